@@ -286,7 +286,7 @@ async fn killed_import_is_taken_back_but_not_what_others_did() {
     let said = import(&cluster, &["--undo"]).await;
     assert_eq!(said.code, REFUSED, "{}", said.err);
     assert!(
-        said.err.contains("/big/d00001/n00 was changed; /big/d00001 has children of others"),
+        said.err.contains("/big/d00001/n00 was changed; /big/d00001 has children of other clients"),
         "{}",
         said.err
     );

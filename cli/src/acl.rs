@@ -1,7 +1,7 @@
-//! `rowlock acl`: the rules that say who may take which lock, and the rights that follow from them.
+//! `rowlock acl`: shows and changes the rules about access to locks, and shows the resulting rights.
 //!
-//! The rules are the text of one znode (`docs/access-control.md`). Each change reads them, changes the text
-//! and writes it with the version that was read, so that no change of another operator is lost.
+//! The rules are the text of one znode (`docs/access-control.md`). Each change reads the znode, edits the
+//! text, and writes conditionally on the version read: no concurrent change is lost.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,14 +26,13 @@ use crate::superuser;
 use crate::table::table;
 use crate::znode::{Output, data, print_json};
 
-/// Stands for the client itself.
 const ME: &str = "me";
 
 /// Show and change who may take which lock
 #[derive(clap::Args)]
 pub struct AclCommand {
     #[command(subcommand)]
-    what: AclAction,
+    action: AclAction,
 }
 
 #[derive(clap::Subcommand)]
@@ -87,7 +86,7 @@ struct Set {
 struct Rm {
     /// Lock, e.g. ci/deploy, or all locks below a name, e.g. 'ci/*'
     locks: String,
-    /// Identity that the rule is for
+    /// Identity in the rule
     who: String,
     #[command(flatten)]
     cluster: Cluster,
@@ -112,7 +111,7 @@ struct CheckRights {
 
 impl AclCommand {
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        match self.what {
+        match self.action {
             AclAction::List(list) => list.run().await,
             AclAction::Get(get) => get.run().await,
             AclAction::Set(set) => set.run().await,
@@ -122,16 +121,16 @@ impl AclCommand {
     }
 }
 
-/// The text of the rules, and its version; `None`: there is none yet.
-async fn text_of(client: &Client) -> Result<(String, Option<Version>), Failure> {
+/// Reads the rules and their version; no version if there are no rules yet.
+async fn read_rules(client: &Client) -> Result<(String, Option<Version>), Failure> {
     match client.get(RULES_PATH).await {
         Ok(znode) => Ok((String::from_utf8_lossy(znode.bytes()).into_owned(), Some(znode.stat.version))),
         Err(Error::Rejected(ErrorCode::NoNode)) => Ok((String::new(), None)),
-        Err(e) => Err(of_rules(&e)),
+        Err(e) => Err(rules_failed(&e)),
     }
 }
 
-fn of_rules(e: &Error) -> Failure {
+fn rules_failed(e: &Error) -> Failure {
     match e.code() {
         Some(ErrorCode::NoAuth) => Failure::new(REFUSED, format!("rules of locks: {}", superuser::REMEDY)),
         Some(ErrorCode::BadVersion | ErrorCode::NodeExists) => Failure::new(
@@ -142,7 +141,7 @@ fn of_rules(e: &Error) -> Failure {
     }
 }
 
-/// Writes the rules, if their version is the one that was read.
+/// Writes the rules if the znode still has `version`.
 async fn write(client: &Client, text: String, version: Option<Version>) -> Result<(), Failure> {
     parsed(&text)?;
     let data = Some(text.into_bytes().into());
@@ -150,7 +149,7 @@ async fn write(client: &Client, text: String, version: Option<Version>) -> Resul
         Some(version) => client.set(RULES_PATH, data, Some(version)).await.map(|_| ()),
         None => client.create(RULES_PATH, data, CreateMode::Persistent, Acl::open()).await.map(|_| ()),
     };
-    written.map_err(|e| of_rules(&e))
+    written.map_err(|e| rules_failed(&e))
 }
 
 fn parsed(text: &str) -> Result<Rules, Failure> {
@@ -160,7 +159,7 @@ fn parsed(text: &str) -> Result<Rules, Failure> {
 impl List {
     async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
-        let text = text_of(&client).await;
+        let text = read_rules(&client).await;
         leave(&client).await;
         let rules = parsed(&text?.0)?;
         match self.output {
@@ -189,7 +188,7 @@ impl List {
 impl Get {
     async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
-        let text = text_of(&client).await;
+        let text = read_rules(&client).await;
         leave(&client).await;
         print(text?.0.as_bytes())?;
         Ok(ExitCode::SUCCESS)
@@ -204,16 +203,16 @@ impl Set {
                 let (rights, pattern, who) = (rights_in(&rights)?, locks_in(&locks)?, identity_in(&who)?);
                 RuleChange::Rule(AccessRule { rights, pattern, who })
             }
-            _ => unreachable!("clap demands either a file or three words"),
+            _ => unreachable!("clap requires either a file or three arguments"),
         };
-        changed(&self.cluster, change).await
+        apply(&self.cluster, change).await
     }
 }
 
 impl Rm {
     async fn run(self) -> Result<ExitCode, Failure> {
         let (pattern, who) = (locks_in(&self.locks)?, identity_in(&self.who)?);
-        changed(&self.cluster, RuleChange::Without(pattern, who)).await
+        apply(&self.cluster, RuleChange::Without(pattern, who)).await
     }
 }
 
@@ -223,11 +222,11 @@ enum RuleChange {
     Without(Pattern, rowlock_proto::acl::Id),
 }
 
-async fn changed(cluster: &Cluster, change: RuleChange) -> Result<ExitCode, Failure> {
+async fn apply(cluster: &Cluster, change: RuleChange) -> Result<ExitCode, Failure> {
     let client = cluster.connect().await?;
     let done = async {
-        let (text, version) = text_of(&client).await?;
-        write(&client, change.of(&text)?, version).await
+        let (text, version) = read_rules(&client).await?;
+        write(&client, change.edit(&text)?, version).await
     };
     let done = done.await;
     leave(&client).await;
@@ -235,32 +234,32 @@ async fn changed(cluster: &Cluster, change: RuleChange) -> Result<ExitCode, Fail
 }
 
 impl RuleChange {
-    /// The changed text. Comments and the order of the other rules stay.
-    fn of(self, text: &str) -> Result<String, Failure> {
+    /// Returns the edited text. Comments and the order of all further rules stay.
+    fn edit(self, text: &str) -> Result<String, Failure> {
         let (pattern, who, line) = match self {
             RuleChange::All(text) => return Ok(text),
             RuleChange::Rule(rule) => (rule.pattern.clone(), rule.who.clone(), Some(rule.to_string())),
             RuleChange::Without(pattern, who) => (pattern, who, None),
         };
-        let is_it = |line: &str| {
+        let is_same_rule = |line: &str| {
             line.parse::<AccessRule>().is_ok_and(|rule| rule.pattern == pattern && rule.who == who)
         };
         let mut lines: Vec<&str> = text.lines().collect();
-        match (lines.iter().position(|line| is_it(line)), &line) {
+        match (lines.iter().position(|line| is_same_rule(line)), &line) {
             (Some(at), Some(line)) => lines[at] = line,
             (Some(at), None) => drop(lines.remove(at)),
             (None, Some(line)) => lines.push(line),
             (None, None) => {
-                let what =
+                let problem =
                     format!("{pattern}: no rule for {}; `rowlock acl list` shows all", identity_text(&who));
-                return Err(Failure::new(REFUSED, what));
+                return Err(Failure::new(REFUSED, problem));
             }
         }
         Ok(lines.iter().map(|line| format!("{line}\n")).collect())
     }
 }
 
-/// The text of a file, or of stdin if it is `-`.
+/// Reads a file, or stdin for `-`.
 fn read(file: OsString) -> Result<String, Failure> {
     let bytes = match file == "-" {
         true => data(None)?,
@@ -289,7 +288,7 @@ fn identity_in(text: &str) -> Result<rowlock_proto::acl::Id, Failure> {
     parse_identity(text).map_err(|why| Failure::new(USAGE, why))
 }
 
-/// The pattern of a path, of a lock's name, or of a name and `/*`.
+/// Parses a path, a lock's name, or a name and `/*`.
 fn locks_in(text: &str) -> Result<Pattern, Failure> {
     let path = match text.strip_suffix("/*") {
         _ if text.starts_with('/') => text.to_owned(),
@@ -306,15 +305,15 @@ fn below_base(name: &str) -> Result<String, Failure> {
 }
 
 impl CheckRights {
-    /// Exit code 1 without the right that is asked for.
+    /// Exits with 1 without the requested right.
     async fn run(self) -> Result<ExitCode, Failure> {
         let who = match self.who.as_str() {
             ME => None,
             other => Some(identity_text(&identity_in(other)?)),
         };
         let client = self.cluster.connect().await?;
-        let name = self.name.as_said();
-        let asked = async {
+        let name = self.name.as_typed();
+        let rights = async {
             let mutex = self.name.mutex(&client);
             mutex.validate().map_err(|e| failed(name, &e))?;
             client.rights_on(&mutex.server_path(), who.as_deref()).await.map_err(|e| match e.code() {
@@ -324,9 +323,9 @@ impl CheckRights {
                 _ => failed(name, &e),
             })
         };
-        let asked = asked.await;
+        let rights = rights.await;
         leave(&client).await;
-        let access = asked?;
+        let access = rights?;
         match self.output {
             Output::Json => print_json(&json!(access))?,
             Output::Simple => {
@@ -344,16 +343,24 @@ impl CheckRights {
     }
 }
 
-/// The failure of a call that needs a right on a lock. A refusal names the right, the lock and who can grant
-/// it, if the right is what was missing.
-pub async fn refused(client: &Client, (name, lock): (&str, &str), right: Right, error: &Error) -> Failure {
+/// Lock as typed by the user, with its path on the server.
+#[derive(Clone, Copy)]
+pub struct LockRef<'a> {
+    pub name: &'a str,
+    pub path: &'a str,
+}
+
+/// Returns the failure of a call that needs a right on a lock. If that right is missing, names the right, the
+/// lock and the identities able to grant the right.
+pub async fn refused(client: &Client, lock: LockRef<'_>, right: Right, error: &Error) -> Failure {
+    let LockRef { name, path } = lock;
     let failure = failed(name, error);
     if error.code() != Some(ErrorCode::NoAuth) {
         return failure;
     }
-    match client.rights_on(lock, None).await {
+    match client.rights_on(path, None).await {
         Ok(access) if !access.rights.contains(&right) => {
-            let missing = right.missing_on(lock);
+            let missing = right.missing_on(path);
             Failure::new(failure.code, format!("{name}: {missing}"))
         }
         _ => failure,
@@ -371,19 +378,19 @@ mod tests {
     #[test]
     fn a_rule_is_replaced_where_it_stands_and_comments_stay() {
         let text = "# teams\ntake /locks/a/* sasl:a\n\nall /locks/* token:ops\n";
-        let changed = rule("see /locks/a/* sasl:a").of(text).unwrap();
+        let changed = rule("see /locks/a/* sasl:a").edit(text).unwrap();
         assert_eq!(changed, "# teams\nsee /locks/a/* sasl:a\n\nall /locks/* token:ops\n");
-        let more = rule("none /locks/* anyone").of(&changed).unwrap();
+        let more = rule("none /locks/* anyone").edit(&changed).unwrap();
         assert!(more.ends_with("token:ops\nnone /locks/* anyone\n"), "{more}");
         let without = RuleChange::Without("/locks/a/*".parse().unwrap(), parse_identity("sasl:a").unwrap());
-        assert_eq!(without.of(&changed).unwrap(), "# teams\n\nall /locks/* token:ops\n");
+        assert_eq!(without.edit(&changed).unwrap(), "# teams\n\nall /locks/* token:ops\n");
         let absent = RuleChange::Without("/locks/b".parse().unwrap(), parse_identity("anyone").unwrap());
-        assert!(absent.of(&changed).unwrap_err().message.contains("no rule for anyone"));
+        assert!(absent.edit(&changed).unwrap_err().message.contains("no rule for anyone"));
     }
 
     #[test]
     fn locks_are_named_as_in_other_commands() {
-        for (said, pattern) in [
+        for (typed, pattern) in [
             ("ci/deploy", "/locks/ci/deploy"),
             ("ci/*", "/locks/ci/*"),
             ("*", "/locks/*"),
@@ -391,7 +398,7 @@ mod tests {
             ("/curator/*", "/curator/*"),
             ("/*", "/*"),
         ] {
-            assert_eq!(locks_in(said).unwrap().to_string(), pattern);
+            assert_eq!(locks_in(typed).unwrap().to_string(), pattern);
         }
         for wrong in ["", "ci//*", "/ci/", "/a/*/b"] {
             assert!(locks_in(wrong).is_err(), "{wrong}");

@@ -1,4 +1,4 @@
-//! `rowlock auth`: credentials of users that prove themselves by a password (ZooKeeper's scheme `digest`).
+//! `rowlock auth`: creates credentials of users with passwords (ZooKeeper's scheme `digest`).
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -10,14 +10,13 @@ use crate::print::print;
 use crate::superuser::{NAME, auth, digest, new_password};
 use crate::znode::{Output, print_json};
 
-/// More is no password.
 const STDIN_MAX_BYTES: u64 = 4096;
 
 /// Create credentials of superusers and of users in ACLs
 #[derive(clap::Args)]
 pub struct Auth {
     #[command(subcommand)]
-    what: AuthCommand,
+    command: AuthCommand,
 }
 
 #[derive(clap::Subcommand)]
@@ -51,7 +50,7 @@ fn user(name: &str) -> Result<String, String> {
 
 impl Auth {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        match self.what {
+        match self.command {
             AuthCommand::New(new) => new.run(),
         }
     }
@@ -63,21 +62,21 @@ impl NewCredential {
         let (digest, auth) = (digest(&self.user, &password), auth(&self.user, &password));
         match self.output {
             Output::Json => print_json(&json!({ "user": self.user, "digest": digest, "auth": auth }))?,
-            Output::Simple => print(shown(&self.user, &digest, &auth).as_bytes())?,
+            Output::Simple => print(credential_text(&self.user, &digest, &auth).as_bytes())?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn shown(user: &str, digest: &str, auth: &str) -> String {
-    let place = match user {
+fn credential_text(user: &str, digest: &str, auth: &str) -> String {
+    let digest_use = match user {
         NAME => format!(
             "In cluster.toml of every node, which then needs mode 0600; restart the nodes one after the other:\n\
              [client]\nsuper_digest = \"{digest}\"\n"
         ),
         _ => format!("In an ACL:\ndigest:{digest}:cdrwa\n"),
     };
-    format!("{place}\nIn the shell of commands that use it:\nexport ROWLOCK_AUTH='{auth}'\n")
+    format!("{digest_use}\nIn the shell of commands that use it:\nexport ROWLOCK_AUTH='{auth}'\n")
 }
 
 fn from_stdin() -> Result<String, Failure> {
@@ -86,7 +85,7 @@ fn from_stdin() -> Result<String, Failure> {
     read.map_err(|e| Failure::new(IO, format!("cannot read the password from stdin: {e}")))?;
     let password = text.trim_end_matches(['\n', '\r']);
     if password.is_empty() || password.contains('\n') {
-        return Err(Failure::new(USAGE, "stdin has no password; give it one line"));
+        return Err(Failure::new(USAGE, "stdin has no password; write one line to stdin"));
     }
     Ok(password.to_owned())
 }

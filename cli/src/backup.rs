@@ -1,4 +1,4 @@
-//! `rowlock backup`: the state of a cluster as a file, and a new cluster from such a file.
+//! `rowlock backup`: saves a cluster's state to a file, and creates a new cluster from such a file.
 
 mod export;
 mod inspect;
@@ -46,8 +46,8 @@ impl Backup {
     }
 }
 
-/// What a backup is of, line by line.
-fn told(header: &Header) -> String {
+/// Describes a backup by its header, line by line.
+fn described(header: &Header) -> String {
     let id = header.cluster_id.as_deref().unwrap_or("none yet");
     let members: Vec<&str> = header.members.lines().filter(|line| line.starts_with("server.")).collect();
     let mut out = format!(
@@ -66,7 +66,7 @@ fn told(header: &Header) -> String {
     for (at, member) in members.iter().enumerate() {
         out.push_str(&format!("{}{member}\n", if at == 0 { "members   " } else { "          " }));
     }
-    // The text comes from a file that anybody may have made.
+    // The text comes from an untrusted file.
     safe_lines(&out)
 }
 

@@ -1,4 +1,4 @@
-//! `rowlock check`: looks whether a machine is fit for a node, before it runs one or beside one.
+//! `rowlock check`: measures a machine's fitness for a node, before a node runs or beside one.
 
 mod perf;
 

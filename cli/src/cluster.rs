@@ -1,4 +1,4 @@
-//! Where the client commands find the cluster: flag, environment, cluster.toml, or the default ports.
+//! Finds the cluster for client commands: flag, environment, cluster.toml, or the default ports.
 
 mod tls;
 
@@ -15,30 +15,28 @@ use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
 use crate::found::{self, load};
 use crate::{patience, status, superuser};
 
-/// The client addresses of the cluster.toml that the repository ships.
 const DEFAULT_ENDPOINTS: &str = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183";
 
-/// Where `up` and `dev` keep a cluster unless they are told otherwise.
+/// Default folders of the clusters of `up` and `dev`.
 pub const UP_FOLDER: &str = "data/up";
 pub const DEV_FOLDER: &str = ".rowlock";
-/// Where commands look for a cluster that none has named.
+/// Cluster files tried in this order when neither flag nor environment names a cluster.
 const USUAL_FILES: [&str; 3] = ["cluster.toml", ".rowlock/cluster.toml", "data/up/cluster.toml"];
 
 const ENDPOINTS: &str = "ROWLOCK_ENDPOINTS";
 const CONFIG_FILE: &str = "ROWLOCK_CONFIG";
-/// Whether passwords may go over plain connections to other machines.
+/// Variable: allows passwords over plain connections to remote machines.
 pub const PLAINTEXT_PASSWORDS: &str = "ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS";
 const AUTH: &str = "ROWLOCK_AUTH";
 const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
 
-/// The client's own default.
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A cluster that does not answer delays the end of a command by at most this: once for releasing a lock, and
-/// once for closing the session.
+/// Longest wait for a silent cluster at the end of a command: once for releasing a lock and once for closing
+/// the session.
 pub const LEAVING_MAX: Duration = Duration::from_secs(1);
 
-/// Options of every command that talks to a cluster.
+/// Options of every command that connects to a cluster.
 #[derive(clap::Args)]
 pub struct Cluster {
     /// Client addresses, host:port,host:port [default: those of cluster.toml here or of `rowlock dev` and
@@ -58,13 +56,12 @@ pub struct Cluster {
     pub tls: TlsOptions,
 }
 
-/// Seconds with an optional fraction.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| "use seconds, e.g. 2.5".to_owned())?;
     Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
 }
 
-/// As [`seconds`], where none at all would make no sense.
+/// Parses seconds as [`seconds`] does, but refuses zero.
 pub fn some_seconds(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
         Duration::ZERO => Err("must be more than 0".to_owned()),
@@ -73,29 +70,30 @@ pub fn some_seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Cluster {
-    /// The endpoints as `host:port,host:port`.
+    /// Returns the endpoints as `host:port,host:port`.
     pub fn endpoints(&self) -> Result<String, Failure> {
-        let file = match self.place() {
+        let file = match self.source() {
             ClusterSource::Endpoints(list) => return Ok(list),
             ClusterSource::File(path) => Some(load(&path)?),
             ClusterSource::Default => default_file()?,
         };
         match file {
-            Some(config) if self.tls.is_asked_for() => secure_endpoints(&config),
+            Some(config) if self.tls.is_enabled() => secure_endpoints(&config),
             Some(config) => Ok(config.endpoints()),
             None => Ok(DEFAULT_ENDPOINTS.to_owned()),
         }
     }
 
-    /// Flags beat the environment, and that beats the default file. Of two that are equally explicit the
-    /// addresses count.
-    fn place(&self) -> ClusterSource {
-        let said = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    /// Returns the source of the cluster's addresses. Flags take precedence over the environment, and the
+    /// environment over the default file; addresses take precedence over a file from an equally explicit
+    /// source.
+    fn source(&self) -> ClusterSource {
+        let var = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (endpoints, config) = (self.endpoints.clone(), self.config.clone());
         let flags = endpoints.map(ClusterSource::Endpoints).or(config.map(ClusterSource::File));
         flags
-            .or_else(|| said(ENDPOINTS).map(ClusterSource::Endpoints))
-            .or_else(|| said(CONFIG_FILE).map(|path| ClusterSource::File(path.into())))
+            .or_else(|| var(ENDPOINTS).map(ClusterSource::Endpoints))
+            .or_else(|| var(CONFIG_FILE).map(|path| ClusterSource::File(path.into())))
             .unwrap_or(ClusterSource::Default)
     }
 
@@ -107,7 +105,7 @@ impl Cluster {
         }
     }
 
-    /// The failure to open a session, with the reason that a node gives, if one does.
+    /// Adds a node's reason for refusing sessions to `failure`, if any node gives a reason.
     pub async fn explained(&self, failure: Failure) -> Failure {
         let (Ok(endpoints), Ok(secure)) = (self.endpoints(), self.tls.secure()) else { return failure };
         for addr in endpoints.split('/').next().unwrap_or_default().split(',') {
@@ -115,7 +113,7 @@ impl Cluster {
             if let Some(why) = status::why_no_sessions(&answer) {
                 return Failure::new(
                     failure.code,
-                    format!("no session was opened; {} says: {why}", addr.trim()),
+                    format!("no session was opened; {} reports: {why}", addr.trim()),
                 );
             }
         }
@@ -126,16 +124,16 @@ impl Cluster {
         self.client_within(None)
     }
 
-    /// The same, with at most this long for connecting.
+    /// Same as [`Cluster::client`], but limits the time for connecting to `most`.
     pub fn client_within(&self, most: Option<Duration>) -> Result<ClientBuilder, Failure> {
         let mut config = self.defaults()?.endpoints(&self.endpoints()?);
         if let Some(timeout) = self.session_timeout {
             config = config.session_timeout(timeout);
         }
-        let said_elsewhere = std::env::var_os(CONNECT_TIMEOUT).is_some();
+        let is_in_environment = std::env::var_os(CONNECT_TIMEOUT).is_some();
         let timeout = match (self.connect_timeout, most) {
             (Some(timeout), Some(most)) => Some(timeout.min(most)),
-            (None, Some(most)) if !said_elsewhere => Some(most.min(DEFAULT_CONNECT_TIMEOUT)),
+            (None, Some(most)) if !is_in_environment => Some(most.min(DEFAULT_CONNECT_TIMEOUT)),
             (timeout, _) => timeout,
         };
         if let Some(timeout) = timeout {
@@ -144,20 +142,20 @@ impl Cluster {
         Ok(config)
     }
 
-    /// Any user of this machine can listen on the default ports: a password goes there only if the user names
-    /// them, or if TLS shows which server listens.
+    /// Refuses to send a password to the default ports unless the user names the ports or TLS authenticates
+    /// the server: any user of this machine can listen there.
     fn keep_credential_from_default_ports(&self) -> Result<(), Failure> {
-        let is_found = matches!(self.place(), ClusterSource::Default) && default_file()?.is_none();
+        let is_default = matches!(self.source(), ClusterSource::Default) && default_file()?.is_none();
         let has_credential = self.tls.var(AUTH).is_some_and(|auth| !auth.is_empty());
-        if !is_found || !has_credential || self.tls.is_asked_for() {
+        if !is_default || !has_credential || self.tls.is_enabled() {
             return Ok(());
         }
-        let what = format!("{AUTH} is set, and nothing says which cluster it is for");
+        let problem = format!("{AUTH} is set, but no cluster is named");
         let remedy = format!("name the cluster, for example with --endpoints {DEFAULT_ENDPOINTS}");
-        Err(Failure::new(CONFIG, format!("{what}; {remedy}")))
+        Err(Failure::new(CONFIG, format!("{problem}; {remedy}")))
     }
 
-    /// What the environment says, and the flags that have a variable.
+    /// Builds the client from the environment and from the flags equivalent to variables.
     pub fn defaults(&self) -> Result<ClientBuilder, Failure> {
         self.keep_credential_from_default_ports()?;
         let var = |name: &str| match self.tls.var(name) {
@@ -168,38 +166,38 @@ impl Cluster {
         ClientBuilder::from_vars(var).map_err(|e| Failure::new(USAGE, e))
     }
 
-    /// The credential that `up` or `dev` has left beside the file that names the cluster, or, for the cluster
-    /// of `./cluster.toml`, in its own folder.
+    /// Returns the credential left by `up` or `dev` beside the file of the cluster, or, for the cluster of
+    /// `./cluster.toml`, in the cluster's own folder.
     fn superuser(&self) -> Option<String> {
-        let by_tls = self.tls.is_asked_for();
-        let of = |path: &Path| superuser::beside(path, &load(path).ok()?, by_tls);
-        match self.place() {
+        let by_tls = self.tls.is_enabled();
+        let credential = |path: &Path| superuser::beside(path, &load(path).ok()?, by_tls);
+        match self.source() {
             ClusterSource::Endpoints(_) => None,
-            ClusterSource::File(path) => of(&path),
+            ClusterSource::File(path) => credential(&path),
             ClusterSource::Default => {
                 let named = self.endpoints().ok()?;
                 let is_same = |path: &&Path| load(path).is_ok_and(|config| config.endpoints() == named);
                 let all = USUAL_FILES.map(Path::new).into_iter();
                 let is_ours = |path: &&Path| found::check(path, "--config").is_ok();
-                all.filter(|path| path.exists()).filter(is_ours).filter(is_same).find_map(of)
+                all.filter(|path| path.exists()).filter(is_ours).filter(is_same).find_map(credential)
             }
         }
     }
 
-    /// Flags for another process of ours that is to reach the same cluster.
+    /// Returns flags that let a child process of `rowlock` reach the same cluster.
     pub fn arguments(&self) -> Result<Vec<String>, Failure> {
         let endpoints = format!("--endpoints={}", self.endpoints()?);
         Ok(std::iter::once(endpoints).chain(self.tls.arguments()).collect())
     }
 
-    /// The cluster's file, which holds more than its addresses. `None`: only addresses were given, or
-    /// nothing, and there is no `cluster.toml` here.
+    /// Loads the cluster's file, which holds more than addresses. Returns `None` if only addresses were
+    /// given, or if nothing was given and there is no `cluster.toml` here.
     pub fn file(&self) -> Result<Option<ClusterConfig>, Failure> {
-        // Beside addresses, a file that is as explicit as they are is taken to be the same cluster's.
+        // A file given as explicitly as the addresses belongs to the same cluster.
         if let Some(path) = &self.config {
             return load(path).map(Some);
         }
-        match self.place() {
+        match self.source() {
             ClusterSource::Endpoints(_) if self.endpoints.is_some() => Ok(None),
             ClusterSource::Endpoints(_) => {
                 match std::env::var_os(CONFIG_FILE).filter(|path| !path.is_empty()) {
@@ -213,17 +211,20 @@ impl Cluster {
     }
 }
 
-/// Where the nodes of a file take clients by TLS.
+/// Returns the addresses for clients with TLS.
 fn secure_endpoints(config: &ClusterConfig) -> Result<String, Failure> {
     let all: Vec<&str> = config.nodes.iter().filter_map(|node| node.secure_client_addr.as_deref()).collect();
     if all.is_empty() {
-        let what = "no node of the cluster's file has secure_client, and TLS is asked for";
-        return Err(Failure::new(CONFIG, format!("{what}; add it, or name the addresses with --endpoints")));
+        let problem = "no node of the cluster's file has secure_client, but TLS is enabled";
+        return Err(Failure::new(
+            CONFIG,
+            format!("{problem}; add it, or name the addresses with --endpoints"),
+        ));
     }
     Ok(all.join(","))
 }
 
-/// The file of a cluster that no option names, if no other user can have put it there.
+/// Loads a cluster file from [`USUAL_FILES`], unless another user can have placed the file there.
 fn default_file() -> Result<Option<ClusterConfig>, Failure> {
     let Some(path) = USUAL_FILES.iter().map(Path::new).find(|path| path.exists()) else { return Ok(None) };
     found::check(path, "--config")?;
@@ -236,8 +237,7 @@ enum ClusterSource {
     Default,
 }
 
-/// Ends the session at once rather than by its timeout. If the server cannot be told within [`LEAVING_MAX`],
-/// the session ends by its timeout.
+/// Closes the session. If the server does not answer within [`LEAVING_MAX`], the session ends by its timeout.
 pub async fn leave(client: &Client) {
     let _ = time::timeout(LEAVING_MAX, client.close()).await;
 }
@@ -253,7 +253,7 @@ pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
         ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
         ConnectError::AuthRequired => Failure::new(REFUSED, format!("{e}; {AUTHENTICATE}")),
         ConnectError::OtherCluster => Failure::new(REFUSED, format!("{e}; see ROWLOCK_CLUSTER_ID")),
-        // It is there, and one side refuses the other.
+        // The server answers, but one side refuses the TLS handshake.
         _ if e.to_string().contains("TLS") => Failure::new(UNAVAILABLE, format!("{e}; see docs/tls.md")),
         _ => Failure::new(
             UNAVAILABLE,
@@ -264,8 +264,8 @@ pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
 
 const AUTHENTICATE: &str = "set ROWLOCK_AUTH=digest:USER:PASSWORD";
 
-/// The failure of a call about `what` (a path, the name of a lock).
-pub fn failed(what: &str, e: &Error) -> Failure {
+/// Turns a failed call about `subject` (a path, the name of a lock) into an exit code and a message.
+pub fn failed(subject: &str, e: &Error) -> Failure {
     let code = match e {
         Error::InvalidName(_) | Error::Unsupported(_) => USAGE,
         Error::Deadlock { .. } => DEADLOCK,
@@ -274,13 +274,13 @@ pub fn failed(what: &str, e: &Error) -> Failure {
         _ => REFUSED,
     };
     let text = match (e.code(), e) {
-        (Some(code), _) => format!("{what}: {code}"),
+        (Some(code), _) => format!("{subject}: {code}"),
         (None, Error::LimitConflict { actual: 0 }) => {
-            format!("{what}: the semaphore has no number of permits yet; set it with -n N")
+            format!("{subject}: the semaphore has no number of permits yet; set it with -n N")
         }
-        (None, Error::Deadlock { .. }) => format!("{what}: {e}; release what is held and retry"),
+        (None, Error::Deadlock { .. }) => format!("{subject}: {e}; release what is held and retry"),
         (None, Error::AuthRequired) => format!("{e}; {AUTHENTICATE}"),
-        (None, _) => format!("{what}: {e}"),
+        (None, _) => format!("{subject}: {e}"),
     };
     Failure::new(code, text)
 }

@@ -12,14 +12,14 @@ use crate::print::print;
 /// Print shell completions, e.g. `source <(rowlock completions bash)`
 #[derive(clap::Args)]
 pub struct Completions {
-    /// Shell to print them for
+    /// Shell to generate completions for
     shell: Shell,
 }
 
 impl Completions {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let all = Cli::command();
-        // Hidden ones are for ourselves; some shells' scripts would offer them.
+        // Omits hidden commands: some shells' scripts would offer them.
         let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
         let mut command = clap::Command::new("rowlock").subcommands(shown);
         let mut script = Vec::new();

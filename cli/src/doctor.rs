@@ -1,4 +1,5 @@
-//! `rowlock doctor`: tries each endpoint as a client does, step by step, and says where it fails and why.
+//! `rowlock doctor`: tries each endpoint as a client does, step by step, and reports the first failure with
+//! its cause.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,11 +17,11 @@ use crate::print::{out, outln};
 use crate::status::why_no_sessions;
 use crate::table::table;
 
-/// For each step but the session.
+/// Deadline of each step except the session.
 const STEP: Duration = Duration::from_secs(2);
-/// For a session, unless `--connect-timeout` says otherwise: an election may be under way.
+/// Deadline for a session without `--connect-timeout`: an election may be under way.
 const SESSION: Duration = Duration::from_secs(3);
-/// Number of round trips of which the median is shown.
+/// Number of round trips for the median.
 const ROUND_TRIPS: usize = 5;
 const ANSWER_MAX_BYTES: u64 = 64 << 10;
 
@@ -39,65 +40,63 @@ enum DoctorFormat {
     /// Aligned columns, for people.
     #[default]
     Table,
-    /// JSON: one object for each endpoint.
+    /// JSON: one object per endpoint.
     Json,
 }
 
-/// How far one endpoint came.
+/// Results of the steps at one endpoint.
 #[derive(Default)]
 struct Finding {
     endpoint: String,
-    /// The name stands for these addresses.
     addresses: Option<Vec<String>>,
-    /// A connection was there after so long, encryption included.
+    /// Time to connect, encryption included.
     connect: Option<Duration>,
-    /// What it says that it is.
+    /// Protocol or mode reported by the server.
     speaks: Option<String>,
-    /// It opened a session after so long, which takes a quorum.
+    /// Time to open a session, which takes a quorum.
     session: Option<Duration>,
-    /// A request that the leader answers took so long.
+    /// Round trip of a request answered by the leader.
     round_trip: Option<Duration>,
-    /// Number of leaders that the node has replaced since its start because they had fallen silent.
+    /// Number of silent leaders that the node has replaced since its start.
     silent_leaders: u64,
-    /// What is wrong, and what to do.
+    /// Cause of the failure, and the remedy.
     trouble: Option<String>,
 }
 
 impl Doctor {
-    /// Exit code 0 if nothing is wrong with any endpoint, 69 otherwise.
+    /// Exits with 0 if no endpoint has a problem, else with 69.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let findings = examine_all(&self.cluster).await?;
         match self.output {
             DoctorFormat::Json => outln!("{:#}", findings.iter().map(Finding::json).collect::<Value>()),
-            DoctorFormat::Table => show(&findings),
+            DoctorFormat::Table => print_table(&findings),
         }
         let all_fine = findings.iter().all(|finding| finding.trouble.is_none());
         Ok(if all_fine { ExitCode::SUCCESS } else { ExitCode::from(UNAVAILABLE) })
     }
 }
 
-/// What `rowlock doctor -o json` prints.
+/// Returns the document of `rowlock doctor -o json`.
 pub async fn document(cluster: &Cluster) -> Result<Value, Failure> {
     Ok(examine_all(cluster).await?.iter().map(Finding::json).collect())
 }
 
-/// Looks at all endpoints at once.
 async fn examine_all(cluster: &Cluster) -> Result<Vec<Finding>, Failure> {
     let endpoints = cluster.endpoints()?;
-    // The client's own judgement of what may be an endpoint.
+    // The client validates the endpoints.
     let config = cluster.client()?;
     config.validate().map_err(|e| Failure::new(crate::exit::USAGE, e))?;
     let (hosts, chroot) = endpoints.split_at(endpoints.find('/').unwrap_or(endpoints.len()));
     let secure = cluster.tls.secure()?;
     let timeout = cluster.connect_timeout.unwrap_or(SESSION);
-    let mut asked = Vec::new();
+    let mut examinations = Vec::new();
     for host in hosts.split(',').map(str::trim).filter(|host| !host.is_empty()) {
         let config = config.clone().endpoints(&format!("{host}{chroot}")).connect_timeout(timeout);
         let (endpoint, secure) = (with_port(host), secure.clone());
-        asked.push(task::spawn("doctor", examine(endpoint, config, secure)));
+        examinations.push(task::spawn("doctor", examine(endpoint, config, secure)));
     }
     let mut findings = Vec::new();
-    for finding in asked {
+    for finding in examinations {
         findings.extend(finding.await.ok());
     }
     Ok(findings)
@@ -108,7 +107,7 @@ fn with_port(host: &str) -> String {
     if is_bare { format!("{host}:2181") } else { host.to_owned() }
 }
 
-/// All steps at one endpoint, up to the first that fails.
+/// Runs the steps at one endpoint, up to the first that fails.
 async fn examine(endpoint: String, config: ClientBuilder, secure: Option<Secure>) -> Finding {
     let mut finding = Finding { endpoint, ..Finding::default() };
     let trouble = steps(&mut finding, config, secure).await.err();
@@ -119,41 +118,41 @@ async fn examine(endpoint: String, config: ClientBuilder, secure: Option<Secure>
 async fn steps(finding: &mut Finding, config: ClientBuilder, secure: Option<Secure>) -> Result<(), String> {
     let endpoint = finding.endpoint.clone();
     let resolved = time::timeout(STEP, net::addresses(&endpoint)).await;
-    let resolved = resolved.map_err(|_| "no answer about its name; check DNS".to_owned())?;
+    let resolved = resolved.map_err(|_| "no answer from name resolution; check DNS".to_owned())?;
     let resolved = resolved.map_err(|e| {
         let e = e.to_string();
         format!("{}; check the name", e.strip_prefix(&format!("{endpoint}: ")).unwrap_or(&e))
     })?;
     finding.addresses = Some(resolved.iter().map(|address| address.ip().to_string()).collect());
-    let begun = time::now();
+    let started = time::now();
     let stream = connect(&endpoint, secure.as_ref()).await.map_err(|e| refused(&e))?;
-    finding.connect = Some(begun.elapsed());
-    let speech = match ask(stream, b"srvr").await {
-        // A server of HTTP waits for the rest of its request, and then hangs up.
-        nothing @ (Speech::Silence | Speech::HangsUp) => {
+    finding.connect = Some(started.elapsed());
+    let reply = match probe(stream, b"srvr").await {
+        // An HTTP server waits for the rest of its request, then closes the connection.
+        nothing @ (Reply::Silence | Reply::Closed) => {
             let http = connect(&endpoint, secure.as_ref()).await.map_err(|e| refused(&e))?;
-            match ask(http, b"GET / HTTP/1.0\r\n\r\n").await {
-                Speech::Http => Speech::Http,
+            match probe(http, b"GET / HTTP/1.0\r\n\r\n").await {
+                Reply::Http => Reply::Http,
                 _ => nothing,
             }
         }
-        speech => speech,
+        reply => reply,
     };
-    let reason = match &speech {
-        Speech::Serves { reason, silent_leaders, .. } => {
+    let reason = match &reply {
+        Reply::Serves { reason, silent_leaders, .. } => {
             finding.silent_leaders = *silent_leaders;
             reason.clone()
         }
-        Speech::NotServing(reason) => reason.clone(),
+        Reply::NotServing(reason) => reason.clone(),
         _ => None,
     };
-    finding.speaks = Some(speech.judge()?);
+    finding.speaks = Some(reply.mode()?);
     if let Some(reason) = reason {
         return Err(reason);
     }
-    let begun = time::now();
+    let started = time::now();
     let client = config.connect().await.map_err(|e| e.to_string())?;
-    finding.session = Some(begun.elapsed());
+    finding.session = Some(started.elapsed());
     let round_trip = round_trip(&client).await;
     leave(&client).await;
     finding.round_trip = Some(round_trip?);
@@ -175,41 +174,41 @@ fn refused(e: &std::io::Error) -> String {
         std::io::ErrorKind::ConnectionRefused => {
             "nothing listens there; start the node, or check the port".to_owned()
         }
-        std::io::ErrorKind::TimedOut => format!("{e}; is the host up, and lets a firewall us through?"),
+        std::io::ErrorKind::TimedOut => format!("{e}; check the host and the firewall"),
         _ => e.to_string(),
     }
 }
 
-/// What a server answered to the first bytes.
+/// Classified first bytes of a server's answer.
 #[derive(Debug, PartialEq, Eq)]
-enum Speech {
-    /// It serves. `reason`: why it opens no sessions.
+enum Reply {
+    /// Serves clients. `reason`: why the server opens no sessions.
     Serves {
         mode: String,
         reason: Option<String>,
         silent_leaders: u64,
     },
-    /// It is a ZooKeeper or Rowlock without a quorum, or a Rowlock that says why it serves no clients.
+    /// ZooKeeper or Rowlock without a quorum, or a Rowlock with a reason for not serving.
     NotServing(Option<String>),
     Http,
     Tls,
-    HangsUp,
+    Closed,
     Silence,
-    Odd,
+    Unknown,
 }
 
-impl Speech {
-    fn of(answer: &[u8]) -> Speech {
+impl Reply {
+    fn of(answer: &[u8]) -> Reply {
         let text = String::from_utf8_lossy(answer);
         let value = |key: &str| text.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()));
         match answer {
-            [] => Speech::HangsUp,
-            [0x15, 3, ..] => Speech::Tls,
-            [b'H', b'T', b'T', b'P', b'/', ..] => Speech::Http,
-            _ if text.contains("not currently serving") => Speech::NotServing(why_no_sessions(&text)),
-            // The four-letter word was refused, which only such a server does.
-            _ if text.contains("not executed because") => Speech::serves("serves"),
-            _ => value("Mode:").map_or(Speech::Odd, |mode| Speech::Serves {
+            [] => Reply::Closed,
+            [0x15, 3, ..] => Reply::Tls,
+            [b'H', b'T', b'T', b'P', b'/', ..] => Reply::Http,
+            _ if text.contains("not currently serving") => Reply::NotServing(why_no_sessions(&text)),
+            // Only a ZooKeeper-like server refuses a four-letter word.
+            _ if text.contains("not executed because") => Reply::serves("serves"),
+            _ => value("Mode:").map_or(Reply::Unknown, |mode| Reply::Serves {
                 mode,
                 reason: why_no_sessions(&text),
                 silent_leaders: value("Silent leaders:").and_then(|count| count.parse().ok()).unwrap_or(0),
@@ -217,54 +216,54 @@ impl Speech {
         }
     }
 
-    fn serves(mode: &str) -> Speech {
-        Speech::Serves { mode: mode.to_owned(), reason: None, silent_leaders: 0 }
+    fn serves(mode: &str) -> Reply {
+        Reply::Serves { mode: mode.to_owned(), reason: None, silent_leaders: 0 }
     }
 
-    /// Its mode, or what is wrong.
-    fn judge(self) -> Result<String, String> {
+    /// Returns the mode, or the problem as text.
+    fn mode(self) -> Result<String, String> {
         Err(match self {
-            Speech::Serves { mode, .. } => return Ok(mode),
-            Speech::NotServing(Some(reason)) => return Err(reason),
-            Speech::NotServing(None) => {
-                "no quorum: it is in contact with no majority of the nodes, or has not caught up; see \
+            Reply::Serves { mode, .. } => return Ok(mode),
+            Reply::NotServing(Some(reason)) => return Err(reason),
+            Reply::NotServing(None) => {
+                "no quorum: the node reaches no majority of the nodes, or has not caught up; see \
                  `rowlock status`"
             }
-            Speech::Http => "this port speaks HTTP; give the one for clients (`client` in cluster.toml)",
-            Speech::Tls => "it wants TLS; use --tls-ca, or give the port for plain clients",
-            Speech::HangsUp => {
-                "it hangs up: this may be the port for nodes (`peer`); give the one for clients (`client`)"
+            Reply::Http => "this port speaks HTTP; use the client port (`client` in cluster.toml)",
+            Reply::Tls => "this port requires TLS; use --tls-ca, or the port for plain clients",
+            Reply::Closed => {
+                "the server closes the connection: this may be the peer port (`peer`); use the client port (`client`)"
             }
-            Speech::Silence => "it says nothing; it is no server for clients, or it hangs",
-            Speech::Odd => "it does not speak ZooKeeper's protocol; check the port",
+            Reply::Silence => "the server does not answer; it is no server for clients, or it hangs",
+            Reply::Unknown => "the server does not speak ZooKeeper's protocol; check the port",
         }
         .to_owned())
     }
 }
 
-/// Sends these bytes and reads the answer to its end.
-async fn ask(mut stream: Stream, question: &[u8]) -> Speech {
+/// Sends `request` and reads the answer to its end.
+async fn probe(mut stream: Stream, request: &[u8]) -> Reply {
     let mut answer = Vec::new();
     let exchange = async {
-        stream.write_all(question).await?;
+        stream.write_all(request).await?;
         stream.take(ANSWER_MAX_BYTES).read_to_end(&mut answer).await
     };
     let ended = time::timeout(STEP, exchange).await;
-    // A reset after the answer takes nothing back.
+    // A reset after the answer does not invalidate the answer.
     match ended {
-        Err(_) if answer.is_empty() => Speech::Silence,
-        _ => Speech::of(&answer),
+        Err(_) if answer.is_empty() => Reply::Silence,
+        _ => Reply::of(&answer),
     }
 }
 
-/// Median round trip of requests that the leader answers.
+/// Measures the median round trip of requests answered by the leader.
 async fn round_trip(client: &Client) -> Result<Duration, String> {
     let client = client.operation_timeout(STEP);
     let mut took = Vec::new();
     for _ in 0..ROUND_TRIPS {
-        let begun = time::now();
-        client.sync("/").await.map_err(|e| format!("a session is open, and a request fails: {e}"))?;
-        took.push(begun.elapsed());
+        let started = time::now();
+        client.sync("/").await.map_err(|e| format!("a session is open, but a request fails: {e}"))?;
+        took.push(started.elapsed());
     }
     took.sort_unstable();
     Ok(took[took.len() / 2])
@@ -289,7 +288,7 @@ impl Finding {
             self.session.map(ms),
             self.round_trip.map(ms),
         ];
-        // Where a step has failed, the following ones were not tried.
+        // After a failed step the following steps were not tried.
         let mut has_failed = false;
         let [resolves, connects, speaks, quorum, round_trip] = cells.map(|cell| match cell {
             Some(cell) => cell,
@@ -300,7 +299,7 @@ impl Finding {
     }
 }
 
-fn show(findings: &[Finding]) {
+fn print_table(findings: &[Finding]) {
     let rows: Vec<[String; 6]> = findings.iter().map(Finding::row).collect();
     out!("{}", table(["endpoint", "resolves", "connects", "speaks", "quorum", "round trip"], &rows));
     let paint = Paint::stdout();
@@ -327,30 +326,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_bytes_of_an_answer_tell_what_a_port_is_for() {
-        for (answer, speech) in [
-            (&b""[..], Speech::HangsUp),
-            (b"\x15\x03\x03\x00\x02\x02\x46", Speech::Tls),
-            (b"HTTP/1.1 400 Bad Request\r\n", Speech::Http),
-            (b"This ZooKeeper instance is not currently serving requests\n", Speech::NotServing(None)),
-            (b"Zookeeper version: x\nMode: leader\n", Speech::serves("leader")),
+    fn the_first_bytes_of_an_answer_identify_the_port() {
+        for (answer, reply) in [
+            (&b""[..], Reply::Closed),
+            (b"\x15\x03\x03\x00\x02\x02\x46", Reply::Tls),
+            (b"HTTP/1.1 400 Bad Request\r\n", Reply::Http),
+            (b"This ZooKeeper instance is not currently serving requests\n", Reply::NotServing(None)),
+            (b"Zookeeper version: x\nMode: leader\n", Reply::serves("leader")),
             (
                 b"Mode: leader\nSilent leaders: 3\nGrace: 28 s\n",
-                Speech::Serves {
+                Reply::Serves {
                     mode: "leader".to_owned(),
                     reason: Some("the cluster was restored: sessions are opened in 28 s, at most".to_owned()),
                     silent_leaders: 3,
                 },
             ),
-            (b"srvr is not executed because it is not in the whitelist.\n", Speech::serves("serves")),
-            (b"220 mail ready\r\n", Speech::Odd),
+            (b"srvr is not executed because it is not in the whitelist.\n", Reply::serves("serves")),
+            (b"220 mail ready\r\n", Reply::Unknown),
         ] {
-            assert_eq!(Speech::of(answer), speech);
+            assert_eq!(Reply::of(answer), reply);
         }
     }
 
     #[test]
-    fn steps_behind_the_one_that_failed_are_not_shown_as_failed() {
+    fn steps_after_a_failed_step_are_not_shown_as_failed() {
         let finding = Finding {
             endpoint: "a:1".to_owned(),
             addresses: Some(vec!["10.0.0.1".to_owned()]),

@@ -1,8 +1,8 @@
-//! The commands that explain locks: who holds, who waits and for what, what happened, whose session it is.
+//! Commands that explain locks: holders, waiters and the reasons for waiting, history, sessions.
 //!
-//! Each asks one node for a report (`Client::report`: the document that its HTTP listener serves at the same
-//! path) and shows it; `-o json` prints the document itself. Text from other clients (labels, names) is
-//! sanitised before it reaches the terminal.
+//! Each command fetches a report from one node (`Client::report`: the document served by the node's HTTP
+//! listener at the same path) and prints the report; `-o json` prints the document itself. Text from other
+//! clients (labels, names) is sanitized before printing.
 
 pub mod ask;
 mod follow;
@@ -20,67 +20,65 @@ use crate::exit::{Failure, LOST};
 use crate::paint::Paint;
 use crate::print::{errln, print, safe};
 
-/// Format of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Form {
+pub enum OutputFormat {
     /// Aligned columns, for people.
     #[default]
     Table,
-    /// The node's JSON document.
+    /// JSON document of the node.
     Json,
     /// Tab-separated fields, one line each; times in milliseconds, `-` for no value.
     Simple,
 }
 
-/// Asks the node for a report about `what`.
-async fn ask(client: &Client, what: &str, question: &str) -> Result<Value, Failure> {
-    let document = client.report(question).await.map_err(|e| failed(what, &e))?;
-    read(what, &document)
+/// Fetches a report about `subject` from the node.
+async fn fetch_report(client: &Client, subject: &str, query: &str) -> Result<Value, Failure> {
+    let document = client.report(query).await.map_err(|e| failed(subject, &e))?;
+    parse_report(subject, &document)
 }
 
-/// A report about `what` as a document.
-fn read(what: &str, document: &str) -> Result<Value, Failure> {
+fn parse_report(subject: &str, document: &str) -> Result<Value, Failure> {
     serde_json::from_str(document)
-        .map_err(|e| Failure::new(LOST, format!("{what}: the node's report cannot be read: {e}")))
+        .map_err(|e| Failure::new(LOST, format!("{subject}: the node's report cannot be read: {e}")))
 }
 
-/// One line of an answer: its cells and its style.
+/// Line of a table with its style.
 struct Line<const N: usize> {
     cells: [String; N],
-    look: Look,
+    style: Style,
 }
 
-/// The style of a line at a terminal.
+/// Style of a line at a terminal.
 #[derive(Clone, Copy)]
-enum Look {
+enum Style {
     Plain,
     Good,
     Bad,
     Dim,
 }
 
-impl Look {
+impl Style {
     fn paint(self, paint: &Paint, line: &str) -> String {
         match self {
-            Look::Plain => line.to_owned(),
-            Look::Good => paint.good(line),
-            Look::Bad => paint.bad(line),
-            Look::Dim => paint.dim(line),
+            Style::Plain => line.to_owned(),
+            Style::Good => paint.good(line),
+            Style::Bad => paint.bad(line),
+            Style::Dim => paint.dim(line),
         }
     }
 }
 
 /// Prints lines as a table, or with tabs.
 ///
-/// `spare`: columns that are left out at a terminal which is too narrow, the first one first.
-fn show<const N: usize>(
-    form: Form,
+/// `spare`: columns omitted at a narrow terminal, in this order.
+fn print_lines<const N: usize>(
+    form: OutputFormat,
     head: [&str; N],
     lines: &[Line<N>],
     spare: &[&str],
 ) -> Result<(), Failure> {
     let mut out = String::new();
-    if form == Form::Simple {
+    if form == OutputFormat::Simple {
         for line in lines {
             out.push_str(&line.cells.join("\t"));
             out.push('\n');
@@ -93,20 +91,20 @@ fn show<const N: usize>(
     for (at, line) in laid_out.lines().enumerate() {
         let painted = match at.checked_sub(1) {
             None => paint.bold(line),
-            Some(row) => lines[row].look.paint(&paint, line),
+            Some(row) => lines[row].style.paint(&paint, line),
         };
         out.push_str(&painted);
         out.push('\n');
     }
     if !left_out.is_empty() {
-        let hint = format!("(for want of width without: {}; -o simple has all)", left_out.join(", "));
+        let hint = format!("(columns omitted for lack of width: {}; -o simple has all)", left_out.join(", "));
         out.push_str(&format!("{}\n", paint.dim(&hint)));
     }
     print(out.as_bytes())
 }
 
-/// The text of a field, safe for a terminal: text from other clients may contain escape codes. `-` for
-/// nothing.
+/// Returns the text of a field, safe for a terminal: text from other clients may contain escape codes. `-`
+/// for nothing.
 fn text(value: &Value) -> String {
     let text = match value {
         Value::Null => return "-".to_owned(),
@@ -119,18 +117,18 @@ fn text(value: &Value) -> String {
     safe(text)
 }
 
-/// Milliseconds: a span for people, the plain number for scripts.
-fn span(form: Form, value: &Value) -> String {
+/// Formats milliseconds: a span for people, the plain number for scripts.
+fn span(form: OutputFormat, value: &Value) -> String {
     match (form, value.as_i64()) {
-        (Form::Table, Some(ms)) => crate::moment::span(ms),
+        (OutputFormat::Table, Some(ms)) => crate::moment::span(ms),
         _ => text(value),
     }
 }
 
-/// A point in time: as a date for people, in milliseconds since 1970 for scripts.
-fn moment(form: Form, value: &Value) -> String {
+/// Formats a point in time: a date for people, milliseconds since 1970 for scripts.
+fn moment(form: OutputFormat, value: &Value) -> String {
     match (form, value.as_i64()) {
-        (Form::Table, Some(ms)) => crate::moment::rfc3339(ms),
+        (OutputFormat::Table, Some(ms)) => crate::moment::rfc3339(ms),
         _ => text(value),
     }
 }
@@ -139,10 +137,10 @@ fn items<'a>(document: &'a Value, list: &str) -> impl Iterator<Item = &'a Value>
     document[list].as_array().into_iter().flatten()
 }
 
-/// Says on stderr that there is more than is shown.
+/// Prints a hint on stderr if the node has more rows than printed.
 fn hint_at_more(document: &Value) {
     if document["more"] == true {
-        errln!("rowlock: there is more; ask for it with --limit");
+        errln!("rowlock: there is more; raise --limit to see it");
     }
 }
 
@@ -153,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_of_others_cannot_speak_to_the_terminal() {
+    fn labels_from_clients_cannot_control_the_terminal() {
         assert_eq!(text(&json!("a\x1b[2Jb\u{202e}")), "a [2Jb ");
         assert_eq!((text(&json!("")).as_str(), text(&Value::Null).as_str()), ("-", "-"));
         assert_eq!(text(&json!(7)), "7");

@@ -1,11 +1,11 @@
-//! `rowlock fence`: files that a late holder cannot overwrite. docs/fencing.md, "Files".
+//! `rowlock fence`: keeps late holders from overwriting files. docs/fencing.md, "Files".
 //!
-//! `FILE.fence` has the largest token that came, as 20 digits and a line end, written in one piece. Its lock
-//! (flock) is held while a token is compared, and until the command that writes FILE has ended. Processes
-//! that the command leaves behind do not hold it.
+//! `FILE.fence` has the largest token so far, as 20 digits and a line end, written by one write. The file's
+//! lock (flock) is held during the comparison, and until the end of the command that writes FILE. Processes
+//! left behind by the command do not hold the lock.
 //!
-//! With a command there are two processes: this one, and a guard that compares, holds the lock and waits for
-//! the command. So the command stays guarded though this process is killed.
+//! A command adds a second process: a guard that compares, holds the lock and waits for the command. The
+//! command stays guarded if this process is killed.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,9 +20,9 @@ use rustix::io::Errno;
 use rustix::process::getpgrp;
 
 use crate::exit::{DATA_FOLDER, Failure, IO, NOT_EXECUTABLE, NOT_FOUND, REFUSED, SOFTWARE};
-use crate::lock::OURSELVES;
+use crate::lock::SELF_EXE;
 
-/// The largest token that there can be: a position in the log.
+/// Largest possible token: a position in the log.
 const TOKEN_MAX: u64 = i64::MAX as u64;
 
 /// Keep late holders of a lock from writing a file
@@ -57,7 +57,7 @@ struct CheckToken {
 }
 
 impl Fence {
-    /// Returns the exit code of the command, if there is one.
+    /// Returns the exit code of the command, if any.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let Subcommand::Check(check) = self.command;
         check.run()
@@ -79,11 +79,11 @@ impl CheckToken {
             return Err(not_opened(&path, Errno::LOOP));
         }
         flock(&file, FlockOperation::LockExclusive).map_err(|e| failed(IO, "lock", &path, &e.into()))?;
-        let seen = seen(&file, &path)?;
+        let seen = largest_token(&file, &path)?;
         if self.token < seen {
-            let what = format!("{}: stale token {}", path.display(), self.token);
+            let problem = format!("{}: stale token {}", path.display(), self.token);
             let why = format!("a holder with token {seen} has been here, so the lock is lost");
-            return Err(Failure::new(REFUSED, format!("{what}: {why}; nothing was changed")));
+            return Err(Failure::new(REFUSED, format!("{problem}: {why}; nothing was changed")));
         }
         if self.token > seen {
             let written = file.write_all_at(format!("{:020}\n", self.token).as_bytes(), 0);
@@ -95,29 +95,29 @@ impl CheckToken {
         }
     }
 
-    /// Compares and runs the command in a process of its own group, which no signal to ours ends.
+    /// Compares and runs the command in a process with its own group, out of reach of signals to this group.
     fn start_guard(self) -> Result<ExitCode, Failure> {
-        let mut guard = Command::new(OURSELVES);
+        let mut guard = Command::new(SELF_EXE);
         guard.arg0("rowlock").args(["fence", "check"]).arg(self.file);
         guard.args(["--token", &self.token.to_string()]);
         guard.args(["--guard", &getpgrp().as_raw_nonzero().to_string(), "--"]).args(self.command);
         let status = guard.process_group(0).status();
-        let status = status.map_err(|e| Failure::new(SOFTWARE, format!("cannot start {OURSELVES}: {e}")))?;
+        let status = status.map_err(|e| Failure::new(SOFTWARE, format!("cannot start {SELF_EXE}: {e}")))?;
         Ok(code_of(status))
     }
 }
 
-/// FILE.fence cannot be used.
+/// Reports a FILE.fence that cannot be used.
 fn not_opened(path: &Path, e: Errno) -> Failure {
     if e != Errno::LOOP {
         return failed(DATA_FOLDER, "open", path, &e.into());
     }
-    let what = format!("{} is a link, or no regular file", path.display());
-    Failure::new(DATA_FOLDER, format!("{what}, so that a write could end elsewhere; remove it"))
+    let problem = format!("{} is a link, or no regular file", path.display());
+    Failure::new(DATA_FOLDER, format!("{problem}, so that a write could end elsewhere; remove it"))
 }
 
-/// The largest token so far; 0 in a file that is new.
-fn seen(file: &File, path: &Path) -> Result<u64, Failure> {
+/// Returns the largest token so far; 0 for a new file.
+fn largest_token(file: &File, path: &Path) -> Result<u64, Failure> {
     let mut text = [0; 32];
     let length = file.read_at(&mut text, 0).map_err(|e| failed(IO, "read", path, &e))?;
     let text = String::from_utf8_lossy(&text[..length]);
@@ -127,8 +127,8 @@ fn seen(file: &File, path: &Path) -> Result<u64, Failure> {
     let digits = text.strip_suffix('\n').and_then(|digits| digits.parse().ok());
     let digits = digits.filter(|token| *token <= TOKEN_MAX);
     digits.ok_or_else(|| {
-        let what = format!("{} has no token; remove it if no holder of the lock is alive", path.display());
-        Failure::new(DATA_FOLDER, what)
+        let problem = format!("{} has no token; remove it if no holder of the lock is alive", path.display());
+        Failure::new(DATA_FOLDER, problem)
     })
 }
 
@@ -137,7 +137,7 @@ fn code_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
-/// Runs the command in the process group `group`, and waits for its end.
+/// Runs the command in the process group `group` and waits for its end.
 fn execute(program: &OsString, arguments: &[OsString], group: Option<i32>) -> Result<ExitCode, Failure> {
     let shown = program.to_string_lossy();
     let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! `rowlock health`: the answer of one node's `/readyz` or `/livez` as an exit code, for health checks of
+//! `rowlock health`: turns one node's answer to `/readyz` or `/livez` into an exit code, for health checks of
 //! containers and for scripts.
 
 use std::net::IpAddr;
@@ -36,12 +36,12 @@ pub struct Health {
 }
 
 impl Health {
-    /// Exit code 0: yes; 1: no, with the reason; 69: no answer.
+    /// Exits with 0 if the node is healthy, 1 with the reason if not, 69 without an answer.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let (addr, by_tls) = self.addr()?;
-        let way = self.token.way(by_tls, &self.cluster.tls, std::slice::from_ref(&addr))?;
+        let access = self.token.access(by_tls, &self.cluster.tls, std::slice::from_ref(&addr))?;
         let path = if self.live { "/livez" } else { "/readyz" };
-        let answer = http_get::answer(&addr, path, &way, self.timeout).await;
+        let answer = http_get::answer(&addr, path, &access, self.timeout).await;
         let answer = answer.map_err(|e| Failure::new(UNAVAILABLE, format!("{addr}: no answer: {e}")))?;
         if answer.status == "200" {
             outln!("{}", answer.body.trim());
@@ -61,7 +61,7 @@ impl Health {
         let node = match (self.node, &file.nodes[..]) {
             (Some(which), _) => which.id()?,
             (None, [only]) => only.id.0,
-            (None, _) => return Err(Failure::new(USAGE, "which node? say --node ID, or --http ADDR")),
+            (None, _) => return Err(Failure::new(USAGE, "which node? use --node ID, or --http ADDR")),
         };
         let addr = http_of(&file, NodeId(node))
             .ok_or_else(|| Failure::new(USAGE, format!("the cluster's file has no node {node}")))?;
@@ -73,7 +73,7 @@ fn http_of(file: &ClusterConfig, id: NodeId) -> Option<&str> {
     file.nodes.iter().find(|node| node.id == id).map(|node| node.http_addr.as_str())
 }
 
-/// Where to ask a node of this machine that listens on all its addresses.
+/// Replaces an unspecified address by loopback: a node of this machine listens on all its addresses.
 fn reachable(addr: &str) -> String {
     let Some((host, port)) = addr.rsplit_once(':') else { return addr.to_owned() };
     match host.trim_matches(['[', ']']).parse::<IpAddr>() {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_listens_everywhere_is_asked_on_loopback() {
+    fn a_node_on_all_addresses_is_reached_on_loopback() {
         assert_eq!(reachable("0.0.0.0:8081"), "127.0.0.1:8081");
         assert_eq!(reachable("[::]:8081"), "[::1]:8081");
         assert_eq!(reachable("10.1.2.3:8081"), "10.1.2.3:8081");

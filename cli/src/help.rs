@@ -1,4 +1,4 @@
-//! Help texts: groups of commands, examples, exit codes. docs/cli.md has the rest.
+//! Help texts: groups of commands, examples, exit codes. docs/cli.md has the complete rules.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
@@ -39,7 +39,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Develop", &["up", "dev", "sim"]),
 ];
 
-/// The command line with its commands in groups.
+/// Replaces clap's flat list of commands by [`GROUPS`].
 pub fn grouped(all: Command) -> Command {
     let mut groups = String::new();
     for (title, names) in GROUPS {
@@ -55,8 +55,8 @@ pub fn grouped(all: Command) -> Command {
     ))
 }
 
-/// What people type who know other programs, and what does it here.
-const OTHER_WORDS: [(&str, &str); 12] = [
+/// Commands of similar programs, each with its equivalent in `rowlock`.
+const FOREIGN_COMMANDS: [(&str, &str); 12] = [
     ("unlock", "release"),
     ("acquire", "lock"),
     ("run", "lock"),
@@ -71,10 +71,10 @@ const OTHER_WORDS: [(&str, &str); 12] = [
     ("logs", "debug"),
 ];
 
-/// Adds the command that was probably meant to an error.
+/// Adds the equivalent command to the error about an unknown command.
 pub fn suggest(error: &mut clap::Error) {
-    let Some(ContextValue::String(said)) = error.get(ContextKind::InvalidSubcommand) else { return };
-    if let Some((_, meant)) = OTHER_WORDS.iter().find(|(word, _)| word == said) {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    if let Some((_, meant)) = FOREIGN_COMMANDS.iter().find(|(foreign, _)| foreign == typed) {
         let meant = ContextValue::Strings(vec![(*meant).to_owned()]);
         error.insert(ContextKind::SuggestedSubcommand, meant);
     }
@@ -250,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_other_programs_leads_to_the_command() {
+    fn a_command_of_another_program_suggests_ours() {
         let mut error = crate::Cli::command().try_get_matches_from(["rowlock", "unlock", "l"]).unwrap_err();
         suggest(&mut error);
         assert!(error.to_string().contains("'release'"), "{error}");
-        for (_, meant) in OTHER_WORDS {
+        for (_, meant) in FOREIGN_COMMANDS {
             assert!(crate::Cli::command().find_subcommand(meant).is_some(), "{meant}");
         }
     }

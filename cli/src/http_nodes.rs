@@ -1,10 +1,10 @@
-//! Which nodes a command asks over HTTP, and how: all of the cluster, unless some are named.
+//! Nodes that a command queries over HTTP: all nodes of the cluster, unless the command line names some.
 
 use crate::cluster::Cluster;
 use crate::exit::Failure;
-use crate::http_get::{TokenOption, Way};
+use crate::http_get::{HttpAccess, TokenOption};
 
-/// Options of commands that ask every node over HTTP.
+/// Options of commands that query every node over HTTP.
 #[derive(clap::Args)]
 pub struct HttpNodes {
     /// HTTP addresses, host:port,host:port [default: those of cluster.toml]. https:// before one: use TLS
@@ -15,17 +15,16 @@ pub struct HttpNodes {
     token: TokenOption,
 }
 
-/// The nodes' addresses (`host:port`), and how to ask them.
+/// Addresses of nodes (`host:port`), with TLS and token for all.
 pub struct Addresses {
-    /// In the order of the file, or as they were given.
+    /// Order of the file or of the command line.
     pub all: Vec<String>,
-    /// By TLS or not, with a token or without.
-    pub way: Way,
+    pub access: HttpAccess,
 }
 
 impl HttpNodes {
-    /// `None`: only addresses for clients are known. Those that were given may be of another cluster than
-    /// that of the cluster.toml that happens to lie here.
+    /// Returns the nodes' HTTP addresses, or `None` if only client addresses are known. Explicit client
+    /// addresses may belong to another cluster than the cluster.toml in the current folder.
     pub fn find(&self, cluster: &Cluster) -> Result<Option<Addresses>, Failure> {
         let (by_tls, all) = if !self.http.is_empty() {
             let by_tls = self.http.iter().any(|addr| addr.starts_with("https://"));
@@ -38,7 +37,7 @@ impl HttpNodes {
             return Ok(None);
         };
         let all: Vec<String> = all;
-        let way = self.token.way(by_tls, &cluster.tls, &all)?;
-        Ok(Some(Addresses { all, way }))
+        let access = self.token.access(by_tls, &cluster.tls, &all)?;
+        Ok(Some(Addresses { all, access }))
     }
 }

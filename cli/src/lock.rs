@@ -1,13 +1,13 @@
 //! `rowlock lock`: runs a command under a lock, in the manner of flock(1).
 //!
-//! connect -> wait in the queue -> run the command -> release. While the command runs, the lock's deadline is
-//! watched: the command is asked to end (SIGTERM) shortly before the deadline and killed (SIGKILL) at it,
-//! which is before the cluster grants the lock to the next.
+//! connect -> wait in the queue -> run the command -> release. While the command runs, `supervise` watches
+//! the lock's deadline: the command gets SIGTERM shortly before the deadline and SIGKILL at the deadline,
+//! before the cluster grants the lock to the next client.
 //!
-//! `options`: flags; `queued`: what `lock`, `sem` and `once` share; `under`: running a command under anything
-//! that is held (`held`); `supervise` waits for the command; `job` is its process, `exec` and `warden` tie it
-//! to this process, `terminal` is job control, `passed` forwards signals; `sign` tells by HTTP whether it
-//! leads, `terraform` answers its command (`loopback`).
+//! `options`: flags; `queued`: the common part of `lock`, `sem` and `once`; `under`: runs a command under
+//! anything held (`held`); `supervise` waits for the command; `job` is the command's process, `exec` and
+//! `warden` tie the command to this process, `terminal` is job control, `passed` forwards signals; `sign`
+//! serves the leadership over HTTP, `terraform` answers Terraform's requests (`loopback`).
 
 pub mod elect;
 pub mod exec;
@@ -33,8 +33,8 @@ use rowlock_client::Client;
 
 use crate::exit::Failure;
 use crate::name::Name;
-use options::{Asking, ask_on_terms};
-pub use processes::OURSELVES;
+use options::{TimeLimit, request_on_terms};
+pub use processes::SELF_EXE;
 use queued::Queued;
 
 /// Run a command under a lock, or hold the lock until a signal
@@ -61,13 +61,13 @@ pub struct Lock {
 impl Lock {
     /// Exits with the command's code.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let ask = async |client: &Client, owner, asking: &Asking| {
+        let acquire = async |client: &Client, owner, limit: &TimeLimit| {
             let mut request = self.name.mutex(client).request();
             if self.shared {
                 request = request.shared();
             }
-            ask_on_terms!(request, self.queued.terms, owner, asking)
+            request_on_terms!(request, self.queued.terms, owner, limit)
         };
-        self.queued.run(&self.name, self.nonblock, ask).await
+        self.queued.run(&self.name, self.nonblock, acquire).await
     }
 }

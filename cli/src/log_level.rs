@@ -1,4 +1,4 @@
-//! `rowlock log-level`: what the nodes write into their logs, changed while they run.
+//! `rowlock log-level`: changes the nodes' log levels while the nodes run.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,10 +47,10 @@ fn period(text: &str) -> Result<Duration, String> {
 }
 
 impl LogLevel {
-    /// Nodes that do not answer are named, with exit code 75; the others are asked all the same.
+    /// Changes all nodes in turn. Nodes without an answer are named, with exit code 75.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         if let Some(filter) = &self.filter {
-            // The nodes check it themselves. But here it can be said what is wrong.
+            // The nodes check the filter too, but only this check can explain the mistake.
             log_filter::check(filter)?;
             if filter.len() > LOG_FILTER_MAX_BYTES {
                 return Err(Failure::new(
@@ -60,9 +60,9 @@ impl LogLevel {
             }
         }
         let client = self.cluster.connect().await?;
-        let asked = self.ask_all(&client).await;
+        let changed = self.change_all(&client).await;
         leave(&client).await;
-        let (nodes, failed) = asked?;
+        let (nodes, failed) = changed?;
         match self.output {
             Output::Json => print_json(&json!({ "nodes": nodes }))?,
             Output::Simple => print(nodes.iter().map(line).collect::<String>().as_bytes())?,
@@ -72,14 +72,14 @@ impl LogLevel {
         Err(Failure::new(last.code, &last.message))
     }
 
-    async fn ask_all(&self, client: &Client) -> Result<(Vec<Value>, Vec<Failure>), Failure> {
+    async fn change_all(&self, client: &Client) -> Result<(Vec<Value>, Vec<Failure>), Failure> {
         let nodes = match self.node {
             Some(node) => vec![node],
             None => membership(client).await?.servers.into_keys().collect(),
         };
         let (mut documents, mut failed) = (Vec::new(), Vec::new());
         for node in nodes {
-            match operate(client, &self.wish(node)).await {
+            match operate(client, &self.operation(node)).await {
                 Ok(document) => documents.push(document),
                 Err(OperateError::Code(code @ (ErrorCode::NoAuth | ErrorCode::ThrottledOp))) => {
                     return Err(OperateError::Code(code).into());
@@ -90,19 +90,19 @@ impl LogLevel {
         Ok((documents, failed))
     }
 
-    fn wish(&self, node: u64) -> String {
-        let mut what = format!("/v1/log-level?node={node}");
+    fn operation(&self, node: u64) -> String {
+        let mut operation = format!("/v1/log-level?node={node}");
         if let Some(filter) = &self.filter {
-            // It has no space in it that means anything, and no character that a query could not have.
-            what += &format!("&filter={}", filter.replace(' ', ""));
+            // Spaces in a filter have no meaning, and all its characters may stand in a query.
+            operation += &format!("&filter={}", filter.replace(' ', ""));
         }
         if let Some(period) = self.period {
-            what += &format!("&for_ms={}", period.as_millis());
+            operation += &format!("&for_ms={}", period.as_millis());
         }
         if self.reset {
-            what += "&reset=true";
+            operation += "&reset=true";
         }
-        what
+        operation
     }
 }
 
@@ -115,8 +115,8 @@ fn refused(node: u64, refusal: OperateError) -> Failure {
             Failure::new(LOST, format!("node {node} did not answer; rowlock member ls shows it"))
         }
         OperateError::Code(ErrorCode::BadArguments) => {
-            let what = format!("node {node} does not understand this; its log says why");
-            Failure::new(REFUSED, what)
+            let problem = format!("node {node} refuses this filter; see its log");
+            Failure::new(REFUSED, problem)
         }
         OperateError::Code(ErrorCode::Unimplemented) => Failure::new(
             REFUSED,
@@ -126,7 +126,7 @@ fn refused(node: u64, refusal: OperateError) -> Failure {
     }
 }
 
-/// `node 2 logs debug, for 9 min 58 s`
+/// Formats an answer as `node 2 logs debug, for 9 min 58 s`.
 fn line(document: &Value) -> String {
     let filter = document["filter"].as_str().unwrap_or("unknown");
     let rest = document["ends_in_ms"].as_i64().map_or(String::new(), |ms| format!(", for {}", span(ms)));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_logs_is_a_line_with_the_time_that_is_left() {
+    fn a_filter_is_a_line_with_the_remaining_time() {
         let document = json!({ "node": 2, "filter": "debug", "ends_in_ms": 598_000 });
         assert_eq!(line(&document), "node 2 logs debug, for 9 min 58 s\n");
         let usual = json!({ "node": 2, "filter": "info", "ends_in_ms": null });

@@ -1,11 +1,12 @@
-//! The way of a node's log lines to stderr: a bounded queue, and a thread that writes.
+//! Transport of a node's log lines to stderr: a bounded queue, and a thread that writes.
 //!
-//! A reader of stderr that stops (a full pipe, a hung collector) stops this thread and nothing else. Lines
-//! that find the queue full are dropped and counted; the count is logged as soon as there is room, and is a
-//! metric. Invariant: logging never waits for stderr. Only the end of the process does, up to a deadline.
+//! A reader of stderr that stops (a full pipe, a hung collector) blocks this thread and nothing else. The
+//! sink drops and counts lines while the queue is full; the thread logs the count as soon as there is room,
+//! and a metric has it too. Invariant: logging never waits for stderr. Only the end of the process waits, up
+//! to a deadline.
 //!
-//! Not `tracing-appender`: it bounds lines instead of bytes (a line may be as long as a client's path), and a
-//! panic cannot pass its queue.
+//! Not `tracing-appender`: its queue bounds lines instead of bytes (a line may be as long as a client's
+//! path), and a panic cannot bypass its queue.
 
 use std::io;
 use std::mem::take;
@@ -16,16 +17,16 @@ use parking_lot::{Condvar, Mutex};
 use rowlock_types::limits::LOG_QUEUE_MAX_BYTES;
 use rowlock_types::metrics::Metrics;
 
-/// How long the end of a process waits for its last lines to be written.
+/// Longest wait for the last lines at the end of the process.
 pub const END_DEADLINE: Duration = Duration::from_secs(1);
-/// The same after a bug. Other threads go on meanwhile.
+/// Longest wait after a panic. Other threads go on meanwhile.
 const PANIC_DEADLINE: Duration = Duration::from_millis(200);
-/// Pause before a stderr that does not block, and is full, is tried again.
+/// Pause before another write to a full, nonblocking stderr.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
-/// A buffer that has grown beyond this is given back.
+/// Largest buffer reused for the next lines; a larger one is shrunk.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// Takes log lines. Clones are the same.
+/// Receiver of log lines. Clones share one queue.
 #[derive(Clone)]
 pub struct LogSink {
     shared: Arc<SinkState>,
@@ -41,17 +42,16 @@ struct SinkState {
 #[derive(Default)]
 struct LineQueue {
     lines: Vec<u8>,
-    /// The thread writes lines that it has taken.
+    /// True while the thread writes taken lines.
     is_writing: bool,
-    /// Dropped since the last report.
+    /// Lines dropped since the last report.
     dropped: u64,
-    /// Dropped before the metrics were known.
+    /// Lines dropped before `metrics` was set.
     uncounted: u64,
     metrics: Option<Arc<Metrics>>,
 }
 
 impl LogSink {
-    /// Starts the thread that writes to stderr.
     pub fn start() -> LogSink {
         LogSink::to(LOG_QUEUE_MAX_BYTES, |bytes| rustix::io::write(rustix::stdio::stderr(), bytes))
     }
@@ -70,15 +70,15 @@ impl LogSink {
         sink
     }
 
-    /// Counts dropped lines in these metrics, those before as well.
-    pub fn count_in(&self, metrics: Arc<Metrics>) {
+    /// Counts dropped lines in `metrics`, including earlier ones.
+    pub fn set_metrics(&self, metrics: Arc<Metrics>) {
         let mut queue = self.shared.queue.lock();
         metrics.log_lines_dropped_total.add(take(&mut queue.uncounted));
         queue.metrics = Some(metrics);
     }
 
-    /// Queues the last line of the process, even if the queue is full, and waits for the queue to be written,
-    /// at most until the deadline.
+    /// Queues the last line of the process, even if the queue is full, and waits until the queue is written,
+    /// at most [`END_DEADLINE`].
     pub fn end(&self, line: &[u8]) {
         let mut queue = self.shared.queue.lock();
         queue.lines.extend_from_slice(line);
@@ -98,7 +98,7 @@ impl LogSink {
                 }
                 _ => format!("thread '{thread}' {panic}\n"),
             };
-            // This thread may hold the lock.
+            // The panicking thread may hold the lock.
             if let Some(mut queue) = shared.queue.try_lock_for(PANIC_DEADLINE) {
                 queue.lines.extend_from_slice(text.as_bytes());
                 shared.flush(&mut queue, PANIC_DEADLINE);
@@ -109,7 +109,7 @@ impl LogSink {
 }
 
 impl io::Write for LogSink {
-    /// One call is one line.
+    /// Queues one line per call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut queue = self.shared.queue.lock();
         if queue.lines.len() + line.len() > self.shared.max_bytes {
@@ -144,7 +144,7 @@ impl SinkState {
         let _ = self.drained.wait_while_for(queue, is_left, deadline);
     }
 
-    /// The thread's work. It never ends: lines may come until the process ends.
+    /// Body of the thread. Never returns: lines may come until the process ends.
     fn write_all(&self, mut write: impl FnMut(&[u8]) -> rustix::io::Result<usize>) {
         loop {
             let mut queue = self.queue.lock();
@@ -157,8 +157,7 @@ impl SinkState {
             let (mut lines, dropped) = (take(&mut queue.lines), take(&mut queue.dropped));
             drop(queue);
             if dropped > 0 {
-                // The queue has just been emptied: this line finds room, behind those that stood before the
-                // gap.
+                // The queue was just emptied: this line fits, and follows the lines before the gap.
                 tracing::warn!(dropped, "log lines were dropped: the reader of stderr was too slow");
             }
             let lost = write_lines(&mut write, &lines);
@@ -173,14 +172,14 @@ impl SinkState {
     }
 }
 
-/// Writes all, and says how many lines stderr has refused for good.
+/// Writes all lines; returns the number of lines refused by stderr for good.
 fn write_lines(write: &mut impl FnMut(&[u8]) -> rustix::io::Result<usize>, lines: &[u8]) -> u64 {
     let mut rest = lines;
     while !rest.is_empty() {
         match write(rest) {
             Ok(written) => rest = &rest[written..],
             Err(rustix::io::Errno::INTR) => {}
-            // A terminal that another program has switched.
+            // Another program has made the terminal nonblocking.
             Err(rustix::io::Errno::AGAIN) => rowlock_env::worker::pause(FULL_PAUSE),
             Err(_) => return rest.iter().filter(|byte| **byte == b'\n').count() as u64,
         }
@@ -195,25 +194,25 @@ mod tests {
 
     use super::*;
 
-    /// A sink of 30 bytes whose reader takes one write for each message.
+    /// Returns a sink of 30 bytes whose reader accepts one write per message.
     fn hanging() -> (LogSink, mpsc::Sender<()>, Arc<Mutex<Vec<u8>>>) {
         let (reads, read) = mpsc::channel::<()>();
         let written = Arc::new(Mutex::new(Vec::new()));
-        let theirs = written.clone();
+        let output = written.clone();
         let sink = LogSink::to(30, move |bytes| {
             let _ = read.recv();
-            theirs.lock().extend_from_slice(bytes);
+            output.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         });
         (sink, reads, written)
     }
 
     #[test]
-    fn a_line_is_dropped_and_counted_while_the_reader_hangs_and_those_before_it_are_written_later() {
+    fn a_hung_reader_drops_and_counts_lines_and_keeps_earlier_ones() {
         let (mut sink, reads, written) = hanging();
         let before: Arc<Metrics> = Arc::default();
         let mut queued = Vec::new();
-        // At most 30 bytes are with the thread, and 30 wait.
+        // At most 30 bytes are with the thread, and 30 are queued.
         for n in 0..10 {
             let line = format!("line {n:04}\n");
             sink.write_all(line.as_bytes()).unwrap();
@@ -222,7 +221,7 @@ mod tests {
                 queued.push(line);
             }
         }
-        sink.count_in(before.clone());
+        sink.set_metrics(before.clone());
         let dropped = before.log_lines_dropped_total.get();
         assert!((4..=7).contains(&dropped), "{dropped} of ten are dropped");
         drop(reads);
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_reader_that_is_gone_are_counted_and_a_full_stream_is_tried_again() {
+    fn a_closed_stream_counts_lines_and_a_full_one_is_retried() {
         let mut answers = [Err(rustix::io::Errno::AGAIN), Ok(2), Err(rustix::io::Errno::PIPE)].into_iter();
         let mut write = |_: &[u8]| answers.next().unwrap();
         assert_eq!(write_lines(&mut write, b"a\nb\nc\n"), 2);

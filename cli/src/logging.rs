@@ -1,5 +1,5 @@
-//! Structured logs of a node: level by flag, environment, file or an operator's wish, as text or JSON lines.
-//! A node's way to stderr is `log_sink`.
+//! Structured logs of a node: level by flag, environment, file or an operator's command, as text or JSON
+//! lines. `log_sink` carries the lines to stderr.
 
 use std::sync::Arc;
 
@@ -17,7 +17,6 @@ use rowlock_terminal::log_filter::check;
 use crate::exit::Failure;
 use crate::paint::Paint;
 
-/// The form of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// Aligned columns, for people.
@@ -27,26 +26,26 @@ pub enum LogFormat {
     Json,
 }
 
-/// The filter of this process, which can be changed while it runs.
+/// Log filter of this process, replaceable while the process runs.
 pub struct Switch {
     handle: Handle<Targets, Registry>,
     filters: Mutex<Filters>,
 }
 
 struct Filters {
-    /// By flag, environment or file.
+    /// Filter from flag, environment or file.
     usual: String,
-    /// What an operator has put in its place.
-    wished: Option<String>,
+    /// Temporary filter of an operator.
+    operator: Option<String>,
 }
 
 impl Switch {
-    /// The file says something else now. What an operator has put in its place stays.
+    /// Replaces the usual filter after the file has changed. An operator's filter stays in force.
     pub fn set_usual(&self, filter: &str) -> Result<(), Failure> {
         let targets = check(filter)?;
         let mut filters = self.filters.lock();
         filter.clone_into(&mut filters.usual);
-        if filters.wished.is_none() {
+        if filters.operator.is_none() {
             self.reload(targets);
         }
         Ok(())
@@ -61,28 +60,28 @@ impl LogSwitch for Switch {
     fn set(&self, filter: Option<&str>) -> Result<(), String> {
         let mut filters = self.filters.lock();
         let targets = check(filter.unwrap_or(&filters.usual)).map_err(|refused| refused.message)?;
-        filters.wished = filter.map(str::to_owned);
+        filters.operator = filter.map(str::to_owned);
         self.reload(targets);
         Ok(())
     }
 
     fn current(&self) -> String {
         let filters = self.filters.lock();
-        filters.wished.clone().unwrap_or_else(|| filters.usual.clone())
+        filters.operator.clone().unwrap_or_else(|| filters.usual.clone())
     }
 }
 
 /// Starts logging at `filter`: a level, or directives such as `info,rowlock_consensus::raft=debug`.
 ///
-/// A bare level means our own crates; openraft, which logs every step at info, stays at warn.
+/// A bare level applies to our own crates; openraft, with a line per step at info, stays at warn.
 ///
-/// Lines go to `writer`, one in each call.
+/// Each line is one call of `writer`.
 pub fn start<W>(filter: &str, format: LogFormat, writer: W) -> Result<Arc<Switch>, Failure>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let (targets, handle) = reload::Layer::new(check(filter)?);
-    // The log's reader may go: the node goes on, and cannot report it anywhere.
+    // The reader of the log may vanish: the node goes on and has nowhere to report the loss.
     let lines = tracing_subscriber::fmt::layer();
     let lines = lines.with_writer(writer).log_internal_errors(false);
     let lines = match format {
@@ -90,6 +89,6 @@ where
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(targets)).init();
-    let filters = Mutex::new(Filters { usual: filter.to_owned(), wished: None });
+    let filters = Mutex::new(Filters { usual: filter.to_owned(), operator: None });
     Ok(Arc::new(Switch { handle, filters }))
 }

@@ -1,9 +1,9 @@
-//! The `rowlock` command line: parses, dispatches, reports one failure in one line.
+//! The `rowlock` command line: parses arguments, dispatches, reports a failure in one line.
 //!
-//! One file per subcommand; each only turns flags into calls of the library crates and answers into text.
-//! Data goes to stdout, messages to stderr, the outcome into the exit code (`exit.rs`).
+//! One file per subcommand; a subcommand only turns flags into calls of the library crates and answers into
+//! text. Data goes to stdout, messages to stderr, the result into the exit code (`exit.rs`).
 
-// These panic when their reader is gone: use those of `print`.
+// The macros of std panic when stdout's reader is gone: use the functions of `print`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod acl;
@@ -61,8 +61,8 @@ use rowlock_terminal::{exit, log_filter, paint, print, signals, table};
 use crate::print::errln;
 use exit::{Failure, SOFTWARE, USAGE};
 
-/// A command is applied by every node of the cluster, and makes and drops dozens of small values there: with
-/// the system's allocator that was an eighth of all time (docs/decisions/speed.md).
+/// Allocator for small values: every node applies every command and allocates dozens of small values per
+/// command. The system's allocator took an eighth of all processor time (docs/decisions/speed.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -145,11 +145,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let all = help::grouped(Cli::command());
-    let cli = match all.try_get_matches().and_then(|said| Cli::from_arg_matches(&said)) {
+    let cli = match all.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(mut e) => {
             help::suggest(&mut e);
-            // A message that cannot be printed has no reader.
+            // Ignores a failed print: no reader is left.
             let _ = e.print();
             return match e.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
@@ -157,7 +157,7 @@ fn main() -> ExitCode {
             };
         }
     };
-    end_by_bugs();
+    abort_on_panic();
     run(cli.command).unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
             errln!("rowlock: {failure}");
@@ -166,19 +166,19 @@ fn main() -> ExitCode {
     })
 }
 
-/// A panic is a bug, and a node with a bug must stop at once, whichever task or thread it is in: half a node
-/// would go on acknowledging.
-fn end_by_bugs() {
-    let tell = std::panic::take_hook();
+/// Aborts the process on every panic, in any task or thread. A panic is a bug, and a node that lost one task
+/// would go on acknowledging writes.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
+        report(panic);
         std::process::abort();
     }));
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        // These live without a runtime.
+        // These commands need no async runtime.
         Command::Exec(exec) => return exec.run(),
         Command::Sim(sim) => return sim.run(),
         Command::Warden(warden) => return warden.run(),
@@ -187,24 +187,24 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     }
     let mut runtime = match command {
         Command::Serve(_) => serve::runtime(),
-        // Children are tied to the thread that starts them, so that is the main one.
+        // The kernel ties a child to the thread that starts the child: use the main thread.
         _ => tokio::runtime::Builder::new_current_thread(),
     };
     let runtime = runtime
         .enable_all()
         .build()
         .map_err(|e| Failure::new(SOFTWARE, format!("the async runtime does not start: {e}")))?;
-    // A node's disk has to be waited for; a client waits for nothing but a resolver of names that is slow.
+    // Shutdown waits for a node's disk threads. The only blocking thread of a client command is a name
+    // lookup, possibly a slow one: skip the wait.
     let waits_for_threads = matches!(command, Command::Serve(_) | Command::Up(_) | Command::Dev(_));
-    let ended = rowlock_env::task::block_on(&runtime, carry_out(command));
+    let ended = rowlock_env::task::block_on(&runtime, run_async(command));
     if !waits_for_threads {
         runtime.shutdown_background();
     }
     ended
 }
 
-/// Runs a command that may wait.
-async fn carry_out(command: Command) -> Result<ExitCode, Failure> {
+async fn run_async(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Up(up) => up.run().await,
         Command::Dev(dev) => dev.run().await,

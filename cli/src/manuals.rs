@@ -1,4 +1,4 @@
-//! `rowlock __manuals`: a manual page for each command, from the same text as `--help`; for packages.
+//! `rowlock __manuals`: writes a manual page per command from the text of `--help`, for packages.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,12 +11,12 @@ use crate::exit::{Failure, IO};
 /// Write the manual pages into a folder
 #[derive(clap::Args)]
 pub struct Manuals {
-    /// The folder, which must exist
+    /// Existing folder for the pages
     folder: PathBuf,
 }
 
 impl Manuals {
-    /// Writes `rowlock.1`, `rowlock-lock.1` and so on. Hidden commands have none.
+    /// Writes `rowlock.1`, `rowlock-lock.1` and so on. Hidden commands have no page.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let cannot = |e| Failure::new(IO, format!("{}: {e}", self.folder.display()));
         clap_mangen::generate_to(Cli::command(), &self.folder).map_err(cannot)?;

@@ -1,7 +1,7 @@
-//! `rowlock member`: who belongs to the cluster, and changes of that while it serves.
+//! `rowlock member`: shows the members and changes the membership while the cluster serves.
 //!
-//! Every change is one `reconfig` under the version of the membership that the command has seen, so two
-//! operators cannot undo each other's changes.
+//! Every change is one `reconfig`, conditional on the membership version read by the command: two operators
+//! cannot overwrite each other's changes.
 
 mod change;
 mod list;
@@ -58,7 +58,6 @@ impl Member {
     }
 }
 
-/// The members as the cluster knows them now.
 pub async fn membership(client: &Client) -> Result<MemberList, Failure> {
     const PATH: &str = "/zookeeper/config";
     client.sync(PATH).await.map_err(|e| failed("members", &e))?;
@@ -67,10 +66,10 @@ pub async fn membership(client: &Client) -> Result<MemberList, Failure> {
     MemberList::parse(&text).ok_or_else(|| Failure::new(LOST, format!("{PATH} cannot be read: {text:?}")))
 }
 
-/// Opens a session with this member, and with no other one.
+/// Opens a session with this member and with no other member.
 ///
 /// # Errors
-/// The cluster or that member cannot be reached, or there is no such member.
+/// The cluster or the member cannot be reached, or there is no such member.
 pub async fn connect_to(cluster: &Cluster, node: u64) -> Result<Client, Failure> {
     let client = cluster.connect().await?;
     let found = membership(&client).await;

@@ -1,4 +1,4 @@
-//! Times and durations as people write and read them. Always UTC: nodes, clients and readers may be anywhere.
+//! Parsing and formatting of times and durations. Always UTC: nodes, clients and readers may be anywhere.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ pub use rowlock_coordinator::moment::rfc3339;
 
 const DAY_S: i64 = 86_400;
 
-/// `0.25 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`: the two largest units.
+/// Formats a duration by its two largest units: `0.25 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`.
 pub fn span(ms: i64) -> String {
     let seconds = ms / 1_000;
-    let of = |size: i64, unit: &str, rest: i64, small: &str| match rest {
+    let units = |size: i64, unit: &str, rest: i64, small: &str| match rest {
         0 => format!("{} {unit}", seconds / size),
         rest => format!("{} {unit} {rest} {small}", seconds / size),
     };
     match seconds {
         s if s < 10 => format!("{}.{:02} s", s, ms % 1_000 / 10),
         s if s < 60 => format!("{s} s"),
-        s if s < 3_600 => of(60, "min", s % 60, "s"),
-        s if s < DAY_S => of(3_600, "h", s % 3_600 / 60, "min"),
-        s => of(DAY_S, "d", s % DAY_S / 3_600, "h"),
+        s if s < 3_600 => units(60, "min", s % 60, "s"),
+        s if s < DAY_S => units(3_600, "h", s % 3_600 / 60, "min"),
+        s => units(DAY_S, "d", s % DAY_S / 3_600, "h"),
     }
 }
 
-/// What a person means by a point in the past: `10m` ago (s, m, h, d), `2026-11-20T13:42:05Z`, seconds since
-/// 1970.
+/// Parses a point in the past, in ms since 1970: `10m` ago (s, m, h, d), `2026-11-20T13:42:05Z`, or seconds
+/// since 1970.
 pub fn past(text: &str, now_ms: i64) -> Result<i64, String> {
     let wrong = || format!("{text}: use 10m (s, m, h, d), 2026-11-20T13:42:05Z, or seconds since 1970");
     if let Some(ago) = duration(text) {
@@ -37,7 +37,7 @@ pub fn past(text: &str, now_ms: i64) -> Result<i64, String> {
     parse_rfc3339(text).ok_or_else(wrong)
 }
 
-/// What `10m` or `1.5h` says (s, m, h, d).
+/// Parses `10m` or `1.5h` (s, m, h, d).
 pub fn duration(text: &str) -> Option<Duration> {
     let unit = match text.bytes().last()? {
         b's' => 1.0,

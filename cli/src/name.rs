@@ -1,8 +1,7 @@
-//! The lock that a command is about: its name, or the path of its znode.
+//! Lock in a command's arguments: a name, or the path of a znode.
 
 use rowlock_client::{Client, Election, Mutex, Semaphore};
 
-/// Options that name a lock.
 #[derive(clap::Args)]
 pub struct Name {
     /// Lock name, e.g. ci/deploy, or the path of its znode, e.g. /locks/ci/deploy
@@ -17,7 +16,7 @@ impl Name {
         Name { name, path: false }
     }
 
-    pub fn as_said(&self) -> &str {
+    pub fn as_typed(&self) -> &str {
         &self.name
     }
 
@@ -25,7 +24,6 @@ impl Name {
         is_path(&self.name, self.path)
     }
 
-    /// The handle of the lock.
     pub fn mutex(&self, client: &Client) -> Mutex {
         mutex_of(client, &self.name, self.path)
     }
@@ -43,11 +41,11 @@ impl Name {
     }
 }
 
-/// The handle of the lock with this name or, if it is meant so, at this path.
+/// Returns the handle of the lock named `name`, or of the znode at that path.
 pub fn mutex_of(client: &Client, name: &str, path: bool) -> Mutex {
     if is_path(name, path) { client.mutex_at(name) } else { client.mutex(name) }
 }
 
-fn is_path(name: &str, said: bool) -> bool {
-    said || name.starts_with('/')
+fn is_path(name: &str, forced: bool) -> bool {
+    forced || name.starts_with('/')
 }

@@ -1,25 +1,25 @@
-//! How many files a node may have open. Each client takes one, and some must stay free for the log and the
-//! snapshots: a node that cannot open the next segment of its log stops.
+//! Limit of open files. Each client takes a file, and some must stay free for the log and the snapshots: a
+//! node that cannot open the next segment of its log stops.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that a node opens besides its clients: other nodes (`limits::PEER_CONNECTIONS_MAX` and its own),
-/// HTTP (`limits::HTTP_CONNECTIONS_MAX`), log, snapshots, history.
-const OTHERS: u64 = 768;
+/// Files of a node besides its clients: other nodes (`limits::PEER_CONNECTIONS_MAX` and its own), HTTP
+/// (`limits::HTTP_CONNECTIONS_MAX`), log, snapshots, history.
+const NODE_FILES: u64 = 768;
 
-/// Raises the limit as far as this process may, and returns it.
+/// Raises the limit to the hard limit and returns the result.
 pub fn raise() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        // Refused: the limit that stays is the answer.
+        // Ignores a refusal: the present limit is returned below.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many clients such a limit allows, if that is less than `wanted`.
+/// Returns the number of clients allowed by `limit`, if less than `wanted`.
 pub fn clients_below(wanted: usize, limit: u64) -> Option<usize> {
-    let allowed = usize::try_from(limit.saturating_sub(OTHERS).max(1)).unwrap_or(usize::MAX);
+    let allowed = usize::try_from(limit.saturating_sub(NODE_FILES).max(1)).unwrap_or(usize::MAX);
     (allowed < wanted).then_some(allowed)
 }
 

@@ -1,6 +1,6 @@
-//! `rowlock drain` and `rowlock rebalance`: where clients are served, by an operator's wish.
+//! `rowlock drain` and `rowlock rebalance`: move clients between nodes on an operator's request.
 //!
-//! Any node may be asked; it passes the wish on to the node that it is meant for.
+//! Any node takes the request and forwards it to the node named in it.
 
 use std::process::ExitCode;
 
@@ -52,7 +52,7 @@ pub struct Rebalance {
 }
 
 impl Drain {
-    /// Exit code 1 if no other node serves: then nothing is changed.
+    /// Fails with exit code 1 and changes nothing if no other node serves.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let Drain { node, undo, .. } = self;
         let client = self.cluster.connect().await?;
@@ -75,7 +75,7 @@ impl Drain {
 }
 
 impl Rebalance {
-    /// Nodes that cannot be reached are named, with exit code 75.
+    /// Fails with exit code 75 and names the node if a node cannot be reached.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
         let done = self.rebalance(&client).await;
@@ -100,8 +100,8 @@ impl Rebalance {
         };
         let mut documents = Vec::new();
         for node in nodes {
-            let what = format!("/v1/rebalance?node={node}&percent={}", self.percent);
-            let document = operate(client, &what).await.map_err(|refusal| match refusal {
+            let operation = format!("/v1/rebalance?node={node}&percent={}", self.percent);
+            let document = operate(client, &operation).await.map_err(|refusal| match refusal {
                 OperateError::Code(ErrorCode::NoNode) => no_member(node),
                 OperateError::Code(ErrorCode::OperationTimeout) => {
                     Failure::new(LOST, format!("node {node} did not answer; rowlock member ls shows it"))
@@ -118,16 +118,15 @@ fn no_member(node: u64) -> Failure {
     Failure::new(REFUSED, format!("node {node} is no member; rowlock member ls shows them"))
 }
 
-/// Why an operation was not done, or perhaps not.
+/// Reason for a refused operation, or for an operation with an unknown outcome.
 pub enum OperateError {
-    /// The cluster has said so.
     Code(ErrorCode),
     Failure(Failure),
 }
 
-/// Has a node do something; gives its document.
-pub async fn operate(client: &Client, what: &str) -> Result<Value, OperateError> {
-    let text = client.operate(what).await.map_err(|error| match error {
+/// Sends an operation `path?query` to the cluster; returns the JSON document in the reply.
+pub async fn operate(client: &Client, operation: &str) -> Result<Value, OperateError> {
+    let text = client.operate(operation).await.map_err(|error| match error {
         Error::Rejected(code) => OperateError::Code(code),
         error => OperateError::Failure(failed("operation", &error)),
     })?;

@@ -1,5 +1,5 @@
-//! What the pages tell people to type is what this program takes: every command line of `rowlock` in a fenced
-//! block, every flag named in the text, and every piece of `cluster.toml`.
+//! Test that the docs match this program: every command line of `rowlock` in a fenced block, every flag in
+//! the text, and every piece of `cluster.toml`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,9 @@ use rowlock_coordinator::config::ClusterConfig;
 
 use crate::Cli;
 
-/// What ends a command in a shell.
+/// Tokens that end a command in a shell.
 const OPERATORS: [&str; 7] = ["|", "&&", "||", ";", ">", "2>&1", "&"];
 
-/// A page, relative to the repository, with its text.
 struct DocPage {
     name: String,
     text: String,
@@ -43,7 +42,7 @@ fn pages() -> Vec<DocPage> {
 }
 
 impl DocPage {
-    /// The fenced blocks: the language, and the lines without their numbers.
+    /// Returns the fenced blocks: language, and lines without their numbers.
     fn blocks(&self) -> Vec<(&str, String)> {
         let mut found = Vec::new();
         for (at, part) in self.text.split("\n```").enumerate() {
@@ -55,7 +54,7 @@ impl DocPage {
         found
     }
 
-    /// What stands between single backticks outside of the blocks.
+    /// Returns the text in single backticks outside of fenced blocks.
     fn spans(&self) -> Vec<String> {
         let prose: Vec<&str> = self.text.split("\n```").step_by(2).collect();
         let joined = prose.join("\n").replace('\n', " ");
@@ -63,14 +62,14 @@ impl DocPage {
     }
 }
 
-/// The arguments of a line that runs `rowlock`, from whatever stands before and behind it in a shell.
+/// Returns the arguments of a line that runs `rowlock`, without the shell's text around the command.
 fn arguments(line: &str) -> Option<Vec<String>> {
     let words = shlex::split(line.trim_start_matches("$ "))?;
     let is_setting = |word: &&String| word.contains('=') && !word.starts_with('-');
     let words: Vec<String> = words.iter().skip_while(is_setting).cloned().collect();
     let from = match words.first()?.as_str() {
         "rowlock" => 1,
-        // The simulator holds the pages to its own commands.
+        // The simulator checks the pages against its own commands.
         "cargo" if words.iter().any(|word| word == "rowlock-sim") => return None,
         "cargo" => words.iter().position(|word| word == "--").filter(|_| words[1] == "run")? + 1,
         _ => return None,
@@ -80,7 +79,7 @@ fn arguments(line: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn every_command_line_of_the_pages_is_one_that_rowlock_takes() {
+fn every_command_line_of_the_pages_parses() {
     let (mut tried, mut refused) = (0, Vec::new());
     for page in pages() {
         for (language, block) in page.blocks() {
@@ -106,7 +105,7 @@ fn every_command_line_of_the_pages_is_one_that_rowlock_takes() {
 }
 
 #[test]
-fn every_flag_and_subcommand_that_the_pages_name_is_there() {
+fn every_flag_and_subcommand_of_the_pages_exists() {
     let (mut tried, mut refused) = (0, Vec::new());
     for page in pages() {
         for span in page.spans() {
@@ -117,7 +116,7 @@ fn every_flag_and_subcommand_that_the_pages_name_is_there() {
             let Some(words) = arguments(&span) else { continue };
             tried += 1;
             let Err(e) = Cli::try_parse_from(&words) else { continue };
-            // The text may leave out what a command needs, and say N for a number.
+            // The text may omit required arguments, and have N for a number.
             if matches!(e.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand) {
                 refused.push(format!("{}: `{span}`\n{e}", page.name));
             }
@@ -135,15 +134,15 @@ peer = "127.0.0.1:2281"
 http = "127.0.0.1:8081"
 "#;
 
-/// `piece` over `base`: tables are united, all else is replaced.
-fn united(base: &mut toml::Table, piece: toml::Table) {
+/// Merges `piece` into `base`: tables are merged, all else is replaced.
+fn merge(base: &mut toml::Table, piece: toml::Table) {
     for (key, value) in piece {
         match (base.get_mut(&key), value) {
-            (Some(toml::Value::Table(old)), toml::Value::Table(new)) => united(old, new),
-            // What is said of one node.
+            (Some(toml::Value::Table(old)), toml::Value::Table(new)) => merge(old, new),
+            // A piece about one node extends the last node.
             (Some(toml::Value::Array(old)), toml::Value::Array(mut new)) if new.len() == 1 => {
                 match (old.last_mut(), new.pop()) {
-                    (Some(toml::Value::Table(old)), Some(toml::Value::Table(new))) => united(old, new),
+                    (Some(toml::Value::Table(old)), Some(toml::Value::Table(new))) => merge(old, new),
                     (_, new) => *old = new.into_iter().collect(),
                 }
             }
@@ -152,12 +151,13 @@ fn united(base: &mut toml::Table, piece: toml::Table) {
     }
 }
 
-/// Whether it is a `cluster.toml`, if need be with one node or with the pieces that the page showed before.
+/// Returns an error unless `piece` is a `cluster.toml`, if need be with one node or with earlier pieces of
+/// the page.
 fn accepted(piece: &toml::Table, before: &mut toml::Table) -> Result<(), String> {
     let path = Path::new("cluster.toml");
     let mut alone: toml::Table = toml::from_str(NODES).unwrap();
-    united(&mut alone, piece.clone());
-    united(before, piece.clone());
+    merge(&mut alone, piece.clone());
+    merge(before, piece.clone());
     let parsed = |table: &toml::Table| ClusterConfig::parse(&toml::to_string(table).unwrap(), path);
     match parsed(&alone) {
         Ok(_) => Ok(()),

@@ -1,5 +1,5 @@
-//! Progress messages while a command waits. At a terminal they come after a second; in scripts, where a
-//! message on stderr means that something is wrong, only while no server can be reached.
+//! Progress messages while a command waits. At a terminal a message appears after a second; in a script,
+//! where stderr means trouble, only while no server can be reached.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,32 +9,33 @@ use rowlock_env::time;
 use crate::paint::Paint;
 use crate::print::errln;
 
-/// After this a script gets a message, too: something is wrong.
-const LONG: Duration = Duration::from_secs(2);
-/// What takes no longer is not reported.
-pub const SOON: Duration = Duration::from_secs(1);
+/// Time until a script gets a message too: something is wrong.
+const SCRIPT_DELAY: Duration = Duration::from_secs(2);
+/// Time until a terminal gets a message.
+pub const TERMINAL_DELAY: Duration = Duration::from_secs(1);
 
-/// The result of `work`. When that takes longer than [`SOON`] and stderr is a terminal, prints what `why`
-/// returns.
+/// Awaits `work`. When `work` takes longer than [`TERMINAL_DELAY`] and stderr is a terminal, prints the text
+/// returned by `why`.
 ///
 /// # Cancel safety
-/// That of `work`.
+/// Same as `work`.
 pub async fn explained<T>(work: impl Future<Output = T>, why: impl Future<Output = String>) -> T {
     explained_to(Paint::stderr(), work, why).await
 }
 
-/// The result of `work`. When that takes longer than [`LONG`] and stderr is no terminal, prints this.
+/// Awaits `work`. When `work` takes longer than [`SCRIPT_DELAY`] and stderr is no terminal, prints the text
+/// returned by `message`.
 ///
 /// # Cancel safety
-/// That of `work`.
-pub async fn never_silent<T>(work: impl Future<Output = T>, what: impl Fn() -> &'static str) -> T {
+/// Same as `work`.
+pub async fn never_silent<T>(work: impl Future<Output = T>, message: impl Fn() -> &'static str) -> T {
     let mut work = pin!(work);
     tokio::select! {
         biased;
         done = &mut work => return done,
-        () = time::sleep(LONG), if !Paint::stderr().is_terminal() => {}
+        () = time::sleep(SCRIPT_DELAY), if !Paint::stderr().is_terminal() => {}
     }
-    errln!("rowlock: {}", what());
+    errln!("rowlock: {}", message());
     work.await
 }
 
@@ -48,7 +49,7 @@ async fn explained_to<T>(
         return work.await;
     }
     let explain = async {
-        time::sleep(SOON).await;
+        time::sleep(TERMINAL_DELAY).await;
         let why = why.await;
         errln!("{}", paint.dim(&format!("rowlock: {why}")));
         std::future::pending::<T>().await

@@ -1,4 +1,4 @@
-//! `rowlock recover`: a cluster of one from the last node that is left.
+//! `rowlock recover`: creates a cluster of one node from the last remaining node.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use rowlock_wal::{Identity, StorageError};
 use serde_json::json;
 
 use crate::backup::restore::refuse_discovery;
-use crate::backup::restore::{member, new_id, not_made, told_of_grace};
+use crate::backup::restore::{grace_text, member, new_id, not_made};
 use crate::exit::{DATA_FOLDER, Failure, IO, REFUSED, USAGE};
 use crate::found;
 use crate::print::print;
@@ -48,21 +48,21 @@ pub struct Recover {
 }
 
 impl Recover {
-    /// Makes the new folder beside the old one, and changes their names when it is whole.
+    /// Creates the new folder beside the old one, and exchanges both names when the new folder is complete.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let config = found::cluster_file(self.config.as_deref())?;
         refuse_discovery(&config, found::cluster_path(self.config.as_deref()))?;
         let node = self.only_voter(&config)?;
         if !self.others_are_gone {
-            let what = "the other nodes may know of writes that this one has not: say --others-are-gone if they and their \
+            let problem = "the other nodes may know of writes that this one has not: use --others-are-gone if they and their \
                         disks are lost for good";
-            return Err(Failure::new(USAGE, what));
+            return Err(Failure::new(USAGE, problem));
         }
         let (beside, before) = (folder::beside(&node.data_dir), folder::before(&node.data_dir));
         if before.exists() {
-            let what =
-                format!("{} is there already, from an earlier recovery: move it away", before.display());
-            return Err(Failure::new(DATA_FOLDER, what));
+            let problem =
+                format!("{} exists already, from an earlier recovery; move it away", before.display());
+            return Err(Failure::new(DATA_FOLDER, problem));
         }
         let Survivor { machine, last, stopped } =
             survivor::read(&node.data_dir).map_err(|e| unreadable(&e))?;
@@ -92,7 +92,7 @@ impl Recover {
                     ended.sessions,
                     ended.ephemerals,
                     before.display(),
-                    told_of_grace(grace_ms),
+                    grace_text(grace_ms),
                 )
                 .as_bytes(),
             )?,
@@ -115,11 +115,11 @@ impl Recover {
         match voters[..] {
             [only] if only.id == NodeId(self.node) => Ok(only),
             _ => {
-                let what = "the new cluster begins with one voter: leave the others out, or give them `learner = true`";
+                let problem = "the new cluster begins with one voter: omit all further nodes, or mark them with `learner = true`";
                 Err(Failure::new(
                     USAGE,
                     format!(
-                        "{}: node {} must be the only voter; {what}",
+                        "{}: node {} must be the only voter; {problem}",
                         found::cluster_path(self.config.as_deref()).display(),
                         self.node
                     ),

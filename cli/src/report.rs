@@ -1,13 +1,13 @@
-//! A node's status from `/v1/status`, as far as the command line shows it.
+//! Status of a node: the fields of `/v1/status` shown by the command line.
 
 use std::time::Duration;
 
 use rowlock_env::task;
 use serde_json::Value;
 
-use crate::http_get::{self, Way};
+use crate::http_get::{self, HttpAccess};
 
-/// A node answers from memory; a second is long.
+/// Deadline of one answer. A node answers from memory: a second is long.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,22 +18,19 @@ pub struct Report {
     pub term: u64,
     pub leader: Option<u64>,
     pub serving: bool,
-    /// Last log index applied.
     pub applied_index: u64,
     pub zxid: i64,
-    /// Digest of the state at `applied_index`.
     pub digest: String,
-    /// Open sessions of the cluster, as this node has applied them.
+    /// Open sessions of the cluster in the node's applied state.
     pub sessions: u64,
     pub connections: u64,
-    /// The whole document, as the node returned it.
     pub raw: Value,
 }
 
 impl Report {
-    /// Asks the node whose HTTP listener is at `addr`.
-    pub async fn fetch(addr: &str, way: &Way) -> std::io::Result<Report> {
-        let raw = http_get::json(addr, "/v1/status", way, ANSWER_DEADLINE).await?;
+    /// Fetches the status from the node's HTTP listener at `addr`.
+    pub async fn fetch(addr: &str, access: &HttpAccess) -> std::io::Result<Report> {
+        let raw = http_get::json(addr, "/v1/status", access, ANSWER_DEADLINE).await?;
         Report::read(raw).ok_or_else(|| {
             std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{addr} is not a Rowlock node"))
         })
@@ -57,17 +54,17 @@ impl Report {
     }
 }
 
-/// Asks all nodes at once; the answers are in the order of `addrs`.
-pub async fn fetch_all(addrs: &[String], way: &Way) -> Vec<std::io::Result<Report>> {
-    let asked: Vec<_> = addrs
+/// Fetches the status of all nodes concurrently; the results are in the order of `addrs`.
+pub async fn fetch_all(addrs: &[String], access: &HttpAccess) -> Vec<std::io::Result<Report>> {
+    let fetches: Vec<_> = addrs
         .iter()
         .map(|addr| {
-            let (addr, way) = (addr.clone(), way.clone());
-            task::spawn("status", async move { Report::fetch(&addr, &way).await })
+            let (addr, access) = (addr.clone(), access.clone());
+            task::spawn("status", async move { Report::fetch(&addr, &access).await })
         })
         .collect();
-    let mut answers = Vec::with_capacity(asked.len());
-    for answer in asked {
+    let mut answers = Vec::with_capacity(fetches.len());
+    for answer in fetches {
         answers.push(answer.await.unwrap_or_else(|e| Err(std::io::Error::other(e))));
     }
     answers
@@ -92,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn document_of_something_else_is_not_taken_for_a_node() {
+    fn a_foreign_document_is_no_status() {
         assert_eq!(Report::read(json!({"status": "ok"})), None);
     }
 }

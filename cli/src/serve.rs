@@ -1,5 +1,5 @@
-//! `rowlock serve`: one node of the cluster, in the foreground, until SIGINT or SIGTERM. SIGHUP has
-//! certificates and tokens looked at, and the filter of the log read again.
+//! `rowlock serve`: runs one node of the cluster in the foreground until SIGINT or SIGTERM. SIGHUP makes the
+//! node check its certificates and tokens for changes, and reads the log filter again.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use crate::found;
 use crate::log_sink::LogSink;
 use crate::logging::{self, LogFormat, Switch};
 use crate::open_files;
-use crate::signals::{Stop, hear_unless_ignored, next};
+use crate::signals::{Stop, listen_unless_ignored, next};
 use crate::systemd::Manager;
 use crate::which_node::WhichNode;
 
@@ -43,10 +43,10 @@ pub struct Serve {
     parent: Option<i32>,
 }
 
-/// The runtime of a node: half as many threads as there are processors, because the log, the history and the
-/// other programs of the machine need some as well, and because the threads wake each additional one for
-/// little work. One thread needs no multi-threaded scheduler (docs/decisions/speed.md). The variable
-/// TOKIO_WORKER_THREADS overrides this.
+/// Builds the runtime of a node with half as many threads as processors: the log, the history and other
+/// programs of the machine need processors too, and each additional thread is woken for little work. A single
+/// thread needs no multi-threaded scheduler (docs/decisions/speed.md). The variable TOKIO_WORKER_THREADS
+/// overrides the number.
 pub fn runtime() -> tokio::runtime::Builder {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() && processors < 4 {
@@ -64,7 +64,7 @@ impl Serve {
         let sink = LogSink::start();
         sink.take_panics();
         let ended = self.run_node(&sink).await;
-        // The reader of stderr may hang: a failure goes the way of the log lines.
+        // The reader of stderr may hang: send the failure through the same sink as log lines.
         let last = ended.as_ref().err().map_or(String::new(), |failure| format!("rowlock: {failure}\n"));
         sink.end(last.as_bytes());
         ended.map_err(|failure| Failure::new(failure.code, ""))
@@ -72,7 +72,7 @@ impl Serve {
 
     async fn run_node(self, sink: &LogSink) -> Result<ExitCode, Failure> {
         if let Some(parent) = self.parent {
-            end_with(parent)?;
+            exit_with_parent(parent)?;
         }
         let (mut config, warnings, level) = self.node_config()?;
         let writer = sink.clone();
@@ -85,20 +85,20 @@ impl Serve {
                 format!("{}: {e}", found::cluster_path(self.config.as_deref()).display()),
             ),
         })?;
-        say_what_starts(&config);
+        log_start(&config);
         for warning in warnings {
             tracing::warn!("{}: {warning}", found::cluster_path(self.config.as_deref()).display());
         }
-        leave_files_for_the_node(&mut config);
-        // What libraries make for us, too: the history's files.
+        reserve_files_for_node(&mut config);
+        // Libraries create files as well, for example the history's.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-        // Before the node starts, so that a signal during recovery is not lost.
+        // Listens before the node starts: a signal during recovery would be lost otherwise.
         let mut stop = Stop::listen()?;
-        let mut hangup = hear_unless_ignored(SignalKind::hangup())?;
+        let mut hangup = listen_unless_ignored(SignalKind::hangup())?;
         let mut manager = Manager::from_env();
         let node = Node::start(config).await.map_err(|e| not_started(&e))?;
         node.log_is_switched_by(log.clone());
-        sink.count_in(node.metrics());
+        sink.set_metrics(node.metrics());
         manager.ready();
         loop {
             tokio::select! {
@@ -108,36 +108,33 @@ impl Serve {
                     node.shutdown().await;
                     return Ok(ExitCode::SUCCESS);
                 }
-                // A closed terminal, or a request to read files again: no reason to stop serving.
+                // SIGHUP comes from a closed terminal or a request to read files again: go on serving.
                 () = next(hangup.as_mut()) => {
                     manager.reloading();
-                    self.hang_up(&node, &log);
+                    self.reload(&node, &log);
                     manager.ready();
                 }
-                () = manager.accompany(&node) => {}
+                () = manager.keep_notified(&node) => {}
                 error = node.stopped() => {
                     node.shutdown().await;
-                    return Err(stopped_by_itself(&error));
+                    return Err(stopped_by_error(&error));
                 }
             }
         }
     }
 
-    /// What SIGHUP is for.
-    fn hang_up(&self, node: &Node, log: &Switch) {
-        let looks = if node.look_at_files() {
-            "looking at certificates and tokens"
-        } else {
-            "there are no certificates and no tokens"
-        };
+    /// Reloads certificates, tokens and the log filter after SIGHUP.
+    fn reload(&self, node: &Node, log: &Switch) {
+        let has_files = node.look_at_files();
         tracing::info!(
-            "SIGHUP: {looks}; of the file only `log` is read again, restart the node for the rest"
+            has_files,
+            "SIGHUP: reloading certificates, tokens and the log filter; other settings need a restart"
         );
-        // What was said at the start goes before the file.
+        // The level given at the start takes precedence over the file.
         if self.log.is_none() {
             let file = found::cluster_file(self.config.as_deref());
             if let Err(error) = file.and_then(|file| log.set_usual(&file.log.level)) {
-                tracing::warn!(%error, file = %found::cluster_path(self.config.as_deref()).display(), "the filter of the log stays as it was");
+                tracing::warn!(%error, file = %found::cluster_path(self.config.as_deref()).display(), "cannot reload the log filter; still using the previous one");
             }
         }
     }
@@ -160,9 +157,9 @@ impl Serve {
     }
 }
 
-/// The first line of every log: which program, which node, where.
-fn say_what_starts(config: &NodeConfig) {
-    let or_none = |address: &Option<String>| address.clone().unwrap_or_default();
+/// Writes the first line of every log: program, node, addresses, members.
+fn log_start(config: &NodeConfig) {
+    let or_empty = |address: &Option<String>| address.clone().unwrap_or_default();
     let members: Vec<String> =
         config.nodes.iter().map(|node| format!("{}@{}", node.id, node.peer_addr)).collect();
     tracing::info!(
@@ -170,25 +167,25 @@ fn say_what_starts(config: &NodeConfig) {
         commit = rowlock_types::versions::COMMIT,
         cluster = config.name,
         node = %config.id,
-        client = or_none(&config.client_addr),
-        secure_client = or_none(&config.secure_client_addr),
+        client = or_empty(&config.client_addr),
+        secure_client = or_empty(&config.secure_client_addr),
         peer = config.peer_addr,
         http = config.http_addr,
-        api = or_none(&config.api_addr),
+        api = or_empty(&config.api_addr),
         data = %config.data_dir.display(),
         members = members.join(","),
         "node starts"
     );
 }
 
-/// Each client takes an open file: limits the clients so that some files are left for the node itself.
-fn leave_files_for_the_node(config: &mut NodeConfig) {
+/// Limits the clients, each of which takes an open file, to leave some files for the node itself.
+fn reserve_files_for_node(config: &mut NodeConfig) {
     let limit = open_files::raise();
     let wanted = config.client.max_connections;
     if let Some(allowed) = open_files::clients_below(wanted, limit) {
         let text = "max_connections lowered to fit the limit of open files: raise the hard limit (LimitNOFILE= in \
                     systemd's unit, ulimit -Hn in a shell)";
-        // A hard limit of 20,000 lacks a few files of the default; that alone is no reason to warn.
+        // A hard limit of 20,000 lacks a few files of the default: no reason to warn.
         if allowed < wanted / 2 {
             tracing::warn!(allowed, wanted, files = limit, "{text}");
         } else {
@@ -198,8 +195,8 @@ fn leave_files_for_the_node(config: &mut NodeConfig) {
     }
 }
 
-/// The exit code of a start that failed. A supervisor starts the node again after a disk error (74), and not
-/// after what a person must correct.
+/// Maps the cause of a failed start to an exit code. A supervisor restarts the node after a disk error (74),
+/// but not after an error that needs a person.
 fn not_started(e: &StartError) -> Failure {
     match e {
         StartError::Storage(error) if error.is_of_the_disk() => Failure::new(IO, e),
@@ -217,7 +214,7 @@ fn not_started(e: &StartError) -> Failure {
     }
 }
 
-fn stopped_by_itself(e: &NodeError) -> Failure {
+fn stopped_by_error(e: &NodeError) -> Failure {
     let code = match e {
         NodeError::Disk(_) | NodeError::Bootstrap(BootstrapError::Disk(_)) => IO,
         NodeError::Bootstrap(_) | NodeError::OtherRelease(_) => DATA_FOLDER,
@@ -226,11 +223,11 @@ fn stopped_by_itself(e: &NodeError) -> Failure {
     Failure::new(code, e)
 }
 
-/// Asks the kernel to kill this process when its parent ends, in any way.
-fn end_with(parent: i32) -> Result<(), Failure> {
+/// Asks the kernel for SIGTERM when the parent process ends for any reason.
+fn exit_with_parent(parent: i32) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|e| Failure::new(SOFTWARE, format!("cannot be tied to process {parent}: {e}")))?;
-    // It may have ended between our start and the line above.
+    // The parent may have ended between the start of this process and the line above.
     match getppid() {
         Some(now) if Pid::from_raw(parent) == Some(now) => Ok(()),
         _ => Err(Failure::new(USAGE, format!("process {parent} is not our parent, or has already ended"))),
@@ -249,8 +246,7 @@ mod tests {
         StartError::Storage(StorageError::Io { action: "creating", path: "/data".into(), source })
     }
 
-    /// The causes of a failed start, and what systemd's unit makes of them: it starts a node again but after
-    /// 64, 70, 73 and 78.
+    /// Checks the exit codes against systemd's unit, which restarts a node except after 64, 70, 73 and 78.
     #[test]
     fn a_start_that_fails_has_the_exit_code_of_its_cause() {
         let exposed = |kind: ErrorKind| StorageError::Exposed { path: "/data".into(), source: kind.into() };
@@ -260,7 +256,7 @@ mod tests {
         let others = StorageError::NotOurs { path: "/data".into(), found, expected };
         let listen = || Error::from(ErrorKind::AddrInUse);
         for (error, code) in [
-            // A disk that is full or fails.
+            // Disk full or failing.
             (io(ErrorKind::StorageFull.into()), IO),
             (io(ErrorKind::QuotaExceeded.into()), IO),
             (io(ErrorKind::ReadOnlyFilesystem.into()), IO),
@@ -270,7 +266,7 @@ mod tests {
             (exposed(ErrorKind::ReadOnlyFilesystem).into(), IO),
             (StartError::Audit(ErrorKind::StorageFull.into()), IO),
             (StartError::Disk(why.clone()), IO),
-            // A folder that a person must correct.
+            // Folder to be corrected by a person.
             (io(ErrorKind::PermissionDenied.into()), DATA_FOLDER),
             (io(ErrorKind::NotADirectory.into()), DATA_FOLDER),
             (exposed(ErrorKind::PermissionDenied).into(), DATA_FOLDER),
@@ -278,7 +274,7 @@ mod tests {
             (others.into(), DATA_FOLDER),
             (StorageError::InUse("/data".into()).into(), DATA_FOLDER),
             (StartError::Audit(ErrorKind::PermissionDenied.into()), DATA_FOLDER),
-            // All others.
+            // Neither disk nor folder.
             (
                 StartError::Listen { address: why.clone(), purpose: "HTTP", source: listen(), remedy: "" },
                 UNAVAILABLE,
@@ -302,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fails_under_a_running_node_has_the_same_exit_code() {
+    fn a_disk_error_of_a_running_node_has_the_same_exit_code() {
         let disk = || StorageError::Io {
             action: "writing",
             path: "/data".into(),
@@ -315,7 +311,7 @@ mod tests {
             (BootstrapError::NotAMember { node: NodeId(1) }.into(), DATA_FOLDER),
             (NodeError::Raft("why".to_owned()), SOFTWARE),
         ] {
-            assert_eq!(stopped_by_itself(&error).code, code, "{error:?}");
+            assert_eq!(stopped_by_error(&error).code, code, "{error:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `rowlock sim`: starts the program `rowlock-sim`, which lies beside this one or on the path.
+//! `rowlock sim`: starts the program `rowlock-sim`, found beside this program or on the path.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -19,7 +19,7 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// Becomes `rowlock-sim`. Returns only if that fails.
+    /// Replaces this process by `rowlock-sim`. Returns only on failure.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
         let program = beside.filter(|beside| beside.is_file()).unwrap_or_else(|| PathBuf::from(PROGRAM));

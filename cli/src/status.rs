@@ -1,5 +1,5 @@
-//! `rowlock status`: a line per node, from its HTTP listener, or from its client port if HTTP is not
-//! configured.
+//! `rowlock status`: prints a line per node, from the node's HTTP listener, or from its client port if HTTP
+//! is not configured.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::report::{self, Report};
 use crate::table::table;
 
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
-/// `srvr` answers with a dozen short lines.
+/// Longest answer to `srvr`, normally a dozen short lines.
 const ANSWER_MAX_BYTES: u64 = 64 << 10;
 
 /// Show each node's role, position and load
@@ -37,7 +37,7 @@ enum StatusFormat {
     /// Aligned columns, for people.
     #[default]
     Table,
-    /// JSON: the nodes' whole status documents.
+    /// JSON: the nodes' complete status documents.
     Json,
 }
 
@@ -48,7 +48,7 @@ struct Line {
 }
 
 impl Status {
-    /// Asks all nodes. Exit code 0 if all answer and serve, 69 otherwise.
+    /// Queries all nodes. Exits with 0 if all answer and serve, else with 69.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let lines = self.lines().await?;
         match self.output {
@@ -70,8 +70,8 @@ impl Status {
     }
 
     async fn lines(&self) -> Result<Vec<Line>, Failure> {
-        if let Some(Addresses { all, way }) = self.nodes.find(&self.cluster)? {
-            let answers = report::fetch_all(&all, &way).await;
+        if let Some(Addresses { all, access }) = self.nodes.find(&self.cluster)? {
+            let answers = report::fetch_all(&all, &access).await;
             let lines = all.iter().zip(answers);
             return Ok(lines
                 .map(|(addr, answer)| answer.map_or_else(|e| silent(addr, &e), |r| line(addr, r)))
@@ -80,7 +80,7 @@ impl Status {
         let endpoints = self.cluster.endpoints()?;
         let hosts = endpoints.split('/').next().unwrap_or_default();
         let secure = self.cluster.tls.secure()?;
-        Ok(by_word(hosts.split(',').map(|host| host.trim().to_owned()).collect(), secure).await)
+        Ok(by_srvr(hosts.split(',').map(|host| host.trim().to_owned()).collect(), secure).await)
     }
 }
 
@@ -97,9 +97,9 @@ fn line(addr: &str, report: Report) -> Line {
         (report.raw["commits_stalled"] == true, "no commits"),
         (!report.serving, "not serving"),
     ];
-    let trouble = troubles.iter().find(|(is_so, _)| *is_so).map(|(_, what)| (*what).to_owned());
+    let trouble = troubles.iter().find(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned());
     let trouble = waits.or(trouble).or(grace);
-    let role = trouble.as_ref().map_or(report.role.clone(), |what| format!("{} ({what})", report.role));
+    let role = trouble.as_ref().map_or(report.role.clone(), |trouble| format!("{} ({trouble})", report.role));
     let cells = [
         report.node.to_string(),
         addr.to_owned(),
@@ -120,8 +120,8 @@ fn silent(addr: &str, e: &std::io::Error) -> Line {
     Line { cells, json: json!({"address": addr, "error": e.to_string()}), answered: false }
 }
 
-async fn by_word(addrs: Vec<String>, secure: Option<Secure>) -> Vec<Line> {
-    let asked: Vec<_> = addrs
+async fn by_srvr(addrs: Vec<String>, secure: Option<Secure>) -> Vec<Line> {
+    let queries: Vec<_> = addrs
         .into_iter()
         .map(|addr| {
             let secure = secure.clone();
@@ -131,14 +131,14 @@ async fn by_word(addrs: Vec<String>, secure: Option<Secure>) -> Vec<Line> {
             })
         })
         .collect();
-    let mut lines = Vec::with_capacity(asked.len());
-    for line in asked {
+    let mut lines = Vec::with_capacity(queries.len());
+    for line in queries {
         lines.push(line.await.unwrap_or_else(|e| silent("?", &std::io::Error::other(e))));
     }
     lines
 }
 
-/// What the node at this address for clients answers to ZooKeeper's word `srvr`.
+/// Sends ZooKeeper's four-letter word `srvr` to a client address; returns the answer.
 pub async fn srvr(addr: &str, secure: Option<Secure>) -> std::io::Result<String> {
     let exchange = async {
         let mut stream = Stream::connect(addr, ANSWER_DEADLINE).await?;
@@ -176,7 +176,7 @@ fn srvr_line(addr: &str, answer: &str) -> Line {
     Line { cells, json, answered: mode.is_some() && reason.is_none() }
 }
 
-/// Why a node opens no sessions, by its answer to `srvr`.
+/// Returns a node's reason for refusing sessions, from its answer to `srvr`.
 pub fn why_no_sessions(srvr: &str) -> Option<String> {
     let value = |key: &str| srvr.lines().find_map(|line| line.strip_prefix(key));
     let grace = value("Grace: ")

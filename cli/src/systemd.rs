@@ -1,8 +1,7 @@
-//! What a node tells the service manager that started it (systemd's sd_notify protocol): that it listens,
-//! what it is, that it reads files again, that it lives, that it stops. Without `NOTIFY_SOCKET` nothing is
-//! said.
+//! Notifications to the service manager (systemd's sd_notify protocol): the node listens, its status,
+//! reloads, progress, stops. Without `NOTIFY_SOCKET` nothing is sent.
 //!
-//! Must never hold the node up: messages that the socket does not take at once are dropped.
+//! Must never block the node: a message is dropped if the socket does not accept it at once.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -14,23 +13,22 @@ use rowlock_coordinator::node::{Node, Vitals};
 use rowlock_coordinator::{Role, Status};
 use rowlock_env::time::{self, Instant};
 
-/// How often the node is looked at, at least.
-const LOOK: Duration = Duration::from_secs(1);
+/// Longest interval between two checks of the node.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The way to the service manager.
 pub struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// `WatchdogSec`, if it is meant for this process.
+    /// `WatchdogSec`, if meant for this process.
     watchdog: Option<Watchdog>,
-    said: String,
+    last_status: String,
 }
 
 impl Manager {
-    /// As the environment says it.
+    /// Reads socket and watchdog from the environment.
     pub fn from_env() -> Manager {
         let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let socket = var("NOTIFY_SOCKET").and_then(|name| {
-            // What cannot be reached at the start will not be later.
+            // A socket that cannot be reached at the start stays unreachable.
             let address = address(&name)?;
             let socket = UnixDatagram::unbound().ok()?;
             socket.set_nonblocking(true).ok()?;
@@ -40,56 +38,58 @@ impl Manager {
         let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let timeout = number("WATCHDOG_USEC").filter(|usec| ours && *usec > 0).map(Duration::from_micros);
         let watchdog = timeout.filter(|_| socket.is_some()).map(Watchdog::new);
-        Manager { socket, watchdog, said: String::new() }
+        Manager { socket, watchdog, last_status: String::new() }
     }
 
     pub fn ready(&self) {
-        self.tell("READY=1");
+        self.notify("READY=1");
     }
 
-    /// The node looks at files again; [`Manager::ready`] follows.
+    /// Reports that the node checks its files again; [`Manager::ready`] follows.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let usec = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={usec}"));
+        self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={usec}"));
     }
 
-    /// The node stops in order.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=stops");
+        self.notify("STOPPING=1\nSTATUS=stops");
     }
 
-    /// Tells what the node is whenever that changes, and feeds the watchdog while the node makes progress.
-    /// Runs until it is dropped.
-    pub async fn accompany(&mut self, node: &Node) {
+    /// Sends the node's status on every change, and feeds the watchdog while the node makes progress. Runs
+    /// until dropped.
+    pub async fn keep_notified(&mut self, node: &Node) {
         if self.socket.is_none() {
             return std::future::pending().await;
         }
-        let every = self.watchdog.as_ref().map_or(LOOK, |watchdog| LOOK.min(watchdog.timeout / 4));
+        let every = self
+            .watchdog
+            .as_ref()
+            .map_or(CHECK_INTERVAL, |watchdog| CHECK_INTERVAL.min(watchdog.timeout / 4));
         loop {
-            let status = words(&node.status().borrow());
-            if status != self.said {
-                self.tell(&format!("STATUS={status}"));
-                self.said = status;
+            let status = status_line(&node.status().borrow());
+            if status != self.last_status {
+                self.notify(&format!("STATUS={status}"));
+                self.last_status = status;
             }
-            let lives = self.watchdog.as_mut().map(|watchdog| watchdog.lives(time::now(), node.vitals()));
-            if lives == Some(true) {
-                self.tell("WATCHDOG=1");
+            let alive = self.watchdog.as_mut().map(|watchdog| watchdog.is_alive(time::now(), node.vitals()));
+            if alive == Some(true) {
+                self.notify("WATCHDOG=1");
             }
             time::sleep(every).await;
         }
     }
 
-    fn tell(&self, message: &str) {
+    fn notify(&self, message: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
         {
-            tracing::debug!(%error, message, "the service manager was not told");
+            tracing::debug!(%error, message, "cannot notify the service manager");
         }
     }
 }
 
-/// A path, or an abstract name where it begins with `@`.
+/// Parses a path, or an abstract name after `@`.
 fn address(name: &OsStr) -> Option<SocketAddr> {
     match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
@@ -98,8 +98,8 @@ fn address(name: &OsStr) -> Option<SocketAddr> {
     }
 }
 
-/// `leader, term 7`, as `systemctl status` shows it.
-fn words(status: &Status) -> String {
+/// Returns the status line of `systemctl status`, such as `leader, term 7`.
+fn status_line(status: &Status) -> String {
     let role = match (status.role, status.leader) {
         (Role::Leader, _) => "leader".to_owned(),
         (Role::Learner, _) => "learner".to_owned(),
@@ -110,18 +110,18 @@ fn words(status: &Status) -> String {
     format!("{role}, term {}{serves}", status.term)
 }
 
-/// Whether the node lives. A node without a quorum lives; one whose tasks stand still, or that applies
-/// nothing of what is committed, does not.
+/// Detector of a stuck node. A node without a quorum is alive; a node whose tasks stand still, or that
+/// applies no committed entries, is stuck.
 struct Watchdog {
     timeout: Duration,
-    seen: Option<Seen>,
+    seen: Option<LastProgress>,
 }
 
-struct Seen {
+struct LastProgress {
     vitals: Vitals,
-    /// When the node's tasks last moved.
+    /// Time of the last progress of the node's tasks.
     moved: Instant,
-    /// When it last applied something, or had nothing to apply.
+    /// Time of the last applied entry, or of the last check without entries to apply.
     applied: Instant,
 }
 
@@ -130,10 +130,10 @@ impl Watchdog {
         Watchdog { timeout, seen: None }
     }
 
-    /// Half of the timeout without progress is the end: the other half passes unfed.
-    fn lives(&mut self, now: Instant, vitals: Vitals) -> bool {
+    /// Returns false after half of the timeout without progress: the manager acts after the other half.
+    fn is_alive(&mut self, now: Instant, vitals: Vitals) -> bool {
         let patience = self.timeout / 2;
-        let seen = self.seen.get_or_insert(Seen { vitals, moved: now, applied: now });
+        let seen = self.seen.get_or_insert(LastProgress { vitals, moved: now, applied: now });
         if vitals.rounds != seen.vitals.rounds {
             seen.moved = now;
         }
@@ -152,11 +152,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watchdog_starves_when_tasks_stand_still_or_nothing_committed_is_applied() {
+    fn the_watchdog_starves_if_tasks_stop_or_entries_stay_unapplied() {
         let begin = time::now();
         let mut watchdog = Watchdog::new(Duration::from_secs(20));
         let mut lives = |s: u64, rounds, applied, committed| {
-            watchdog.lives(begin + Duration::from_secs(s), Vitals { rounds, applied, committed })
+            watchdog.is_alive(begin + Duration::from_secs(s), Vitals { rounds, applied, committed })
         };
         assert!(lives(0, 1, 5, 5));
         assert!(lives(60, 2, 5, 5), "an idle node, or one without a quorum, lives");
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn the_status_says_who_leads_and_whether_clients_are_served() {
+    fn the_status_names_the_leader_and_the_serving_state() {
         let leader = Status { role: Role::Leader, term: 7, serving: true, ..Status::default() };
-        assert_eq!(words(&leader), "leader, term 7");
+        assert_eq!(status_line(&leader), "leader, term 7");
         let alone = Status { role: Role::Follower, leader: None, serving: false, ..leader.clone() };
-        assert_eq!(words(&alone), "no leader, term 7, serves no clients");
+        assert_eq!(status_line(&alone), "no leader, term 7, serves no clients");
         let follower = Status { role: Role::Follower, leader: Some(NodeId(2)), ..leader };
-        assert_eq!(words(&follower), "follower of node 2, term 7");
+        assert_eq!(status_line(&follower), "follower of node 2, term 7");
     }
 
     #[test]

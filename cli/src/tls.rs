@@ -1,7 +1,7 @@
-//! `rowlock tls`: authorities and certificates of one's own, made, renewed and looked at. docs/tls.md.
+//! `rowlock tls`: creates, renews and checks certificates of own CAs. docs/tls.md.
 //!
-//! Two authorities, each with a certificate and a key: one signs nodes, the other clients. So a client's
-//! certificate never makes it a node.
+//! Two CAs, each with a certificate and a key: one signs nodes, the other clients. A client's certificate
+//! never authenticates a node.
 
 mod check;
 mod client;
@@ -25,17 +25,15 @@ use crate::found;
 
 const DAY_S: i64 = 86_400;
 const DAY_MS: i64 = DAY_S * 1_000;
-/// How long certificates count, and authorities.
 const DAYS: i64 = 365;
 const CA_DAYS: i64 = 3_650;
-/// Folder of certificates unless `--dir` names another.
 const DIR: &str = "tls";
 
 /// Create and inspect certificates of nodes and clients
 #[derive(clap::Args)]
 pub struct Tls {
     #[command(subcommand)]
-    what: TlsCommand,
+    command: TlsCommand,
 }
 
 #[derive(clap::Subcommand)]
@@ -63,7 +61,7 @@ impl FolderOptions {
         self.dir.as_deref().unwrap_or(Path::new(DIR))
     }
 
-    /// The same, refused if other users can have put keys into a folder that no option names.
+    /// Returns the folder. Refuses the default folder if another user can have placed keys there.
     fn trusted_dir(&self) -> Result<&Path, Failure> {
         if self.dir.is_none() {
             found::check(Path::new(DIR), "--dir")?;
@@ -82,9 +80,9 @@ enum Output {
 }
 
 impl Tls {
-    /// Runs the subcommand. Touches files only, and speaks with no node.
+    /// Runs the subcommand on files only, without any connection.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        match self.what {
+        match self.command {
             TlsCommand::Init(init) => init.run(),
             TlsCommand::Node(node) => node.run(),
             TlsCommand::Client(client) => client.run(),
@@ -94,14 +92,14 @@ impl Tls {
     }
 }
 
-/// The client's files in a folder of certificates: the authority of the nodes, its certificate, its key.
+/// Returns a client's files in a folder of certificates: the nodes' CA, its certificate, its key.
 pub fn client_files(dir: &Path, client: &str) -> [PathBuf; 3] {
     let stem = folder::client(client);
     [format!("{}.pem", folder::PEERS), format!("{stem}.pem"), format!("{stem}.key")]
         .map(|file| dir.join(file))
 }
 
-/// What `cluster.toml` says of the files in a folder of certificates.
+/// Returns `[tls]` of cluster.toml for a folder of certificates.
 pub fn node_files(dir: &Path) -> TlsFiles {
     let file = |stem: &str, end: &str| dir.join(format!("{stem}.{end}"));
     TlsFiles {
@@ -113,16 +111,16 @@ pub fn node_files(dir: &Path) -> TlsFiles {
     }
 }
 
-/// Makes what the nodes of a cluster and one client need, in a folder without any of it.
+/// Creates the certificates of all nodes and of one client in an empty folder.
 pub fn make(dir: &Path, config: &ClusterConfig, client: &str) -> Result<(), Failure> {
-    let plan = plan::plan(&plan::Wishes { cluster: None, nodes: None, hosts: &[] }, Some(config))?;
+    let plan = plan::plan(&plan::PlanOptions { cluster: None, nodes: None, hosts: &[] }, Some(config))?;
     init::make(dir, &plan, DAYS, CA_DAYS)?;
     let folder = folder::Folder::open(dir)?;
     let issued = folder.signer(folder::CLIENTS)?.sign(client, &[], None, DAYS)?;
     folder.keep(&folder::client(client), &issued.cert_pem, &issued.key_pem)
 }
 
-/// A number of days, at least one, that a calendar has.
+/// Parses a number of days from 1 to 36,500.
 fn days(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(days @ 1..=36_500) => Ok(days),
@@ -130,13 +128,13 @@ fn days(text: &str) -> Result<i64, String> {
     }
 }
 
-/// The `2027-11-23` of a moment.
+/// Formats a time as `2027-11-23`.
 fn date(unix_ms: i64) -> String {
     let text = crate::moment::rfc3339(unix_ms);
     text.split_once('T').map_or(text.clone(), |(date, _)| date.to_owned())
 }
 
-/// Whole days from now on; below 0 if it is over.
+/// Returns whole days until `expires_ms`; negative after the expiry.
 fn days_left(expires_ms: i64) -> i64 {
     (expires_ms - time::wall_ms()).div_euclid(DAY_MS)
 }

@@ -1,4 +1,4 @@
-//! `rowlock token`: the file of tokens by which HTTP clients say who they are. docs/tls.md.
+//! `rowlock token`: edits the file of tokens that authenticate HTTP clients. docs/tls.md.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const HEAD: &str = "# Tokens of HTTP clients: name, SHA-256, roles, end. `rowloc
 #[derive(clap::Args)]
 pub struct TokenCommand {
     #[command(subcommand)]
-    what: TokenAction,
+    command: TokenAction,
 }
 
 #[derive(clap::Subcommand)]
@@ -32,7 +32,6 @@ enum TokenAction {
     Rm(Rm),
 }
 
-/// Options of every command that works on a file of tokens.
 #[derive(clap::Args)]
 struct FileOptions {
     /// Token file [default: http.token_file of cluster.toml, else `tokens`]
@@ -56,14 +55,14 @@ struct New {
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     expires: Option<Duration>,
     #[command(flatten)]
-    place: FileOptions,
+    file: FileOptions,
 }
 
 /// List the tokens of a file
 #[derive(clap::Args)]
 struct Ls {
     #[command(flatten)]
-    place: FileOptions,
+    file: FileOptions,
 }
 
 /// Remove a token from the file
@@ -73,7 +72,7 @@ struct Rm {
     #[arg(value_parser = name)]
     name: String,
     #[command(flatten)]
-    place: FileOptions,
+    file: FileOptions,
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -90,7 +89,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 
 impl TokenCommand {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        match self.what {
+        match self.command {
             TokenAction::New(new) => new.run(),
             TokenAction::Ls(ls) => ls.run(),
             TokenAction::Rm(rm) => rm.run(),
@@ -101,12 +100,12 @@ impl TokenCommand {
 impl New {
     fn run(self) -> Result<ExitCode, Failure> {
         let expires_ms = self.expires.map(end_of).transpose()?;
-        let file = TokenFile::open(&self.place, true)?;
+        let file = TokenFile::open(&self.file, true)?;
         if file.tokens.all().iter().any(|token| token.name == self.name) {
-            let what = format!("{} has a token {} already", file.path.display(), self.name);
+            let problem = format!("{} has a token {} already", file.path.display(), self.name);
             return Err(Failure::new(
                 DATA_FOLDER,
-                format!("{what}; choose another name, or remove it first"),
+                format!("{problem}; choose another name, or remove it first"),
             ));
         }
         let (token, secret) = Token::new(self.name, self.roles.into_iter().collect(), expires_ms);
@@ -115,7 +114,7 @@ impl New {
             text.push('\n');
         }
         file.replace(&format!("{text}{token}\n"))?;
-        errln!("added {} to {}; this is its text, which is kept nowhere:", token.name, file.path.display());
+        errln!("added {} to {}; its text follows and is stored nowhere:", token.name, file.path.display());
         outln!("{secret}");
         Ok(ExitCode::SUCCESS)
     }
@@ -123,7 +122,7 @@ impl New {
 
 impl Ls {
     fn run(self) -> Result<ExitCode, Failure> {
-        let (file, now_ms) = (TokenFile::open(&self.place, false)?, time::wall_ms());
+        let (file, now_ms) = (TokenFile::open(&self.file, false)?, time::wall_ms());
         let row = |token: &Token| {
             let roles: Vec<String> = token.roles.iter().map(Role::to_string).collect();
             let ends = match token.expires_ms {
@@ -141,10 +140,10 @@ impl Ls {
 
 impl Rm {
     fn run(self) -> Result<ExitCode, Failure> {
-        let file = TokenFile::open(&self.place, false)?;
+        let file = TokenFile::open(&self.file, false)?;
         if !file.tokens.all().iter().any(|token| token.name == self.name) {
-            let what = format!("{} has no token {}", file.path.display(), self.name);
-            return Err(Failure::new(REFUSED, format!("{what}; `rowlock token ls` lists them")));
+            let problem = format!("{} has no token {}", file.path.display(), self.name);
+            return Err(Failure::new(REFUSED, format!("{problem}; `rowlock token ls` lists them")));
         }
         let is_other = |line: &&str| line.split_whitespace().next() != Some(self.name.as_str());
         file.replace(&file.text.lines().filter(is_other).flat_map(|line| [line, "\n"]).collect::<String>())?;
@@ -155,7 +154,7 @@ impl Rm {
 
 fn end_of(life: Duration) -> Result<i64, Failure> {
     let ms = i64::try_from(life.as_millis()).ok().and_then(|ms| time::wall_ms().checked_add(ms));
-    // Later ones have no four digits for their year.
+    // Later years have more than four digits.
     ms.filter(|ms| *ms < 253_402_300_800_000)
         .ok_or_else(|| Failure::new(USAGE, "--expires is too far away; leave it out for a token without end"))
 }
@@ -167,9 +166,9 @@ struct TokenFile {
 }
 
 impl TokenFile {
-    fn open(place: &FileOptions, may_be_missing: bool) -> Result<TokenFile, Failure> {
-        let path = place.path()?;
-        let (folder, name) = place_of(&path)?;
+    fn open(options: &FileOptions, may_be_missing: bool) -> Result<TokenFile, Failure> {
+        let path = options.path()?;
+        let (folder, name) = folder_and_name(&path)?;
         let unreadable = |e| Failure::new(DATA_FOLDER, format!("{} cannot be read: {e}", path.display()));
         let bytes = match Dir::open(folder).and_then(|dir| dir.read(name)) {
             Err(e) if e.kind() == ErrorKind::NotFound && may_be_missing => Vec::new(),
@@ -183,7 +182,7 @@ impl TokenFile {
 
     /// Replaces the file, mode 0600.
     fn replace(&self, text: &str) -> Result<(), Failure> {
-        let (folder, name) = place_of(&self.path)?;
+        let (folder, name) = folder_and_name(&self.path)?;
         Tokens::parse(text).map_err(|why| Failure::new(USAGE, why))?;
         let written = Dir::create(folder).and_then(|dir| dir.write_atomic(name, text.as_bytes()));
         written.map_err(|e| Failure::new(IO, format!("{} cannot be written: {e}", self.path.display())))
@@ -204,7 +203,7 @@ impl FileOptions {
     }
 }
 
-fn place_of(path: &Path) -> Result<(&Path, &str), Failure> {
+fn folder_and_name(path: &Path) -> Result<(&Path, &str), Failure> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().and_then(|name| name.to_str());
     let name =

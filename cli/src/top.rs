@@ -1,8 +1,8 @@
-//! `rowlock top`: what the cluster does at the moment. A line per node with its rates, then the most
-//! contended locks; refreshed until a signal.
+//! `rowlock top`: shows a line per node with its rates, then the most contended locks; refreshes until a
+//! signal.
 //!
-//! All of it comes from the nodes' HTTP listeners: `/v1/status`, `/metrics`, and `/v1/locks` of the leader.
-//! Rates are differences between two answers of one node, so they belong to the interval that was waited.
+//! All data comes from the nodes' HTTP listeners: `/v1/status`, `/metrics`, and `/v1/locks` of the leader.
+//! Rates are differences between two answers of one node: they cover the interval between both scans.
 
 mod sample;
 mod screen;
@@ -23,11 +23,11 @@ use crate::znode::print_json;
 use sample::{Rates, Sample};
 use screen::Screen;
 
-/// A node answers from memory; a second is long.
+/// Deadline of one answer. A node answers from memory: a second is long.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
-/// Each look is work for the nodes.
+/// Shortest interval: each scan is work for the nodes.
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
-/// With `--once`: between the two looks that rates are made of, at most.
+/// Longest interval between the two scans of `--once`.
 const ONCE_AFTER: Duration = Duration::from_secs(1);
 
 /// Show live rates of the nodes and the most contended locks
@@ -55,54 +55,52 @@ pub struct Top {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
-    /// Aligned columns, for people.
     #[default]
     Table,
-    /// One JSON document a line for each sample.
+    /// One JSON document per sample and line.
     Json,
 }
 
-/// One look at the whole cluster.
-struct Look {
-    /// In the order of the addresses.
+struct Scan {
+    /// Samples or errors in the order of the addresses.
     nodes: Vec<(String, Result<Sample, String>)>,
-    /// Of the report on locks, or why there is none.
+    /// Report on locks, or the reason for its absence.
     locks: Result<Value, String>,
 }
 
-/// What a node has answered, beside what it answered before; or why it has not.
+/// Sample of a node with its rates since the previous sample, or the reason for its absence.
 type Answer = Result<(Sample, Rates), String>;
 
-/// What a look shows beside the one before it.
-struct Shown {
+/// Scan with the rates since the previous scan.
+struct Frame {
     nodes: Vec<(String, Answer)>,
     locks: Result<Value, String>,
 }
 
 impl Top {
-    /// Ends with 0 at Ctrl-C, and with `--once`; with 69 if a node does not serve then.
+    /// Exits with 0 at Ctrl-C; with `--once`, exits with 69 if a node does not serve, else with 0.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let addresses = self.nodes.find(&self.cluster)?.ok_or_else(|| {
-            Failure::new(USAGE, "which nodes? name their HTTP addresses with --http, or give --config")
+            Failure::new(USAGE, "which nodes? name their HTTP addresses with --http, or use --config")
         })?;
         let mut stop = Stop::listen()?;
         tokio::select! {
-            ended = self.go_on(&addresses) => ended,
+            ended = self.refresh(&addresses) => ended,
             _ = stop.signal() => Ok(ExitCode::SUCCESS),
         }
     }
 
-    async fn go_on(&self, addresses: &Addresses) -> Result<ExitCode, Failure> {
+    async fn refresh(&self, addresses: &Addresses) -> Result<ExitCode, Failure> {
         let interval = self.interval.max(INTERVAL_MIN);
-        let mut before = self.look(addresses).await;
+        let mut before = self.scan(addresses).await;
         if !self.once && self.output == Output::Table {
-            // A person sees at once that something is there; rates come with the second look.
-            self.show(&before.beside(&before))?;
+            // Draws before there are rates: a person sees at once that `top` runs.
+            self.show(&before.with_rates(&before))?;
         }
         loop {
             time::sleep(if self.once { interval.min(ONCE_AFTER) } else { interval }).await;
-            let now = self.look(addresses).await;
-            let shown = now.beside(&before);
+            let now = self.scan(addresses).await;
+            let shown = now.with_rates(&before);
             self.show(&shown)?;
             if self.once {
                 let serves = |(_, node): &(String, Answer)| {
@@ -115,26 +113,26 @@ impl Top {
         }
     }
 
-    async fn look(&self, addresses: &Addresses) -> Look {
-        let asked: Vec<_> = addresses
+    async fn scan(&self, addresses: &Addresses) -> Scan {
+        let fetches: Vec<_> = addresses
             .all
             .iter()
             .map(|addr| {
-                let (addr, way) = (addr.clone(), addresses.way.clone());
-                task::spawn("top", async move { Sample::fetch(&addr, &way).await })
+                let (addr, access) = (addr.clone(), addresses.access.clone());
+                task::spawn("top", async move { Sample::fetch(&addr, &access).await })
             })
             .collect();
-        let mut nodes = Vec::with_capacity(asked.len());
-        for (addr, answer) in addresses.all.iter().zip(asked) {
+        let mut nodes = Vec::with_capacity(fetches.len());
+        for (addr, answer) in addresses.all.iter().zip(fetches) {
             let sample = answer.await.unwrap_or_else(|e| Err(std::io::Error::other(e)));
             nodes.push((addr.clone(), sample.map_err(|e| e.to_string())));
         }
-        let locks = self.ask_locks(&nodes, addresses).await;
-        Look { nodes, locks }
+        let locks = self.fetch_locks(&nodes, addresses).await;
+        Scan { nodes, locks }
     }
 
-    /// The leader knows first who waits; any other node that serves will do.
-    async fn ask_locks(
+    /// Fetches the locks from the leader, the first to apply changes, else from any serving node.
+    async fn fetch_locks(
         &self,
         nodes: &[(String, Result<Sample, String>)],
         addresses: &Addresses,
@@ -142,18 +140,19 @@ impl Top {
         if self.locks == 0 {
             return Ok(json!({ "locks": [] }));
         }
-        let serving = |wanted: bool| {
+        let serving = |leads: bool| {
             nodes.iter().find(|(_, node)| {
-                node.as_ref().is_ok_and(|it| it.report.serving && (it.report.role == "leader" || !wanted))
+                node.as_ref()
+                    .is_ok_and(|sample| sample.report.serving && (sample.report.role == "leader" || !leads))
             })
         };
         let (addr, _) =
             serving(true).or_else(|| serving(false)).ok_or_else(|| "no node serves clients".to_owned())?;
         let path = format!("/v1/locks?limit={}", self.locks);
-        http_get::json(addr, &path, &addresses.way, ANSWER_DEADLINE).await.map_err(|e| e.to_string())
+        http_get::json(addr, &path, &addresses.access, ANSWER_DEADLINE).await.map_err(|e| e.to_string())
     }
 
-    fn show(&self, shown: &Shown) -> Result<(), Failure> {
+    fn show(&self, shown: &Frame) -> Result<(), Failure> {
         match self.output {
             Output::Json => print_json(&screen::document(shown)),
             Output::Table => print(Screen::of_stdout(!self.once).draw(shown).as_bytes()),
@@ -161,9 +160,9 @@ impl Top {
     }
 }
 
-impl Look {
-    /// With the rates since the look before.
-    fn beside(&self, before: &Look) -> Shown {
+impl Scan {
+    /// Adds the rates since the scan `before`.
+    fn with_rates(&self, before: &Scan) -> Frame {
         let nodes = self.nodes.iter().zip(&before.nodes).map(|((addr, now), (_, before))| {
             let node = now.as_ref().map_err(Clone::clone).map(|now| {
                 let rates = before.as_ref().map(|before| now.since(before)).unwrap_or_default();
@@ -171,6 +170,6 @@ impl Look {
             });
             (addr.clone(), node)
         });
-        Shown { nodes: nodes.collect(), locks: self.locks.clone() }
+        Frame { nodes: nodes.collect(), locks: self.locks.clone() }
     }
 }

@@ -1,7 +1,7 @@
 //! `rowlock up`: starts a whole cluster on this machine, runs a demonstration, and stays up until Ctrl-C.
 //!
-//! plan (which nodes, where) -> folder (fresh or kept) -> nodes (child processes) -> wait until they serve ->
-//! table -> demonstration with its verdict -> stay. However it ends, no node is left running.
+//! plan (nodes and addresses) -> folder (fresh or kept) -> nodes (child processes) -> wait until all nodes
+//! serve -> table -> demonstration with its verdict -> stay. At every exit all nodes are stopped.
 
 mod demo;
 pub mod dev;
@@ -27,9 +27,9 @@ use crate::log_filter;
 use crate::paint::Paint;
 use crate::print::{errln, outln, reader_gone};
 use crate::signals::Stop;
-use folder::{Folder, Former};
+use folder::{ExistingData, Folder};
 use nodes::Nodes;
-use plan::{Wishes, plan};
+use plan::{PlanOptions, plan};
 use running::Running;
 
 const BUILT_IN: &str = include_str!("../cluster.toml");
@@ -68,7 +68,7 @@ pub struct Up {
     #[command(flatten)]
     token: TokenOption,
     #[command(flatten)]
-    ways: TlsOptions,
+    client_tls: TlsOptions,
     /// Log level of the nodes; their logs are in the folder
     #[arg(long, value_name = "LEVEL", env = "ROWLOCK_LOG", default_value = "info")]
     log: String,
@@ -87,20 +87,20 @@ impl Up {
         log_filter::check(&self.log)?;
         let stop = Stop::listen()?;
         let (config, folder) = self.prepare().await?;
-        let way = self.tls.then(|| tls::make(&config, folder.path())).transpose()?;
-        let http = self.http(&config, way.as_ref())?;
+        let cert = self.tls.then(|| tls::make(&config, folder.path())).transpose()?;
+        let http = self.http(&config, cert.as_ref())?;
         let nodes = Nodes::new(folder.config(), self.log.clone());
-        let mut cluster = Running { config, folder, nodes, way, http, paint: Paint::stdout() };
+        let mut cluster = Running { config, folder, nodes, cert, http, paint: Paint::stdout() };
         let outcome = until_stopped(&mut cluster, stop, async |cluster| self.show(cluster).await).await;
         match &outcome {
-            // What was broken stays to be looked at.
+            // Keeps the folder of a failed run for analysis.
             Ok(code) if self.is_temporary() && *code == ExitCode::SUCCESS => cluster.folder.remove(),
-            _ => cluster.folder.say_what_stays(),
+            _ => cluster.folder.print_kept(),
         }
         outcome
     }
 
-    /// Whether the folder is deleted at the end.
+    /// Returns true if the folder is deleted at the end.
     fn is_temporary(&self) -> bool {
         self.check && self.data.is_none() && !self.keep
     }
@@ -117,13 +117,17 @@ impl Up {
             .map_err(|e| Failure::new(IO, format!("no absolute path of {}: {e}", folder.display())))
     }
 
-    /// How its nodes are asked over HTTP.
-    fn http(&self, config: &ClusterConfig, way: Option<&tls::Way>) -> Result<http_get::Way, Failure> {
-        if let Some(way) = way {
-            return Ok(http_get::Way { secure: Some(way.secure()?), token: None });
+    /// Returns TLS and token for the nodes' HTTP.
+    fn http(
+        &self,
+        config: &ClusterConfig,
+        cert: Option<&tls::CertPaths>,
+    ) -> Result<http_get::HttpAccess, Failure> {
+        if let Some(cert) = cert {
+            return Ok(http_get::HttpAccess { secure: Some(cert.secure()?), token: None });
         }
         let addrs: Vec<String> = config.nodes.iter().map(|node| node.http_addr.clone()).collect();
-        self.token.way(config.http.tls, &self.ways, &addrs)
+        self.token.access(config.http.tls, &self.client_tls, &addrs)
     }
 
     async fn prepare(&self) -> Result<(ClusterConfig, Folder), Failure> {
@@ -136,21 +140,23 @@ impl Up {
         if self.data.is_none() && !self.is_temporary() {
             found::check(Path::new(UP_FOLDER), "--data")?;
         }
-        let wishes = Wishes { nodes: self.nodes, base_port: self.base_port, tls: self.tls, root: &root };
-        let mut config = plan(file, &wishes)?;
+        let options =
+            PlanOptions { nodes: self.nodes, base_port: self.base_port, tls: self.tls, root: &root };
+        let mut config = plan(file, &options)?;
         if self.check && self.config.is_none() && self.base_port.is_none() && !here.exists() {
             dev::on_free_ports(&mut config).await?;
         }
         for warning in &config.warnings {
             errln!("rowlock: warning: {warning}");
         }
-        free_ports(&config, "stop what listens there, or choose other ports with --base-port").await?;
-        let former = if self.keep { Former::Keep } else { Former::Fresh };
-        let folder = Folder::open(&root, &mut config, former)?;
+        free_ports(&config, "stop the process that listens there, or choose other ports with --base-port")
+            .await?;
+        let existing = if self.keep { ExistingData::Keep } else { ExistingData::Fresh };
+        let folder = Folder::open(&root, &mut config, existing)?;
         Ok((config, folder))
     }
 
-    /// Everything between the start and the stop. Only ends by itself on failure or with `--check`.
+    /// Starts the nodes, runs the demonstration, supervises. Returns only on failure or with `--check`.
     async fn show(&self, cluster: &mut Running) -> Result<ExitCode, Failure> {
         let count = cluster.config.nodes.len();
         let title = format!("Rowlock: {count} node{} on this machine", if count == 1 { "" } else { "s" });
@@ -168,12 +174,12 @@ impl Up {
         if self.check {
             return Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(SOFTWARE) });
         }
-        cluster.print_what_to_try();
-        cluster.watch_over().await
+        cluster.print_hints();
+        cluster.supervise().await
     }
 }
 
-/// Does `work` until it ends or a signal comes, then stops the nodes.
+/// Runs `work` until its end or a signal, then stops the nodes.
 async fn until_stopped(
     cluster: &mut Running,
     mut stop: Stop,
@@ -187,7 +193,7 @@ async fn until_stopped(
             Ok(ExitCode::SUCCESS)
         }
     };
-    // A second signal does not wait for nodes that do not end.
+    // A second signal skips the wait for nodes that do not end.
     tokio::select! {
         () = cluster.nodes.stop() => {}
         _ = stop.signal() => {}
@@ -195,7 +201,7 @@ async fn until_stopped(
     outcome
 }
 
-/// Reports a port that is taken before any node is started, since a node can only report it in its log.
+/// Reports a taken port before any node is started: a node could only report the conflict in its log.
 async fn free_ports(config: &ClusterConfig, remedy: &str) -> Result<(), Failure> {
     for node in &config.nodes {
         let all = [
@@ -205,10 +211,10 @@ async fn free_ports(config: &ClusterConfig, remedy: &str) -> Result<(), Failure>
             ("http", Some(&node.http_addr)),
             ("api", node.api_addr.as_ref()),
         ];
-        for (what, addr) in all.into_iter().filter_map(|(what, addr)| Some((what, addr?))) {
+        for (kind, addr) in all.into_iter().filter_map(|(kind, addr)| Some((kind, addr?))) {
             if let Err(e) = Listener::bind(addr).await {
-                let what = format!("cannot listen on {addr} ({what} of node {}): {e}", node.id);
-                return Err(Failure::new(UNAVAILABLE, format!("{what}; {remedy}")));
+                let problem = format!("cannot listen on {addr} ({kind} of node {}): {e}", node.id);
+                return Err(Failure::new(UNAVAILABLE, format!("{problem}; {remedy}")));
             }
         }
     }

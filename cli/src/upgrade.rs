@@ -1,7 +1,7 @@
-//! `rowlock upgrade`: whether all nodes run a new release, and the step to its version, behind which there is
-//! no way back.
+//! `rowlock upgrade`: shows an upgrade's progress, and finalizes the new version, after which no node can go
+//! back.
 //!
-//! Any node may be asked; it passes the wish on to the leader.
+//! Any node takes the request and forwards it to the leader.
 
 use std::process::ExitCode;
 
@@ -45,7 +45,7 @@ struct Status {
 /// Switch to the newest version that all members know. There is no way back to an older release
 #[derive(clap::Args)]
 struct Finalize {
-    /// Confirm; without it nothing is done
+    /// Confirm the step; required
     #[arg(long)]
     yes: bool,
     /// Format of the output
@@ -66,18 +66,18 @@ struct Cancel {
 }
 
 impl Upgrade {
-    /// Exit code of status: 0 if no upgrade is under way, 69 while one is.
+    /// Exit code of status: 0 if no upgrade is under way, 69 during an upgrade.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             UpgradeCommand::Status(Status { output, cluster }) => {
-                let document = ask(&cluster, "look").await?;
-                tell(output, &document)?;
+                let document = run_step(&cluster, "look").await?;
+                print_status(output, &document)?;
                 let is_done = document["state"] == "done";
                 Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::from(UNAVAILABLE) })
             }
             UpgradeCommand::Finalize(finalize) => finalize.run().await,
             UpgradeCommand::Cancel(Cancel { output, cluster }) => {
-                tell(output, &ask(&cluster, "hold").await?)?;
+                print_status(output, &run_step(&cluster, "hold").await?)?;
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -87,23 +87,23 @@ impl Upgrade {
 impl Finalize {
     async fn run(self) -> Result<ExitCode, Failure> {
         if !self.yes {
-            let what = "behind this there is no way back to an older release; make a backup first (rowlock backup save), \
-                        then say --yes";
-            return Err(Failure::new(USAGE, what));
+            let problem = "behind this there is no way back to an older release; make a backup first (rowlock backup save), \
+                        then use --yes";
+            return Err(Failure::new(USAGE, problem));
         }
-        tell(self.output, &ask(&self.cluster, "finalize").await?)?;
+        print_status(self.output, &run_step(&self.cluster, "finalize").await?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-async fn ask(cluster: &Cluster, step: &str) -> Result<Value, Failure> {
+async fn run_step(cluster: &Cluster, step: &str) -> Result<Value, Failure> {
     let client = cluster.connect().await?;
     let answer = operate(&client, &format!("/v1/upgrade?do={step}")).await;
     leave(&client).await;
     answer.map_err(|refusal| match refusal {
         OperateError::Code(ErrorCode::NewConfigNoQuorum) => Failure::new(
             REFUSED,
-            "not every member is known to run the new release and to be up; rowlock upgrade status says which",
+            "not every member is known to run the new release and to be up; rowlock upgrade status shows which",
         ),
         OperateError::Code(ErrorCode::BadArguments) if step == "hold" => {
             Failure::new(REFUSED, "no upgrade is under way; there is nothing to hold")
@@ -112,16 +112,17 @@ async fn ask(cluster: &Cluster, step: &str) -> Result<Value, Failure> {
     })
 }
 
-fn tell(output: Output, document: &Value) -> Result<(), Failure> {
+fn print_status(output: Output, document: &Value) -> Result<(), Failure> {
     match output {
         Output::Json => print_json(document),
-        Output::Simple => print(shown(document).as_bytes()),
+        Output::Simple => print(status_text(document).as_bytes()),
     }
 }
 
-fn shown(document: &Value) -> String {
+fn status_text(document: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
-    let version = |of: &Value| format!("version {} (release {})", of["number"], text(&of["release"]));
+    let version =
+        |version: &Value| format!("version {} (release {})", version["number"], text(&version["release"]));
     let none = Vec::new();
     let rows: Vec<[String; 4]> = document["members"]
         .as_array()
@@ -161,14 +162,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_says_where_the_cluster_is_and_what_comes_next() {
+    fn the_status_shows_the_version_and_the_next_step() {
         let member = |node: u64, most: u64| json!({ "node": node, "up": true, "release": "0.3.0", "versions": [1, most] });
         let mut document = json!({
             "version": { "number": 1, "release": "0.2.0" }, "state": "ready", "held": false,
             "to": { "number": 2, "release": "0.3.0" }, "waits_for": null, "finalizes_in_ms": 12_400,
             "members": [member(1, 2), member(2, 1)],
         });
-        let text = shown(&document);
+        let text = status_text(&document);
         assert!(text.starts_with("the cluster is at version 1 (release 0.2.0)\n"), "{text}");
         assert!(
             text.ends_with("all members know version 2 (release 0.3.0), which is finalized in 13 s\n"),
@@ -176,13 +177,17 @@ mod tests {
         );
         assert!(text.contains("1-2"), "{text}");
         document["finalizes_in_ms"] = Value::Null;
-        assert!(shown(&document).ends_with(": rowlock upgrade finalize\n"));
+        assert!(status_text(&document).ends_with(": rowlock upgrade finalize\n"));
         document["held"] = true.into();
-        assert!(shown(&document).ends_with("which is held: rowlock upgrade finalize\n"));
+        assert!(status_text(&document).ends_with("which is held: rowlock upgrade finalize\n"));
         document["state"] = "upgrading".into();
         document["waits_for"] = "node 2 runs release 0.2.0 (version 1)".into();
-        assert!(shown(&document).contains("it waits: node 2 runs release 0.2.0"), "{}", shown(&document));
+        assert!(
+            status_text(&document).contains("it waits: node 2 runs release 0.2.0"),
+            "{}",
+            status_text(&document)
+        );
         document["state"] = "done".into();
-        assert!(shown(&document).ends_with("no upgrade is under way\n"));
+        assert!(status_text(&document).ends_with("no upgrade is under way\n"));
     }
 }

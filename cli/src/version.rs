@@ -1,4 +1,4 @@
-//! `rowlock version`: which program this is.
+//! `rowlock version`: shows release and commit.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `rowlock wal`: what is in the log of a data folder, for a person. Offline; changes nothing.
+//! `rowlock wal`: shows the log of a data folder. Works offline and changes nothing.
 
 mod dump;
 pub mod inspect;
@@ -34,7 +34,7 @@ impl Wal {
     }
 }
 
-/// The failure of a folder that cannot be looked into.
+/// Failure to open or read the log in `folder`.
 fn unreadable(folder: &Path, error: &std::io::Error) -> Failure {
     let hint = match error.kind() {
         std::io::ErrorKind::NotFound => "; name the data folder of a node, in which `wal` is",

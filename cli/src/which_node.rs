@@ -1,15 +1,14 @@
-//! Which node of the file a process is: by its number, or by the ordinal at the end of the host's name, as
-//! orchestrators number their hosts (`rowlock-0`, `rowlock-1`, `rowlock-2`).
+//! Node selection by id, or by the ordinal at the end of the host's name, as orchestrators number hosts
+//! (`rowlock-0`, `rowlock-1`, `rowlock-2`).
 
 use std::str::FromStr;
 
 use crate::exit::{Failure, USAGE};
 
-/// As the flag says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhichNode {
     Number(u64),
-    /// Of host `NAME-N`: N + 1, because ids begin with 1.
+    /// Node N + 1 on host `NAME-N`: ids begin with 1.
     FromHostname,
 }
 
@@ -20,14 +19,14 @@ impl FromStr for WhichNode {
         match text {
             "from-hostname" => Ok(WhichNode::FromHostname),
             number => number.parse().map(WhichNode::Number).map_err(|_| {
-                "say the node's id, or from-hostname for a host whose name ends in -0, -1, ...".to_owned()
+                "use the node's id, or from-hostname for a host whose name ends in -0, -1, ...".to_owned()
             }),
         }
     }
 }
 
 impl WhichNode {
-    /// Resolves the option to a node number.
+    /// Resolves the option to a node id.
     ///
     /// # Errors
     /// The host's name does not end in an ordinal.
@@ -38,19 +37,19 @@ impl WhichNode {
                 let host = rustix::system::uname();
                 let name = host.nodename().to_string_lossy();
                 id_of_host(&name).ok_or_else(|| {
-                    let what = "does not end in -0, -1, ...; say --node ID";
-                    Failure::new(USAGE, format!("the name of this host, {name}, {what}"))
+                    let problem = "does not end in -0, -1, ...; use --node ID";
+                    Failure::new(USAGE, format!("the name of this host, {name}, {problem}"))
                 })
             }
         }
     }
 }
 
-/// Of the first part of the name: the rest is the domain.
+/// Parses the ordinal in the first label of the name: the rest is the domain.
 fn id_of_host(name: &str) -> Option<u64> {
     let host = name.split('.').next()?;
     let (_, ordinal) = host.rsplit_once('-')?;
-    // A sign, a leading zero or more digits than any ordinal has are part of a name.
+    // A sign, a leading zero or more than three digits belong to a name, not to an ordinal.
     let is_ordinal = ordinal.len() <= 3 && ordinal.bytes().all(|byte| byte.is_ascii_digit());
     let number: u64 = ordinal.parse().ok().filter(|_| is_ordinal)?;
     (number.to_string() == ordinal).then_some(number + 1)

@@ -1,9 +1,10 @@
-//! The commands on single znodes: one session, one call, one answer.
+//! Commands on single znodes: one session, one call, one answer.
 
 pub mod create;
 pub mod delete;
 pub mod get;
 pub mod ls;
+mod refused;
 pub mod set;
 pub mod stat;
 pub mod tree;
@@ -12,11 +13,9 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 
-use rowlock_client::{Client, Error};
-use rowlock_proto::{ErrorCode, Stat, Version, path};
+use rowlock_proto::{Stat, Version, path};
 use serde_json::{Value, json};
 
-use crate::cluster::failed;
 use crate::exit::{Failure, IO, USAGE};
 use crate::print::{print, safe_json};
 
@@ -29,7 +28,7 @@ pub enum Output {
     Json,
 }
 
-/// Refuses what cannot be a path before any server is asked.
+/// Refuses an invalid path before a session is opened.
 fn check_path(path: &str) -> Result<(), Failure> {
     path::validate(path).map_err(|e| no_path(path, e))
 }
@@ -43,7 +42,7 @@ fn no_path(path: &str, e: path::PathError) -> Failure {
     Failure::new(USAGE, format!("{path}: {e}{remedy}"))
 }
 
-/// Data from the command line; without it, or with `-`, all of stdin.
+/// Returns the data on the command line; without any, or with `-`, all of stdin.
 pub fn data(argument: Option<OsString>) -> Result<Vec<u8>, Failure> {
     match argument {
         Some(data) if data != "-" => Ok(data.into_vec()),
@@ -56,12 +55,12 @@ pub fn data(argument: Option<OsString>) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Writes a JSON value to stdout, as one line.
+/// Writes a JSON value to stdout as one line.
 pub fn print_json(value: &Value) -> Result<(), Failure> {
     print(format!("{}\n", safe_json(&value.to_string())).as_bytes())
 }
 
-/// Bytes as a JSON string, or as a list of numbers if they are no text.
+/// Returns bytes as a JSON string, or as a list of numbers if not UTF-8.
 fn json_data(data: Option<&[u8]>) -> Value {
     match data.map(|bytes| (bytes, std::str::from_utf8(bytes))) {
         None => Value::Null,
@@ -86,24 +85,9 @@ fn json_stat(stat: &Stat) -> Value {
     })
 }
 
-/// The version a conditional change asks for; below 0 stands for any, as in ZooKeeper.
+/// Version of a conditional change. A negative number means any version, as in ZooKeeper.
 fn condition(version: Option<i32>) -> Option<Version> {
     version.filter(|v| *v >= 0).map(Version)
-}
-
-/// The failure of a change of `path` under a condition. After a version conflict it asks for the version that
-/// the znode has by now.
-async fn refused(client: &Client, path: &str, error: &Error) -> Failure {
-    let failure = failed(path, error);
-    if error.code() != Some(ErrorCode::BadVersion) {
-        return failure;
-    }
-    match client.exists(path).await {
-        Ok(Some(stat)) => {
-            Failure::new(failure.code, format!("{path}: version conflict: its version is {}", stat.version.0))
-        }
-        _ => failure,
-    }
 }
 
 #[cfg(test)]

@@ -129,23 +129,23 @@ func (f *Fence) leave(token uint64) {
 	f.changed = make(chan struct{})
 }
 
-// FenceStore compares and remembers tokens where all processes of a service see them.
+// FenceStore has the largest token of each lock where all processes of a service see it.
 type FenceStore interface {
-	// Check is whether the token is not smaller than all that the lock had before.
-	Check(ctx context.Context, lock string, token uint64) (bool, error)
+	// Enter locks the token of a lock for all processes until leave, and returns it. leave stores a token, which may be
+	// the same, and unlocks. ctx bounds the wait alone: database/sql ends a transaction with the context of BeginTx,
+	// so give that another.
+	Enter(ctx context.Context, lock string) (seen uint64, leave func(seen uint64) error, err error)
 }
 
 // Fenced puts a fence before a handler: requests that change something need the header Rowlock-Fence with one
 // of these locks. A late holder gets 412; 428 is for no header, 400 for another lock or a malformed header, and 503
 // while requests of another holder do not end. The token of a request counts unless the handler answers with a 4xx: put
-// authentication in front all the same. store may be nil: then it is a service of one process. It remembers a token
-// before the handler is called, so it must stand behind authentication.
+// authentication in front all the same. store may be nil: then it is a service of one process. The token of the lock
+// is locked in it while the handler runs (docs/fencing.md). If it cannot be stored, the connection is ended.
 func Fenced(next http.Handler, store FenceStore, locks ...string) http.Handler {
-	turns := map[string]*turns{}
-	names := map[string]string{}
+	all := map[string]*turns{}
 	for _, lock := range locks {
-		text := headerName(lock)
-		turns[text], names[text] = newTurns(), lock
+		all[headerName(lock)] = newTurns(lock, store)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method {
@@ -160,24 +160,13 @@ func Fenced(next http.Handler, store FenceStore, locks ...string) http.Handler {
 		}
 		name, digits, _ := strings.Cut(values[0], ";")
 		token, err := strconv.ParseUint(digits, 10, 63)
-		its := turns[name]
+		its := all[name]
 		if err != nil || its == nil || len(values) > 1 || len(digits) > digitsMax {
 			http.Error(w, FenceHeader+" is not one LOCK;TOKEN of a lock that guards this service", http.StatusBadRequest)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), enterMax)
 		defer cancel()
-		if store != nil {
-			newest, err := store.Check(ctx, names[name], token)
-			if err != nil {
-				http.Error(w, "the store of tokens does not answer", http.StatusServiceUnavailable)
-				return
-			}
-			if !newest {
-				http.Error(w, fmt.Sprintf("stale token %d: the lock is lost", token), http.StatusPreconditionFailed)
-				return
-			}
-		}
 		end, err := its.begin(ctx, token)
 		if stale, ok := err.(*Stale); ok {
 			http.Error(w, stale.Error(), http.StatusPreconditionFailed)
@@ -189,15 +178,22 @@ func Fenced(next http.Handler, store FenceStore, locks ...string) http.Handler {
 		}
 		said := &statusWriter{ResponseWriter: w}
 		// Also when the handler panics.
-		defer func() { end(said.status) }()
+		defer func() {
+			if end(said.status) != nil {
+				panic(http.ErrAbortHandler)
+			}
+		}()
 		next.ServeHTTP(said, r)
 	})
 }
 
 // turns are the requests of one lock in their order: those of one token run together, and those of another token
-// wait. Invariant: a token counts from the end of a request that the service has not refused. Until then nothing says
-// that its sender may write at all, so smaller tokens behind it wait for that answer.
+// wait. With a store each waits for the one before, since each locks the stored token. Invariant: a token counts from
+// the end of a request that the service has not refused. Until then nothing says that its sender may write at all, so
+// smaller tokens behind it wait for that answer.
 type turns struct {
+	lock  string
+	store FenceStore
 	mutex sync.Mutex
 	seen  uint64
 	all   []*turn
@@ -209,19 +205,49 @@ type turn struct {
 	token uint64
 }
 
-func newTurns() *turns {
-	return &turns{changed: make(chan struct{})}
+func newTurns(lock string, store FenceStore) *turns {
+	return &turns{lock: lock, store: store, changed: make(chan struct{})}
 }
 
-// begin waits for the requests before this one. Call end with the status of the answer, 0 for none. The error is a
-// *Stale, or that of ctx.
-func (t *turns) begin(ctx context.Context, token uint64) (end func(status int), err error) {
+// begin waits for the requests before this one. Call end with the status of the answer, 0 for none; its error is that
+// of the store. The error of begin is a *Stale, or that of ctx or the store.
+func (t *turns) begin(ctx context.Context, token uint64) (end func(status int) error, err error) {
+	mine, err := t.wait(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	seen, leave := uint64(0), func(uint64) error { return nil }
+	if t.store != nil {
+		if seen, leave, err = t.store.Enter(ctx, t.lock); err != nil {
+			t.end(mine, 0)
+			return nil, err
+		}
+	}
+	if token < seen {
+		err := leave(seen)
+		t.end(mine, 0)
+		if err != nil {
+			return nil, err
+		}
+		return nil, &Stale{token, seen}
+	}
+	return func(status int) error {
+		// A 4xx is a refusal, which has written nothing; any other end, also a panic, may have written.
+		if status < 400 || status > 499 {
+			seen = token
+		}
+		defer t.end(mine, seen)
+		return leave(seen)
+	}, nil
+}
+
+func (t *turns) wait(ctx context.Context, token uint64) (mine *turn, err error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	if token < t.seen {
 		return nil, &Stale{token, t.seen}
 	}
-	mine := &turn{token}
+	mine = &turn{token}
 	t.all = append(t.all, mine)
 	for err == nil && !t.isFirst(mine) {
 		changed := t.changed
@@ -238,26 +264,27 @@ func (t *turns) begin(ctx context.Context, token uint64) (end func(status int), 
 	}
 	if err != nil {
 		t.remove(mine)
-		return nil, err
 	}
-	return func(status int) {
-		t.mutex.Lock()
-		defer t.mutex.Unlock()
-		// A 4xx is a refusal, which has written nothing; any other end, also a panic, may have written.
-		if (status < 400 || status > 499) && token > t.seen {
-			t.seen = token
-		}
-		t.remove(mine)
-	}, nil
+	return mine, err
 }
 
-// isFirst is whether all requests before it have its token.
+// end is for all requests that have waited; seen is the largest token that counts.
+func (t *turns) end(mine *turn, seen uint64) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if seen > t.seen {
+		t.seen = seen
+	}
+	t.remove(mine)
+}
+
+// isFirst is whether no request before it keeps it waiting.
 func (t *turns) isFirst(mine *turn) bool {
 	for _, other := range t.all {
 		if other == mine {
 			return true
 		}
-		if other.token != mine.token {
+		if t.store != nil || other.token != mine.token {
 			return false
 		}
 	}

@@ -63,10 +63,30 @@ func TestALargerTokenWaitsForWritesOfSmallerOnes(t *testing.T) {
 	}
 }
 
-type below9 struct{}
+// sharedStore is a store that processes of a service share.
+type sharedStore struct {
+	turn chan struct{}
+	seen map[string]uint64
+	fail error
+}
 
-func (below9) Check(_ context.Context, lock string, token uint64) (bool, error) {
-	return lock == "a b" && token >= 9, nil
+func newSharedStore() *sharedStore {
+	return &sharedStore{turn: make(chan struct{}, 1), seen: map[string]uint64{}}
+}
+
+func (s *sharedStore) Enter(ctx context.Context, lock string) (uint64, func(uint64) error, error) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, nil, ctx.Err()
+	}
+	return s.seen[lock], func(seen uint64) error {
+		defer func() { <-s.turn }()
+		if s.fail == nil {
+			s.seen[lock] = seen
+		}
+		return s.fail
+	}, nil
 }
 
 func TestAServiceRefusesLateHolders(t *testing.T) {
@@ -95,9 +115,95 @@ func TestAServiceRefusesLateHolders(t *testing.T) {
 			t.Errorf("%s %q: %d instead of %d", c.method, c.value, status, c.status)
 		}
 	}
-	stored := Fenced(done, below9{}, "a b")
-	if one, other := ask(stored, "PUT", "a%20b;8"), ask(stored, "PUT", "a%20b;9"); one != 412 || other != 200 {
-		t.Error(one, other)
+}
+
+func TestAStoreKeepsOnlyTokensThatTheServiceHasNotRefused(t *testing.T) {
+	status, calls, store := 0, 0, newSharedStore()
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls++
+		if status == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(status)
+	})
+	// Asks a process of the service that has just started.
+	ask := func(token uint64) (code int) {
+		defer func() { _ = recover() }()
+		request := httptest.NewRequest("PUT", "/", nil)
+		request.Header.Set(FenceHeader, FenceValue("a b", token))
+		answer := httptest.NewRecorder()
+		Fenced(handler, store, "a b").ServeHTTP(answer, request)
+		return answer.Code
+	}
+	for _, step := range []struct {
+		status, code int
+		token, seen  uint64
+	}{
+		{401, 401, 1<<63 - 1, 0}, {200, 200, 5, 5}, {403, 403, 1 << 62, 5}, {499, 499, 6, 5}, {500, 500, 7, 7},
+		{0, 0, 8, 8}, {200, 200, 8, 8},
+	} {
+		status = step.status
+		if code := ask(step.token); code != step.code || store.seen["a b"] != step.seen {
+			t.Errorf("%+v: %d, %v", step, code, store.seen)
+		}
+	}
+	calls = 0
+	if code := ask(7); code != 412 || calls != 0 {
+		t.Error("a late holder has reached the service", code, calls)
+	}
+	store.fail = errors.New("the disk is full")
+	if code := ask(9); code != 0 {
+		t.Error("it has answered though the token is not stored", code)
+	}
+	if len(store.turn) != 0 {
+		t.Error("the store is still locked")
+	}
+}
+
+// askLater sends a request with this token of the lock "a", and the status of its answer into the channel.
+func askLater(handler http.Handler, ctx context.Context, token uint64) <-chan int {
+	done := make(chan int, 1)
+	request := httptest.NewRequest("PUT", "/", nil).WithContext(ctx)
+	request.Header.Set(FenceHeader, FenceValue("a", token))
+	go func() {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request)
+		done <- answer.Code
+	}()
+	return done
+}
+
+func TestProcessesWithOneStoreLetInOneRequestAtATime(t *testing.T) {
+	store, entered, leave := newSharedStore(), make(chan string, 9), make(chan struct{})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		entered <- r.Header.Get(FenceHeader)
+		<-leave
+	})
+	one, other := Fenced(handler, store, "a"), Fenced(handler, store, "a")
+	earlier := askLater(one, context.Background(), 1)
+	<-entered
+	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if here, there := <-askLater(one, short, 1), <-askLater(other, short, 3); here != 503 || there != 503 {
+		t.Error(here, there)
+	}
+	later := askLater(other, context.Background(), 2)
+	select {
+	case value := <-entered:
+		t.Error("it has been let in beside another", value)
+	case <-time.After(50 * time.Millisecond):
+	}
+	leave <- struct{}{}
+	if value := <-entered; value != "a;2" {
+		t.Error(value)
+	}
+	late := askLater(one, context.Background(), 1)
+	leave <- struct{}{}
+	if first, second, third := <-earlier, <-later, <-late; first != 200 || second != 200 || third != 412 {
+		t.Error(first, second, third)
+	}
+	if len(entered) != 0 || len(store.turn) != 0 {
+		t.Error("a late holder was let in, or the store is still locked")
 	}
 }
 
@@ -143,17 +249,7 @@ func TestARequestOfAnotherTokenWaitsForTheAnswerToTheOneBefore(t *testing.T) {
 			w.WriteHeader(<-leave)
 		}
 	}), nil, "a")
-	ask := func(token uint64) <-chan int {
-		done := make(chan int, 1)
-		request := httptest.NewRequest("PUT", "/", nil)
-		request.Header.Set(FenceHeader, FenceValue("a", token))
-		go func() {
-			answer := httptest.NewRecorder()
-			fenced.ServeHTTP(answer, request)
-			done <- answer.Code
-		}()
-		return done
-	}
+	ask := func(token uint64) <-chan int { return askLater(fenced, context.Background(), token) }
 	large := ask(9)
 	<-entered
 	small := ask(5)

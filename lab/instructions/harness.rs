@@ -1,14 +1,14 @@
-//! Counts instructions and allocations per operation with valgrind's callgrind, and compares them with what
-//! was kept: so that a regression shows on a noisy machine too. Included by the `benches/instructions.rs` of
-//! several crates.
+//! Benchmark harness: counts instructions and allocations per operation with valgrind's callgrind, and
+//! compares the counts with stored figures. A regression shows even on a noisy machine. Included by the
+//! `benches/instructions.rs` of several crates.
 //!
-//! The bench binary starts itself again under valgrind. There each case sets up what it needs, not counted,
-//! and carries out its operations inside [`measured`], which is where callgrind counts; behind each case it
-//! writes what it has.
+//! The bench binary starts itself again under valgrind. There each case prepares its data, uncounted, and
+//! runs its operations inside [`measured`], where callgrind counts; after each case callgrind writes a
+//! profile.
 //!
-//! `cargo bench -p <crate> --bench instructions [-- [--keep] [NAME]]`: only cases whose names contain NAME;
-//! `--keep` writes the figures into the table `lab/instructions/<suite>.txt`. Fails where a case needs more
-//! than was kept.
+//! `cargo bench -p <crate> --bench instructions [-- [--keep] [NAME]]` runs the cases whose names contain
+//! NAME; `--keep` writes the figures into the table `lab/instructions/<suite>.txt`. Fails if a case needs
+//! more than the stored figures.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,43 +19,41 @@ use std::process::{Command, ExitCode, Stdio};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What differs by less than this from what was kept is not worth a word: compilers and libraries differ.
+/// Smallest difference reported: compilers and libraries differ.
 const TOLERANCE_PERCENT: f64 = 2.0;
-/// Asks the binary, which runs under valgrind then, for the cases themselves.
+/// Flag of the binary under valgrind: runs the cases themselves.
 const CASES_FLAG: &str = "--run-cases";
-/// What callgrind may be told of in a profile as an allocation.
+/// Allocation functions in a profile.
 const ALLOCATORS: [&str; 4] = ["malloc", "calloc", "realloc", "posix_memalign"];
 
 pub struct Case {
-    /// What it is called in the table.
     pub name: &'static str,
-    /// Sets up, carries out the operations, each inside [`measured`], and says how many there were.
+    /// Prepares, runs the operations, each inside [`measured`], and returns their number.
     pub run: fn() -> u64,
-    /// Takes long: left out unless its whole name is given.
+    /// True for a slow case, which runs only if NAME is its whole name.
     pub on_request: bool,
 }
 
-/// The figures of a case, per operation.
 #[derive(Clone, Copy, PartialEq)]
 struct Figures {
     instructions: f64,
     allocations: f64,
 }
 
-/// Carries out something that counts. What it gives is dropped by the caller, so not counted.
+/// Runs a counted operation. The caller drops the result, uncounted.
 #[inline(never)]
 pub fn measured<R>(operation: impl FnOnce() -> R) -> R {
-    // The result goes through a black box, so that this is no tail call: callgrind must see where it ends.
+    // The black box prevents a tail call: callgrind must see the return.
     black_box(operation())
 }
 
-/// Where callgrind writes down what it has counted.
+/// Makes callgrind write a profile.
 #[inline(never)]
 fn end_of_case(name: &str) {
     black_box(name);
 }
 
-/// What the benches' `main` does. `dir` is for profiles, `table` is the file of kept figures.
+/// Runs the benches' `main`. `dir` receives the profiles, `table` is the file of stored figures.
 pub fn run(suite: &str, cases: &[Case], dir: &Path, table: &Path) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let wanted = arguments.iter().find(|argument| !argument.starts_with("--"));
@@ -118,7 +116,6 @@ fn count(suite: &str, cases: &[&Case], wanted: Option<&String>, dir: &Path) -> R
     Ok(counted)
 }
 
-/// Reads one of callgrind's profiles.
 #[expect(clippy::disallowed_methods, reason = "a tool beside the nodes, with files of its own")]
 fn figures(profile: &Path, operations: u64) -> Result<Figures> {
     let text = std::fs::read_to_string(profile).map_err(|error| format!("{}: {error}", profile.display()))?;
@@ -130,8 +127,7 @@ fn figures(profile: &Path, operations: u64) -> Result<Figures> {
         if let Some(total) = line.strip_prefix("totals: ") {
             instructions = Some(total.trim().parse::<u64>()?);
         } else if let Some((of, function)) = line.split_once("fn=").filter(|(of, _)| ["", "c"].contains(of)) {
-            // A name comes once, behind its number, be it of a caller or called; later there is only the
-            // number.
+            // A name appears once, after its number, for a caller or a callee; later only the number appears.
             let (number, name) = function.split_once(' ').unwrap_or((function, ""));
             if ALLOCATORS.contains(&name) {
                 allocators.insert(number, BTreeMap::<u64, u64>::new());
@@ -148,14 +144,14 @@ fn figures(profile: &Path, operations: u64) -> Result<Figures> {
             is_of_call = false;
         }
     }
-    // Calls are counted while nothing is collected too; how often the first instruction was executed is not.
+    // Calls are counted even while nothing is collected; executions of the first instruction are not.
     let allocations = allocators.values().filter_map(|executed| Some(executed.first_key_value()?.1)).sum();
     let per_operation = |count: u64| count as f64 / operations as f64;
     let instructions = instructions.ok_or("a profile without a total")?;
     Ok(Figures { instructions: per_operation(instructions), allocations: per_operation(allocations) })
 }
 
-/// Prints the figures beside the kept ones. False if a case needs more than was kept.
+/// Prints the figures beside the stored ones. Returns false if a case needs more than stored.
 #[expect(clippy::disallowed_methods, reason = "a tool beside the nodes, with files of its own")]
 fn compare(cases: &[&Case], counted: &[Figures], table: &Path, keep: bool) -> Result<bool> {
     let mut kept = parse(&std::fs::read_to_string(table).unwrap_or_default())?;
@@ -188,7 +184,7 @@ fn compare(cases: &[&Case], counted: &[Figures], table: &Path, keep: bool) -> Re
     Ok(is_good)
 }
 
-/// A line per case: the name, a tab, instructions, a tab, allocations.
+/// Parses a line per case: name, tab, instructions, tab, allocations.
 fn parse(table: &str) -> Result<BTreeMap<String, Figures>> {
     let mut kept = BTreeMap::new();
     for line in table.lines().filter(|line| !line.starts_with('#')) {

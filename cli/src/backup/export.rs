@@ -1,4 +1,4 @@
-//! `rowlock backup export`: the tree of a backup in another system's form.
+//! `rowlock backup export`: writes a backup's tree in another system's format.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -34,18 +34,18 @@ pub struct Export {
 }
 
 impl Export {
-    /// Exit code 64 if the name is another than ZooKeeper will look for, 73 if the file is there.
+    /// Exits with 64 if the name differs from the one ZooKeeper looks for, with 73 if the file exists.
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let read = file::read(open(&self.file)?);
         let (header, machine) = read.map_err(|e| refused(&self.file, &e))?;
         let name = format!("snapshot.{:x}", header.zxid);
         let path = if self.zookeeper.is_dir() { self.zookeeper.join(&name) } else { self.zookeeper.clone() };
         if path.file_name().and_then(|given| given.to_str()) != Some(&*name) {
-            let what = format!(
+            let problem = format!(
                 "{}: ZooKeeper takes the zxid from the name; call it {name}, or name a folder",
                 path.display()
             );
-            return Err(Failure::new(USAGE, what));
+            return Err(Failure::new(USAGE, problem));
         }
         let done = self.write(&machine, &path)?;
         match self.output {

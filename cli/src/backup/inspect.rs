@@ -1,4 +1,4 @@
-//! `rowlock backup inspect` and `rowlock backup verify`: what a file holds, and whether all of it is there.
+//! `rowlock backup inspect` and `rowlock backup verify`: show a backup's header, and check its content.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use rowlock_backup::file::{self, BackupError};
 use rowlock_backup::place::Source;
 
-use super::{document, told};
+use super::{described, document};
 use crate::exit::{Failure, IO, REFUSED};
 use crate::print::print;
 use crate::znode::{Output, print_json};
@@ -15,14 +15,14 @@ use crate::znode::{Output, print_json};
 #[derive(clap::Args)]
 pub struct Inspect {
     #[command(flatten)]
-    what: InspectOptions,
+    options: InspectOptions,
 }
 
 /// Check every byte of a backup and build its state
 #[derive(clap::Args)]
 pub struct Verify {
     #[command(flatten)]
-    what: InspectOptions,
+    options: InspectOptions,
 }
 
 #[derive(clap::Args)]
@@ -36,10 +36,10 @@ struct InspectOptions {
 
 impl Inspect {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let header = file::inspect(open(&self.what.file)?).map_err(|e| refused(&self.what.file, &e))?;
-        match self.what.output {
-            Output::Simple => print(told(&header).as_bytes())?,
-            Output::Json => print_json(&document(&header, &self.what.file))?,
+        let header = file::inspect(open(&self.options.file)?).map_err(|e| refused(&self.options.file, &e))?;
+        match self.options.output {
+            Output::Simple => print(described(&header).as_bytes())?,
+            Output::Json => print_json(&document(&header, &self.options.file))?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -47,19 +47,18 @@ impl Inspect {
 
 impl Verify {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let read = file::read(open(&self.what.file)?);
-        let (header, _) = read.map_err(|e| refused(&self.what.file, &e))?;
-        match self.what.output {
+        let read = file::read(open(&self.options.file)?);
+        let (header, _) = read.map_err(|e| refused(&self.options.file, &e))?;
+        match self.options.output {
             Output::Simple => {
-                print(format!("{}every byte is as it was written\n", told(&header)).as_bytes())?
+                print(format!("{}every byte is as it was written\n", described(&header)).as_bytes())?
             }
-            Output::Json => print_json(&document(&header, &self.what.file))?,
+            Output::Json => print_json(&document(&header, &self.options.file))?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Opens the file of a backup.
 pub(super) fn open(path: &std::path::Path) -> Result<Source, Failure> {
     Source::open(path).map_err(|e| Failure::new(IO, format!("{}: {e}", path.display())))
 }

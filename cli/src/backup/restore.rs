@@ -1,4 +1,4 @@
-//! `rowlock backup restore`: the data folders of a new cluster, made from a backup while no node runs.
+//! `rowlock backup restore`: creates the data folders of a new cluster from a backup while no node runs.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -55,17 +55,18 @@ pub struct Restore {
     output: Output,
 }
 
-/// Each node would be made a cluster of those in its own file.
+/// Refuses a file with discovery: each node would become a cluster of the nodes in its own file.
 pub fn refuse_discovery(config: &ClusterConfig, file: &Path) -> Result<(), Failure> {
     if config.discovery.is_none() {
         return Ok(());
     }
-    let what = "has [cluster], and does not say who all nodes are: give a file that lists every [[node]] without [cluster]";
-    Err(Failure::new(CONFIG, format!("{}: it {what}", file.display())))
+    let problem =
+        "has [cluster] and does not list all nodes: use a file that lists every [[node]] without [cluster]";
+    Err(Failure::new(CONFIG, format!("{}: it {problem}", file.display())))
 }
 
 impl Restore {
-    /// The file of the new cluster, and its path.
+    /// Loads the file of the new cluster, and returns its path.
     fn cluster(&self) -> Result<(ClusterConfig, &Path), Failure> {
         let file = found::cluster_path(self.config.as_deref());
         let config = found::cluster_file(self.config.as_deref())?;
@@ -79,15 +80,15 @@ impl Restore {
         let chosen: Vec<&NodeEntry> =
             voters.iter().copied().filter(|node| self.node.is_none_or(|id| node.id == NodeId(id))).collect();
         if chosen.is_empty() {
-            let what = format!("{} has no voter {}", file.display(), self.node.unwrap_or_default());
-            return Err(Failure::new(USAGE, what));
+            let problem = format!("{} has no voter {}", file.display(), self.node.unwrap_or_default());
+            return Err(Failure::new(USAGE, problem));
         }
         let (header, machine) = file::read(open(&self.file)?).map_err(|e| refused(&self.file, &e))?;
         let founding = self.cluster_id.unwrap_or_else(Founding::now);
         let Founding { id, at_ms } = founding;
         if header.id() == Some(id) {
-            let what = "--cluster-id is the id of the old cluster: leave it out for the first node";
-            return Err(Failure::new(USAGE, what));
+            let problem = "--cluster-id is the id of the old cluster: leave it out for the first node";
+            return Err(Failure::new(USAGE, problem));
         }
         let longest = config.session.max_timeout_ms.max(header.longest_timeout_ms);
         let grace_ms = if self.no_grace { 0 } else { longest };
@@ -97,8 +98,8 @@ impl Restore {
         let identity = |node: &NodeEntry| Identity { cluster: config.name.clone(), node: node.id };
         let folders: Vec<_> = chosen.iter().map(|node| (node.data_dir.as_path(), identity(node))).collect();
         let made = folder::make_folders(&restored, &folders, &members).map_err(|e| not_made(&e))?;
-        if let Begun::Before(id) = made {
-            return self.tell_of_earlier(&config.name, id);
+        if let Begun::AlreadyFilled(id) = made {
+            return self.report_earlier(&config.name, id);
         }
         match self.output {
             Output::Simple => {
@@ -121,7 +122,7 @@ impl Restore {
                         "on the other machines: rowlock backup restore FILE --node N --cluster-id {founding}"
                     );
                 }
-                let _ = writeln!(out, "{}", told_of_grace(grace_ms));
+                let _ = writeln!(out, "{}", grace_text(grace_ms));
                 print(out.as_bytes())?;
             }
             Output::Json => {
@@ -143,8 +144,8 @@ impl Restore {
 }
 
 impl Restore {
-    /// All folders were made before, by a command that was interrupted behind that.
-    fn tell_of_earlier(&self, cluster: &str, id: ClusterId) -> Result<ExitCode, Failure> {
+    /// Reports folders completed by an earlier command that was interrupted afterwards.
+    fn report_earlier(&self, cluster: &str, id: ClusterId) -> Result<ExitCode, Failure> {
         let text = format!(
             "new cluster {cluster} ({id}): an earlier restore had made all folders and was interrupted; they are complete now\n"
         );
@@ -156,11 +157,11 @@ impl Restore {
     }
 }
 
-/// What all voters of a restored cluster have in common beside the backup.
+/// Common parameters of all voters of a restored cluster beside the backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Founding {
     id: ClusterId,
-    /// When the first of them was restored, milliseconds since 1970.
+    /// Time of the first restore, milliseconds since 1970.
     at_ms: i64,
 }
 
@@ -181,14 +182,13 @@ impl FromStr for Founding {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('@').and_then(|(id, ms)| Some((id.parse().ok()?, ms.parse().ok()?)));
-        let (id, at_ms) =
-            parts.ok_or("give it as the first `restore` has printed it, with @ and the time")?;
+        let (id, at_ms) = parts.ok_or("use the value printed by the first `restore`, with @ and the time")?;
         Ok(Founding { id, at_ms })
     }
 }
 
-/// Says when sessions are opened.
-pub fn told_of_grace(grace_ms: u32) -> String {
+/// Describes the time at which sessions are opened.
+pub fn grace_text(grace_ms: u32) -> String {
     if grace_ms == 0 {
         return "sessions are opened at once: clients of the old cluster must be gone".to_owned();
     }
@@ -202,12 +202,11 @@ pub fn new_id() -> ClusterId {
     ClusterId(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
 }
 
-/// A voter as its cluster's file has it.
+/// Returns a voter as listed in the cluster's file.
 pub fn member(node: &NodeEntry) -> Member {
     Member { peer_addr: node.peer_addr.clone(), client_addr: node.any_client_addr().to_owned() }
 }
 
-/// The failure of making a data folder.
 pub fn not_made(error: &StorageError) -> Failure {
     let code = if matches!(error, StorageError::Io { .. }) { IO } else { DATA_FOLDER };
     Failure::new(code, error)
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_first_restore_prints_is_read_for_the_others_and_an_id_alone_is_not() {
+    fn the_printed_founding_parses_and_an_id_alone_does_not() {
         let founding = Founding { id: ClusterId(0xb62a), at_ms: 1_795_181_663_219 };
         assert_eq!(founding.to_string().parse(), Ok(founding));
         for wrong in ["", "@", &ClusterId(7).to_string(), "x@1", &format!("{}@", ClusterId(7))] {

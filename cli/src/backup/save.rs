@@ -12,7 +12,7 @@ use rowlock_client::{Client, Error};
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
-use super::{document, told};
+use super::{described, document};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{DATA_FOLDER, Failure, IO, LOST, REFUSED};
 use crate::member::connect_to;
@@ -60,7 +60,7 @@ impl Save {
         let header = saved?;
         match self.output {
             Output::Simple => {
-                print(format!("{}saved to  {}\n", told(&header), self.file.display()).as_bytes())?
+                print(format!("{}saved to  {}\n", described(&header), self.file.display()).as_bytes())?
             }
             Output::Json => print_json(&document(&header, &self.file))?,
         }
@@ -69,17 +69,17 @@ impl Save {
 }
 
 async fn save(client: &Client, target: Target) -> Result<Header, Failure> {
-    // The node that is asked has everything that was committed before.
+    // Syncs: the node then has everything committed before.
     client.sync("/").await.map_err(|e| failed("sync", &e))?;
-    let begun = ask(client, "/v1/backup").await?;
-    let backup = begun["backup"].as_str().unwrap_or_default();
-    let header: Header = serde_json::from_value(begun["header"].clone())
+    let started = fetch(client, "/v1/backup").await?;
+    let backup = started["backup"].as_str().unwrap_or_default();
+    let header: Header = serde_json::from_value(started["header"].clone())
         .map_err(|e| Failure::new(LOST, format!("the node's answer cannot be read: {e}")))?;
     let disk = |e| Failure::new(IO, format!("the file could not be written: {e}"));
     let mut writer = Writer::begin(target, &header).map_err(disk)?;
     let mut offset = 0;
     while offset < header.state_bytes {
-        let piece = ask(client, &format!("/v1/backup?backup={backup}&offset={offset}")).await?;
+        let piece = fetch(client, &format!("/v1/backup?backup={backup}&offset={offset}")).await?;
         let data = piece["data"].as_str().and_then(|text| STANDARD.decode(text).ok());
         let data = data.filter(|data| !data.is_empty());
         let data = data.ok_or_else(|| Failure::new(LOST, "the node's answer cannot be read"))?;
@@ -90,18 +90,18 @@ async fn save(client: &Client, target: Target) -> Result<Header, Failure> {
     Ok(header)
 }
 
-async fn ask(client: &Client, question: &str) -> Result<Value, Failure> {
-    let text = client.report(question).await.map_err(|e| match e {
+async fn fetch(client: &Client, query: &str) -> Result<Value, Failure> {
+    let text = client.report(query).await.map_err(|e| match e {
         Error::Rejected(ErrorCode::NoAuth) => Failure::new(REFUSED, superuser::REMEDY),
         Error::Rejected(ErrorCode::ThrottledOp) => {
-            Failure::new(LOST, "the node makes other backups or reports just now; try again")
+            Failure::new(LOST, "the node is busy with other backups or reports; try again")
         }
         Error::Rejected(ErrorCode::NoNode) => Failure::new(
             LOST,
             "the connection has moved to another node, or the backup waited too long; try again",
         ),
         Error::Rejected(ErrorCode::BadArguments) => {
-            Failure::new(REFUSED, "the node knows no backups: it is of an older release")
+            Failure::new(REFUSED, "the node does not support backups: it runs an older release")
         }
         e => failed("backup", &e),
     })?;

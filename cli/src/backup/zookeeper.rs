@@ -1,8 +1,8 @@
-//! Writes a tree as a snapshot of Apache ZooKeeper 3.8 (`snapshot.<zxid>`); `import/snapshot.rs` has the
-//! format, and reads it.
+//! Writer of a tree as a snapshot of Apache ZooKeeper 3.8 (`snapshot.<zxid>`); `import/snapshot.rs` describes
+//! and reads the format.
 //!
-//! What is exported outlives sessions: no session, no ephemeral znode. Must never write what ZooKeeper would
-//! take for an ephemeral znode: it would delete it with a session that it does not know.
+//! The snapshot has no session and no ephemeral znode. Must never write a znode that ZooKeeper takes for an
+//! ephemeral one: ZooKeeper would delete the znode with an unknown session.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,35 +14,32 @@ use simd_adler32::Adler32;
 
 const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
 const FORMAT: i32 = 2;
-/// As ZooKeeper writes it.
 const DATABASE: i64 = -1;
-/// The list that is open to all has this number, and is not in the table.
+/// Index of the ACL open to all, which is not in the table.
 const OPEN_ACL_INDEX: i64 = -1;
-/// How ZooKeeper marks a container.
 const CONTAINER: i64 = i64::MIN;
-/// How ZooKeeper marks a time to live, if it is told to (`extendedTypesEnabled`).
+/// Bits of the owner value of a znode with a time to live (`extendedTypesEnabled`).
 const TTL_MARK: u64 = 0xff00_0000_0000_0000;
-/// Number of bits that it has room for.
+/// Largest time to live, in ms.
 const TTL_BITS: u64 = 0xff_ffff_ffff;
-/// ZooKeeper writes its own text there when it starts.
+/// ZooKeeper writes its own text here at its start.
 const CONFIG: &str = "/zookeeper/config";
 
-/// What becomes of times to live.
+/// Treatment of times to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ttl {
-    /// They are lost: the znodes are persistent.
+    /// Drops them: the znodes become persistent.
     Dropped,
-    /// They are kept, for a ZooKeeper with extended types. Another one takes such znodes for ephemerals.
+    /// Keeps them, for a ZooKeeper with extended types. Without extended types, ZooKeeper takes such znodes
+    /// for ephemerals.
     Kept,
 }
 
-/// What was written, and what was not.
+/// Counts of written, omitted and changed znodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exports {
     pub znodes: u64,
-    /// Ephemeral znodes left out.
     pub ephemerals: u64,
-    /// Znodes whose time to live was dropped.
     pub ttls: u64,
 }
 
@@ -52,14 +49,14 @@ pub fn write(machine: &Machine, ttl: Ttl, out: impl Write) -> io::Result<Exports
     out.int(MAGIC)?;
     out.int(FORMAT)?;
     out.long(DATABASE)?;
-    // No session.
+    // Number of sessions.
     out.int(0)?;
-    let lists = put_lists(machine, &mut out)?;
+    let lists = write_acls(machine, &mut out)?;
     let mut done = Exports::default();
     let mut failed = Ok(());
     machine.each_znode(|path, znode| {
         if failed.is_ok() {
-            failed = put_znode(path, &znode, &lists, ttl, &mut out, &mut done);
+            failed = write_znode(path, &znode, &lists, ttl, &mut out, &mut done);
         }
     });
     failed?;
@@ -70,8 +67,11 @@ pub fn write(machine: &Machine, ttl: Ttl, out: impl Write) -> io::Result<Exports
     Ok(done)
 }
 
-/// The table of the lists, each once.
-fn put_lists<'a>(machine: &'a Machine, out: &mut Summed<impl Write>) -> io::Result<BTreeMap<&'a [Acl], i64>> {
+/// Writes the table of ACLs, each once, and returns their indexes.
+fn write_acls<'a>(
+    machine: &'a Machine,
+    out: &mut Summed<impl Write>,
+) -> io::Result<BTreeMap<&'a [Acl], i64>> {
     let open = Acl::open();
     let mut lists: BTreeMap<&[Acl], i64> = BTreeMap::new();
     machine.each_znode(|_, znode| {
@@ -93,7 +93,7 @@ fn put_lists<'a>(machine: &'a Machine, out: &mut Summed<impl Write>) -> io::Resu
     Ok(lists)
 }
 
-fn put_znode(
+fn write_znode(
     path: &str,
     znode: &Exported<'_>,
     lists: &BTreeMap<&[Acl], i64>,
@@ -118,7 +118,7 @@ fn put_znode(
         }
     };
     done.znodes += 1;
-    // The root has no name in the file.
+    // The root has an empty name in the file.
     out.bytes(Some(if path == "/" { b"" } else { path.as_bytes() }))?;
     out.bytes(if path == CONFIG { Some(b"") } else { znode.data })?;
     out.long(lists.get(znode.acl).copied().unwrap_or(OPEN_ACL_INDEX))?;
@@ -137,31 +137,31 @@ fn count(elements: usize) -> io::Result<i32> {
     i32::try_from(elements).map_err(|_| io::Error::other("too many for the format of ZooKeeper"))
 }
 
-/// Fields as ZooKeeper writes them, with the checksum of what was written.
+/// Writer of ZooKeeper's fields, with the checksum of the bytes written.
 struct Summed<W> {
     out: W,
     adler: Adler32,
 }
 
 impl<W: Write> Summed<W> {
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.adler.write(bytes);
         self.out.write_all(bytes)
     }
 
     fn int(&mut self, number: i32) -> io::Result<()> {
-        self.put(&number.to_be_bytes())
+        self.write(&number.to_be_bytes())
     }
 
     fn long(&mut self, number: i64) -> io::Result<()> {
-        self.put(&number.to_be_bytes())
+        self.write(&number.to_be_bytes())
     }
 
-    /// Null and empty are different.
+    /// Null differs from empty.
     fn bytes(&mut self, bytes: Option<&[u8]>) -> io::Result<()> {
         let Some(bytes) = bytes else { return self.int(-1) };
         self.int(count(bytes.len())?)?;
-        self.put(bytes)
+        self.write(bytes)
     }
 }
 
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_comes_back_from_our_own_reader_as_it_was() {
+    fn an_exported_tree_reads_back_unchanged() {
         let mut world = World::new();
         let secret = Acl { perms: perms::READ, id: Id { scheme: "digest".to_owned(), id: "u:h".to_owned() } };
         world.create("/a", Some(b"data"), CreateMode::Persistent, Some(secret.clone()));

@@ -1,6 +1,6 @@
-//! `rowlock check perf`: how long a flush and a round trip take here, and how long a failover takes then.
+//! `rowlock check perf`: measures flushes and round trips, and estimates a failover.
 //!
-//! A commit takes a flush and a round trip at least, so no setting makes a lock quicker than their sum.
+//! A commit takes at least a flush and a round trip: no setting makes a lock faster than their sum.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,16 +16,16 @@ use crate::exit::{DATA_FOLDER, Failure, IO, REFUSED};
 use crate::paint::Paint;
 use crate::print::outln;
 
-/// What is written for each flush: the log entry of a few commands.
+/// Bytes per flush: the log entry of a few commands.
 const BLOCK: usize = 4 << 10;
-/// The file is allocated before, as the log's are, and written again from its beginning.
+/// The file is preallocated like the log's segments, and overwritten in circles.
 const FILE_BYTES: u64 = 4 << 20;
 const FILE: &str = "rowlock-check-perf";
-/// Round trips to each node, with a pause between two.
+/// Round trips per node, with a pause between two.
 const ROUND_TRIPS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 const CONNECT: Duration = Duration::from_secs(1);
-/// Two votes, the leader's confirmation on two nodes, its first entry, and a flush that was under way.
+/// Two votes, the leader's confirmation on two nodes, the leader's first entry, and a flush in progress.
 const FLUSHES_OF_A_FAILOVER: u32 = 6;
 
 /// Measure disk flushes and round trips to the nodes, and show how long a failover takes
@@ -54,14 +54,14 @@ impl Times {
         self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
     }
 
-    fn words(&self) -> String {
+    fn text(&self) -> String {
         let [half, most, longest] = [50, 99, 100].map(|percent| ms(self.percentile(percent)));
         format!("{half}, 99 of 100 within {most}, longest {longest}")
     }
 }
 
 impl Perf {
-    /// Exit code 0: the elections fit, 1: they do not.
+    /// Exits with 0 if the election timers fit, else with 1.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let raft = self.cluster.file()?.map(|file| file.raft).unwrap_or_default();
         let flushes = flushes(&self.data, self.how_long)?;
@@ -69,14 +69,14 @@ impl Perf {
         outln!(
             "disk     {}: a flush of 4 KiB takes {} ({count} flushes)",
             self.data.display(),
-            flushes.words()
+            flushes.text()
         );
         let mut trips = Vec::new();
         let endpoints = self.cluster.endpoints()?;
         for endpoint in endpoints.split('/').next().unwrap_or_default().split(',') {
             match round_trips(endpoint.trim()).await {
                 Ok(times) => {
-                    outln!("network  {endpoint}: a round trip takes {}", times.words());
+                    outln!("network  {endpoint}: a round trip takes {}", times.text());
                     trips.push(times);
                 }
                 Err(e) => outln!("network  {endpoint}: not measured: {e}"),
@@ -101,7 +101,7 @@ impl Perf {
     }
 }
 
-/// Checks the timers by the rule of docs/configuration.md: a heartbeat lasts a round trip and some. A slow
+/// Checks the timers by the rule of docs/configuration.md: a heartbeat interval exceeds a round trip. A slow
 /// disk needs no other timers: elections wait for its flushes.
 fn misfits(raft: &RaftConfig, slow_trip: Option<Duration>) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -114,7 +114,7 @@ fn misfits(raft: &RaftConfig, slow_trip: Option<Duration>) -> Vec<String> {
     wrong
 }
 
-/// Returns how long the cluster can be without a leader.
+/// Describes how long the cluster can be without a leader.
 fn failover(raft: &RaftConfig, longest_flush: Duration) -> String {
     let votes = FLUSHES_OF_A_FAILOVER * longest_flush;
     let killed = Duration::from_millis(2 * raft.heartbeat_ms) + votes;
@@ -132,7 +132,7 @@ fn flushes(folder: &Path, how_long: Duration) -> Result<Times, Failure> {
     let unusable =
         |e| Failure::new(DATA_FOLDER, format!("{}: {e}; name a folder with --data", folder.display()));
     let dir = Dir::open(folder).map_err(unusable)?;
-    // What an interrupted run has left.
+    // Removes the file of an interrupted run.
     if dir.exists(FILE) {
         dir.remove(FILE).map_err(unusable)?;
     }
@@ -140,8 +140,8 @@ fn flushes(folder: &Path, how_long: Duration) -> Result<Times, Failure> {
     let measured = (|| {
         file.allocate(FILE_BYTES)?;
         file.sync_all()?;
-        let (begun, mut times, mut at) = (time::now(), Vec::new(), 0);
-        while begun.elapsed() < how_long {
+        let (started, mut times, mut at) = (time::now(), Vec::new(), 0);
+        while started.elapsed() < how_long {
             let start = time::now();
             file.write_all_at(&[0x5a; BLOCK], at)?;
             file.sync_data()?;
@@ -157,18 +157,18 @@ fn flushes(folder: &Path, how_long: Duration) -> Result<Times, Failure> {
     Times::of(times).ok_or_else(|| Failure::new(IO, "no flush came to its end; measure for longer (--for)"))
 }
 
-/// How long connections take: the kernel of the other side answers, so a busy node does not count.
+/// Measures the time to connect: the remote kernel answers, so a busy node does not distort the result.
 async fn round_trips(endpoint: &str) -> std::io::Result<Times> {
-    // The look-up of a name is no part of a round trip.
+    // Resolves the name outside of the measured time.
     let found = time::timeout(CONNECT, net::addresses(endpoint)).await;
     let found = found.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))?;
     let nowhere = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
     let address = found.first().ok_or_else(nowhere)?.to_string();
     let mut times = Vec::new();
     for _ in 0..ROUND_TRIPS {
-        let begun = time::now();
+        let started = time::now();
         drop(Stream::connect(&address, CONNECT).await?);
-        times.push(begun.elapsed());
+        times.push(started.elapsed());
         time::sleep(PAUSE).await;
     }
     Ok(Times::of(times).expect("Invariant: there is a round trip"))
@@ -183,13 +183,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heartbeats_last_a_slow_round_trip_and_a_slow_disk_lengthens_a_failover() {
+    fn heartbeats_exceed_round_trips_and_slow_disks_delay_failover() {
         let raft = RaftConfig::default();
-        let of = |trip: Option<u64>| misfits(&raft, trip.map(Duration::from_millis)).len();
-        assert_eq!([of(None), of(Some(raft.heartbeat_ms)), of(Some(raft.heartbeat_ms + 1))], [0, 0, 1]);
-        let said = failover(&raft, Duration::from_millis(415));
+        let count = |trip: Option<u64>| misfits(&raft, trip.map(Duration::from_millis)).len();
+        assert_eq!(
+            [count(None), count(Some(raft.heartbeat_ms)), count(Some(raft.heartbeat_ms + 1))],
+            [0, 0, 1]
+        );
+        let text = failover(&raft, Duration::from_millis(415));
         let silent = format!("up to {:.2} ms", (raft.election_timeout_max_ms + 6 * 415) as f64);
-        assert!(said.contains(&silent) && said.contains("2490.00 ms of it"), "{said}");
+        assert!(text.contains(&silent) && text.contains("2490.00 ms of it"), "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How a command's connections are encrypted: flags, and the same in the environment.
+//! Encryption of a command's connections: flags, and the equivalent variables.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const KEY: &str = "ROWLOCK_TLS_KEY";
 const SERVER_NAME: &str = "ROWLOCK_TLS_SERVER_NAME";
 const HEADING: &str = "Encryption";
 
-/// Options of every command that talks to a cluster.
+/// Encryption options of every command that connects to a cluster.
 #[derive(clap::Args)]
 pub struct TlsOptions {
     /// Use TLS and trust this CA bundle (PEM) [env: ROWLOCK_TLS_CA=]
@@ -43,13 +43,13 @@ pub struct Secure {
 }
 
 impl Secure {
-    /// `server_name`: of all servers, instead of the hosts of their addresses.
+    /// Loads the TLS files. `server_name` replaces the hosts of all servers' addresses.
     pub fn new(tls: ClientTls, server_name: Option<String>) -> Result<Secure, Failure> {
         let keeper = ClientKeeper::open(tls).map_err(|e| Failure::new(CONFIG, e))?;
         Ok(Secure { keeper, server_name })
     }
 
-    /// Encrypts a connection to the server at `addr`, whose certificate must be for that host. The caller
+    /// Encrypts a connection to the server at `addr`, and requires a certificate for that host. The caller
     /// sets a deadline.
     pub async fn connect(&self, stream: Stream, addr: &str) -> std::io::Result<Stream> {
         let host = self.server_name.as_deref().unwrap_or(host_of(addr));
@@ -57,14 +57,14 @@ impl Secure {
     }
 }
 
-/// The host of `host:port`; an IPv6 address without its brackets.
+/// Returns the host of `host:port`; an IPv6 address without brackets.
 fn host_of(addr: &str) -> &str {
     let host = addr.rsplit_once(':').map_or(addr, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 impl TlsOptions {
-    /// The value of a variable: what a flag says goes before the environment.
+    /// Returns the value of a variable. A flag takes precedence over the environment.
     pub fn var(&self, name: &str) -> Option<String> {
         let flag = match name {
             CA => self.tls_ca.clone(),
@@ -77,31 +77,32 @@ impl TlsOptions {
         flag.or_else(|| std::env::var(name).ok())
     }
 
-    /// The flags again, for another process with our environment.
+    /// Returns these flags for a child process with the same environment.
     pub fn arguments(&self) -> Vec<String> {
-        let said = [
+        let flags = [
             ("--tls-ca", &self.tls_ca),
             ("--tls-cert", &self.tls_cert),
             ("--tls-key", &self.tls_key),
             ("--tls-server-name", &self.tls_server_name),
         ];
-        let said = said
+        let flags = flags
             .into_iter()
             .filter_map(|(flag, value)| value.as_ref().map(|value| format!("{flag}={value}")));
-        said.chain(self.allow_plaintext_passwords.then(|| "--allow-plaintext-passwords".to_owned())).collect()
+        flags
+            .chain(self.allow_plaintext_passwords.then(|| "--allow-plaintext-passwords".to_owned()))
+            .collect()
     }
 
-    /// Whether connections are by TLS.
-    pub fn is_asked_for(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.file(CA).is_some()
     }
 
-    /// Whether secrets may go over plain connections to other machines.
+    /// Returns true if secrets may go over plain connections to other machines.
     pub fn allows_plaintext_passwords(&self) -> bool {
         self.var(PLAINTEXT_PASSWORDS).is_some_and(|value| value == "true")
     }
 
-    /// For connections beside those of a session. `None`: they are plain.
+    /// Returns TLS for connections outside of a session, or `None` if connections are plain.
     pub fn secure(&self) -> Result<Option<Secure>, Failure> {
         let Some(ca) = self.file(CA) else { return Ok(None) };
         let identity = match (self.file(CERT), self.file(KEY)) {
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_process_of_ours_is_told_what_the_flags_say() {
+    fn a_child_process_gets_the_same_flags() {
         let options = TlsOptions {
             tls_ca: Some("a b.pem".to_owned()),
             tls_cert: None,

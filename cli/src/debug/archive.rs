@@ -1,4 +1,4 @@
-//! A tar file, compressed, with bounds: what does not fit is cut, and said to be.
+//! Compressed tar file with bounds: parts that do not fit are cut, and marked as cut.
 
 use std::io;
 use std::path::Path;
@@ -7,34 +7,30 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use rowlock_backup::place::Target;
 
-/// Bytes of one part.
 pub(super) const PART_MAX: usize = 2 << 20;
-/// Bytes of all parts together, before compression.
 const ALL_MAX: usize = 48 << 20;
 
-/// What is being written.
 pub(super) struct Archive {
     tar: tar::Builder<GzEncoder<Target>>,
     folder: String,
     left: usize,
     time_s: u64,
-    /// The parts, with what is to be said of each.
     parts: Vec<(String, Option<&'static str>)>,
 }
 
 impl Archive {
-    /// Begins a new file, for its owner alone; until it is finished there is none of this name. All parts lie
-    /// in `folder`; `time_s`: since 1970.
+    /// Creates a new file for its owner alone; the file appears under its name when finished. All parts are
+    /// in `folder`; `time_s` counts from 1970.
     ///
     /// # Errors
-    /// There is one already, or it cannot be made.
+    /// The file exists or cannot be created.
     pub(super) fn create(path: &Path, folder: &str, time_s: u64) -> io::Result<Archive> {
         let target = Target::create(path, false)?;
         let tar = tar::Builder::new(GzEncoder::new(target, Compression::default()));
         Ok(Archive { tar, folder: folder.to_owned(), left: ALL_MAX, time_s, parts: Vec::new() })
     }
 
-    /// Adds a part. Of one that is too large the end is kept: what is newest.
+    /// Adds a part. Keeps the end of a part that is too large, the newest text.
     pub(super) fn add(&mut self, name: &str, text: &str) -> io::Result<()> {
         let room = PART_MAX.min(self.left);
         let kept = end_of(text, room);
@@ -44,12 +40,12 @@ impl Archive {
         self.write(name, kept.as_bytes())
     }
 
-    /// Names of the parts, with what is to be said of each.
+    /// Returns the names of the parts with their remarks.
     pub(super) fn parts(&self) -> &[(String, Option<&'static str>)] {
         &self.parts
     }
 
-    /// Adds the last part, whatever its size, and gives how many bytes the file has.
+    /// Adds the last part without a limit; returns the size of the file.
     pub(super) fn finish(mut self, name: &str, text: &str) -> io::Result<u64> {
         self.write(name, text.as_bytes())?;
         self.tar.into_inner()?.finish()?.keep()
@@ -64,7 +60,7 @@ impl Archive {
     }
 }
 
-/// The last bytes of a text, from the beginning of a line on if there is one.
+/// Returns the last bytes of a text, from the start of a line if possible.
 fn end_of(text: &str, bytes: usize) -> &str {
     if text.len() <= bytes {
         return text;
@@ -81,14 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_what_is_too_long_whole_lines_of_the_end_stay() {
+    fn a_text_that_is_too_long_keeps_whole_lines_of_its_end() {
         assert_eq!(end_of("one\ntwo\nthree\n", 100), "one\ntwo\nthree\n");
         assert_eq!(end_of("one\ntwo\nthree\n", 9), "three\n");
         assert_eq!(end_of("ééé", 3), "é");
     }
 
     #[test]
-    fn no_more_is_kept_than_fits_and_another_file_is_never_written_over() {
+    fn parts_are_bounded_and_existing_files_stay() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.tar.gz");
         let mut archive = Archive::create(&path, "it", 7).unwrap();

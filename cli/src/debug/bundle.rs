@@ -1,4 +1,4 @@
-//! `rowlock debug bundle`: diagnostics of nodes, cluster and machine in one archive.
+//! `rowlock debug bundle`: collects diagnostics of nodes, cluster and machine in one archive.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -58,11 +58,11 @@ impl Bundle {
         done.map_err(disk)?;
         let missing = collector.missing.clone();
         let bytes = collector.finish(&moment::rfc3339(now_ms)).map_err(disk)?;
-        let mut said = format!("{} ({} KiB)\n", self.file.display(), bytes.div_ceil(1 << 10));
+        let mut summary = format!("{} ({} KiB)\n", self.file.display(), bytes.div_ceil(1 << 10));
         for (part, why) in &missing {
-            said.push_str(&format!("without {part}: {why}\n"));
+            summary.push_str(&format!("without {part}: {why}\n"));
         }
-        print(said.as_bytes())?;
+        print(summary.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -74,7 +74,7 @@ impl Bundle {
     ) -> std::io::Result<()> {
         match file {
             Some(file) => to.add("cluster.toml", &file.clone().without_secrets().to_toml())?,
-            None => to.lacks("cluster.toml", "none is named, and there is none here"),
+            None => to.lacks("cluster.toml", "no file was named, and there is none here"),
         }
         match addresses {
             Some(addresses) => {
@@ -84,9 +84,7 @@ impl Bundle {
                 time::sleep(self.interval).await;
                 to.metrics(addresses, "metrics-2.txt").await?;
             }
-            None => {
-                to.lacks("status, metrics, queues, history", "no HTTP addresses; give --http or --config")
-            }
+            None => to.lacks("status, metrics, queues, history", "no HTTP addresses; use --http or --config"),
         }
         to.doctor(&self.cluster).await?;
         if let Some(file) = file {

@@ -1,5 +1,5 @@
-//! What goes into a bundle, and from where. A part that cannot be had is named with the reason; it never ends
-//! the work, since a bundle is made when something is wrong.
+//! Collector of a bundle's parts. A missing part is listed with the reason and never ends the work: a bundle
+//! is created when something is wrong.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,24 +20,20 @@ use crate::{doctor, wal};
 
 const ANSWER_DEADLINE: Duration = Duration::from_secs(3);
 const JOURNAL_DEADLINE: Duration = Duration::from_secs(10);
-/// Lines of the journal, and locks whose queues are shown.
+/// Lines of the journal, and number of locks with queues.
 const JOURNAL_LINES: &str = "5000";
 const QUEUES: usize = 10;
-/// The journal's units that are looked for.
 const UNITS: &str = "rowlock*";
-/// A longer log would take long to read; its last segments are not enough to judge it.
+/// Largest log inspected: a larger one takes long to read, and its last segments alone do not suffice.
 const LOG_MAX_BYTES: u64 = 2 << 30;
 
-/// Puts parts into the file.
 pub(super) struct Collector {
     pub(super) archive: Archive,
     pub(super) redactor: Redactor,
-    /// What could not be had, and why.
     pub(super) missing: Vec<(String, String)>,
 }
 
 impl Collector {
-    /// A text, without secrets.
     pub(super) fn add(&mut self, name: &str, text: &str) -> io::Result<()> {
         self.archive.add(name, &self.redactor.text(text))
     }
@@ -51,10 +47,15 @@ impl Collector {
         self.add(name, &format!("{document:#}\n"))
     }
 
-    async fn fetch(&mut self, at: (&Addresses, &str), path: &str, name: &str) -> io::Result<Option<String>> {
-        let (addresses, addr) = at;
-        match http_get::answer(addr, path, &addresses.way, ANSWER_DEADLINE).await {
-            // A node that is not ready says why with another status.
+    async fn fetch(
+        &mut self,
+        addresses: &Addresses,
+        addr: &str,
+        path: &str,
+        name: &str,
+    ) -> io::Result<Option<String>> {
+        match http_get::answer(addr, path, &addresses.access, ANSWER_DEADLINE).await {
+            // A node that is not ready explains with another status.
             Ok(answer) if answer.status == "200" || path.starts_with("/readyz") => Ok(Some(answer.body)),
             Ok(answer) => {
                 self.lacks(name, &answer.reason());
@@ -70,24 +71,24 @@ impl Collector {
     pub(super) async fn metrics(&mut self, addresses: &Addresses, file: &str) -> io::Result<()> {
         for (nth, addr) in addresses.all.iter().enumerate() {
             let name = format!("nodes/{}/{file}", nth + 1);
-            if let Some(text) = self.fetch((addresses, addr), "/metrics", &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, "/metrics", &name).await? {
                 self.add(&name, &text)?;
             }
         }
         Ok(())
     }
 
-    /// Status and readiness of all nodes.
+    /// Adds status and readiness of all nodes.
     pub(super) async fn nodes(&mut self, addresses: &Addresses) -> io::Result<()> {
         for (nth, addr) in addresses.all.iter().enumerate() {
             let folder = format!("nodes/{}", nth + 1);
             self.add(&format!("{folder}/address.txt"), &format!("{addr}\n"))?;
             let name = format!("{folder}/status.json");
-            if let Some(text) = self.fetch((addresses, addr), "/v1/status", &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, "/v1/status", &name).await? {
                 self.add_text_of_document(&name, &text)?;
             }
             let name = format!("{folder}/readyz.txt");
-            if let Some(text) = self.fetch((addresses, addr), "/readyz?verbose", &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, "/readyz?verbose", &name).await? {
                 self.add(&name, &text)?;
             }
         }
@@ -101,48 +102,47 @@ impl Collector {
                 Ok(Some(document))
             }
             Err(why) => {
-                self.lacks(name, &format!("it is not JSON: {why}"));
+                self.lacks(name, &format!("not JSON: {why}"));
                 Ok(None)
             }
         }
     }
 
-    /// Locks, queues and history of each node: one that has gone astray differs.
+    /// Adds locks, queues and history of each node: a diverged node differs.
     pub(super) async fn reports(&mut self, addresses: &Addresses) -> io::Result<()> {
         let mut queues_are_there = false;
         for (nth, addr) in addresses.all.iter().enumerate() {
             let folder = format!("nodes/{}", nth + 1);
             let name = format!("{folder}/history.json");
-            if let Some(text) = self.fetch((addresses, addr), "/v1/history?limit=500", &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, "/v1/history?limit=500", &name).await? {
                 self.add_text_of_document(&name, &text)?;
             }
             let name = format!("{folder}/locks.json");
-            let text = self.fetch((addresses, addr), "/v1/locks?limit=100", &name).await?;
+            let text = self.fetch(addresses, addr, "/v1/locks?limit=100", &name).await?;
             let locks = match text {
                 Some(text) => self.add_text_of_document(&name, &text)?,
                 None => None,
             };
             if let Some(locks) = locks.filter(|_| !queues_are_there) {
                 queues_are_there = true;
-                self.queues((addresses, addr), &locks).await?;
+                self.queues(addresses, addr, &locks).await?;
             }
         }
         Ok(())
     }
 
-    async fn queues(&mut self, at: (&Addresses, &str), locks: &Value) -> io::Result<()> {
+    async fn queues(&mut self, addresses: &Addresses, addr: &str, locks: &Value) -> io::Result<()> {
         let all = locks["locks"].as_array().map_or(&[][..], Vec::as_slice);
         for (nth, lock) in all.iter().filter_map(|lock| lock["lock"].as_str()).take(QUEUES).enumerate() {
             let name = format!("queues/{}.json", nth + 1);
             let path = format!("/v1/queue?lock={}&limit=100", in_query(lock));
-            if let Some(text) = self.fetch(at, &path, &name).await? {
+            if let Some(text) = self.fetch(addresses, addr, &path, &name).await? {
                 self.add_text_of_document(&name, &text)?;
             }
         }
         Ok(())
     }
 
-    /// What `rowlock doctor` finds.
     pub(super) async fn doctor(&mut self, cluster: &Cluster) -> io::Result<()> {
         match doctor::document(cluster).await {
             Ok(document) => self.add_document("doctor.json", document),
@@ -153,7 +153,7 @@ impl Collector {
         }
     }
 
-    /// The headers of the logs on this machine.
+    /// Adds the headers of the logs on this machine.
     pub(super) async fn folders(&mut self, file: &ClusterConfig) -> io::Result<()> {
         for node in &file.nodes {
             let name = format!("wal/node-{}.json", node.id);
@@ -175,12 +175,12 @@ impl Collector {
         Ok(())
     }
 
-    /// The last lines that nodes have logged: in files that were named, beside data folders as `rowlock up`
-    /// has them, and in the journal.
+    /// Adds the last log lines of nodes: from named files, from files beside data folders as in `rowlock up`,
+    /// and from the journal.
     pub(super) async fn logs(&mut self, named: &[PathBuf], file: Option<&ClusterConfig>) -> io::Result<()> {
-        let of_up =
+        let up_log =
             |folder: &Path| Some(folder.parent()?.join(format!("{}.log", folder.file_name()?.to_str()?)));
-        let beside = file.into_iter().flat_map(|file| &file.nodes).filter_map(|node| of_up(&node.data_dir));
+        let beside = file.into_iter().flat_map(|file| &file.nodes).filter_map(|node| up_log(&node.data_dir));
         let beside: Vec<PathBuf> = beside.filter(|path| path.exists()).collect();
         for (nth, path) in named.iter().chain(&beside).enumerate() {
             let name = format!("logs/{}-{}", nth + 1, path.file_name().unwrap_or_default().to_string_lossy());
@@ -204,10 +204,10 @@ impl Collector {
         }
     }
 
-    /// Writes what is said of the bundle itself, and ends it. Gives its bytes.
+    /// Writes the description of the bundle and ends the file. Returns the size in bytes.
     pub(super) fn finish(self, time: &str) -> io::Result<u64> {
         let system = rustix::system::uname();
-        let said = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        let string = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
         let parts: Vec<Value> = self
             .archive
             .parts()
@@ -219,8 +219,8 @@ impl Collector {
         let about = json!({
             "made": time,
             "rowlock": env!("CARGO_PKG_VERSION"),
-            "host": said(system.nodename()),
-            "system": format!("{} {} {}", said(system.sysname()), said(system.release()), said(system.machine())),
+            "host": string(system.nodename()),
+            "system": format!("{} {} {}", string(system.sysname()), string(system.release()), string(system.machine())),
             "processors": std::thread::available_parallelism().map_or(0, usize::from),
             "memory_bytes": rowlock_env::process::memory_bytes(),
             "removed": "passwords, tokens, digests, and what clients have written (labels, data of znodes)",
@@ -240,7 +240,7 @@ fn bytes_in(folder: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// As much of the end as goes into a part, from the beginning of a line on.
+/// Returns the end of a file, at most one part, from the start of a line.
 fn end_of_file(path: &Path) -> io::Result<String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -258,7 +258,7 @@ fn end_of_file(path: &Path) -> io::Result<String> {
     })
 }
 
-/// What systemd's journal has of our units.
+/// Returns the lines of systemd's journal about our units.
 async fn journal() -> Result<String, String> {
     let mut command = tokio::process::Command::new("journalctl");
     command.args([

@@ -1,24 +1,22 @@
-//! Takes out what a bundle must not hold.
+//! Redaction of secrets in a bundle.
 //!
-//! Two nets, since either may have a hole. What is collected leaves secrets out by its kind: data of znodes
-//! by the names of fields, passwords by the configuration's own rule. Then every text is searched for the
-//! secrets that this process knows of: those of `cluster.toml` and of its environment, and what
-//! stands behind words that announce a secret.
+//! Two independent filters, because either may have a gap. The collector omits secrets by kind: data of
+//! znodes by the names of fields, passwords by the configuration's own rule. Then every text is searched for
+//! the secrets known to this process (from `cluster.toml` and the environment), and for text after words that
+//! announce a secret.
 
 use serde_json::Value;
 
-/// Stands for what was taken out.
 pub(super) const REMOVED: &str = "(removed)";
-/// Fields of documents that hold what clients have written, or secrets. A label is the data of its place in
-/// a lock's queue.
+/// Fields of documents with secrets or with text from clients. A label is the data of a queue znode.
 const FIELDS: [&str; 6] = ["label", "data", "data_base64", "secret", "password", "digest_of"];
-/// What stands behind one of these in a line of a log is a secret, up to the next blank.
+/// Words in log lines followed by a secret, up to the next blank.
 const ANNOUNCED: [&str; 3] = ["Bearer ", "super:", "digest:"];
-/// Tokens of HTTP begin by this, and so do the names of metrics.
+/// Prefix of HTTP tokens, and of metrics' names.
 const TOKEN: &str = "rowlock_";
-/// Hexadecimal digits behind it: a token has 64. Fewer may be the rest of one.
+/// Fewest hexadecimal digits after the prefix: a token has 64, a truncated one may have fewer.
 const TOKEN_DIGITS_MIN: usize = 16;
-/// A shorter word would be found in words that are none.
+/// Shortest secret searched: a shorter word would match harmless text.
 const SECRET_MIN: usize = 4;
 
 pub(super) struct Redactor {
@@ -26,7 +24,7 @@ pub(super) struct Redactor {
 }
 
 impl Redactor {
-    /// For these. Of `user:password` the password alone counts, too.
+    /// Creates a redactor of these secrets. The password of `user:password` counts as a secret of its own.
     pub(super) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Redactor {
         let mut all: Vec<String> = Vec::new();
         for secret in secrets {
@@ -34,13 +32,12 @@ impl Redactor {
             let tails = std::iter::once(secret).chain(parts);
             all.extend(tails.filter(|one| one.len() >= SECRET_MIN).map(str::to_owned));
         }
-        // A longer one may hold a shorter one.
+        // A longer secret may contain a shorter one.
         all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         all.dedup();
         Redactor { secrets: all }
     }
 
-    /// A text without them.
     pub(super) fn text(&self, text: &str) -> String {
         let mut clean = text.to_owned();
         for secret in &self.secrets {
@@ -54,7 +51,7 @@ impl Redactor {
         without_tokens(&clean)
     }
 
-    /// A node's document without fields that clients fill.
+    /// Removes fields with text from clients from a node's document.
     pub(super) fn document(&self, document: &mut Value) {
         match document {
             Value::Object(fields) => {
@@ -77,7 +74,7 @@ fn without_announced(text: &str, word: &str) -> String {
     let mut parts = text.split(word);
     let mut clean = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        // Taken out already: the bracket at its end would be taken for the end of a secret.
+        // Already removed: the bracket at its end would look like the end of a secret.
         if part.starts_with(REMOVED) {
             clean.push_str(word);
             clean.push_str(part);
@@ -112,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_secrets_and_announced_ones_go_and_the_rest_of_the_text_stays() {
+    fn known_and_announced_secrets_are_removed_and_nothing_else() {
         let redactor = Redactor::new(["super:D/InIH=", "hunter2", "abc", ""]);
         let text = "a hunter2 b D/InIH= c abc\nAuthorization: Bearer xyz\nauth \"digest:bob:pass\" ok";
         let clean = "a (removed) b (removed) c abc\nAuthorization: Bearer (removed)\n\
@@ -126,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_go_and_names_of_metrics_stay() {
+    fn tokens_are_removed_and_names_of_metrics_stay() {
         let (_, token) = rowlock_coordinator::tokens::Token::new("ci".to_owned(), [].into(), None);
         let text = format!("?token={token}&a rowlock_sessions 7, rowlock_added {token}");
         let clean = "?token=rowlock_(removed)&a rowlock_sessions 7, rowlock_added rowlock_(removed)";
@@ -134,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_clients_fill_go_at_any_depth() {
+    fn client_fields_are_removed_at_any_depth() {
         let redactor = Redactor::new(["hunter2"]);
         let mut document = json!({ "places": [{ "label": "mine", "token": 7, "path": "/l/hunter2" }] });
         redactor.document(&mut document);

@@ -1,4 +1,4 @@
-//! `rowlock ask`: asks the holders of a lock whether they give it back.
+//! `rowlock ask`: asks the holders of a lock to release it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rowlock_client::Client;
 use rowlock_proto::Right;
 use rowlock_proto::lock::ASK_WITHIN_MS;
 
-use crate::acl;
+use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::moment;
@@ -22,7 +22,7 @@ pub struct AskHolders {
     /// Reason shown to the holder (up to 256 bytes)
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Take the lock away unless it is given back in this time (1s to 1h); needs the right to force a release
+    /// Take the lock away unless released within this time (1s to 1h); needs the right to force a release
     #[arg(long, value_name = "TIME", value_parser = within)]
     within: Option<Duration>,
     #[command(flatten)]
@@ -30,13 +30,13 @@ pub struct AskHolders {
 }
 
 impl AskHolders {
-    /// Exit code 0 also if no client holds it.
+    /// Exits with 0 even if no client holds the lock.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
-        let asked = self.ask(&client).await;
+        let count = self.ask(&client).await;
         leave(&client).await;
-        let name = self.name.as_said();
-        match asked? {
+        let name = self.name.as_typed();
+        match count? {
             0 => outln!("{name}: no client holds it"),
             1 => outln!("{name}: asked its holder"),
             count => outln!("{name}: asked its {count} holders"),
@@ -46,11 +46,14 @@ impl AskHolders {
 
     async fn ask(&self, client: &Client) -> Result<u32, Failure> {
         let mutex = self.name.mutex(client);
-        mutex.validate().map_err(|e| failed(self.name.as_said(), &e))?;
+        mutex.validate().map_err(|e| failed(self.name.as_typed(), &e))?;
         let right = if self.within.is_some() { Right::Force } else { Right::Ask };
         match client.ask_holders(mutex.path(), &self.reason, self.within).await {
             Ok(count) => Ok(count),
-            Err(e) => Err(acl::refused(client, (self.name.as_said(), &mutex.server_path()), right, &e).await),
+            Err(e) => {
+                let lock = LockRef { name: self.name.as_typed(), path: &mutex.server_path() };
+                Err(acl::refused(client, lock, right, &e).await)
+            }
         }
     }
 }
@@ -68,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_is_given_a_second_to_an_hour() {
+    fn the_time_for_a_holder_is_a_second_to_an_hour() {
         assert_eq!(within("30s"), Ok(Duration::from_secs(30)));
         assert_eq!(within("1h"), Ok(Duration::from_secs(3_600)));
         for wrong in ["", "30", "0.9s", "61m", "1d", "-1s"] {

@@ -1,9 +1,9 @@
-//! `rowlock history --follow`: what happens to locks, as it happens.
+//! `rowlock history --follow`: prints history entries as they happen.
 //!
-//! It asks for the history again and again, at whatever node its session is. Nodes agree about the order of
-//! entries, so it goes on behind the last one that it has shown: entries are known by the change (zxid) that
-//! they belong to, and by their place among those of this change. Invariant: no entry is shown twice, and
-//! none is left out without a gap.
+//! The command polls the history of whichever node its session is on. Nodes agree about the order of entries,
+//! so a poll continues after the last printed entry: an entry is identified by its change (zxid) and by its
+//! index among the entries of that change. Invariant: no entry is printed twice, and none is missing without
+//! a gap.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rowlock_proto::ErrorCode;
 use serde_json::{Value, json};
 
 use super::history::{HEAD, History, line};
-use super::{Form, Line};
+use super::{Line, OutputFormat};
 use crate::cluster::{failed, leave};
 use crate::exit::Failure;
 use crate::paint::Paint;
@@ -22,38 +22,38 @@ use crate::print::{errln, print};
 use crate::signals::{Stop, shell_code};
 
 const PAUSE: Duration = Duration::from_millis(500);
-/// Of what happened between two looks only this much is shown, the newest; a gap says so.
+/// Most entries printed per poll, the newest; a gap replaces the rest.
 const BURST_MAX: usize = 10_000;
-/// Widths of the columns of a table whose later lines are not known yet.
+/// Widths of the columns: later lines are not known yet.
 const WIDTHS: [usize; 9] = [24, 20, 9, 8, 9, 16, 18, 21, 0];
 
-/// What has been shown last.
+/// Position after the last printed entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mark {
     time_ms: i64,
     zxid: u64,
-    /// How many entries of this change.
+    /// Number of printed entries of this change.
     entries: usize,
-    /// Nothing new is older than this. Entries that are not meant move it on, too, so that a look at a quiet
-    /// lock need not read what has happened to others meanwhile.
+    /// Lower bound of the time of new entries. Entries of other locks raise the bound too: a poll about a
+    /// quiet lock need not read the history of all locks.
     since_ms: i64,
 }
 
 impl History {
-    /// Shows the last entries, and each new one, until a signal. Another session follows one that ends.
+    /// Prints the last entries, and each new one, until a signal. A session that ends is replaced.
     pub(super) async fn follow(&self) -> Result<ExitCode, Failure> {
         let mut stop = Stop::listen()?;
         let mut mark = None;
-        let mut is_begun = false;
+        let mut has_begun = false;
         loop {
             let client = tokio::select! {
                 biased;
                 signal = stop.signal() => {
-                    return Ok(if is_begun { ExitCode::SUCCESS } else { ExitCode::from(shell_code(signal)) });
+                    return Ok(if has_begun { ExitCode::SUCCESS } else { ExitCode::from(shell_code(signal)) });
                 }
                 client = self.cluster.connect() => client?,
             };
-            is_begun = true;
+            has_begun = true;
             let ended = tokio::select! {
                 biased;
                 _ = stop.signal() => Err(None),
@@ -68,19 +68,19 @@ impl History {
         }
     }
 
-    /// Returns when the session has ended.
+    /// Returns at the end of the session.
     async fn follow_with(&self, client: &Client, mark: &mut Option<Mark>) -> Result<(), Failure> {
         let about = self.about();
         loop {
-            match self.news(client, *mark).await? {
-                Ok(News { newest_ms, entries, more }) => {
+            match self.poll(client, *mark).await? {
+                Ok(Poll { newest_ms, entries, more }) => {
                     if mark.is_none() {
                         self.begin(more)?;
                     }
                     for entry in unseen(entries, mark, more) {
-                        self.tell(&entry)?;
+                        self.print_entry(&entry)?;
                     }
-                    // From now on a look shows all that is new, also when nothing has happened yet.
+                    // Later polls print all new entries, even if there was none so far.
                     let mark = mark.get_or_insert_default();
                     mark.since_ms = mark.time_ms.max(newest_ms);
                 }
@@ -95,51 +95,51 @@ impl History {
         }
     }
 
-    /// Before there is a mark the last ones, as without `--follow`.
-    async fn news(&self, client: &Client, mark: Option<Mark>) -> Result<Result<News, Error>, Failure> {
+    /// Fetches entries after `mark`; without a mark the last ones, as without `--follow`.
+    async fn poll(&self, client: &Client, mark: Option<Mark>) -> Result<Result<Poll, Error>, Failure> {
         let (limit, since) = match mark {
             None => (self.limit, self.since),
             Some(mark) => (BURST_MAX, Some(mark.since_ms)),
         };
-        // First: what the second question does not find is newer.
+        // Fetched first: entries missing in the second query are newer.
         let newest_ms = match self.pages(client, "", 1).await? {
             Ok((newest, _)) => newest.last().map_or(0, time_of),
             Err(error) => return Ok(Err(error)),
         };
-        let question = self.question(client, since)?;
-        let pages = self.pages(client, &question, limit).await?;
-        Ok(pages.map(|(entries, more)| News { newest_ms, entries, more }))
+        let query = self.query(client, since)?;
+        let pages = self.pages(client, &query, limit).await?;
+        Ok(pages.map(|(entries, more)| Poll { newest_ms, entries, more }))
     }
 
     fn begin(&self, more: bool) -> Result<(), Failure> {
         if more {
-            errln!("rowlock: there is more before that; ask for it with --limit");
+            errln!("rowlock: there is more before that; raise --limit to see it");
         }
-        if self.output == Form::Table {
+        if self.output == OutputFormat::Table {
             let head = laid_out(&HEAD.map(str::to_owned));
             print(format!("{}\n", Paint::stdout().bold(&head)).as_bytes())?;
         }
         Ok(())
     }
 
-    fn tell(&self, entry: &Value) -> Result<(), Failure> {
+    fn print_entry(&self, entry: &Value) -> Result<(), Failure> {
         let text = match self.output {
-            Form::Json => entry.to_string(),
-            Form::Simple => line(self.output, entry).cells.join("\t"),
-            Form::Table => {
-                let Line { cells, look } = line(self.output, entry);
-                look.paint(&Paint::stdout(), &laid_out(&cells))
+            OutputFormat::Json => entry.to_string(),
+            OutputFormat::Simple => line(self.output, entry).cells.join("\t"),
+            OutputFormat::Table => {
+                let Line { cells, style } = line(self.output, entry);
+                style.paint(&Paint::stdout(), &laid_out(&cells))
             }
         };
         print(format!("{text}\n").as_bytes())
     }
 }
 
-struct News {
-    /// When the newest entry of all locks happened.
+struct Poll {
+    /// Time of the newest entry of all locks.
     newest_ms: i64,
     entries: Vec<Value>,
-    /// There are more before.
+    /// True if there are more entries before `entries`.
     more: bool,
 }
 
@@ -152,8 +152,8 @@ fn laid_out(cells: &[String; 9]) -> String {
     padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
 
-/// Those behind the mark, which moves to the last of them. In front of them a gap, if entries between the
-/// mark and them are not there any more.
+/// Returns the entries after the mark and moves the mark to the last of them. Puts a gap in front if entries
+/// after the mark were trimmed or exceed the limit.
 fn unseen(entries: Vec<Value>, mark: &mut Option<Mark>, more: bool) -> Vec<Value> {
     let (before, mut seen) = (*mark, mark.unwrap_or_default());
     let mut at_mark = 0;
@@ -172,9 +172,9 @@ fn unseen(entries: Vec<Value>, mark: &mut Option<Mark>, more: bool) -> Vec<Value
         seen = Mark { time_ms: time_of(&entry), zxid, entries, since_ms: seen.since_ms };
         new.push(entry);
     }
-    let lacks =
+    let lost =
         before.filter(|mark| mark.entries > 0 && at_mark == 0 && (more || mark.since_ms <= mark.time_ms));
-    if let (Some(before), Some(first)) = (lacks, new.first().filter(|first| first["event"] != "gap")) {
+    if let (Some(before), Some(first)) = (lost, new.first().filter(|first| first["event"] != "gap")) {
         let reason = if more { "too-many" } else { "trimmed" };
         let gap = json!({
             "time_ms": first["time_ms"], "zxid": first["zxid"], "event": "gap", "reason": reason,
@@ -197,33 +197,33 @@ mod tests {
     }
 
     #[test]
-    fn each_entry_is_shown_once_also_when_those_of_a_change_come_in_parts() {
+    fn each_entry_is_printed_once_even_if_a_change_comes_in_parts() {
         let mut mark = None;
         let all = [entry(1, "requested"), entry(2, "granted"), entry(2, "requested"), entry(3, "released")];
         assert_eq!(unseen(all[..2].to_vec(), &mut mark, false), all[..2]);
         assert_eq!(mark, Some(Mark { time_ms: 1_002, zxid: 2, entries: 1, since_ms: 0 }));
         assert_eq!(unseen(all[1..3].to_vec(), &mut mark, false), all[2..3]);
-        // A node that lags behind.
+        // A lagging node.
         assert_eq!(unseen(all[..1].to_vec(), &mut mark, false), [Value::Null; 0]);
         assert_eq!(unseen(all.to_vec(), &mut mark, false), all[3..]);
         assert_eq!(unseen(all[3..].to_vec(), &mut mark, false), [Value::Null; 0]);
     }
 
     #[test]
-    fn what_is_not_there_any_more_is_a_gap() {
+    fn trimmed_entries_are_a_gap() {
         let known = Some(Mark { time_ms: 1_002, zxid: 2, entries: 1, since_ms: 0 });
         for (more, reason) in [(false, "trimmed"), (true, "too-many")] {
             let mut mark = known;
-            let told = unseen(vec![entry(7, "granted")], &mut mark, more);
+            let printed = unseen(vec![entry(7, "granted")], &mut mark, more);
             let gap = json!({
                 "time_ms": 1_007, "zxid": 7, "event": "gap", "reason": reason, "from_zxid": 2
             });
-            assert_eq!(told, [gap, entry(7, "granted")]);
+            assert_eq!(printed, [gap, entry(7, "granted")]);
             assert_eq!(mark, Some(Mark { time_ms: 1_007, zxid: 7, entries: 1, since_ms: 0 }));
         }
-        // The node says so itself.
+        // The node reports the gap.
         assert_eq!(unseen(vec![entry(7, "gap")], &mut known.clone(), false), [entry(7, "gap")]);
-        // Nothing was there before.
+        // No entry was printed before.
         assert_eq!(
             unseen(vec![entry(7, "granted")], &mut Some(Mark::default()), false),
             [entry(7, "granted")]

@@ -1,4 +1,4 @@
-//! `rowlock history`: what happened to locks, as one node has recorded it.
+//! `rowlock history`: prints the history of locks, as recorded by one node.
 
 use std::process::ExitCode;
 
@@ -9,8 +9,8 @@ use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
 
 use super::queue::{mode, no_such_lock};
-use super::{Form, Line, Look, items, moment, read, show, text};
-use crate::acl;
+use super::{Line, OutputFormat, Style, items, moment, parse_report, print_lines, text};
+use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::Failure;
 use crate::moment::{past, span};
@@ -18,11 +18,11 @@ use crate::name::mutex_of;
 use crate::print::errln;
 use crate::znode::print_json;
 
-/// What a person misses least.
+/// Columns omitted at a narrow terminal, in this order.
 const SPARE: [&str; 4] = ["address", "session", "mode", "token"];
 pub(super) const HEAD: [&str; 9] =
     ["time", "lock", "event", "token", "mode", "label", "session", "address", "details"];
-/// Asked for at once; a node gives no more than a thousand.
+/// Entries per request; a node returns at most a thousand.
 const PAGE: usize = 1_000;
 
 /// Show a lock's history: requests, grants, releases, losses
@@ -47,7 +47,7 @@ pub struct History {
     follow: bool,
     /// Output format; json with --follow is one document a line
     #[arg(short, long, value_enum, default_value_t)]
-    pub(super) output: Form,
+    pub(super) output: OutputFormat,
     #[command(flatten)]
     pub(super) cluster: Cluster,
 }
@@ -57,7 +57,7 @@ fn since(text: &str) -> Result<i64, String> {
 }
 
 impl History {
-    /// Prints the newest last.
+    /// Prints the entries, the newest last.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         if self.follow {
             return self.follow().await;
@@ -66,14 +66,14 @@ impl History {
         let answer = self.collect(&client).await;
         leave(&client).await;
         let (entries, more) = answer?;
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             print_json(&json!({ "entries": entries, "more": more }))?;
         } else {
             let lines: Vec<Line<9>> = entries.iter().map(|entry| line(self.output, entry)).collect();
-            show(self.output, HEAD, &lines, &SPARE)?;
+            print_lines(self.output, HEAD, &lines, &SPARE)?;
         }
         if more {
-            errln!("rowlock: there is more before that; ask for it with --limit");
+            errln!("rowlock: there is more before that; raise --limit to see it");
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -83,13 +83,13 @@ impl History {
     }
 
     async fn collect(&self, client: &Client) -> Result<(Vec<Value>, bool), Failure> {
-        let question = self.question(client, self.since)?;
-        let collected = self.pages(client, &question, self.limit).await?;
+        let query = self.query(client, self.since)?;
+        let collected = self.pages(client, &query, self.limit).await?;
         let collected = match (collected, &self.name) {
             (Ok(collected), _) => collected,
             (Err(e), Some(name)) => {
                 let lock = mutex_of(client, name, self.path).server_path();
-                return Err(acl::refused(client, (name, &lock), Right::See, &e).await);
+                return Err(acl::refused(client, LockRef { name, path: &lock }, Right::See, &e).await);
             }
             (Err(e), None) => return Err(failed(self.about(), &e)),
         };
@@ -100,7 +100,7 @@ impl History {
         Ok(collected)
     }
 
-    /// Fails for a name without records that is no znode either.
+    /// Fails for a name without records and without a znode.
     async fn check_lock(&self, client: &Client, name: &str) -> Result<(), Failure> {
         let mutex = mutex_of(client, name, self.path);
         match client.exists(mutex.path()).await {
@@ -110,38 +110,38 @@ impl History {
         }
     }
 
-    /// The parameters that say which entries are meant.
-    pub(super) fn question(&self, client: &Client, since_ms: Option<i64>) -> Result<String, Failure> {
-        let mut question = String::new();
+    /// Returns the query parameters that select the entries.
+    pub(super) fn query(&self, client: &Client, since_ms: Option<i64>) -> Result<String, Failure> {
+        let mut query = String::new();
         if let Some(name) = &self.name {
             let mutex = mutex_of(client, name, self.path);
             mutex.validate().map_err(|e| failed(name, &e))?;
-            question.push_str(&format!("&lock={}", in_query(&mutex.server_path())));
+            query.push_str(&format!("&lock={}", in_query(&mutex.server_path())));
         }
         if let Some(session) = &self.session {
-            question.push_str(&format!("&session={}", in_query(session)));
+            query.push_str(&format!("&session={}", in_query(session)));
         }
         if let Some(since) = since_ms {
-            question.push_str(&format!("&since_ms={since}"));
+            query.push_str(&format!("&since_ms={since}"));
         }
-        Ok(question)
+        Ok(query)
     }
 
-    /// The last `limit` entries, oldest first, and whether there are more before.
+    /// Returns the last `limit` entries, oldest first, and true if there are older ones.
     pub(super) async fn pages(
         &self,
         client: &Client,
-        question: &str,
+        query: &str,
         limit: usize,
     ) -> Result<Result<(Vec<Value>, bool), Error>, Failure> {
-        // Pages come newest first, entries of a page oldest first.
+        // Pages come newest first, entries within a page oldest first.
         let (mut pages, mut found, mut before) = (Vec::new(), 0, None);
         loop {
             let page_limit = PAGE.min(limit - found);
             let cursor = before.map(|before: String| format!("&before={}", in_query(&before)));
-            let page = format!("/v1/history?limit={page_limit}{question}{}", cursor.unwrap_or_default());
+            let page = format!("/v1/history?limit={page_limit}{query}{}", cursor.unwrap_or_default());
             let document = match client.report(&page).await {
-                Ok(document) => read(self.about(), &document)?,
+                Ok(document) => parse_report(self.about(), &document)?,
                 Err(error) => return Ok(Err(error)),
             };
             let entries: Vec<Value> = items(&document, "entries").cloned().collect();
@@ -156,7 +156,7 @@ impl History {
     }
 }
 
-pub(super) fn line(form: Form, entry: &Value) -> Line<9> {
+pub(super) fn line(form: OutputFormat, entry: &Value) -> Line<9> {
     let is_gap = entry["event"] == "gap";
     Line {
         cells: [
@@ -170,17 +170,17 @@ pub(super) fn line(form: Form, entry: &Value) -> Line<9> {
             text(&entry["address"]),
             details(entry),
         ],
-        look: match entry["event"].as_str() {
-            Some("granted") => Look::Good,
-            Some("lost") => Look::Bad,
-            _ if is_gap => Look::Bad,
-            Some("requested") => Look::Dim,
-            _ => Look::Plain,
+        style: match entry["event"].as_str() {
+            Some("granted") => Style::Good,
+            Some("lost") => Style::Bad,
+            _ if is_gap => Style::Bad,
+            Some("requested") => Style::Dim,
+            _ => Style::Plain,
         },
     }
 }
 
-/// `3 ahead`, `waited 1.20 s`, `held 4 s, session-expired`
+/// Formats the details: `3 ahead`, `waited 1.20 s`, `held 4 s, session-expired`.
 fn details(entry: &Value) -> String {
     let mut parts = Vec::new();
     match entry["ahead"].as_u64() {
@@ -196,7 +196,7 @@ fn details(entry: &Value) -> String {
     if !entry["question"].is_null() {
         parts.push(text(&entry["question"]));
     }
-    // That a release was a release need not be said twice.
+    // The reason of a normal release equals the event.
     if let Some(reason) = entry["reason"].as_str().filter(|reason| *reason != "released") {
         let by = entry["by"].as_str().map(|by| format!(" by {}", crate::print::safe(by)));
         parts.push(format!("{reason}{}", by.unwrap_or_default()));
@@ -215,8 +215,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn details_say_what_the_event_leaves_open() {
-        for (entry, said) in [
+    fn details_add_facts_to_the_event() {
+        for (entry, text) in [
             (json!({"event": "requested", "ahead": 2}), "2 ahead"),
             (json!({"event": "requested", "ahead": 0}), "free"),
             (json!({"event": "granted", "waited_ms": 1_200}), "waited 1.20 s"),
@@ -239,7 +239,7 @@ mod tests {
             ),
             (json!({"event": "converted"}), "-"),
         ] {
-            assert_eq!(details(&entry), said);
+            assert_eq!(details(&entry), text);
         }
     }
 }

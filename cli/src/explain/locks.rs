@@ -1,4 +1,4 @@
-//! `rowlock locks`: the locks of the cluster, the most contended first.
+//! `rowlock locks`: lists the locks of the cluster, the most contended first.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rowlock_client::Client;
 use rowlock_env::time;
 use serde_json::Value;
 
-use super::{Form, Line, Look, ask, hint_at_more, items, moment, show, span, text};
+use super::{Line, OutputFormat, Style, fetch_report, hint_at_more, items, moment, print_lines, span, text};
 use crate::cluster::{Cluster, leave, seconds};
 use crate::exit::Failure;
 use crate::paint::Paint;
@@ -19,7 +19,7 @@ const HEAD: [&str; 6] = ["lock", "waiting", "longest", "holding", "permits", "de
 
 const SPARE: [&str; 3] = ["delayed until", "permits", "longest"];
 
-/// Each look is work for a node.
+/// Shortest pause: each refresh is work for a node.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// List locks that are held or waited for, most contended first
@@ -33,17 +33,16 @@ pub struct Locks {
     watch: Option<Duration>,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
 }
 
 impl Locks {
-    /// Prints a line for each.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let Some(pause) = self.watch else {
             let client = self.cluster.connect().await?;
-            let answer = self.ask(&client).await;
+            let answer = self.fetch(&client).await;
             leave(&client).await;
             self.print(&answer?)?;
             return Ok(ExitCode::SUCCESS);
@@ -61,11 +60,12 @@ impl Locks {
         ended
     }
 
-    /// Prints them again and again, at a terminal in the place of the last time. Returns why that ended.
+    /// Prints the locks repeatedly, at a terminal over the previous output. Returns the failure that ends the
+    /// loop.
     async fn follow(&self, client: &Client, pause: Duration) -> Failure {
         let clear = if Paint::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
         loop {
-            let shown = match self.ask(client).await {
+            let shown = match self.fetch(client).await {
                 Ok(document) => print(clear.as_bytes()).and_then(|()| self.print(&document)),
                 Err(failure) => Err(failure),
             };
@@ -76,22 +76,22 @@ impl Locks {
         }
     }
 
-    async fn ask(&self, client: &Client) -> Result<Value, Failure> {
-        ask(client, "locks", &format!("/v1/locks?limit={}", self.limit)).await
+    async fn fetch(&self, client: &Client) -> Result<Value, Failure> {
+        fetch_report(client, "locks", &format!("/v1/locks?limit={}", self.limit)).await
     }
 
     fn print(&self, document: &Value) -> Result<(), Failure> {
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             return print_json(document);
         }
         let lines: Vec<Line<6>> = items(document, "locks").map(|lock| line(self.output, lock)).collect();
-        show(self.output, HEAD, &lines, &SPARE)?;
+        print_lines(self.output, HEAD, &lines, &SPARE)?;
         hint_at_more(document);
         Ok(())
     }
 }
 
-fn line(form: Form, lock: &Value) -> Line<6> {
+fn line(form: OutputFormat, lock: &Value) -> Line<6> {
     Line {
         cells: [
             text(&lock["lock"]),
@@ -101,6 +101,6 @@ fn line(form: Form, lock: &Value) -> Line<6> {
             text(&lock["limit"]),
             moment(form, &lock["delayed_until_ms"]),
         ],
-        look: Look::Plain,
+        style: Style::Plain,
     }
 }

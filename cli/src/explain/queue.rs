@@ -1,4 +1,4 @@
-//! `rowlock queue`: who holds a lock, and who waits for what.
+//! `rowlock queue`: shows the holders and waiters of a lock, and the reason for each wait.
 
 use std::process::ExitCode;
 
@@ -7,8 +7,8 @@ use rowlock_proto::report::in_query;
 use rowlock_proto::{ErrorCode, Right};
 use serde_json::Value;
 
-use super::{Form, Line, Look, hint_at_more, items, moment, read, show, span, text};
-use crate::acl;
+use super::{Line, OutputFormat, Style, hint_at_more, items, moment, parse_report, print_lines, span, text};
+use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
@@ -19,7 +19,7 @@ use crate::znode::print_json;
 const HEAD: [&str; 10] =
     ["#", "state", "since", "for", "token", "mode", "label", "session", "address", "waits for"];
 
-/// `since` says no more than `for`.
+/// Columns omitted at a narrow terminal, in this order: `since` repeats `for`.
 const SPARE: [&str; 5] = ["since", "session", "address", "mode", "token"];
 
 /// Show a lock's holders and waiters
@@ -32,57 +32,61 @@ pub struct Queue {
     limit: u32,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
 }
 
 impl Queue {
-    /// Prints the queue in its order.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
-        let answer = self.ask(&client).await;
+        let answer = self.fetch(&client).await;
         leave(&client).await;
         let document = answer?;
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             print_json(&document)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if self.output == Form::Table {
+        if self.output == OutputFormat::Table {
             print(format!("{}\n", Paint::stdout().dim(&summary(&document))).as_bytes())?;
         }
-        if self.output == Form::Table {
-            let asked: String = questions(&document).map(|line| format!("{line}\n")).collect();
-            print(asked.as_bytes())?;
+        if self.output == OutputFormat::Table {
+            let lines: String = questions(&document).map(|line| format!("{line}\n")).collect();
+            print(lines.as_bytes())?;
         }
         let lines = lines(self.output, &document);
-        if self.output == Form::Simple || !lines.is_empty() {
-            show(self.output, HEAD, &lines, &SPARE)?;
+        if self.output == OutputFormat::Simple || !lines.is_empty() {
+            print_lines(self.output, HEAD, &lines, &SPARE)?;
         }
         hint_at_more(&document);
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn ask(&self, client: &Client) -> Result<Value, Failure> {
+    async fn fetch(&self, client: &Client) -> Result<Value, Failure> {
         let mutex = self.name.mutex(client);
-        mutex.validate().map_err(|e| failed(self.name.as_said(), &e))?;
-        report(client, self.name.as_said(), &mutex.server_path(), &format!("limit={}", self.limit)).await
+        mutex.validate().map_err(|e| failed(self.name.as_typed(), &e))?;
+        report(client, self.name.as_typed(), &mutex.server_path(), &format!("limit={}", self.limit)).await
     }
 }
 
-/// The report about the queue of a lock, of the places that `which` says.
-pub(super) async fn report(client: &Client, name: &str, lock: &str, which: &str) -> Result<Value, Failure> {
-    match client.report(&format!("/v1/queue?lock={}&{which}", in_query(lock))).await {
-        Ok(document) => read(name, &document),
+/// Fetches the report about a lock's queue; `selection` selects the positions.
+pub(super) async fn report(
+    client: &Client,
+    name: &str,
+    lock: &str,
+    selection: &str,
+) -> Result<Value, Failure> {
+    match client.report(&format!("/v1/queue?lock={}&{selection}", in_query(lock))).await {
+        Ok(document) => parse_report(name, &document),
         Err(Error::Rejected(ErrorCode::NoNode)) => Err(no_such_lock(name, lock)),
-        Err(e) => Err(acl::refused(client, (name, lock), Right::See, &e).await),
+        Err(e) => Err(acl::refused(client, LockRef { name, path: lock }, Right::See, &e).await),
     }
 }
 
-/// The failure for a lock without a znode.
+/// Failure for a lock without a znode.
 pub(super) fn no_such_lock(name: &str, path: &str) -> Failure {
-    let what = format!("{name}: no such lock: there is no {path}; `rowlock locks` lists the locks in use");
-    Failure::new(REFUSED, what)
+    let problem = format!("{name}: no such lock: there is no {path}; `rowlock locks` lists the locks in use");
+    Failure::new(REFUSED, problem)
 }
 
 fn summary(document: &Value) -> String {
@@ -104,55 +108,55 @@ fn summary(document: &Value) -> String {
     summary
 }
 
-/// What holders were asked.
+/// Returns a line per holder with a pending request to release.
 fn questions(document: &Value) -> impl Iterator<Item = String> {
-    items(document, "holders").filter_map(|place| {
-        let asked = place.get("asked").filter(|asked| !asked.is_null())?;
-        let ago = span(Form::Table, &asked["asked_ms_ago"]);
+    items(document, "holders").filter_map(|position| {
+        let asked = position.get("asked").filter(|asked| !asked.is_null())?;
+        let ago = span(OutputFormat::Table, &asked["asked_ms_ago"]);
         let (by, reason) = (text(&asked["by"]), text(&asked["reason"]));
         let left = match asked["revoked_in_ms"].as_i64() {
             None => String::new(),
             Some(0) => "; the time to give it back is over".to_owned(),
             Some(left) => format!("; to be given back in {}", crate::moment::span(left)),
         };
-        Some(format!("#{} was asked {ago} ago by {by}: {reason}{left}", place["position"]))
+        Some(format!("#{} was asked {ago} ago by {by}: {reason}{left}", position["position"]))
     })
 }
 
-fn lines(form: Form, document: &Value) -> Vec<Line<10>> {
-    let places: Vec<(&Value, bool)> = items(document, "holders")
-        .map(|place| (place, true))
-        .chain(items(document, "waiters").map(|place| (place, false)))
+fn lines(form: OutputFormat, document: &Value) -> Vec<Line<10>> {
+    let positions: Vec<(&Value, bool)> = items(document, "holders")
+        .map(|position| (position, true))
+        .chain(items(document, "waiters").map(|position| (position, false)))
         .collect();
-    // A place that is waited for is shown by its number; the path is long.
-    let number = |path: &Value| match places.iter().find(|(place, _)| place["path"] == *path) {
-        Some((place, _)) if form == Form::Table => format!("#{}", place["position"]),
+    // A table shows a predecessor by its number: its path is long.
+    let number = |path: &Value| match positions.iter().find(|(position, _)| position["path"] == *path) {
+        Some((position, _)) if form == OutputFormat::Table => format!("#{}", position["position"]),
         _ => text(path),
     };
-    let line = |(place, holds): &(&Value, bool)| Line {
+    let line = |(position, holds): &(&Value, bool)| Line {
         cells: [
-            text(&place["position"]),
+            text(&position["position"]),
             if *holds { "holds" } else { "waits" }.to_owned(),
-            moment(form, &place["since_ms"]),
-            span(form, &place[if *holds { "held_ms" } else { "waited_ms" }]),
-            text(&place["token"]),
-            mode(place),
-            text(&place["label"]),
-            text(&place["session"]),
-            text(&place["address"]),
-            if *holds { "-".to_owned() } else { number(&place["waits_for"]) },
+            moment(form, &position["since_ms"]),
+            span(form, &position[if *holds { "held_ms" } else { "waited_ms" }]),
+            text(&position["token"]),
+            mode(position),
+            text(&position["label"]),
+            text(&position["session"]),
+            text(&position["address"]),
+            if *holds { "-".to_owned() } else { number(&position["waits_for"]) },
         ],
-        look: if *holds { Look::Good } else { Look::Plain },
+        style: if *holds { Style::Good } else { Style::Plain },
     };
-    places.iter().map(line).collect()
+    positions.iter().map(line).collect()
 }
 
-/// `exclusive`, `shared`, `3 permits`
-pub(super) fn mode(place: &Value) -> String {
-    match place["permits"].as_u64() {
+/// Formats the mode: `exclusive`, `shared`, `3 permits`.
+pub(super) fn mode(position: &Value) -> String {
+    match position["permits"].as_u64() {
         Some(1) => "1 permit".to_owned(),
         Some(permits) => format!("{permits} permits"),
-        None => text(&place["mode"]),
+        None => text(&position["mode"]),
     }
 }
 
@@ -163,24 +167,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holders_that_were_asked_are_shown_with_who_why_and_how_long() {
+    fn asked_holders_are_shown_with_client_reason_and_deadline() {
         let asked =
             |left| json!({"reason": "hot\nfix", "by": "ci", "asked_ms_ago": 12_000, "revoked_in_ms": left});
         let holders = json!([
             {"position": 1, "asked": asked(json!(18_000))}, {"position": 2}, {"position": 3, "asked": asked(json!(null))},
             {"position": 4, "asked": asked(json!(0))},
         ]);
-        let said: Vec<String> = questions(&json!({ "holders": holders })).collect();
+        let lines: Vec<String> = questions(&json!({ "holders": holders })).collect();
         let expected = [
             "#1 was asked 12 s ago by ci: hot fix; to be given back in 18 s",
             "#3 was asked 12 s ago by ci: hot fix",
             "#4 was asked 12 s ago by ci: hot fix; the time to give it back is over",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(lines, expected);
     }
 
     #[test]
-    fn waiters_point_at_the_places_they_wait_for() {
+    fn waiters_point_at_their_predecessors() {
         let document = json!({
             "lock": "/locks/l", "holder_count": 1, "waiter_count": 2, "limit": null, "delayed_until_ms": null,
             "holders": [{"position": 1, "path": "/locks/l/a", "since_ms": 0, "held_ms": 65_000, "token": 3,
@@ -193,7 +197,7 @@ mod tests {
                          "waits_for": "/locks/l/z"}],
         });
         let shown: Vec<String> =
-            lines(Form::Table, &document).iter().map(|line| line.cells.join("|")).collect();
+            lines(OutputFormat::Table, &document).iter().map(|line| line.cells.join("|")).collect();
         assert_eq!(
             shown,
             [
@@ -203,7 +207,7 @@ mod tests {
             ]
         );
         assert!(
-            lines(Form::Simple, &document)[1]
+            lines(OutputFormat::Simple, &document)[1]
                 .cells
                 .join("\t")
                 .ends_with("\t1000\t4\t2 permits\t-\t0x2\th:1\t/locks/l/a")

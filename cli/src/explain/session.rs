@@ -1,4 +1,4 @@
-//! `rowlock session`: the open sessions, and the end of one by order of a person.
+//! `rowlock session`: shows open sessions, and ends one by order of an operator.
 
 use std::io::{BufRead as _, IsTerminal as _};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use rowlock_proto::ErrorCode;
 use rowlock_proto::report::in_query;
 use serde_json::Value;
 
-use super::{Form, Line, Look, ask, hint_at_more, items, show, span, text};
+use super::{Line, OutputFormat, Style, fetch_report, hint_at_more, items, print_lines, span, text};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::operate::{OperateError, operate};
@@ -42,7 +42,7 @@ struct ListSessions {
     limit: u32,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -57,7 +57,7 @@ struct Show {
     limit: u32,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -65,7 +65,7 @@ struct Show {
 /// End a session: delete its ephemeral znodes and pass on its locks
 ///
 /// A disconnected client may believe that it holds its locks until its session timeout has passed. Needs a
-/// superuser. Asks to type the session as a confirmation, unless --force is given.
+/// superuser. Asks for confirmation, unless --force is set.
 #[derive(clap::Args)]
 struct End {
     /// Session id, e.g. 0x100000000000001
@@ -93,19 +93,19 @@ impl Session {
 impl ListSessions {
     async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
-        let mut question = format!("/v1/sessions?limit={}", self.limit);
+        let mut query = format!("/v1/sessions?limit={}", self.limit);
         if let Some(session) = &self.session {
-            question.push_str(&format!("&session={}", in_query(session)));
+            query.push_str(&format!("&session={}", in_query(session)));
         }
-        let answer = ask(&client, self.session.as_deref().unwrap_or("sessions"), &question).await;
+        let answer = fetch_report(&client, self.session.as_deref().unwrap_or("sessions"), &query).await;
         leave(&client).await;
         let document = answer?;
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             print_json(&document)?;
         } else {
             let lines: Vec<Line<6>> =
                 items(&document, "sessions").map(|session| line(self.output, session)).collect();
-            show(self.output, HEAD, &lines, &[])?;
+            print_lines(self.output, HEAD, &lines, &[])?;
             hint_at_more(&document);
         }
         Ok(ExitCode::SUCCESS)
@@ -118,31 +118,31 @@ impl Show {
         let answer = one(&client, &self.session, self.limit).await;
         leave(&client).await;
         let session = answer?;
-        if self.output == Form::Json {
+        if self.output == OutputFormat::Json {
             print_json(&session)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if self.output == Form::Table {
-            show(self.output, HEAD, &[line(self.output, &session)], &[])?;
+        if self.output == OutputFormat::Table {
+            print_lines(self.output, HEAD, &[line(self.output, &session)], &[])?;
             print(b"\n")?;
         }
         let znodes: Vec<Line<3>> = items(&session, "znodes")
             .map(|znode| Line {
                 cells: [text(&znode["place"]), text(&znode["czxid"]), text(&znode["path"])],
-                look: if znode["place"] == "holds" { Look::Good } else { Look::Plain },
+                style: if znode["place"] == "holds" { Style::Good } else { Style::Plain },
             })
             .collect();
         let more = session["ephemerals"].as_u64().is_some_and(|all| all > znodes.len() as u64);
-        show(self.output, ZNODES, &znodes, &[])?;
+        print_lines(self.output, ZNODES, &znodes, &[])?;
         if more {
-            errln!("rowlock: it has more znodes; ask for them with --limit");
+            errln!("rowlock: the session has more znodes; raise --limit to see them");
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 impl End {
-    /// Exit code 1 if there is no such session (any more).
+    /// Exits with 1 if there is no such session (any more).
     async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
         let ended = self.end(&client).await;
@@ -168,24 +168,25 @@ impl End {
             );
             confirm(&found, &self.session)?;
         }
-        let what = format!("/v1/end-session?session={}", in_query(&self.session));
-        operate(client, &what).await.map_err(|refusal| match refusal {
+        let operation = format!("/v1/end-session?session={}", in_query(&self.session));
+        operate(client, &operation).await.map_err(|refusal| match refusal {
             OperateError::Code(ErrorCode::NoNode) => {
                 Failure::new(REFUSED, format!("{}: there is no such session", self.session))
             }
-            OperateError::Code(ErrorCode::BadArguments) => {
-                Failure::new(USAGE, format!("{} is no session; say 0x100000000000001", self.session))
-            }
+            OperateError::Code(ErrorCode::BadArguments) => Failure::new(
+                USAGE,
+                format!("{} is no session id; use the form 0x100000000000001", self.session),
+            ),
             other => other.into(),
         })
     }
 }
 
-/// Asks the person at the terminal. Without a terminal --force is needed.
+/// Asks the person at the terminal for confirmation. Without a terminal, only --force confirms.
 fn confirm(found: &str, session: &str) -> Result<(), Failure> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        return Err(Failure::new(USAGE, format!("session {found}; to end it, say --force")));
+        return Err(Failure::new(USAGE, format!("session {found}; to end it, use --force")));
     }
     errln!("session {found}. Type the session to end it:");
     let mut typed = String::new();
@@ -197,12 +198,12 @@ fn confirm(found: &str, session: &str) -> Result<(), Failure> {
 }
 
 async fn one(client: &Client, session: &str, limit: u32) -> Result<Value, Failure> {
-    let question = format!("/v1/sessions?limit={limit}&session={}", in_query(session));
-    let mut document = ask(client, session, &question).await?;
+    let query = format!("/v1/sessions?limit={limit}&session={}", in_query(session));
+    let mut document = fetch_report(client, session, &query).await?;
     Ok(document["sessions"][0].take())
 }
 
-fn line(form: Form, session: &Value) -> Line<6> {
+fn line(form: OutputFormat, session: &Value) -> Line<6> {
     Line {
         cells: [
             text(&session["session"]),
@@ -212,6 +213,6 @@ fn line(form: Form, session: &Value) -> Line<6> {
             text(&session["locks_waiting"]),
             text(&session["ephemerals"]),
         ],
-        look: Look::Plain,
+        style: Style::Plain,
     }
 }

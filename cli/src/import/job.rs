@@ -1,4 +1,4 @@
-//! One import from the plan to the verdict, or back to the beginning if it fails.
+//! Import job from the plan to the verdict, or to the rollback after a failure.
 
 use std::process::ExitCode;
 
@@ -10,18 +10,18 @@ use rowlock_proto::path as paths;
 use super::create::Creator;
 use super::journal::{self, Header};
 use super::limits::RECORDS_PER_TURN;
-use super::plan::{Counting, Notes, Plan};
-use super::retry::insist;
+use super::plan::{Counting, Issues, Plan};
+use super::retry::retry;
 use super::show::{self, Progress};
 use super::snapshot::Snapshot;
 use super::target::Target;
 use super::tokens;
 use super::trial::{TrialResult, try_acls};
-use super::trouble::Trouble;
-use super::undo::{Undone, undo};
+use super::trouble::ImportError;
+use super::undo::{Rollback, roll_back};
 use super::verify::{Verified, Verifier};
 use super::window::Window;
-use super::{Import, describe, kept, wait_for_end};
+use super::{Import, check_kept, describe, wait_for_end};
 use crate::cluster::failed;
 use crate::exit::{Failure, LOST, REFUSED};
 use crate::print::{errln, print};
@@ -37,15 +37,15 @@ pub struct ImportJob<'a> {
 }
 
 impl<'a> ImportJob<'a> {
-    /// Of a source that has been read or opened.
-    pub fn new(options: &'a Import, (name, source): (String, Snapshot), client: Client) -> Self {
+    /// Creates the job for a source that was read or opened.
+    pub fn new(options: &'a Import, name: String, source: Snapshot, client: Client) -> Self {
         let target = Target { under: options.under.clone(), versions_max: options.keep_versions };
         ImportJob { options, name, source, client, target }
     }
 
     pub async fn run(self, stop: &mut Stop) -> Result<ExitCode, Failure> {
         let outcome = self.run_inner(stop).await;
-        // If no server can be told, the session ends by itself.
+        // Without an answer the session ends by itself.
         let _ = self.client.close().await;
         outcome
     }
@@ -53,41 +53,41 @@ impl<'a> ImportJob<'a> {
     async fn run_inner(&self, stop: &mut Stop) -> Result<ExitCode, Failure> {
         let prepared = tokio::select! {
             prepared = self.prepare() => prepared?,
-            signal = stop.signal() => return Err(Trouble::Interrupted(signal).failure()),
+            signal = stop.signal() => return Err(ImportError::Interrupted(signal).failure()),
         };
         let Some((plan, counting)) = prepared else { return Ok(ExitCode::SUCCESS) };
         if let Some(floor) = self.options.token_floor {
             let document = tokens::raise(&self.client, floor).await?;
-            if let Some(note) = tokens::note_of_places(&document) {
-                errln!("rowlock: note: {note}");
+            if let Some(text) = tokens::kept_tokens(&document) {
+                errln!("rowlock: note: {text}");
             }
         }
         let header = Header {
             id: format!("{:016x}", rng::u64()),
-            by: who(),
+            by: user_and_process(),
             source: self.name.clone(),
             started_ms: time::wall_ms(),
             is_done: false,
         };
-        let begun = journal::begin(&self.client, &header).await;
-        if !begun.map_err(|e| failed(journal::JOURNAL, &e))? {
+        let started = journal::begin(&self.client, &header).await;
+        if !started.map_err(|e| failed(journal::JOURNAL, &e))? {
             return Err(self.occupied().await);
         }
-        let carried_out = tokio::select! {
-            outcome = self.carry_out(&plan, counting, &header) => outcome,
-            signal = stop.signal() => Err(Trouble::Interrupted(signal).failure()),
+        let imported = tokio::select! {
+            outcome = self.import(&plan, counting, &header) => outcome,
+            signal = stop.signal() => Err(ImportError::Interrupted(signal).failure()),
         };
-        match carried_out {
+        match imported {
             Ok(verified) => self.report(&plan, &verified).await,
-            Err(failure) => Err(self.take_back(failure, stop).await),
+            Err(failure) => Err(self.fail(failure, stop).await),
         }
     }
 
-    /// Reads the source once and looks for what stands in the way; `None`: that is all that was asked for.
+    /// Reads the source once and checks for conflicts; returns `None` after a dry run.
     async fn prepare(&self) -> Result<Option<(Plan, Counting)>, Failure> {
         let under = &self.options.under;
-        insist(|| self.client.sync("/")).await.map_err(|e| failed(under, &e))?;
-        let existing = match insist(|| self.client.get_children(under)).await {
+        retry(|| self.client.sync("/")).await.map_err(|e| failed(under, &e))?;
+        let existing = match retry(|| self.client.get_children(under)).await {
             Ok(Children { names, stat }) => {
                 let creates = (i64::from(stat.cversion.0) + i64::from(stat.num_children)) / 2;
                 Some((names, creates))
@@ -97,13 +97,13 @@ impl<'a> ImportJob<'a> {
         };
         let parent = paths::parent(under).filter(|_| existing.is_none());
         if let Some(parent) = parent
-            && insist(|| self.client.exists(parent)).await.map_err(|e| failed(parent, &e))?.is_none()
+            && retry(|| self.client.exists(parent)).await.map_err(|e| failed(parent, &e))?.is_none()
         {
             return Err(Failure::new(REFUSED, format!("{parent} does not exist; create it first")));
         }
         let root_creates = existing.as_ref().map(|(_, creates)| *creates);
         let counting = Counting { steps_max: self.options.counter_steps, root_creates };
-        let plan = self.plan(counting).await.map_err(|trouble| trouble.failure())?;
+        let plan = self.plan(counting).await.map_err(|error| error.failure())?;
         let floor = self.options.token_floor;
         let conflicts = conflicts(&plan, existing.map(|(names, _)| names).unwrap_or_default(), &self.target);
         if self.options.dry_run {
@@ -118,7 +118,7 @@ impl<'a> ImportJob<'a> {
         Ok((!self.options.dry_run).then_some((plan, counting)))
     }
 
-    async fn plan(&self, counting: Counting) -> Result<Plan, Trouble> {
+    async fn plan(&self, counting: Counting) -> Result<Plan, ImportError> {
         let mut plan = Plan::new(counting);
         let mut records = self.source.records();
         let mut count = 0_usize;
@@ -139,20 +139,17 @@ impl<'a> ImportJob<'a> {
                 Failure::new(REFUSED, format!("{} is under way; wait for its end", describe(&found)))
             }
             Ok(Some(found)) => {
-                let what = describe(&found);
-                Failure::new(
-                    REFUSED,
-                    format!("{what} did not end well; take it back with rowlock import --undo"),
-                )
+                let problem = describe(&found);
+                Failure::new(REFUSED, format!("{problem} failed; take it back with rowlock import --undo"))
             }
             Ok(None) => Failure::new(REFUSED, "another import has just ended; try again"),
             Err(e) => failed(journal::JOURNAL, &e),
         }
     }
 
-    async fn carry_out(&self, plan: &Plan, counting: Counting, header: &Header) -> Result<Verified, Failure> {
+    async fn import(&self, plan: &Plan, counting: Counting, header: &Header) -> Result<Verified, Failure> {
         let work = async {
-            if let TrialResult::Hopeless(failure) = try_acls(&self.client, plan).await? {
+            if let TrialResult::Rejected(failure) = try_acls(&self.client, plan).await? {
                 return Ok(Err(failure));
             }
             let mut progress = Progress::new("created", Some(plan.znodes));
@@ -164,14 +161,14 @@ impl<'a> ImportJob<'a> {
             let verifier = Verifier::new(&self.client, &self.target, counting);
             let verified = verifier.run(&self.source, &mut progress).await?;
             progress.done();
-            journal::complete(&self.client, header).await.map_err(Trouble::at(journal::JOURNAL))?;
+            journal::complete(&self.client, header).await.map_err(ImportError::at(journal::JOURNAL))?;
             Ok(Ok(verified))
         };
-        work.await.unwrap_or_else(|trouble: Trouble| Err(trouble.failure()))
+        work.await.unwrap_or_else(|error: ImportError| Err(error.failure()))
     }
 
     async fn report(&self, plan: &Plan, verified: &Verified) -> Result<ExitCode, Failure> {
-        // The import is complete, whether its report is read or not.
+        // The import is complete even if printing fails.
         let printed = match self.options.output {
             Output::Json => print(
                 format!("{}\n", show::verdict_json(plan, verified, self.options.token_floor)).as_bytes(),
@@ -184,22 +181,22 @@ impl<'a> ImportJob<'a> {
         printed.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Removes what was created; says in the failure what came of that. A second signal leaves it to
+    /// Rolls back after a failure, and adds the result to the failure. A second signal leaves the rollback to
     /// `--undo`.
-    async fn take_back(&self, failure: Failure, stop: &mut Stop) -> Failure {
-        errln!("rowlock: the import fails; removing what was created");
+    async fn fail(&self, failure: Failure, stop: &mut Stop) -> Failure {
+        errln!("rowlock: the import failed; removing the created znodes");
         let outcome = tokio::select! {
-            outcome = self.undo() => outcome,
-            signal = stop.signal() => Err(Trouble::Interrupted(signal).failure()),
+            outcome = self.roll_back() => outcome,
+            signal = stop.signal() => Err(ImportError::Interrupted(signal).failure()),
         };
         let Failure { code, message } = failure;
         match outcome {
             Ok(None) => {
                 Failure::new(code, format!("{message}; the import was complete before that, and stays"))
             }
-            Ok(Some(undone)) => {
-                let removed = undone.deleted;
-                match kept(&undone) {
+            Ok(Some(rollback)) => {
+                let removed = rollback.deleted;
+                match check_kept(&rollback) {
                     Ok(_) => Failure::new(
                         code,
                         format!("{message}; nothing was imported ({removed} znodes removed again)"),
@@ -210,49 +207,48 @@ impl<'a> ImportJob<'a> {
             Err(again) => Failure::new(
                 LOST,
                 format!(
-                    "{message}; and removing what was created failed ({again}): run rowlock import --undo"
+                    "{message}; and removing the created znodes failed ({again}): run rowlock import --undo"
                 ),
             ),
         }
     }
 
-    /// On our own session while it lives: whatever it still has on its way comes before. `None`: all was
-    /// done.
-    async fn undo(&self) -> Result<Option<Undone>, Failure> {
+    /// Rolls back on our own session while the session lives: pending transactions come first. Returns `None`
+    /// if the import was complete.
+    async fn roll_back(&self) -> Result<Option<Rollback>, Failure> {
         let client = match journal::find(&self.client).await {
             Ok(_) => self.client.clone(),
             Err(e) if e.is_session_end() => {
                 let fresh = self.client.renew().await.map_err(|e| Failure::new(LOST, e))?;
-                // While the old session lives for the servers, its transactions may still come.
+                // Until the servers end the old session, its transactions may still arrive.
                 wait_for_end(&fresh).await?;
                 fresh
             }
             Err(e) => return Err(failed(journal::JOURNAL, &e)),
         };
         let found = journal::find(&client).await.map_err(|e| failed(journal::JOURNAL, &e))?;
-        let Some(found) = found else { return Ok(Some(Undone::default())) };
+        let Some(found) = found else { return Ok(Some(Rollback::default())) };
         if found.header.is_done {
             journal::remove(&client).await.map_err(|e| failed(journal::JOURNAL, &e))?;
             return Ok(None);
         }
         let mut progress = Progress::new("removed", None);
-        let undone = undo(&client, &mut progress).await.map_err(|trouble| trouble.failure())?;
+        let rollback = roll_back(&client, &mut progress).await.map_err(|error| error.failure())?;
         progress.done();
-        Ok(Some(undone))
+        Ok(Some(rollback))
     }
 }
 
-/// Names that are there already.
-fn conflicts(plan: &Plan, mut existing: Vec<String>, target: &Target) -> Notes {
+fn conflicts(plan: &Plan, mut existing: Vec<String>, target: &Target) -> Issues {
     existing.sort_unstable();
-    let mut notes = Notes::default();
+    let mut notes = Issues::default();
     for name in plan.top.iter().filter(|name| existing.binary_search(name).is_ok()) {
         notes.add(format!("{} exists", target.path(&paths::join("/", name))));
     }
     notes
 }
 
-fn refusal(plan: &Plan, conflicts: &Notes) -> Option<Failure> {
+fn refusal(plan: &Plan, conflicts: &Issues) -> Option<Failure> {
     if let Some(first) = plan.obstacles.first.first() {
         return Some(Failure::new(
             REFUSED,
@@ -265,16 +261,16 @@ fn refusal(plan: &Plan, conflicts: &Notes) -> Option<Failure> {
     Some(Failure::new(REFUSED, text))
 }
 
-fn with_more(first: &str, notes: &Notes) -> String {
+fn with_more(first: &str, notes: &Issues) -> String {
     match notes.count - 1 {
         0 => first.to_owned(),
         more => format!("{first} (and {more} more like it)"),
     }
 }
 
-/// User, host, process: for people who find the marker.
-fn who() -> String {
-    let user = std::env::var("USER").unwrap_or_else(|_| "somebody".to_owned());
+/// Identifies user, host and process to readers of the marker.
+fn user_and_process() -> String {
+    let user = std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
     let host =
         Dir::open("/proc/sys/kernel".as_ref()).and_then(|dir| dir.read("hostname")).unwrap_or_default();
     let host = String::from_utf8_lossy(&host).trim().to_owned();

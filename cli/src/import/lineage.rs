@@ -1,37 +1,35 @@
-//! The znodes that are still open while a tree is read in order: the ancestors of the current one. Some facts
-//! of a znode (how many children, which numbers they use) are known only after its last descendant: when it
-//! closes.
+//! Ancestors of the current znode while a tree is read in order. Some facts of a znode (number of children,
+//! sequence numbers in use) are known only after its last descendant: when the znode closes.
 
 use rowlock_proto::path as paths;
 
 use super::record::{Lifetime, Record, sequence_number};
 
-/// A znode some of whose descendants may still come.
+/// Znode with possible further descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenZnode {
     pub path: String,
     pub children: i64,
-    /// The largest number that ends the name of a child.
+    /// Largest sequence number at the end of a child's name.
     pub highest: Option<i64>,
-    /// The number of the next sequential child in the source.
+    /// Next sequence number in the source.
     pub creates: i32,
-    /// It goes when it has had a child and has none.
+    /// True if the servers delete the znode after its last child.
     pub is_container: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct Lineage {
-    open: Vec<Open>,
+    open: Vec<OpenZnode>,
 }
 
-/// A znode whose parent did not come before it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} comes without its parent: the snapshot is not in order")]
 pub struct Orphan(pub String);
 
 impl Lineage {
-    /// The next znode. Returns those that it closes, the lowest first.
-    pub fn enter(&mut self, record: &Record) -> Result<Vec<Open>, Orphan> {
+    /// Enters the next znode. Returns the znodes closed by it, the lowest first.
+    pub fn enter(&mut self, record: &Record) -> Result<Vec<OpenZnode>, Orphan> {
         let mut closed = Vec::new();
         if let Some(parent) = paths::parent(&record.path) {
             while self.open.last().is_some_and(|open| open.path != parent) {
@@ -41,7 +39,7 @@ impl Lineage {
             parent.children += 1;
             parent.highest = parent.highest.max(sequence_number(paths::name(&record.path)));
         }
-        self.open.push(Open {
+        self.open.push(OpenZnode {
             path: record.path.clone(),
             children: 0,
             highest: None,
@@ -51,30 +49,30 @@ impl Lineage {
         Ok(closed)
     }
 
-    /// There are no more: what is left closes, the root last.
-    pub fn finish(self) -> impl Iterator<Item = Open> {
+    /// Closes the remaining znodes, the root last.
+    pub fn finish(self) -> impl Iterator<Item = OpenZnode> {
         self.open.into_iter().rev()
     }
 }
 
-/// What to do about the number of the next sequential child of a znode.
+/// Treatment of a znode's next sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// It is right by itself.
+    /// Correct without further creates.
     Kept,
-    /// It gets the source's value by this many creates.
+    /// Reaches the source's value by this many creates.
     Raised(i64),
-    /// It stays below the source's, but gets above every number in use by this many creates (often none).
+    /// Stays below the source's value, but exceeds every number in use after this many creates (often none).
     Lowered(i64),
-    /// Getting above the numbers in use takes too many creates: this many.
+    /// Would need this many creates, too many, to exceed the numbers in use.
     Collides(i64),
 }
 
-impl Open {
-    /// For a znode that has been made with all its children. `steps_max` bounds the work.
+impl OpenZnode {
+    /// Returns the treatment of a new znode with all its children. `steps_max` bounds the creates.
     pub fn counter(&self, steps_max: i64) -> Counter {
         if self.is_container && self.children == 0 {
-            // A create and delete below it would be its end.
+            // A create and delete below an empty container would end the container.
             return if self.creates == 0 { Counter::Kept } else { Counter::Lowered(0) };
         }
         match i64::from(self.creates) - self.children {
@@ -87,7 +85,8 @@ impl Open {
         }
     }
 
-    /// For a znode that was there before and counted `before` creates: it keeps its own numbers if it can.
+    /// Returns the treatment of an existing znode with `before` earlier creates, whose own value is kept if
+    /// possible.
     pub fn counter_of_existing(&self, before: i64, steps_max: i64) -> Counter {
         match self.needed(before + self.children) {
             0 => Counter::Kept,
@@ -96,7 +95,7 @@ impl Open {
         }
     }
 
-    /// Creates until no number in use can be given again.
+    /// Returns the number of creates needed to exceed all numbers in use.
     fn needed(&self, created: i64) -> i64 {
         self.highest.map_or(0, |highest| (highest + 1 - created).max(0))
     }
@@ -121,12 +120,12 @@ mod tests {
         }
     }
 
-    fn paths_of(closed: &[Open]) -> Vec<&str> {
+    fn paths_of(closed: &[OpenZnode]) -> Vec<&str> {
         closed.iter().map(|open| open.path.as_str()).collect()
     }
 
     #[test]
-    fn znodes_close_behind_their_last_descendant() {
+    fn znodes_close_after_their_last_descendant() {
         let mut lineage = Lineage::default();
         for path in ["/", "/a", "/a/x-0000000007"] {
             assert!(lineage.enter(&record(path, 9)).unwrap().is_empty());
@@ -136,7 +135,7 @@ mod tests {
         let closed = lineage.enter(&record("/b", 0)).unwrap();
         assert_eq!(paths_of(&closed), ["/a/y-0000000003", "/a"]);
         assert_eq!((closed[1].children, closed[1].highest, closed[1].creates), (2, Some(7), 9));
-        let rest: Vec<Open> = lineage.finish().collect();
+        let rest: Vec<OpenZnode> = lineage.finish().collect();
         assert_eq!(paths_of(&rest), ["/b", "/"]);
         assert_eq!(rest[1].children, 2);
     }
@@ -150,8 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_gets_the_sources_value_or_at_least_above_the_numbers_in_use() {
-        let open = |creates, highest| Open {
+    fn a_counter_reaches_the_source_or_exceeds_numbers_in_use() {
+        let open = |creates, highest| OpenZnode {
             path: "/q".to_owned(),
             children: 3,
             highest,
@@ -169,7 +168,7 @@ mod tests {
         assert_eq!(open(900, Some(20)).counter_of_existing(0, 100), Counter::Raised(18));
         assert_eq!(open(900, Some(20)).counter_of_existing(18, 100), Counter::Kept);
         assert_eq!(open(900, Some(200)).counter_of_existing(18, 100), Counter::Collides(180));
-        let empty = Open { children: 0, is_container: true, ..open(9, None) };
+        let empty = OpenZnode { children: 0, is_container: true, ..open(9, None) };
         assert_eq!(empty.counter(100), Counter::Lowered(0));
     }
 }

@@ -1,9 +1,9 @@
 //! `rowlock import`: copies the tree of a ZooKeeper (a snapshot file, or live) into this cluster, all or
 //! nothing.
 //!
-//! The steps: read the source once (`plan`), look for conflicts, begin a journal in the cluster, try the
-//! ACLs, create (`create`), read everything back (`verify`), end the journal. On any failure or signal:
-//! `undo`. Must never overwrite or delete anything that it did not create itself.
+//! Steps: read the source once (`plan`), check for conflicts, start a journal in the cluster, try the ACLs,
+//! create (`create`), read everything back (`verify`), remove the journal. After any failure or signal:
+//! `undo`. Must never overwrite or delete a znode not created by the import itself.
 
 mod create;
 mod job;
@@ -41,7 +41,7 @@ use self::journal::JournalState;
 use self::limits::{MARKER_WAIT, VERSIONS_DEFAULT};
 use self::show::Progress;
 use self::snapshot::Snapshot;
-use self::trouble::Trouble;
+use self::trouble::ImportError;
 
 /// Import a ZooKeeper's tree, all or nothing
 ///
@@ -91,7 +91,7 @@ pub struct Import {
 }
 
 impl Import {
-    /// Ends with 0 only if everything is there and was read back.
+    /// Exits with 0 only if everything exists and was read back.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         if let Err(e) = rowlock_proto::path::validate(&self.under) {
             return Err(Failure::new(USAGE, format!("--under {}: {e}", self.under)));
@@ -99,16 +99,16 @@ impl Import {
         let mut stop = Stop::listen()?;
         if self.undo {
             let client = self.connect().await?;
-            let outcome = undo_killed(&client).await;
+            let outcome = roll_back_killed(&client).await;
             let _ = client.close().await;
             return outcome;
         }
-        let source = tokio::select! {
-            source = self.source() => source?,
-            signal = stop.signal() => return Err(Trouble::Interrupted(signal).failure()),
+        let (name, source) = tokio::select! {
+            opened = self.source() => opened?,
+            signal = stop.signal() => return Err(ImportError::Interrupted(signal).failure()),
         };
         let client = self.connect().await?;
-        job::ImportJob::new(&self, source, client).run(&mut stop).await
+        job::ImportJob::new(&self, name, source, client).run(&mut stop).await
     }
 
     async fn connect(&self) -> Result<Client, Failure> {
@@ -130,7 +130,7 @@ impl Import {
         config.connect().await.map_err(|e| Failure::new(UNAVAILABLE, e))
     }
 
-    /// The tree to import, and its name for people.
+    /// Opens the source; returns its name and tree.
     async fn source(&self) -> Result<(String, Snapshot), Failure> {
         if let Some(path) = &self.from_snapshot {
             let snapshot = Snapshot::open(path)
@@ -139,14 +139,14 @@ impl Import {
             return Ok((path.display().to_string(), snapshot));
         }
         let hosts = self.from.as_deref().unwrap_or_default();
-        // All other variables are about the cluster into which is imported.
+        // All further variables concern the target cluster.
         let var = |name: &str| (name == PLAINTEXT_PASSWORDS).then(|| self.cluster.tls.var(name)).flatten();
         let config = ClientBuilder::from_vars(var).map_err(|e| Failure::new(USAGE, e))?;
         let mut config = config.endpoints(hosts);
         if let Some(auth) = &self.from_auth {
             let split = auth.split_once(':');
             let (scheme, secret) =
-                split.ok_or_else(|| Failure::new(USAGE, "--from-auth: want SCHEME:SECRET"))?;
+                split.ok_or_else(|| Failure::new(USAGE, "--from-auth: use SCHEME:SECRET"))?;
             config = config.auth(scheme, secret.as_bytes().to_vec());
         }
         let client = self.open(config).await?;
@@ -158,24 +158,24 @@ impl Import {
             "rowlock: note: a live server does not show which znodes are containers or have a time to live; they are \
              imported as persistent ones. Use --from-snapshot to keep them"
         );
-        walked.map(|tree| (hosts.to_owned(), tree)).map_err(|trouble| trouble.failure())
+        walked.map(|tree| (hosts.to_owned(), tree)).map_err(|error| error.failure())
     }
 }
 
-/// Changes after a snapshot are in the transaction logs, which are not read.
+/// Warns about later changes: those are in the transaction logs, which are not read.
 fn warn_of_newer_logs(path: &Path) {
     let Ok((folder, name)) = snapshot::split(path) else { return };
     let hex = |name: &str, prefix: &str| u64::from_str_radix(name.strip_prefix(prefix)?, 16).ok();
     let Some(zxid) = hex(name, "snapshot.") else { return };
     let names = Dir::open(folder).and_then(|dir| dir.list()).unwrap_or_default();
     let newer =
-        |prefix| names.iter().filter(move |name| hex(name, prefix).is_some_and(|of| of > zxid)).count();
-    for (count, what) in
+        |prefix| names.iter().filter(move |name| hex(name, prefix).is_some_and(|other| other > zxid)).count();
+    for (count, kind) in
         [(newer("snapshot."), "newer snapshots"), (newer("log."), "transaction logs with later changes")]
     {
         if count > 0 {
             errln!(
-                "rowlock: note: {count} {what} beside {name} are not read; restart that ZooKeeper to make it write a \
+                "rowlock: note: {count} {kind} beside {name} are not read; restart that ZooKeeper to make it write a \
                  snapshot of its last state"
             );
         }
@@ -185,18 +185,18 @@ fn warn_of_newer_logs(path: &Path) {
 fn describe(found: &JournalState) -> String {
     let header = &found.header;
     let age_s = (time::wall_ms() - header.started_ms) / 1_000;
-    format!("an import of {} by {}, begun {age_s} s ago", header.source, header.by)
+    format!("an import of {} by {}, started {age_s} s ago", header.source, header.by)
 }
 
-async fn undo_killed(client: &Client) -> Result<ExitCode, Failure> {
-    let look = || async { journal::find(client).await.map_err(|e| failed(journal::JOURNAL, &e)) };
-    let Some(mut found) = look().await? else {
+async fn roll_back_killed(client: &Client) -> Result<ExitCode, Failure> {
+    let find = || async { journal::find(client).await.map_err(|e| failed(journal::JOURNAL, &e)) };
+    let Some(mut found) = find().await? else {
         return Err(Failure::new(REFUSED, "there is no import to take back"));
     };
     if found.marker.is_some() {
         errln!("rowlock: waiting for the end of {}", describe(&found));
         wait_for_end(client).await?;
-        let Some(again) = look().await? else {
+        let Some(again) = find().await? else {
             return Err(Failure::new(
                 REFUSED,
                 "that import has ended by itself: there is nothing to take back",
@@ -210,22 +210,25 @@ async fn undo_killed(client: &Client) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut progress = Progress::new("removed", None);
-    let undone = undo::undo(client, &mut progress).await.map_err(|trouble| trouble.failure())?;
+    let rollback = undo::roll_back(client, &mut progress).await.map_err(|error| error.failure())?;
     progress.done();
-    outln!("taken back: {}, {} znodes removed", describe(&found), undone.deleted);
-    kept(&undone)
+    outln!("taken back: {}, {} znodes removed", describe(&found), rollback.deleted);
+    check_kept(&rollback)
 }
 
-/// Says what an undo could not remove.
-fn kept(undone: &undo::Undone) -> Result<ExitCode, Failure> {
-    if undone.kept == 0 {
+/// Fails if the rollback had to keep znodes.
+fn check_kept(rollback: &undo::Rollback) -> Result<ExitCode, Failure> {
+    if rollback.kept == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    let first = undone.first_kept.join("; ");
-    Err(Failure::new(REFUSED, format!("{} znodes stay because of what others did: {first}", undone.kept)))
+    let first = rollback.first_kept.join("; ");
+    Err(Failure::new(
+        REFUSED,
+        format!("{} znodes stay because other clients changed them: {first}", rollback.kept),
+    ))
 }
 
-/// Until the marker of an import is gone; its session may be a dead process's.
+/// Waits until the marker of an import is gone; its process may be dead.
 async fn wait_for_end(client: &Client) -> Result<(), Failure> {
     let deadline = time::now() + MARKER_WAIT;
     loop {
@@ -238,7 +241,7 @@ async fn wait_for_end(client: &Client) -> Result<(), Failure> {
             Ok(Ok(_)) => {}
             Ok(Err(e)) => return Err(failed(journal::MARKER, &e)),
             Err(_) => {
-                return Err(Failure::new(REFUSED, "that import is still at work; stop its process first"));
+                return Err(Failure::new(REFUSED, "that import is still running; stop its process first"));
             }
         }
     }

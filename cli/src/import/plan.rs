@@ -1,31 +1,29 @@
-//! What an import will do, found by reading the whole source once: counts, what cannot be kept, conflicts.
+//! Plan of an import, from one pass over the source: counts, losses, conflicts.
 
 use std::collections::BTreeMap;
 
 use rowlock_client::Acl;
 
 use super::limits::{LARGEST, LISTED};
-use super::lineage::{Counter, Lineage, Open};
+use super::lineage::{Counter, Lineage, OpenZnode};
 use super::record::{Lifetime, Record};
 use super::target::Target;
 
-/// How an ACL is used in the source.
+/// Use of an ACL in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AclUse {
-    /// The first znode that has it.
     pub path: String,
-    /// Znodes will be created below one that has it.
+    /// True if znodes will be created below a znode with the ACL.
     pub has_children: bool,
 }
 
-/// Paths of one kind of trouble.
 #[derive(Clone, Debug, Default)]
-pub struct Notes {
+pub struct Issues {
     pub count: u64,
     pub first: Vec<String>,
 }
 
-impl Notes {
+impl Issues {
     pub fn add(&mut self, text: String) {
         self.count += 1;
         if self.first.len() < LISTED {
@@ -39,57 +37,48 @@ pub struct Plan {
     pub znodes: u64,
     pub bytes: u64,
     pub containers: u64,
-    /// Those of them with a time to live.
     pub ttl: u64,
     /// Ephemeral znodes, which belong to sessions of the source.
     pub ephemerals: u64,
     pub system: u64,
-    /// Every ACL, and where.
     pub acls: BTreeMap<Vec<Acl>, AclUse>,
-    /// Znodes whose data version is kept.
     pub versions_kept: u64,
-    /// Znodes with a data version that is not.
+    /// Znodes whose data version restarts at 0.
     pub versions_lost: u64,
-    /// Znodes whose next sequential number takes creates, and how many.
+    /// Znodes whose next sequence number takes creates.
     pub raised: u64,
-    /// Creates for next sequential numbers, altogether.
+    /// Creates for next sequence numbers, in total.
     pub raise_steps: u64,
-    /// Znodes whose next sequential number is lower than in the source.
-    pub lowered: Notes,
-    /// What makes the import impossible.
-    pub obstacles: Notes,
-    /// The largest znodes: bytes and path, the largest first.
+    /// Znodes whose next sequence number is lower than in the source.
+    pub lowered: Issues,
+    pub obstacles: Issues,
+    /// Largest znodes (bytes, path), the largest first.
     pub largest: Vec<(usize, String)>,
-    /// Names of the source's root's children.
+    /// Names of the children of the source's root.
     pub top: Vec<String>,
-    /// The last change in the source that its znodes show.
+    /// Largest zxid of any znode in the source.
     pub last_zxid: i64,
-    /// The root itself has data or an ACL of its own.
+    /// True if the root has data or an ACL of its own.
     pub root_is_special: bool,
     lineage: Lineage,
     counting: Counting,
 }
 
-/// How next sequential numbers are treated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counting {
-    /// Creates spent on one znode at most.
     pub steps_max: i64,
-    /// Creates that the znode that stands for the root counts already; `None`: it is to be created.
+    /// Earlier creates below the target's root znode; `None`: the import creates that znode.
     pub root_creates: Option<i64>,
 }
 
-/// Whether a record belongs to the import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
     Taken,
-    /// It belongs to a session.
     Ephemeral,
-    /// It belongs to the servers.
     System,
 }
 
-/// Whether a record belongs to the import.
+/// Decides if a record belongs to the import.
 pub fn select(record: &Record) -> Selection {
     let below = record.path.strip_prefix("/zookeeper");
     if below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
@@ -106,7 +95,7 @@ impl Plan {
         Plan { counting, ..Plan::default() }
     }
 
-    /// The next znode of the source.
+    /// Adds the next znode of the source.
     pub fn add(&mut self, record: &Record, target: &Target) {
         self.last_zxid = self.last_zxid.max(record.zxid);
         match select(record) {
@@ -169,7 +158,7 @@ impl Plan {
         }
     }
 
-    fn close(&mut self, open: &Open, target: &Target) {
+    fn close(&mut self, open: &OpenZnode, target: &Target) {
         let steps = match self.counting.counter(open) {
             Counter::Kept => 0,
             Counter::Raised(steps) => steps,
@@ -190,7 +179,7 @@ impl Plan {
         self.raise_steps += steps.cast_unsigned();
     }
 
-    /// The source is read to its end.
+    /// Ends the plan after the last record.
     pub fn finish(&mut self, target: &Target) {
         let lineage = std::mem::take(&mut self.lineage);
         lineage.finish().for_each(|open| self.close(&open, target));
@@ -198,8 +187,8 @@ impl Plan {
 }
 
 impl Counting {
-    /// What to do about the next sequential number of a znode whose children are all there.
-    pub fn counter(&self, open: &Open) -> Counter {
+    /// Returns the treatment of the next sequence number of a znode with all its children.
+    pub fn counter(&self, open: &OpenZnode) -> Counter {
         match self.root_creates {
             Some(before) if open.path == "/" => open.counter_of_existing(before, self.steps_max),
             _ => open.counter(self.steps_max),

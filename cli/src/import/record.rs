@@ -1,4 +1,4 @@
-//! One znode of the source, from a file or from a live cluster.
+//! Znode of the source, from a file or from a live cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,40 +6,36 @@ use std::time::Duration;
 use bytes::Bytes;
 use rowlock_client::Acl;
 
-/// A znode, as much of it as can be carried over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Path in the source; its root is `/`.
+    /// Path in the source, with `/` as the root.
     pub path: String,
-    /// Null and empty are different.
+    /// Null differs from empty.
     pub data: Option<Bytes>,
-    /// Shared between the znodes that have the same one.
     pub acl: Arc<Vec<Acl>>,
-    /// What ends its life.
     pub kind: Lifetime,
-    /// Changes of its data.
     pub version: i32,
-    /// Children created so far: the number of the next sequential one.
+    /// Children created so far, which is the next sequence number.
     pub creates: i32,
-    /// The last change of it or of its list of children; fencing tokens of the source are no larger.
+    /// Zxid of the last change of the znode or of its list of children; no fencing token of the source is
+    /// larger.
     pub zxid: i64,
 }
 
-/// What ends a znode's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     Persistent,
-    /// The end of its session; such znodes are not imported.
+    /// End of its session; not imported.
     Ephemeral,
-    /// The end of its last child.
+    /// End of its last child.
     Container,
-    /// This long without children and changes.
+    /// This time without children and changes.
     Ttl(Duration),
 }
 
 impl Lifetime {
-    /// From `ephemeralOwner` in ZooKeeper's files (not on the wire): a session, or one of two
-    /// marks (`EphemeralType.java`). The two bytes after the second mark are 0; else it is a session of
+    /// Decodes `ephemeralOwner` in ZooKeeper's files (not on the wire): a session, or a mark
+    /// (`EphemeralType.java`). The two bytes after the TTL mark are 0; otherwise the value is a session of
     /// server 255.
     pub fn from_owner(owner: i64) -> Self {
         const TTL_MARK: u64 = 0xff_0000;
@@ -52,7 +48,7 @@ impl Lifetime {
         }
     }
 
-    /// The inverse, but for the session's number.
+    /// Encodes the kind as `ephemeralOwner`; every session becomes 1.
     pub fn to_owner(self) -> i64 {
         let owner: u64 = match self {
             Lifetime::Persistent => 0,
@@ -66,8 +62,8 @@ impl Lifetime {
     }
 }
 
-/// The number that ends the name of a sequential znode, if it could be one (`%010d`, up to 2^31 - 1:
-/// ZooKeeper goes on below zero then, and such names are never given twice).
+/// Returns the number at the end of a sequential znode's name, if the server can have chosen the name
+/// (`%010d`, up to 2^31 - 1: ZooKeeper then goes on below zero and never repeats such names).
 pub fn sequence_number(name: &str) -> Option<i64> {
     let digits = name.get(name.len().checked_sub(10)?..)?;
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -81,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_of_owners_tell_the_kind_and_back() {
+    fn owner_marks_encode_the_kind_both_ways() {
         let ttl = Lifetime::Ttl(Duration::from_millis(0xff_ffff_ffff));
         for (owner, kind) in [
             (0, Lifetime::Persistent),
@@ -98,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_that_the_server_could_give_have_a_number() {
+    fn only_names_chosen_by_a_server_have_a_number() {
         for (name, number) in [
             ("job-0000000011", Some(11)),
             ("0000000000", Some(0)),

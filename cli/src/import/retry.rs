@@ -1,4 +1,4 @@
-//! Repeats a request until the cluster serves it or the session ends; sends several reads together.
+//! Retries requests until the cluster serves them or the session ends; sends several reads concurrently.
 
 use std::future::Future;
 
@@ -8,9 +8,8 @@ use rowlock_env::time;
 
 use super::limits::PAUSE;
 
-/// Repeats a request that may be repeated: the outcome of the last attempt. Ends with the session at the
-/// latest.
-pub async fn insist<T, F>(mut request: impl FnMut() -> F) -> Result<T, Error>
+/// Retries an idempotent request and returns the last result. Ends no later than the session.
+pub async fn retry<T, F>(mut request: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
@@ -22,7 +21,7 @@ where
     }
 }
 
-/// The outcomes of reads that go out together, in their order.
+/// Sends reads concurrently; returns the results in order.
 pub async fn all<T, F>(requests: impl IntoIterator<Item = F>) -> Vec<T>
 where
     F: Future<Output = T>,

@@ -1,4 +1,4 @@
-//! What the user sees: a progress line on stderr, tables and verdicts on stdout.
+//! Output of an import: a progress line on stderr, tables and verdicts on stdout.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use rowlock_env::time::{self, Instant};
 use serde_json::{Value, json};
 
-use super::plan::{Notes, Plan};
+use super::plan::{Issues, Plan};
 use super::tokens;
 use super::verify::Verified;
 use super::window::Amount;
 use crate::print::safe_lines;
 
-/// One phase of the work. On a terminal one line that is overwritten; else a line every few seconds.
+/// Progress of one phase: an overwritten line at a terminal, else a line every few seconds.
 pub struct Progress {
-    what: &'static str,
+    verb: &'static str,
     total: Option<u64>,
     started: Instant,
     shown: Option<Instant>,
@@ -23,13 +23,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// `what` is done to `total` znodes, if that is known.
-    pub fn new(what: &'static str, total: Option<u64>) -> Self {
+    /// Starts a phase; `verb` describes the work on `total` znodes, if known.
+    pub fn new(verb: &'static str, total: Option<u64>) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        Progress { what, total, started: time::now(), shown: None, last: Amount::default(), is_terminal }
+        Progress { verb, total, started: time::now(), shown: None, last: Amount::default(), is_terminal }
     }
 
-    /// Shows how much is done.
     pub fn show(&mut self, amount: Amount) {
         self.last = amount;
         let pause = Duration::from_millis(if self.is_terminal { 100 } else { 5_000 });
@@ -39,11 +38,11 @@ impl Progress {
         self.shown = Some(time::now());
         let start = if self.is_terminal { "\r\x1b[K" } else { "" };
         let end = if self.is_terminal { "" } else { "\n" };
-        // A terminal that is gone is no reason to stop.
+        // Ignores a vanished terminal.
         let _ = write!(std::io::stderr(), "{start}rowlock: {}{end}", self.line());
     }
 
-    /// The phase is over: one line stays.
+    /// Ends the phase with a last line.
     pub fn done(self) {
         let start = if self.is_terminal { "\r\x1b[K" } else { "" };
         let _ = writeln!(std::io::stderr(), "{start}rowlock: {}", self.line());
@@ -57,7 +56,7 @@ impl Progress {
         let rate = znodes as f64 / took.as_secs_f64().max(0.001);
         format!(
             "{} {znodes}{total} znodes{bytes} in {:.1} s, {rate:.0} per second",
-            self.what,
+            self.verb,
             took.as_secs_f64()
         )
     }
@@ -72,8 +71,8 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// What the source has and what will become of it; in full, with the largest znodes.
-pub fn plan_lines(plan: &Plan, conflicts: &Notes, floor: Option<i64>, is_full: bool) -> String {
+/// Describes the source and the plan; `is_full` adds the largest znodes.
+pub fn plan_lines(plan: &Plan, conflicts: &Issues, floor: Option<i64>, is_full: bool) -> String {
     let mut out = format!(
         "to import:   {} znodes with {} of data ({} containers, {} with a time to live)\n",
         plan.znodes,
@@ -90,32 +89,32 @@ pub fn plan_lines(plan: &Plan, conflicts: &Notes, floor: Option<i64>, is_full: b
     out += &format!("ACLs:        {} different ones\n", plan.acls.len());
     out += &tokens::line(floor, plan);
     if plan.root_is_special {
-        out += "note:        data and ACL of the source's root are left out: the target's root is there already\n";
+        out +=
+            "note:        data and ACL of the source's root are left out: the target's root exists already\n";
     }
     for (bytes, path) in plan.largest.iter().filter(|_| is_full) {
         out += &format!("largest:     {:>10}  {path}\n", size(*bytes as u64));
     }
-    for (what, notes) in
+    for (label, issues) in
         [("lower:      ", &plan.lowered), ("conflict:   ", conflicts), ("impossible: ", &plan.obstacles)]
     {
-        out += &notes_lines(what, notes);
+        out += &issue_lines(label, issues);
     }
-    // Paths and texts of the source.
+    // The text contains paths from the source.
     safe_lines(&out)
 }
 
-fn notes_lines(what: &str, notes: &Notes) -> String {
-    let mut out: String = notes.first.iter().map(|text| format!("{what} {text}\n")).collect();
-    let more = notes.count - notes.first.len() as u64;
+fn issue_lines(label: &str, issues: &Issues) -> String {
+    let mut out: String = issues.first.iter().map(|text| format!("{label} {text}\n")).collect();
+    let more = issues.count - issues.first.len() as u64;
     if more > 0 {
-        out += &format!("{what} and {more} more\n");
+        out += &format!("{label} and {more} more\n");
     }
     out
 }
 
-/// The same for programs.
-pub fn plan_json(plan: &Plan, conflicts: &Notes, floor: Option<i64>) -> Value {
-    let notes = |notes: &Notes| json!({"count": notes.count, "first": notes.first});
+pub fn plan_json(plan: &Plan, conflicts: &Issues, floor: Option<i64>) -> Value {
+    let issues = |issues: &Issues| json!({"count": issues.count, "first": issues.first});
     let largest: Vec<Value> =
         plan.largest.iter().map(|(bytes, path)| json!({"path": path, "bytes": bytes})).collect();
     json!({
@@ -129,44 +128,42 @@ pub fn plan_json(plan: &Plan, conflicts: &Notes, floor: Option<i64>) -> Value {
         "versions_lost": plan.versions_lost,
         "counters_raised": plan.raised,
         "counter_steps": plan.raise_steps,
-        "counters_lowered": notes(&plan.lowered),
+        "counters_lowered": issues(&plan.lowered),
         "acls": plan.acls.len(),
         "token_floor": floor.map(|floor| floor.to_string()),
         "last_zxid": plan.last_zxid.to_string(),
         "largest": largest,
-        "conflicts": notes(conflicts),
-        "impossible": notes(&plan.obstacles),
+        "conflicts": issues(conflicts),
+        "impossible": issues(&plan.obstacles),
     })
 }
 
-/// The end of a good import.
 pub fn verdict_line(plan: &Plan, verified: &Verified) -> String {
     let mut out = format!(
         "imported and verified: {} znodes, {}; data, ACLs and children are equal",
         verified.amount.znodes,
         size(verified.amount.bytes)
     );
-    for (count, what) in [
+    for (count, kind) in [
         (plan.containers, "containers"),
         (plan.ttl, "with a time to live"),
         (plan.ephemerals, "ephemeral znodes left out"),
         (plan.versions_lost, "data versions start at 0"),
         (plan.lowered.count, "next sequential numbers are lower than in the source"),
         (verified.unreadable, "may not be read by this credential"),
-        (verified.changed, "were changed by others since"),
+        (verified.changed, "were changed by other clients since"),
         (verified.ended, "containers or TTL znodes have ended already"),
     ] {
         if count > 0 {
-            out += &format!("; {count} {what}");
+            out += &format!("; {count} {kind}");
         }
     }
     out + "\n"
 }
 
-/// The same for programs.
 pub fn verdict_json(plan: &Plan, verified: &Verified, floor: Option<i64>) -> Value {
     json!({
-        "plan": plan_json(plan, &Notes::default(), floor),
+        "plan": plan_json(plan, &Issues::default(), floor),
         "verified": {
             "znodes": verified.amount.znodes,
             "bytes": verified.amount.bytes,

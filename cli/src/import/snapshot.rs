@@ -1,9 +1,9 @@
-//! Reads the snapshot files of Apache ZooKeeper (`snapshot.<zxid>`) as a stream of znodes, in the order of
-//! the file: every znode before its descendants.
+//! Reader of Apache ZooKeeper's snapshot files (`snapshot.<zxid>`): a stream of znodes in the order of the
+//! file, every znode before its descendants.
 //!
-//! The format, as ZooKeeper 3.8 writes it: `ZKSN`, version 2, database id; sessions; the table of ACLs;
-//! znodes until the path `/`; Adler-32 of everything before; then, in newer versions, parts that do not
-//! concern the tree. Must never trust a length or a count: each is compared with what is left of the file.
+//! Format of ZooKeeper 3.8: `ZKSN`, version 2, database id; sessions; the table of ACLs; znodes until the
+//! path `/`; Adler-32 of everything before; then, in newer versions, parts unrelated to the tree. Must never
+//! trust a length or a count: each is compared with the rest of the file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,57 +20,48 @@ const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");
 const FORMAT: i32 = 2;
 /// Bytes read from the file at a time; a longer field is read whole.
 const CHUNK_BYTES: usize = 256 << 10;
-/// The ACL of znodes that ZooKeeper makes by itself.
+/// Index of the ACL of znodes created by ZooKeeper itself.
 const OPEN_ACL_INDEX: i64 = -1;
 
-/// The table of the lists; most znodes share a few.
+/// Table of ACLs, shared by many znodes.
 pub type Acls = BTreeMap<i64, Arc<Vec<Acl>>>;
 
-/// Why a file cannot be read as a snapshot.
+/// Failure to read a file as a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
-    /// Another kind of file.
     #[error("is not a ZooKeeper snapshot{0}")]
     NotASnapshot(&'static str),
     #[error("has snapshot format {0}, of which only 2 is known")]
     Format(i32),
     #[error("ends early, at byte {0}: it is damaged, or was still being written")]
     Truncated(u64),
-    /// Bytes that make no sense.
-    #[error("is damaged at byte {at}: {what}")]
-    Damaged { at: u64, what: &'static str },
-    /// The checksum of ZooKeeper.
+    #[error("is damaged at byte {at}: {problem}")]
+    Damaged { at: u64, problem: &'static str },
     #[error("is damaged: its checksum is {expected:#x}, its content has {found:#x}")]
-    Checksum {
-        /// As the file says.
-        expected: u32,
-        found: u32,
-    },
+    Checksum { expected: u32, found: u32 },
 }
 
-/// A tree on disk, to be read any number of times.
+/// Tree on disk, readable any number of times.
 #[derive(Debug)]
 pub struct Snapshot {
     file: File,
     length: u64,
     acls: Acls,
-    /// Where the znodes begin.
     start: Position,
-    /// A checksum follows the znodes.
+    /// True if a checksum follows the znodes.
     is_sealed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Position {
     at: u64,
-    /// Adler-32 of what stands before.
+    /// Adler-32 of the bytes before this position.
     checksum: u32,
 }
 
 impl Snapshot {
-    /// Reads what stands before the znodes.
     pub fn open(path: &Path) -> Result<Snapshot, SnapshotError> {
         let (folder, name) = split(path)?;
         let file = Dir::open(folder)?.open_to_read(name)?;
@@ -78,7 +69,7 @@ impl Snapshot {
         let mut input = Input::new(&file, length, Position { at: 0, checksum: 1 });
         match input.int() {
             Ok(MAGIC) => {}
-            Ok(first) => return Err(SnapshotError::NotASnapshot(guess(first))),
+            Ok(first) => return Err(SnapshotError::NotASnapshot(hint(first))),
             Err(SnapshotError::Truncated(_)) => return Err(SnapshotError::NotASnapshot("")),
             Err(e) => return Err(e),
         }
@@ -96,18 +87,18 @@ impl Snapshot {
             acls.insert(index, Arc::new(input.acl()?));
         }
         acls.insert(OPEN_ACL_INDEX, Arc::new(Acl::open()));
-        let start = input.place();
+        let start = input.position();
         Ok(Snapshot { file, length, acls, start, is_sealed: true })
     }
 
-    /// A file that has znodes only, as [`super::spool`] writes it, and the lists that belong to it.
+    /// Opens a file of znodes only, written by [`super::spool`], with its ACLs.
     pub(super) fn of_znodes(file: File, acls: Acls) -> Result<Snapshot, SnapshotError> {
         let length = file.len()?;
         let start = Position { at: 0, checksum: 1 };
         Ok(Snapshot { file, length, acls, start, is_sealed: false })
     }
 
-    /// The znodes from the first on.
+    /// Iterates the znodes from the first one.
     pub fn records(&self) -> Records<'_> {
         let input = Input::new(&self.file, self.length, self.start);
         Records { acls: &self.acls, input, is_sealed: self.is_sealed, is_over: false }
@@ -122,7 +113,7 @@ pub struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// The next znode; `None` when all were read and the checksum was right.
+    /// Returns the next znode; `None` after the last znode and a valid checksum.
     pub fn next(&mut self) -> Result<Option<Record>, SnapshotError> {
         if self.is_over {
             return Ok(None);
@@ -148,7 +139,7 @@ impl Records<'_> {
         let kind = Lifetime::from_owner(self.input.long()?);
         let pzxid = self.input.long()?;
         let zxid = changed.into_iter().fold(pzxid, i64::max);
-        // The root has no name in the file.
+        // The root has an empty name in the file.
         let path = if path.is_empty() { "/".to_owned() } else { path };
         Ok(Some(Record { path, data, acl, kind, version, creates, zxid }))
     }
@@ -164,7 +155,7 @@ impl Records<'_> {
     }
 }
 
-/// Folder and file name.
+/// Splits a path into folder and file name.
 pub fn split(path: &Path) -> Result<(&Path, &str), SnapshotError> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or(SnapshotError::NotASnapshot(": this is not the name of a file"))?;
@@ -172,37 +163,37 @@ pub fn split(path: &Path) -> Result<(&Path, &str), SnapshotError> {
     Ok((folder, name))
 }
 
-fn guess(first: i32) -> &'static str {
+fn hint(first: i32) -> &'static str {
     match first.to_be_bytes() {
         [0x1f, 0x8b, ..] => ": it is compressed, use gunzip first",
         [0x82, b'S', b'N', b'A'] => ": it is compressed with snappy, decompress it first",
-        [b'Z', b'K', b'L', b'G'] => " but a transaction log; give a file named snapshot.<zxid>",
+        [b'Z', b'K', b'L', b'G'] => " but a transaction log; use a file named snapshot.<zxid>",
         _ => "",
     }
 }
 
-/// Fields off the front of the file, with the checksum of what was read.
+/// Reader of fields, with the checksum of the bytes read.
 struct Input<'a> {
     file: &'a File,
     length: u64,
-    /// Where the buffer ends in the file.
+    /// File position at the end of the buffer.
     read_to: u64,
     buffer: BytesMut,
     adler: Adler32,
 }
 
 impl<'a> Input<'a> {
-    fn new(file: &'a File, length: u64, place: Position) -> Self {
+    fn new(file: &'a File, length: u64, position: Position) -> Self {
         Input {
             file,
             length,
-            read_to: place.at,
+            read_to: position.at,
             buffer: BytesMut::new(),
-            adler: Adler32::from_checksum(place.checksum),
+            adler: Adler32::from_checksum(position.checksum),
         }
     }
 
-    fn place(&self) -> Position {
+    fn position(&self) -> Position {
         Position { at: self.at(), checksum: self.adler.finish() }
     }
 
@@ -214,8 +205,8 @@ impl<'a> Input<'a> {
         self.length.saturating_sub(self.at())
     }
 
-    fn damaged(&self, what: &'static str) -> SnapshotError {
-        SnapshotError::Damaged { at: self.at(), what }
+    fn damaged(&self, problem: &'static str) -> SnapshotError {
+        SnapshotError::Damaged { at: self.at(), problem }
     }
 
     fn take(&mut self, count: usize) -> Result<Bytes, SnapshotError> {
@@ -243,7 +234,7 @@ impl<'a> Input<'a> {
         Ok(self.take(8)?.get_i64())
     }
 
-    /// A number of elements that take `element_bytes` or more each.
+    /// Reads a count of elements with at least `element_bytes` each.
     fn count(&mut self, element_bytes: u64) -> Result<usize, SnapshotError> {
         let count = self.int()?;
         match usize::try_from(count) {
@@ -330,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn every_damage_is_noticed() {
+    fn every_damage_is_detected() {
         // Nothing after the first checksum is read.
         let sealed = GOLDEN.len() - 46;
         for at in (0..sealed).step_by(11) {
@@ -342,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_called_by_their_name() {
+    fn other_file_types_are_named_in_the_error() {
         for (content, text) in [
             (
                 &b"\x1f\x8b\x08\x00....."[..],
@@ -350,7 +341,7 @@ mod tests {
             ),
             (
                 b"ZKLG\0\0\0\x02",
-                "is not a ZooKeeper snapshot but a transaction log; give a file named snapshot.<zxid>",
+                "is not a ZooKeeper snapshot but a transaction log; use a file named snapshot.<zxid>",
             ),
             (b"", "is not a ZooKeeper snapshot"),
             (b"ZKSN\0\0\0\x09", "has snapshot format 9, of which only 2 is known"),
@@ -360,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoilt_file_is_refused_or_can_be_planned_also_behind_a_right_checksum() {
+    fn a_damaged_file_is_refused_or_planned_even_if_resealed() {
         let folder = tempfile::tempdir().unwrap();
         let dir = Dir::open(folder.path()).unwrap();
         let target = Target { under: "/".to_owned(), versions_max: Some(10) };

@@ -1,5 +1,5 @@
-//! The tree of a live cluster, stored in an unnamed file: three passes read it, and a large tree should not
-//! stay in memory. The file holds znodes in the form of ZooKeeper's snapshots.
+//! Tree of a live cluster in an unnamed file: three passes read the tree, and a large tree should not stay in
+//! memory. The file holds znodes in the format of ZooKeeper's snapshots.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,10 +14,9 @@ use rustix::fs::{Mode, chmod};
 use super::record::Record;
 use super::snapshot::{Acls, Snapshot, SnapshotError};
 
-/// Bytes that are gathered before they are written.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Takes znodes, parents first.
+/// Writer of znodes, parents first.
 pub struct Spool {
     file: File,
     written: u64,
@@ -26,7 +25,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// An empty one. Only this process can open it, and it is gone with the process, however that ends.
+    /// Creates an empty spool. Only this process can open the file, which disappears with the process.
     pub fn new() -> std::io::Result<Spool> {
         let folder: PathBuf = std::env::temp_dir().join(format!("rowlock-import-{:016x}", rng::u64()));
         let folder = Dir::create(&folder)?;
@@ -39,11 +38,11 @@ impl Spool {
     pub fn add(&mut self, record: &Record) -> std::io::Result<()> {
         let next = self.indexes.len() as i64;
         let index = *self.indexes.entry(record.acl.clone()).or_insert(next);
-        self.put_path(if record.path == "/" { "" } else { &record.path });
+        self.write_path(if record.path == "/" { "" } else { &record.path });
         match &record.data {
             None => self.buffer.put_i32(-1),
             Some(data) => {
-                self.put_length(data.len());
+                self.write_length(data.len());
                 self.buffer.put_slice(data);
             }
         }
@@ -59,19 +58,19 @@ impl Spool {
     }
 
     pub fn finish(mut self) -> Result<Snapshot, SnapshotError> {
-        self.put_path("/");
+        self.write_path("/");
         self.flush()?;
         let acls: Acls = self.indexes.into_iter().map(|(acl, index)| (index, acl)).collect();
         Snapshot::of_znodes(self.file, acls)
     }
 
-    fn put_path(&mut self, path: &str) {
-        self.put_length(path.len());
+    fn write_path(&mut self, path: &str) {
+        self.write_length(path.len());
         self.buffer.put_slice(path.as_bytes());
     }
 
-    fn put_length(&mut self, length: usize) {
-        self.buffer.put_i32(i32::try_from(length).expect("it came in a frame, which is far below 2 GiB"));
+    fn write_length(&mut self, length: usize) {
+        self.buffer.put_i32(i32::try_from(length).expect("the length came in a frame far below 2 GiB"));
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

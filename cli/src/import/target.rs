@@ -1,4 +1,4 @@
-//! Where a znode of the source goes, and what its create costs.
+//! Paths and costs of imported znodes in the target cluster.
 
 use rowlock_client::Transaction;
 use rowlock_proto::{Acl, CreateMode, path as paths};
@@ -9,17 +9,16 @@ use super::record::{Lifetime, Record};
 /// Bytes of an operation beside its path, data and ACL.
 const OP_BYTES: usize = 40;
 
-/// How znodes are to be made.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The path that stands for the source's root.
+    /// Path of the source's root in the target.
     pub under: String,
-    /// Repeat sets until the data version is the source's, up to this one; `None`: all versions are 0.
+    /// Largest data version reached by repeated sets; `None`: all versions are 0.
     pub versions_max: Option<i32>,
 }
 
 impl Target {
-    /// The path of a path of the source.
+    /// Maps a path of the source to its path in the target.
     pub fn path(&self, source: &str) -> String {
         match (self.under.as_str(), source) {
             (under, "/") => under.to_owned(),
@@ -28,7 +27,7 @@ impl Target {
         }
     }
 
-    /// How many sets are to be made, all with their znode's create.
+    /// Returns the number of sets after the znode's create; `None` if the version is not kept.
     pub fn sets(&self, record: &Record) -> Option<usize> {
         let version = usize::try_from(record.version).ok().filter(|version| *version > 0)?;
         let max = usize::try_from(self.versions_max?).ok()?;
@@ -36,7 +35,7 @@ impl Target {
         (version <= max && bytes <= VERSION_BYTES_MAX).then_some(version)
     }
 
-    /// Bytes that the create of a znode adds to a transaction, with its line in the journal.
+    /// Returns the bytes that the create of a znode adds to a transaction, including its journal line.
     pub fn cost(&self, record: &Record) -> usize {
         let path = self.path(&record.path).len();
         let acl: usize = record.acl.iter().map(|entry| 12 + entry.id.scheme.len() + entry.id.id.len()).sum();
@@ -44,7 +43,7 @@ impl Target {
         2 * path + acl + data + OP_BYTES + self.sets(record).unwrap_or(0) * (path + OP_BYTES)
     }
 
-    /// Why a znode can never be created there, if so.
+    /// Returns the reason that forbids creating a znode, if any.
     pub fn obstacle(&self, record: &Record) -> Option<String> {
         let path = self.path(&record.path);
         if let Err(e) = paths::validate(&path) {
@@ -64,7 +63,7 @@ impl Target {
         scheme.map(|entry| format!("{path}: ACL scheme {} is not supported", entry.id.scheme))
     }
 
-    /// Adds the create of a znode, and its sets; gives the number of operations.
+    /// Adds the create of a znode and its sets; returns the number of operations.
     pub fn add(&self, record: &Record, transaction: Transaction) -> (Transaction, usize) {
         let path = self.path(&record.path);
         let acl = record.acl.to_vec();
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_no_new_znode_may_have_are_named_before_anything_is_created() {
+    fn forbidden_paths_are_obstacles_before_anything_is_created() {
         let target = Target { under: "/under".to_owned(), versions_max: None };
         let obstacle = |path: &str| target.obstacle(&record(path));
         let (deep, long) = ("/a".repeat(255), format!("/{}", "n".repeat(4_090)));

@@ -1,24 +1,23 @@
-//! Tries every ACL of the source on the cluster before anything is created: whether it is accepted, and
-//! whether the import can create and remove znodes below a znode that has it. The servers judge by their own
-//! rules; nothing stays.
+//! Trial of every ACL of the source on the cluster before anything is created: the cluster accepts the ACL,
+//! and the import can create and remove znodes below a znode with the ACL. The servers apply their own rules;
+//! nothing stays.
 
 use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode, Transaction};
 
 use super::journal::TRIAL;
 use super::plan::Plan;
-use super::retry::insist;
-use super::trouble::Trouble;
+use super::retry::retry;
+use super::trouble::ImportError;
 use crate::exit::{Failure, REFUSED};
 
-/// Why the import would fail half-way.
 pub enum TrialResult {
-    Fine,
-    Hopeless(Failure),
+    Accepted,
+    Rejected(Failure),
 }
 
-pub async fn try_acls(client: &Client, plan: &Plan) -> Result<TrialResult, Trouble> {
+pub async fn try_acls(client: &Client, plan: &Plan) -> Result<TrialResult, ImportError> {
     for (acl, used) in &plan.acls {
-        let outcome = insist(|| client.commit(transaction(acl, used.has_children))).await;
+        let outcome = retry(|| client.commit(transaction(acl, used.has_children))).await;
         let message = match outcome.as_ref().map_err(Error::code) {
             Ok(_) => continue,
             Err(Some(ErrorCode::NoAuth)) => format!(
@@ -28,16 +27,16 @@ pub async fn try_acls(client: &Client, plan: &Plan) -> Result<TrialResult, Troub
             ),
             Err(Some(ErrorCode::InvalidAcl)) => format!("{}: the cluster does not accept its ACL", used.path),
             Err(_) => match outcome {
-                Err(e) => return Err(Trouble::Request(TRIAL.to_owned(), e)),
+                Err(e) => return Err(ImportError::Request(TRIAL.to_owned(), e)),
                 Ok(_) => continue,
             },
         };
-        return Ok(TrialResult::Hopeless(Failure::new(REFUSED, message)));
+        return Ok(TrialResult::Rejected(Failure::new(REFUSED, message)));
     }
-    Ok(TrialResult::Fine)
+    Ok(TrialResult::Accepted)
 }
 
-/// Leaves nothing in the cluster, whatever its outcome.
+/// Returns a transaction that leaves nothing in the cluster.
 fn transaction(acl: &[Acl], has_children: bool) -> Transaction {
     let child = format!("{TRIAL}/child");
     let mut transaction = Transaction::new().create(TRIAL, None, CreateMode::Persistent, acl.to_vec());

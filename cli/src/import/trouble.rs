@@ -1,4 +1,4 @@
-//! The reasons why an import stops.
+//! Errors that stop an import.
 
 use rowlock_client::{Error, ErrorCode};
 
@@ -11,85 +11,82 @@ use crate::exit::{Failure, IO, REFUSED};
 /// EX_DATAERR: the snapshot is no snapshot, or damaged.
 pub const DATA: u8 = 65;
 
-/// What happened; what was done about it is the caller's to say.
+/// Cause of the failure; the caller reports the rollback.
 #[derive(Debug)]
-pub enum Trouble {
-    /// The source cannot be read.
+pub enum ImportError {
     Source(SnapshotError),
     Order(Orphan),
     Refused(Refused),
-    /// A request about a path failed.
     Request(String, Error),
     /// A request about a path of the source failed.
     SourceRequest(String, Error),
-    /// The source lists a child that no cluster can have.
+    /// The source lists a child with an impossible name.
     BadName {
         path: String,
         name: String,
         why: String,
     },
-    /// What was read back is not what was written: the first differences.
+    /// Znodes read back differ from the source: the first differences.
     Different(Vec<String>),
     Interrupted(&'static str),
 }
 
-impl From<SnapshotError> for Trouble {
+impl From<SnapshotError> for ImportError {
     fn from(e: SnapshotError) -> Self {
-        Trouble::Source(e)
+        ImportError::Source(e)
     }
 }
 
-impl From<Orphan> for Trouble {
+impl From<Orphan> for ImportError {
     fn from(e: Orphan) -> Self {
-        Trouble::Order(e)
+        ImportError::Order(e)
     }
 }
 
-impl From<Refused> for Trouble {
+impl From<Refused> for ImportError {
     fn from(e: Refused) -> Self {
-        Trouble::Refused(e)
+        ImportError::Refused(e)
     }
 }
 
-impl Trouble {
-    pub fn at(path: &str) -> impl FnOnce(Error) -> Trouble {
+impl ImportError {
+    pub fn at(path: &str) -> impl FnOnce(Error) -> ImportError {
         let path = path.to_owned();
-        move |e| Trouble::Request(path, e)
+        move |e| ImportError::Request(path, e)
     }
 
-    /// As the command reports it.
     pub fn failure(&self) -> Failure {
         match self {
-            Trouble::Source(e) => Failure::new(exit_code(e), format!("the source {e}")),
-            Trouble::Order(e) => Failure::new(DATA, e),
-            Trouble::Refused(Refused { about, error }) if error.code() == Some(ErrorCode::NodeExists) => {
-                Failure::new(REFUSED, format!("{about}: somebody else created it meanwhile"))
+            ImportError::Source(e) => Failure::new(exit_code(e), format!("the source {e}")),
+            ImportError::Order(e) => Failure::new(DATA, e),
+            ImportError::Refused(Refused { about, error }) if error.code() == Some(ErrorCode::NodeExists) => {
+                Failure::new(REFUSED, format!("{about}: another client created it meanwhile"))
             }
-            Trouble::Refused(Refused { about, error }) => failed(about, error),
-            Trouble::Request(path, e) => failed(path, e),
-            Trouble::SourceRequest(path, Error::Rejected(ErrorCode::NoAuth)) => Failure::new(
+            ImportError::Refused(Refused { about, error }) => failed(about, error),
+            ImportError::Request(path, e) => failed(path, e),
+            ImportError::SourceRequest(path, Error::Rejected(ErrorCode::NoAuth)) => Failure::new(
                 REFUSED,
                 format!(
                     "{path}: the source does not show all of it; present a credential that may read data and ACLs of \
                      everything (super) with --from-auth digest:USER:PASSWORD"
                 ),
             ),
-            Trouble::SourceRequest(path, Error::Rejected(ErrorCode::MarshallingError)) => Failure::new(
+            ImportError::SourceRequest(path, Error::Rejected(ErrorCode::MarshallingError)) => Failure::new(
                 DATA,
                 format!(
                     "the source, {path}: its answer is not in ZooKeeper's protocol, or has names that are not UTF-8; \
                      rename these znodes, or import a snapshot with --from-snapshot"
                 ),
             ),
-            Trouble::BadName { path, name, why } => Failure::new(
+            ImportError::BadName { path, name, why } => Failure::new(
                 DATA,
                 format!("the source, {path}: it lists a child {name:?}, which cannot be imported: {why}"),
             ),
-            Trouble::SourceRequest(path, e) => failed(&format!("the source, {path}"), e),
-            Trouble::Different(first) => {
-                Failure::new(REFUSED, format!("what was read back differs: {}", first.join("; ")))
+            ImportError::SourceRequest(path, e) => failed(&format!("the source, {path}"), e),
+            ImportError::Different(first) => {
+                Failure::new(REFUSED, format!("znodes read back differ: {}", first.join("; ")))
             }
-            Trouble::Interrupted(signal) => {
+            ImportError::Interrupted(signal) => {
                 let number = if *signal == "SIGINT" { 2 } else { 15 };
                 Failure::new(128 + number, format!("interrupted by {signal}"))
             }
@@ -97,7 +94,7 @@ impl Trouble {
     }
 }
 
-/// For a source that cannot be read.
+/// Returns the exit code for an unreadable source.
 pub fn exit_code(e: &SnapshotError) -> u8 {
     if matches!(e, SnapshotError::Io(_)) { IO } else { DATA }
 }

@@ -1,70 +1,70 @@
-//! Undoes an import: deletes what its journal lists, children first, and nothing else.
+//! Rollback of an import: deletes the znodes listed in the journal, children first, and nothing else.
 //!
-//! A znode is deleted only if the import created it and no other client has changed it since. What others
-//! have created below it, or changed, stays and is reported.
+//! A znode is deleted only if the import created the znode and no other client has changed it since. Znodes
+//! changed by other clients, or with children created by other clients, stay and are reported.
 
 use rowlock_client::{Client, Error, ErrorCode, Stat, Transaction};
 
 use super::journal;
 use super::limits::{LISTED, READS_IN_FLIGHT};
-use super::retry::{all, insist};
+use super::retry::{all, retry};
 use super::show::Progress;
-use super::trouble::Trouble;
+use super::trouble::ImportError;
 use super::window::Amount;
 
 #[derive(Debug, Default)]
-pub struct Undone {
+pub struct Rollback {
     pub deleted: u64,
-    /// Znodes of the import that stay because of what others did.
+    /// Znodes of the import that stay because other clients changed them.
     pub kept: u64,
     pub first_kept: Vec<String>,
 }
 
-/// Deletes everything that the journal lists, then the journal. May be repeated after any failure.
-pub async fn undo(client: &Client, progress: &mut Progress) -> Result<Undone, Trouble> {
-    let mut undone = Undone::default();
-    for entry in journal::entries(client).await.map_err(Trouble::at(journal::JOURNAL))? {
-        undo_one(client, &entry, &mut undone, progress).await?;
+/// Deletes all znodes listed in the journal, then the journal. Repeatable after any failure.
+pub async fn roll_back(client: &Client, progress: &mut Progress) -> Result<Rollback, ImportError> {
+    let mut rollback = Rollback::default();
+    for entry in journal::entries(client).await.map_err(ImportError::at(journal::JOURNAL))? {
+        roll_back_entry(client, &entry, &mut rollback, progress).await?;
     }
-    journal::remove(client).await.map_err(Trouble::at(journal::JOURNAL))?;
-    Ok(undone)
+    journal::remove(client).await.map_err(ImportError::at(journal::JOURNAL))?;
+    Ok(rollback)
 }
 
-async fn undo_one(
+async fn roll_back_entry(
     client: &Client,
     entry: &str,
-    undone: &mut Undone,
+    rollback: &mut Rollback,
     progress: &mut Progress,
-) -> Result<(), Trouble> {
-    let (paths, created_by) = match insist(|| client.get(entry)).await {
+) -> Result<(), ImportError> {
+    let (paths, created_by) = match retry(|| client.get(entry)).await {
         Ok(znode) => (String::from_utf8_lossy(znode.bytes()).into_owned(), znode.stat),
         Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(()),
-        Err(e) => return Err(Trouble::at(entry)(e)),
+        Err(e) => return Err(ImportError::at(entry)(e)),
     };
-    // Children first: the reverse of the order of creation.
+    // Children first: reverses the order of creation.
     let paths: Vec<&str> = paths.lines().rev().collect();
     for some in paths.chunks(READS_IN_FLIGHT) {
-        let stats = all(some.iter().map(|path| insist(|| client.exists(path)))).await;
+        let stats = all(some.iter().map(|path| retry(|| client.exists(path)))).await;
         let mut ours = Vec::new();
         for (path, stat) in some.iter().zip(stats) {
-            match stat.map_err(Trouble::at(path))? {
+            match stat.map_err(ImportError::at(path))? {
                 Some(stat) if stat.czxid != created_by.czxid => {}
-                Some(stat) if stat.mzxid != stat.czxid => undone.keep(path, "was changed"),
+                Some(stat) if stat.mzxid != stat.czxid => rollback.keep(path, "was changed"),
                 Some(stat) => ours.push((*path, stat)),
                 None => {}
             }
         }
-        delete(client, &ours, undone).await?;
-        progress.show(Amount { znodes: undone.deleted, bytes: 0 });
+        delete(client, &ours, rollback).await?;
+        progress.show(Amount { znodes: rollback.deleted, bytes: 0 });
     }
-    match insist(|| client.delete(entry, None)).await {
+    match retry(|| client.delete(entry, None)).await {
         Ok(()) | Err(Error::Rejected(ErrorCode::NoNode)) => Ok(()),
-        Err(e) => Err(Trouble::at(entry)(e)),
+        Err(e) => Err(ImportError::at(entry)(e)),
     }
 }
 
-/// Together if that works; if others interfered, one by one.
-async fn delete(client: &Client, ours: &[(&str, Stat)], undone: &mut Undone) -> Result<(), Trouble> {
+/// Deletes all znodes in one transaction; on interference by other clients, one by one.
+async fn delete(client: &Client, ours: &[(&str, Stat)], rollback: &mut Rollback) -> Result<(), ImportError> {
     let transaction = ours
         .iter()
         .fold(Transaction::new(), |transaction, (path, stat)| transaction.delete(*path, Some(stat.version)));
@@ -72,22 +72,22 @@ async fn delete(client: &Client, ours: &[(&str, Stat)], undone: &mut Undone) -> 
         return Ok(());
     }
     if client.commit(transaction).await.is_ok() {
-        undone.deleted += ours.len() as u64;
+        rollback.deleted += ours.len() as u64;
         return Ok(());
     }
     for (path, stat) in ours {
-        match insist(|| client.delete(path, Some(stat.version))).await {
-            Ok(()) => undone.deleted += 1,
+        match retry(|| client.delete(path, Some(stat.version))).await {
+            Ok(()) => rollback.deleted += 1,
             Err(Error::Rejected(ErrorCode::NoNode)) => {}
-            Err(Error::Rejected(ErrorCode::NotEmpty)) => undone.keep(path, "has children of others"),
-            Err(Error::Rejected(ErrorCode::BadVersion)) => undone.keep(path, "was changed"),
-            Err(e) => return Err(Trouble::at(path)(e)),
+            Err(Error::Rejected(ErrorCode::NotEmpty)) => rollback.keep(path, "has children of other clients"),
+            Err(Error::Rejected(ErrorCode::BadVersion)) => rollback.keep(path, "was changed"),
+            Err(e) => return Err(ImportError::at(path)(e)),
         }
     }
     Ok(())
 }
 
-impl Undone {
+impl Rollback {
     fn keep(&mut self, path: &str, why: &str) {
         self.kept += 1;
         if self.first_kept.len() < LISTED {

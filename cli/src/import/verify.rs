@@ -1,35 +1,34 @@
-//! Reads everything back and compares it with the source: data, ACLs, children.
+//! Verification of an import: reads everything back and compares data, ACLs and children with the source.
 //!
 //! Kinds of znodes cannot be compared: ZooKeeper's protocol shows containers and TTL znodes as persistent
-//! ones. The only evidence is that a transaction with them was accepted.
+//! ones. The only evidence is the accepted transaction.
 
 use std::collections::BTreeSet;
 
 use rowlock_client::{AccessList, Acl, Client, Error, ErrorCode, Znode};
 
 use super::limits::{LISTED, READS_IN_FLIGHT};
-use super::lineage::{Lineage, Open};
+use super::lineage::{Lineage, OpenZnode};
 use super::plan::{Counting, Selection, select};
 use super::record::{Lifetime, Record};
-use super::retry::{all, insist};
+use super::retry::{all, retry};
 use super::show::Progress;
 use super::snapshot::Snapshot;
 use super::target::Target;
-use super::trouble::Trouble;
+use super::trouble::ImportError;
 use super::window::Amount;
 
 #[derive(Debug, Default)]
 pub struct Verified {
     pub amount: Amount,
-    /// Of them: those whose data or ACL we may not read.
+    /// Znodes whose data or ACL this client may not read.
     pub unreadable: u64,
-    /// Znodes that others have changed since they were created.
+    /// Znodes changed by other clients since their creation.
     pub changed: u64,
     /// Containers and TTL znodes that have ended already.
     pub ended: u64,
 }
 
-/// The pass over everything.
 pub struct Verifier<'a> {
     client: &'a Client,
     target: &'a Target,
@@ -38,16 +37,16 @@ pub struct Verifier<'a> {
     verified: Verified,
     differences: Vec<String>,
     waiting: Vec<Record>,
-    /// Znodes whose number of children on the cluster is known, until they close.
+    /// Open znodes with their number of children on the cluster.
     counts: Vec<(String, i64)>,
-    /// Znodes that are rightly gone, for their parents' counts.
+    /// Rightly deleted znodes, to correct their parents' counts.
     gone: BTreeSet<String>,
 }
 
 type Read = (Result<Znode, Error>, Result<AccessList, Error>);
 
 impl<'a> Verifier<'a> {
-    /// Of what was imported to `target`.
+    /// Creates the pass over everything imported to `target`.
     pub fn new(client: &'a Client, target: &'a Target, counting: Counting) -> Self {
         Verifier {
             client,
@@ -62,9 +61,9 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// Compares everything; [`Trouble::Different`] if something is not as it should be.
-    pub async fn run(mut self, source: &Snapshot, progress: &mut Progress) -> Result<Verified, Trouble> {
-        insist(|| self.client.sync("/")).await.map_err(Trouble::at("/"))?;
+    /// Compares everything; fails with [`ImportError::Different`] on any difference.
+    pub async fn run(mut self, source: &Snapshot, progress: &mut Progress) -> Result<Verified, ImportError> {
+        retry(|| self.client.sync("/")).await.map_err(ImportError::at("/"))?;
         let mut records = source.records();
         while let Some(record) = records.next()? {
             if select(&record) != Selection::Taken {
@@ -77,22 +76,22 @@ impl<'a> Verifier<'a> {
             }
         }
         self.compare_waiting().await?;
-        let rest: Vec<Open> = std::mem::take(&mut self.lineage).finish().collect();
+        let rest: Vec<OpenZnode> = std::mem::take(&mut self.lineage).finish().collect();
         self.close_all(&rest);
         progress.show(self.verified.amount);
         if self.differences.is_empty() {
             Ok(self.verified)
         } else {
-            Err(Trouble::Different(self.differences))
+            Err(ImportError::Different(self.differences))
         }
     }
 
-    async fn compare_waiting(&mut self) -> Result<(), Trouble> {
+    async fn compare_waiting(&mut self) -> Result<(), ImportError> {
         let waiting = std::mem::take(&mut self.waiting);
         let client = self.client;
         let paths: Vec<String> = waiting.iter().map(|record| self.target.path(&record.path)).collect();
         let reads = paths.iter().map(|path| async move {
-            (insist(|| client.get(path)).await, insist(|| client.get_acl(path)).await)
+            (retry(|| client.get(path)).await, retry(|| client.get_acl(path)).await)
         });
         let reads: Vec<Read> = all(reads).await;
         for ((record, path), read) in waiting.iter().zip(&paths).zip(reads) {
@@ -105,7 +104,7 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    fn compare(&mut self, record: &Record, path: &str, (data, acl): Read) -> Result<(), Trouble> {
+    fn compare(&mut self, record: &Record, path: &str, (data, acl): Read) -> Result<(), ImportError> {
         self.verified.amount.znodes += 1;
         let Znode { data, stat } = match data {
             Ok(read) => read,
@@ -117,7 +116,7 @@ impl<'a> Verifier<'a> {
                 self.verified.unreadable += 1;
                 return Ok(());
             }
-            Err(e) => return Err(Trouble::at(path)(e)),
+            Err(e) => return Err(ImportError::at(path)(e)),
         };
         self.verified.amount.bytes += data.as_ref().map_or(0, |data| data.len() as u64);
         self.counts.push((record.path.clone(), i64::from(stat.num_children)));
@@ -137,12 +136,12 @@ impl<'a> Verifier<'a> {
             Ok(_) => self.differ(path, "has another ACL"),
             Err(Error::Rejected(ErrorCode::NoNode)) => self.absent(record, path),
             Err(Error::Rejected(ErrorCode::NoAuth)) => self.verified.unreadable += 1,
-            Err(e) => return Err(Trouble::at(path)(e)),
+            Err(e) => return Err(ImportError::at(path)(e)),
         }
         Ok(())
     }
 
-    /// What the servers end by themselves may have ended, if it has no children in the source.
+    /// Handles a missing znode. Servers may have deleted an empty container or a TTL znode.
     fn absent(&mut self, record: &Record, path: &str) {
         match record.kind {
             Lifetime::Container | Lifetime::Ttl(_) => {
@@ -153,7 +152,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn close_all(&mut self, closed: &[Open]) {
+    fn close_all(&mut self, closed: &[OpenZnode]) {
         for open in closed {
             let parent = rowlock_proto::path::parent(&open.path);
             if self.gone.remove(&open.path)
@@ -173,14 +172,14 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn differ(&mut self, path: &str, how: &str) {
+    fn differ(&mut self, path: &str, difference: &str) {
         if self.differences.len() < LISTED {
-            self.differences.push(format!("{path} {how}"));
+            self.differences.push(format!("{path} {difference}"));
         }
     }
 }
 
-/// The same list without digests, as clients without ADMIN see it.
+/// Returns true for an equal list with hidden digests, as shown to clients without ADMIN.
 fn is_hidden(shown: &[Acl], acl: &[Acl]) -> bool {
     shown.len() == acl.len()
         && shown.iter().zip(acl).all(|(shown, entry)| {

@@ -1,7 +1,7 @@
-//! Reads the tree of a live cluster into a spool, parents first.
+//! Reader of a live cluster's tree into a spool, parents first.
 //!
-//! A walk is not a consistent snapshot: it may or may not contain changes that are made while it runs. The
-//! protocol shows neither containers nor TTLs, so such znodes are read as persistent ones.
+//! A walk is not a consistent snapshot: concurrent changes may be included or missing. The protocol shows
+//! neither containers nor TTLs: such znodes are read as persistent ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use rowlock_proto::path as paths;
 
 use super::limits::WALK_IN_FLIGHT;
 use super::record::{Lifetime, Record};
-use super::retry::{all, insist};
+use super::retry::{all, retry};
 use super::show::Progress;
 use super::snapshot::Snapshot;
 use super::spool::Spool;
-use super::trouble::Trouble;
+use super::trouble::ImportError;
 use super::window::Amount;
 
-/// A znode whose children are being read.
+/// Znode whose children are being read.
 struct Level {
     path: String,
-    /// Names of children not read yet, the next one last.
+    /// Names of unread children, the next name last.
     names: Vec<String>,
-    /// Children that were read and are still to be visited.
+    /// Children read but not yet visited.
     ready: VecDeque<SourceZnode>,
 }
 
@@ -35,12 +35,13 @@ struct SourceZnode {
     acl: Vec<Acl>,
 }
 
-/// Reads everything below the client's root but /zookeeper.
-pub async fn walk(client: &Client, progress: &mut Progress) -> Result<Snapshot, Trouble> {
-    let mut spool = Spool::new().map_err(|e| Trouble::Source(e.into()))?;
-    insist(|| client.sync("/")).await.map_err(|e| Trouble::SourceRequest("/".to_owned(), e))?;
+/// Reads everything below the client's root except /zookeeper.
+pub async fn walk(client: &Client, progress: &mut Progress) -> Result<Snapshot, ImportError> {
+    let mut spool = Spool::new().map_err(|e| ImportError::Source(e.into()))?;
+    retry(|| client.sync("/")).await.map_err(|e| ImportError::SourceRequest("/".to_owned(), e))?;
     let root = read(client, "/".to_owned()).await?;
-    let root = root.ok_or_else(|| Trouble::Request("/".to_owned(), Error::Rejected(ErrorCode::NoNode)))?;
+    let root =
+        root.ok_or_else(|| ImportError::Request("/".to_owned(), Error::Rejected(ErrorCode::NoNode)))?;
     let mut amount = Amount::default();
     let mut levels = Vec::new();
     let mut next = Some(root);
@@ -50,7 +51,7 @@ pub async fn walk(client: &Client, progress: &mut Progress) -> Result<Snapshot, 
             amount.bytes += found.data.as_ref().map_or(0, |data| data.len() as u64);
             progress.show(amount);
             let (path, children) = (found.path.clone(), found.stat.num_children);
-            spool.add(&record(found)?).map_err(|e| Trouble::Source(e.into()))?;
+            spool.add(&record(found)?).map_err(|e| ImportError::Source(e.into()))?;
             if children > 0 {
                 levels.push(Level { names: names(client, &path).await?, path, ready: VecDeque::new() });
             }
@@ -71,9 +72,9 @@ pub async fn walk(client: &Client, progress: &mut Progress) -> Result<Snapshot, 
     Ok(spool.finish()?)
 }
 
-/// Names of children in reverse order; none, if the znode has gone meanwhile.
-async fn names(client: &Client, path: &str) -> Result<Vec<String>, Trouble> {
-    match insist(|| client.get_children(path)).await {
+/// Returns the names of children in reverse order; none if the znode was deleted meanwhile.
+async fn names(client: &Client, path: &str) -> Result<Vec<String>, ImportError> {
+    match retry(|| client.get_children(path)).await {
         Ok(Children { mut names, .. }) => {
             names.iter().try_for_each(|name| check_name(path, name))?;
             names.retain(|name| path != "/" || name != "zookeeper");
@@ -81,13 +82,14 @@ async fn names(client: &Client, path: &str) -> Result<Vec<String>, Trouble> {
             Ok(names)
         }
         Err(Error::Rejected(ErrorCode::NoNode)) => Ok(Vec::new()),
-        Err(e) => Err(Trouble::SourceRequest(path.to_owned(), e)),
+        Err(e) => Err(ImportError::SourceRequest(path.to_owned(), e)),
     }
 }
 
-/// Refuses a name that would lead elsewhere than to a child, and a tree without end.
-fn check_name(path: &str, name: &str) -> Result<(), Trouble> {
-    let refused = |why: String| Err(Trouble::BadName { path: path.to_owned(), name: name.to_owned(), why });
+/// Refuses a name that is no child's name, and a tree that is too deep.
+fn check_name(path: &str, name: &str) -> Result<(), ImportError> {
+    let refused =
+        |why: String| Err(ImportError::BadName { path: path.to_owned(), name: name.to_owned(), why });
     if name.contains('/') || name.is_empty() {
         return refused("a name has at least one character and no slash".to_owned());
     }
@@ -104,28 +106,29 @@ fn check_name(path: &str, name: &str) -> Result<(), Trouble> {
     }
 }
 
-/// One znode; `None`, if it has gone meanwhile.
-async fn read(client: &Client, path: String) -> Result<Option<SourceZnode>, Trouble> {
+/// Reads a znode; `None` if deleted meanwhile.
+async fn read(client: &Client, path: String) -> Result<Option<SourceZnode>, ImportError> {
     let both = async {
-        let Znode { data, stat } = insist(|| client.get(&path)).await?;
-        let acl = insist(|| client.get_acl(&path)).await?.acl;
+        let Znode { data, stat } = retry(|| client.get(&path)).await?;
+        let acl = retry(|| client.get_acl(&path)).await?.acl;
         Ok((data, stat, acl))
     };
     match both.await {
         Ok((data, stat, acl)) => Ok(Some(SourceZnode { path, data, stat, acl })),
         Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),
-        Err(e) => Err(Trouble::SourceRequest(path, e)),
+        Err(e) => Err(ImportError::SourceRequest(path, e)),
     }
 }
 
-fn record(found: SourceZnode) -> Result<Record, Trouble> {
+fn record(found: SourceZnode) -> Result<Record, ImportError> {
     let SourceZnode { path, data, stat, acl } = found;
     if acl.iter().any(|entry| entry.id.scheme == "digest" && entry.id.id.ends_with(":x")) {
-        // Without ADMIN the digests are hidden, and would be lost.
-        return Err(Trouble::SourceRequest(path, Error::Rejected(ErrorCode::NoAuth)));
+        // Without ADMIN the digests are hidden and would be lost.
+        return Err(ImportError::SourceRequest(path, Error::Rejected(ErrorCode::NoAuth)));
     }
     let kind = if stat.ephemeral_owner.0 == 0 { Lifetime::Persistent } else { Lifetime::Ephemeral };
-    // The wire has the changes of children: twice the creates, less those that are left (DataNode.copyStat).
+    // The wire has the number of changes of the children: twice the creates, less the existing children
+    // (DataNode.copyStat).
     let creates = (i64::from(stat.cversion.0) + i64::from(stat.num_children)) / 2;
     let creates = i32::try_from(creates).unwrap_or(i32::MAX);
     let (acl, version) = (Arc::new(acl), stat.version.0);

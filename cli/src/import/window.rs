@@ -1,5 +1,5 @@
-//! The window of pipelined transactions, in order. Each creates its own entry in the journal, so that after a
-//! lost connection the entry tells whether the transaction took effect.
+//! Window of pipelined transactions, in order. Each transaction creates its own journal entry: after a lost
+//! connection the entry shows whether the transaction took effect.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -9,34 +9,30 @@ use std::task::Poll;
 use rowlock_client::{Client, Error, Outcome, Transaction};
 
 use super::limits::BATCHES_IN_FLIGHT;
-use super::retry::insist;
+use super::retry::retry;
 
 type Reply = Pin<Box<dyn Future<Output = Result<Vec<Outcome>, Error>>>>;
 
-/// A transaction with what is needed to repeat and to explain it.
+/// Transaction with the data for retries and messages.
 #[derive(Clone, Debug)]
 pub struct SentTransaction {
-    /// Path of its entry in the journal.
     pub entry: String,
-    /// Its operations, the entry's create among them.
+    /// Operations, including the create of the entry.
     pub transaction: Transaction,
-    /// From which operation on it is about which path, for messages.
+    /// First operation of each path, for messages.
     pub about: Vec<(usize, String)>,
-    /// Znodes and bytes it brings.
     pub amount: Amount,
 }
 
-/// How much was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     pub znodes: u64,
     pub bytes: u64,
 }
 
-/// A transaction that did not take effect, and never will.
+/// Transaction that did not and will not take effect.
 #[derive(Debug)]
 pub struct Refused {
-    /// What its failing operation was about.
     pub about: String,
     pub error: Error,
 }
@@ -57,14 +53,14 @@ impl Window {
         Window { client, sent: VecDeque::new(), done: Amount::default() }
     }
 
-    /// Sends a transaction; waits for the oldest one if too many are on their way.
+    /// Sends a transaction; waits for the oldest one if too many are in flight.
     pub async fn send(&mut self, batch: SentTransaction) -> Result<(), Refused> {
         while self.sent.len() >= BATCHES_IN_FLIGHT {
             self.take().await?;
         }
         let (client, transaction) = (self.client.clone(), batch.transaction.clone());
         let mut reply: Reply = Box::pin(async move { client.commit(transaction).await });
-        // The first poll fixes its place in the session's order.
+        // The first poll fixes the transaction's order in the session.
         let polled = poll_fn(|cx| Poll::Ready(reply.as_mut().poll(cx))).await;
         if let Poll::Ready(outcome) = polled {
             reply = Box::pin(std::future::ready(outcome));
@@ -87,14 +83,14 @@ impl Window {
                 self.count(&batch);
                 Ok(())
             }
-            Err(e) if e.may_have_happened() || e.is_retryable() => self.settle(batch).await,
+            Err(e) if e.may_have_happened() || e.is_retryable() => self.complete_all(batch).await,
             Err(e) => Err(refused(&batch, e)),
         }
     }
 
-    /// The connection was lost: later transactions may have failed because this one did. All are completed
-    /// before any is repeated, in order.
-    async fn settle(&mut self, first: SentTransaction) -> Result<(), Refused> {
+    /// Completes all transactions after a lost connection: later ones may have failed because of an earlier
+    /// one. All replies are awaited before the first retry, in order.
+    async fn complete_all(&mut self, first: SentTransaction) -> Result<(), Refused> {
         let mut open = vec![first];
         while let Some(Sent { batch, reply }) = self.sent.pop_front() {
             match reply.await {
@@ -110,7 +106,7 @@ impl Window {
     }
 
     async fn repeat(&self, batch: &SentTransaction) -> Result<(), Error> {
-        insist(|| async {
+        retry(|| async {
             self.client.sync(&batch.entry).await?;
             if self.client.exists(&batch.entry).await?.is_none() {
                 self.client.commit(batch.transaction.clone()).await?;

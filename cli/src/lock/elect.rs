@@ -1,4 +1,4 @@
-//! `rowlock elect`: runs a command while this process leads, or reports who leads.
+//! `rowlock elect`: runs a command while this process leads, or prints the leader.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -8,11 +8,11 @@ use rowlock_client::{Client, Election, Error, Leader, Leadership};
 use rowlock_proto::Right;
 use serde_json::json;
 
-use super::options::{self, Asking, Ties, Work};
-use super::passed::Passed;
-use super::sign::{self, Sign};
-use super::under::{self, Around, Over, Setting};
-use crate::acl;
+use super::options::{self, SessionOptions, TimeLimit, Work};
+use super::passed::ForwardedSignals;
+use super::sign::{self, LeaderEndpoint};
+use super::under::{self, CommandMode, ProcessEnd, RunContext};
+use crate::acl::{self, LockRef};
 use crate::cluster::{failed, leave, seconds};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
@@ -45,55 +45,59 @@ pub struct Elect {
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = REFUSED)]
     conflict_exit_code: u8,
     #[command(flatten)]
-    ties: Ties,
+    session: SessionOptions,
     #[command(flatten)]
     work: Work,
-    /// The command: program and arguments
+    /// Command with its arguments
     #[arg(last = true, value_name = "CMD")]
     words: Vec<OsString>,
 }
 
 impl Elect {
-    /// Exits with the command's code; a listener ends with a signal, and 0.
+    /// Exits with the command's code; a listener exits with 0 at a signal.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let mut passed = Passed::listen()?;
-        // Before there is a session: who asks meanwhile is told that we do not lead.
-        let sign = match &self.http {
-            Some(addr) => Some(Sign::put_up(addr).await?),
+        let mut signals = ForwardedSignals::listen()?;
+        // Listens before there is a session: requests until then get 503.
+        let endpoint = match &self.http {
+            Some(addr) => Some(LeaderEndpoint::start(addr).await?),
             None => None,
         };
-        let asking = Asking::begin(self.timeout);
-        let connecting = asking.bound(self.ties.connect(self.value.as_deref(), &asking));
-        let client = match passed.unless(connecting).await {
+        let limit = TimeLimit::begin(self.timeout);
+        let connecting = limit.bound(self.session.connect(self.value.as_deref(), &limit));
+        let client = match signals.unless(connecting).await {
             Ok(connected) => connected?,
             Err(_) if self.listen => return Ok(ExitCode::SUCCESS),
             Err(signal) => return Ok(ExitCode::from(under::shell_code(signal))),
         };
         let election = self.name.election(&client);
         let ended = if self.listen {
-            passed.unless(self.follow(&election)).await.unwrap_or(Ok(Over::Code(0)))
+            signals.unless(self.follow(&election)).await.unwrap_or(Ok(ProcessEnd::Code(0)))
         } else {
-            let work = self.lead(&client, &election, &asking, &mut passed, sign.as_ref());
-            match &sign {
+            let work = self.lead(&client, &election, &limit, &mut signals, endpoint.as_ref());
+            match &endpoint {
                 None => work.await,
-                Some(sign) => {
-                    self.work.say(&format!("{}: says at {} who leads", self.name.as_said(), sign.addr()));
+                Some(endpoint) => {
+                    self.work.report(&format!(
+                        "{}: serves the leadership at {}",
+                        self.name.as_typed(),
+                        endpoint.addr()
+                    ));
                     tokio::select! {
                         biased;
                         ended = work => ended,
-                        () = sign.follow(&client, &election) => unreachable!("it never returns"),
+                        () = endpoint.follow(&client, &election) => unreachable!("follow never returns"),
                     }
                 }
             }
         };
         leave(&client).await;
-        ended.map(Over::exit)
+        ended.map(ProcessEnd::exit)
     }
 
-    async fn follow(&self, election: &Election) -> Result<Over, Failure> {
+    async fn follow(&self, election: &Election) -> Result<ProcessEnd, Failure> {
         let mut observer = election.observe();
         loop {
-            let leader = observer.next().await.map_err(|e| failed(self.name.as_said(), &e))?;
+            let leader = observer.next().await.map_err(|e| failed(self.name.as_typed(), &e))?;
             match self.output {
                 Output::Json => print_json(&leader.map_or(serde_json::Value::Null, |leader| json(&leader)))?,
                 Output::Simple => print(
@@ -107,61 +111,64 @@ impl Elect {
         &self,
         client: &Client,
         election: &Election,
-        asking: &Asking,
-        passed: &mut Passed,
-        sign: Option<&Sign>,
-    ) -> Result<Over, Failure> {
+        limit: &TimeLimit,
+        signals: &mut ForwardedSignals,
+        endpoint: Option<&LeaderEndpoint>,
+    ) -> Result<ProcessEnd, Failure> {
         let campaign = async {
             let owner = options::owner(client).await?;
-            match self.campaign(&election.of_owner(owner), asking).await {
+            match self.campaign(&election.of_owner(owner), limit).await {
                 Ok(leadership) => Ok((owner, leadership)),
                 Err(e) => Err(acl::refused(
                     client,
-                    (self.name.as_said(), &client.mutex_at(election.path()).server_path()),
+                    LockRef {
+                        name: self.name.as_typed(),
+                        path: &client.mutex_at(election.path()).server_path(),
+                    },
                     Right::Take,
                     &e,
                 )
                 .await),
             }
         };
-        let (owner, leadership) = match passed.unless(asking.bound(campaign)).await {
+        let (owner, leadership) = match signals.unless(limit.bound(campaign)).await {
             Ok(campaigned) => campaigned?,
             // The candidacy ends with the session.
-            Err(signal) => return Ok(Over::Code(under::shell_code(signal))),
+            Err(signal) => return Ok(ProcessEnd::Code(under::shell_code(signal))),
         };
         let Some(leadership) = leadership else {
-            return Ok(Over::Code(self.conflict_exit_code));
+            return Ok(ProcessEnd::Code(self.conflict_exit_code));
         };
-        if let Some(sign) = sign {
-            sign.leads(&leadership, client, self.value.as_deref().unwrap_or_default());
+        if let Some(endpoint) = endpoint {
+            endpoint.set_leadership(&leadership, client, self.value.as_deref().unwrap_or_default());
         }
-        let setting = Setting {
+        let context = RunContext {
             client,
-            name: self.name.as_said(),
+            name: self.name.as_typed(),
             work: &self.work,
             words: self.work.command(&self.words),
             owner,
-            way: self.ties.cluster.arguments()?,
-            may_be_followed_at_once: true,
-            around: Around::Nothing,
+            cluster_flags: self.session.cluster.arguments()?,
+            ends_session_on_death: true,
+            mode: CommandMode::Plain,
         };
-        under::run(leadership, setting, passed).await
+        under::run(leadership, context, signals).await
     }
 
-    async fn campaign(&self, election: &Election, asking: &Asking) -> Result<Option<Leadership>, Error> {
+    async fn campaign(&self, election: &Election, limit: &TimeLimit) -> Result<Option<Leadership>, Error> {
         let value = self.value.clone().unwrap_or_default();
-        let say = |text: &str| self.work.say(&format!("{}: {text}", self.name.as_said()));
-        let campaign = match asking.left() {
+        let report = |text: &str| self.work.report(&format!("{}: {text}", self.name.as_typed()));
+        let campaign = match limit.left() {
             Some(limit) => election.campaign_timeout(value, limit).await,
             None => election.campaign(value).await,
         };
         match campaign {
             Ok(leadership) => {
-                say(&format!("leads with token {}", leadership.token()));
+                report(&format!("leads with token {}", leadership.token()));
                 Ok(Some(leadership))
             }
             Err(e @ Error::Timeout { .. }) => {
-                say(&e.to_string());
+                report(&e.to_string());
                 Ok(None)
             }
             Err(e) => Err(e),

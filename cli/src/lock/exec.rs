@@ -1,6 +1,7 @@
-//! `rowlock __exec`: the first stage of a command under a lock. It ties itself to the `rowlock lock` that
-//! started it, stops until that process, having told the warden, continues it, and then becomes the command.
-//! So a `rowlock lock` that is killed or stopped never leaves a command that works without a lock.
+//! `rowlock __exec`: first stage of a command under a lock. The process ties its life to the `rowlock lock`
+//! that started it, stops itself until that process has instructed the warden and continues it, and then
+//! becomes the command. A `rowlock lock` that is killed or stopped never leaves a command running without a
+//! lock.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -14,19 +15,19 @@ use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE, USAGE};
 /// Become a command that ends with its parent
 #[derive(clap::Args)]
 pub struct Exec {
-    /// The `rowlock lock` that started this
+    /// Process id of the starting `rowlock lock`
     parent: i32,
-    /// The command: program and arguments
+    /// Command with its arguments
     #[arg(last = true, required = true)]
     words: Vec<OsString>,
 }
 
 impl Exec {
-    /// Returns only if the command cannot be executed.
+    /// Replaces this process by the command. Returns only if the command cannot be executed.
     pub fn run(self) -> Result<ExitCode, Failure> {
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|e| Failure::new(SOFTWARE, format!("cannot be tied to process {}: {e}", self.parent)))?;
-        // It may have ended between our start and the line above.
+        // The parent may have ended between the start of this process and the line above.
         if getppid() != Pid::from_raw(self.parent) {
             return Err(Failure::new(LOST, "the lock's process has ended: the command is not started"));
         }

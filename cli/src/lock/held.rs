@@ -1,4 +1,4 @@
-//! What a command can run under: a lock, permits of a semaphore, a leadership. One trait for all of them.
+//! Common trait of everything a command can run under: a lock, permits of a semaphore, a leadership.
 
 use std::future::Future;
 
@@ -11,11 +11,11 @@ use rowlock_env::time;
 use crate::moment::span;
 use crate::print::{errln, safe};
 
-/// Something that is held, and can be lost.
+/// Lock, permits or leadership, all of which can be lost.
 pub trait Held {
-    /// The path of our queue znode.
+    /// Returns the path of the own queue znode.
     fn key(&self) -> String;
-    /// The fencing token: larger than that of every earlier holder.
+    /// Returns the fencing token, larger than the token of every earlier holder.
     fn token(&self) -> FencingToken;
     fn wait_stats(&self) -> WaitStats;
     fn valid_until(&self) -> Option<Instant>;
@@ -24,7 +24,7 @@ pub trait Held {
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>>;
 }
 
-/// Each of them wraps a guard; only the release differs.
+/// All implementations wrap a guard; only the release differs.
 macro_rules! held {
     ($($kind:ty),*) => {$(
         impl Held for $kind {
@@ -61,8 +61,8 @@ macro_rules! held {
 
 held!(Guard, Permits, Leadership);
 
-/// Tells the person at our standard error what another one asks.
-pub fn tell_asked(name: &str, question: &Question) {
+/// Prints a question from another client to stderr.
+pub fn print_question(name: &str, question: &Question) {
     let (by, reason) = (safe(&question.by), safe(&question.reason));
     match question.deadline {
         None => errln!("rowlock: {name}: {by} asks for the lock: {reason}"),

@@ -1,8 +1,7 @@
-//! The command that runs under a lock: its process group, its end, its stops.
+//! Process of the command under a lock: process group, end, stops.
 //!
-//! The command always leads its own process group, so that losing the lock ends it and all that it started.
-//! At a terminal the group becomes the foreground group (`terminal.rs`). Invariant: nothing here knows of
-//! locks.
+//! The command always leads its own process group: losing the lock ends the command with all its children. At
+//! a terminal the group becomes the foreground group (`terminal.rs`). Invariant: nothing here knows of locks.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -12,9 +11,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
-use super::processes::{OURSELVES, runs_any};
+use super::processes::{SELF_EXE, runs_any};
 use crate::exit::{Failure, SOFTWARE};
-use crate::signals::hear;
+use crate::signals::listen;
 
 pub struct Job {
     child: Child,
@@ -24,27 +23,27 @@ pub struct Job {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The exit code as a shell reports it: its own, or 128 and the number of the signal.
+    /// Exit code in the convention of shells: the command's own, or 128 plus the number of the signal.
     pub code: u8,
     pub signal: Option<Signal>,
 }
 
 impl Job {
-    /// Starts `words` (program and arguments) with `env` added to our environment, and `kept_back` taken out
-    /// of it.
+    /// Starts `words` (program and arguments) in our environment with `env` added and the variables
+    /// `withheld` removed.
     ///
-    /// It is started through this program (`__exec`), which ties it to our process before it becomes the
-    /// command. It becomes the command only after [`Job::ready`] has returned and it has been continued.
+    /// This program (`__exec`) is started first, ties the process to ours, and becomes the command only after
+    /// [`Job::ready`] has returned and SIGCONT was sent.
     pub fn start(
         words: &[OsString],
         env: &[(&'static str, String)],
-        kept_back: &[&str],
+        withheld: &[&str],
     ) -> Result<Job, Failure> {
         let failed = |e: std::io::Error| Failure::new(SOFTWARE, format!("cannot start a process: {e}"));
-        let children = hear(SignalKind::child())?;
-        let mut command = Command::new(OURSELVES);
+        let children = listen(SignalKind::child())?;
+        let mut command = Command::new(SELF_EXE);
         command.arg0("rowlock").arg("__exec").arg(std::process::id().to_string()).arg("--").args(words);
-        for name in kept_back {
+        for name in withheld {
             command.env_remove(name);
         }
         command.envs(env.iter().map(|(name, value)| (name, value)));
@@ -54,7 +53,7 @@ impl Job {
         Ok(Job { child, group, children })
     }
 
-    /// Waits until it is ready to become the command, or has ended, as `ended` will tell.
+    /// Waits until the process is ready to become the command, or has ended; [`Job::ended`] returns the end.
     pub async fn ready(&mut self) -> Result<(), Failure> {
         self.changed().await.map(|_| ())
     }
@@ -63,25 +62,26 @@ impl Job {
         self.group
     }
 
-    /// Sends `signal` to the command and all that it started. One that has ended is no error.
+    /// Sends `signal` to the command and all its children. Ignores ended processes.
     pub fn signal(&self, signal: Signal) {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Whether anything of it still runs, the command itself or what it started.
+    /// Returns true while the command or any of its children runs.
     pub fn is_alive(&self) -> bool {
         runs_any(self.group)
     }
 
-    /// Returns once it has ended. Cancel safe.
+    /// Waits for the end of the command and reaps the process. Cancel safe.
     pub async fn ended(&mut self) -> Result<Ended, Failure> {
         wait(&mut self.child).await
     }
 
-    /// Returns when it ends, or with the signal that has stopped it. Cancel safe.
+    /// Waits for the end of the command, or for the signal that stops the command. Cancel safe.
     ///
-    /// Invariant: an end is only looked at. Until [`Job::ended`] takes note of it no other process can get
-    /// the number of the command's group, so the warden, which knows nothing but that, kills no other one.
+    /// Invariant: this function does not reap an ended process. Until [`Job::ended`] reaps the process, no
+    /// other process can get its group number, so the warden, which knows only the number, kills no foreign
+    /// process.
     pub async fn changed(&mut self) -> Result<JobEvent, Failure> {
         while self.child.id().is_some() {
             if let Some(change) = self.change()? {
@@ -92,26 +92,26 @@ impl Job {
         self.ended().await.map(JobEvent::Ended)
     }
 
-    /// Its end, or a stop that was not reported yet.
+    /// Returns the end, or a stop not reported before.
     fn change(&self) -> Result<Option<JobEvent>, Failure> {
-        let look = |which| waitid(WaitId::Pid(self.group), which | WaitIdOptions::NOHANG);
+        let wait_for = |which| waitid(WaitId::Pid(self.group), which | WaitIdOptions::NOHANG);
         let ended =
-            look(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).map_err(|e| cannot_wait(&e.into()))?;
+            wait_for(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).map_err(|e| cannot_wait(&e.into()))?;
         if let Some(status) = ended {
             let signal = status.terminating_signal();
             let code = status.exit_status().or_else(|| signal.map(|signal| 128 + signal));
             return Ok(Some(JobEvent::Ended(Ended::new(code, signal))));
         }
-        let stop = look(WaitIdOptions::STOPPED).ok().flatten().and_then(|status| status.stopping_signal());
+        let stop =
+            wait_for(WaitIdOptions::STOPPED).ok().flatten().and_then(|status| status.stopping_signal());
         Ok(stop.and_then(Signal::from_named_raw).map(JobEvent::Stopped))
     }
 }
 
-/// What happened to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobEvent {
     Ended(Ended),
-    /// It was stopped, and may be continued.
+    /// Stopped by this signal; may be continued.
     Stopped(Signal),
 }
 
@@ -144,9 +144,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_group_of_an_ended_command_is_its_own_until_the_end_is_taken_note_of() {
+    async fn an_ended_command_keeps_its_group_number_until_reaped() {
         for (command, code) in [("exit 3", 3), ("kill -9 $$", 137)] {
-            let children = hear(SignalKind::child()).unwrap();
+            let children = listen(SignalKind::child()).unwrap();
             let child = Command::new("sh").args(["-c", command]).process_group(0).spawn().unwrap();
             let group = Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
             let mut job = Job { child, group, children };

@@ -1,4 +1,4 @@
-//! Flags that `lock`, `sem` and `elect` share: how long to wait, how to hold, what to run.
+//! Common flags of `lock`, `sem` and `elect`: time limit, terms of the hold, command to run.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::cluster::{Cluster, open, seconds, some_seconds};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::print::errln;
 
-/// The place under which a command works that asks for locks itself, so that the cluster can detect deadlocks
-/// with it.
+/// Environment variable with the queue position of the enclosing `rowlock lock`: a command that requests
+/// locks itself takes part in deadlock detection under that position.
 pub const OWNER: &str = "ROWLOCK_LOCK_OWNER";
 const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 
-/// flock's flags about waiting; whether to wait at all is a flag of each command.
+/// Waiting flags in the style of flock; each command has its own flag against waiting.
 #[derive(clap::Args)]
 pub struct Waiting {
     /// Give up after this many seconds, connecting included; 0 means --nonblock
@@ -29,38 +29,41 @@ pub struct Waiting {
 
 impl Waiting {
     /// Starts the timeout now; `nonblock` is a timeout of zero.
-    pub fn begin(&self, nonblock: bool) -> Asking {
-        Asking::begin(if nonblock { Some(Duration::ZERO) } else { self.timeout })
+    pub fn begin(&self, nonblock: bool) -> TimeLimit {
+        TimeLimit::begin(if nonblock { Some(Duration::ZERO) } else { self.timeout })
     }
 
-    /// The outcome of asking. `None`: busy, or not in time; with -v the reason has been printed.
-    pub fn judge<G>(asked: Result<Option<G>, Error>, say: impl Fn(&str)) -> Result<Option<G>, Error> {
-        match asked {
+    /// Turns a timeout into `None`; `None` means busy or not in time, and -v prints the reason.
+    pub fn none_if_late<G>(
+        result: Result<Option<G>, Error>,
+        report: impl Fn(&str),
+    ) -> Result<Option<G>, Error> {
+        match result {
             Ok(None) => {
-                say("busy");
+                report("busy");
                 Ok(None)
             }
             Err(e @ Error::Timeout { .. }) => {
-                say(&e.to_string());
+                report(&e.to_string());
                 Ok(None)
             }
-            asked => asked,
+            result => result,
         }
     }
 }
 
-/// How the session is tied to us.
+/// Options of the session.
 #[derive(clap::Args)]
-pub struct Ties {
+pub struct SessionOptions {
     #[command(flatten)]
     pub cluster: Cluster,
-    /// End the session this many seconds after its connection was closed; 0: after the session timeout
-    /// [default: 3] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
+    /// End the session this many seconds after the loss of its connection; 0: after the session timeout
+    /// [default: 5] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     disconnect_grace: Option<Duration>,
 }
 
-/// On which terms it is held.
+/// Terms of the hold.
 #[derive(clap::Args)]
 pub struct Terms {
     /// Label shown in queues and history [default: host and process id] [env: ROWLOCK_LABEL=]
@@ -77,55 +80,59 @@ pub struct Terms {
     pub min_hold: Option<Duration>,
 }
 
-/// Needed when a container is killed as a whole, warden included. Longer than a change of the leader with the
-/// default elections, even with split votes: a command must not end because a node does.
+/// Default disconnect grace, needed if a container is killed as a whole, warden included. Longer than a
+/// change of the leader with default elections, even with split votes: a command must not end because a node
+/// does.
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
-/// Even with --nonblock, wait this long for a cluster that changes its leader.
+/// Shortest wait for an answer, even with --nonblock: the cluster may be changing its leader.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// The time limit from the start of the program: for connecting, and for waiting in the queue.
-pub struct Asking {
-    begun: Instant,
-    /// `None`: as long as it takes.
+/// Time limit since the start of the program, for connecting and for waiting in the queue.
+pub struct TimeLimit {
+    started: Instant,
+    /// Time from `started`; `None` without a limit.
     timeout: Option<Duration>,
 }
 
-impl Asking {
-    pub fn begin(timeout: Option<Duration>) -> Asking {
-        Asking { begun: time::now(), timeout }
+impl TimeLimit {
+    pub fn begin(timeout: Option<Duration>) -> TimeLimit {
+        TimeLimit { started: time::now(), timeout }
     }
 
-    /// The time left for waiting in the queue; zero: take the lock if it is free, and do not wait.
+    /// Returns the time left for waiting in the queue. Zero: take a free lock, but do not wait.
     pub fn left(&self) -> Option<Duration> {
-        self.timeout.map(|timeout| timeout.saturating_sub(self.begun.elapsed()))
+        self.timeout.map(|timeout| timeout.saturating_sub(self.started.elapsed()))
     }
 
-    /// How long the servers may keep silent.
+    /// Returns the longest wait for a silent server.
     fn answer_max(&self) -> Option<Duration> {
         self.timeout.map(|timeout| timeout.max(ANSWER_MAX))
     }
 
-    /// The result of `work`, if the servers answer in time.
+    /// Returns the result of `work`, or a failure if no server answers in time.
     pub async fn bound<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         let Some(most) = self.answer_max() else { return work.await };
-        // The work has this bound too, and more to say when it is reached.
-        time::timeout_at(self.begun + most + SAYING, work).await.unwrap_or_else(|_| {
-            let what = format!("no server answered within {} s", most.as_secs_f64());
-            Err(Failure::new(UNAVAILABLE, format!("{what}; start the cluster or name it with --endpoints")))
+        // `work` has the same limit and reports a more specific failure.
+        time::timeout_at(self.started + most + REPORT_TIME, work).await.unwrap_or_else(|_| {
+            let problem = format!("no server answered within {} s", most.as_secs_f64());
+            Err(Failure::new(
+                UNAVAILABLE,
+                format!("{problem}; start the cluster or name it with --endpoints"),
+            ))
         })
     }
 }
 
-/// How long after the timeout its message may come.
-const SAYING: Duration = Duration::from_millis(500);
+/// Time for `work` to report its own timeout.
+const REPORT_TIME: Duration = Duration::from_millis(500);
 
-impl Ties {
-    pub async fn connect(&self, label: Option<&str>, asking: &Asking) -> Result<Client, Failure> {
-        let mut config = self.cluster.client_within(asking.answer_max())?;
+impl SessionOptions {
+    pub async fn connect(&self, label: Option<&str>, limit: &TimeLimit) -> Result<Client, Failure> {
+        let mut config = self.cluster.client_within(limit.answer_max())?;
         match label {
             Some(label) => config = config.label(label),
-            None if std::env::var_os("ROWLOCK_LABEL").is_none() => config = config.label(who_we_are()),
+            None if std::env::var_os("ROWLOCK_LABEL").is_none() => config = config.label(default_label()),
             None => {}
         }
         match self.disconnect_grace {
@@ -141,15 +148,16 @@ impl Ties {
 }
 
 impl Terms {
-    /// If we die under the lock, the next client may get it as soon as the command is gone.
-    pub fn may_be_followed_at_once(&self) -> bool {
+    /// Returns true if the next client may be granted the lock as soon as the command of a killed `rowlock
+    /// lock` is gone.
+    pub fn ends_session_on_death(&self) -> bool {
         self.lock_delay.is_none_or(|delay| delay.is_zero())
     }
 }
 
-/// Sends a [`rowlock_client::LockRequest`] of any kind on these terms, with the time limit.
-macro_rules! ask_on_terms {
-    ($request:expr, $terms:expr, $owner:expr, $asking:expr) => {{
+/// Sends a [`rowlock_client::LockRequest`] of any kind on these terms, within the time limit.
+macro_rules! request_on_terms {
+    ($request:expr, $terms:expr, $owner:expr, $limit:expr) => {{
         let mut request = $request.owner($owner);
         if let Some(most) = $terms.max_hold {
             request = request.max_hold(most);
@@ -160,25 +168,25 @@ macro_rules! ask_on_terms {
         if let Some(least) = $terms.min_hold {
             request = request.min_hold(least);
         }
-        match $asking.left() {
+        match $limit.left() {
             None => request.lock().await.map(Some),
             Some(left) if left.is_zero() => request.try_lock().await,
             Some(left) => request.timeout(left).lock().await.map(Some),
         }
     }};
 }
-pub(super) use ask_on_terms;
+pub(super) use request_on_terms;
 
-/// Host and process, as a queue shows them.
-fn who_we_are() -> String {
+/// Returns host and process id, the default label in queues.
+fn default_label() -> String {
     let host = rustix::system::uname();
     format!("{}/{}", host.nodename().to_string_lossy(), std::process::id())
 }
 
-/// The owner in whose name we ask: our own, under the place of the `rowlock lock` in whose command we run, if
-/// there is one. With an empty variable, and where the server does not detect deadlocks, in no name.
+/// Returns the owner for deadlock detection: our session, under the position of the enclosing `rowlock lock`,
+/// if there is one. Returns no owner with an empty variable, or if the server does not detect deadlocks.
 pub async fn owner(client: &Client) -> Result<Owner, Failure> {
-    // An error comes up again at the lock itself.
+    // The request for the lock reports the same error.
     let Ok(extensions) = client.extensions().await else { return Ok(Owner::Unnamed) };
     match std::env::var(OWNER) {
         _ if !extensions.has_locks() => Ok(Owner::Unnamed),
@@ -186,15 +194,15 @@ pub async fn owner(client: &Client) -> Result<Owner, Failure> {
         Ok(none) if none.is_empty() => Ok(Owner::Unnamed),
         Ok(number) => match number.parse() {
             Ok(number) if extensions.has_owners_under_places() => Ok(Owner::Under(number)),
-            // This server cannot tell a command that works beside us from one that works above us.
+            // An older server cannot distinguish a command beside this process from a command above it.
             Ok(_) => Ok(Owner::Unnamed),
             Err(_) => Err(Failure::new(USAGE, format!("{OWNER}={number}: not a number; unset it"))),
         },
     }
 }
 
-/// The environment variable that tells the command's children that they work under our place. Empty, if we
-/// ask in no name.
+/// Returns the variable that tells the command's children their enclosing queue position; an empty value if
+/// we have no owner.
 pub fn owner_in_environment(owner: Owner, key: &str) -> (&'static str, String) {
     match owner {
         Owner::Unnamed => (OWNER, String::new()),
@@ -202,7 +210,7 @@ pub fn owner_in_environment(owner: Owner, key: &str) -> (&'static str, String) {
     }
 }
 
-/// The command to run, and what to print about it.
+/// Command to run, and verbosity.
 #[derive(clap::Args)]
 pub struct Work {
     /// Shell command to run, as by `sh -c`
@@ -217,7 +225,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Program and arguments: these, unless there is a -c. Empty: just hold.
+    /// Returns program and arguments: the shell with -c, else `words`. Empty: only hold the lock.
     pub fn command(&self, words: &[OsString]) -> Vec<OsString> {
         match &self.shell {
             Some(command) => vec!["/bin/sh".into(), "-c".into(), command.clone()],
@@ -225,18 +233,18 @@ impl Work {
         }
     }
 
-    /// Prints a line with -v only.
-    pub fn say(&self, text: &str) {
+    /// Prints a line if -v is set.
+    pub fn report(&self, text: &str) {
         if self.verbose {
             errln!("rowlock: {text}");
         }
     }
 }
 
-/// What -v prints about a grant.
+/// Formats the message of -v about a grant.
 pub fn granted(token: impl std::fmt::Display, stats: WaitStats) -> String {
-    let (waited, place) = (stats.waited.as_secs_f64(), stats.position + 1);
-    format!("got it with token {token} after {waited:.3} s (place {place} in the queue)")
+    let (waited, position) = (stats.waited.as_secs_f64(), stats.position + 1);
+    format!("got it with token {token} after {waited:.3} s (position {position} in the queue)")
 }
 
 #[cfg(test)]

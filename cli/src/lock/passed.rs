@@ -1,25 +1,25 @@
-//! The signals that this process receives and passes on to the command.
+//! Signals that this process receives and forwards to the command.
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::Failure;
-use crate::signals::hear_unless_ignored;
+use crate::signals::listen_unless_ignored;
 
 /// SIGTSTP and SIGWINCH have the same numbers on all of Linux's architectures but MIPS.
 const TERMINAL_STOP: i32 = Signal::TSTP.as_raw();
 const WINDOW_CHANGE: i32 = Signal::WINCH.as_raw();
 
-/// The signals that are meant for the command and reach us.
-pub struct Passed {
-    heard: Vec<(Signal, unix::Signal)>,
+/// Receiver of the signals meant for the command.
+pub struct ForwardedSignals {
+    receivers: Vec<(Signal, unix::Signal)>,
 }
 
-impl Passed {
-    /// From now on these signals no longer end the process. Those that were ignored stay ignored, in the
+impl ForwardedSignals {
+    /// Starts to receive the signals, which no longer end this process. Ignored signals stay ignored, in the
     /// command too.
-    pub fn listen() -> Result<Passed, Failure> {
-        let mut passed = Passed { heard: Vec::new() };
+    pub fn listen() -> Result<ForwardedSignals, Failure> {
+        let mut signals = ForwardedSignals { receivers: Vec::new() };
         for (signal, kind) in [
             (Signal::INT, SignalKind::interrupt()),
             (Signal::TERM, SignalKind::terminate()),
@@ -28,13 +28,13 @@ impl Passed {
             (Signal::USR1, SignalKind::user_defined1()),
             (Signal::USR2, SignalKind::user_defined2()),
         ] {
-            passed.add(signal, kind)?;
+            signals.add(signal, kind)?;
         }
-        Ok(passed)
+        Ok(signals)
     }
 
-    /// From now on also receives the signals of a terminal to its foreground job: Ctrl-Z no longer stops us
-    /// but the command, and we stop after it.
+    /// Also receives the terminal's signals to its foreground job: Ctrl-Z stops the command instead of this
+    /// process, which stops afterwards.
     pub fn listen_to_terminal(&mut self) -> Result<(), Failure> {
         for (signal, number) in [(Signal::TSTP, TERMINAL_STOP), (Signal::WINCH, WINDOW_CHANGE)] {
             self.add(signal, SignalKind::from_raw(number))?;
@@ -43,11 +43,11 @@ impl Passed {
     }
 
     fn add(&mut self, signal: Signal, kind: SignalKind) -> Result<(), Failure> {
-        self.heard.extend(hear_unless_ignored(kind)?.map(|heard| (signal, heard)));
+        self.receivers.extend(listen_unless_ignored(kind)?.map(|receiver| (signal, receiver)));
         Ok(())
     }
 
-    /// The result of `work`, or the signal that came before its end.
+    /// Returns the result of `work`, or the first signal before its end.
     pub async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Signal> {
         tokio::select! {
             biased;
@@ -56,11 +56,11 @@ impl Passed {
         }
     }
 
-    /// The next one. Cancel safe.
+    /// Returns the next signal. Cancel safe.
     pub async fn next(&mut self) -> Signal {
         std::future::poll_fn(|cx| {
-            for (signal, heard) in &mut self.heard {
-                if heard.poll_recv(cx).is_ready() {
+            for (signal, receiver) in &mut self.receivers {
+                if receiver.poll_recv(cx).is_ready() {
                     return std::task::Poll::Ready(*signal);
                 }
             }

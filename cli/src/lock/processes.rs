@@ -1,4 +1,4 @@
-//! What /proc says of this process, of groups and of parents.
+//! Facts from /proc about this process, groups and parents.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,26 +6,24 @@ use std::io::Read;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, test_kill_process_group};
 
-/// The running program, even if its file has been replaced or removed: a command that waits for hours
-/// outlives an update.
-pub const OURSELVES: &str = "/proc/self/exe";
+/// The running program, even after an update has replaced or removed the file: a command may wait for hours.
+pub const SELF_EXE: &str = "/proc/self/exe";
 
-/// The part of a process's entry that matters here.
 #[derive(Debug, PartialEq, Eq)]
 struct ProcessStat {
-    /// It has ended, but its parent has not asked for its exit code yet.
+    /// True for a zombie: ended, but not reaped by its parent.
     ended: bool,
     parent: Option<Pid>,
     group: Option<Pid>,
 }
 
-/// Whether anything runs in a process group. A zombie does not run: it has ended, and its parent has not
-/// asked for its exit code (the first process of a container often never asks).
+/// Returns true if any process of the group runs. A zombie does not run (the first process of a container
+/// often never reaps its children).
 pub fn runs_any(group: Pid) -> bool {
     if test_kill_process_group(group).is_err() {
         return false;
     }
-    // If processes cannot be listed, assume that one runs.
+    // Without a list of processes, assume a running one.
     let Ok(processes) = std::fs::read_dir("/proc") else { return true };
     let ids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.filter_map(|id| entry(Pid::from_raw(id)?)).any(|entry| entry.group == Some(group) && !entry.ended)
@@ -43,7 +41,7 @@ fn entry(pid: Pid) -> Option<ProcessStat> {
 }
 
 fn parse(stat: &str) -> Option<ProcessStat> {
-    // The name in brackets may hold anything, also brackets.
+    // The name in parentheses may contain anything, even parentheses.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let ended = matches!(fields.next()?, "Z" | "X");
     let mut id = || Some(Pid::from_raw(fields.next()?.parse().ok()?));
@@ -55,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entry_is_read_behind_any_name() {
+    fn fields_follow_any_process_name() {
         let pid = Pid::from_raw;
         let read = parse("7 (a) b (c) S 3 5 7 0");
         assert_eq!(read, Some(ProcessStat { ended: false, parent: pid(3), group: pid(5) }));

@@ -1,4 +1,4 @@
-//! What `lock`, `sem` and `once` share: wait in a queue, run the command under what was granted, leave.
+//! Common part of `lock`, `sem` and `once`: wait in a queue, run the command under the grant, leave.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -8,19 +8,19 @@ use rowlock_proto::report::Queue;
 use rowlock_proto::{Right, SessionId};
 
 use super::held::Held;
-use super::options::{self, Asking, Terms, Ties, Waiting, Work};
-use super::passed::Passed;
-use super::under::{self, Around, Over, Setting};
-use crate::acl;
+use super::options::{self, SessionOptions, Terms, TimeLimit, Waiting, Work};
+use super::passed::ForwardedSignals;
+use super::under::{self, CommandMode, ProcessEnd, RunContext};
+use crate::acl::{self, LockRef};
 use crate::cluster::leave;
 use crate::exit::Failure;
 use crate::name::Name;
 use crate::patience;
 
-/// Who is further behind in a queue is not told its place.
-const PLACES_SHOWN: u32 = 1_000;
+/// Longest prefix of a queue fetched for a waiter's progress message.
+const QUEUE_MAX: u32 = 1_000;
 
-/// How long to wait, on which terms to hold, what to run.
+/// Flags of waiting, of the hold, and of the command.
 #[derive(clap::Args)]
 pub struct Queued {
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub struct Queued {
     #[command(flatten)]
     pub terms: Terms,
     #[command(flatten)]
-    ties: Ties,
+    session: SessionOptions,
     #[command(flatten)]
     work: Work,
     /// Program and arguments; everything from here on is the program's
@@ -37,76 +37,77 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Runs the command under what `ask` is granted; `None`: it was busy. Exits with the command's code.
+    /// Runs the command under the hold returned by `acquire`; `None` means busy. Exits with the command's
+    /// code.
     pub async fn run<H: Held>(
         &self,
         name: &Name,
         nonblock: bool,
-        ask: impl AsyncFnOnce(&Client, Owner, &Asking) -> Result<Option<H>, Error>,
+        acquire: impl AsyncFnOnce(&Client, Owner, &TimeLimit) -> Result<Option<H>, Error>,
     ) -> Result<ExitCode, Failure> {
-        self.run_around(name, self.waiting.begin(nonblock), ask, Around::Nothing).await
+        self.run_with_mode(name, self.waiting.begin(nonblock), acquire, CommandMode::Plain).await
     }
 
-    /// Whether there is something to run.
+    /// Returns true if there is a command to run.
     pub fn has_command(&self) -> bool {
         !self.work.command(&self.words).is_empty()
     }
 
-    /// The same, with something around the command.
-    pub async fn run_around<H: Held>(
+    /// Same as [`Queued::run`], with a time limit and a mode of the command.
+    pub async fn run_with_mode<H: Held>(
         &self,
         name: &Name,
-        asking: Asking,
-        ask: impl AsyncFnOnce(&Client, Owner, &Asking) -> Result<Option<H>, Error>,
-        around: Around<'_>,
+        limit: TimeLimit,
+        acquire: impl AsyncFnOnce(&Client, Owner, &TimeLimit) -> Result<Option<H>, Error>,
+        mode: CommandMode<'_>,
     ) -> Result<ExitCode, Failure> {
-        let mut passed = Passed::listen()?;
+        let mut signals = ForwardedSignals::listen()?;
         let label = self.terms.label.as_deref();
-        let client = match passed.unless(asking.bound(self.ties.connect(label, &asking))).await {
+        let client = match signals.unless(limit.bound(self.session.connect(label, &limit))).await {
             Ok(connected) => connected?,
             Err(signal) => return Ok(ExitCode::from(under::shell_code(signal))),
         };
-        let acquire = async {
+        let acquiring = async {
             let owner = options::owner(&client).await?;
-            let why = self.why_we_wait(name, &client);
-            let asked = patience::explained(ask(&client, owner, &asking), why).await;
-            match self.judge(name, asked) {
+            let why = self.wait_message(name, &client);
+            let result = patience::explained(acquire(&client, owner, &limit), why).await;
+            match self.granted(name, result) {
                 Ok(held) => Ok((owner, held)),
                 Err(e) => Err(acl::refused(
                     &client,
-                    (name.as_said(), &name.mutex(&client).server_path()),
+                    LockRef { name: name.as_typed(), path: &name.mutex(&client).server_path() },
                     Right::Take,
                     &e,
                 )
                 .await),
             }
         };
-        let ended = match passed.unless(asking.bound(acquire)).await {
-            Ok(Ok((owner, Some(held)))) => self.hold(name, &client, (owner, around), held, &mut passed).await,
-            Ok(Ok((_, None))) => Ok(Over::Code(self.waiting.conflict_exit_code)),
+        let ended = match signals.unless(limit.bound(acquiring)).await {
+            Ok(Ok((owner, Some(held)))) => self.hold(name, &client, owner, mode, held, &mut signals).await,
+            Ok(Ok((_, None))) => Ok(ProcessEnd::Code(self.waiting.conflict_exit_code)),
             Ok(Err(failure)) => Err(failure),
-            Err(signal) => Ok(Over::Code(under::shell_code(signal))),
+            Err(signal) => Ok(ProcessEnd::Code(under::shell_code(signal))),
         };
-        // This also leaves the queue.
+        // Closing the session also leaves the queue.
         leave(&client).await;
-        ended.map(Over::exit)
+        ended.map(ProcessEnd::exit)
     }
 
-    /// For a person who waits: for whom, and at which place in the queue.
-    async fn why_we_wait(&self, name: &Name, client: &Client) -> String {
-        let waits = format!("waiting for {}", name.as_said());
-        match client.report_queue(&name.mutex(client).server_path(), PLACES_SHOWN).await {
-            Ok(queue) => format!("{waits}{}; Ctrl-C gives up", place_in(&queue, client.session_id())),
-            // A plain ZooKeeper has no such report.
+    /// Describes the wait for a person: the holder, and the position in the queue.
+    async fn wait_message(&self, name: &Name, client: &Client) -> String {
+        let waits = format!("waiting for {}", name.as_typed());
+        match client.report_queue(&name.mutex(client).server_path(), QUEUE_MAX).await {
+            Ok(queue) => format!("{waits}{}; Ctrl-C gives up", queue_summary(&queue, client.session_id())),
+            // Plain ZooKeeper has no such report.
             Err(_) => format!("{waits}; Ctrl-C gives up"),
         }
     }
 
-    fn judge<H: Held>(&self, name: &Name, asked: Result<Option<H>, Error>) -> Result<Option<H>, Error> {
-        let say = |text: &str| self.work.say(&format!("{}: {text}", name.as_said()));
-        let granted = Waiting::judge(asked, say)?;
+    fn granted<H: Held>(&self, name: &Name, result: Result<Option<H>, Error>) -> Result<Option<H>, Error> {
+        let report = |text: &str| self.work.report(&format!("{}: {text}", name.as_typed()));
+        let granted = Waiting::none_if_late(result, report)?;
         if let Some(held) = &granted {
-            say(&options::granted(held.token(), held.wait_stats()));
+            report(&options::granted(held.token(), held.wait_stats()));
         }
         Ok(granted)
     }
@@ -115,34 +116,35 @@ impl Queued {
         &self,
         name: &Name,
         client: &Client,
-        (owner, around): (Owner, Around<'_>),
+        owner: Owner,
+        mode: CommandMode<'_>,
         held: H,
-        passed: &mut Passed,
-    ) -> Result<Over, Failure> {
-        let setting = Setting {
+        signals: &mut ForwardedSignals,
+    ) -> Result<ProcessEnd, Failure> {
+        let context = RunContext {
             client,
-            name: name.as_said(),
+            name: name.as_typed(),
             work: &self.work,
             words: self.work.command(&self.words),
             owner,
-            way: self.ties.cluster.arguments()?,
-            may_be_followed_at_once: self.terms.may_be_followed_at_once(),
-            around,
+            cluster_flags: self.session.cluster.arguments()?,
+            ends_session_on_death: self.terms.ends_session_on_death(),
+            mode,
         };
-        under::run(held, setting, passed).await
+        under::run(held, context, signals).await
     }
 }
 
-/// ` (held by worker-7 for 20 s, 2 before us)`, without unknown parts.
-fn place_in(queue: &Queue, session: SessionId) -> String {
+/// Formats ` (held by worker-7 for 20 s, 2 before us)`, without unknown parts.
+fn queue_summary(queue: &Queue, session: SessionId) -> String {
     let holder = queue.holders.first().map(|holder| {
         let label = holder.place.label.as_deref().map(crate::print::safe).filter(|label| !label.is_empty());
-        let others = match queue.holder_count {
+        let more = match queue.holder_count {
             0 | 1 => String::new(),
             more => format!(" and {} more", more - 1),
         };
         let held = holder.held_ms.map(|ms| format!(" for {}", crate::moment::span(ms))).unwrap_or_default();
-        format!("held by {}{others}{held}", label.unwrap_or_else(|| "an unnamed client".to_owned()))
+        format!("held by {}{more}{held}", label.unwrap_or_else(|| "an unnamed client".to_owned()))
     });
     let before = queue.waiters.iter().position(|waiter| waiter.place.session == Some(session));
     let before = before.filter(|before| *before > 0).map(|before| format!("{before} wait before us"));
@@ -159,32 +161,33 @@ mod tests {
     use super::*;
 
     fn queue(holders: u64, label: &str, sessions: &[&str]) -> Queue {
-        let place = |session: &str, label: &str| {
+        let position = |session: &str, label: &str| {
             json!({
                 "position": 1, "path": "/l/a", "session": session, "token": 3, "label": label, "address": null,
                 "mode": "exclusive", "permits": null, "owner": null, "acquired": true, "since_ms": 0,
                 "held_ms": 65_000, "waited_ms": 0, "revoke_at_ms": null, "waits_for": null,
             })
         };
-        let waiters: Vec<_> = sessions.iter().map(|session| place(session, "w")).collect();
+        let waiters: Vec<_> = sessions.iter().map(|session| position(session, "w")).collect();
         serde_json::from_value(json!({
             "zxid": 1, "time_ms": 0, "lock": "/l", "limit": null, "delayed_until_ms": null,
             "holder_count": holders, "waiter_count": sessions.len(), "more": false,
-            "holders": if holders > 0 { vec![place("0x9", label)] } else { Vec::new() }, "waiters": waiters,
+            "holders": if holders > 0 { vec![position("0x9", label)] } else { Vec::new() }, "waiters": waiters,
         }))
         .unwrap()
     }
 
     #[test]
-    fn a_waiter_is_told_who_holds_and_how_many_wait_before() {
-        let us = SessionId(7);
-        let said = |holders, label, sessions: &[&str]| place_in(&queue(holders, label, sessions), us);
-        assert_eq!(said(1, "worker-7", &["0x7"]), " (held by worker-7 for 1 min 5 s)");
+    fn a_waiter_sees_the_holder_and_the_number_of_earlier_waiters() {
+        let own = SessionId(7);
+        let summary =
+            |holders, label, sessions: &[&str]| queue_summary(&queue(holders, label, sessions), own);
+        assert_eq!(summary(1, "worker-7", &["0x7"]), " (held by worker-7 for 1 min 5 s)");
         assert_eq!(
-            said(1, "a\x1b[2Jb", &["0x5", "0x6", "0x7"]),
+            summary(1, "a\x1b[2Jb", &["0x5", "0x6", "0x7"]),
             " (held by a [2Jb for 1 min 5 s, 2 wait before us)"
         );
-        assert_eq!(said(3, "", &["0x5"]), " (held by an unnamed client and 2 more for 1 min 5 s)");
-        assert_eq!(said(0, "", &[]), "");
+        assert_eq!(summary(3, "", &["0x5"]), " (held by an unnamed client and 2 more for 1 min 5 s)");
+        assert_eq!(summary(0, "", &[]), "");
     }
 }

@@ -1,10 +1,10 @@
-//! `rowlock sem`: runs a command under permits of a semaphore, which bounds how many run at once.
+//! `rowlock sem`: runs a command under permits of a semaphore, which bound the number of concurrent commands.
 
 use std::process::ExitCode;
 
 use rowlock_client::Client;
 
-use super::options::{Asking, ask_on_terms};
+use super::options::{TimeLimit, request_on_terms};
 use super::queued::Queued;
 use crate::exit::Failure;
 use crate::name::Name;
@@ -31,10 +31,10 @@ pub struct Sem {
 impl Sem {
     /// Exits with the command's code.
     pub async fn run(self) -> Result<ExitCode, Failure> {
-        let ask = async |client: &Client, owner, asking: &Asking| {
+        let acquire = async |client: &Client, owner, limit: &TimeLimit| {
             let request = self.name.semaphore(client, self.limit.unwrap_or(0)).request(self.permits);
-            ask_on_terms!(request, self.queued.terms, owner, asking)
+            request_on_terms!(request, self.queued.terms, owner, limit)
         };
-        self.queued.run(&self.name, self.nonblock, ask).await
+        self.queued.run(&self.name, self.nonblock, acquire).await
     }
 }

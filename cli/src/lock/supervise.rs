@@ -1,9 +1,9 @@
-//! Waits for a command that runs under a lock, until it ends by itself or the lock is lost.
+//! Supervision of a command under a lock until the command ends or the lock is lost.
 //!
-//! On loss the command's whole group gets SIGTERM while there is time, and SIGKILL when there is none.
-//! Invariant: the SIGKILL comes at the lock's local deadline at the latest, which is before the cluster can
-//! grant the lock to the next. There is no deadline where another client took the lock away (it deleted the
-//! znode or forced the release); then the group gets [`GRACE_FORCED`].
+//! On loss the command's whole group gets SIGTERM if there is time, then SIGKILL. Invariant: SIGKILL comes no
+//! later than the lock's local deadline, before the cluster can grant the lock to the next client. There is
+//! no deadline if another client took the lock away (deleted the znode or forced the release); then the group
+//! gets [`GRACE_FORCED`].
 
 use std::time::Duration;
 
@@ -11,37 +11,35 @@ use rowlock_client::{Client, LostReason};
 use rowlock_env::time::{self, Instant};
 use rustix::process::Signal;
 
-use super::held::{Held, tell_asked};
+use super::held::{Held, print_question};
 use super::job::{Ended, Job, JobEvent};
-use super::passed::Passed;
+use super::passed::ForwardedSignals;
 use super::terminal::Terminal;
 use super::warden::Warden;
 use crate::exit::Failure;
 use crate::print::errln;
 
-/// A command that is asked to end gets this long; less if a quarter of the session timeout, or a third of
-/// what is left, is less.
+/// Longest time between SIGTERM and SIGKILL; shorter if a quarter of the session timeout, or a third of the
+/// remaining time, is shorter.
 const GRACE_MAX: Duration = Duration::from_secs(5);
-/// A command whose lock was taken away by a person gets this long to put its things in order.
+/// Time to clean up after an operator took the lock away.
 const GRACE_FORCED: Duration = Duration::from_secs(1);
-/// How often to check whether the children of an ended command have ended.
+/// Pause between checks for running children of an ended command.
 const POLL: Duration = Duration::from_millis(5);
 
-pub enum End {
+pub enum CommandEnd {
     Itself(Ended),
-    /// By Ctrl-C or Ctrl-\\, which are meant for all processes at the terminal.
+    /// Ended by Ctrl-C or Ctrl-\\, meant for all processes at the terminal.
     Interrupted(Signal),
-    /// We ended it, because the lock was lost for this reason.
+    /// Ended by this process because the lock was lost, with the reason.
     Lost(String),
 }
 
-/// A command that runs under `held`.
 pub struct Supervised<'a, H: Held> {
-    /// What it runs under.
     pub held: &'a H,
     pub name: &'a str,
     pub job: Job,
-    /// Kills it if we cannot.
+    /// Kills the command if this process cannot.
     pub warden: Warden,
     pub terminal: Option<Terminal>,
     pub client: &'a Client,
@@ -49,46 +47,50 @@ pub struct Supervised<'a, H: Held> {
 
 impl<H: Held> Supervised<'_, H> {
     /// Runs until the command has ended.
-    pub async fn run(mut self, passed: &mut Passed) -> Result<End, Failure> {
+    pub async fn run(mut self, signals: &mut ForwardedSignals) -> Result<CommandEnd, Failure> {
         let group = self.job.group();
         self.job.ready().await?;
         if let Some(terminal) = &self.terminal {
-            passed.listen_to_terminal()?;
-            if terminal.is_ours_alone() {
+            signals.listen_to_terminal()?;
+            if terminal.is_interactive() {
                 terminal.lend(group);
             }
         }
-        // From here on we may be killed or stopped at any point; before, nothing of the command has run.
+        // From here on this process may be killed or stopped at any point; nothing of the command has run
+        // before.
         while let Some(until) = self.held.valid_until() {
             if self.warden.watch(group, until).await? {
                 self.job.signal(Signal::CONT);
                 break;
             }
         }
-        let end = self.wait_for_command(passed).await;
+        let end = self.wait_for_command(signals).await;
         if end.is_ok() {
-            // The command itself has ended, and nothing that outlives it on purpose is our business.
+            // The command has ended; children that outlive it on purpose are left alone.
             self.warden.dismiss();
-            // Only now may another process get its number.
+            // Only after reaping may another process get the group's number.
             self.job.ended().await?;
         }
-        let had_terminal = self.terminal.as_ref().is_some_and(|terminal| terminal.is_of(group));
+        let had_terminal = self.terminal.as_ref().is_some_and(|terminal| terminal.is_foreground(group));
         if let Some(terminal) = self.terminal.as_ref().filter(|_| had_terminal) {
             terminal.take_back(group);
-            if let Ok(End::Itself(Ended { signal: Some(signal @ (Signal::INT | Signal::QUIT)), .. })) = end {
-                terminal.pass_on(signal);
-                return Ok(End::Interrupted(signal));
+            if let Ok(CommandEnd::Itself(Ended {
+                signal: Some(signal @ (Signal::INT | Signal::QUIT)), ..
+            })) = end
+            {
+                terminal.forward(signal);
+                return Ok(CommandEnd::Interrupted(signal));
             }
         }
         end
     }
 
-    async fn wait_for_command(&mut self, passed: &mut Passed) -> Result<End, Failure> {
-        // What changes with the connection is the deadline.
+    async fn wait_for_command(&mut self, signals: &mut ForwardedSignals) -> Result<CommandEnd, Failure> {
+        // The deadline changes with the connection.
         let (mut states, mut questions) = (self.client.states(), self.held.asked());
-        let mut asked_to_end = false;
+        let mut has_sent_term = false;
         let mut known = None;
-        let mut ask_at = time::now();
+        let mut term_at = time::now();
         loop {
             let Some(until) = self.held.valid_until() else {
                 let reason = self.held.lost().await;
@@ -97,29 +99,29 @@ impl<H: Held> Supervised<'_, H> {
             self.warden.extend(until);
             if known != Some(until) {
                 known = Some(until);
-                // A deadline that comes suddenly closer (the connection broke) leaves most of the time to
-                // mend that.
+                // If the deadline suddenly comes closer (lost connection), leaves most of the time for a
+                // reconnect.
                 let grace = GRACE_MAX.min(self.client.session_timeout() / 4);
-                ask_at = until - grace.min(until.saturating_since(time::now()) / 3);
+                term_at = until - grace.min(until.saturating_since(time::now()) / 3);
             }
-            if !asked_to_end && time::now() >= ask_at {
-                asked_to_end = true;
+            if !has_sent_term && time::now() >= term_at {
+                has_sent_term = true;
                 errln!("rowlock: {}: the lock is about to be lost, the command must end", self.name);
                 self.signal(Signal::TERM);
             }
-            let next = if asked_to_end { until } else { ask_at };
+            let next = if has_sent_term { until } else { term_at };
             tokio::select! {
                 biased;
                 change = self.job.changed() => match change? {
                     JobEvent::Stopped(signal) => self.stopped(signal),
-                    JobEvent::Ended(_) if asked_to_end => {
+                    JobEvent::Ended(_) if has_sent_term => {
                         self.end_group(until).await;
                         let why = "the command was ended because the lock was about to be lost";
-                        return Ok(End::Lost(why.to_owned()));
+                        return Ok(CommandEnd::Lost(why.to_owned()));
                     }
-                    // While we were stopped the warden, or the next holder, may have been faster.
+                    // While this process was stopped, the warden or the next holder may have acted first.
                     JobEvent::Ended(ended) => match self.held.valid_until() {
-                        Some(_) => return Ok(End::Itself(ended)),
+                        Some(_) => return Ok(CommandEnd::Itself(ended)),
                         None => {
                             let reason = self.held.lost().await;
                             return self.end_lost(&reason).await;
@@ -128,18 +130,18 @@ impl<H: Held> Supervised<'_, H> {
                 },
                 _ = self.held.lost() => {}
                 _ = states.next() => {}
-                // A deadline comes back by `valid_until`.
-                Some(question) = questions.next() => tell_asked(self.name, &question),
-                // The deadline has moved on meanwhile, or it is there.
+                // `valid_until` returns the deadline of a question.
+                Some(question) = questions.next() => print_question(self.name, &question),
+                // The deadline has moved meanwhile, or is reached.
                 () = time::sleep_until(next) => {}
-                signal = passed.next() => self.signal(signal),
+                signal = signals.next() => self.signal(signal),
             }
         }
     }
 
-    /// The lock is lost: so must the command be, and all that it started.
-    async fn end_lost(&mut self, reason: &LostReason) -> Result<End, Failure> {
-        if by_a_person(reason) {
+    /// Ends the command and all its children after the loss of the lock.
+    async fn end_lost(&mut self, reason: &LostReason) -> Result<CommandEnd, Failure> {
+        if is_revoked(reason) {
             errln!("rowlock: {}: {reason}, the command must end", self.name);
             let until = time::now() + GRACE_FORCED;
             self.signal(Signal::TERM);
@@ -148,26 +150,26 @@ impl<H: Held> Supervised<'_, H> {
             self.job.signal(Signal::KILL);
         }
         self.job.ended().await?;
-        Ok(End::Lost(reason.to_string()))
+        Ok(CommandEnd::Lost(reason.to_string()))
     }
 
-    /// Waits until nothing of the command runs any more; kills what is left at `until`.
+    /// Waits until nothing of the command runs; kills the rest at `until`.
     async fn end_group(&mut self, until: Instant) {
         while time::now() < until {
-            // Its end must be taken note of, or it counts as alive.
-            let look_until = until.min(time::now() + POLL);
-            let ended = time::timeout_at(look_until, self.job.ended()).await.is_ok();
+            // An ended process counts as alive until reaped.
+            let poll_until = until.min(time::now() + POLL);
+            let ended = time::timeout_at(poll_until, self.job.ended()).await.is_ok();
             if ended && !self.job.is_alive() {
                 return;
             }
             if ended {
-                time::sleep_until(look_until).await;
+                time::sleep_until(poll_until).await;
             }
         }
         self.job.signal(Signal::KILL);
     }
 
-    /// Passes a signal on. A stopped command is continued for a signal that asks it to end.
+    /// Forwards a signal. Continues a stopped command for a signal that ends it.
     fn signal(&self, signal: Signal) {
         self.job.signal(signal);
         if matches!(signal, Signal::TERM | Signal::HUP) {
@@ -175,27 +177,28 @@ impl<H: Held> Supervised<'_, H> {
         }
     }
 
-    /// The command is stopped. At a terminal that is job control, and we take part in it; elsewhere another
-    /// process has stopped the command and will continue it, and it keeps the lock meanwhile.
+    /// Handles a stopped command. At a terminal this is job control, in which this process takes part;
+    /// elsewhere another process has stopped the command and will continue it, and the command keeps the
+    /// lock.
     fn stopped(&self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let group = self.job.group();
-        let had_it = terminal.is_of(group);
-        let wants_it = matches!(signal, Signal::TTIN | Signal::TTOU);
-        if !had_it && !wants_it && signal != Signal::TSTP {
+        let had_terminal = terminal.is_foreground(group);
+        let wants_terminal = matches!(signal, Signal::TTIN | Signal::TTOU);
+        if !had_terminal && !wants_terminal && signal != Signal::TSTP {
             return;
         }
-        if !(wants_it && terminal.is_ours()) {
+        if !(wants_terminal && terminal.is_own_foreground()) {
             terminal.take_back(group);
-            if !terminal.stop_with_it() && wants_it {
-                // No shell will ever give it the terminal: do what the kernel does to a stopped group without
-                // a shell.
+            if !terminal.stop_own_job() && wants_terminal {
+                // No shell will ever give the terminal to the command: act as the kernel does with a stopped
+                // orphaned group.
                 self.job.signal(Signal::HUP);
             }
         }
-        // We continue, perhaps much later: check the lock before the command does anything.
+        // This process continues, perhaps much later: check the lock before the command runs on.
         if self.held.valid_until().is_some() {
-            if had_it || wants_it {
+            if had_terminal || wants_terminal {
                 terminal.lend(group);
             }
             self.job.signal(Signal::CONT);
@@ -203,6 +206,6 @@ impl<H: Held> Supervised<'_, H> {
     }
 }
 
-fn by_a_person(reason: &LostReason) -> bool {
+fn is_revoked(reason: &LostReason) -> bool {
     matches!(reason, LostReason::Deleted | LostReason::ForceReleased)
 }

@@ -1,12 +1,13 @@
-//! The controlling terminal, which must be lent to a command in its own process group.
+//! Controlling terminal, lent to a command in its own process group.
 //!
-//! A terminal has one foreground group. Other groups are stopped when they read from it, and do not hear
-//! Ctrl-C. So this process does what a shell does: it lends the terminal to the command's group, takes it
-//! back when the command stops or ends, and stops with it, so that Ctrl-Z, `fg` and `bg` work on the whole.
-//! After `fg` the lock is checked before the command continues.
+//! A terminal has one foreground group. Background groups are stopped when reading from the terminal, and do
+//! not get Ctrl-C. Therefore this process acts like a shell: lends the terminal to the command's group, takes
+//! the terminal back when the command stops or ends, and stops together with the command, so that Ctrl-Z,
+//! `fg` and `bg` work on the whole. After `fg` the lock is checked before the command continues.
 //!
-//! With stdin and stdout at the terminal it is lent from the start. In a pipeline it is lent when the command
-//! needs it (the kernel stops a background group that does), as a pager at the other end may need it too.
+//! With stdin and stdout at the terminal, the command gets the terminal from the start. In a pipeline the
+//! command gets the terminal on demand (the kernel stops a background group that reads), as a pager at the
+//! other end may need the terminal too.
 
 use nix::sys::signal::{SigSet, Signal as Masked};
 use rustix::fd::OwnedFd;
@@ -16,76 +17,76 @@ use rustix::termios::{isatty, tcgetpgrp, tcsetpgrp};
 
 use super::processes::parent_of;
 
-/// The controlling terminal, and our own group.
 pub struct Terminal {
     tty: OwnedFd,
     ours: Pid,
 }
 
 impl Terminal {
-    /// None: we run under a service manager, cron, CI.
+    /// Opens the controlling terminal; `None` under a service manager, cron or CI.
     pub fn controlling() -> Option<Terminal> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
         let tty = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
         Some(Terminal { tty, ours: getpgrp() })
     }
 
-    /// No other process of our job is likely to need it.
-    pub fn is_ours_alone(&self) -> bool {
-        isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()) && self.is_ours()
+    /// Returns true if no other process of our job is likely to need the terminal.
+    pub fn is_interactive(&self) -> bool {
+        isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout()) && self.is_own_foreground()
     }
 
-    /// Whether we are in the foreground.
-    pub fn is_ours(&self) -> bool {
-        self.is_of(self.ours)
+    /// Returns true if our group is in the foreground.
+    pub fn is_own_foreground(&self) -> bool {
+        self.is_foreground(self.ours)
     }
 
-    /// Whether that group is in the foreground.
-    pub fn is_of(&self, group: Pid) -> bool {
+    /// Returns true if `group` is in the foreground.
+    pub fn is_foreground(&self, group: Pid) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|foreground| foreground == group)
     }
 
-    /// Makes the command's group the foreground group, if ours is.
+    /// Makes the command's group the foreground group if ours is in the foreground.
     pub fn lend(&self, group: Pid) {
-        if self.is_ours() {
+        if self.is_own_foreground() {
             self.set(group);
         }
     }
 
-    /// Makes ours the foreground group, if the command's is.
+    /// Makes our group the foreground group if the command's is in the foreground.
     pub fn take_back(&self, group: Pid) {
-        if self.is_of(group) {
+        if self.is_foreground(group) {
             self.set(self.ours);
         }
     }
 
     fn set(&self, group: Pid) {
-        // Without this the kernel would stop us for reaching for the terminal from the background. Only this
-        // thread's mask, and only for the call, so that no command inherits it.
+        // Blocks SIGTTOU: the kernel would stop this process for a change from the background. Only in this
+        // thread and only for the call, so that no command inherits the mask.
         let mut stop = SigSet::empty();
         stop.add(Masked::SIGTTOU);
         let blocked = stop.thread_block().is_ok();
-        // A terminal that is gone needs no foreground.
+        // A vanished terminal needs no foreground group.
         let _ = tcsetpgrp(&self.tty, group);
         if blocked {
             let _ = stop.thread_unblock();
         }
     }
 
-    /// Stops our own job, as the command has been stopped; returns when the shell continues it. False: there
-    /// is no shell that could, so nothing was done.
-    pub fn stop_with_it(&self) -> bool {
+    /// Stops our own job after a stop of the command; returns when the shell continues the job. Returns false
+    /// and does nothing if no shell could continue the job.
+    pub fn stop_own_job(&self) -> bool {
         has_shell() && kill_process_group(self.ours, Signal::STOP).is_ok()
     }
 
-    /// A Ctrl-C at the command was meant for all processes at the terminal, also for a script that runs us.
-    pub fn pass_on(&self, signal: Signal) {
+    /// Forwards a Ctrl-C at the command, which was meant for all processes at the terminal, even for a script
+    /// that runs this process.
+    pub fn forward(&self, signal: Signal) {
         let _ = kill_process_group(self.ours, signal);
     }
 }
 
-/// Whether a process of our session outside our group can continue us, that is, our group is not orphaned in
-/// the sense of POSIX. The kernel stops no orphaned groups at Ctrl-Z, and neither do we.
+/// Returns true if a process of our session outside our group can continue us: our group is not orphaned in
+/// the sense of POSIX. The kernel stops no orphaned group at Ctrl-Z, and neither does this process.
 fn has_shell() -> bool {
     let Ok(session) = getsid(None) else { return false };
     let ours = getpgrp();

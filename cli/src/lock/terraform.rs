@@ -1,9 +1,9 @@
 //! `rowlock terraform run`: runs Terraform or OpenTofu under the lock of a state.
 //!
-//! The lock is that of `/v1/terraform/{name}`, held by a session that gives signs of life for as long as the
-//! command runs: it cannot be left behind. The command's own requests for the lock, and with `--state` for
-//! the state, are answered on loopback: its backend "http" finds the addresses in the environment. The state
-//! is a znode that is written only while the lock is held.
+//! The lock is the same as that of `/v1/terraform/{name}`, held by a session kept alive until the command
+//! ends: no lock is left behind. The command's own requests for the lock, and with `--state` for the state,
+//! are served on loopback: the backend "http" reads the addresses from the environment. The state is a znode,
+//! written only while the lock is held.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,19 +16,18 @@ use rowlock_env::{rng, task};
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
-use super::http_server::{self, Incoming, Outgoing};
-use super::options::{Asking, ask_on_terms};
+use super::http_server::{self, Limits, Request, Response};
+use super::options::{TimeLimit, request_on_terms};
 use super::queued::Queued;
-use super::under::Around;
+use super::under::CommandMode;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::name::Name;
 use crate::znode::tree;
 
-/// Where states are kept.
 const FOLDER: &str = "/terraform";
-/// For an answer, which may wait for a change of the leader.
+/// Time for a response, which may wait for a change of the leader.
 const EXCHANGE_MAX: Duration = Duration::from_secs(60);
-/// More than a znode takes.
+/// Longest body; more than a znode holds.
 const STATE_MAX_BYTES: usize = 4 << 20;
 
 /// Run Terraform or OpenTofu under the lock of a state
@@ -60,34 +59,33 @@ impl Terraform {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let TerraformCommand::Run(run) = self.command;
         if !run.queued.has_command() {
-            return Err(Failure::new(USAGE, "no command is given; add -- tofu apply, or another one"));
+            return Err(Failure::new(USAGE, "no command is given; add a command, for example -- tofu apply"));
         }
         if run.name.contains('/') {
             return Err(Failure::new(USAGE, format!("{}: the name of a state has no slash", run.name)));
         }
         let lock = Name::of(format!("@terraform/{}", run.name));
-        let ask = async |client: &Client, owner, asking: &Asking| {
-            ask_on_terms!(lock.mutex(client).request(), run.queued.terms, owner, asking)
+        let acquire = async |client: &Client, owner, limit: &TimeLimit| {
+            request_on_terms!(lock.mutex(client).request(), run.queued.terms, owner, limit)
         };
-        let around = Around::Terraform { keeps_state: run.state };
-        run.queued.run_around(&lock, run.queued.waiting.begin(false), ask, around).await
+        let mode = CommandMode::Terraform { keeps_state: run.state };
+        run.queued.run_with_mode(&lock, run.queued.waiting.begin(false), acquire, mode).await
     }
 }
 
-/// What answers a command that runs under the lock. It ends with the process.
+/// HTTP backend of the command under the lock. Ends with the process.
 struct Backend {
     client: Client,
-    /// Of our place in the queue of the lock.
+    /// Own queue znode of the lock.
     key: String,
-    /// Of the state's znode.
     state: String,
-    /// Other users of this machine do not know it.
+    /// Secret path segment, unknown to other users of this machine.
     secret: String,
-    /// By what the command holds the lock.
+    /// Lock info of the program that holds the lock inside the run.
     info: Mutex<Option<Bytes>>,
 }
 
-/// Answers on loopback from now on; what the environment tells the command of it.
+/// Starts the backend on loopback; returns the environment variables for the command.
 ///
 /// # Errors
 /// There is no free port.
@@ -118,107 +116,109 @@ pub async fn serve(
     let state = format!("{FOLDER}/{name}");
     let backend = Backend { client: client.clone(), key, state, secret, info: Mutex::new(None) };
     let backend = Arc::new(backend);
-    let answer = move |asked: Incoming| {
+    let answer = move |request: Request| {
         let backend = backend.clone();
-        async move { backend.answer(asked).await }
+        async move { backend.answer(request).await }
     };
-    task::spawn("terraform-backend", http_server::serve(listener, (EXCHANGE_MAX, STATE_MAX_BYTES), answer));
+    let limits = Limits { exchange_max: EXCHANGE_MAX, body_max_bytes: STATE_MAX_BYTES };
+    task::spawn("terraform-backend", http_server::serve(listener, limits, answer));
     Ok(environment)
 }
 
 impl Backend {
-    async fn answer(&self, asked: Incoming) -> Outgoing {
-        let path = asked.path.strip_prefix('/').and_then(|path| path.strip_prefix(&*self.secret));
-        match (asked.method.as_str(), path) {
-            ("LOCK", Some("/lock")) => self.lock(asked.body),
-            ("UNLOCK", Some("/lock")) => self.unlock(&asked.body),
+    async fn answer(&self, request: Request) -> Response {
+        let path = request.path.strip_prefix('/').and_then(|path| path.strip_prefix(&*self.secret));
+        match (request.method.as_str(), path) {
+            ("LOCK", Some("/lock")) => self.lock(request.body),
+            ("UNLOCK", Some("/lock")) => self.unlock(&request.body),
             ("GET", Some("/state")) => self.read().await,
-            ("POST", Some("/state")) => self.write(asked.body).await,
+            ("POST", Some("/state")) => self.write(request.body).await,
             ("DELETE", Some("/state")) => self.delete().await,
-            (_, Some("/lock" | "/state")) => Outgoing::not_allowed("LOCK, UNLOCK, GET, POST, DELETE"),
-            _ => Outgoing::text(404, "there is no such address"),
+            (_, Some("/lock" | "/state")) => Response::not_allowed("LOCK, UNLOCK, GET, POST, DELETE"),
+            _ => Response::text(404, "there is no such address"),
         }
     }
 
-    /// The lock is ours already; here the programs of one run are kept apart.
-    fn lock(&self, info: Bytes) -> Outgoing {
+    /// Locks among the programs of one run; the lock itself is already held.
+    fn lock(&self, info: Bytes) -> Response {
         if id_of(&info).is_none() {
-            return Outgoing::text(400, "the body is not a JSON object with an ID");
+            return Response::text(400, "the body is not a JSON object with an ID");
         }
         let mut held = self.info.lock().unwrap_or_else(PoisonError::into_inner);
         match held.as_ref() {
-            Some(other) if id_of(other) != id_of(&info) => Outgoing::new(423, other.clone()),
+            Some(other) if id_of(other) != id_of(&info) => Response::new(423, other.clone()),
             _ => {
                 *held = Some(info);
-                Outgoing::text(200, "")
+                Response::text(200, "")
             }
         }
     }
 
-    /// Without a body it is `force-unlock` of a program that does not say by which ID.
-    fn unlock(&self, info: &[u8]) -> Outgoing {
+    /// Unlocks. A request without a body is `force-unlock` by a program that does not send the ID.
+    fn unlock(&self, info: &[u8]) -> Response {
         let mut held = self.info.lock().unwrap_or_else(PoisonError::into_inner);
         match held.as_ref() {
             Some(other) if !info.is_empty() && id_of(other) != id_of(info) => {
-                Outgoing::new(409, other.clone())
+                Response::new(409, other.clone())
             }
             _ => {
                 *held = None;
-                Outgoing::text(200, "")
+                Response::text(200, "")
             }
         }
     }
 
-    /// After a sync: another node may have taken the last write.
-    async fn read(&self) -> Outgoing {
+    /// Reads after a sync: the last write may have gone through another node.
+    async fn read(&self) -> Response {
         let read = match self.client.sync(&self.state).await {
             Ok(()) => self.client.get(&self.state).await,
             Err(e) => Err(e),
         };
         match read {
-            Ok(znode) => Outgoing::new(200, znode.data.unwrap_or_default()),
-            Err(Error::Rejected(ErrorCode::NoNode)) => Outgoing::text(404, "there is no state yet"),
+            Ok(znode) => Response::new(200, znode.data.unwrap_or_default()),
+            Err(Error::Rejected(ErrorCode::NoNode)) => Response::text(404, "there is no state yet"),
             Err(e) => self.refused(&e),
         }
     }
 
-    async fn write(&self, body: Bytes) -> Outgoing {
+    async fn write(&self, body: Bytes) -> Response {
         let set = self.guarded().set(&*self.state, Some(body.clone()), None);
         let mut written = self.client.commit(set).await;
         if let Err(Error::TransactionRejected { index: 1, code: ErrorCode::NoNode }) = written {
             let acl = Acl::open();
             let create = self.guarded().create(&*self.state, Some(body), CreateMode::Persistent, acl);
-            written = match tree::make_parents(&self.client, &self.state).await {
+            written = match tree::create_parents(&self.client, &self.state).await {
                 Ok(()) => self.client.commit(create).await,
                 Err(e) => Err(e),
             };
         }
-        written.map_or_else(|e| self.refused(&e), |_| Outgoing::text(200, ""))
+        written.map_or_else(|e| self.refused(&e), |_| Response::text(200, ""))
     }
 
-    async fn delete(&self) -> Outgoing {
+    async fn delete(&self) -> Response {
         match self.client.commit(self.guarded().delete(&*self.state, None)).await {
             Ok(_) | Err(Error::TransactionRejected { index: 1, code: ErrorCode::NoNode }) => {
-                Outgoing::text(200, "")
+                Response::text(200, "")
             }
             Err(e) => self.refused(&e),
         }
     }
 
-    /// Takes effect only while our place, which no later holder has, is in the queue.
+    /// Returns a transaction that takes effect only while the own queue znode exists, which no later holder
+    /// has.
     fn guarded(&self) -> Transaction {
         Transaction::new().check(&*self.key, None)
     }
 
-    fn refused(&self, e: &Error) -> Outgoing {
+    fn refused(&self, e: &Error) -> Response {
         match e {
             Error::TransactionRejected { index: 0, .. } => {
-                Outgoing::text(409, "the lock of this run is lost: the state was not written")
+                Response::text(409, "the lock of this run is lost: the state was not written")
             }
             Error::TooLarge { .. } => {
-                Outgoing::text(413, &format!("{e}; keep this state elsewhere (without --state)"))
+                Response::text(413, &format!("{e}; keep this state elsewhere (without --state)"))
             }
-            e => Outgoing::text(503, &format!("{}: {e}", self.state)),
+            e => Response::text(503, &format!("{}: {e}", self.state)),
         }
     }
 }

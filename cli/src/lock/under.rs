@@ -1,4 +1,4 @@
-//! RunNotes the command under what is held, or holds it until a signal; then gives it back.
+//! Runs the command under a hold, or holds until a signal; then releases.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -8,12 +8,12 @@ use rowlock_client::{Client, Owner, ReleaseError};
 use rowlock_env::time;
 use rustix::process::Signal;
 
-use super::held::{Held, tell_asked};
+use super::held::{Held, print_question};
 use super::job::Job;
-use super::once::RunNotes;
+use super::once::RunRecorder;
 use super::options::{self, Work};
-use super::passed::Passed;
-use super::supervise::{End, Supervised};
+use super::passed::ForwardedSignals;
+use super::supervise::{CommandEnd, Supervised};
 use super::terminal::Terminal;
 use super::terraform;
 use super::warden::Warden;
@@ -21,130 +21,132 @@ use crate::cluster::LEAVING_MAX;
 use crate::exit::{Failure, LOST};
 use crate::print::{errln, outln};
 
-/// How this process ends, once the session is closed.
+/// Exit of this process after the session is closed.
 #[derive(Clone, Copy, Debug)]
-pub enum Over {
+pub enum ProcessEnd {
     Code(u8),
-    /// By the signal of the keyboard that ended the command: a script that runs us stops only if it sees that
-    /// we died of it, too.
+    /// Dies of the keyboard's signal that ended the command: a calling script stops only if this process dies
+    /// of the same signal.
     Signal(Signal),
 }
 
-impl Over {
-    /// What a shell reports of it.
+impl ProcessEnd {
+    /// Returns the exit code in the convention of shells.
     pub fn code(self) -> u8 {
         match self {
-            Over::Code(code) => code,
-            Over::Signal(signal) => shell_code(signal),
+            ProcessEnd::Code(code) => code,
+            ProcessEnd::Signal(signal) => shell_code(signal),
         }
     }
 
-    /// Ends the process by the signal, or gives the code to end with.
+    /// Ends the process by the signal, or returns the exit code.
     pub fn exit(self) -> ExitCode {
         let signal = match self {
-            Over::Code(code) => return ExitCode::from(code),
-            Over::Signal(signal) => signal,
+            ProcessEnd::Code(code) => return ExitCode::from(code),
+            ProcessEnd::Signal(signal) => signal,
         };
-        // We handle the signal ourselves; a program that has just been started does not.
+        // This process handles the signal; a new program image does not.
         let kill = format!("kill -{} $$", signal.as_raw());
         let _ = Command::new("/bin/sh").args(["-c", &kill]).exec();
         ExitCode::from(shell_code(signal))
     }
 }
 
-/// The exit code that a shell reports for a command that this signal ended.
+/// Returns a shell's exit code for a command ended by `signal`.
 pub fn shell_code(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-/// The setting in which a command runs.
-pub struct Setting<'a> {
+pub struct RunContext<'a> {
     pub client: &'a Client,
-    /// The lock, as the user named it.
     pub name: &'a str,
     pub work: &'a Work,
-    /// Program and arguments to run. Empty: just hold.
+    /// Program and arguments to run. Empty: only hold.
     pub words: Vec<OsString>,
-    /// In whose name we asked.
+    /// Owner of the lock for deadlock detection.
     pub owner: Owner,
-    /// The flags that say where the cluster is, and how to connect.
-    pub way: Vec<String>,
-    /// If we die under the lock, the next client may get it as soon as the command is gone.
-    pub may_be_followed_at_once: bool,
-    /// What goes on around the command.
-    pub around: Around<'a>,
+    pub cluster_flags: Vec<String>,
+    /// Lets the warden end the session if this process dies, so that the next client is granted the lock as
+    /// soon as the command is gone.
+    pub ends_session_on_death: bool,
+    pub mode: CommandMode<'a>,
 }
 
-/// What is done beside a command that runs under a lock.
+/// Additional services for a command under a lock.
 #[derive(Clone, Copy)]
-pub enum Around<'a> {
-    Nothing,
-    /// Its begin and its end are noted.
-    Once(&'a RunNotes),
-    /// Its requests are answered on loopback.
+pub enum CommandMode<'a> {
+    Plain,
+    /// Records start and end of the run.
+    Once(&'a RunRecorder),
+    /// Serves the command's requests on loopback.
     Terraform {
-        /// Also those for the state.
+        /// True to serve requests for the state too.
         keeps_state: bool,
     },
 }
 
-/// Runs the work under `held`; the exit code is the command's.
-pub async fn run<H: Held>(held: H, setting: Setting<'_>, passed: &mut Passed) -> Result<Over, Failure> {
-    let Setting { client, name, work, words, owner, way, may_be_followed_at_once, around } = setting;
+/// Runs the command under `held` and releases; the exit code is the command's.
+pub async fn run<H: Held>(
+    held: H,
+    context: RunContext<'_>,
+    signals: &mut ForwardedSignals,
+) -> Result<ProcessEnd, Failure> {
+    let RunContext { client, name, work, words, owner, cluster_flags, ends_session_on_death, mode } = context;
     let mut environment = environment_of(client, &held, name, owner);
     let mut run = None;
-    match around {
-        Around::Nothing => {}
-        Around::Once(runs) => run = Some((runs, runs.begin(client, &held).await)),
-        Around::Terraform { keeps_state } => {
+    match mode {
+        CommandMode::Plain => {}
+        CommandMode::Once(recorder) => run = Some((recorder, recorder.begin(client, &held).await)),
+        CommandMode::Terraform { keeps_state } => {
             environment.extend(terraform::serve(client, held.key(), keeps_state).await?);
         }
     }
     let end = if words.is_empty() {
-        hold(&held, name, passed).await
+        hold(&held, name, signals).await
     } else {
-        // The warden first: from the command's first moment on it must be there.
-        let mut warden = Warden::start(&way)?;
-        if may_be_followed_at_once {
-            client.session_ticket().iter().for_each(|ticket| warden.give_back(ticket));
+        // Starts the warden first: the command must never run without one.
+        let mut warden = Warden::start(&cluster_flags)?;
+        if ends_session_on_death {
+            client.session_ticket().iter().for_each(|ticket| warden.set_session(ticket));
         }
-        // Who may take the lock is not therefore to be known to all that runs under it.
-        let kept_back = if work.pass_auth { &[][..] } else { &CREDENTIALS };
-        let job = Job::start(&words, &environment, kept_back)?;
+        // A command under the lock need not know the credentials.
+        let withheld = if work.pass_auth { &[][..] } else { &CREDENTIALS };
+        let job = Job::start(&words, &environment, withheld)?;
         let terminal = Terminal::controlling();
-        Supervised { held: &held, name, job, warden, terminal, client }.run(passed).await?
+        Supervised { held: &held, name, job, warden, terminal, client }.run(signals).await?
     };
     let over = match end {
-        End::Itself(ended) => Over::Code(ended.code),
-        End::Interrupted(signal) => Over::Signal(signal),
-        End::Lost(why) => return Err(Failure::new(LOST, format!("{name}: {why}; try again"))),
+        CommandEnd::Itself(ended) => ProcessEnd::Code(ended.code),
+        CommandEnd::Interrupted(signal) => ProcessEnd::Signal(signal),
+        CommandEnd::Lost(why) => return Err(Failure::new(LOST, format!("{name}: {why}; try again"))),
     };
-    if let Some((runs, run)) = run
-        && !runs.end(client, run, over.code()).await
+    if let Some((recorder, run)) = run
+        && !recorder.end(client, run, over.code()).await
     {
-        work.say(&format!("{name}: the command failed, the next attempt runs it"));
-        // A drop would release it, and the interval would count. The end of the session frees it.
+        work.report(&format!("{name}: the command failed, the next attempt runs it"));
+        // Dropping the hold would release the lock, and the interval would count. The end of the session
+        // frees the lock.
         std::mem::forget(held);
         return Ok(over);
     }
     let released = time::timeout(LEAVING_MAX, held.release()).await;
     match released.unwrap_or(Err(ReleaseError::Unknown)) {
-        Ok(()) => work.say(&format!("released {name}")),
+        Ok(()) => work.report(&format!("released {name}")),
         Err(e @ ReleaseError::NotHeld) => {
             return Err(Failure::new(LOST, format!("{name}: {e} when the command ended")));
         }
-        // The command had its lock to the end, so its code stands.
+        // The command had the lock to the end: keep its exit code.
         Err(_) => errln!(
-            "rowlock: {name}: no server says that it was given back; it is free when the session has ended"
+            "rowlock: {name}: no server confirmed the release; the lock is free at the end of the session"
         ),
     }
     Ok(over)
 }
 
-/// Variables with secrets that programs of ours read.
+/// Variables with secrets read by our programs.
 const CREDENTIALS: [&str; 3] = ["ROWLOCK_AUTH", "ROWLOCK_TOKEN", "ROWLOCK_FROM_AUTH"];
 
-/// What runs under a lock finds this in its environment.
+/// Returns the environment variables for a command under a lock.
 fn environment_of<H: Held>(
     client: &Client,
     held: &H,
@@ -161,15 +163,15 @@ fn environment_of<H: Held>(
     ]
 }
 
-/// Holds it for a process that reads our output.
-async fn hold<H: Held>(held: &H, name: &str, passed: &mut Passed) -> End {
+/// Holds the lock for a process that reads our output.
+async fn hold<H: Held>(held: &H, name: &str, signals: &mut ForwardedSignals) -> CommandEnd {
     outln!("{} {}", held.key(), held.token());
     let mut questions = held.asked();
     loop {
         tokio::select! {
-            _ = passed.next() => return End::Itself(super::job::Ended { code: 0, signal: None }),
-            reason = held.lost() => return End::Lost(reason.to_string()),
-            Some(question) = questions.next() => tell_asked(name, &question),
+            _ = signals.next() => return CommandEnd::Itself(super::job::Ended { code: 0, signal: None }),
+            reason = held.lost() => return CommandEnd::Lost(reason.to_string()),
+            Some(question) = questions.next() => print_question(name, &question),
         }
     }
 }

@@ -1,20 +1,20 @@
-//! The warden: a second process that kills the command when `rowlock lock` itself cannot.
+//! Warden: second process that kills the command if `rowlock lock` itself cannot.
 //!
-//! `rowlock lock` may be killed, stopped or delayed. Its warden is a process beside it that learns the
-//! command's process group and the lock's deadline from lines on its stdin. When the deadline passes without
-//! extension, or stdin ends without `done`, it kills the whole group. That is before the cluster grants the
-//! lock to the next, as the deadline is earlier. The kernel also ties the command itself to `rowlock lock`
-//! (`exec.rs`); the warden covers all that the command started, and a `rowlock lock` that is stopped. Once no
-//! process of the command is left, the warden also ends the session of a `rowlock lock` that is gone,
-//! so that the next client need not wait for its timeout.
+//! `rowlock lock` may be killed, stopped or delayed. The warden reads the command's process group and the
+//! lock's deadline from lines on stdin. When the deadline passes without extension, or stdin ends without
+//! `done`, the warden kills the whole group, before the cluster grants the lock to the next client: the
+//! deadline is earlier. The kernel also ties the command itself to `rowlock lock` (`exec.rs`); the warden
+//! covers all children of the command, and a stopped `rowlock lock`. Once no process of the command is left,
+//! the warden also ends the session of a vanished `rowlock lock`: the next client need not wait for the
+//! session timeout.
 //!
 //! Deadlines are points of CLOCK_BOOTTIME, which all processes of a machine share and which continues during
-//! suspend. So a line that is written before a pause and read after it is still right. Invariant: the warden
+//! suspend: a line written before a pause and read after the pause is still right. Invariant: the warden
 //! never extends a deadline itself, and releases nothing before the command is gone.
 //!
-//! The warden may be stopped, too (`killall -STOP rowlock`). So a timer of the kernel continues it (SIGCONT)
-//! at the deadline. The command starts only after the warden has set that timer and reported it by one byte
-//! on its stdout.
+//! The warden may be stopped, too (`killall -STOP rowlock`): a timer of the kernel continues the process
+//! (SIGCONT) at the deadline. The command starts only after the warden has set that timer and reported it by
+//! one byte on its stdout.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -37,60 +37,59 @@ use rustix::time::{
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStdout;
 
-use super::processes::{OURSELVES, runs_any};
+use super::processes::{SELF_EXE, runs_any};
 use crate::cluster::Cluster;
 use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
 
-/// A line is a word and a number or a path; this is many lines.
+/// Size of a read: many lines of a word and a number or a path.
 const READ_BYTES: usize = 4096;
-/// A sleep does not count the time of a suspended machine: a deadline is noticed at most this late after
-/// that.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// A killed process is gone in milliseconds. One that is not waits for its disk, and may yet write. Then the
-/// warden releases nothing, and the end of the session does.
+/// Longest delay after a suspend until a passed deadline is noticed: a sleep does not count suspended time.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait for the end of killed processes, usually milliseconds. A process that survives waits for its
+/// disk and may still write: then the warden releases nothing and leaves that to the end of the session.
 const DYING_MAX: Duration = Duration::from_secs(2);
 const DYING_POLL: Duration = Duration::from_millis(5);
-/// After this the end of the session releases the lock: the warden must not try for ever.
-const GIVING_BACK_MAX: Duration = Duration::from_secs(5);
+/// Longest attempt to end the session; afterwards the session timeout releases the lock.
+const END_SESSION_MAX: Duration = Duration::from_secs(5);
 
-/// The warden of one command, as `rowlock lock` sees it. Dropping it before [`Warden::dismiss`] has the
-/// command killed.
+/// Handle of `rowlock lock` on the warden of one command. Dropping the handle before [`Warden::dismiss`]
+/// kills the command.
 pub struct Warden {
     process: Child,
     orders: Option<ChildStdin>,
     armed: ChildStdout,
-    told: Option<Instant>,
+    sent_deadline: Option<Instant>,
 }
 
 impl Warden {
-    /// Starts the process. It does nothing until it is told a group. `way`: the flags by which it reaches
-    /// the cluster, to which it may have to release.
-    pub fn start(way: &[String]) -> Result<Warden, Failure> {
+    /// Starts the process, which does nothing until [`Warden::watch`]. `cluster_flags` let the warden reach
+    /// the cluster to end the session.
+    pub fn start(cluster_flags: &[String]) -> Result<Warden, Failure> {
         let failed = |e: io::Error| Failure::new(SOFTWARE, format!("cannot start the command's warden: {e}"));
-        let mut command = Command::new(OURSELVES);
-        // Of its own group, so that what kills our group leaves it; with none of our outputs, so that their
+        let mut command = Command::new(SELF_EXE);
+        // A separate group: a signal that kills our group spares the warden. None of our outputs: their
         // readers need not wait for the warden.
         command
             .arg0("rowlock")
             .arg("__warden")
-            .args(way)
+            .args(cluster_flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         let mut process = command.process_group(0).spawn().map_err(failed)?;
-        let orders = process.stdin.take().expect("asked for a pipe");
-        // A warden that does not read (it was stopped) must not stop us.
+        let orders = process.stdin.take().expect("stdin is piped");
+        // A stopped warden must not block this process.
         let flags = fcntl_getfl(&orders).map_err(|e| failed(e.into()))?;
         fcntl_setfl(&orders, flags | OFlags::NONBLOCK).map_err(|e| failed(e.into()))?;
-        let armed = process.stdout.take().expect("asked for a pipe");
+        let armed = process.stdout.take().expect("stdout is piped");
         let armed = ChildStdout::from_std(armed).map_err(failed)?;
-        Ok(Warden { process, orders: Some(orders), armed, told: None })
+        Ok(Warden { process, orders: Some(orders), armed, sent_deadline: None })
     }
 
-    /// Hands over the group to watch and the deadline. Returns whether the warden has set its timer before
-    /// that deadline; fails if the warden has ended.
+    /// Sets the group to watch and the deadline. Returns whether the warden has set its timer before that
+    /// deadline; fails if the warden has ended.
     pub async fn watch(&mut self, group: Pid, until: Instant) -> Result<bool, Failure> {
-        self.tell(&format!("group {group}\n"));
+        self.send(&format!("group {group}\n"));
         self.extend(until);
         match time::timeout_at(until, self.armed.read_exact(&mut [0])).await {
             Ok(Ok(_)) => Ok(true),
@@ -101,37 +100,37 @@ impl Warden {
         }
     }
 
-    /// Has it end this session if we are gone. Only the owner of a session may: others may not delete its
-    /// places where locks are guarded.
-    pub fn give_back(&mut self, ticket: &SessionTicket) {
-        self.tell(&format!("session {}\n", ticket.reveal()));
+    /// Lets the warden end this session if this process dies. Only the owner of a session may end it, and
+    /// delete its queue znodes where locks are guarded.
+    pub fn set_session(&mut self, ticket: &SessionTicket) {
+        self.send(&format!("session {}\n", ticket.reveal()));
     }
 
     pub fn extend(&mut self, until: Instant) {
-        if self.told != Some(until) {
-            self.told = Some(until);
-            self.tell(&format!("until {}\n", on_system_clock(until)));
+        if self.sent_deadline != Some(until) {
+            self.sent_deadline = Some(until);
+            self.send(&format!("until {}\n", on_system_clock(until)));
         }
     }
 
-    /// The command has ended, or has been ended: nothing is watched any more.
+    /// Ends the watch: the command has ended.
     pub fn dismiss(mut self) {
-        self.tell("done\n");
+        self.send("done\n");
         self.orders = None;
-        // It ends at once; if it cannot, that does no harm any more.
+        // The warden ends at once; a warden that cannot end does no harm any more.
         let _ = self.process.try_wait();
     }
 
-    fn tell(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         if let Some(orders) = &mut self.orders {
-            // A warden that is gone or full leaves the kernel's tie and ourselves; and it errs to the safe
+            // A dead or full warden still leaves the kernel's tie and this process, and errs on the safe
             // side.
             let _ = orders.write_all(line.as_bytes());
         }
     }
 }
 
-/// The point on CLOCK_BOOTTIME in nanoseconds, rounded to the past: the system's clock is read first.
+/// Converts to nanoseconds of CLOCK_BOOTTIME, rounded to the past: reads the system's clock first.
 fn on_system_clock(at: Instant) -> u64 {
     let system = system_clock();
     let ahead = at.saturating_since(time::now());
@@ -172,7 +171,7 @@ impl Orders {
 }
 
 impl Watch {
-    /// Returns when the command has ended or was killed.
+    /// Returns after the command has ended or was killed.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut orders = Orders::default();
         match watch(&mut orders) {
@@ -181,36 +180,35 @@ impl Watch {
             StopCause::Orphaned => {
                 kill(&orders);
                 if is_gone(&orders) {
-                    self.give_back(&orders);
+                    self.end_session(&orders);
                 }
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Takes the session over and closes it, and with it the place in the queue. If that fails, the session
-    /// ends by itself.
-    fn give_back(&self, orders: &Orders) {
+    /// Takes the session over and closes it, which deletes the queue znode. On failure the session ends by
+    /// its timeout.
+    fn end_session(&self, orders: &Orders) {
         let Some(ticket) = orders.session.clone() else { return };
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(async {
-            let giving_back = async {
+            let closing = async {
                 let builder = self.cluster.client()?.take_over(ticket);
                 let client = builder.connect().await.map_err(|e| Failure::new(UNAVAILABLE, e.to_string()))?;
                 client.close().await.map_err(|e| crate::cluster::failed("the session", &e))
             };
-            // The outcome cannot be reported to anybody any more.
-            let _ = time::timeout(GIVING_BACK_MAX, giving_back).await;
+            // No process is left to report the result to.
+            let _ = time::timeout(END_SESSION_MAX, closing).await;
         });
     }
 }
 
 enum StopCause {
-    /// The command has ended, and `rowlock lock` has seen it.
+    /// `rowlock lock` has reported the end of the command.
     Ended,
-    /// The deadline has come, and `rowlock lock` is silent: it may be stopped.
+    /// The deadline has passed without a line from `rowlock lock`, which may be stopped.
     DeadlinePassed,
-    /// `rowlock lock` is gone.
     Orphaned,
 }
 
@@ -223,9 +221,9 @@ fn watch(orders: &mut Orders) -> StopCause {
             // An error means that `rowlock lock` is gone, as the end of stdin reports.
             let _ = rustix::io::write(rustix::stdio::stdout(), b"+");
         }
-        // Orders that wait are read before the clock decides: there may be a later deadline among them.
+        // Reads pending lines before the clock decides: a line may have a later deadline.
         let left = orders.until.map(|until| Duration::from_nanos(until.saturating_sub(system_clock())));
-        if !readable(left.map(|left| left.min(LOOK_AGAIN)), &alarm) {
+        if !readable(left.map(|left| left.min(CHECK_INTERVAL)), &alarm) {
             if orders.until.is_some_and(|until| system_clock() >= until) {
                 return StopCause::DeadlinePassed;
             }
@@ -247,9 +245,8 @@ fn watch(orders: &mut Orders) -> StopCause {
     StopCause::Ended
 }
 
-/// Timers of the kernel for the deadline: one continues this process if it is stopped then, and one ends its
-/// wait, which would go on with the time that was left when it was stopped. A system that has none leaves a
-/// stopped warden stopped.
+/// Kernel timers for the deadline: one continues this process if stopped, and one ends its wait, which would
+/// resume with the remaining time from before the stop. Without such timers a stopped warden stays stopped.
 struct Alarm {
     cont: Option<Timer>,
     wake: Option<OwnedFd>,
@@ -268,7 +265,7 @@ impl Alarm {
     fn set(&mut self, until: Option<u64>) {
         let Some(at) = until.filter(|_| until != self.at) else { return };
         self.at = until;
-        // Without them the clock is looked at again soon.
+        // Without a timer the periodic check notices the deadline.
         let after_boot = Duration::from_nanos(at.max(1));
         if let Some(cont) = &mut self.cont {
             let at = Expiration::OneShot(TimeSpec::from_duration(after_boot));
@@ -281,7 +278,7 @@ impl Alarm {
     }
 }
 
-/// Waits for orders, at most for `wait_max`, or until the alarm goes off.
+/// Waits for lines, at most `wait_max` or until the alarm.
 fn readable(wait_max: Option<Duration>, alarm: &Alarm) -> bool {
     let stdin = rustix::stdio::stdin();
     let mut fds = vec![PollFd::new(&stdin, PollFlags::IN)];
@@ -292,12 +289,12 @@ fn readable(wait_max: Option<Duration>, alarm: &Alarm) -> bool {
 
 fn kill(orders: &Orders) {
     if let Some(group) = orders.group.and_then(Pid::from_raw) {
-        // An error means that no process is left, as intended.
+        // An error means: no process is left, as intended.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// Waits until nothing of the command runs any more.
+/// Waits until nothing of the command runs; returns false after [`DYING_MAX`].
 fn is_gone(orders: &Orders) -> bool {
     let Some(group) = orders.group.and_then(Pid::from_raw) else { return true };
     let start = time::now();
@@ -305,7 +302,7 @@ fn is_gone(orders: &Orders) -> bool {
         if start.elapsed() > DYING_MAX {
             return false;
         }
-        // This process waits for nothing else; there is no runtime to keep going.
+        // Blocks the process, which has no runtime and nothing else to do.
         let pause = Timespec::try_from(DYING_POLL).ok();
         let _ = poll(&mut [], pause.as_ref());
     }
@@ -329,11 +326,11 @@ mod tests {
     }
 
     #[test]
-    fn deadline_on_the_system_clock_is_never_later_than_ours() {
+    fn a_deadline_on_the_system_clock_is_never_too_late() {
         let at = time::now() + Duration::from_secs(5);
-        let told = on_system_clock(at);
+        let deadline = on_system_clock(at);
         let left = at.saturating_since(time::now());
-        assert!(u128::from(told) <= u128::from(system_clock()) + left.as_nanos() + 1_000_000);
-        assert!(u128::from(told) + 1_000_000_000 > u128::from(system_clock()) + left.as_nanos());
+        assert!(u128::from(deadline) <= u128::from(system_clock()) + left.as_nanos() + 1_000_000);
+        assert!(u128::from(deadline) + 1_000_000_000 > u128::from(system_clock()) + left.as_nanos());
     }
 }

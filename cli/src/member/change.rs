@@ -1,4 +1,4 @@
-//! `rowlock member add`, `promote`, `demote`, `set` and `remove`: one change of the members each.
+//! `rowlock member add`, `promote`, `demote`, `set` and `remove`: each makes one membership change.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -10,11 +10,11 @@ use rowlock_proto::ErrorCode;
 use serde_json::json;
 
 use super::membership;
-use super::replace::AGAIN;
+use super::replace::RETRYABLE;
 use super::server::{MemberList, Server};
 use super::stanza::stanza;
-use super::state::ask_all;
-use super::wait::until_it_serves;
+use super::state::query_all;
+use super::wait::until_serving;
 use crate::cluster::{Cluster, failed, leave, seconds};
 use crate::exit::{Failure, LOST, REFUSED, USAGE};
 use crate::member::list::voters_up;
@@ -22,10 +22,9 @@ use crate::print::{errln, print};
 use crate::superuser;
 use crate::znode::{Output, print_json};
 
-/// Limit for finding out whether a change with a lost reply has happened.
-const LOOK_MAX: Duration = Duration::from_secs(15);
-/// Pause between two checks for that.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Longest search for the outcome of a change with a lost reply.
+const CONFIRM_MAX: Duration = Duration::from_secs(15);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Add a node as a learner, which replicates without a vote. Prints its part of cluster.toml
 #[derive(clap::Args)]
@@ -38,13 +37,13 @@ pub struct Add {
     /// Address that clients connect to
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
-    /// Wait until it runs and has caught up, then make it a voter. Safe to repeat
+    /// Wait until the node has caught up, then make it a voter. Safe to repeat
     #[arg(long)]
     promote: bool,
-    /// With --promote: seconds that it must have served before it votes
+    /// With --promote: seconds of uninterrupted service before the node votes
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "10", requires = "promote")]
     stable: Duration,
-    /// With --promote: give up if it does not serve after this many seconds
+    /// With --promote: give up if the node does not serve after this many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300", requires = "promote")]
     timeout: Duration,
     /// Format of the output
@@ -133,24 +132,24 @@ impl Add {
             "node {node} is a learner. In cluster.toml of all nodes:\n{table}\nStart it with an empty data folder, then: \
              rowlock member promote {node}\n"
         );
-        said(self.output, (node, "learner"), text.trim_end())
+        report(self.output, node, "learner", text.trim_end())
     }
 
-    /// Each step is repeated safely: a command that was cut off is given again.
+    /// Runs each step again safely: a person repeats an interrupted command.
     async fn add_and_promote(&self, server: Server) -> Result<ExitCode, Failure> {
         let (node, deadline) = (self.node, time::now() + self.timeout);
         let client = self.cluster.connect().await?;
         let done = async {
-            let again = (&AGAIN[..], deadline);
-            ask(&client, again, async |members| {
+            let retry = Retry { codes: &RETRYABLE, deadline };
+            apply(&client, retry, async |members| {
                 let known = members.servers.get(&node).unwrap_or(&server);
                 joined(members, node, known.clone())
             })
             .await?;
             let table = table_of(&self.cluster, node, &server)?;
             errln!("rowlock: start node {node} with an empty data folder and this in cluster.toml:{table}");
-            until_it_serves(&self.cluster, (node, &server), self.stable, deadline).await?;
-            ask(&client, again, async |members| {
+            until_serving(&self.cluster, node, &server, self.stable, deadline).await?;
+            apply(&client, retry, async |members| {
                 joined(members, node, Server { votes: true, ..member(members, node)? })
             })
             .await
@@ -158,7 +157,7 @@ impl Add {
         .await;
         leave(&client).await;
         done?;
-        said(self.output, (node, "voter"), &format!("node {node} votes"))
+        report(self.output, node, "voter", &format!("node {node} votes"))
     }
 }
 
@@ -169,7 +168,7 @@ impl Promote {
             joined(members, node, Server { votes: true, ..member(members, node)? })
         })
         .await?;
-        said(self.output, (node, "voter"), &format!("node {node} votes"))
+        report(self.output, node, "voter", &format!("node {node} votes"))
     }
 }
 
@@ -178,11 +177,11 @@ impl Demote {
         let (node, force, cluster) = (self.node, self.force, &self.cluster);
         change(cluster, async |members| {
             let server = Server { votes: false, ..member(members, node)? };
-            may_go(cluster, members, node, force).await?;
+            check_tolerance(cluster, members, node, force).await?;
             joined(members, node, server)
         })
         .await?;
-        said(self.output, (node, "learner"), &format!("node {node} is a learner"))
+        report(self.output, node, "learner", &format!("node {node} is a learner"))
     }
 }
 
@@ -190,10 +189,7 @@ impl Set {
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
         let node = self.node;
         if self.peer.is_none() && self.client.is_none() {
-            return Err(Failure::new(
-                USAGE,
-                "say which address is another: --peer HOST:PORT or --client HOST:PORT",
-            ));
+            return Err(Failure::new(USAGE, "no address given; use --peer HOST:PORT or --client HOST:PORT"));
         }
         let (peer, client) = (self.peer.as_deref().map(address), self.client.as_deref().map(address));
         let (peer, client) = (peer.transpose()?, client.transpose()?);
@@ -205,7 +201,7 @@ impl Set {
         .await?;
         let text =
             format!("node {node} has new addresses; write them into cluster.toml, and restart it there");
-        said(self.output, (node, "member"), &text)
+        report(self.output, node, "member", &text)
     }
 }
 
@@ -214,24 +210,24 @@ impl Remove {
         let (node, force, cluster) = (self.node, self.force, &self.cluster);
         change(cluster, async |members| {
             member(members, node)?;
-            may_go(cluster, members, node, force).await?;
+            check_tolerance(cluster, members, node, force).await?;
             let mut then = members.servers.clone();
             then.remove(&node);
             Ok(PlannedChange { change: Reconfig::new().leave(NodeId(node)), then })
         })
         .await?;
         let text = format!("node {node} is no member any more; stop it, and take it out of cluster.toml");
-        said(self.output, (node, "none"), &text)
+        report(self.output, node, "none", &text)
     }
 }
 
-/// What the file of the cluster says of a new learner.
+/// Returns the part of cluster.toml for a new learner.
 pub(super) fn table_of(cluster: &Cluster, node: u64, server: &Server) -> Result<String, Failure> {
-    Ok(stanza(node, server, cluster.file()?.as_ref(), cluster.tls.is_asked_for()))
+    Ok(stanza(node, server, cluster.file()?.as_ref(), cluster.tls.is_enabled()))
 }
 
-/// What was done, and what the node is now.
-pub(super) fn said(output: Output, (node, role): (u64, &str), text: &str) -> Result<ExitCode, Failure> {
+/// Prints the result and the node's new role.
+pub(super) fn report(output: Output, node: u64, role: &str, text: &str) -> Result<ExitCode, Failure> {
     match output {
         Output::Simple => print(format!("{text}\n").as_bytes())?,
         Output::Json => print_json(&json!({ "node": node, "role": role, "message": text }))?,
@@ -246,7 +242,7 @@ pub(super) fn member(members: &MemberList, node: u64) -> Result<Server, Failure>
     })
 }
 
-/// The change by which a server comes in, or becomes another.
+/// Returns the change that adds a server or replaces its entry.
 pub(super) fn joined(members: &MemberList, node: u64, server: Server) -> Result<PlannedChange, Failure> {
     let line = server.line(node);
     let line = line.ok_or_else(|| Failure::new(USAGE, format!("{} is no HOST:PORT", server.peer)))?;
@@ -255,59 +251,71 @@ pub(super) fn joined(members: &MemberList, node: u64, server: Server) -> Result<
     Ok(PlannedChange { change: Reconfig::new().join(line), then })
 }
 
-/// Checks what is to be written into the text of the membership.
+/// Checks an address before the address becomes part of the membership's text.
 pub(super) fn address(text: &str) -> Result<String, Failure> {
     let port =
         text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
     match port {
-        // What would end the address in the text of the membership.
+        // Characters that would end the address in that text.
         Some(Ok(1..)) if !text.contains([',', ';', '=', ' ', '\n']) => Ok(text.to_owned()),
-        _ => Err(Failure::new(USAGE, format!("{text:?} is no address; say HOST:PORT"))),
+        _ => Err(Failure::new(USAGE, format!("{text:?} is no address; use HOST:PORT"))),
     }
 }
 
-/// Refuses what leaves voters of which none may fail, though one may today.
-async fn may_go(cluster: &Cluster, members: &MemberList, node: u64, force: bool) -> Result<(), Failure> {
+/// Refuses a change after which the cluster tolerates no failure, if the cluster tolerates one now.
+async fn check_tolerance(
+    cluster: &Cluster,
+    members: &MemberList,
+    node: u64,
+    force: bool,
+) -> Result<(), Failure> {
     if force || !members.servers[&node].votes {
         return Ok(());
     }
     let mut left = members.clone();
     left.servers.remove(&node);
-    let states = ask_all(cluster, members).await?;
+    let states = query_all(cluster, members).await?;
     let now = members.tolerates(voters_up(members, &states));
     let then = left.tolerates(voters_up(&left, &states));
     if then.unwrap_or(0) == 0 && now.unwrap_or(0) > 0 {
-        let what = format!(
-            "without node {node} the cluster tolerates no failure; add another voter first, or say --force"
+        let problem = format!(
+            "without node {node} the cluster tolerates no failure; add another voter first, or use --force"
         );
-        return Err(Failure::new(REFUSED, what));
+        return Err(Failure::new(REFUSED, problem));
     }
     Ok(())
 }
 
-/// A change, and the members when it is done.
+/// Requested change, and the membership after the change.
 pub(super) struct PlannedChange {
     pub(super) change: Reconfig,
     pub(super) then: BTreeMap<u64, Server>,
 }
 
-/// Asks for the change that `decide` makes of the members as they are.
+/// Connects and makes the change that `decide` derives from the present members.
 async fn change(
     cluster: &Cluster,
     decide: impl AsyncFn(&MemberList) -> Result<PlannedChange, Failure>,
 ) -> Result<(), Failure> {
     let client = cluster.connect().await?;
-    // The text may be a moment behind the members.
-    let again = (&[ErrorCode::BadVersion][..], time::now() + LOOK_MAX);
-    let changed = ask(&client, again, decide).await;
+    // The membership's znode may lag behind the membership.
+    let retry = Retry { codes: &[ErrorCode::BadVersion], deadline: time::now() + CONFIRM_MAX };
+    let changed = apply(&client, retry, decide).await;
     leave(&client).await;
     changed
 }
 
-/// The same on an open connection. Until `deadline`, repeats a change that is refused with one of `again`.
-pub(super) async fn ask(
+/// Retries of a change refused with one of `codes`, until `deadline`.
+#[derive(Clone, Copy)]
+pub(super) struct Retry<'a> {
+    pub(super) codes: &'a [ErrorCode],
+    pub(super) deadline: Instant,
+}
+
+/// Makes a change on an open connection.
+pub(super) async fn apply(
     client: &Client,
-    (again, deadline): (&[ErrorCode], Instant),
+    retry: Retry<'_>,
     decide: impl AsyncFn(&MemberList) -> Result<PlannedChange, Failure>,
 ) -> Result<(), Failure> {
     loop {
@@ -315,23 +323,23 @@ pub(super) async fn ask(
         let PlannedChange { change, then } = decide(&members).await?;
         match client.reconfig(&change.if_version(members.version)).await {
             Ok(_) => return Ok(()),
-            // The node that was asked may be the one that goes, and closes its connections then.
-            Err(Error::ConnectionLoss) => return look(client, &then).await,
-            Err(Error::Rejected(code)) if again.contains(&code) && time::now() < deadline => {}
+            // The connected node may be the removed node, which closes its connections.
+            Err(Error::ConnectionLoss) => return confirm(client, &then).await,
+            Err(Error::Rejected(code)) if retry.codes.contains(&code) && time::now() < retry.deadline => {}
             Err(e) => return Err(refused(&e)),
         }
-        time::sleep(LOOK_EVERY).await;
+        time::sleep(RETRY_PAUSE).await;
     }
 }
 
-/// Whether the change has happened: the cluster knows, as soon as another node is reached.
-async fn look(client: &Client, then: &BTreeMap<u64, Server>) -> Result<(), Failure> {
-    let deadline = time::now() + LOOK_MAX;
+/// Waits until another node confirms the membership `then`.
+async fn confirm(client: &Client, then: &BTreeMap<u64, Server>) -> Result<(), Failure> {
+    let deadline = time::now() + CONFIRM_MAX;
     while time::now() < deadline {
         if membership(client).await.is_ok_and(|members| members.servers == *then) {
             return Ok(());
         }
-        time::sleep(LOOK_EVERY).await;
+        time::sleep(RETRY_PAUSE).await;
     }
     Err(Failure::new(
         LOST,
@@ -350,9 +358,9 @@ fn refused(error: &Error) -> Failure {
             (REFUSED, "no majority of the new voters answers and has caught up; nothing was changed")
         }
         ErrorCode::BadVersion => {
-            (LOST, "the members have been changed by another meanwhile; look at them, and try again")
+            (LOST, "another client changed the members meanwhile; check rowlock member ls, and try again")
         }
-        ErrorCode::ReconfigInProgress => (LOST, "another change of the members is not done yet; try again"),
+        ErrorCode::ReconfigInProgress => (LOST, "another change of the members is in progress; try again"),
         _ => return failed("members", error),
     };
     Failure::new(exit, text)

@@ -1,4 +1,4 @@
-//! `rowlock member ls`: who belongs to the cluster, who answers, and how many more may fail.
+//! `rowlock member ls`: lists the members with their states, and the number of tolerable failures.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::membership;
 use super::server::{MemberList, Server};
-use super::state::{MemberState, Serving, ask_all};
+use super::state::{MemberState, Serving, query_all};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::print::print;
 use crate::table::table;
 use crate::znode::{Output, print_json};
 
-/// A node that lacks fewer writes is not late: writes go on while the nodes are asked.
+/// Fewest missing writes that count as lag: writes go on during the queries.
 const BEHIND_MIN: u64 = 10;
 
 /// List members with state, release and addresses, and how many more voters may fail
@@ -28,15 +28,15 @@ pub struct Ls {
 }
 
 impl Ls {
-    /// Exit code 0 if all members serve, 69 otherwise.
+    /// Exits with 0 if all members serve, else with 69.
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
         let found = membership(&client).await;
         leave(&client).await;
         let members = found?;
-        let states = ask_all(&self.cluster, &members).await?;
+        let states = query_all(&self.cluster, &members).await?;
         match self.output {
-            Output::Simple => print(shown(&members, &states).as_bytes())?,
+            Output::Simple => print(listing(&members, &states).as_bytes())?,
             Output::Json => {
                 let all: Vec<_> =
                     members.servers.iter().map(|(id, server)| document(&states, *id, server)).collect();
@@ -64,24 +64,22 @@ fn document(states: &BTreeMap<u64, MemberState>, id: u64, server: &Server) -> Va
     })
 }
 
-/// What the leader says, if it has answered.
 fn leader(states: &BTreeMap<u64, MemberState>) -> Option<&Serving> {
     states.values().find_map(MemberState::leader)
 }
 
-/// How many of those that vote serve.
 pub(super) fn voters_up(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> usize {
     members.servers.iter().filter(|(id, server)| server.votes && states[id].is_up()).count()
 }
 
-/// How many writes a node lacks that another one had applied when it was asked: nodes are asked at once, so
-/// one that lacks a few under load is no late one. `None`: it does not serve.
+/// Returns the number of writes by which a serving node lags behind the newest answer; `None` if the node
+/// does not serve. All nodes are queried at the same time: a few missing writes under load are no lag.
 fn behind(states: &BTreeMap<u64, MemberState>, id: u64) -> Option<u64> {
     let newest = states.values().filter_map(MemberState::zxid).max()?;
     Some(newest - states[&id].zxid()?)
 }
 
-fn shown(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> String {
+fn listing(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> String {
     let rows: Vec<[String; 6]> = members
         .servers
         .iter()
@@ -89,10 +87,10 @@ fn shown(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> String {
             let role = if server.votes { "voter" } else { "learner" };
             let (peer, client) = (server.peer.clone(), server.client.clone());
             let release = states[id].release().unwrap_or("-").to_owned();
-            let told = states[id].describe(leader(states), *id);
+            let text = states[id].describe(leader(states), *id);
             let state = match behind(states, *id) {
-                Some(writes @ BEHIND_MIN..) => format!("{told}, behind {writes}"),
-                _ => told,
+                Some(writes @ BEHIND_MIN..) => format!("{text}, behind {writes}"),
+                _ => text,
             };
             [id.to_string(), role.to_owned(), state, release, peer, client]
         })

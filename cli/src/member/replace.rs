@@ -1,4 +1,4 @@
-//! `rowlock member replace`: a new node in the place of one that is lost.
+//! `rowlock member replace`: replaces a lost node by a new one.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use rowlock_client::{Client, NodeId};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
 
-use super::change::{PlannedChange, address, ask, joined, member, said, table_of};
+use super::change::{PlannedChange, Retry, address, apply, joined, member, report, table_of};
 use super::membership;
 use super::server::Server;
-use super::wait::until_it_serves;
+use super::wait::until_serving;
 use crate::cluster::{Cluster, leave, seconds};
 use crate::exit::Failure;
 use crate::print::errln;
 use crate::znode::Output;
 
-/// With these it has not caught up yet, or another change is not done.
-pub(super) const AGAIN: [ErrorCode; 3] =
+/// Errors while the new node catches up or while another change is in progress.
+pub(super) const RETRYABLE: [ErrorCode; 3] =
     [ErrorCode::NewConfigNoQuorum, ErrorCode::ReconfigInProgress, ErrorCode::BadVersion];
 
 /// Replace a lost node: add the new one, wait until it has caught up, then swap them in one change
@@ -44,7 +44,7 @@ pub struct Replace {
 }
 
 impl Replace {
-    /// Each step is repeated safely: a command that was cut off is given again.
+    /// Runs each step again safely: a person repeats an interrupted command.
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
         let server = Server { peer: address(&self.peer)?, client: address(&self.client)?, votes: false };
         let deadline = time::now() + self.timeout;
@@ -53,23 +53,23 @@ impl Replace {
         leave(&client).await;
         let votes = replaced?;
         let text = format!("node {} is in the place of node {}", self.new, self.old);
-        said(self.output, (self.new, if votes { "voter" } else { "learner" }), &text)
+        report(self.output, self.new, if votes { "voter" } else { "learner" }, &text)
     }
 
-    /// Whether it votes, as the old one did.
+    /// Replaces the node. Returns true if the new node votes, as the old node did.
     async fn replace(&self, client: &Client, server: Server, deadline: Instant) -> Result<bool, Failure> {
         let votes = member(&membership(client).await?, self.old)?.votes;
-        let again = (&AGAIN[..], deadline);
-        ask(client, again, async |members| {
+        let retry = Retry { codes: &RETRYABLE, deadline };
+        apply(client, retry, async |members| {
             let server = members.servers.get(&self.new).unwrap_or(&server);
             joined(members, self.new, server.clone())
         })
         .await?;
         let table = table_of(&self.cluster, self.new, &server)?;
         errln!("rowlock: start node {} with an empty data folder and this in cluster.toml:{table}", self.new);
-        until_it_serves(&self.cluster, (self.new, &server), Duration::ZERO, deadline).await?;
+        until_serving(&self.cluster, self.new, &server, Duration::ZERO, deadline).await?;
         let server = Server { votes, ..server };
-        ask(client, again, async |members| {
+        apply(client, retry, async |members| {
             let PlannedChange { change, mut then } = joined(members, self.new, server.clone())?;
             then.remove(&self.old);
             Ok(PlannedChange { change: change.leave(NodeId(self.old)), then })

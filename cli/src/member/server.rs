@@ -1,4 +1,4 @@
-//! The text of `/zookeeper/config`: a line per member, then the version. Pure.
+//! Parser and formatter of `/zookeeper/config`: a line per member, then the version. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,7 @@ use rowlock_types::member::Member;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where the other nodes find it.
     pub peer: String,
-    /// Where clients find it.
     pub client: String,
     pub votes: bool,
 }
@@ -16,7 +14,7 @@ pub struct Server {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberList {
     pub servers: BTreeMap<u64, Server>,
-    /// Changes whenever the members do.
+    /// Changes with every change of the members.
     pub version: i64,
 }
 
@@ -39,7 +37,8 @@ impl MemberList {
         self.servers.values().filter(|server| server.votes).count()
     }
 
-    /// How many more voters may fail, of which `up` answer now.
+    /// Returns the number of further voters that may fail while `up` voters answer; `None` without a
+    /// majority.
     pub fn tolerates(&self, up: usize) -> Option<usize> {
         up.checked_sub(self.voters() / 2 + 1)
     }
@@ -55,7 +54,7 @@ impl Server {
             "observer" => false,
             _ => return None,
         };
-        // ZooKeeper leaves the host out where it is that of the other nodes.
+        // ZooKeeper omits the client host if equal to the peer host.
         let client = match (client.contains(':'), peer.rsplit_once(':')) {
             (false, Some((host, _))) => format!("{host}:{client}"),
             _ => client.to_owned(),
@@ -63,7 +62,7 @@ impl Server {
         Some(Server { peer: peer.to_owned(), client, votes })
     }
 
-    /// The line of the member `id`, as reconfig reads it.
+    /// Returns the line of the member `id` in the syntax of reconfig.
     pub fn line(&self, id: u64) -> Option<String> {
         let (_, port) = self.peer.rsplit_once(':')?;
         port.parse::<u16>().ok()?;
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_of_those_that_vote_is_needed() {
+    fn a_quorum_of_the_voters_is_needed() {
         let text = |count: u64| {
             let lines: String =
                 (1..=count).map(|id| format!("server.{id}=h:1:2:participant;h:2\n")).collect();

@@ -1,6 +1,6 @@
-//! What cluster.toml is to say of a new node: listeners as the other nodes have them. Pure.
+//! Generator of a new node's part of cluster.toml, with the same listeners as the existing nodes. Pure.
 //!
-//! Invariant: where the other nodes take clients by TLS only, so does the new one.
+//! Invariant: where the existing nodes take only clients with TLS, the new node does too.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use rowlock_coordinator::config::{ClusterConfig, NodeEntry};
 
 use super::server::Server;
 
-/// The `[[node]]` of a new learner. `file`: of the cluster, if it is known; `by_tls`: how this command
-/// connects, which is all that is known without it.
+/// Returns the `[[node]]` of a new learner, modeled on a node in `file` if the file is known. Without a file,
+/// `by_tls` (this command's own connection) decides about TLS.
 pub fn stanza(id: u64, server: &Server, file: Option<&ClusterConfig>, by_tls: bool) -> String {
     let like = file.and_then(|file| file.nodes.iter().find(|node| node.id.0 != id));
     let Server { peer, client, .. } = server;
@@ -32,8 +32,8 @@ pub fn stanza(id: u64, server: &Server, file: Option<&ClusterConfig>, by_tls: bo
     out
 }
 
-/// Another listener of the new node: as far from its address for clients as that of the node that it is made
-/// like, and on the same host unless that one has it on another (loopback).
+/// Returns the address of a further listener of the new node: the same port distance from its client address
+/// as in the model node, and the same host, unless the model has that listener on another host (loopback).
 fn beside(address: &str, like: Option<&NodeEntry>, client: &str) -> String {
     let parts = |address: &str| {
         let (host, port) = address.rsplit_once(':')?;
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_node_of_a_cluster_with_tls_only_opens_no_port_without() {
+    fn a_new_node_of_a_tls_only_cluster_opens_no_plain_port() {
         let file =
             file("secure_client = \"db1:2182\"\nhttp = \"127.0.0.1:8081\"\napi = \"127.0.0.1:8481\"\n");
         let text = stanza(7, &new("db7:2182"), Some(&file), true);

@@ -1,4 +1,4 @@
-//! Each member's state, by ZooKeeper's command `srvr` at its address for clients.
+//! State of each member, from ZooKeeper's command `srvr` at the member's client address.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,31 @@ use crate::exit::Failure;
 use crate::moment;
 use crate::status::srvr;
 
-/// The state of a member, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberState {
     Serves(Serving),
-    /// It answers, but serves no clients.
     NotServing,
-    /// An operator has drained it, so it serves no clients.
+    /// Drained by an operator: serves no clients.
     Drained,
-    /// It does not answer; with the error.
     Silent(String),
 }
 
-/// The report of a node that serves clients.
+/// Report of a node that serves clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Serving {
     pub role: String,
     pub release: Option<String>,
-    /// The newest write that it has applied.
+    /// Zxid of the newest applied write.
     pub zxid: u64,
-    /// If it leads: which members have not answered it for more than two seconds.
+    /// Members silent for more than two seconds, in the answer of a leader.
     pub silent: BTreeMap<u64, Silence>,
 }
 
-/// For how long a member has not answered the leader.
+/// Time since the leader last heard a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
     pub ms: u64,
-    /// It may be longer: the leader does not know what was before its election.
+    /// True for a lower bound: the leader does not know the time before its election.
     pub is_least: bool,
 }
 
@@ -53,22 +50,21 @@ impl MemberState {
         if let MemberState::Serves(serving) = self { Some(serving) } else { None }
     }
 
-    /// The newest write that it has applied, if it is up.
+    /// Returns the zxid of the newest applied write, if the node serves.
     pub fn zxid(&self) -> Option<u64> {
         self.serving().map(|serving| serving.zxid)
     }
 
-    /// Whether it serves clients.
     pub fn is_up(&self) -> bool {
         matches!(self, MemberState::Serves(..))
     }
 
-    /// Its release, if it is up and reports one.
+    /// Returns the release, if the node serves and reports one.
     pub fn release(&self) -> Option<&str> {
         self.serving()?.release.as_deref()
     }
 
-    /// Describes the state, with for how long the leader has not heard the member.
+    /// Describes the state, with the time since the leader last heard the member.
     pub fn describe(&self, leader: Option<&Serving>, node: u64) -> String {
         let Some(leader) = leader else { return self.text() };
         match (self, leader.silent.get(&node)) {
@@ -95,31 +91,33 @@ impl MemberState {
     }
 }
 
-pub async fn ask_all(cluster: &Cluster, members: &MemberList) -> Result<BTreeMap<u64, MemberState>, Failure> {
+pub async fn query_all(
+    cluster: &Cluster,
+    members: &MemberList,
+) -> Result<BTreeMap<u64, MemberState>, Failure> {
     let secure = cluster.tls.secure()?;
-    let asked: Vec<_> = members
+    let queries: Vec<_> = members
         .servers
         .iter()
         .map(|(id, server)| {
             let (address, secure) = (server.client.clone(), secure.clone());
-            (*id, task::spawn("srvr", async move { ask(&address, secure).await }))
+            (*id, task::spawn("srvr", async move { query(&address, secure).await }))
         })
         .collect();
     let mut states = BTreeMap::new();
-    for (id, answer) in asked {
+    for (id, answer) in queries {
         states.insert(id, answer.await.unwrap_or_else(|e| MemberState::Silent(e.to_string())));
     }
     Ok(states)
 }
 
-async fn ask(address: &str, secure: Option<Secure>) -> MemberState {
+async fn query(address: &str, secure: Option<Secure>) -> MemberState {
     match srvr(address, secure).await {
         Err(error) => MemberState::Silent(error.to_string()),
         Ok(answer) => parse(&answer),
     }
 }
 
-/// Parses an answer to `srvr`.
 fn parse(srvr: &str) -> MemberState {
     match srvr.lines().find_map(|line| line.strip_prefix("Mode: ")) {
         Some(role) => {
@@ -131,10 +129,10 @@ fn parse(srvr: &str) -> MemberState {
     }
 }
 
-/// Parses the line `Zxid: 0x2f`; 0 without it.
+/// Parses the line `Zxid: 0x2f`; 0 without such a line.
 fn zxid(srvr: &str) -> u64 {
-    let said = srvr.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
-    said.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    let hex = srvr.lines().find_map(|line| line.strip_prefix("Zxid: 0x"));
+    hex.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Parses a line `Silent: 4 34012 ms` or `Silent: 4 at least 34012 ms`.
@@ -155,17 +153,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_serves_no_client_says_whether_an_operator_has_drained_it() {
-        let standing = "This ZooKeeper instance is not currently serving requests\n";
-        assert_eq!(parse(standing), MemberState::NotServing);
-        assert_eq!(parse(&format!("{standing}Drained: true\n")), MemberState::Drained);
+    fn a_drained_node_differs_from_one_that_cannot_serve() {
+        let not_serving = "This ZooKeeper instance is not currently serving requests\n";
+        assert_eq!(parse(not_serving), MemberState::NotServing);
+        assert_eq!(parse(&format!("{not_serving}Drained: true\n")), MemberState::Drained);
         let serving =
             Serving { role: "leader".to_owned(), release: None, zxid: 0x2f, silent: BTreeMap::new() };
         assert_eq!(parse("Zxid: 0x2f\nMode: leader\n"), MemberState::Serves(serving));
     }
 
     #[test]
-    fn the_leader_says_for_how_long_a_member_has_been_silent() {
+    fn the_leader_reports_the_silence_of_each_member() {
         let leading = parse("Mode: leader\nSilent: 4 34012 ms\nSilent: 5 at least 125000 ms\nSilent: x\n");
         let (leader, gone) = (leading.leader(), MemberState::Silent("refused".to_owned()));
         assert_eq!(gone.describe(leader, 4), "down 34 s: refused");
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_release_stands_behind_the_dialect_in_the_answer_to_srvr() {
+    fn the_release_follows_the_dialect_in_the_answer_to_srvr() {
         let answer = "Zookeeper version: 3.9.3-rowlock-0.2.0\nMode: leader\n";
         assert_eq!(release(answer).as_deref(), Some("0.2.0"));
         assert_eq!(release("Zookeeper version: 3.9.3--1, built on\n"), None);

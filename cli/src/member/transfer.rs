@@ -1,4 +1,4 @@
-//! `rowlock member transfer-leader`: another voter leads.
+//! `rowlock member transfer-leader`: makes another voter the leader.
 
 use std::process::ExitCode;
 
@@ -23,14 +23,14 @@ pub struct TransferLeader {
 }
 
 impl TransferLeader {
-    /// Exit code 1 if the node is no voter or is not alive, 75 if no voter has taken over.
+    /// Exits with 1 if the node is no voter or is not alive, with 75 if no voter has taken over.
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
         let client = self.cluster.connect().await?;
-        let what = match self.node {
+        let operation = match self.node {
             Some(node) => format!("/v1/hand-over?to={node}"),
             None => "/v1/hand-over".to_owned(),
         };
-        let answer = operate(&client, &what).await;
+        let answer = operate(&client, &operation).await;
         leave(&client).await;
         let document = answer.map_err(|refusal| match (refusal, self.node) {
             (OperateError::Code(ErrorCode::BadArguments), Some(node)) => {

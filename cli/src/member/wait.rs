@@ -1,4 +1,4 @@
-//! `rowlock member wait`: until every member serves.
+//! `rowlock member wait`: waits until every member serves.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,12 +7,11 @@ use rowlock_env::time::{self, Instant};
 
 use super::membership;
 use super::server::{MemberList, Server};
-use super::state::ask_all;
+use super::state::query_all;
 use crate::cluster::{Cluster, leave, seconds};
 use crate::exit::{Failure, UNAVAILABLE};
 
-/// How often the members are asked.
-const EVERY: Duration = Duration::from_millis(500);
+const POLL_PAUSE: Duration = Duration::from_millis(500);
 
 /// Wait until every member serves
 #[derive(clap::Args)]
@@ -25,7 +24,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Exit code 69 if some do not in time.
+    /// Exits with 69 if some members do not serve in time.
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
         let deadline = time::now() + self.timeout;
         loop {
@@ -35,10 +34,10 @@ impl Wait {
                 Err(failure) if failure.code == UNAVAILABLE => failure.message,
                 Err(failure) => return Err(failure),
             };
-            if time::now() + EVERY > deadline {
+            if time::now() + POLL_PAUSE > deadline {
                 return Err(Failure::new(UNAVAILABLE, format!("not all members serve: {missing}")));
             }
-            time::sleep(EVERY).await;
+            time::sleep(POLL_PAUSE).await;
         }
     }
 
@@ -46,23 +45,24 @@ impl Wait {
         let client = self.cluster.connect().await?;
         let found = membership(&client).await;
         leave(&client).await;
-        let states = ask_all(&self.cluster, &found?).await?;
+        let states = query_all(&self.cluster, &found?).await?;
         let missing = states.iter().filter(|(_, state)| !state.is_up());
         Ok(missing.map(|(id, state)| format!("node {id}: {}", state.text())).collect())
     }
 }
 
 /// Waits until a new node has served for `stable` without a gap between polls.
-pub(super) async fn until_it_serves(
+pub(super) async fn until_serving(
     cluster: &Cluster,
-    (node, server): (u64, &Server),
+    node: u64,
+    server: &Server,
     stable: Duration,
     deadline: Instant,
 ) -> Result<(), Failure> {
     let alone = MemberList { servers: [(node, server.clone())].into(), version: 0 };
     let mut since: Option<Instant> = None;
     loop {
-        let states = ask_all(cluster, &alone).await?;
+        let states = query_all(cluster, &alone).await?;
         let state = &states[&node];
         since = state.is_up().then(|| since.unwrap_or_else(time::now));
         if since.is_some_and(|since| since.elapsed() >= stable) {
@@ -70,10 +70,10 @@ pub(super) async fn until_it_serves(
         }
         if time::now() >= deadline {
             let why = state.text();
-            let what =
-                format!("node {node} does not serve: {why}; it is a learner now, give the command again");
-            return Err(Failure::new(UNAVAILABLE, what));
+            let problem =
+                format!("node {node} does not serve: {why}; it is a learner now; run the command again");
+            return Err(Failure::new(UNAVAILABLE, problem));
         }
-        time::sleep(EVERY).await;
+        time::sleep(POLL_PAUSE).await;
     }
 }

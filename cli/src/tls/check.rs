@@ -1,4 +1,5 @@
-//! `rowlock tls check`: what is in the files, how long it counts, and what nodes and clients would refuse.
+//! `rowlock tls check`: shows the content and expiry of files, and the problems that nodes and clients would
+//! report.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use rowlock_coordinator::config::ClusterConfig;
 use serde_json::{Value, json};
 
 use super::folder::Folder;
-use super::judge::{Candidate, Finding, Role, What, judge};
+use super::judge::{Candidate, FileKind, Finding, Role, check};
 use super::{FolderOptions, Output, date, days_left, described};
 use crate::exit::{CONFIG, Failure};
 use crate::found;
@@ -26,16 +27,16 @@ pub struct Check {
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     min_days: i64,
     #[command(flatten)]
-    place: FolderOptions,
+    folder: FolderOptions,
 }
 
 impl Check {
-    /// Prints a line for each file and each problem. Exit code 0 without problems, else 78.
+    /// Prints a line for each file and each problem. Exits with 0 without problems, else with 78.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let found = judge(&self.candidates()?, self.min_days);
-        match self.place.output {
+        let found = check(&self.candidates()?, self.min_days);
+        match self.folder.output {
             Output::Json => {
-                let all: Vec<Value> = found.iter().map(of_program).collect();
+                let all: Vec<Value> = found.iter().map(document).collect();
                 print(format!("{:#}\n", json!(all)).as_bytes())?;
             }
             Output::Text => {
@@ -58,11 +59,11 @@ impl Check {
         if !self.files.is_empty() {
             return Ok(self.files.iter().cloned().map(Candidate::any).collect());
         }
-        if self.place.dir.is_none()
+        if self.folder.dir.is_none()
             && let Some(config) = found::cluster_file_if_any(self.config.as_deref())?
             && config.tls.is_some()
         {
-            return of_config(&config);
+            return configured(&config);
         }
         if self.config.is_some() {
             return Err(Failure::new(
@@ -70,23 +71,23 @@ impl Check {
                 "the cluster's file has no [tls]; name files, or a folder with --dir",
             ));
         }
-        self.of_folder()
+        self.in_folder()
     }
 
-    fn of_folder(&self) -> Result<Vec<Candidate>, Failure> {
-        let folder = Folder::open(self.place.trusted_dir()?)?;
+    fn in_folder(&self) -> Result<Vec<Candidate>, Failure> {
+        let folder = Folder::open(self.folder.trusted_dir()?)?;
         let files: Vec<Candidate> =
             folder.stems()?.iter().map(|stem| Candidate::any(folder.cert(stem))).collect();
         if files.is_empty() {
-            let what = format!("there is no certificate in {}", self.place.dir().display());
-            return Err(Failure::new(CONFIG, format!("{what}; make some with `rowlock tls init`")));
+            let problem = format!("there is no certificate in {}", self.folder.dir().display());
+            return Err(Failure::new(CONFIG, format!("{problem}; make some with `rowlock tls init`")));
         }
         Ok(files)
     }
 }
 
-/// The files of all nodes whose certificate is on this machine, and the authorities.
-fn of_config(config: &ClusterConfig) -> Result<Vec<Candidate>, Failure> {
+/// Returns the files of all nodes whose certificate is on this machine, and the CAs.
+fn configured(config: &ClusterConfig) -> Result<Vec<Candidate>, Failure> {
     let mut found: Vec<Candidate> = Vec::new();
     let mut authorities: Vec<PathBuf> = Vec::new();
     for node in &config.nodes {
@@ -105,8 +106,8 @@ fn of_config(config: &ClusterConfig) -> Result<Vec<Candidate>, Failure> {
         }
     }
     if found.is_empty() {
-        let what = "no certificate that the cluster's file names is here";
-        return Err(Failure::new(CONFIG, format!("{what}; make them with `rowlock tls init`")));
+        let problem = "no certificate that the cluster's file names is here";
+        return Err(Failure::new(CONFIG, format!("{problem}; make them with `rowlock tls init`")));
     }
     let authorities =
         authorities.into_iter().map(|file| Candidate { role: Role::Authorities, ..Candidate::any(file) });
@@ -114,19 +115,19 @@ fn of_config(config: &ClusterConfig) -> Result<Vec<Candidate>, Failure> {
 }
 
 fn row(finding: &Finding) -> [String; 6] {
-    let certificate = finding.what.certificate();
+    let certificate = finding.kind.certificate();
     let dash = || "-".to_owned();
-    let names = certificate.map_or_else(dash, |one| match &finding.what {
-        What::Node { .. } => one.hosts.join(" "),
+    let names = certificate.map_or_else(dash, |one| match &finding.kind {
+        FileKind::Node { .. } => one.hosts.join(" "),
         _ => one.subject.clone(),
     });
-    let signed_by = match &finding.what {
-        What::Authorities(_) => "itself".to_owned(),
+    let signed_by = match &finding.kind {
+        FileKind::Authorities(_) => "itself".to_owned(),
         _ => finding.signed_by.as_ref().map_or_else(dash, |path| path.display().to_string()),
     };
     [
         finding.file.display().to_string(),
-        finding.what.text(),
+        finding.kind.text(),
         safe(&names),
         certificate.map_or_else(dash, |one| date(one.expires_ms)),
         certificate.map_or_else(dash, |one| days_left(one.expires_ms).to_string()),
@@ -134,17 +135,17 @@ fn row(finding: &Finding) -> [String; 6] {
     ]
 }
 
-fn of_program(finding: &Finding) -> Value {
-    let mut all = finding.what.certificate().map_or_else(|| json!({}), described);
+fn document(finding: &Finding) -> Value {
+    let mut all = finding.kind.certificate().map_or_else(|| json!({}), described);
     all["file"] = json!(finding.file);
-    all["for"] = json!(match &finding.what {
-        What::Authorities(_) => "authority",
-        What::Node { .. } => "node",
-        What::Client(_) => "client",
-        What::Revocations => "revocations",
-        What::Unknown => "unknown",
+    all["for"] = json!(match &finding.kind {
+        FileKind::Authorities(_) => "authority",
+        FileKind::Node { .. } => "node",
+        FileKind::Client(_) => "client",
+        FileKind::Revocations => "revocations",
+        FileKind::Unknown => "unknown",
     });
-    if let What::Node { id, cluster, .. } = &finding.what {
+    if let FileKind::Node { id, cluster, .. } = &finding.kind {
         (all["node"], all["cluster"]) = (json!(id), json!(cluster));
     }
     (all["signed_by"], all["has_key"]) = (json!(finding.signed_by), json!(finding.has_key));

@@ -1,4 +1,4 @@
-//! `rowlock tls client`: a client's certificate.
+//! `rowlock tls client`: creates a client's certificate.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::exit::{Failure, USAGE};
 use crate::print::out;
 use crate::znode::print_json;
 
-/// The longest common name that a certificate may have (X.520).
+/// Longest common name of a certificate (X.520).
 const NAME_MAX: usize = 64;
 
 /// Create a client certificate
@@ -23,7 +23,7 @@ pub struct ClientCertificate {
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
-    place: FolderOptions,
+    folder: FolderOptions,
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -35,16 +35,16 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 impl ClientCertificate {
-    /// Makes both files, or none if one of them is there.
+    /// Creates both files, or none if one of the files exists.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let folder = Folder::open(self.place.trusted_dir()?)?;
+        let folder = Folder::open(self.folder.trusted_dir()?)?;
         let stem = folder::client(&self.name);
         folder.refuse_taken([stem.as_str()])?;
         let issued = folder.signer(CLIENTS)?.sign(&self.name, &[], None, self.days);
         let issued = issued.map_err(|failure| Failure::new(USAGE, failure))?;
         folder.keep(&stem, &issued.cert_pem, &issued.key_pem)?;
         let (ca, cert, key) = (folder.cert(PEERS), folder.cert(&stem), folder.key(&stem));
-        if self.place.output == Output::Json {
+        if self.folder.output == Output::Json {
             let mut all = described(&issued.certificate);
             (all["ca"], all["cert"], all["key"]) = (json!(ca), json!(cert), json!(key));
             print_json(&all)?;
@@ -70,7 +70,7 @@ mod tests {
     use super::name;
 
     #[test]
-    fn a_name_is_no_path_and_nothing_that_a_subject_has_to_escape() {
+    fn a_name_is_no_path_and_needs_no_escape_in_a_subject() {
         for good in ["alice", "a.b-c_d@e", "7"] {
             assert_eq!(name(good).as_deref(), Ok(good));
         }

@@ -1,4 +1,4 @@
-//! The folder of certificates and keys: which file is which.
+//! Folder of certificates and keys, with the names of its files.
 //!
 //! Invariant: only `rowlock tls renew` overwrites existing files. Keys are created with mode 0600.
 
@@ -20,12 +20,10 @@ pub const CLIENTS: &str = "clients-ca";
 const CERT: &str = ".pem";
 const KEY: &str = ".key";
 
-/// File stem of a node's certificate.
 pub fn node(id: u64) -> String {
     format!("node-{id}")
 }
 
-/// File stem of a client's certificate.
 pub fn client(name: &str) -> String {
     format!("client-{name}")
 }
@@ -34,27 +32,27 @@ pub struct Folder {
     dir: Dir,
 }
 
-/// A CA of the folder, and when it expires.
+/// CA of the folder with its expiry.
 pub struct Signer {
     authority: Authority,
     expires_ms: i64,
 }
 
 impl Folder {
-    /// Opens the folder at `path`; creates it if it is missing.
+    /// Opens the folder at `path`, and creates a missing folder.
     pub fn create(path: &Path) -> Result<Folder, Failure> {
         let dir = Dir::create(path);
-        Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, "give another folder with --dir"))? })
+        Ok(Folder { dir: dir.map_err(|e| unusable(path, &e, "use another folder with --dir"))? })
     }
 
     /// Opens the folder at `path`, which must exist.
     pub fn open(path: &Path) -> Result<Folder, Failure> {
         let dir = Dir::open(path);
         let remedy = "make it with `rowlock tls init`, or name another one with --dir";
-        Ok(Folder { dir: dir.map_err(|e| cannot(path, &e, remedy))? })
+        Ok(Folder { dir: dir.map_err(|e| unusable(path, &e, remedy))? })
     }
 
-    /// Path of the certificate of `stem`.
+    /// Returns the path of the certificate `stem`.
     pub fn cert(&self, stem: &str) -> PathBuf {
         self.dir.path().join(format!("{stem}{CERT}"))
     }
@@ -64,7 +62,7 @@ impl Folder {
     }
 
     pub fn stems(&self) -> Result<Vec<String>, Failure> {
-        let names = self.dir.list().map_err(|e| cannot(self.dir.path(), &e, "make it readable"))?;
+        let names = self.dir.list().map_err(|e| unusable(self.dir.path(), &e, "make it readable"))?;
         Ok(names.iter().filter_map(|name| name.strip_suffix(CERT)).map(str::to_owned).collect())
     }
 
@@ -73,11 +71,11 @@ impl Folder {
         let mut files = stems.into_iter().flat_map(|stem| [CERT, KEY].map(|end| format!("{stem}{end}")));
         match files.find(|file| self.dir.exists(file)) {
             None => Ok(()),
-            Some(file) => Err(taken(&self.dir.path().join(file))),
+            Some(file) => Err(already_exists(&self.dir.path().join(file))),
         }
     }
 
-    /// Writes a certificate and its key. Fails if one of them exists.
+    /// Writes a certificate and its key. Fails if one of the files exists.
     pub fn keep(&self, stem: &str, cert_pem: &str, key_pem: &str) -> Result<(), Failure> {
         for (end, text) in [(KEY, key_pem), (CERT, cert_pem)] {
             let name = format!("{stem}{end}");
@@ -85,31 +83,30 @@ impl Folder {
                 file.write_all_at(text.as_bytes(), 0)?;
                 file.sync_all()
             });
-            written.and_then(|()| self.dir.sync()).map_err(|e| self.unwritten(&name, &e))?;
+            written.and_then(|()| self.dir.sync()).map_err(|e| self.write_failed(&name, &e))?;
         }
         Ok(())
     }
 
-    /// Replaces a certificate and its key. A node that reads the files in between finds a key that does not
-    /// match, keeps the old pair, and reads again.
+    /// Replaces a certificate and its key. A node that reads between both writes finds a key that does not
+    /// match, keeps the old pair, and reads again later.
     pub fn replace(&self, stem: &str, issued: &Issued) -> Result<(), Failure> {
         for (end, text) in [(KEY, &issued.key_pem), (CERT, &issued.cert_pem)] {
             let name = format!("{stem}{end}");
-            self.dir.write_atomic(&name, text.as_bytes()).map_err(|e| self.unwritten(&name, &e))?;
+            self.dir.write_atomic(&name, text.as_bytes()).map_err(|e| self.write_failed(&name, &e))?;
         }
         Ok(())
     }
 
-    /// Loads a CA of the folder.
     pub fn signer(&self, stem: &str) -> Result<Signer, Failure> {
         let wrong = |e| Failure::new(CONFIG, e);
         let (cert, key) = (self.cert(stem), self.key(stem));
         for (path, end) in [(&cert, CERT), (&key, KEY)] {
             if !self.dir.exists(&format!("{stem}{end}")) {
-                let what = format!("{} is missing: it is needed for signing", path.display());
+                let problem = format!("{} is missing: it is needed for signing", path.display());
                 return Err(Failure::new(
                     CONFIG,
-                    format!("{what}; restore it, or name its folder with --dir"),
+                    format!("{problem}; restore it, or name its folder with --dir"),
                 ));
             }
         }
@@ -123,28 +120,26 @@ impl Folder {
     fn text(&self, stem: &str, end: &str) -> Result<String, Failure> {
         let name = format!("{stem}{end}");
         let path = self.dir.path().join(&name);
-        let bytes = self.dir.read(&name).map_err(|e| cannot(&path, &e, "make it readable"))?;
+        let bytes = self.dir.read(&name).map_err(|e| unusable(&path, &e, "make it readable"))?;
         String::from_utf8(bytes).map_err(|_| Failure::new(CONFIG, format!("{} is not text", path.display())))
     }
 
-    fn unwritten(&self, name: &str, e: &std::io::Error) -> Failure {
+    fn write_failed(&self, name: &str, e: &std::io::Error) -> Failure {
         let path = self.dir.path().join(name);
         if e.kind() == ErrorKind::AlreadyExists {
-            return taken(&path);
+            return already_exists(&path);
         }
         Failure::new(IO, format!("{} cannot be written: {e}", path.display()))
     }
 }
 
 impl Signer {
-    /// Creates a CA with a new key.
     pub fn new(name: &str, days: i64) -> Result<Signer, Failure> {
         let authority = Authority::new(name, days.saturating_mul(DAY_S)).map_err(unusable_name)?;
         let expires_ms = time::wall_ms().saturating_add(days.saturating_mul(super::DAY_MS));
         Ok(Signer { authority, expires_ms })
     }
 
-    /// Writes the CA to a folder.
     pub fn keep(&self, folder: &Folder, stem: &str) -> Result<(), Failure> {
         folder.keep(stem, self.authority.cert_pem(), &self.authority.key_pem())
     }
@@ -159,8 +154,8 @@ impl Signer {
     ) -> Result<Issued, Failure> {
         let own_s = (self.expires_ms - time::wall_ms()) / 1_000;
         if own_s <= 0 {
-            let what = "the CA has expired, and no node or client trusts what it signs";
-            return Err(Failure::new(CONFIG, format!("{what}; make a new one (docs/tls.md)")));
+            let problem = "the CA has expired, and no node or client trusts new certificates of it";
+            return Err(Failure::new(CONFIG, format!("{problem}; make a new one (docs/tls.md)")));
         }
         let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
         let valid_s = days.saturating_mul(DAY_S).min(own_s);
@@ -172,11 +167,11 @@ fn unusable_name(e: rowlock_tls::TlsError) -> Failure {
     Failure::new(crate::exit::USAGE, e)
 }
 
-fn taken(path: &Path) -> Failure {
-    let what = format!("{} exists, and nothing was overwritten", path.display());
-    Failure::new(DATA_FOLDER, format!("{what}; `rowlock tls renew` renews, --dir names another folder"))
+fn already_exists(path: &Path) -> Failure {
+    let problem = format!("{} exists, and nothing was overwritten", path.display());
+    Failure::new(DATA_FOLDER, format!("{problem}; `rowlock tls renew` renews, --dir names another folder"))
 }
 
-fn cannot(path: &Path, e: &std::io::Error, remedy: &str) -> Failure {
+fn unusable(path: &Path, e: &std::io::Error, remedy: &str) -> Failure {
     Failure::new(DATA_FOLDER, format!("{} cannot be used: {e}; {remedy}", path.display()))
 }

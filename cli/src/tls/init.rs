@@ -1,4 +1,4 @@
-//! `rowlock tls init`: both authorities, and a certificate for every node.
+//! `rowlock tls init`: creates both CAs, and a certificate for every node.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rowlock_tls::Certificate;
 use serde_json::json;
 
 use super::folder::{self, CLIENTS, Folder, PEERS, Signer};
-use super::plan::{self, Plan, Wishes};
+use super::plan::{self, Plan, PlanOptions};
 use super::{CA_DAYS, DAYS, FolderOptions, Output, date, days, described};
 use crate::exit::Failure;
 use crate::found;
@@ -39,45 +39,45 @@ pub struct Init {
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = CA_DAYS)]
     ca_days: i64,
     #[command(flatten)]
-    place: FolderOptions,
+    folder: FolderOptions,
 }
 
 impl Init {
-    /// Makes all files, or none if one of them is there.
+    /// Creates all files, or none if one of the files exists.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let file = found::cluster_file_if_any(self.config.as_deref())?;
-        let wishes = Wishes { cluster: self.cluster.as_deref(), nodes: self.nodes, hosts: &self.hosts };
-        let plan = plan::plan(&wishes, file.as_ref())?;
-        let made = make(self.place.trusted_dir()?, &plan, self.days, self.ca_days)?;
-        match self.place.output {
+        let options = PlanOptions { cluster: self.cluster.as_deref(), nodes: self.nodes, hosts: &self.hosts };
+        let plan = plan::plan(&options, file.as_ref())?;
+        let made = make(self.folder.trusted_dir()?, &plan, self.days, self.ca_days)?;
+        match self.folder.output {
             Output::Json => {
                 let nodes = plan.nodes.iter().zip(&made).map(|(node, certificate)| {
                     let mut all = described(certificate);
                     all["node"] = json!(node.id);
-                    all["cert"] = json!(self.place.dir().join(format!("{}.pem", folder::node(node.id))));
+                    all["cert"] = json!(self.folder.dir().join(format!("{}.pem", folder::node(node.id))));
                     all
                 });
                 let nodes: Vec<_> = nodes.collect();
-                print_json(&json!({ "cluster": plan.cluster, "dir": self.place.dir(), "nodes": nodes }))?;
+                print_json(&json!({ "cluster": plan.cluster, "dir": self.folder.dir(), "nodes": nodes }))?;
             }
-            Output::Text => print(self.told(&plan, &made).as_bytes())?,
+            Output::Text => print(self.summary(&plan, &made).as_bytes())?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn told(&self, plan: &Plan, made: &[Certificate]) -> String {
-        let dir = self.place.dir().display();
+    fn summary(&self, plan: &Plan, made: &[Certificate]) -> String {
+        let dir = self.folder.dir().display();
         let mut out = format!("made in {dir}:\n");
-        let mut line = |file: &str, what: &str| {
+        let mut line = |file: &str, description: &str| {
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "  {:<34}{what}", format!("{file}.pem, {file}.key"));
+            let _ = writeln!(out, "  {:<34}{description}", format!("{file}.pem, {file}.key"));
         };
         line(PEERS, "CA of the nodes: its key can make a node");
         line(CLIENTS, "CA of the clients: its key can make any client");
         for (node, certificate) in plan.nodes.iter().zip(made) {
             let until = date(certificate.expires_ms);
-            let what = format!("node {} at {}, until {until}", node.id, certificate.hosts.join(", "));
-            line(&folder::node(node.id), &what);
+            let description = format!("node {} at {}, until {until}", node.id, certificate.hosts.join(", "));
+            line(&folder::node(node.id), &description);
         }
         let _ = write!(
             out,
@@ -100,7 +100,7 @@ certificates: keep them where no node and no client is.
 
 next:
   rowlock tls client NAME   a client's certificate
-  rowlock tls check         what is in the files, and how long it counts
+  rowlock tls check         contents and expiry of the files
   rowlock tls renew         new certificates before the old ones expire
 ",
             plan.cluster,
@@ -110,20 +110,19 @@ next:
     }
 }
 
-/// Not ZooKeeper's 2281: that is the port of the nodes in the cluster.toml that ships.
+/// Proposed port, unlike ZooKeeper's 2281, which is a node's port in the shipped cluster.toml.
 const SECURE_PORT: u16 = 2481;
 
 fn in_address(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// Makes the authorities and the certificates of all nodes in a folder; gives the latter.
+/// Creates the CAs and the certificates of all nodes in a folder; returns the nodes' certificates.
 pub fn make(dir: &Path, plan: &Plan, days: i64, ca_days: i64) -> Result<Vec<Certificate>, Failure> {
-    // Signed before anything is written: a name that no certificate may have leaves no files.
-    // No two have the same name: lists of revoked certificates are found by it, and while an authority takes
-    // the place of another one, both are believed.
-    let which = rng::u64() >> 32;
-    let authority = |of: &str| Signer::new(&format!("{of} of {} {which:08x}", plan.cluster), ca_days);
+    // Signs before writing: an impossible certificate name leaves no files. Each CA has a unique name:
+    // revocation lists are found by name, and during a replacement nodes trust both CAs.
+    let unique = rng::u64() >> 32;
+    let authority = |kind: &str| Signer::new(&format!("{kind} of {} {unique:08x}", plan.cluster), ca_days);
     let (peers, clients) = (authority("nodes")?, authority("clients")?);
     let sign = |node: &plan::Node| {
         let uri = rowlock_tls::node_uri(&plan.cluster, node.id);
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_proposed_port_is_free_in_the_cluster_toml_that_ships() {
+    fn the_proposed_port_is_free_in_the_shipped_cluster_toml() {
         let with_port = include_str!("../../../cluster.toml")
             .replace(
                 "peer = \"127.0.0.1:2281\"",

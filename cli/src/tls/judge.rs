@@ -1,4 +1,4 @@
-//! What is in files of certificates, and what those who meet them would say.
+//! Checks of certificate files: content, and the problems that peers would report.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,16 @@ use rowlock_tls::{Certificate, ClientAuth, Material, TlsError, inspect, node_uri
 
 use super::days_left;
 
-/// A file to look at.
 pub struct Candidate {
     pub file: PathBuf,
-    /// Where the key of its certificate is, if it is here.
+    /// Path of the certificate's key, if on this machine.
     pub key: PathBuf,
     pub role: Role,
 }
 
-/// What a file is needed for.
 pub enum Role {
-    /// No option and no file says what it is needed for.
     Any,
-    /// As the certificate of this node of this cluster, with all its files.
+    /// Certificate of this node of this cluster, with the node's files.
     Node {
         id: u64,
         cluster: String,
@@ -31,110 +28,110 @@ pub enum Role {
 
 pub struct Finding {
     pub file: PathBuf,
-    pub what: What,
-    /// The authority in another file that has signed it. `None` for an authority, and where none has.
+    pub kind: FileKind,
+    /// CA file that contains the signer. `None` for a CA, and for an unknown signer.
     pub signed_by: Option<PathBuf>,
     pub has_key: bool,
-    /// Reasons for which a peer refuses it.
+    /// Reasons for a refusal by a peer.
     pub problems: Vec<String>,
 }
 
-/// What a file holds.
-pub enum What {
-    /// Authorities, at least one.
+pub enum FileKind {
+    /// One or more CAs.
     Authorities(Vec<Certificate>),
-    /// The certificate of one node.
-    Node { id: u64, cluster: String, certificate: Certificate },
-    /// That of anybody else.
+    Node {
+        id: u64,
+        cluster: String,
+        certificate: Certificate,
+    },
+    /// Certificate that names no node.
     Client(Certificate),
-    /// Numbers of certificates that do not count any more.
     Revocations,
-    /// It cannot be read, or holds something else.
+    /// Unreadable, or of another kind.
     Unknown,
 }
 
-impl What {
-    /// The certificate that the file is about: of several authorities, the one that expires first.
+impl FileKind {
+    /// Returns the certificate; among several CAs, the certificate that expires first.
     pub fn certificate(&self) -> Option<&Certificate> {
         match self {
-            What::Authorities(all) => all.iter().min_by_key(|one| one.expires_ms),
-            What::Node { certificate, .. } | What::Client(certificate) => Some(certificate),
-            What::Revocations | What::Unknown => None,
+            FileKind::Authorities(all) => all.iter().min_by_key(|one| one.expires_ms),
+            FileKind::Node { certificate, .. } | FileKind::Client(certificate) => Some(certificate),
+            FileKind::Revocations | FileKind::Unknown => None,
         }
     }
 
-    /// In a word or two.
     pub fn text(&self) -> String {
         match self {
-            What::Authorities(_) => "authority".to_owned(),
-            What::Node { id, cluster, .. } => format!("node {id} of {cluster}"),
-            What::Client(_) => "client".to_owned(),
-            What::Revocations => "revoked".to_owned(),
-            What::Unknown => "-".to_owned(),
+            FileKind::Authorities(_) => "authority".to_owned(),
+            FileKind::Node { id, cluster, .. } => format!("node {id} of {cluster}"),
+            FileKind::Client(_) => "client".to_owned(),
+            FileKind::Revocations => "revoked".to_owned(),
+            FileKind::Unknown => "-".to_owned(),
         }
     }
 }
 
 impl Candidate {
-    /// A file of unknown purpose: its key is beside it.
+    /// Creates a candidate of unknown purpose, with its key beside the file.
     pub fn any(file: PathBuf) -> Candidate {
         Candidate { key: file.with_extension("key"), file, role: Role::Any }
     }
 }
 
-/// Judges files together: certificates against the authorities among them, and against their keys. Fewer than
-/// `min_days` left is a problem.
-pub fn judge(candidates: &[Candidate], min_days: i64) -> Vec<Finding> {
+/// Checks files together: certificates against the CAs among the files, and against their keys. Fewer than
+/// `min_days` until the expiry is a problem.
+pub fn check(candidates: &[Candidate], min_days: i64) -> Vec<Finding> {
     let mut found: Vec<Finding> = candidates.iter().map(|one| read(&one.file)).collect();
-    let is_authority = |finding: &&Finding| matches!(finding.what, What::Authorities(_));
+    let is_authority = |finding: &&Finding| matches!(finding.kind, FileKind::Authorities(_));
     let authorities: Vec<PathBuf> = found.iter().filter(is_authority).map(|one| one.file.clone()).collect();
     for (finding, candidate) in found.iter_mut().zip(candidates) {
-        let mut believers = authorities.clone();
+        let mut trusted = authorities.clone();
         if let Role::Node { files: TlsFiles { peer_ca: Some(ca), .. }, .. } = &candidate.role {
-            believers = vec![ca.clone()];
+            trusted = vec![ca.clone()];
         }
-        if matches!(finding.what, What::Node { .. } | What::Client(_)) {
-            match signer(&finding.file, &believers) {
+        if matches!(finding.kind, FileKind::Node { .. } | FileKind::Client(_)) {
+            match signer(&finding.file, &trusted) {
                 Ok(authority) => finding.signed_by = Some(authority),
                 Err(problem) => finding.problems.push(problem),
             }
         }
-        look_at_days(finding, min_days);
-        look_at_key(finding, &candidate.key);
-        look_at_role(finding, &candidate.role);
+        check_days(finding, min_days);
+        check_key(finding, &candidate.key);
+        check_role(finding, &candidate.role);
     }
-    found.sort_by_key(|finding| !matches!(finding.what, What::Authorities(_)));
+    found.sort_by_key(|finding| !matches!(finding.kind, FileKind::Authorities(_)));
     found
 }
 
 fn read(file: &Path) -> Finding {
-    let (what, problem) = match inspect::certificates(file) {
-        Ok(read) => what_is(read),
-        Err(_) if is_revocations(file) => (What::Revocations, None),
-        Err(error) => (What::Unknown, Some(without_file(error))),
+    let (kind, problem) = match inspect::certificates(file) {
+        Ok(read) => classify(read),
+        Err(_) if is_revocations(file) => (FileKind::Revocations, None),
+        Err(error) => (FileKind::Unknown, Some(without_file(error))),
     };
     Finding {
         file: file.to_owned(),
-        what,
+        kind,
         signed_by: None,
         has_key: false,
         problems: problem.into_iter().collect(),
     }
 }
 
-fn what_is(read: Vec<Certificate>) -> (What, Option<String>) {
+fn classify(read: Vec<Certificate>) -> (FileKind, Option<String>) {
     let first = read.first().expect("Invariant: a file without certificates was refused");
     if first.is_authority {
-        return (What::Authorities(read), None);
+        return (FileKind::Authorities(read), None);
     }
     let first = first.clone();
     let mut nodes = first.uris.iter().filter_map(|uri| uri.strip_prefix("rowlock://")?.rsplit_once("/node/"));
-    let Some((cluster, _)) = nodes.next() else { return (What::Client(first), None) };
+    let Some((cluster, _)) = nodes.next() else { return (FileKind::Client(first), None) };
     match first.node_of(cluster) {
-        Some(id) => (What::Node { id, cluster: cluster.to_owned(), certificate: first }, None),
+        Some(id) => (FileKind::Node { id, cluster: cluster.to_owned(), certificate: first }, None),
         None => {
             let problem = format!("it does not name one node: {}", first.uris.join(", "));
-            (What::Client(first), Some(problem))
+            (FileKind::Client(first), Some(problem))
         }
     }
 }
@@ -148,7 +145,7 @@ fn is_revocations(file: &Path) -> bool {
     text.windows(14).any(|part| part == b"BEGIN X509 CRL")
 }
 
-/// The authority that believes it. Else what the one has against it that has signed it.
+/// Returns the CA that accepts the certificate, or the problem reported by its signer.
 fn signer(cert: &Path, authorities: &[PathBuf]) -> Result<PathBuf, String> {
     let mut problem = None;
     for authority in authorities {
@@ -156,9 +153,9 @@ fn signer(cert: &Path, authorities: &[PathBuf]) -> Result<PathBuf, String> {
             Ok(()) => return Ok(authority.clone()),
             Err(error) => {
                 let text = without_file(error);
-                // The others only say that they do not know it.
+                // All further CAs report an unknown signer only.
                 if !text.contains("no authority") {
-                    problem = Some(format!("{text} (says {})", authority.display()));
+                    problem = Some(format!("{text} (according to {})", authority.display()));
                 }
             }
         }
@@ -166,8 +163,8 @@ fn signer(cert: &Path, authorities: &[PathBuf]) -> Result<PathBuf, String> {
     Err(problem.unwrap_or_else(|| "none of the authorities here has signed it".to_owned()))
 }
 
-fn look_at_days(finding: &mut Finding, min_days: i64) {
-    let Some(certificate) = finding.what.certificate() else { return };
+fn check_days(finding: &mut Finding, min_days: i64) {
+    let Some(certificate) = finding.kind.certificate() else { return };
     let left = days_left(certificate.expires_ms);
     if left < 0 {
         let text = "it has expired";
@@ -179,8 +176,8 @@ fn look_at_days(finding: &mut Finding, min_days: i64) {
     }
 }
 
-fn look_at_key(finding: &mut Finding, key: &Path) {
-    if matches!(finding.what, What::Revocations | What::Unknown) {
+fn check_key(finding: &mut Finding, key: &Path) {
+    if matches!(finding.kind, FileKind::Revocations | FileKind::Unknown) {
         return;
     }
     finding.has_key = key != finding.file && key.exists();
@@ -191,23 +188,23 @@ fn look_at_key(finding: &mut Finding, key: &Path) {
     }
 }
 
-/// What the one would say who needs it.
-fn look_at_role(finding: &mut Finding, role: &Role) {
+fn check_role(finding: &mut Finding, role: &Role) {
     match role {
         Role::Any => {}
-        Role::Authorities if matches!(finding.what, What::Authorities(_) | What::Unknown) => {}
-        Role::Authorities => finding.problems.push("no authority is in it".to_owned()),
+        Role::Authorities if matches!(finding.kind, FileKind::Authorities(_) | FileKind::Unknown) => {}
+        Role::Authorities => finding.problems.push("the file contains no CA".to_owned()),
         Role::Node { id, cluster, files } => {
-            match &finding.what {
-                What::Node { id: named, cluster: of, .. } if (named, of) == (id, cluster) => {}
-                What::Unknown => {}
+            match &finding.kind {
+                FileKind::Node { id: named, cluster: in_cluster, .. }
+                    if (named, in_cluster) == (id, cluster) => {}
+                FileKind::Unknown => {}
                 other => finding.problems.push(format!(
                     "node {id} of {cluster} needs a certificate for {}, and this is that of {}",
                     node_uri(cluster, *id),
                     other.text()
                 )),
             }
-            // All that is left: files that are not there, and revocations.
+            // Finds the remaining problems: missing files, and revocations.
             if finding.problems.is_empty()
                 && let Err(error) = Material::read(files, ClientAuth::None)
             {

@@ -1,4 +1,4 @@
-//! `rowlock tls node`: the certificate of one more node.
+//! `rowlock tls node`: creates the certificate of another node.
 
 use std::process::ExitCode;
 
@@ -26,13 +26,13 @@ pub struct Node {
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
-    place: FolderOptions,
+    folder: FolderOptions,
 }
 
 impl Node {
-    /// Makes both files, or none if one of them is there.
+    /// Creates both files, or none if one of the files exists.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let folder = Folder::open(self.place.trusted_dir()?)?;
+        let folder = Folder::open(self.folder.trusted_dir()?)?;
         let stem = folder::node(self.id);
         folder.refuse_taken([stem.as_str()])?;
         let cluster = match &self.cluster {
@@ -43,7 +43,7 @@ impl Node {
         let hosts = plan::split(&self.hosts)?;
         let issued = folder.signer(PEERS)?.sign(&stem, &hosts, Some(&uri), self.days)?;
         folder.keep(&stem, &issued.cert_pem, &issued.key_pem)?;
-        if self.place.output == Output::Json {
+        if self.folder.output == Output::Json {
             let mut all = described(&issued.certificate);
             all["cert"] = json!(folder.cert(&stem));
             all["key"] = json!(folder.key(&stem));
@@ -62,7 +62,7 @@ impl Node {
     }
 }
 
-/// The cluster that the certificates of the folder's nodes name.
+/// Returns the cluster name in the certificates of the folder's nodes.
 fn cluster_of(folder: &Folder) -> Result<String, Failure> {
     for stem in folder.stems()?.iter().filter(|stem| stem.starts_with("node-")) {
         let read = rowlock_tls::inspect::certificates(&folder.cert(stem));
@@ -75,8 +75,5 @@ fn cluster_of(folder: &Folder) -> Result<String, Failure> {
             return Ok(name);
         }
     }
-    Err(Failure::new(
-        CONFIG,
-        "no certificate of a node is there to tell the cluster's name; give it with --cluster",
-    ))
+    Err(Failure::new(CONFIG, "cannot find the cluster's name: there is no node certificate; use --cluster"))
 }

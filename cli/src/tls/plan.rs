@@ -1,4 +1,4 @@
-//! Which nodes get certificates, and for which hosts. It only decides, and touches nothing.
+//! Plan of node certificates and their hosts. Pure: touches nothing.
 
 use std::net::IpAddr;
 
@@ -6,23 +6,20 @@ use rowlock_coordinator::config::{ClusterConfig, NodeEntry};
 
 use crate::exit::{Failure, USAGE};
 
-/// By these a node on this machine is found.
+/// Host names of a node on this machine.
 const THIS_MACHINE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 const DEFAULT_NAME: &str = "rowlock";
 const DEFAULT_NODES: u64 = 3;
 
-/// What the flags say.
-pub struct Wishes<'a> {
+pub struct PlanOptions<'a> {
     pub cluster: Option<&'a str>,
     pub nodes: Option<u64>,
-    /// Those of node 1, of node 2, and so on; several of one node are joined by `+`.
+    /// Hosts of node 1, of node 2, and so on; several hosts of one node are joined by `+`.
     pub hosts: &'a [String],
 }
 
-/// The certificates of a cluster.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Its name, which is in the certificates.
     pub cluster: String,
     pub nodes: Vec<Node>,
 }
@@ -30,56 +27,55 @@ pub struct Plan {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Node {
     pub id: u64,
-    /// Names and addresses by which it is found.
     pub hosts: Vec<String>,
 }
 
-/// Flags beat the cluster's file.
-pub fn plan(wishes: &Wishes<'_>, file: Option<&ClusterConfig>) -> Result<Plan, Failure> {
-    let said = wishes.cluster.or(file.map(|file| file.name.as_str()));
-    Ok(Plan { cluster: said.unwrap_or(DEFAULT_NAME).to_owned(), nodes: nodes(wishes, file)? })
+/// Returns the plan. Flags take precedence over the cluster's file.
+pub fn plan(options: &PlanOptions<'_>, file: Option<&ClusterConfig>) -> Result<Plan, Failure> {
+    let name = options.cluster.or(file.map(|file| file.name.as_str()));
+    Ok(Plan { cluster: name.unwrap_or(DEFAULT_NAME).to_owned(), nodes: nodes(options, file)? })
 }
 
-fn nodes(wishes: &Wishes<'_>, file: Option<&ClusterConfig>) -> Result<Vec<Node>, Failure> {
-    let differs = |count: usize, what: &str| match wishes.nodes {
+fn nodes(options: &PlanOptions<'_>, file: Option<&ClusterConfig>) -> Result<Vec<Node>, Failure> {
+    let differs = |count: usize, source: &str| match options.nodes {
         Some(nodes) if u64::try_from(count) != Ok(nodes) => {
-            let what = format!("--nodes {nodes}, and {what} has {count}");
-            Err(Failure::new(USAGE, format!("{what}; leave --nodes out, or give as many hosts as nodes")))
+            let problem = format!("--nodes {nodes}, and {source} has {count}");
+            Err(Failure::new(USAGE, format!("{problem}; omit --nodes, or list as many hosts as nodes")))
         }
         _ => Ok(()),
     };
-    if !wishes.hosts.is_empty() {
-        differs(wishes.hosts.len(), "--hosts")?;
-        let all = (1..).zip(wishes.hosts);
+    if !options.hosts.is_empty() {
+        differs(options.hosts.len(), "--hosts")?;
+        let all = (1..).zip(options.hosts);
         return all.map(|(id, hosts)| Ok(Node { id, hosts: split(hosts)? })).collect();
     }
     if let Some(file) = file {
         differs(file.nodes.len(), "the cluster's file")?;
-        return Ok(file.nodes.iter().map(of_file).collect());
+        return Ok(file.nodes.iter().map(planned_node).collect());
     }
-    let count = wishes.nodes.unwrap_or(DEFAULT_NODES);
+    let count = options.nodes.unwrap_or(DEFAULT_NODES);
     Ok((1..=count).map(|id| Node { id, hosts: THIS_MACHINE.map(str::to_owned).to_vec() }).collect())
 }
 
 pub fn split(hosts: &str) -> Result<Vec<String>, Failure> {
     let hosts: Vec<String> = hosts.split('+').map(|host| bare(host).to_owned()).collect();
     if hosts.iter().any(String::is_empty) {
-        let what = "a node without a host among --hosts";
-        return Err(Failure::new(USAGE, format!("{what}; use NAME,NAME,NAME, or NAME+ADDRESS,...")));
+        let problem = "a node without a host among --hosts";
+        return Err(Failure::new(USAGE, format!("{problem}; use NAME,NAME,NAME, or NAME+ADDRESS,...")));
     }
     Ok(hosts)
 }
 
-/// An IPv6 address stands in brackets where a port may follow.
+/// Removes the brackets of an IPv6 address.
 fn bare(host: &str) -> &str {
     let host = host.trim();
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
 
-fn of_file(node: &NodeEntry) -> Node {
+fn planned_node(node: &NodeEntry) -> Node {
     let mut hosts: Vec<String> = Vec::new();
-    let of_clients = node.client_addr.iter().chain(&node.secure_client_addr);
-    for address in of_clients.chain([&node.peer_addr, &node.http_addr]) {
+    let client_addrs = node.client_addr.iter().chain(&node.secure_client_addr);
+    for address in client_addrs.chain([&node.peer_addr, &node.http_addr]) {
         let host = bare(address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host));
         let is_here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
         let names = if is_here { THIS_MACHINE.to_vec() } else { vec![host] };
@@ -105,7 +101,7 @@ mod tests {
     fn planned(nodes: Option<u64>, hosts: &[&str], file: bool) -> Result<Plan, Failure> {
         let file = file.then(|| ClusterConfig::parse(FILE, Path::new("cluster.toml")).unwrap());
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-        plan(&Wishes { cluster: None, nodes, hosts: &hosts }, file.as_ref())
+        plan(&PlanOptions { cluster: None, nodes, hosts: &hosts }, file.as_ref())
     }
 
     fn hosts(plan: &Plan) -> Vec<(u64, String)> {
@@ -124,9 +120,9 @@ mod tests {
         let plan = planned(None, &[], true).unwrap();
         assert_eq!(plan.cluster, "orders");
         let first = "db1.example 10.0.0.1 127.0.0.1 localhost ::1".to_owned();
-        let of = hosts(&plan);
-        assert_eq!(of[0], (4, first));
-        assert!(of[1].0 == 7 && of[1].1.starts_with("fd00::7"), "{of:?}");
+        let nodes = hosts(&plan);
+        assert_eq!(nodes[0], (4, first));
+        assert!(nodes[1].0 == 7 && nodes[1].1.starts_with("fd00::7"), "{nodes:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `rowlock tls renew`: certificates of nodes and clients again, with new keys.
+//! `rowlock tls renew`: signs new certificates of nodes and clients, with new keys.
 
 use std::process::ExitCode;
 
@@ -16,46 +16,49 @@ use crate::znode::print_json;
 pub struct Renew {
     /// Certificates to renew, e.g. node-1 or client-alice [default: all but the CAs]
     names: Vec<String>,
-    /// Only those that expire within this many days
+    /// Renew only certificates that expire within this many days
     #[arg(long, value_name = "DAYS", value_parser = days)]
     within: Option<i64>,
     /// Validity of the new certificates in days
     #[arg(long, value_name = "DAYS", value_parser = days, default_value_t = DAYS)]
     days: i64,
     #[command(flatten)]
-    place: FolderOptions,
+    folder: FolderOptions,
 }
 
 impl Renew {
-    /// Renews one after the other; stops at the first that cannot be renewed.
+    /// Renews one certificate after another; stops at the first failure.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let folder = Folder::open(self.place.trusted_dir()?)?;
-        let mut told: Vec<Value> = Vec::new();
+        let folder = Folder::open(self.folder.trusted_dir()?)?;
+        let mut renewed: Vec<Value> = Vec::new();
         for stem in self.stems(&folder)? {
             let cert = folder.cert(&stem);
             let read = inspect::certificates(&cert).map_err(|e| Failure::new(CONFIG, e))?;
             let Some(old) = read.first().filter(|one| !one.is_authority) else {
-                // Without names, authorities are passed over; a new one is not trusted by itself.
+                // Without names, skips CAs: peers would not trust a new CA by themselves.
                 if self.names.is_empty() {
                     continue;
                 }
-                let what = format!("{} is a CA: renewing it would invalidate what it signed", cert.display());
-                return Err(Failure::new(CONFIG, format!("{what}; see docs/tls.md on how to replace it")));
+                let problem =
+                    format!("{} is a CA: renewing it would invalidate its certificates", cert.display());
+                return Err(Failure::new(CONFIG, format!("{problem}; see docs/tls.md on how to replace it")));
             };
             if self.within.is_some_and(|days| days_left(old.expires_ms) >= days) {
                 continue;
             }
-            let new = self.signed_again(&folder, &stem, old)?;
-            if self.place.output == Output::Text {
+            let new = self.renew(&folder, &stem, old)?;
+            if self.folder.output == Output::Text {
                 outln!("renewed {} for {}, until {}", cert.display(), new.subject, date(new.expires_ms));
             }
             let mut all = described(&new);
             all["cert"] = json!(cert);
-            told.push(all);
+            renewed.push(all);
         }
-        match self.place.output {
-            Output::Json => print_json(&json!(told))?,
-            Output::Text if told.is_empty() => outln!("nothing to renew in {}", self.place.dir().display()),
+        match self.folder.output {
+            Output::Json => print_json(&json!(renewed))?,
+            Output::Text if renewed.is_empty() => {
+                outln!("nothing to renew in {}", self.folder.dir().display())
+            }
             Output::Text => {}
         }
         Ok(ExitCode::SUCCESS)
@@ -70,16 +73,19 @@ impl Renew {
         match self.names.iter().find(|name| !all.contains(name)) {
             None => Ok(self.names.clone()),
             Some(absent) => {
-                let what = format!("there is no {}", folder.cert(absent).display());
-                Err(Failure::new(CONFIG, format!("{what}; name it without its ending, for instance node-1")))
+                let problem = format!("there is no {}", folder.cert(absent).display());
+                Err(Failure::new(
+                    CONFIG,
+                    format!("{problem}; name it without its ending, for instance node-1"),
+                ))
             }
         }
     }
 
-    fn signed_again(&self, folder: &Folder, stem: &str, old: &Certificate) -> Result<Certificate, Failure> {
+    fn renew(&self, folder: &Folder, stem: &str, old: &Certificate) -> Result<Certificate, Failure> {
         let foreign = || {
-            let what = format!("{} was not made by Rowlock", folder.cert(stem).display());
-            Failure::new(CONFIG, format!("{what}; renew it where it was made"))
+            let problem = format!("{} was not made by Rowlock", folder.cert(stem).display());
+            Failure::new(CONFIG, format!("{problem}; renew it where it was made"))
         };
         let plain = |name: &&str| !name.contains([',', '+', '\\', '#', '=']);
         let name = old.subject.strip_prefix("CN=").filter(plain).ok_or_else(foreign)?;

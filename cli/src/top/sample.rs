@@ -1,4 +1,4 @@
-//! What one node says of itself at one moment, and what has happened between two such moments.
+//! Status and metrics of one node at one moment, and the rates between two such samples.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,10 +7,9 @@ use std::time::Duration;
 use rowlock_env::time::{self, Instant};
 
 use super::ANSWER_DEADLINE;
-use crate::http_get::{self, Way};
+use crate::http_get::{self, HttpAccess};
 use crate::report::Report;
 
-/// A node's status and metrics.
 #[derive(Clone)]
 pub(super) struct Sample {
     pub(super) report: Report,
@@ -18,23 +17,22 @@ pub(super) struct Sample {
     at: Instant,
 }
 
-/// What a node has done, per second or within the time between two samples. `None`: it is not known, because
-/// there was no sample before, or the node was restarted, or nothing happened.
+/// Rates of a node, per second or within the time between two samples. `None`: unknown because there was no
+/// earlier sample, the node was restarted, or nothing happened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// Requests of clients answered, and requests for locks by HTTP.
+    /// Answered requests of clients, plus requests for locks by HTTP.
     pub(super) requests: Option<f64>,
-    /// Grants of locks, as this node has applied them.
+    /// Grants of locks applied by this node.
     pub(super) grants: Option<f64>,
-    /// The slowest hundredth of the requests took this or longer.
+    /// Lower bound of the slowest hundredth of the requests.
     pub(super) request_p99: Option<Duration>,
-    /// Likewise of the log's flushes.
     pub(super) flush_p99: Option<Duration>,
-    /// Requests that took longer than `slow_request`.
+    /// Requests slower than `slow_request`.
     pub(super) slow: Option<f64>,
 }
 
-/// The samples of a page in the Prometheus text format, by name with labels.
+/// Samples of a page in the Prometheus text format, by name with labels.
 #[derive(Clone, Debug, Default)]
 struct Metrics(BTreeMap<String, f64>);
 
@@ -52,28 +50,28 @@ impl Metrics {
         self.0.get(name).copied()
     }
 
-    /// Upper bounds in seconds, and how many values were at or below each.
+    /// Returns upper bounds in seconds with the number of values at or below each.
     fn buckets(&self, name: &str) -> Vec<(f64, f64)> {
         let prefix = format!("{name}_bucket{{le=\"");
-        let of = |(key, count): (&String, &f64)| {
+        let bucket = |(key, count): (&String, &f64)| {
             let bound = key.strip_prefix(&prefix)?.strip_suffix("\"}")?;
             Some((if bound == "+Inf" { f64::INFINITY } else { bound.parse().ok()? }, *count))
         };
-        let mut all: Vec<(f64, f64)> = self.0.iter().filter_map(of).collect();
+        let mut all: Vec<(f64, f64)> = self.0.iter().filter_map(bucket).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         all
     }
 }
 
 impl Sample {
-    /// Asks the node whose HTTP listener is at `addr`.
-    pub(super) async fn fetch(addr: &str, way: &Way) -> io::Result<Sample> {
-        let report = Report::fetch(addr, way).await?;
-        let text = http_get::text(addr, "/metrics", way, ANSWER_DEADLINE).await?;
+    /// Fetches a sample from the node's HTTP listener at `addr`.
+    pub(super) async fn fetch(addr: &str, access: &HttpAccess) -> io::Result<Sample> {
+        let report = Report::fetch(addr, access).await?;
+        let text = http_get::text(addr, "/metrics", access, ANSWER_DEADLINE).await?;
         Ok(Sample { report, metrics: Metrics::parse(&text), at: time::now() })
     }
 
-    /// What has happened since `before`, a sample of the same node.
+    /// Returns the rates since `before`, a sample of the same node.
     pub(super) fn since(&self, before: &Sample) -> Rates {
         rates(&self.metrics, &before.metrics, self.at.saturating_since(before.at))
     }
@@ -99,13 +97,13 @@ fn rates(now: &Metrics, before: &Metrics, between: Duration) -> Rates {
     }
 }
 
-/// Of the values that came between, as finely as the buckets are: their upper bound.
+/// Returns the upper bound of the bucket with the 99th percentile of the values between both samples.
 fn p99(now: &Metrics, before: &Metrics, name: &str) -> Option<Duration> {
     let (now, before) = (now.buckets(name), before.buckets(name));
     let new: Vec<(f64, f64)> = now.iter().zip(&before).map(|(a, b)| (a.0, a.1 - b.1)).collect();
     let all = new.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
     let (bound, _) = new.iter().find(|(_, count)| *count >= 0.99 * all)?;
-    // Beyond the last bound nothing is known but that it is beyond.
+    // Beyond the last bound, show that bound.
     let finite = if bound.is_finite() { *bound } else { new[new.len().checked_sub(2)?].0 };
     Some(Duration::from_secs_f64(finite))
 }
@@ -125,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_the_time_between_two_samples_and_not_of_the_whole_past() {
+    fn rates_cover_only_the_time_between_two_samples() {
         let (before, now) = (page(1, 100, 1_000, 1_000), page(1, 300, 1_100, 1_000));
         let seen = rates(&now, &before, Duration::from_secs(2));
         assert_eq!(seen.requests, Some(100.0));
         assert_eq!(seen.flush_p99, Some(Duration::from_millis(1)), "all slow ones were before");
         let slower = rates(&page(1, 300, 1_100, 1_050), &before, Duration::from_secs(2));
         assert_eq!(slower.flush_p99, Some(Duration::from_millis(10)));
-        assert_eq!(seen.grants, None, "the node does not say it");
+        assert_eq!(seen.grants, None, "the page lacks the metric");
     }
 
     #[test]
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_happened_is_a_rate_of_zero_and_no_quantile() {
+    fn an_idle_node_has_a_rate_of_zero_and_no_quantile() {
         let seen = rates(&page(1, 7, 3, 3), &page(1, 7, 3, 3), Duration::from_secs(1));
         assert_eq!((seen.requests, seen.flush_p99), (Some(0.0), None));
     }

@@ -1,11 +1,11 @@
-//! How a look is shown: two tables that fit the terminal, or a document.
+//! Rendering of a scan: two tables that fit the terminal, or a JSON document.
 
 use std::io::IsTerminal;
 
 use rowlock_env::time;
 use serde_json::{Value, json};
 
-use super::{Answer, Shown};
+use super::{Answer, Frame};
 use crate::moment;
 use crate::paint::Paint;
 use crate::print::safe;
@@ -13,25 +13,24 @@ use crate::table::{fitted, terminal_width};
 
 const NODES: [&str; 11] =
     ["node", "role", "term", "req/s", "p99", "grants/s", "flush p99", "sessions", "conns", "slow", "address"];
-/// Left out at a terminal that is too narrow, the first one first.
+/// Columns omitted at a narrow terminal, in this order.
 const NODES_SPARE: [&str; 6] = ["address", "slow", "grants/s", "conns", "p99", "term"];
 const LOCKS: [&str; 4] = ["lock", "waiting", "longest", "holding"];
 const LOCKS_SPARE: [&str; 2] = ["holding", "longest"];
-/// Of a lock's name at a terminal, besides what the other columns need.
+/// Minimum width of a lock's name at a terminal, and the width of all further columns.
 const NAME_LEAST: usize = 12;
 const COLUMNS_OF_LOCKS: usize = 30;
 
-/// Where the tables go.
 pub(super) struct Screen {
     paint: Paint,
-    /// Shown in the place of the last look.
+    /// True to draw over the previous frame.
     replaces: bool,
     width: Option<usize>,
     height: Option<usize>,
 }
 
 impl Screen {
-    /// With `replaces` each sample is drawn over the one before.
+    /// Creates a screen for stdout; `replaces` draws each frame over the previous one.
     pub(super) fn of_stdout(replaces: bool) -> Screen {
         let paint = Paint::stdout();
         let out = std::io::stdout();
@@ -40,7 +39,7 @@ impl Screen {
         Screen { paint, replaces: replaces && paint.is_terminal(), width: terminal_width(), height }
     }
 
-    pub(super) fn draw(&self, shown: &Shown) -> String {
+    pub(super) fn draw(&self, shown: &Frame) -> String {
         let mut lines = self.nodes(shown);
         lines.push(String::new());
         lines.extend(self.locks(shown, lines.len()));
@@ -48,12 +47,12 @@ impl Screen {
             lines.push(String::new());
             return lines.join("\n");
         }
-        // Line by line over the last look: nothing flickers.
+        // Overwrites the previous frame line by line: clearing first would flicker.
         let body: String = lines.iter().map(|line| format!("{line}\x1b[K\n")).collect();
         format!("\x1b[H{body}\x1b[J")
     }
 
-    fn nodes(&self, shown: &Shown) -> Vec<String> {
+    fn nodes(&self, shown: &Frame) -> Vec<String> {
         let rows: Vec<[String; 11]> = shown.nodes.iter().map(|(addr, node)| row(addr, node)).collect();
         let (laid_out, _) = fitted(NODES, &rows, &NODES_SPARE, self.width);
         let mut lines = Vec::new();
@@ -69,7 +68,7 @@ impl Screen {
         lines
     }
 
-    fn locks(&self, shown: &Shown, above: usize) -> Vec<String> {
+    fn locks(&self, shown: &Frame, above: usize) -> Vec<String> {
         let document = match &shown.locks {
             Ok(document) => document,
             Err(why) => return vec![self.paint.bad(&self.cut(&format!("no locks: {why}")))],
@@ -90,7 +89,7 @@ impl Screen {
         laid_out.lines().enumerate().map(paint).collect()
     }
 
-    /// A line that is too wide would take two.
+    /// Cuts a line to the terminal's width: a wrapped line would take two rows.
     fn cut(&self, line: &str) -> String {
         self.width.map_or_else(|| line.to_owned(), |width| line.chars().take(width).collect())
     }
@@ -131,7 +130,7 @@ fn lock_row(lock: &Value, name_max: Option<usize>) -> [String; 4] {
     let name = safe(lock["lock"].as_str().unwrap_or("-"));
     let length = name.chars().count();
     let name = match name_max {
-        // The end of a path tells more than its beginning.
+        // The end of a path is more specific than its beginning.
         Some(max) if length > max => format!("…{}", name.chars().skip(length - max + 1).collect::<String>()),
         _ => name,
     };
@@ -139,8 +138,8 @@ fn lock_row(lock: &Value, name_max: Option<usize>) -> [String; 4] {
     [name, lock["waiters"].to_string(), longest, lock["holders"].to_string()]
 }
 
-/// The same for programs. Rates that are not known are `null`.
-pub(super) fn document(shown: &Shown) -> Value {
+/// Renders a frame as JSON. Unknown rates are `null`.
+pub(super) fn document(shown: &Frame) -> Value {
     let ms = |time: Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1e3);
     let node = |(addr, node): &(String, Answer)| match node {
         Err(why) => json!({ "address": addr, "error": why }),
@@ -168,22 +167,22 @@ mod tests {
     use super::*;
 
     fn screen(width: Option<usize>, height: Option<usize>, replaces: bool) -> Screen {
-        // Tests have no terminal, so nothing is painted.
+        // Tests have no terminal, and therefore no colors.
         Screen { paint: Paint::stdout(), replaces, width, height }
     }
 
-    fn shown(locks: usize) -> Shown {
+    fn shown(locks: usize) -> Frame {
         let lock = |nth: usize| {
             json!({ "lock": format!("/locks/{}/{nth}", "deep/".repeat(8)), "waiters": nth, "holders": 1,
                     "oldest_wait_ms": 1_500 })
         };
         let all: Vec<Value> = (0..locks).map(lock).collect();
         let down = Err("connection refused\x1b[31m".to_owned());
-        Shown { nodes: vec![("h:8081".to_owned(), down)], locks: Ok(json!({ "locks": all })) }
+        Frame { nodes: vec![("h:8081".to_owned(), down)], locks: Ok(json!({ "locks": all })) }
     }
 
     #[test]
-    fn no_line_is_wider_than_the_terminal_and_no_look_is_longer() {
+    fn no_line_is_wider_and_no_frame_longer_than_the_terminal() {
         for (width, height) in [(80, 24), (40, 12), (20, 6)] {
             let drawn = screen(Some(width), Some(height), true).draw(&shown(100));
             let plain = drawn.replace("\x1b[H", "").replace("\x1b[K", "").replace("\x1b[J", "");
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_terminal_all_is_shown_and_what_others_wrote_is_harmless() {
+    fn without_a_terminal_all_rows_are_shown_and_sanitized() {
         let drawn = screen(None, None, false).draw(&shown(50));
         assert_eq!(drawn.matches("/locks/").count(), 50);
         assert!(drawn.contains("no answer: connection refused") && !drawn.contains('\x1b'), "{drawn}");

@@ -1,4 +1,4 @@
-//! The demonstration: ten clients queue for one lock, the leader dies half-way, and a verdict ends it.
+//! Demonstration: ten clients queue for one lock, the leader is killed half-way, a verdict follows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use rowlock_env::time::{self, Instant};
 use tokio::sync::mpsc;
 
 use super::running::Running;
-use super::verdict::{Finding, Grant, judge};
+use super::verdict::{Finding, Grant, check};
 use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
 use crate::print::outln;
 
 const CLIENTS: usize = 10;
-/// The leader dies after this many turns.
+/// Number of grants before the leader is killed.
 const HALF_WAY: usize = CLIENTS / 2;
-/// How long each client works under the lock.
+/// Time of each client under the lock.
 const WORK: Duration = Duration::from_millis(200);
-/// Connecting, queueing, a failover: none takes this long.
+/// Deadline of each step: connecting, queueing, a failover.
 const STEP_DEADLINE: Duration = Duration::from_secs(30);
 const LOCK: &str = "demo";
 const QUEUE: &str = "/locks/demo";
 
-/// What a client reports of its turn.
-enum Word {
-    Granted { place: usize, token: i64, waited: Duration },
+/// Report of a client about its turn.
+enum TurnReport {
+    Granted { position: usize, token: i64, waited: Duration },
     Done(Grant),
-    Failed { place: usize, error: String },
+    Failed { position: usize, error: String },
 }
 
-/// Runs it against the cluster, which serves. Says whether every promise was kept.
+/// Runs the demonstration on the serving cluster. Returns true if every promise was kept.
 pub async fn run(cluster: &mut Running) -> Result<bool, Failure> {
     let paint = cluster.paint;
     outln!(
@@ -38,55 +38,55 @@ pub async fn run(cluster: &mut Running) -> Result<bool, Failure> {
         paint.bold(&format!("{CLIENTS} clients queue for one lock, each {} ms under it", WORK.as_millis()))
     );
     let started = time::now();
-    let (says, mut hears) = mpsc::channel(4 * CLIENTS);
-    let clients = queue_up(cluster, started, &says).await?;
-    drop(says);
-    outln!("  {:<7} {:<7} {:<9} waited", "grant", "place", "token");
+    let (sender, mut receiver) = mpsc::channel(4 * CLIENTS);
+    let clients = queue_up(cluster, started, &sender).await?;
+    drop(sender);
+    outln!("  {:<7} {:<9} {:<9} waited", "grant", "position", "token");
     let mut grants: Vec<Grant> = Vec::new();
     let mut granted = 0;
-    while let Some(word) = hear(&mut hears).await? {
-        match word {
-            Word::Granted { place, token, waited } => {
+    while let Some(report) = next_report(&mut receiver).await? {
+        match report {
+            TurnReport::Granted { position, token, waited } => {
                 granted += 1;
-                outln!("  {granted:<7} {place:<7} {token:<9} {:.2} s", waited.as_secs_f64());
+                outln!("  {granted:<7} {position:<9} {token:<9} {:.2} s", waited.as_secs_f64());
                 if granted == HALF_WAY && cluster.config.nodes.len() > 1 {
                     kill_leader(cluster).await?;
                 }
             }
-            Word::Done(grant) => grants.push(grant),
-            Word::Failed { place, error } => {
-                outln!("  {} place {place}: {error}", paint.bad("failed:"));
+            TurnReport::Done(grant) => grants.push(grant),
+            TurnReport::Failed { position, error } => {
+                outln!("  {} position {position}: {error}", paint.bad("failed:"));
             }
         }
     }
     for client in clients {
-        // Its session ends by itself if the close cannot be sent.
+        // The session ends by itself if the close cannot be sent.
         let _ = client.close().await;
     }
     grants.sort_by_key(|grant| grant.granted);
-    let findings = judge(&grants, CLIENTS);
+    let findings = check(&grants, CLIENTS);
     print_verdict(cluster, &findings);
     restore(cluster).await?;
     Ok(findings.iter().all(|finding| finding.kept))
 }
 
-/// Lets one client after the other enter the queue, so that their order is known.
+/// Lets the clients enter the queue one after another, in a known order.
 async fn queue_up(
     cluster: &Running,
     started: Instant,
-    says: &mpsc::Sender<Word>,
+    sender: &mpsc::Sender<TurnReport>,
 ) -> Result<Vec<Client>, Failure> {
     let config = cluster.client().session_timeout(Duration::from_secs(10));
     let mut clients = Vec::with_capacity(CLIENTS);
-    for place in 1..=CLIENTS {
-        let config = config.clone().connect_timeout(STEP_DEADLINE).label(format!("client {place}"));
+    for position in 1..=CLIENTS {
+        let config = config.clone().connect_timeout(STEP_DEADLINE).label(format!("client {position}"));
         clients.push(config.connect().await.map_err(|e| Failure::new(UNAVAILABLE, e))?);
     }
     let go = Arc::new(tokio::sync::Semaphore::new(0));
-    for (place, client) in (1..).zip(&clients) {
-        // Detached: it ends with its turn, and we hear of that.
-        drop(take_turn(client.clone(), place, started, go.clone(), says.clone()));
-        wait_for_queue(client, place).await?;
+    for (position, client) in (1..).zip(&clients) {
+        // Detached: the task ends with its turn, and reports the end.
+        drop(take_turn(client.clone(), position, started, go.clone(), sender.clone()));
+        wait_for_queue(client, position).await?;
     }
     go.add_permits(CLIENTS);
     Ok(clients)
@@ -95,7 +95,7 @@ async fn queue_up(
 async fn wait_for_queue(client: &Client, length: usize) -> Result<(), Failure> {
     let deadline = time::now() + STEP_DEADLINE;
     loop {
-        // Reads are local: make this one see what the others wrote.
+        // Reads are local: sync to see the writes of all clients.
         let seen = match client.sync(QUEUE).await {
             Ok(()) => client.get_children(QUEUE).await,
             Err(e) => Err(e),
@@ -114,30 +114,30 @@ async fn wait_for_queue(client: &Client, length: usize) -> Result<(), Failure> {
 
 fn take_turn(
     client: Client,
-    place: usize,
+    position: usize,
     started: Instant,
     go: Arc<tokio::sync::Semaphore>,
-    says: mpsc::Sender<Word>,
+    sender: mpsc::Sender<TurnReport>,
 ) -> Task<()> {
     task::spawn("demo-client", async move {
         let turn = async {
-            let asked = started.elapsed();
+            let requested = started.elapsed();
             let guard = client.mutex(LOCK).lock().await.map_err(|e| e.to_string())?;
             let granted = started.elapsed();
-            // The first one holds it until all have queued up.
+            // The first client holds the lock until all clients are queued.
             let _ = go.acquire().await.map_err(|e| e.to_string())?;
             let (token, waited) = (guard.token().0, guard.wait_stats().waited);
-            // The reader lives as long as we do.
-            let _ = says.send(Word::Granted { place, token, waited }).await;
+            // The receiver outlives this task.
+            let _ = sender.send(TurnReport::Granted { position, token, waited }).await;
             work(
                 guard,
-                Grant { place, token, asked, granted, released: granted, wakes: 0, kept: false },
+                Grant { position, token, requested, granted, released: granted, wakes: 0, kept: false },
                 started,
             )
             .await
         };
-        let word = turn.await.map_or_else(|error| Word::Failed { place, error }, Word::Done);
-        let _ = says.send(word).await;
+        let report = turn.await.map_or_else(|error| TurnReport::Failed { position, error }, TurnReport::Done);
+        let _ = sender.send(report).await;
     })
 }
 
@@ -150,15 +150,15 @@ async fn work(guard: Guard, mut grant: Grant, started: Instant) -> Result<Grant,
     Ok(grant)
 }
 
-async fn hear(hears: &mut mpsc::Receiver<Word>) -> Result<Option<Word>, Failure> {
+async fn next_report(receiver: &mut mpsc::Receiver<TurnReport>) -> Result<Option<TurnReport>, Failure> {
     let silent = |_| Failure::new(SOFTWARE, "no client was granted the lock for too long");
-    time::timeout(STEP_DEADLINE, hears.recv()).await.map_err(silent)
+    time::timeout(STEP_DEADLINE, receiver.recv()).await.map_err(silent)
 }
 
-/// Kills the leader by SIGKILL and restarts it at once: it recovers while the others elect.
+/// Kills the leader by SIGKILL and restarts the node at once: the node recovers during the election.
 async fn kill_leader(cluster: &mut Running) -> Result<(), Failure> {
     let Some(leader) = cluster.leader().await else {
-        return Err(Failure::new(SOFTWARE, "no node says who leads"));
+        return Err(Failure::new(SOFTWARE, "no node knows a leader"));
     };
     let pid = cluster.nodes.pid(leader).unwrap_or_default();
     cluster.nodes.kill(leader).await?;
@@ -178,7 +178,7 @@ fn print_verdict(cluster: &Running, findings: &[Finding]) {
     }
 }
 
-/// Waits until the killed node serves again and shows who leads now.
+/// Waits until the killed node serves again, and prints the new leader.
 async fn restore(cluster: &mut Running) -> Result<(), Failure> {
     let reports = cluster.wait_until_serving(true).await?;
     outln!();

@@ -1,5 +1,5 @@
-//! `rowlock dev`: one node for tests and laptops, with its data in the current folder. Its ports are chosen
-//! at the first start and kept, since the node is a member under its addresses.
+//! `rowlock dev`: runs one node for tests and laptops, with data in the current folder. Ports are chosen at
+//! the first start and kept: the node is a member under its addresses.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,14 +8,14 @@ use rowlock_coordinator::config::ClusterConfig;
 use rowlock_env::net::Listener;
 use serde_json::json;
 
-use super::folder::{self, Folder, Former};
+use super::folder::{self, ExistingData, Folder};
 use super::nodes::Nodes;
 use super::running::Running;
 use super::until_stopped;
 use crate::cluster::DEV_FOLDER;
 use crate::exit::{CONFIG, Failure, IO, UNAVAILABLE};
 use crate::found;
-use crate::http_get::Way;
+use crate::http_get::HttpAccess;
 use crate::log_filter;
 use crate::paint::Paint;
 use crate::print::{outln, print};
@@ -23,7 +23,7 @@ use crate::signals::Stop;
 use crate::superuser;
 use crate::znode::Output;
 
-/// Ports for clients, nodes and HTTP, if all of them are free.
+/// Preferred ports for clients, nodes and HTTP.
 const USUAL_PORTS: [u16; 3] = [2181, 2281, 8081];
 
 /// Run one node for development, with its data in .rowlock of the current folder
@@ -59,15 +59,15 @@ impl Dev {
         let mut config = self.config(&root).await?;
         super::free_ports(
             &config,
-            "stop what listens there, or start with --fresh, which chooses other ports",
+            "stop the process that listens there, or start with --fresh, which chooses other ports",
         )
         .await?;
-        let former = if self.fresh { Former::Fresh } else { Former::Keep };
-        let folder = Folder::open(&root, &mut config, former)?;
+        let existing = if self.fresh { ExistingData::Fresh } else { ExistingData::Keep };
+        let folder = Folder::open(&root, &mut config, existing)?;
         folder.hide_from_git();
         let nodes = Nodes::new(folder.config(), self.log.clone());
-        let http = Way::default();
-        let mut cluster = Running { config, folder, nodes, way: None, http, paint: Paint::stdout() };
+        let http = HttpAccess::default();
+        let mut cluster = Running { config, folder, nodes, cert: None, http, paint: Paint::stdout() };
         until_stopped(&mut cluster, stop, async |cluster| self.serve(cluster).await).await
     }
 
@@ -88,17 +88,17 @@ impl Dev {
             Output::Json => print(format!("{document}\n").as_bytes())?,
             Output::Simple => {
                 outln!("{}", cluster.paint.bold("Rowlock: one node for development, until Ctrl-C"));
-                for what in ["client", "http", "console", "config", "superuser"] {
-                    outln!("  {what:<10} {}", document[what].as_str().unwrap_or("-"));
+                for key in ["client", "http", "console", "config", "superuser"] {
+                    outln!("  {key:<10} {}", document[key].as_str().unwrap_or("-"));
                 }
                 outln!("In this folder: rowlock lock nightly -- ./backup.sh; elsewhere first:");
                 outln!("  export ROWLOCK_CONFIG={}", config.display());
             }
         }
-        cluster.watch_over().await
+        cluster.supervise().await
     }
 
-    /// The cluster of the last run, or a new one on free ports.
+    /// Loads the configuration of the last run, or creates one with free ports.
     async fn config(&self, root: &Path) -> Result<ClusterConfig, Failure> {
         let former = root.join(folder::CONFIG);
         if !self.fresh && former.exists() {
@@ -113,7 +113,7 @@ impl Dev {
     }
 }
 
-/// The usual addresses if all are free, else others.
+/// Returns the preferred addresses if all are free, else free ones.
 async fn free_addresses() -> Result<[String; 3], Failure> {
     let usual = USUAL_PORTS.map(|port| format!("127.0.0.1:{port}"));
     if bound(&usual).await.is_some() {
@@ -123,7 +123,7 @@ async fn free_addresses() -> Result<[String; 3], Failure> {
     Ok([client, peer, http])
 }
 
-/// Moves all listeners to ports of this machine that are free now.
+/// Moves all listeners to free ports of this machine.
 pub(super) async fn on_free_ports(config: &mut ClusterConfig) -> Result<(), Failure> {
     let free = free_ports_of(config.nodes.len()).await?;
     for (node, [client, peer, http, api]) in config.nodes.iter_mut().zip(free) {
@@ -142,7 +142,7 @@ pub(super) async fn on_free_ports(config: &mut ClusterConfig) -> Result<(), Fail
     Ok(())
 }
 
-/// Four different addresses for each node.
+/// Returns four different free addresses per node.
 async fn free_ports_of(nodes: usize) -> Result<Vec<[String; 4]>, Failure> {
     let any = vec!["127.0.0.1:0".to_owned(); 4 * nodes];
     let found = bound(&any).await.ok_or_else(|| Failure::new(UNAVAILABLE, "127.0.0.1 has no free ports"))?;
@@ -150,11 +150,11 @@ async fn free_ports_of(nodes: usize) -> Result<Vec<[String; 4]>, Failure> {
     Ok(chunks.to_vec())
 }
 
-/// What these addresses become when all of them are bound at once.
+/// Binds all addresses at the same time and returns the resulting ones; `None` if any fails.
 async fn bound(wanted: &[String]) -> Option<Vec<String>> {
     let mut listeners = Vec::new();
     for address in wanted {
         listeners.push(Listener::bind(address).await.ok()?);
     }
-    Some(listeners.iter().map(|it| it.local_addr().to_string()).collect())
+    Some(listeners.iter().map(|listener| listener.local_addr().to_string()).collect())
 }

@@ -1,7 +1,7 @@
-//! The folder in which `up` keeps everything: the cluster's file, and a data folder and a log per node.
+//! Folder of `up`: the cluster's file, and a data folder and a log per node.
 //!
-//! Must never delete what `up` did not make. It only empties a folder that carries its mark, and only removes
-//! names that it uses itself.
+//! Must never delete files that `up` did not create. Only a folder with the mark is emptied, and only names
+//! used by `up` are removed.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -15,19 +15,18 @@ use crate::exit::{DATA_FOLDER, Failure};
 use crate::print::outln;
 use crate::superuser;
 
-/// This file says that the folder is ours; it holds the number of nodes.
+/// File that marks the folder as ours; contains the number of nodes.
 const MARK: &str = "made-by-rowlock-up";
 const LOCK: &str = "lock";
 pub const CONFIG: &str = "cluster.toml";
 
-/// What to do with the present content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Former {
+pub enum ExistingData {
     Fresh,
     Keep,
 }
 
-/// What the files below a folder take on the disk. What cannot be looked at counts as nothing.
+/// Returns the disk space of all files below a folder. Unreadable entries count as 0.
 fn bytes_below(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -39,44 +38,44 @@ fn bytes_below(folder: &Path) -> u64 {
         .sum()
 }
 
-/// The folder, held for this process alone.
+/// Folder locked by this process.
 pub struct Folder {
     dir: Dir,
     _lock: DirLock,
 }
 
 impl Folder {
-    /// Prints how much stays on the disk, and how to delete it.
-    pub fn say_what_stays(&self) {
+    /// Prints the disk space that stays in use, and the commands to continue or to clean up.
+    pub fn print_kept(&self) {
         let megabytes = self.bytes().div_ceil(1_000_000);
         let root = self.dir.path().display();
         outln!("{megabytes} MB of data and logs stay in {root}: `rowlock up --keep` goes on with them,");
         outln!("and `rowlock up` without it deletes them, as `rm -r` may.");
     }
 
-    /// Makes or takes over the folder at `root` for `config`.
+    /// Creates or takes over the folder at `root` for `config`.
     ///
-    /// Gives it a superuser, unless its file names one.
-    pub fn open(root: &Path, config: &mut ClusterConfig, former: Former) -> Result<Folder, Failure> {
+    /// Adds a superuser to `config`, unless the file names one.
+    pub fn open(root: &Path, config: &mut ClusterConfig, existing: ExistingData) -> Result<Folder, Failure> {
         let dir = Dir::create(root).map_err(|e| unusable(root, &e))?;
         let names = dir.list().map_err(|e| unusable(root, &e))?;
         let ours = names.is_empty() || names.iter().any(|name| name == MARK);
         if !ours {
-            let what = format!("{} holds files that are not Rowlock's", root.display());
-            return Err(Failure::new(DATA_FOLDER, format!("{what}; give another folder with --data")));
+            let problem = format!("{} holds files that are not Rowlock's", root.display());
+            return Err(Failure::new(DATA_FOLDER, format!("{problem}; use another folder with --data")));
         }
         let lock = dir.lock(LOCK).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock => {
-                let what = format!("another `rowlock up` uses {}", root.display());
-                Failure::new(DATA_FOLDER, format!("{what}; stop it, or give another folder with --data"))
+                let problem = format!("another `rowlock up` uses {}", root.display());
+                Failure::new(DATA_FOLDER, format!("{problem}; stop it, or use another folder with --data"))
             }
             _ => unusable(root, &e),
         })?;
         let folder = Folder { dir, _lock: lock };
         let nodes = config.nodes.len();
-        match former {
-            Former::Fresh => folder.empty(&names).map_err(|e| unusable(root, &e))?,
-            Former::Keep => folder.check_count(root, nodes)?,
+        match existing {
+            ExistingData::Fresh => folder.empty(&names).map_err(|e| unusable(root, &e))?,
+            ExistingData::Keep => folder.check_count(root, nodes)?,
         }
         superuser::provide(&folder.dir, config).map_err(|e| unusable(root, &e))?;
         let write = |name: &str, text: String| folder.dir.write_atomic(name, text.as_bytes());
@@ -86,21 +85,19 @@ impl Folder {
         Ok(folder)
     }
 
-    /// What its files take on the disk.
     pub fn bytes(&self) -> u64 {
         bytes_below(self.dir.path())
     }
 
-    /// Deletes it with all that is in it. What cannot be deleted stays.
+    /// Deletes the folder with its content. Undeletable files stay.
     pub fn remove(&self) {
         if let Ok(dir) = Dir::open(self.dir.path()) {
             let _ = dir.remove_all();
         }
     }
 
-    /// Makes git ignore it.
     pub fn hide_from_git(&self) {
-        // Without the file everything works as well.
+        // Only a convenience: ignores errors.
         let _ = self.dir.write_atomic(".gitignore", b"*\n");
     }
 
@@ -116,7 +113,7 @@ impl Folder {
         self.dir.path().join(log_name(node))
     }
 
-    /// The last line of a node's log: if the node has ended, the reason.
+    /// Returns the last line of a node's log: the reason, if the node has ended.
     pub fn last_log_line(&self, node: u64) -> Option<String> {
         let log = self.dir.read(&log_name(node)).ok()?;
         let log = String::from_utf8_lossy(&log);
@@ -142,8 +139,8 @@ impl Folder {
         if former == nodes {
             return Ok(());
         }
-        let what = format!("{} holds a cluster of {former} nodes, not {nodes}", root.display());
-        Err(Failure::new(DATA_FOLDER, format!("{what}; use --nodes {former}, or --fresh to delete it")))
+        let problem = format!("{} holds a cluster of {former} nodes, not {nodes}", root.display());
+        Err(Failure::new(DATA_FOLDER, format!("{problem}; use --nodes {former}, or --fresh to delete it")))
     }
 }
 
@@ -152,8 +149,8 @@ fn log_name(node: u64) -> String {
 }
 
 fn unusable(root: &Path, e: &std::io::Error) -> Failure {
-    let what = format!("the data folder {} cannot be used: {e}", root.display());
-    Failure::new(DATA_FOLDER, format!("{what}; make it writable, or give another one with --data"))
+    let problem = format!("the data folder {} cannot be used: {e}", root.display());
+    Failure::new(DATA_FOLDER, format!("{problem}; make it writable, or use another one with --data"))
 }
 
 #[cfg(test)]
@@ -169,15 +166,15 @@ mod tests {
     }
 
     #[test]
-    fn fresh_folder_is_emptied_and_kept_folder_is_not() {
+    fn a_fresh_folder_is_emptied_and_a_kept_one_is_not() {
         let tmp = tempfile::tempdir().unwrap();
         let root = tmp.path().join("up");
-        drop(Folder::open(&root, &mut three(), Former::Keep).unwrap());
+        drop(Folder::open(&root, &mut three(), ExistingData::Keep).unwrap());
         let data = Dir::open(&root).unwrap().sub("node-1").unwrap();
         data.write_atomic("wal", b"x").unwrap();
-        drop(Folder::open(&root, &mut three(), Former::Keep).unwrap());
+        drop(Folder::open(&root, &mut three(), ExistingData::Keep).unwrap());
         assert!(data.exists("wal"));
-        drop(Folder::open(&root, &mut three(), Former::Fresh).unwrap());
+        drop(Folder::open(&root, &mut three(), ExistingData::Fresh).unwrap());
         assert!(!data.exists("wal"));
     }
 
@@ -185,25 +182,25 @@ mod tests {
     fn foreign_folder_is_never_touched() {
         let tmp = tempfile::tempdir().unwrap();
         Dir::open(tmp.path()).unwrap().write_atomic("thesis.tex", b"x").unwrap();
-        let refused = Folder::open(tmp.path(), &mut three(), Former::Fresh).err().unwrap();
-        assert!(refused.message.contains("files that are not Rowlock's; give another folder"), "{refused}");
+        let refused = Folder::open(tmp.path(), &mut three(), ExistingData::Fresh).err().unwrap();
+        assert!(refused.message.contains("files that are not Rowlock's; use another folder"), "{refused}");
         assert!(tmp.path().join("thesis.tex").exists());
     }
 
     #[test]
     fn folder_in_use_by_another_process_is_refused() {
         let tmp = tempfile::tempdir().unwrap();
-        let _first = Folder::open(tmp.path(), &mut three(), Former::Fresh).unwrap();
-        let refused = Folder::open(tmp.path(), &mut three(), Former::Fresh).err().unwrap();
+        let _first = Folder::open(tmp.path(), &mut three(), ExistingData::Fresh).unwrap();
+        let refused = Folder::open(tmp.path(), &mut three(), ExistingData::Fresh).err().unwrap();
         assert!(refused.message.starts_with("another `rowlock up` uses"), "{refused}");
     }
 
     #[test]
     fn kept_folder_of_another_number_of_nodes_is_refused() {
         let tmp = tempfile::tempdir().unwrap();
-        drop(Folder::open(tmp.path(), &mut three(), Former::Fresh).unwrap());
+        drop(Folder::open(tmp.path(), &mut three(), ExistingData::Fresh).unwrap());
         let mut one = config("[[node]]\nid = 1\nclient = \"127.0.0.1:1\"\npeer = \"127.0.0.1:2\"\n");
-        let refused = Folder::open(tmp.path(), &mut one, Former::Keep).err().unwrap();
+        let refused = Folder::open(tmp.path(), &mut one, ExistingData::Keep).err().unwrap();
         assert!(refused.message.contains("a cluster of 3 nodes, not 1; use --nodes 3"), "{refused}");
     }
 }

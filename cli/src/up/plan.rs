@@ -1,4 +1,4 @@
-//! The cluster that `up` runs: cluster.toml, changed by the flags. It only decides, and touches nothing.
+//! Plan of the cluster for `up`: cluster.toml changed by flags. Pure: touches nothing.
 
 use std::path::Path;
 
@@ -7,9 +7,8 @@ use rowlock_proto::NodeId;
 
 use crate::exit::{CONFIG, Failure, USAGE};
 
-/// What the flags say about the cluster.
-pub struct Wishes<'a> {
-    /// How many nodes; without it as many as the file has.
+pub struct PlanOptions<'a> {
+    /// Number of nodes; `None`: as many as in the file.
     pub nodes: Option<u16>,
     /// First client port; peers are 100 and HTTP 200 above.
     pub base_port: Option<u16>,
@@ -18,22 +17,21 @@ pub struct Wishes<'a> {
     pub root: &'a Path,
 }
 
-/// The distance between the ports for clients, peers, HTTP, clients with TLS and locks by HTTP with
+/// Distance between the port ranges of clients, peers, HTTP, clients with TLS and locks by HTTP with
 /// `--base-port`.
 const PORTS_PER_KIND: u16 = 100;
 
-/// `file`, changed by the flags.
-pub fn plan(mut file: ClusterConfig, wishes: &Wishes<'_>) -> Result<ClusterConfig, Failure> {
+pub fn plan(mut file: ClusterConfig, options: &PlanOptions<'_>) -> Result<ClusterConfig, Failure> {
     file.nodes.retain(|node| !node.learner);
     file.nodes.sort_by_key(|node| node.id);
-    let count = wishes.nodes.map_or(file.nodes.len(), usize::from);
+    let count = options.nodes.map_or(file.nodes.len(), usize::from);
     file.nodes.truncate(count);
     while file.nodes.len() < count {
         let next = after(&file.nodes)?;
         file.nodes.push(next);
     }
     for (index, node) in (0..).zip(&mut file.nodes) {
-        if let Some(base) = wishes.base_port {
+        if let Some(base) = options.base_port {
             if node.client_addr.is_some() {
                 node.client_addr = Some(loopback(base, index)?);
             }
@@ -47,18 +45,18 @@ pub fn plan(mut file: ClusterConfig, wishes: &Wishes<'_>) -> Result<ClusterConfi
             }
             (node.client_listen, node.secure_client_listen, node.peer_listen) = (None, None, None);
         }
-        node.data_dir = wishes.root.join(format!("node-{}", node.id));
+        node.data_dir = options.root.join(format!("node-{}", node.id));
     }
-    if wishes.tls {
-        super::tls::encrypt(&mut file, wishes.root);
+    if options.tls {
+        super::tls::encrypt(&mut file, options.root);
     }
-    // The nodes get a file in another folder.
+    // The nodes read a file in another folder.
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     file.tls = file.tls.map(|files| files.map(absolute));
     file.http.token_file = file.http.token_file.as_deref().map(absolute);
-    // Through the text, so that every rule of the file holds for the result too.
+    // Parses the text again, to apply every rule of the file to the result.
     let text = file.to_toml();
-    ClusterConfig::parse(&text, &wishes.root.join("cluster.toml")).map_err(|e| Failure::new(CONFIG, e))
+    ClusterConfig::parse(&text, &options.root.join("cluster.toml")).map_err(|e| Failure::new(CONFIG, e))
 }
 
 fn loopback(base: u16, index: u16) -> Result<String, Failure> {
@@ -69,7 +67,7 @@ fn loopback(base: u16, index: u16) -> Result<String, Failure> {
     Ok(format!("127.0.0.1:{port}"))
 }
 
-/// One more node on the same machine as the last one, each port one higher.
+/// Returns another node on the host of the last node, each port one higher.
 fn after(nodes: &[NodeEntry]) -> Result<NodeEntry, Failure> {
     let last = nodes.last().ok_or_else(|| Failure::new(CONFIG, "the cluster's file has no voting node"))?;
     let next = |address: &str| {
@@ -101,11 +99,11 @@ mod tests {
     fn planned(nodes: Option<u16>, base_port: Option<u16>) -> Result<ClusterConfig, Failure> {
         let file =
             ClusterConfig::parse(include_str!("../../../cluster.toml"), Path::new("cluster.toml")).unwrap();
-        plan(file, &Wishes { nodes, base_port, tls: false, root: Path::new("/r") })
+        plan(file, &PlanOptions { nodes, base_port, tls: false, root: Path::new("/r") })
     }
 
     #[test]
-    fn without_flags_the_nodes_are_those_of_the_file_in_the_given_folder() {
+    fn without_flags_the_nodes_of_the_file_use_the_given_folder() {
         let config = planned(None, None).unwrap();
         assert_eq!(config.endpoints(), "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183");
         assert_eq!(config.nodes[2].data_dir, Path::new("/r/node-3"));
@@ -131,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn an_encrypted_cluster_takes_clients_by_tls_alone_and_where_it_took_them_without() {
+    fn an_encrypted_cluster_uses_its_client_ports_for_tls_only() {
         let file =
             ClusterConfig::parse(include_str!("../../../cluster.toml"), Path::new("cluster.toml")).unwrap();
-        let wishes = Wishes { nodes: None, base_port: Some(7000), tls: true, root: Path::new("/r") };
-        let config = plan(file, &wishes).unwrap();
+        let options = PlanOptions { nodes: None, base_port: Some(7000), tls: true, root: Path::new("/r") };
+        let config = plan(file, &options).unwrap();
         assert_eq!(config.nodes[1].secure_client_addr.as_deref(), Some("127.0.0.1:7001"));
         assert!(config.nodes.iter().all(|node| node.client_addr.is_none()));
         assert!(config.peer.needs_certificates());

@@ -1,4 +1,4 @@
-//! The cluster that `up` runs: its nodes, their status, and what is printed.
+//! Running cluster of `up`: nodes, their status, and the printed tables and hints.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use rowlock_env::time::{self, Instant};
 
 use super::folder::Folder;
 use super::nodes::Nodes;
-use super::tls::Way;
+use super::tls::CertPaths;
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::http_get;
 use crate::paint::{Paint, Progress};
@@ -18,24 +18,24 @@ use crate::print::outln;
 use crate::report::{self, Report};
 use crate::table::table;
 
-/// Nodes recover, elect and catch up in a second or two; a slow disk is given more.
+/// Longest start: recovery, election and catching up take a second or two, more with a slow disk.
 const SERVING_DEADLINE: Duration = Duration::from_secs(60);
-/// A longer command is not in line with the others.
+/// Longest hint command aligned with the rest.
 const HINT_WIDTH: usize = 80;
 const POLL: Duration = Duration::from_millis(50);
-/// A node that ends sooner after a start has a problem that a restart does not solve; it gets a few tries.
+/// Shortest life of a healthy node: a node that ends sooner has a problem that a restart does not solve, and
+/// gets a few tries.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 const SHORT_LIVES_MAX: u32 = 3;
 
-/// A cluster that runs.
 pub struct Running {
     pub config: ClusterConfig,
     pub folder: Folder,
     pub nodes: Nodes,
-    /// How clients get in, if it is encrypted.
-    pub way: Option<Way>,
-    /// How the nodes are asked over HTTP.
-    pub http: http_get::Way,
+    /// Client certificate, if the cluster is encrypted.
+    pub cert: Option<CertPaths>,
+    /// TLS and token for the nodes' HTTP.
+    pub http: http_get::HttpAccess,
     pub paint: Paint,
 }
 
@@ -46,8 +46,8 @@ impl Running {
 
     pub fn client(&self) -> ClientBuilder {
         let builder = Client::builder().endpoints(&self.config.endpoints());
-        match &self.way {
-            Some(way) => builder.tls(way.tls()),
+        match &self.cert {
+            Some(cert) => builder.tls(cert.tls()),
             None => builder,
         }
     }
@@ -65,14 +65,14 @@ impl Running {
         report::fetch_all(&addrs, &self.http).await
     }
 
-    /// The leader, according to the serving nodes.
+    /// Returns the leader, according to the serving node with the highest term.
     pub async fn leader(&self) -> Option<u64> {
         let reports = self.reports().await;
         let serving = reports.into_iter().flatten().filter(|r| r.serving);
         serving.max_by_key(|r| r.term).and_then(|r| r.leader)
     }
 
-    /// Waits for all nodes, with progress on the terminal.
+    /// Waits until all nodes serve, with progress at the terminal.
     pub async fn wait_until_serving(&mut self, shows_progress: bool) -> Result<Vec<Report>, Failure> {
         let deadline = time::now() + SERVING_DEADLINE;
         let mut progress = Progress::new(self.paint);
@@ -83,27 +83,27 @@ impl Running {
             }
             let reports = self.reports().await;
             let ids = self.ids();
-            let words: Vec<String> =
-                ids.iter().zip(&reports).map(|(id, r)| format!("node {id} {}", status_word(r))).collect();
+            let states: Vec<String> =
+                ids.iter().zip(&reports).map(|(id, r)| format!("node {id} {}", state_of(r))).collect();
             let serving: Vec<Report> = reports.into_iter().flatten().filter(|r| r.serving).collect();
             if serving.len() == ids.len() && serving.iter().all(|r| r.leader.is_some()) {
                 progress.done();
                 return Ok(serving);
             }
             if shows_progress {
-                progress.show(&words.join(", "));
+                progress.show(&states.join(", "));
             }
             if time::now() >= deadline {
                 progress.done();
-                let what = format!(
+                let problem = format!(
                     "the nodes do not serve after {} s ({})",
                     SERVING_DEADLINE.as_secs(),
-                    words.join(", ")
+                    states.join(", ")
                 );
                 let log = self.folder.log(ids[0]);
                 return Err(Failure::new(
                     UNAVAILABLE,
-                    format!("{what}; their logs are beside {}", log.display()),
+                    format!("{problem}; their logs are beside {}", log.display()),
                 ));
             }
             time::sleep(POLL).await;
@@ -112,8 +112,11 @@ impl Running {
 
     fn node_failed(&self, id: u64, status: &str) -> Failure {
         let log = self.folder.log(id);
-        let said = self.folder.last_log_line(id).unwrap_or_else(|| "it said nothing".to_owned());
-        Failure::new(UNAVAILABLE, format!("node {id} ended ({status}): {said}; its log is {}", log.display()))
+        let last_line = self.folder.last_log_line(id).unwrap_or_else(|| "its log is empty".to_owned());
+        Failure::new(
+            UNAVAILABLE,
+            format!("node {id} ended ({status}): {last_line}; its log is {}", log.display()),
+        )
     }
 
     pub fn print_table(&self, reports: &[Report]) {
@@ -139,7 +142,7 @@ impl Running {
         outln!();
     }
 
-    /// What the cluster takes of this machine.
+    /// Prints the memory and disk space used by the cluster.
     pub fn print_footprint(&self) {
         let resident: u64 = self.ids().into_iter().filter_map(|id| resident_bytes(self.nodes.pid(id)?)).sum();
         let (memory, disk) = (resident.div_ceil(1_000_000), self.folder.bytes().div_ceil(1_000_000));
@@ -151,9 +154,8 @@ impl Running {
         if self.config.http.tls { "https" } else { "http" }
     }
 
-    /// What to do next.
-    pub fn print_what_to_try(&self) {
-        let curl = self.way.as_ref().map_or("curl".to_owned(), Way::curl);
+    pub fn print_hints(&self) {
+        let curl = self.cert.as_ref().map_or("curl".to_owned(), CertPaths::curl);
         let metrics = format!("{curl} {}://{}/metrics", self.scheme(), self.config.nodes[0].http_addr);
         let acquire = self.config.nodes[0].any_api_addr(&self.config.http).map(|api| {
             let body = "-d '{\"ttl_ms\": 10000}'";
@@ -178,8 +180,8 @@ impl Running {
         hints.extend(kill.as_deref().map(|kill| (kill, "a node; it is started again here")));
         outln!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));
         outln!("  export ROWLOCK_CONFIG={}", self.folder.config().display());
-        if let Some(way) = &self.way {
-            outln!("  {}", way.exports());
+        if let Some(cert) = &self.cert {
+            outln!("  {}", cert.exports());
         }
         let width = hints
             .iter()
@@ -192,13 +194,13 @@ impl Running {
         }
         let program = std::env::current_exe().unwrap_or_else(|_| "rowlock".into());
         outln!("  {}", self.paint.dim(&format!("rowlock is {}", program.display())));
-        let by_tls = if self.way.is_some() { " by TLS" } else { "" };
+        let by_tls = if self.cert.is_some() { " by TLS" } else { "" };
         let addresses = self.config.endpoints();
         outln!("  {}", self.paint.dim(&format!("ZooKeeper clients connect{by_tls} to {addresses}")));
     }
 
-    /// Restarts nodes that end, until the process is told to stop.
-    pub async fn watch_over(&mut self) -> Result<ExitCode, Failure> {
+    /// Restarts nodes that end, until the process is stopped.
+    pub async fn supervise(&mut self) -> Result<ExitCode, Failure> {
         let mut short_lives: BTreeMap<u64, (Instant, u32)> = BTreeMap::new();
         loop {
             time::sleep(POLL).await;
@@ -206,7 +208,7 @@ impl Running {
             let (started, failures) = short_lives.get(&id).copied().unwrap_or((time::now(), 0));
             let short = failures > 0 && started.elapsed() < SHORT_LIFE;
             let failures = if short { failures + 1 } else { 1 };
-            // A node that cannot start would be started for ever.
+            // Gives up on a node that cannot start.
             if failures > SHORT_LIVES_MAX {
                 return Err(self.node_failed(id, &status.to_string()));
             }
@@ -217,7 +219,7 @@ impl Running {
     }
 }
 
-/// What a process holds in memory.
+/// Returns the resident memory of a process.
 #[expect(
     clippy::disallowed_methods,
     reason = "a file of the system about another process; no node code runs here"
@@ -228,7 +230,7 @@ fn resident_bytes(pid: u32) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-fn status_word(report: &std::io::Result<Report>) -> &'static str {
+fn state_of(report: &std::io::Result<Report>) -> &'static str {
     match report {
         Ok(r) if r.serving => "serves",
         Ok(r) if r.leader.is_some() => "catches up",

@@ -1,4 +1,4 @@
-//! The certificates of a cluster that runs with `up --tls`: nodes take nothing without, but probes.
+//! Certificates of a cluster started by `up --tls`, whose nodes accept only TLS, except for probes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use crate::cluster::Secure;
 use crate::exit::Failure;
 use crate::tls;
 
-/// In the folder of `up`.
+/// Folder name inside the folder of `up`.
 pub const FOLDER: &str = "tls";
-/// The client for whom there is a certificate. It passes every ACL.
+/// Name of the client with a certificate, a superuser.
 const CLIENT: &str = "admin";
 
-/// Nodes know each other by certificates, and clients come by TLS only.
+/// Requires certificates between nodes, and TLS from clients.
 pub fn encrypt(config: &mut ClusterConfig, root: &Path) {
     config.tls = Some(tls::node_files(&root.join(FOLDER)));
     config.peer.security = Some(PeerSecurity::Mtls);
@@ -29,27 +29,27 @@ pub fn encrypt(config: &mut ClusterConfig, root: &Path) {
     }
 }
 
-/// Makes the certificates, unless a former `up` has left them.
-pub fn make(config: &ClusterConfig, root: &Path) -> Result<Way, Failure> {
+/// Creates the certificates, unless an earlier `up` has left them.
+pub fn make(config: &ClusterConfig, root: &Path) -> Result<CertPaths, Failure> {
     let folder = root.join(FOLDER);
-    let way = Way(tls::client_files(&folder, CLIENT));
-    if !way.0.iter().all(|file| file.exists()) {
+    let cert = CertPaths(tls::client_files(&folder, CLIENT));
+    if !cert.0.iter().all(|file| file.exists()) {
         tls::make(&folder, config, CLIENT)?;
     }
-    Ok(way)
+    Ok(cert)
 }
 
-/// The files by which a client connects: the authority, its certificate, its key.
-pub struct Way([PathBuf; 3]);
+/// Paths of a client's files: CA certificate, certificate, private key.
+pub struct CertPaths([PathBuf; 3]);
 
-impl Way {
-    /// For a client in this process.
+impl CertPaths {
+    /// Returns the TLS options of a client in this process.
     pub fn tls(&self) -> Tls {
         let [ca, cert, key] = self.0.clone().map(Pem::File);
         Tls::new(ca).identity(cert, key)
     }
 
-    /// For HTTP of this process.
+    /// Loads the TLS files for HTTP in this process.
     pub fn secure(&self) -> Result<Secure, Failure> {
         let [ca, cert, key] = self.0.clone().map(rowlock_tls::Pem::File);
         Secure::new(rowlock_tls::ClientTls { ca, identity: Some((cert, key)) }, None)
@@ -60,7 +60,7 @@ impl Way {
         format!("curl --cacert {ca} --cert {cert} --key {key}")
     }
 
-    /// For commands in a shell.
+    /// Returns the variables for commands in a shell.
     pub fn exports(&self) -> String {
         let [ca, cert, key] = self.0.each_ref().map(|file| file.display());
         format!("export ROWLOCK_TLS_CA={ca} ROWLOCK_TLS_CERT={cert} ROWLOCK_TLS_KEY={key}")

@@ -1,35 +1,34 @@
-//! The verdict on a demonstration: pure, from what its clients saw.
+//! Verdict on a demonstration, from the observations of its clients. Pure.
 
 use std::time::Duration;
 
-/// One client's turn with the lock. Times are since the start of the demonstration, on one clock.
+/// Turn of one client with the lock. Times count from the start of the demonstration, on one clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Its place in the queue, counted from 1.
-    pub place: usize,
+    /// Position in the queue, from 1.
+    pub position: usize,
     pub token: i64,
-    /// When `lock` was called.
-    pub asked: Duration,
+    /// Time of the call of `lock`.
+    pub requested: Duration,
     pub granted: Duration,
-    /// When the client began to release.
+    /// Time at the begin of the release.
     pub released: Duration,
-    /// How often the server woke this waiter.
+    /// Wake-ups of this waiter by the server.
     pub wakes: u64,
-    /// The client held it until it released it.
+    /// True if the client held the lock until its release.
     pub kept: bool,
 }
 
-/// One promise and whether it was kept.
+/// Promise, and the result of its check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The promise in a few words.
     pub promise: &'static str,
     pub kept: bool,
     pub evidence: String,
 }
 
-/// Judges `grants`, in the order in which they were granted, of `clients` that queued.
-pub fn judge(grants: &[Grant], clients: usize) -> Vec<Finding> {
+/// Checks `grants`, in grant order, of `clients` that queued.
+pub fn check(grants: &[Grant], clients: usize) -> Vec<Finding> {
     vec![
         all_served(grants, clients),
         in_order(grants),
@@ -49,11 +48,11 @@ fn all_served(grants: &[Grant], clients: usize) -> Finding {
 }
 
 fn in_order(grants: &[Grant]) -> Finding {
-    let places: Vec<String> = grants.iter().map(|g| g.place.to_string()).collect();
+    let positions: Vec<String> = grants.iter().map(|g| g.position.to_string()).collect();
     Finding {
         promise: "grants in queue order",
-        kept: grants.is_sorted_by(|a, b| a.place < b.place),
-        evidence: format!("places {}", places.join(" ")),
+        kept: grants.is_sorted_by(|a, b| a.position < b.position),
+        evidence: format!("positions {}", positions.join(" ")),
     }
 }
 
@@ -69,7 +68,7 @@ fn tokens_increase(grants: &[Grant]) -> Finding {
     }
 }
 
-/// No two intervals overlap, and no two holders had the same token.
+/// Checks that no two turns overlap and no two holders had the same token.
 fn one_holder(grants: &[Grant]) -> Finding {
     let overlaps = grants.windows(2).filter(|pair| pair[0].released > pair[1].granted).count();
     let mut tokens: Vec<i64> = grants.iter().map(|g| g.token).collect();
@@ -82,19 +81,20 @@ fn one_holder(grants: &[Grant]) -> Finding {
     }
 }
 
-/// A waiter whose connection broke may find out by asking instead of being woken; no waiter is woken twice.
+/// Checks that no waiter is woken twice. A waiter may have zero wake-ups: after a lost connection the waiter
+/// queries its position.
 fn one_wake(grants: &[Grant]) -> Finding {
-    let waiters = grants.iter().filter(|g| g.place > 1).count();
+    let waiters = grants.iter().filter(|g| g.position > 1).count();
     let wakes: u64 = grants.iter().map(|g| g.wakes).sum();
-    let asked = grants.iter().filter(|g| g.place > 1 && g.wakes == 0).count();
-    let note = match asked {
+    let queried = grants.iter().filter(|g| g.position > 1 && g.wakes == 0).count();
+    let suffix = match queried {
         0 => String::new(),
         n => format!(", {n} found out on reconnecting"),
     };
     Finding {
         promise: "one wake-up per release",
-        kept: grants.iter().all(|g| g.wakes <= u64::from(g.place > 1)),
-        evidence: format!("{wakes} wake-ups for {waiters} waiters{note}"),
+        kept: grants.iter().all(|g| g.wakes <= u64::from(g.position > 1)),
+        evidence: format!("{wakes} wake-ups for {waiters} waiters{suffix}"),
     }
 }
 
@@ -105,13 +105,13 @@ mod tests {
     fn grants() -> Vec<Grant> {
         let at = |ms: usize| Duration::from_millis(ms as u64);
         (1..=4)
-            .map(|place| Grant {
-                place,
-                token: 100 + place as i64,
-                asked: at(0),
-                granted: at(10 * place),
-                released: at(10 * place + 9),
-                wakes: u64::from(place > 1),
+            .map(|position| Grant {
+                position,
+                token: 100 + position as i64,
+                requested: at(0),
+                granted: at(10 * position),
+                released: at(10 * position + 9),
+                wakes: u64::from(position > 1),
                 kept: true,
             })
             .collect()
@@ -120,7 +120,7 @@ mod tests {
     fn broken(change: impl FnOnce(&mut Vec<Grant>)) -> Vec<&'static str> {
         let mut grants = grants();
         change(&mut grants);
-        judge(&grants, 4).into_iter().filter(|f| !f.kept).map(|f| f.promise).collect()
+        check(&grants, 4).into_iter().filter(|f| !f.kept).map(|f| f.promise).collect()
     }
 
     #[test]
@@ -153,9 +153,9 @@ mod tests {
     fn jumped_queue_is_found() {
         assert_eq!(
             broken(|g| {
-                let place = g[1].place;
-                g[1].place = g[2].place;
-                g[2].place = place;
+                let position = g[1].position;
+                g[1].position = g[2].position;
+                g[2].position = position;
             }),
             ["grants in queue order"]
         );

@@ -1,11 +1,11 @@
-//! `rowlock wal dump`: the log record by record, in words.
+//! `rowlock wal dump`: prints the log record by record.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rowlock_state::command::Batch;
-use rowlock_wal::log::dump::{Seen, dump};
+use rowlock_wal::log::dump::{DumpItem, dump};
 use rowlock_wal::log::record::Record;
 use rowlock_wal::{Entry, Payload};
 use serde_json::{Map, Value, json};
@@ -32,29 +32,28 @@ pub struct Dump {
     data: bool,
     /// Output format; one line for each record
     #[arg(short, long, value_enum, default_value_t)]
-    output: Form,
+    output: OutputFormat,
 }
 
-/// Format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
+enum OutputFormat {
     /// Aligned columns, for people.
     #[default]
     Table,
-    /// One JSON document a line.
+    /// One JSON document per line.
     Json,
 }
 
 impl Dump {
-    /// Exit code 1 if something could not be read: it stands in its place.
+    /// Exits with 1 if some part is unreadable; the output names the damage in its place.
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let (mut damaged, mut failed) = (false, None);
         let walked = dump(&self.folder, |seen| {
             let Some((line, is_damage)) = self.line(seen) else { return Ok(()) };
             damaged |= is_damage;
             let text = match self.output {
-                Form::Json => format!("{line}\n"),
-                Form::Table => told(&line),
+                OutputFormat::Json => format!("{line}\n"),
+                OutputFormat::Table => lines_of(&line),
             };
             print(text.as_bytes()).map_err(|failure| {
                 failed = Some(failure);
@@ -68,30 +67,31 @@ impl Dump {
         Ok(if damaged { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS })
     }
 
-    /// The document of what was seen, and whether it is damage.
-    fn line(&self, seen: Seen<'_>) -> Option<(Value, bool)> {
+    /// Returns the document of a record, and true for damage.
+    fn line(&self, seen: DumpItem<'_>) -> Option<(Value, bool)> {
         let (file, offset) = match &seen {
-            Seen::Segment { file, node: Err(_), .. } => ((*file).to_owned(), 0),
-            Seen::Segment { .. } => return None,
-            Seen::Record { file, offset, .. }
-            | Seen::Damage { file, offset, .. }
-            | Seen::Torn { file, offset } => ((*file).to_owned(), *offset),
+            DumpItem::Segment { file, node: Err(_), .. } => ((*file).to_owned(), 0),
+            DumpItem::Segment { .. } => return None,
+            DumpItem::Record { file, offset, .. }
+            | DumpItem::Damage { file, offset, .. }
+            | DumpItem::Torn { file, offset } => ((*file).to_owned(), *offset),
         };
         let (kind, mut rest, damage) = match seen {
-            Seen::Segment { node, .. } => ("damage", json!({ "what": node.err() }), true),
-            Seen::Damage { what, .. } => ("damage", json!({ "what": what }), true),
-            Seen::Torn { .. } => ("torn", json!({}), false),
-            Seen::Record { record: Err(why), .. } => ("damage", json!({ "what": why }), true),
-            Seen::Record { record: Ok(Record::Entry(entry)), .. } => {
+            DumpItem::Segment { node, .. } => ("damage", json!({ "what": node.err() }), true),
+            DumpItem::Damage { what, .. } => ("damage", json!({ "what": what }), true),
+            DumpItem::Torn { .. } => ("torn", json!({}), false),
+            DumpItem::Record { record: Err(why), .. } => ("damage", json!({ "what": why }), true),
+            DumpItem::Record { record: Ok(Record::Entry(entry)), .. } => {
                 let index = entry.log_id.index;
                 if self.from.is_some_and(|from| index < from) || self.to.is_some_and(|to| index > to) {
                     return None;
                 }
-                let (rest, damage) = entry_words(&entry, if self.data { Data::Shown } else { Data::Counted });
+                let (rest, damage) =
+                    entry_document(&entry, if self.data { Data::Shown } else { Data::Counted });
                 ("entry", rest, damage)
             }
-            Seen::Record { record: Ok(record), .. } => {
-                let (kind, rest) = mark_words(&record)?;
+            DumpItem::Record { record: Ok(record), .. } => {
+                let (kind, rest) = mark_document(&record)?;
                 (kind, rest, false)
             }
         };
@@ -107,35 +107,35 @@ impl Dump {
     }
 }
 
-/// An entry, and whether its commands cannot be read.
-fn entry_words(entry: &Entry, data: Data) -> (Value, bool) {
+/// Describes an entry; also returns true if its commands are unreadable.
+fn entry_document(entry: &Entry, data: Data) -> (Value, bool) {
     let id = entry.log_id;
-    let mut said = json!({ "index": id.index, "term": id.leader_id.term, "node": id.leader_id.node_id });
+    let mut document = json!({ "index": id.index, "term": id.leader_id.term, "node": id.leader_id.node_id });
     let mut damage = false;
     match &entry.payload {
-        Payload::Blank => said["commands"] = json!([]),
+        Payload::Blank => document["commands"] = json!([]),
         Payload::Membership(members) => {
             let nodes: Map<String, Value> =
                 members.nodes.iter().map(|(id, at)| (id.to_string(), json!(at))).collect();
-            said["members"] = json!({ "voters": members.configs, "nodes": nodes });
+            document["members"] = json!({ "voters": members.configs, "nodes": nodes });
         }
         Payload::Normal(bytes) => match Batch::decode(bytes) {
             Ok(batch) => {
-                said["time_ms"] = batch.time_ms.into();
-                said["commands"] = batch.proposals.iter().map(|one| words::proposal(one, data)).collect();
+                document["time_ms"] = batch.time_ms.into();
+                document["commands"] = batch.proposals.iter().map(|one| words::proposal(one, data)).collect();
             }
             Err(error) => {
                 damage = true;
-                said["what"] =
+                document["what"] =
                     format!("its {} bytes of commands cannot be read: {error}", bytes.len()).into();
             }
         },
     }
-    (said, damage)
+    (document, damage)
 }
 
-/// Of what is no entry, what changes the log. Marks and what is known to be committed say nothing of it.
-fn mark_words(record: &Record) -> Option<(&'static str, Value)> {
+/// Describes a record other than an entry, if the record changes the log. Marks and commit positions do not.
+fn mark_document(record: &Record) -> Option<(&'static str, Value)> {
     Some(match record {
         Record::Vote(vote) => {
             let (term, node) = (vote.leader_id.term, vote.leader_id.node_id);
@@ -147,9 +147,9 @@ fn mark_words(record: &Record) -> Option<(&'static str, Value)> {
     })
 }
 
-/// The lines of a document for people: one for a record, and one for each command of it.
-fn told(line: &Value) -> String {
-    let place = format!("{}:{}", line["file"].as_str().unwrap_or_default(), line["offset"]);
+/// Formats a document for people: a line per record, and a line per command.
+fn lines_of(line: &Value) -> String {
+    let location = format!("{}:{}", line["file"].as_str().unwrap_or_default(), line["offset"]);
     let what = line["what"].as_str();
     let mut out = match (line["kind"].as_str(), what) {
         (Some("entry"), None) => {
@@ -163,7 +163,7 @@ fn told(line: &Value) -> String {
         (Some("torn"), _) => "an unfinished write".to_owned(),
         (_, what) => format!("DAMAGED: {}", what.unwrap_or_default()),
     };
-    out = format!("{}  [{place}]\n", out.trim_end());
+    out = format!("{}  [{location}]\n", out.trim_end());
     if !line["members"].is_null() {
         out.push_str(&format!("    members {}\n", line["members"]));
     }

@@ -1,10 +1,9 @@
-//! `rowlock wal inspect`: whose log it is, from where to where it goes, and whether a node would start with
-//! it.
+//! `rowlock wal inspect`: shows the owner and the range of a log, and the result of a trial start.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rowlock_wal::log::dump::{Seen, dump};
+use rowlock_wal::log::dump::{DumpItem, dump};
 use rowlock_wal::log::record::{Checkpoint, Record};
 use rowlock_wal::{LogId, Stopped, StorageError, verify};
 use serde_json::{Value, json};
@@ -15,7 +14,7 @@ use crate::print::print;
 use crate::table::table;
 use crate::znode::{Output, print_json};
 
-/// Show whose log it is, its range, and whether a node would start with it
+/// Show the owner and the range of a log, and check whether a node would start
 #[derive(clap::Args)]
 pub struct Inspect {
     /// Data folder of a node
@@ -32,25 +31,25 @@ struct Segment {
     records: u64,
     first: Option<u64>,
     last: Option<u64>,
-    /// How it ends, or what is wrong with it.
+    /// Unfinished end, or damage.
     remarks: Vec<String>,
 }
 
 #[derive(Default)]
 struct Summary {
     segments: Vec<Segment>,
-    /// What the records amount to.
+    /// State of the log after all records.
     amount: Checkpoint,
     damaged: bool,
 }
 
 impl Inspect {
-    /// Exit code 1 if a node would not start with the folder.
+    /// Exits with 1 if a node would not start with the folder.
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let found = Summary::in_folder(&self.folder)?;
         let verdict = verify(&self.folder);
         match self.output {
-            Output::Simple => print(found.told(&verdict).as_bytes())?,
+            Output::Simple => print(found.lines(&verdict).as_bytes())?,
             Output::Json => print_json(&found.document(&verdict))?,
         }
         let is_good = verdict.is_ok() || matches!(verdict, Err(StorageError::InUse(_)) if !found.damaged);
@@ -58,7 +57,7 @@ impl Inspect {
     }
 }
 
-/// What `rowlock wal inspect -o json` prints: of the log's records no more than where they are.
+/// Returns the document of `rowlock wal inspect -o json`, without the content of records.
 pub fn document(folder: &Path) -> Result<Value, Failure> {
     Ok(Summary::in_folder(folder)?.document(&verify(folder)))
 }
@@ -67,22 +66,22 @@ impl Summary {
     fn in_folder(folder: &Path) -> Result<Summary, Failure> {
         let mut found = Summary::default();
         let walked = dump(folder, |seen| {
-            found.note(seen);
+            found.add(seen);
             Ok(())
         });
         walked.map_err(|error| unreadable(folder, &error))?;
         Ok(found)
     }
 
-    fn note(&mut self, seen: Seen<'_>) {
+    fn add(&mut self, seen: DumpItem<'_>) {
         match seen {
-            Seen::Segment { file, bytes, node } => {
+            DumpItem::Segment { file, bytes, node } => {
                 let remarks: Vec<String> = node.err().into_iter().collect();
                 self.damaged |= !remarks.is_empty();
                 self.segments.push(Segment { file: file.to_owned(), bytes, remarks, ..Segment::default() });
             }
-            Seen::Record { file, offset, record } => {
-                let segment = self.of(file);
+            DumpItem::Record { file, offset, record } => {
+                let segment = self.segment(file);
                 segment.records += 1;
                 match record {
                     Ok(record) => {
@@ -92,33 +91,33 @@ impl Summary {
                         }
                         match &record {
                             Record::Checkpoint(checkpoint) => self.amount = *checkpoint,
-                            record => self.amount.note(record),
+                            record => self.amount.update(record),
                         }
                     }
                     Err(why) => self.damage(file, offset, &why),
                 }
             }
-            Seen::Damage { file, offset, what } => self.damage(file, offset, &what),
-            Seen::Torn { file, offset } => {
-                self.of(file).remarks.push(format!("offset {offset}: an unfinished write"));
+            DumpItem::Damage { file, offset, what } => self.damage(file, offset, &what),
+            DumpItem::Torn { file, offset } => {
+                self.segment(file).remarks.push(format!("offset {offset}: an unfinished write"));
             }
         }
     }
 
     fn damage(&mut self, file: &str, offset: u64, what: &str) {
         self.damaged = true;
-        self.of(file).remarks.push(format!("DAMAGED at offset {offset}: {what}"));
+        self.segment(file).remarks.push(format!("DAMAGED at offset {offset}: {what}"));
     }
 
-    /// The segment of this file: mostly the last one.
-    fn of(&mut self, file: &str) -> &mut Segment {
+    /// Returns the segment of this file, mostly the last one.
+    fn segment(&mut self, file: &str) -> &mut Segment {
         if self.segments.last().is_none_or(|segment| segment.file != file) {
             self.segments.push(Segment { file: file.to_owned(), ..Segment::default() });
         }
-        self.segments.last_mut().expect("Invariant: one was pushed")
+        self.segments.last_mut().expect("Invariant: the list is not empty")
     }
 
-    fn told(&self, verdict: &Result<Stopped, StorageError>) -> String {
+    fn lines(&self, verdict: &Result<Stopped, StorageError>) -> String {
         let number = |index: Option<u64>| index.map_or("-".to_owned(), |index| index.to_string());
         let rows: Vec<[String; 6]> = self
             .segments

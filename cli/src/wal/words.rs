@@ -1,30 +1,29 @@
-//! A command of the log in words.
+//! Description of the log's commands as JSON documents and lines.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rowlock_proto::request::{Create, Op};
+use rowlock_proto::request::{Create, Op, SetData};
 use rowlock_state::command::{Command, Proposal};
 use serde_json::{Value, json};
 
 use crate::print::safe;
 
-/// Whether the data of znodes are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     Counted,
     Shown,
 }
 
-/// A proposal as a document. Proofs of passwords are never shown.
+/// Describes a proposal as a document. Never includes proofs of passwords.
 pub fn proposal(proposal: &Proposal, data: Data) -> Value {
-    let mut said = command(&proposal.command, data);
+    let mut document = command(&proposal.command, data);
     if proposal.session.0 != 0 {
-        said["session"] = proposal.session.to_string().into();
+        document["session"] = proposal.session.to_string().into();
     }
     if proposal.origin.node.0 != 0 {
-        said["origin"] = proposal.origin.node.0.into();
+        document["origin"] = proposal.origin.node.0.into();
     }
-    said
+    document
 }
 
 fn command(command: &Command, data: Data) -> Value {
@@ -38,11 +37,7 @@ fn command(command: &Command, data: Data) -> Value {
         Command::ExpireSession { session, .. } => json!({ "op": "expireSession", "of": session.to_string() }),
         Command::Create { create, ttl_ms } => created("create", create, *ttl_ms, data),
         Command::Delete { path, version } => json!({ "op": "delete", "path": path, "version": version.0 }),
-        Command::SetData(set) => {
-            let mut said = json!({ "op": "setData", "path": set.path, "version": set.version.0 });
-            put(&mut said, set.data.as_deref(), data);
-            said
-        }
+        Command::SetData(set) => data_set(set, data),
         Command::SetAcl(set) => {
             let entries = set.acl.as_ref().map(|acl| acl.len());
             json!({ "op": "setACL", "path": set.path, "version": set.version.0, "entries": entries })
@@ -54,25 +49,25 @@ fn command(command: &Command, data: Data) -> Value {
         Command::Reap { path } => json!({ "op": "reap", "path": path }),
         Command::Configure { config } => json!({ "op": "configure", "config": config }),
         Command::Tagged { id, command: tagged, .. } => {
-            let mut said = self::command(tagged, data);
-            said["tag"] = (*id).into();
-            said
+            let mut document = self::command(tagged, data);
+            document["tag"] = (*id).into();
+            document
         }
         Command::Acquire(all) => {
             let locks: Vec<&str> = all.iter().map(|one| &*one.lock).collect();
             json!({ "op": "acquire", "locks": locks })
         }
-        Command::Release(claims) => json!({ "op": "release", "places": places(claims) }),
+        Command::Release(claims) => json!({ "op": "release", "places": claimed(claims) }),
         Command::Abandon(all) => {
             let locks: Vec<&str> = all.iter().map(|one| one.lock.as_str()).collect();
             json!({ "op": "abandon", "locks": locks })
         }
-        Command::Verify(claims) => json!({ "op": "verify", "places": places(claims) }),
+        Command::Verify(claims) => json!({ "op": "verify", "places": claimed(claims) }),
         Command::Convert { claim, mode, .. } => {
-            json!({ "op": "convert", "places": places(std::slice::from_ref(claim)), "mode": format!("{mode:?}") })
+            json!({ "op": "convert", "places": claimed(std::slice::from_ref(claim)), "mode": format!("{mode:?}") })
         }
         Command::ForceRelease(claim) => {
-            json!({ "op": "forceRelease", "places": places(std::slice::from_ref(claim)) })
+            json!({ "op": "forceRelease", "places": claimed(std::slice::from_ref(claim)) })
         }
         Command::LockDue { lock } => json!({ "op": "lockDue", "path": lock }),
         Command::CompareDigests => json!({ "op": "compareDigests" }),
@@ -87,18 +82,19 @@ fn command(command: &Command, data: Data) -> Value {
         }
         Command::HoldVersion { hold } => json!({ "op": "holdVersion", "hold": hold }),
         Command::Fenced { claim, change } => {
-            json!({ "op": "fenced", "places": places(std::slice::from_ref(claim)), "change": part(change, data) })
+            json!({ "op": "fenced", "places": claimed(std::slice::from_ref(claim)), "change": part(change, data) })
         }
         Command::RaiseTokens { above } => json!({ "op": "raiseTokens", "above": above.to_string() }),
         Command::Ask(ask) => {
-            let mut said = json!({ "op": "ask", "path": ask.lock, "by": ask.by, "within_ms": ask.within_ms });
-            put(&mut said, Some(ask.reason.as_bytes()), data);
-            said
+            let mut document =
+                json!({ "op": "ask", "path": ask.lock, "by": ask.by, "within_ms": ask.within_ms });
+            insert_data(&mut document, Some(ask.reason.as_bytes()), data);
+            document
         }
     }
 }
 
-fn places(claims: &[rowlock_proto::lock::Claim]) -> Vec<Value> {
+fn claimed(claims: &[rowlock_proto::lock::Claim]) -> Vec<Value> {
     claims.iter().map(|claim| json!({ "path": *claim.path, "token": claim.token.0 })).collect()
 }
 
@@ -110,37 +106,39 @@ fn part(op: &Op, data: Data) -> Value {
         Op::CreateTtl(create, ttl_ms) => created("create", create, Some(*ttl_ms), data),
         Op::Delete { path, version } => json!({ "op": "delete", "path": path, "version": version.0 }),
         Op::Check { path, version } => json!({ "op": "check", "path": path, "version": version.0 }),
-        Op::SetData(set) => {
-            let mut said = json!({ "op": "setData", "path": set.path, "version": set.version.0 });
-            put(&mut said, set.data.as_deref(), data);
-            said
-        }
+        Op::SetData(set) => data_set(set, data),
     }
+}
+
+fn data_set(set: &SetData, data: Data) -> Value {
+    let mut document = json!({ "op": "setData", "path": set.path, "version": set.version.0 });
+    insert_data(&mut document, set.data.as_deref(), data);
+    document
 }
 
 fn created(op: &str, create: &Create, ttl_ms: Option<i64>, data: Data) -> Value {
-    let mut said = json!({ "op": op, "path": create.path, "flags": create.flags });
+    let mut document = json!({ "op": op, "path": create.path, "flags": create.flags });
     if let Some(ttl_ms) = ttl_ms {
-        said["ttl_ms"] = ttl_ms.into();
+        document["ttl_ms"] = ttl_ms.into();
     }
-    put(&mut said, create.data.as_deref(), data);
-    said
+    insert_data(&mut document, create.data.as_deref(), data);
+    document
 }
 
-/// Data that is no text is in base64.
-fn put(said: &mut Value, bytes: Option<&[u8]>, data: Data) {
+/// Adds the length of data, and the data if shown; base64 if not UTF-8.
+fn insert_data(document: &mut Value, bytes: Option<&[u8]>, data: Data) {
     let Some(bytes) = bytes else { return };
-    said["bytes"] = bytes.len().into();
+    document["bytes"] = bytes.len().into();
     if data == Data::Shown {
         match std::str::from_utf8(bytes) {
-            Ok(text) => said["data"] = text.into(),
-            Err(_) => said["data_base64"] = STANDARD.encode(bytes).into(),
+            Ok(text) => document["data"] = text.into(),
+            Err(_) => document["data_base64"] = STANDARD.encode(bytes).into(),
         }
     }
 }
 
-/// A command's document as a line: its name, then what belongs to it. Text of clients cannot speak to the
-/// terminal: it is written as JSON does.
+/// Formats a command's document as a line: name, then fields. Text of clients cannot control the terminal:
+/// strings are written as JSON.
 pub fn line(command: &Value) -> String {
     let mut out = command["op"].as_str().unwrap_or_default().to_owned();
     for (name, value) in command.as_object().into_iter().flatten().filter(|(name, _)| *name != "op") {
@@ -152,7 +150,6 @@ pub fn line(command: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use rowlock_proto::SessionId;
-    use rowlock_proto::request::SetData;
     use rowlock_proto::{NodeId, Version};
     use rowlock_state::command::{Attachment, Origin};
 
@@ -168,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn data_are_counted_and_shown_only_when_they_are_asked_for() {
+    fn data_is_counted_and_shown_only_on_request() {
         let counted = proposal(&set(b"secret"), Data::Counted);
         assert_eq!(
             (&counted["op"], &counted["bytes"], &counted["tag"]),
@@ -182,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_line_has_no_control_characters() {
-        let said = line(&proposal(&set(b"x"), Data::Shown));
-        assert!(said.starts_with("setData ") && !said.contains(char::is_control), "{said:?}");
+        let text = line(&proposal(&set(b"x"), Data::Shown));
+        assert!(text.starts_with("setData ") && !text.contains(char::is_control), "{text:?}");
     }
 }

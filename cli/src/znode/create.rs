@@ -1,4 +1,4 @@
-//! `rowlock create`: makes a znode.
+//! `rowlock create`: creates a znode.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -9,8 +9,9 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::{CreateMode, ErrorCode, path};
 use serde_json::json;
 
+use super::refused::{CallKind, ZnodeCall};
 use super::{Output, data, json_stat, no_path, print_json, tree};
-use crate::cluster::{Cluster, failed, leave};
+use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, LOST, REFUSED};
 use crate::print::errln;
 use crate::print::print;
@@ -23,7 +24,7 @@ pub struct Create {
     path: String,
     /// Data; `-` reads stdin
     data: Option<OsString>,
-    /// Make it ephemeral: it lives as long as this command, which runs until a signal
+    /// Make the znode ephemeral: deleted when this command ends by a signal
     #[arg(short, long)]
     ephemeral: bool,
     /// Append a sequence number to the name
@@ -43,7 +44,7 @@ pub struct Create {
 }
 
 impl Create {
-    /// Prints the path that was made, with its number if it is sequential.
+    /// Prints the created path, with the sequence number of a sequential znode.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         self.check_path()?;
         let data = match &self.data {
@@ -57,16 +58,17 @@ impl Create {
             (true, true) => CreateMode::EphemeralSequential,
         };
         let mut stop = Stop::listen()?;
-        // Until there is something to be left in order, a signal simply ends us.
+        // Before there is anything to clean up, a signal ends the process.
         let client = tokio::select! {
             client = self.cluster.connect() => client?,
             signal = stop.signal() => return Ok(ExitCode::from(shell_code(signal))),
         };
-        let Created { path, stat } = match self.make(&client, data, mode).await {
+        let Created { path, stat } = match self.create(&client, data, mode).await {
             Ok(made) => made,
             Err(e) => {
+                let refused = self.refused(&client, &e).await;
                 leave(&client).await;
-                return Err(self.refused(&e));
+                return Err(refused);
             }
         };
         match self.output {
@@ -94,23 +96,29 @@ impl Create {
         checked.map_err(|e| no_path(&self.path, e))
     }
 
-    async fn make(&self, client: &Client, data: Vec<u8>, mode: CreateMode) -> Result<Created, Error> {
+    async fn create(&self, client: &Client, data: Vec<u8>, mode: CreateMode) -> Result<Created, Error> {
         if self.parents {
-            tree::make_parents(client, &self.path).await?;
+            tree::create_parents(client, &self.path).await?;
         }
         let acl = if self.acl.is_empty() { Acl::open() } else { self.acl.clone() };
         client.create(&self.path, Some(data.into()), mode, acl).await
     }
 
-    /// To a person, `no such znode` would be about the one that is to be made.
-    fn refused(&self, e: &Error) -> Failure {
+    /// Names the missing parent: `no such znode` would seem to mean the new znode.
+    async fn refused(&self, client: &Client, e: &Error) -> Failure {
         let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
         match e {
             Error::Rejected(ErrorCode::NoNode) if !parent.is_empty() => {
-                let what = format!("{}: there is no {parent} to make it in", self.path);
-                Failure::new(REFUSED, format!("{what}; make it first, or all that is missing with -p"))
+                let problem = format!("{}: its parent {parent} does not exist", self.path);
+                Failure::new(
+                    REFUSED,
+                    format!("{problem}; create it first, or use -p to create all missing parents"),
+                )
             }
-            e => failed(&self.path, e),
+            e => {
+                let kind = if self.sequential { CallKind::CreateSequential } else { CallKind::Create };
+                ZnodeCall { path: &self.path, kind }.refused(client, e).await
+            }
         }
     }
 }

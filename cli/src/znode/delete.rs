@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use rowlock_client::Error;
 use rowlock_proto::ErrorCode;
 
-use super::{check_path, condition, refused, tree};
+use super::refused::{CallKind, FailedAt};
+use super::{check_path, condition, tree};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 
@@ -17,7 +18,7 @@ pub struct Delete {
     /// Only if the znode has this version
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "recursive")]
     version: Option<i32>,
-    /// Delete everything below it first, one znode at a time
+    /// Delete the whole tree below the znode first, one znode at a time
     #[arg(short, long)]
     recursive: bool,
     #[command(flatten)]
@@ -35,15 +36,16 @@ impl Delete {
         let answer = if self.recursive {
             tree::delete(&client, &self.path).await
         } else {
-            client.delete(&self.path, condition(self.version)).await
+            let deleted = client.delete(&self.path, condition(self.version)).await;
+            deleted.map_err(|error| FailedAt { path: self.path.clone(), kind: CallKind::Delete, error })
         };
         let path = &self.path;
         let done = match answer {
             Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(Error::Rejected(ErrorCode::NotEmpty)) if !self.recursive => {
+            Err(FailedAt { error: Error::Rejected(ErrorCode::NotEmpty), .. }) if !self.recursive => {
                 Err(Failure::new(REFUSED, format!("{path}: there are znodes below it; -r removes them, too")))
             }
-            Err(e) => Err(refused(&client, path, &e).await),
+            Err(e) => Err(e.refused(&client, path).await),
         };
         leave(&client).await;
         done

@@ -1,4 +1,4 @@
-//! `rowlock get`: the data of a znode.
+//! `rowlock get`: prints the data of a znode.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use rowlock_client::Znode;
 use serde_json::json;
 
+use super::refused::{CallKind, ZnodeCall};
 use super::{Output, check_path, json_data, json_stat, print_json};
-use crate::cluster::{Cluster, failed, leave};
+use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
 use crate::print::print;
 
@@ -24,13 +25,16 @@ pub struct Get {
 }
 
 impl Get {
-    /// Writes the bytes as they are; at a terminal with a line end.
+    /// Writes the unchanged bytes; at a terminal followed by a line end.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         check_path(&self.path)?;
         let client = self.cluster.connect().await?;
-        let answer = client.get(&self.path).await;
+        let answer = match client.get(&self.path).await {
+            Ok(znode) => Ok(znode),
+            Err(e) => Err(ZnodeCall { path: &self.path, kind: CallKind::Read }.refused(&client, &e).await),
+        };
         leave(&client).await;
-        let Znode { data, stat } = answer.map_err(|e| failed(&self.path, &e))?;
+        let Znode { data, stat } = answer?;
         match self.output {
             Output::Json => {
                 let data = json_data(data.as_deref());

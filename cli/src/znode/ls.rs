@@ -1,4 +1,4 @@
-//! `rowlock ls`: names of children.
+//! `rowlock ls`: lists names of children.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -8,8 +8,9 @@ use rowlock_client::{Client, Error};
 use rowlock_proto::ErrorCode;
 use serde_json::json;
 
+use super::refused::{CallKind, FailedAt};
 use super::{Output, check_path, print_json};
-use crate::cluster::{Cluster, failed, leave};
+use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
 use crate::print::{print, safe_lines};
 
@@ -19,7 +20,7 @@ pub struct Ls {
     /// Path of the znode
     #[arg(default_value = "/")]
     path: String,
-    /// List the whole tree below it, as paths
+    /// List the whole tree below the znode, as paths
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Format of the output
@@ -36,12 +37,16 @@ impl Ls {
         let client = self.cluster.connect().await?;
         let listed =
             if self.recursive { tree(&client, &self.path).await } else { names(&client, &self.path).await };
+        let listed = match listed {
+            Ok(listed) => Ok(listed),
+            Err(e) => Err(e.refused(&client, &self.path).await),
+        };
         leave(&client).await;
-        let listed = listed.map_err(|e| failed(&self.path, &e))?;
+        let listed = listed?;
         match self.output {
             Output::Json => print_json(&json!(listed))?,
             Output::Simple => {
-                // Names have no control characters. Scripts get them as they are.
+                // Names have no control characters; scripts get unchanged names.
                 let names: String = listed.iter().map(|name| format!("{name}\n")).collect();
                 let is_terminal = std::io::stdout().is_terminal();
                 print(if is_terminal { safe_lines(&names) } else { names }.as_bytes())?
@@ -51,20 +56,21 @@ impl Ls {
     }
 }
 
-async fn names(client: &Client, path: &str) -> Result<Vec<String>, Error> {
-    let mut names = client.get_children(path).await?.names;
+async fn names(client: &Client, path: &str) -> Result<Vec<String>, FailedAt> {
+    let failed = |error| FailedAt { path: path.to_owned(), kind: CallKind::Read, error };
+    let mut names = client.get_children(path).await.map_err(failed)?.names;
     names.sort_unstable();
     Ok(names)
 }
 
-/// Paths of everything at and below `path`. Znodes that go meanwhile are left out.
-pub(super) async fn tree(client: &Client, path: &str) -> Result<Vec<String>, Error> {
+/// Returns the paths of all znodes at and below `path`, without znodes deleted meanwhile.
+pub(super) async fn tree(client: &Client, path: &str) -> Result<Vec<String>, FailedAt> {
     let mut found = vec![path.to_owned()];
     let mut ahead: VecDeque<String> = child_paths(path, names(client, path).await?);
     while let Some(path) = ahead.pop_front() {
         match names(client, &path).await {
             Ok(names) => ahead.extend(child_paths(&path, names)),
-            Err(Error::Rejected(ErrorCode::NoNode)) => continue,
+            Err(FailedAt { error: Error::Rejected(ErrorCode::NoNode), .. }) => continue,
             Err(e) => return Err(e),
         }
         found.push(path);

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use super::{Output, check_path, condition, data, json_stat, print_json, refused};
+use super::refused::{CallKind, ZnodeCall};
+use super::{Output, check_path, condition, data, json_stat, print_json};
 use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
 
@@ -33,7 +34,7 @@ impl Set {
         let answer = client.set(&self.path, Some(data.into()), condition(self.version)).await;
         let answer = match answer {
             Ok(stat) => Ok(stat),
-            Err(e) => Err(refused(&client, &self.path, &e).await),
+            Err(e) => Err(ZnodeCall { path: &self.path, kind: CallKind::Set }.refused(&client, &e).await),
         };
         leave(&client).await;
         let stat = answer?;

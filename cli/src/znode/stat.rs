@@ -1,12 +1,13 @@
-//! `rowlock stat`: the metadata of a znode.
+//! `rowlock stat`: prints the metadata of a znode.
 
 use std::process::ExitCode;
 
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
+use super::refused::{CallKind, ZnodeCall};
 use super::{Output, check_path, json_stat, print_json};
-use crate::cluster::{Cluster, failed, leave};
+use crate::cluster::{Cluster, leave};
 use crate::exit::Failure;
 use crate::print::print;
 
@@ -27,12 +28,13 @@ impl Stat {
     pub async fn run(self) -> Result<ExitCode, Failure> {
         check_path(&self.path)?;
         let client = self.cluster.connect().await?;
-        let answer = client.exists(&self.path).await;
-        leave(&client).await;
         let absent = rowlock_client::Error::Rejected(ErrorCode::NoNode);
-        let found = answer.and_then(|stat| stat.ok_or(absent));
-        let stat = found.map_err(|e| failed(&self.path, &e))?;
-        let stat = json_stat(&stat);
+        let answer = match client.exists(&self.path).await.and_then(|stat| stat.ok_or(absent)) {
+            Ok(stat) => Ok(stat),
+            Err(e) => Err(ZnodeCall { path: &self.path, kind: CallKind::Read }.refused(&client, &e).await),
+        };
+        leave(&client).await;
+        let stat = json_stat(&answer?);
         match self.output {
             Output::Json => print_json(&stat)?,
             Output::Simple => print(lines(&stat).as_bytes())?,
@@ -41,7 +43,7 @@ impl Stat {
     }
 }
 
-/// Positions and sessions in hex, as ZooKeeper's tools show them.
+/// Formats the Stat, with zxids and sessions in hex like ZooKeeper's tools.
 fn lines(stat: &Value) -> String {
     let Value::Object(fields) = stat else { return String::new() };
     let mut out = String::new();

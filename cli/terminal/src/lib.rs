@@ -1,5 +1,5 @@
-//! What the programs `rowlock` and `rowlock-sim` share at a terminal: exit codes, printing that survives a
-//! closed pipe, tables, colors, stop signals, log filters.
+//! Terminal support of the programs `rowlock` and `rowlock-sim`: exit codes, printing that survives a closed
+//! pipe, tables, colors, stop signals, log filters.
 
 pub mod exit;
 pub mod log_filter;

@@ -1,13 +1,14 @@
-//! Filters of log lines: a level, or directives such as `info,rowlock_consensus::raft=debug`.
+//! Log filters: a level, or directives such as `info,rowlock_consensus::raft=debug`.
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use crate::exit::{Failure, USAGE};
 
-/// The targets and levels of `filter`.
+/// Parses `filter` into targets and levels.
 ///
 /// # Errors
-/// A word is neither a level nor `target=level`: tracing would treat it as a target, and silence all others.
+/// A directive is neither a level nor `target=level`: tracing would read that text as a target and silence
+/// all further targets.
 pub fn check(filter: &str) -> Result<Targets, Failure> {
     let wrong = |why: &str| {
         let use_these = "use error, warn, info, debug, trace or off, or directives such as info,rowlock_coordinator=debug";
@@ -15,7 +16,7 @@ pub fn check(filter: &str) -> Result<Targets, Failure> {
     };
     for directive in filter.split(',').map(str::trim) {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
-        // An empty word parses as `error`.
+        // An empty word would parse as `error`.
         if level.is_empty() || level.parse::<LevelFilter>().is_err() {
             return Err(wrong(&format!("\"{level}\" is no level")));
         }
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_are_no_levels_are_refused() {
+    fn words_other_than_levels_are_refused() {
         for filter in ["info", "OFF", "info,rowlock_consensus::raft=debug", "a=warn, b=trace"] {
             assert!(check(filter).is_ok(), "{filter}");
         }

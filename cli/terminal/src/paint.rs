@@ -1,32 +1,32 @@
-//! Colour at a terminal, plain text anywhere else.
+//! Colors at a terminal, plain text anywhere else.
 
 use crate::print::{out, outln};
 use std::io::IsTerminal;
 
-/// Whether a stream takes escape codes.
+/// Escape codes for a stream, if the stream takes any.
 #[derive(Clone, Copy)]
 pub struct Paint {
     terminal: bool,
 }
 
 impl Paint {
-    /// For this process's stdout.
+    /// Creates the paint for this process's stdout.
     pub fn stdout() -> Self {
         Paint::of(&std::io::stdout())
     }
 
-    /// For this process's stderr.
+    /// Creates the paint for this process's stderr.
     pub fn stderr() -> Self {
         Paint::of(&std::io::stderr())
     }
 
-    /// NO_COLOR (<https://no-color.org>) turns colours off.
+    /// NO_COLOR (<https://no-color.org>) turns colors off.
     fn of(stream: &impl IsTerminal) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         Paint { terminal: stream.is_terminal() && !refused }
     }
 
-    /// Whether this is a terminal: a person watches, and lines can be overwritten.
+    /// Returns true at a terminal: a person watches, and lines can be overwritten.
     pub fn is_terminal(self) -> bool {
         self.terminal
     }
@@ -39,12 +39,12 @@ impl Paint {
         self.wrap("32", text)
     }
 
-    /// Failures, and what was broken on purpose.
+    /// Paints failures and injected faults.
     pub fn bad(self, text: &str) -> String {
         self.wrap("31", text)
     }
 
-    /// Details that a reader may skip.
+    /// Paints details that a reader may skip.
     pub fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }
@@ -54,7 +54,7 @@ impl Paint {
     }
 }
 
-/// One line that is overwritten while something goes on; without a terminal, one line per change.
+/// Progress line, overwritten by each update; without a terminal, one line per change.
 pub struct Progress {
     paint: Paint,
     last: String,
@@ -65,7 +65,6 @@ impl Progress {
         Progress { paint, last: String::new() }
     }
 
-    /// Shows `line`, unless it is there already.
     pub fn show(&mut self, line: &str) {
         use std::io::Write;
         if line == self.last {
@@ -74,14 +73,14 @@ impl Progress {
         self.last = line.to_owned();
         if self.paint.terminal {
             out!("\r\x1b[K  {line}");
-            // A terminal that is gone is noticed by the next real output.
+            // The next real output detects a vanished terminal.
             let _ = std::io::stdout().flush();
         } else {
             outln!("  {line}");
         }
     }
 
-    /// The work is done: what follows starts on an empty line.
+    /// Clears the progress line: following output starts on an empty line.
     pub fn done(self) {
         if self.paint.terminal {
             out!("\r\x1b[K");

@@ -1,7 +1,7 @@
-//! Text for stdout and stderr. The reader may leave early (`| head -1`). That is no failure of this process,
-//! and no reason to stop other work, such as running a command under a lock.
+//! Output to stdout and stderr for readers that may leave early (`| head -1`). A closed pipe is no failure of
+//! this process and no reason to stop other work, such as running a command under a lock.
 //!
-//! Invariant: nothing here panics, as `println!` and `eprintln!` do when the reader is gone.
+//! Invariant: nothing here panics, unlike `println!` and `eprintln!` with a closed pipe.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 
 use crate::exit::{Failure, IO};
 
-/// What follows ESC in them.
+/// Color codes of this program, after ESC.
 const COLORS: [&str; 5] = ["[0m", "[1m", "[2m", "[31m", "[32m"];
 
 static READER_GONE: Notify = Notify::const_new();
 
-/// Writes an answer to stdout. If its reader is gone, the failure prints no message.
+/// Writes an answer to stdout. If the reader is gone, returns a failure without a message.
 pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
@@ -25,39 +25,40 @@ pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Writes output that no reader is needed for; see `out!` and `outln!`.
-pub fn tell(text: Arguments<'_>) {
+/// Writes optional output to stdout; see `out!` and `outln!`. Errors are ignored, but reported to
+/// [`reader_gone`].
+pub fn write_out(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     if out.write_fmt(text).and_then(|()| out.flush()).is_err() {
         READER_GONE.notify_one();
     }
 }
 
-/// Writes a message to stderr; see `errln!`. Messages quote text of servers, clients and files.
-pub fn say(text: Arguments<'_>) {
-    // A message that cannot be written has no reader.
+/// Writes a message to stderr; see `errln!`. Sanitizes the text, which may quote servers, clients and files.
+pub fn write_err(text: Arguments<'_>) {
+    // Ignores a failed write: no reader is left.
     let _ = std::io::stderr().lock().write_all(without_codes(&text.to_string()).as_bytes());
 }
 
-/// Foreign text (of clients, servers, files) for one line, without what a terminal obeys: control characters,
-/// and characters that hide text or turn its direction, are blanks.
+/// Sanitizes foreign text (of clients, servers, files) for one line: replaces control characters, and
+/// characters that hide or reorder text, by blanks.
 pub fn safe(text: &str) -> String {
-    text.chars().map(|letter| if is_obeyed(letter) { ' ' } else { letter }).collect()
+    text.chars().map(|letter| if is_control(letter) { ' ' } else { letter }).collect()
 }
 
-/// The same for several lines.
+/// Sanitizes several lines as [`safe`] does.
 pub fn safe_lines(text: &str) -> String {
-    text.chars().map(|letter| if letter != '\n' && is_obeyed(letter) { ' ' } else { letter }).collect()
+    text.chars().map(|letter| if letter != '\n' && is_control(letter) { ' ' } else { letter }).collect()
 }
 
-/// JSON text with these characters as escapes, which its readers take for the same.
+/// Escapes such characters in JSON text without a change of meaning.
 pub fn safe_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for letter in json.chars() {
-        // Control characters can only be blanks between values here.
+        // In JSON text a control character can only be a blank between values.
         match letter {
-            letter if is_obeyed(letter) && !letter.is_ascii() => {
-                // All of them have four digits. Writing to a String cannot fail.
+            letter if is_control(letter) && !letter.is_ascii() => {
+                // All such characters have four digits. Writing to a String cannot fail.
                 let _ = std::fmt::Write::write_fmt(&mut out, format_args!("\\u{:04x}", u32::from(letter)));
             }
             letter => out.push(letter),
@@ -66,7 +67,7 @@ pub fn safe_json(json: &str) -> String {
     out
 }
 
-/// Several lines with no escape codes but our own colors ([`crate::paint::Paint`]).
+/// Removes all escape codes from several lines except our own colors ([`crate::paint::Paint`]).
 fn without_codes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut pieces = text.split('\x1b');
@@ -79,33 +80,33 @@ fn without_codes(text: &str) -> String {
     out
 }
 
-fn is_obeyed(letter: char) -> bool {
+fn is_control(letter: char) -> bool {
     letter.is_control()
         || matches!(u32::from(letter), 0x61c | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff)
 }
 
-/// Returns once output could not be written.
+/// Returns after a failed write of optional output.
 pub async fn reader_gone() {
     READER_GONE.notified().await;
 }
 
-/// `print!` that ignores a reader who is gone.
+/// Same as `print!`, but ignores a closed stdout.
 #[macro_export]
 macro_rules! out {
-    ($($text:tt)*) => { $crate::print::tell(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::print::write_out(format_args!($($text)*)) };
 }
 
-/// `println!` that ignores a reader who is gone.
+/// Same as `println!`, but ignores a closed stdout.
 #[macro_export]
 macro_rules! outln {
-    () => { $crate::print::tell(format_args!("\n")) };
-    ($($text:tt)*) => { $crate::print::tell(format_args!("{}\n", format_args!($($text)*))) };
+    () => { $crate::print::write_out(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::print::write_out(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// `eprintln!` that ignores a reader who is gone.
+/// Same as `eprintln!`, but ignores a closed stderr.
 #[macro_export]
 macro_rules! errln {
-    ($($text:tt)*) => { $crate::print::say(format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::print::write_err(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 pub use crate::{errln, out, outln};
@@ -115,14 +116,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_text_cannot_speak_to_the_terminal() {
+    fn foreign_text_cannot_control_the_terminal() {
         assert_eq!(safe("a\x1b[2Jb\tc\nd\u{202e}e\u{2066}f\u{9b}g"), "a [2Jb c d e f g");
         assert_eq!(safe_lines("a\n\u{202e}b"), "a\n b");
         assert_eq!(safe("żółw 龜 🐢"), "żółw 龜 🐢");
     }
 
     #[test]
-    fn json_means_the_same_and_hides_nothing() {
+    fn escaped_json_means_the_same_and_hides_nothing() {
         let json = "{\"a\":\"x\u{202e}y\u{feff}\"}\n";
         assert_eq!(safe_json(json), "{\"a\":\"x\\u202ey\\ufeff\"}\n");
     }

@@ -1,6 +1,5 @@
-//! The signals that ask the command to stop. A signal that was ignored at our start stays ignored, for us and
-//! for the commands that we start. So `nohup` (SIGHUP) works, and so does a shell that starts a job in the
-//! background (SIGINT, SIGQUIT).
+//! Signals that stop a command. A signal ignored at the start stays ignored, by this process and by its
+//! children: `nohup` (SIGHUP) works, and a shell may start a job in the background (SIGINT, SIGQUIT).
 
 use std::fs::File;
 use std::io::Read;
@@ -10,20 +9,23 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Failure, SOFTWARE};
 
-/// SIGINT and SIGTERM, heard from `listen` on.
+/// Receiver of SIGINT and SIGTERM, from the call of `listen` on.
 pub struct Stop {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
 }
 
 impl Stop {
-    /// From now on the two signals no longer end the process.
+    /// Starts to receive both signals, which no longer end the process.
     pub fn listen() -> Result<Self, Failure> {
         let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
-        Ok(Stop { interrupt: hear_unless_ignored(interrupt)?, terminate: hear_unless_ignored(terminate)? })
+        Ok(Stop {
+            interrupt: listen_unless_ignored(interrupt)?,
+            terminate: listen_unless_ignored(terminate)?,
+        })
     }
 
-    /// The name of the next one. Cancel safe.
+    /// Returns the name of the next signal. Cancel safe.
     pub async fn signal(&mut self) -> &'static str {
         tokio::select! {
             () = next(self.interrupt.as_mut()) => "SIGINT",
@@ -32,15 +34,15 @@ impl Stop {
     }
 }
 
-/// The exit code that a shell reports for a command that the signal of this name ended.
+/// Returns a shell's exit code for a command ended by the signal `name`.
 pub fn shell_code(name: &str) -> u8 {
     let kind = if name == "SIGTERM" { SignalKind::terminate() } else { SignalKind::interrupt() };
     u8::try_from(128 + kind.as_raw_value()).unwrap_or(u8::MAX)
 }
 
-/// The next one of its kind; never for a kind that is ignored. Cancel safe.
-pub async fn next(heard: Option<&mut Signal>) {
-    match heard {
+/// Waits for the next signal of a kind; never returns for an ignored kind. Cancel safe.
+pub async fn next(receiver: Option<&mut Signal>) {
+    match receiver {
         Some(signal) => {
             signal.recv().await;
         }
@@ -48,16 +50,16 @@ pub async fn next(heard: Option<&mut Signal>) {
     }
 }
 
-/// Hears one kind of signal, unless it is ignored: hearing it would end that, here and in what we execute.
-pub fn hear_unless_ignored(kind: SignalKind) -> Result<Option<Signal>, Failure> {
-    if is_ignored(kind) { Ok(None) } else { hear(kind).map(Some) }
+/// Receives one kind of signal, unless ignored: receiving would end the ignoring, here and in children.
+pub fn listen_unless_ignored(kind: SignalKind) -> Result<Option<Signal>, Failure> {
+    if is_ignored(kind) { Ok(None) } else { listen(kind).map(Some) }
 }
 
-pub fn hear(kind: SignalKind) -> Result<Signal, Failure> {
+pub fn listen(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|e| Failure::new(SOFTWARE, format!("cannot listen for signals: {e}")))
 }
 
-/// Where the system does not tell, no signal counts as ignored.
+/// Returns false if the system does not report ignored signals.
 fn is_ignored(kind: SignalKind) -> bool {
     let status = rustix::fs::open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map(File::from);
@@ -65,7 +67,7 @@ fn is_ignored(kind: SignalKind) -> bool {
     status.is_ok_and(|mut file| file.read_to_string(&mut text).is_ok()) && in_mask(&text, kind)
 }
 
-/// `SigIgn` is a mask in hexadecimal: bit 0 is signal 1.
+/// `SigIgn` is a hexadecimal mask: bit 0 is signal 1.
 fn in_mask(status: &str, kind: SignalKind) -> bool {
     let mask =
         status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());

@@ -1,20 +1,18 @@
-//! Plain tables: columns as wide as their widest cell, two blanks between them, no escape codes: cells may be
-//! foreign text.
+//! Plain tables: columns as wide as their widest cell, two blanks between columns, no escape codes: cells may
+//! be foreign text.
 
 use std::io::IsTerminal;
 
 use crate::print::safe;
 
-/// Blanks between two columns.
 const GAP: usize = 2;
 
-/// Lays out `rows` under `head`.
 pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     laid_out(head, rows, &[true; N])
 }
 
-/// The same within `width`, if there is one: without some of the columns in `spare`, the first one first.
-/// Says which were left out. A table that is still too wide stays so.
+/// Lays out a table within `width`, if given, by omitting columns of `spare` in order. Returns the table and
+/// the omitted columns. A table that is still too wide stays too wide.
 pub fn fitted<'a, const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
@@ -39,7 +37,8 @@ pub fn fitted<'a, const N: usize>(
     (laid_out(head, rows, &shown), left_out)
 }
 
-/// How many columns the terminal has to which we write. `None`: there is none, or it does not tell.
+/// Returns the width of the terminal at stdout, in columns; `None` without a terminal, or if the terminal
+/// does not report one.
 pub fn terminal_width() -> Option<usize> {
     let out = std::io::stdout();
     let size = rustix::termios::tcgetwinsize(&out).ok().filter(|_| out.is_terminal())?;
@@ -84,12 +83,12 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_left_out_in_their_order_until_the_rest_fits() {
+    fn columns_are_omitted_in_order_until_the_rest_fits() {
         let rows = [["1".to_owned(), "x".repeat(20), "y".repeat(10)]];
-        let of = |width| fitted(["a", "b", "c"], &rows, &["b", "c"], width);
-        assert_eq!(of(None).1, [""; 0]);
-        assert_eq!(of(Some(35)).1, [""; 0]);
-        assert_eq!(of(Some(34)), (format!("a  c\n1  {}\n", "y".repeat(10)), vec!["b"]));
-        assert_eq!(of(Some(5)), ("a\n1\n".to_owned(), vec!["b", "c"]));
+        let fit = |width| fitted(["a", "b", "c"], &rows, &["b", "c"], width);
+        assert_eq!(fit(None).1, [""; 0]);
+        assert_eq!(fit(Some(35)).1, [""; 0]);
+        assert_eq!(fit(Some(34)), (format!("a  c\n1  {}\n", "y".repeat(10)), vec!["b"]));
+        assert_eq!(fit(Some(5)), ("a\n1\n".to_owned(), vec!["b", "c"]));
     }
 }

@@ -4,8 +4,9 @@ import asyncio
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Awaitable, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Awaitable, Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from .errors import Stale
@@ -18,10 +19,6 @@ ENTER_MAX = 30.0
 TOKEN_MAX = 2**63 - 1
 # Methods that change nothing pass without a token.
 SAFE = ("GET", "HEAD", "OPTIONS", "TRACE")
-
-# Compares and remembers a token of a lock where all processes of a service see it; whether it was not smaller.
-Store = Callable[[str, int], bool]
-
 
 class Fence:
     """The largest token that a resource has seen. One for each resource. Safe for threads.
@@ -96,6 +93,11 @@ def header(lock: str, token: int) -> str:
     return f"{quote(lock)};{token}"
 
 
+# Locks the stored token of a lock for all processes of a service until the context ends, and then stores the
+# `seen` of the `Fence` that it gave. It bounds its own wait and raises `TimeoutError` after it.
+Store = Callable[[str], ContextManager[Fence]]
+
+
 class _Turn:
     """A request that is under way, or waits until it may be."""
 
@@ -105,15 +107,20 @@ class _Turn:
 
 class _Turns:
     """The requests of one lock in their order: those of one token run together, and those of another token wait.
+    With a store each request waits for the one before, since each locks the stored token.
 
     Invariant: a token counts from the end of a request that the service has not refused. Until then nothing says that
     its sender may write at all, so smaller tokens behind it wait for that answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lock: str, store: Optional[Store]) -> None:
+        self.lock, self.store = lock, store
         self.seen = 0
         self._changed = threading.Condition()
         self._turns: List[_Turn] = []
+        # Enters and leaves the store in one thread, as connections of databases want it. A loop's few threads could
+        # all wait for stored tokens, and none would be left to give one up.
+        self.thread = ThreadPoolExecutor(1, "rowlock-fence")
 
     def begin(self, token: int) -> _Turn:
         with self._changed:
@@ -123,9 +130,9 @@ class _Turns:
             return turn
 
     def is_first(self, turn: _Turn) -> bool:
-        """Whether all requests before it have its token."""
+        """Whether no request before it keeps it waiting."""
         before = self._turns[:self._turns.index(turn)]
-        return all(other.token == turn.token for other in before)
+        return all(self.store is None and other.token == turn.token for other in before)
 
     def still(self, turn: _Turn) -> None:
         if turn.token < self.seen:
@@ -138,13 +145,45 @@ class _Turns:
                 raise TimeoutError("requests of another holder have not ended")
             self.still(turn)
 
-    def end(self, turn: _Turn, status: Optional[int]) -> None:
-        """A 4xx is a refusal, which has written nothing; any other end, also an exception, may have written."""
+    def end(self, turn: _Turn, counts: bool) -> None:
         with self._changed:
             self._turns.remove(turn)
-            if status is None or not 400 <= status < 500:
+            if counts:
                 self.seen = max(self.seen, turn.token)
             self._changed.notify_all()
+
+
+def _counts(status: Optional[int]) -> bool:
+    """A 4xx is a refusal, which has written nothing; any other end, also an exception, may have written."""
+    return status is None or not 400 <= status < 500
+
+
+class _Entry:
+    """The stored token of a lock, locked for all processes from `enter` to `leave`."""
+
+    def __init__(self, turns: _Turns, token: int) -> None:
+        self._store, self._lock, self._token = turns.store, turns.lock, token
+        self._context: Optional[ContextManager[Fence]] = None
+
+    def enter(self) -> None:
+        """Raises `Stale`, or what the store raises; then nothing is locked."""
+        if self._store is None:
+            return
+        context = self._store(self._lock)
+        self._fence = context.__enter__()
+        self._context = context
+        if self._token < self._fence.seen:
+            self.leave(False)
+            raise Stale(self._token, self._fence.seen)
+
+    def leave(self, counts: bool) -> None:
+        """Stores the token if it counts. The context ends without an exception, so that no transaction of the store
+        is rolled back after a write that may have happened."""
+        context, self._context = self._context, None
+        if context is not None:
+            if counts:
+                self._fence.check(self._token)
+            context.__exit__(None, None, None)
 
 
 class _Gate:
@@ -152,22 +191,18 @@ class _Gate:
 
     def __init__(self, locks: Sequence[str], store: Optional[Store]) -> None:
         # Only locks that guard this service: another lock's token says nothing about it.
-        self._locks = {quote(lock): (lock, _Turns()) for lock in ([locks] if isinstance(locks, str) else locks)}
-        self._store = store
+        self._locks = {quote(lock): _Turns(lock, store) for lock in ([locks] if isinstance(locks, str) else locks)}
 
     def admit(self, values: Sequence[str]) -> Tuple[Optional[_Turns], int, str, str]:
         """The turns of the lock, the token, and the status and text of a refusal, for all headers of a request."""
         if not values:
             return None, 0, "428 Precondition Required", f"send the header {HEADER}: LOCK;TOKEN\n"
         name, _, digits = values[0].partition(";")
-        lock, turns = self._locks.get(name, ("", None))
+        turns = self._locks.get(name)
         is_token = len(values) == 1 and re.fullmatch("[0-9]{1,19}", digits) is not None
         if turns is None or not is_token or int(digits) > TOKEN_MAX:
             return None, 0, "400 Bad Request", f"{HEADER} is not one LOCK;TOKEN of a lock that guards this service\n"
-        token = int(digits)
-        if self._store is not None and not self._store(lock, token):
-            return None, token, "412 Precondition Failed", _late(token)
-        return turns, token, "", ""
+        return turns, int(digits), "", ""
 
 
 def _late(token: int) -> str:
@@ -182,8 +217,8 @@ class FenceWSGI:
     without the header, 400 for another lock or a malformed header, 503 while requests of another holder do not end.
 
     A request counts as under way until its response is closed. Its token counts unless the status is a 4xx: put
-    authentication in front all the same. `store` is for services of several processes. It remembers a token before
-    the service is called, so it must stand behind authentication.
+    authentication in front all the same. `store` is for services of several processes: it keeps the stored token of
+    the lock locked while the request is under way (docs/fencing.md).
     """
 
     def __init__(self, app: Callable[..., Any], locks: Sequence[str], store: Optional[Store] = None) -> None:
@@ -214,11 +249,12 @@ class FenceWSGI:
             turn = turns.begin(token)
         except Stale:
             raise _Late from None
+        entry = _Entry(turns, token)
         try:
             turns.wait(turn)
+            entry.enter()
         except BaseException as error:
-            # It has not come to its turn, and so has refused itself.
-            turns.end(turn, 412)
+            turns.end(turn, False)
             if isinstance(error, Stale):
                 raise _Late from None
             if isinstance(error, TimeoutError):
@@ -230,10 +266,16 @@ class FenceWSGI:
             said[0] = int(status[:3])
             return start_response(status, *more, **named)
 
+        def ends(status: Optional[int]) -> None:
+            try:
+                entry.leave(_counts(status))
+            finally:
+                turns.end(turn, _counts(status))
+
         try:
-            return _Closing(self._app(environ, starts), lambda: turns.end(turn, said[0]))
+            return _Closing(self._app(environ, starts), lambda: ends(said[0]))
         except BaseException:
-            turns.end(turn, None)
+            ends(None)
             raise
 
 
@@ -258,7 +300,7 @@ class _Closing:
 
 
 class FenceASGI:
-    """ASGI middleware: as `FenceWSGI`. `store` is called in a thread."""
+    """ASGI middleware: as `FenceWSGI`. `store` is entered and left in one thread of its own for each lock."""
 
     def __init__(self, app: Callable[..., Awaitable[None]], locks: Sequence[str], store: Optional[Store] = None):
         self._app = app
@@ -270,7 +312,7 @@ class FenceASGI:
             return
         name = HEADER.lower().encode()
         values = [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
-        turns, token, status, said = await asyncio.to_thread(self._gate.admit, values)
+        turns, token, status, said = self._gate.admit(values)
         if turns is not None:
             try:
                 await self._run(turns, token, (scope, receive, send))
@@ -285,24 +327,16 @@ class FenceASGI:
         await send({"type": "http.response.body", "body": body})
 
     async def _run(self, turns: _Turns, token: int, call: Tuple[Any, Any, Any]) -> None:
-        until = time.monotonic() + ENTER_MAX
         scope, receive, send = call
-        # Until it has its turn, it has refused itself.
-        status: Optional[int] = 412
         try:
             turn = turns.begin(token)
         except Stale:
             raise _Late from None
+        entry = _Entry(turns, token)
+        # Until it has its turn, it has refused itself.
+        status: Optional[int] = 412
         try:
-            # No thread is kept for the wait: the loop's few threads may be what the earlier requests need.
-            while not turns.is_first(turn):
-                if time.monotonic() >= until:
-                    raise _Busy
-                await asyncio.sleep(0.01)
-            try:
-                turns.still(turn)
-            except Stale:
-                raise _Late from None
+            await self._wait(turns, turn, entry)
             status = None
 
             async def sends(message: Any) -> None:
@@ -313,7 +347,34 @@ class FenceASGI:
 
             await self._app(scope, receive, sends)
         finally:
-            turns.end(turn, status)
+            try:
+                # Runs behind an `enter` that a canceled request has left in the thread.
+                await asyncio.shield(self._in_thread(turns, lambda: entry.leave(_counts(status))))
+            finally:
+                turns.end(turn, _counts(status))
+
+    async def _wait(self, turns: _Turns, turn: _Turn, entry: _Entry) -> None:
+        until = time.monotonic() + ENTER_MAX
+        try:
+            # No thread is kept for the wait: the loop's few threads may be what the earlier requests need.
+            while not turns.is_first(turn):
+                if time.monotonic() >= until:
+                    raise TimeoutError
+                await asyncio.sleep(0.01)
+            turns.still(turn)
+            await self._in_thread(turns, entry.enter)
+        except Stale:
+            raise _Late from None
+        except TimeoutError:
+            raise _Busy from None
+
+    def _in_thread(self, turns: _Turns, call: Callable[[], None]) -> "asyncio.Future[None]":
+        loop = asyncio.get_running_loop()
+        if turns.store is not None:
+            return loop.run_in_executor(turns.thread, call)
+        done: "asyncio.Future[None]" = loop.create_future()
+        done.set_result(call())
+        return done
 
 
 class _Late(Exception):

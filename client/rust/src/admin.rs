@@ -1,4 +1,5 @@
-//! What people and tools do: look at locks of others, force a release, change the members of the cluster.
+//! Calls for operators and tools: forced releases, requests to holders, operations on nodes, membership
+//! changes.
 
 use std::time::Duration;
 
@@ -19,25 +20,25 @@ pub struct Reconfig {
 }
 
 impl Reconfig {
-    /// Starts without a change: add who joins and who leaves.
+    /// Starts with an empty change; [`Reconfig::join`] and [`Reconfig::leave`] add servers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes exactly these servers the members: lines or a comma-separated list, as `/zookeeper/config` shows
-    /// them. Who joins or leaves beside that is not looked at.
+    /// Makes exactly these servers the members: lines or a comma-separated list in the format of
+    /// `/zookeeper/config`. The server then ignores [`Reconfig::join`] and [`Reconfig::leave`].
     pub fn to(all: impl Into<String>) -> Self {
         Reconfig { all: Some(all.into()), ..Self::default() }
     }
 
-    /// Takes a server in, or gives a member another role:
-    /// `server.4=HOST:PEER:ELECTION:participant;HOST:CLIENT`, with `observer` for one that does not vote.
+    /// Adds a server, or changes the role of a member: `server.4=HOST:PEER:ELECTION:participant;HOST:CLIENT`,
+    /// with `observer` for a member without a vote.
     pub fn join(mut self, server: impl Into<String>) -> Self {
         self.joining.push(server.into());
         self
     }
 
-    /// Takes a member out.
+    /// Removes a member from the cluster.
     pub fn leave(mut self, node: NodeId) -> Self {
         self.leaving.push(node);
         self
@@ -61,7 +62,7 @@ impl Reconfig {
     }
 }
 
-/// The members of a cluster: what `/zookeeper/config` holds.
+/// Members of a cluster: the content of `/zookeeper/config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
     /// A line for each member, and at last `version=`.
@@ -71,14 +72,15 @@ pub struct Members {
 }
 
 impl Client {
-    /// Ends another client's hold (or removes its place from the queue): exactly this place with exactly this
-    /// token, which a queue or a report shows. `false`: it was not there any more, and nothing has been
-    /// changed. The holder is told ([`crate::LostReason::ForceReleased`]), but may have a write on its way:
-    /// this is for people who know that it is dead.
+    /// Ends another client's hold (or removes the client's request from the queue): exactly the queue znode
+    /// and fencing token that a queue or a report shows. Returns `false`, with nothing changed, if the claim
+    /// no longer exists. The holder learns of the loss ([`crate::LostReason::ForceReleased`]), but a write of
+    /// this holder may still be under way: an operator must know that the holder is dead.
     ///
-    /// With the path of the lock and the token 0 it ends a lock-delay instead; `true`: there was one.
+    /// With the path of the lock and the token 0 the call ends a lock-delay instead, and returns `true` if a
+    /// lock-delay was in force.
     ///
-    /// On plain ZooKeeper the znode is deleted, after a look that it is the one with this token.
+    /// On plain ZooKeeper the client compares the znode's token, then deletes the znode.
     ///
     /// # Errors
     /// [`Error::Rejected`] (NoAuth: needs the right `force`, see [`Client::rights_on`], and DELETE on the
@@ -96,22 +98,23 @@ impl Client {
         }
     }
 
-    /// Asks the holders of the lock at this path ([`crate::Mutex::path`] and its like) whether they give it
-    /// back: they hear of it at once ([`crate::Guard::asked`]), with `reason` (up to 256 bytes), as whom the
-    /// server knows us, and our label. The queue stays as it is. Returns how many there are; 0: it is free.
+    /// Asks the holders of the lock at this path ([`crate::Mutex::path`] and the like) to release the lock:
+    /// the holders learn at once ([`crate::Guard::asked`]) the `reason` (1 to 256 bytes), the caller's
+    /// identity and the caller's label. The queue does not change. Returns the number of holders; 0 means a
+    /// free lock.
     ///
-    /// `within` (1 s to an hour) makes it more than a notice: the holders lose the lock unless they give it
-    /// back in that time. As with a maximum hold, the cluster takes it from a holder an eighth of the time
-    /// and the holder's session timeout later, so that one that is cut off has given up before.
+    /// `within` (1 s to 1 h) turns the notice into a deadline: a holder that has not released the lock by
+    /// then loses the lock. As with a maximum hold, the cluster revokes the lock only after a further eighth
+    /// of the time plus the holder's session timeout; a disconnected holder has given up before then.
     ///
-    /// Holders that use a plain ZooKeeper client hear nothing, and lose the lock as the others do.
+    /// Holders that use a plain ZooKeeper client receive no notice, and lose the lock just the same.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`]; [`Error::Unsupported`] on plain ZooKeeper and older releases;
     /// [`Error::Rejected`] (NoAuth: needs CREATE on the lock's znode, as acquiring does, and DELETE for
     /// `within`); the end of the session.
     /// # Cancel safety
-    /// A dropped future's question may be asked.
+    /// The servers may deliver the request of a dropped future.
     pub async fn ask_holders(
         &self,
         lock: &str,
@@ -135,8 +138,7 @@ impl Client {
         }
     }
 
-    /// The name of a queue znode is never used again, so the one that is looked at is the one that is
-    /// deleted.
+    /// ZooKeeper never uses the name of a queue znode twice, hence the compared znode is the deleted znode.
     async fn force_by_deletion(&self, claim: &Claim) -> Result<bool, Error> {
         self.sync(&claim.path).await?;
         let stat = self.exists(&claim.path).await?;
@@ -150,17 +152,17 @@ impl Client {
         }
     }
 
-    /// Has a node do what an operator wants, given as path and query; docs/protocol.md lists what there is.
-    /// Any node may be asked: it passes it on. For a superuser ([`crate::ClientBuilder::auth`]). Gives the
-    /// node's JSON document.
+    /// Runs an operator's command on a node, given as path and query; docs/protocol.md lists the commands.
+    /// Any node accepts the command and forwards a command for another node. Returns the node's JSON
+    /// document. Superusers only ([`crate::ClientBuilder::auth`]).
     ///
     /// # Errors
     /// [`Error::Unsupported`] on plain ZooKeeper and on older releases; [`Error::Rejected`], with nothing
-    /// done: NoAuth; BadArguments; NoNode (what is named does not exist); NewConfigNoQuorum (no voter could
-    /// take over). [`Error::Rejected`] with OperationTimeout, or [`Error::ConnectionLoss`]: it may have been
-    /// done.
+    /// changed: NoAuth; BadArguments; NoNode (the named object does not exist); NewConfigNoQuorum (no voter
+    /// could take over). [`Error::Rejected`] with OperationTimeout, or [`Error::ConnectionLoss`]: the command
+    /// may have run.
     /// # Cancel safety
-    /// What was asked for may be done after the future is dropped.
+    /// The node may run the command after the future is dropped.
     pub async fn operate(&self, what: &str) -> Result<String, Error> {
         match self.ask(Request::Operate(what.to_owned())).await?.response {
             Response::Report(json) => Ok(json),
@@ -168,16 +170,16 @@ impl Client {
         }
     }
 
-    /// Changes the members of the cluster, and returns the configuration that is in force then: what
-    /// `/zookeeper/config` holds. For a superuser ([`crate::ClientBuilder::auth`]). New members must run
-    /// already; who has left is stopped afterwards. It may take some seconds, and calls issued behind it wait
-    /// for that.
+    /// Changes the members of the cluster, and returns the configuration then in force: the content of
+    /// `/zookeeper/config`. Superusers only ([`crate::ClientBuilder::auth`]). New members must run already;
+    /// removed members stop afterwards. The change may take some seconds, and later calls of the session wait
+    /// for the change.
     ///
     /// # Errors
     /// [`Error::Rejected`], with nothing changed: NoAuth; ReconfigDisabled; BadVersion; BadArguments;
     /// NewConfigNoQuorum (too few of the new voters answer); ReconfigInProgress (another change is under way:
-    /// ask again). [`Error::ConnectionLoss`]: look at `/zookeeper/config`, which a later [`Client::sync`]
-    /// makes fresh; asking for the same once more is harmless.
+    /// retry). [`Error::ConnectionLoss`]: read `/zookeeper/config` after a [`Client::sync`]; repeating the
+    /// same change is harmless.
     /// # Cancel safety
     /// A dropped future's change may take effect.
     pub async fn reconfig(&self, change: &Reconfig) -> Result<Members, Error> {

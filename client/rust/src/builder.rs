@@ -1,4 +1,4 @@
-//! What a client is told before it connects.
+//! Configuration of a client.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::tls::Tls;
 
 const DEFAULT_PORT: &str = "2181";
 
-/// An identity for `add_auth`: a scheme (`digest`) and its secret (`user:password`).
+/// Identity for `add_auth`: a scheme (`digest`) and the scheme's secret (`user:password`).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// The way of identification.
+    /// Name of the authentication scheme.
     pub scheme: String,
     /// The secret. Never printed.
     pub secret: Bytes,
@@ -37,8 +37,8 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// How to connect. Made by [`Client::builder`] or [`Client::from_env`]; a connect string
-/// (`host:port,host:port/chroot`) is one as well.
+/// Configuration of a client, made by [`Client::builder`], [`Client::from_env`] or from a connect string
+/// (`host:port,host:port/chroot`).
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -68,8 +68,8 @@ pub struct ClientBuilder {
     pub(crate) tls: Option<Tls>,
 }
 
-/// Under whose names our places stand in the queues of locks: programs that use other clients on the same
-/// locks must recognize them. A Rowlock server orders a queue by creation, whatever the names.
+/// Naming scheme of our queue znodes: programs that use other clients on the same locks must recognize the
+/// names. A Rowlock server orders a queue by creation and ignores the names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueNames {
@@ -81,24 +81,24 @@ pub enum QueueNames {
     Kazoo,
 }
 
-/// When our connection moves to the leader, from a server that names it.
+/// Policy for moving the connection to the leader, from a server that names the leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PreferLeader {
-    /// It stays where it is.
+    /// Stays with the server that accepted the connection.
     Never,
-    /// When the session has to wait in a queue, has nothing else under way and holds nothing: the wait is
-    /// used, and the grant comes a shorter way. The session is
-    /// [`SessionState::Suspended`](crate::SessionState::Suspended) for a moment, once. Not with a disconnect
-    /// grace, which such a moment would set going.
+    /// Moves while the session waits in a queue, holds nothing and has no call under way: the grant then
+    /// takes a shorter path. The session is [`SessionState::Suspended`](crate::SessionState::Suspended) for a
+    /// moment, once. Never moves with a disconnect grace, since the moment without a connection would start
+    /// the grace.
     WhenWaiting,
-    /// As [`PreferLeader::WhenWaiting`], and when the session is at work and its server says that the leader
-    /// has room; servers say so to a bounded number of sessions per second. It goes when it holds nothing and
-    /// has no call under way. When the lead changes, it follows in the same way.
+    /// Moves like [`PreferLeader::WhenWaiting`], and also when a busy session's server reports that the
+    /// leader has room; servers invite a bounded number of sessions per second. The session moves while
+    /// holding nothing with no call under way, and follows a change of leader in the same way.
     #[default]
     ByLoad,
-    /// When the session is opened. On a later attachment, with its next heartbeat: where all sessions come
-    /// back at once, each is served first. With a disconnect grace at once, too.
+    /// Moves when the session is opened. After a later attachment the session moves with the next heartbeat,
+    /// hence a mass reconnect serves each session first; with a disconnect grace the session moves at once.
     Always,
 }
 
@@ -125,13 +125,13 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The servers: `host:port,host:port`, port 2181 where none is given, with an optional `/chroot` at the
-    /// end as in ZooKeeper's connect strings. They are tried in random order, so that clients spread over
-    /// them. A name is resolved again at each attempt, and all its addresses are tried.
+    /// Sets the servers: `host:port,host:port` with default port 2181 and an optional `/chroot` at the end as
+    /// in ZooKeeper's connect strings. The client tries the servers in random order, which spreads clients
+    /// over the servers. Each attempt resolves the name again and tries all addresses.
     #[must_use]
     pub fn endpoints(mut self, list: &str) -> Self {
         let hosts = match list.find('/') {
-            // A URL is no endpoint, and its path no chroot: `check` says so.
+            // A URL is no endpoint, and its path no chroot: `check` refuses the URL.
             _ if list.contains("://") => list,
             Some(at) => {
                 self = self.chroot(&list[at..]);
@@ -144,21 +144,22 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the session outlives its last heartbeat (default 10 s). The server may clamp it.
+    /// Sets the time by which the session outlives the last heartbeat (default 10 s). The server may clamp
+    /// the value.
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long [`ClientBuilder::connect`] tries (default 10 s).
+    /// Bounds the duration of [`ClientBuilder::connect`] (default 10 s).
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Who this is, for people who look at a queue: the data of the queue znodes of its locks.
+    /// Names this client for people who read a queue: the label is the data of the client's queue znodes.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
@@ -172,7 +173,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Puts every path of this client below this one (default: none).
+    /// Prefixes every path of this client with `chroot` (default: none).
     #[must_use]
     pub fn chroot(mut self, chroot: impl Into<String>) -> Self {
         self.chroot = chroot.into();
@@ -182,75 +183,75 @@ impl ClientBuilder {
         self
     }
 
-    /// Where [`Client::mutex`] puts its locks (default `/locks`).
+    /// Sets the parent of the locks of [`Client::mutex`] (default `/locks`).
     #[must_use]
     pub fn lock_base(mut self, base: impl Into<String>) -> Self {
         self.lock_base = base.into();
         self
     }
 
-    /// Asks the server to end the session so long after our socket has closed, instead of after the whole
-    /// session timeout, unless we are back before (default: zero, which is the whole timeout): the locks of a
-    /// process that dies on a living host are free soon. Plain ZooKeeper knows no such thing and keeps the
-    /// timeout.
+    /// Asks the server to end the session this long after the socket has closed, unless the client reconnects
+    /// before (default: zero, meaning the whole session timeout): the locks of a process that dies on a
+    /// living host are soon free. Plain ZooKeeper ignores the setting and keeps the session timeout.
     ///
-    /// The session then also ends when a connection breaks and no server can be reached within the grace:
-    /// choose it longer than the change of a leader takes (about a second), unless losing locks over that is
-    /// fine. The local deadline follows: at most the loss of the connection plus the grace, less a tenth.
-    /// Nothing between us and the server (a proxy) may close one side of a connection much before the other.
+    /// The session then also ends when a connection breaks and the client reaches no server within the grace:
+    /// choose a grace longer than a change of leader (about a second), unless losing locks over a change is
+    /// fine. The local deadline follows: at most the loss of the connection plus the grace, less a tenth. A
+    /// proxy between client and server must not close one side of a connection much before the other side.
     #[must_use]
     pub fn disconnect_grace(mut self, grace: Duration) -> Self {
         self.disconnect_grace = grace;
         self
     }
 
-    /// Takes over the session of this ticket in the place of opening one. The process that had the session
-    /// loses its connection. [`ClientBuilder::connect`] fails if the session has ended.
+    /// Takes over the session of this ticket instead of opening a session. The process that had the session
+    /// loses the connection. [`ClientBuilder::connect`] fails if the session has ended.
     #[must_use]
     pub fn take_over(mut self, ticket: SessionTicket) -> Self {
         self.ticket = Some(ticket);
         self
     }
 
-    /// Under whose names our places stand in queues (default: Curator's).
+    /// Sets the naming scheme of queue znodes (default: Curator's).
     #[must_use]
     pub fn queue_names(mut self, names: QueueNames) -> Self {
         self.queue_names = names;
         self
     }
 
-    /// When to move to the leader from another server that has opened the session (default:
-    /// [`PreferLeader::ByLoad`]). There a lock takes two messages between servers less; but many busy
-    /// clients, or such that mostly read, get more from all servers than from one (docs/decisions/speed.md).
-    /// The leader is recognized if an endpoint is written as `client` of its node in `cluster.toml`. One that
-    /// cannot be reached is done without. Apache ZooKeeper names no leader.
+    /// Sets the policy for moving to the leader from the server that opened the session (default:
+    /// [`PreferLeader::ByLoad`]). On the leader a lock takes two messages between servers less; many busy
+    /// clients, or clients that mostly read, get more from all servers than from the leader alone
+    /// (docs/decisions/speed.md). The client recognizes the leader if an endpoint equals `client` of the
+    /// leader's node in `cluster.toml`. The client stays elsewhere if the leader cannot be reached. Apache
+    /// ZooKeeper names no leader.
     #[must_use]
     pub fn prefer_leader(mut self, prefer: PreferLeader) -> Self {
         self.prefer_leader = prefer;
         self
     }
 
-    /// Whether credentials ([`ClientBuilder::auth`], [`Client::add_auth`]) may go over a connection that is
-    /// not encrypted to another machine (default: no). An eavesdropper there learns them. To servers
-    /// on loopback they always go.
+    /// Allows credentials ([`ClientBuilder::auth`], [`Client::add_auth`]) over an unencrypted connection to
+    /// another machine (default: no), where an eavesdropper can read the credentials. Connections to loopback
+    /// always carry credentials.
     #[must_use]
     pub fn allow_plaintext_passwords(mut self, allow: bool) -> Self {
         self.allow_plaintext_passwords = allow;
         self
     }
 
-    /// Takes only servers of this cluster (default: of any, and from then on of the one that opened the
-    /// session). A restore makes a cluster with another id, so a program that must not go on with restored
-    /// data says it here. The id is in `rowlock status`. Apache's servers, and releases before 0.2, do not
-    /// say theirs and are taken.
+    /// Accepts only servers of this cluster (default: of any cluster until a session is open, then only of
+    /// the cluster that opened the session). A restore makes a cluster with another id: set the id if the
+    /// program must not go on with restored data. `rowlock status` shows the id. The client accepts Apache's
+    /// servers and releases before 0.2, which report no id.
     #[must_use]
     pub fn cluster_id(mut self, id: ClusterId) -> Self {
         self.cluster_id = Some(id);
         self
     }
 
-    /// Connects by TLS (default: no). The endpoints are then those for TLS: `secure_client` of each node in
-    /// `cluster.toml`.
+    /// Connects by TLS (default: no). The endpoints must then be the TLS ports: `secure_client` of each node
+    /// in `cluster.toml`.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -258,22 +259,22 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to one of the endpoints and opens a session.
+    /// Connects to a server and opens a session.
     ///
     /// # Errors
     /// [`ConnectError::Config`], [`ConnectError::Unreachable`] after the connect timeout,
     /// [`ConnectError::AuthFailed`], [`ConnectError::PlaintextPassword`], [`ConnectError::OtherCluster`].
     /// # Cancel safety
-    /// Dropping the future closes what was opened.
+    /// Dropping the future closes the connection and the session.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         self.check()?;
         Client::open(self).await
     }
 
-    /// Whether it can be used, without connecting.
+    /// Checks the configuration without connecting.
     ///
     /// # Errors
-    /// What [`ClientBuilder::connect`] would refuse before it asks any server.
+    /// The error of [`ClientBuilder::connect`] for a configuration that needs no server to be refused.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.check()
     }
@@ -304,7 +305,7 @@ impl ClientBuilder {
 }
 
 impl From<&str> for ClientBuilder {
-    /// The servers of a connect string: [`ClientBuilder::endpoints`].
+    /// Parses a connect string: [`ClientBuilder::endpoints`].
     fn from(endpoints: &str) -> Self {
         Client::builder().endpoints(endpoints)
     }
@@ -322,7 +323,7 @@ impl From<&String> for ClientBuilder {
     }
 }
 
-/// Whether it is `host:port`, as [`with_port`] has made it.
+/// Checks the form `host:port` that [`with_port`] produces.
 fn check_endpoint(endpoint: &str) -> Result<(), ConfigError> {
     let wrong = |what| Err(ConfigError::Endpoint { endpoint: endpoint.to_owned(), what });
     if endpoint.contains("://") {

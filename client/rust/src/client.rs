@@ -1,4 +1,4 @@
-//! [`Client`]: the handle of a session. Cheap to clone; all clones share one session, which one task serves.
+//! [`Client`]: the handle of a session. Clones are cheap and share the session, which a single task serves.
 
 use std::fmt;
 use std::future::Future;
@@ -32,18 +32,18 @@ use crate::session::{Action, Call, Ending, Reply, SessionState, SessionStates, S
 #[cfg(feature = "tls")]
 use crate::tls::Dialer;
 
-/// One session with a cluster: znode calls, locks, state.
+/// Session with a cluster: znode calls, locks, state.
 ///
-/// Clones share the session. It ends with [`Client::close`], when the last clone (and the last guard) is
-/// dropped, when a server says that it has expired, or at its local deadline; it is not replaced behind the
-/// application's back: see [`Client::renew`].
+/// Clones share the session. The session ends with [`Client::close`], when the last clone (and the last
+/// guard) is dropped, when a server reports the expiry, or at the local deadline. The client never replaces a
+/// session by itself: see [`Client::renew`].
 ///
-/// Requests of one session take effect in the order in which they were issued. While the connection is down,
-/// new calls wait for the next one, at most until the session ends.
+/// Requests of a session take effect in the order of the calls. While the connection is down, new calls wait
+/// for the next connection, at most until the session ends.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
-    /// How long calls of this handle wait for the servers.
+    /// Time limit of this handle's calls.
     patience: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The reply of a request that has been handed to the session.
+/// Reply of a request that the session has accepted.
 pub(crate) struct Pending {
     reply: oneshot::Receiver<Result<Reply, Error>>,
     shared: Arc<Shared>,
@@ -88,7 +88,7 @@ impl Future for Pending {
 }
 
 impl Client {
-    /// Opens a session: with the servers of a connect string and defaults for all else, or as a builder says.
+    /// Opens a session, from a connect string with defaults for all else or from a builder.
     ///
     /// ```no_run
     /// # use rowlock_client::Client;
@@ -101,7 +101,7 @@ impl Client {
     /// # Errors
     /// As [`ClientBuilder::connect`].
     /// # Cancel safety
-    /// Dropping the future closes what was opened.
+    /// Dropping the future closes the connection and the session.
     pub async fn connect(to: impl Into<ClientBuilder>) -> Result<Client, ConnectError> {
         to.into().connect().await
     }
@@ -111,10 +111,10 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// The configuration that the environment gives: see [`ClientBuilder::from_env`].
+    /// Reads the configuration from the environment: see [`ClientBuilder::from_env`].
     ///
     /// # Errors
-    /// [`ConfigError`]: a variable that cannot be understood.
+    /// [`ConfigError`]: a variable has an invalid value.
     pub fn from_env() -> Result<ClientBuilder, ConfigError> {
         ClientBuilder::from_env()
     }
@@ -166,8 +166,8 @@ impl Client {
         }
     }
 
-    /// Opens a fresh session with the same configuration, for when this one is lost for good. Locks,
-    /// ephemeral znodes and watches of the old session are not carried over: they are gone.
+    /// Opens a fresh session with the same configuration after the loss of this session. Locks, ephemeral
+    /// znodes and watches of the old session are gone.
     ///
     /// # Errors
     /// As [`ClientBuilder::connect`].
@@ -177,28 +177,28 @@ impl Client {
         Ok(Client { patience: self.patience, ..client })
     }
 
-    /// A handle of the same session whose calls take no longer than this: znode calls, transactions, reports,
-    /// and what else only the servers answer. Then they fail with [`Error::NoAnswer`], and may have taken
-    /// effect. Without it they wait for the next connection until the session ends. Waiting for a lock, and
-    /// giving one back, is not bounded by it: the former has a timeout of its own, and the latter goes on in
-    /// the background when its future is dropped.
+    /// Returns a handle of the same session whose calls are bounded by `patience`: znode calls, transactions,
+    /// reports, and everything else that only the servers answer. A call that exceeds the bound fails with
+    /// [`Error::NoAnswer`], and may have taken effect. Calls without a bound wait for the next connection
+    /// until the session ends. The bound excludes waiting for a lock, which has a timeout of its own, and
+    /// releasing a lock, which goes on in the background when the future is dropped.
     #[must_use]
     pub fn operation_timeout(&self, patience: Duration) -> Client {
         Client { inner: self.inner.clone(), patience: Some(patience) }
     }
 
-    /// The session's number, as others see it in `ephemeral_owner`.
+    /// Id of the session, which `ephemeral_owner` shows to other clients.
     pub fn session_id(&self) -> SessionId {
         self.vitals().session
     }
 
-    /// Returns the right to this session, for a process that ends the session when this one is gone.
-    /// `None`: the session has ended.
+    /// Returns the right to this session, for a process that ends the session after the death of this
+    /// process. `None`: the session has ended.
     pub fn session_ticket(&self) -> Option<SessionTicket> {
         self.inner.core.ticket()
     }
 
-    /// The session timeout that the server agreed to.
+    /// Session timeout granted by the server.
     pub fn session_timeout(&self) -> Duration {
         self.vitals().timeout
     }
@@ -213,17 +213,17 @@ impl Client {
         self.inner.shared.watch_states()
     }
 
-    /// Until when the session is certainly alive, unless a heartbeat is acknowledged before; monotonic and
-    /// conservative. `None`: it has ended.
+    /// Local deadline of the session, unless a server acknowledges a heartbeat before; monotonic and
+    /// conservative. `None`: the session has ended.
     pub fn valid_until(&self) -> Option<Instant> {
         self.vitals().valid_until
     }
 
-    /// What the server understands beyond ZooKeeper's protocol, as last asked on connecting. Waits for the
-    /// first answer.
+    /// Extensions of ZooKeeper's protocol that the server announced on the latest connection. Waits for the
+    /// first announcement.
     ///
     /// # Errors
-    /// How the session ended: [`Error::SessionExpired`], [`Error::Closed`], [`Error::AuthFailed`].
+    /// The end of the session: [`Error::SessionExpired`], [`Error::Closed`], [`Error::AuthFailed`].
     /// # Cancel safety
     /// Cancel safe.
     pub async fn extensions(&self) -> Result<Extensions, Error> {
@@ -237,13 +237,13 @@ impl Client {
         self.vitals().extensions.ok_or_else(|| self.inner.shared.ended())
     }
 
-    /// Ends the session: its ephemeral znodes and locks are gone when this returns `Ok`. Further calls fail
-    /// with [`Error::Closed`] at once; calls issued before are served first.
+    /// Ends the session; the session's ephemeral znodes and locks are gone when the call returns `Ok`.
+    /// Further calls fail with [`Error::Closed`] at once; the servers complete earlier calls first.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`]: no server could be told before the session's local deadline, or before the
-    /// client's runtime ended; it ends by itself. [`Error::SessionExpired`], [`Error::Stopped`]: so it had
-    /// ended before.
+    /// [`Error::ConnectionLoss`]: no server received the close before the session's local deadline, or before
+    /// the client's runtime ended; the session expires by itself. [`Error::SessionExpired`],
+    /// [`Error::Stopped`]: the session had ended before.
     /// # Cancel safety
     /// The close goes on when the future is dropped.
     pub async fn close(&self) -> Result<(), Error> {
@@ -259,8 +259,9 @@ impl Client {
     /// Presents a further credential, now and on every later connection.
     ///
     /// # Errors
-    /// [`Error::AuthFailed`]: refused, and the session is closed. [`Error::PlaintextPassword`]: it was not
-    /// sent, and the session goes on without it. [`Error::TooLarge`].
+    /// [`Error::AuthFailed`]: a server refused the credential, and the session is closed.
+    /// [`Error::PlaintextPassword`]: the client did not send the credential, and the session goes on without.
+    /// [`Error::TooLarge`].
     /// # Cancel safety
     /// Once polled, the credential is presented even when the future is dropped.
     pub async fn add_auth(
@@ -301,12 +302,10 @@ impl Client {
         self.inner.shared.watch_vitals()
     }
 
-    /// The path on the server.
     pub(crate) fn absolute(&self, path: &str) -> String {
         path::absolute(&self.inner.config.chroot, path)
     }
 
-    /// The path as the application knows it.
     pub(crate) fn relative(&self, path: String) -> String {
         path::relative(&self.inner.config.chroot, path)
     }
@@ -315,8 +314,8 @@ impl Client {
         path::within(&self.inner.config.chroot, path)
     }
 
-    /// Hands a request to the session. When this returns, its place in the session's order is fixed; before
-    /// that (it may wait for room) dropping the future means that it never happens.
+    /// Hands a request to the session. The return fixes the request's position in the session's order;
+    /// dropping the future earlier (`submit` may wait for room) withdraws the request.
     pub(crate) async fn submit(
         &self,
         request: Request,
@@ -325,7 +324,8 @@ impl Client {
         self.submit_followed(request, watch, Vec::new()).await
     }
 
-    /// [`Client::submit`]; the places that the reply names are followed from the moment when it comes.
+    /// Works like [`Client::submit`], and follows the queue positions that the reply names from the arrival
+    /// of the reply on.
     pub(crate) async fn submit_followed(
         &self,
         request: Request,
@@ -353,12 +353,12 @@ impl Client {
         self.submit(request, None).await?.await
     }
 
-    /// [`Client::call`] within the operation timeout, if there is one.
+    /// [`Client::call`] within the operation timeout, if any.
     pub(crate) async fn ask(&self, request: Request) -> Result<Reply, Error> {
         self.in_time(self.call(request)).await
     }
 
-    /// Waits for the servers' answer, within the operation timeout if there is one.
+    /// Waits for the servers' answer, within the operation timeout if any.
     pub(crate) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>>,
@@ -369,7 +369,7 @@ impl Client {
         }
     }
 
-    /// A slot for a lock attempt; it is carried along until the queue znode is gone.
+    /// Reserves a slot for a lock attempt; the slot stays taken until the queue znode is gone.
     pub(crate) fn lock_slot(&self) -> Result<OwnedSemaphorePermit, Error> {
         self.inner.lock_slots.clone().try_acquire_owned().map_err(|_| Error::TooManyLocks)
     }

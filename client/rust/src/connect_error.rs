@@ -1,4 +1,4 @@
-//! Why a client cannot be connected: [`ConnectError`], and what it has as its source.
+//! [`ConnectError`] and the errors behind a failed connect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,30 +15,30 @@ pub(crate) const PLAINTEXT_PASSWORD: &str = "a password is not sent to another m
 pub(crate) const OTHER_CLUSTER: &str = "the servers belong to another cluster than the one that was asked for, or \
     than before (it was restored from a backup, or the addresses are another cluster's now)";
 
-/// Why no session could be opened.
+/// Failure to open a session by [`crate::ClientBuilder::connect`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The configuration makes no sense.
+    /// The configuration is invalid.
     #[error("configuration: {0}")]
     Config(#[from] ConfigError),
     /// No server opened a session in time.
     #[error("no server of {endpoints} opened a session in time ({})", all(endpoints, failures))]
     Unreachable {
-        /// The servers that were tried.
+        /// Servers that the client tried.
         endpoints: String,
-        /// How the last attempt at each of them failed.
+        /// Failure of the last attempt at each server.
         failures: Vec<AttemptError>,
-        /// How the very last attempt failed. `None`: none had failed yet.
+        /// Failure of the very last attempt. `None`: no attempt had failed yet.
         source: Option<AttemptError>,
     },
-    /// A credential was refused.
+    /// A server refused a credential.
     #[error("authentication failed")]
     AuthFailed,
-    /// The cluster does nothing for a session that has presented no credential.
+    /// The cluster refuses sessions that have presented no credential.
     #[error("the cluster requires authentication, and no credential was presented")]
     AuthRequired,
-    /// No server was reached to which a password may be sent: the connections would be plain ones to other
+    /// The client reached no server over a connection fit for a password, only plain connections to other
     /// machines. Nothing was sent.
     #[error("{}", PLAINTEXT_PASSWORD)]
     PlaintextPassword,
@@ -50,7 +50,7 @@ pub enum ConnectError {
     Thread(#[source] Arc<io::Error>),
 }
 
-/// Each cause once, with the servers that have it.
+/// Groups the failures by cause, each with the affected servers.
 fn all(endpoints: &str, failures: &[AttemptError]) -> String {
     let servers = endpoints.split(',').count();
     let mut causes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -73,7 +73,7 @@ fn all(endpoints: &str, failures: &[AttemptError]) -> String {
     said.join("; ")
 }
 
-/// Why a configuration makes no sense.
+/// Mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -83,7 +83,7 @@ pub enum ConfigError {
     /// An endpoint is not `host:port`.
     #[error("endpoint {endpoint:?}: {what}")]
     Endpoint {
-        /// As it was given.
+        /// The endpoint as the configuration has it.
         endpoint: String,
         /// Description of the mistake, and the right form.
         what: &'static str,
@@ -94,10 +94,10 @@ pub enum ConfigError {
     /// The session timeout has more milliseconds than the protocol can say.
     #[error("session timeout too long")]
     SessionTimeoutTooLong,
-    /// A credential does not fit into its request.
+    /// A credential exceeds the size of a request.
     #[error("a credential longer than {max} bytes")]
     CredentialTooLong {
-        /// The most that a scheme and its secret may have together.
+        /// Largest sum of the bytes of a scheme and a secret.
         max: usize,
     },
     /// The chroot or the lock base is not a path.
@@ -105,7 +105,7 @@ pub enum ConfigError {
     NotAPath {
         /// `chroot` or `lock base`.
         what: &'static str,
-        /// As it was given.
+        /// The path as the configuration has it.
         path: String,
         /// Description of the mistake.
         source: PathError,
@@ -120,17 +120,17 @@ pub enum ConfigError {
         /// Description of the mistake.
         source: ParseIntError,
     },
-    /// A variable of the environment is none of what it may be.
+    /// A variable of the environment has a value outside the allowed set.
     #[error("{name}={value}: {allowed}")]
     Choice {
         /// Name of the variable.
         name: &'static str,
         /// Value of the variable.
         value: String,
-        /// The values that are allowed.
+        /// List of the allowed values.
         allowed: &'static str,
     },
-    /// A variable of the environment is of no use without another one.
+    /// A variable of the environment needs another variable.
     #[error("{name} needs {other}")]
     Needs {
         /// Name of the variable.
@@ -141,7 +141,7 @@ pub enum ConfigError {
     /// The certificates or the key for TLS cannot be used.
     #[error("TLS: {what}")]
     Tls {
-        /// Which, and what to do.
+        /// The unusable file, and the remedy.
         what: String,
     },
     /// `ROWLOCK_AUTH` is not a scheme, a colon and a secret.
@@ -149,8 +149,8 @@ pub enum ConfigError {
     Auth,
 }
 
-/// How one attempt to reach a server failed, or how a connection ended. Its source is the cause, for instance
-/// an [`io::Error`].
+/// Failure of an attempt to reach a server, or end of a connection. The error's source is the cause, for
+/// instance an [`io::Error`].
 #[derive(Clone, Debug)]
 pub struct AttemptError {
     endpoint: String,
@@ -174,7 +174,7 @@ impl AttemptError {
         AttemptError { endpoint: endpoint.to_owned(), cause: Arc::new(cause) }
     }
 
-    /// Without the server, which some errors of the network name themselves.
+    /// Cause without the server, which some network errors name themselves.
     fn cause(&self) -> String {
         let cause = self.cause.to_string();
         match cause.strip_prefix(&self.endpoint).and_then(|rest| rest.strip_prefix(": ")) {
@@ -183,7 +183,8 @@ impl AttemptError {
         }
     }
 
-    /// The server: as it was configured if it could not be reached, its address otherwise.
+    /// The server: the configured endpoint if the server could not be reached, otherwise the server's
+    /// address.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }

@@ -1,7 +1,7 @@
-//! The task of one session: connects, reads, and wakes the session machine when something is due.
+//! Task of a session: connects, reads, and wakes the session machine when something is due.
 //!
-//! Its inputs: bytes of the server, the clock, handles that have left it something to do. It decides nothing
-//! about the session.
+//! The task's inputs are the bytes of the server, the clock, and work left by handles. The task decides
+//! nothing about the session.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -22,51 +22,49 @@ use crate::session::machine::{Done, Fault};
 #[cfg(feature = "tls")]
 use crate::tls::Dialer;
 
-/// Room made for one read.
+/// Capacity reserved before a read, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
-/// A TLS alert, which a TLS server sends to plain clients. As a length it would mean hundreds of megabytes.
+/// Beginning of a TLS alert, which a TLS server sends to plain clients. Read as a length, these bytes would
+/// mean hundreds of megabytes.
 const ALERT: &[u8] = &[0x15, 3];
 
 /// Beginning of an answer by an HTTP server.
 const HTTP: &[u8] = b"HTTP/";
 
-/// Everything that the task owns.
 pub(crate) struct Connection {
     pub core: Arc<Core>,
     pub shared: Arc<Shared>,
     pub servers: Servers,
-    /// The session timeout asked for.
     pub session_timeout: Duration,
-    /// Credentials may go over any connection.
     pub allow_plaintext_passwords: bool,
-    /// Attempts in a row that failed because a credential must not be sent there.
+    /// Attempts in a row on connections too insecure for a credential.
     pub kept_back: usize,
     #[cfg(feature = "tls")]
     pub dialer: Option<Dialer>,
-    /// Admission of calls; closed with the session, so that no call waits for it forever.
+    /// Admission of calls; closed with the session to release waiting calls.
     pub admission: Arc<Semaphore>,
-    /// Room for what is to be told.
+    /// Buffer for the completions of a turn.
     pub done: Vec<Done>,
 }
 
 impl Drop for Connection {
-    /// Also when the task is not led to its end: its runtime stops, or it panics.
+    /// Ends the session even if the task did not finish: its runtime stopped, or the task panicked.
     fn drop(&mut self) {
         self.core.end();
         self.admission.close();
     }
 }
 
-/// Wakes the task at the machine's next timer. With nearly every frame that timer moves a little further into
-/// the future: one that is set rings early once in a while, instead of being reset each time.
+/// Wakes the task at the machine's next timer. Nearly every frame moves the machine's timer a little into the
+/// future: an armed sleep rings early once in a while, instead of being reset each time.
 #[derive(Default)]
 struct Timer {
     set: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 impl Timer {
-    /// It is to ring at `at`, or before.
+    /// Arms the timer to ring at `at` or before.
     fn set(&mut self, at: Option<Instant>) {
         match at {
             Some(at) if self.set.as_ref().is_none_or(|(set, _)| at < *set) => {
@@ -86,7 +84,6 @@ impl Timer {
     }
 }
 
-/// The event that woke the task.
 enum Input {
     Read(std::io::Result<usize>),
     PendingWork(std::io::Result<()>),
@@ -94,7 +91,7 @@ enum Input {
 }
 
 impl Connection {
-    /// Runs until the session has ended and everybody has been told.
+    /// Runs until the session has ended and all callers have their results.
     pub(crate) async fn run(mut self) {
         while !self.core.has_ended() {
             if let Some(stream) = self.reach().await {
@@ -103,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// Connects to the next server. `None`: that failed, or the session has ended.
+    /// Connects to the next server. `None`: the attempt failed, or the session has ended.
     async fn reach(&mut self) -> Option<Stream> {
         let (endpoint, pause) = self.servers.next(self.core.left());
         let timeout = self.servers.connect_timeout(self.session_timeout);
@@ -140,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Gives a connection back if what we have to say may be said on it.
+    /// Returns the connection if the session may send credentials over the connection, or has none to send.
     fn private(&mut self, endpoint: &str, stream: Stream) -> Option<Stream> {
         let is_local = stream.peer_addr().ip().to_canonical().is_loopback();
         if self.core.takes_connection(self.allow_plaintext_passwords || is_local || self.is_encrypted()) {
@@ -165,13 +162,13 @@ impl Connection {
         false
     }
 
-    /// Speaks with one server until the connection or the session ends.
+    /// Serves a connection until the connection or the session ends.
     async fn converse(&mut self, stream: Stream) {
         let endpoint = stream.peer_addr().to_string();
         let (mut read, write) = stream.into_split();
         self.core.connected(write, self.servers.elsewhere());
         let fault = self.talk(&mut read).await.err();
-        // To be accepted is not enough: what we send next may be what ends each connection.
+        // Acceptance is not enough: the next request may be the cause that ends each connection.
         let (was_of_use, was_sound) = (self.core.was_of_use(), self.core.is_sound());
         if was_of_use {
             self.servers.succeeded();
@@ -191,7 +188,7 @@ impl Connection {
                 self.core.disconnected();
             }
             None => {
-                // Best effort: what the machine still wants to say.
+                // Best effort: the machine's remaining output.
                 let (mut write, out) = self.core.final_write();
                 let _ = time::timeout(FAREWELL, write.write_all(&out)).await;
             }
@@ -207,7 +204,7 @@ impl Connection {
         let mut turn = self.core.turn(None, &mut self.done)?;
         let mut is_first = true;
         while !turn.has_ended {
-            timer.set(turn.timer.map(time::look_before));
+            timer.set(turn.timer.map(time::next_clock_check));
             inbox.reserve(READ_BYTES);
             let input = tokio::select! {
                 biased;
@@ -224,9 +221,9 @@ impl Connection {
                 Input::PendingWork(Ok(())) | Input::Timer => false,
             };
             if let Input::PendingWork(_) = input {
-                // Woken by the first of several tasks that are about to ask, as when one read has brought
-                // many replies. The others are polled first, so that all requests leave in one write. A call
-                // that is alone has been sent before ([`Core::call`]).
+                // The first of several tasks with a request woke the loop, for example after a read with many
+                // replies. The other tasks run first: all requests then leave in a single write. A lone call
+                // was sent before ([`Core::call`]).
                 tokio::task::yield_now().await;
             }
             if has_read && std::mem::take(&mut is_first) {
@@ -255,7 +252,7 @@ impl Connection {
 
 async fn until(timer: Option<Instant>) {
     match timer {
-        Some(at) => time::sleep_until(time::look_before(at)).await,
+        Some(at) => time::sleep_until(time::next_clock_check(at)).await,
         None => std::future::pending().await,
     }
 }

@@ -1,4 +1,4 @@
-//! What a client is told by `ROWLOCK_...` variables of the environment.
+//! Configuration from `ROWLOCK_...` variables of the environment.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ const SERVER_NAME: &str = "ROWLOCK_TLS_SERVER_NAME";
 impl ClientBuilder {
     /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`,
     /// `ROWLOCK_LABEL`, `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`,
-    /// `ROWLOCK_DISCONNECT_GRACE_MS`, `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`),
-    /// `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting`, `by-load` or `always`), `ROWLOCK_CLUSTER_ID` and
-    /// `ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS` (`true` or `false`). With `ROWLOCK_TLS_CA` (a file) connections
-    /// are by TLS: `ROWLOCK_TLS_CERT` and `ROWLOCK_TLS_KEY` are our own certificate and its key,
-    /// `ROWLOCK_TLS_SERVER_NAME` is the name of all servers. What is not set, or empty where TLS is
-    /// concerned, keeps its default.
+    /// `ROWLOCK_DISCONNECT_GRACE_MS`, `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`), `ROWLOCK_PREFER_LEADER`
+    /// (`never`, `when-waiting`, `by-load` or `always`), `ROWLOCK_CLUSTER_ID` and
+    /// `ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS` (`true` or `false`). `ROWLOCK_TLS_CA` (a file) turns TLS on:
+    /// `ROWLOCK_TLS_CERT` and `ROWLOCK_TLS_KEY` are the client's certificate and key,
+    /// `ROWLOCK_TLS_SERVER_NAME` is the name of all servers. An unset variable, or an empty variable of TLS,
+    /// keeps the default.
     ///
     /// # Errors
-    /// [`ConfigError`]: a variable that cannot be understood, one that another one needs, or TLS without the
-    /// feature `tls`.
+    /// [`ConfigError`]: a variable has an invalid value or lacks a required companion, or the variables ask
+    /// for TLS without the feature `tls`.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_vars(|name| std::env::var(name).ok())
     }
 
-    /// As [`ClientBuilder::from_env`], with `var` in the place of the environment.
+    /// Works like [`ClientBuilder::from_env`], with `var` in place of the environment.
     ///
     /// # Errors
-    /// As [`ClientBuilder::from_env`].
+    /// The errors of [`ClientBuilder::from_env`].
     pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let millis = |name: &'static str| -> Result<Option<Duration>, ConfigError> {
             let parse = |value: String| match value.parse() {

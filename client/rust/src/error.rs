@@ -1,7 +1,7 @@
-//! What can go wrong, and what the caller may conclude from it.
+//! Errors of calls and locks, with the conclusions that the caller may draw.
 //!
-//! Two questions decide what to do after an error: *may the request have taken effect?*
-//! ([`Error::may_have_happened`]) and *is it worth trying again on this client?* ([`Error::is_retryable`]).
+//! Two questions decide the next step after an error: *may the request have taken effect?*
+//! ([`Error::may_have_happened`]) and *is a retry on this client useful?* ([`Error::is_retryable`]).
 
 use rowlock_proto::ErrorCode;
 use rowlock_proto::name::NameRule;
@@ -10,143 +10,142 @@ use rowlock_proto::path::PathError;
 use crate::connect_error::{OTHER_CLUSTER, PLAINTEXT_PASSWORD};
 use crate::party::Party;
 
-/// Why a call on a [`crate::Client`] or a lock failed.
+/// Failure of a call on a [`crate::Client`] or a lock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The server answered with an error: the request had no effect.
     #[error("refused by the server: {0}")]
     Rejected(#[source] ErrorCode),
-    /// One operation of a [`crate::Transaction`] was refused: none of them had an effect.
+    /// The server refused an operation of a [`crate::Transaction`]: no operation had an effect.
     #[error("operation {index} of the transaction was refused: {code}")]
     TransactionRejected {
-        /// Position of the operation that was refused, from 0.
+        /// Position of the refused operation, from 0.
         index: usize,
-        /// Why the server refused it.
+        /// Error code of the server.
         #[source]
         code: ErrorCode,
     },
     /// The connection broke between request and reply: **the request may have taken effect**.
     #[error("connection lost before the reply: the request may have taken effect")]
     ConnectionLoss,
-    /// The session has ended (by the server, or by its local deadline): its ephemeral znodes, locks and
-    /// watches are gone. The request was not sent. [`crate::Client::renew`] opens a new session.
+    /// The session has ended, by the server or at the local deadline, along with the session's ephemeral
+    /// znodes, locks and watches. The request was not sent. [`crate::Client::renew`] opens a new session.
     #[error("the session has expired")]
     SessionExpired,
     /// [`crate::Client::close`] was called. The request was not sent.
     #[error("the client is closed")]
     Closed,
-    /// A credential was refused; the session is closed.
+    /// A server refused a credential; the session is closed.
     #[error("authentication failed")]
     AuthFailed,
-    /// The cluster does nothing for a session that has presented no credential; the session is closed. The
-    /// request had no effect. Give [`crate::ClientBuilder::auth`] one, or `ROWLOCK_AUTH`.
+    /// The cluster refuses sessions without a credential; the session is closed. The request had no effect.
+    /// Present a credential by [`crate::ClientBuilder::auth`] or `ROWLOCK_AUTH`.
     #[error("the cluster requires authentication, and no credential was presented")]
     AuthRequired,
-    /// A credential was not sent, since the connection is a plain one to another machine:
-    /// [`crate::ClientBuilder::allow_plaintext_passwords`]. The session goes on without it.
+    /// The client did not send a credential over a plain connection to another machine:
+    /// [`crate::ClientBuilder::allow_plaintext_passwords`]. The session goes on without the credential.
     #[error("{}", PLAINTEXT_PASSWORD)]
     PlaintextPassword,
-    /// The servers belong to another cluster than those on which the session was opened, or than
-    /// [`crate::ClientBuilder::cluster_id`] says; the session is closed. The request had no effect.
+    /// The servers belong to another cluster than the cluster of the session or of
+    /// [`crate::ClientBuilder::cluster_id`]; the session is closed. The request had no effect.
     #[error("{OTHER_CLUSTER}")]
     OtherCluster,
-    /// The runtime on which [`crate::ClientBuilder::connect`] ran has ended, or the session's task panicked:
-    /// the session, its locks and ephemeral znodes are given up. The request was not sent.
-    /// [`crate::Client::renew`] opens a new session, on the runtime where it is called.
+    /// The runtime that ran [`crate::ClientBuilder::connect`] has ended, or the session's task panicked: the
+    /// session, its locks and its ephemeral znodes are lost. The request was not sent.
+    /// [`crate::Client::renew`] opens a new session, on the caller's runtime.
     #[error("the runtime that served the client has ended, and the session with it")]
     Stopped,
-    /// This process was forked from the one that opened the session, whose connection it must not touch:
-    /// nothing is held here, nothing was sent. [`crate::Client::renew`] opens a session of this process's
-    /// own.
+    /// This process was forked from the process that opened the session, and must not touch the parent's
+    /// connection: this process holds nothing and sent nothing. [`crate::Client::renew`] opens a session for
+    /// this process.
     #[error("the client belongs to the process that this one was forked from")]
     Forked,
-    /// The total time given to [`crate::Mutex::lock_timeout`] is over; the queue has been left.
+    /// The timeout of [`crate::Mutex::lock_timeout`] is over; the client has left the queue.
     #[error("timed out waiting for the lock{}", place(*.position, .holder.as_deref()))]
     Timeout {
-        /// The last known place in the queue; 0 is the holder's. `None`: the queue was never seen.
+        /// The last known position in the queue; 0 is the holder. `None`: the client never saw the queue.
         position: Option<usize>,
         /// The last known holder's znode name.
         holder: Option<String>,
     },
-    /// Another client deleted our znode while we waited in the queue.
+    /// Another client deleted our znode while the request was in the queue.
     #[error("the queue znode was deleted by somebody else")]
     PlaceLost,
-    /// Waiting would have closed a circle of owners that wait for each other: the queue was not entered. Each
-    /// of these waits for the next one, and the last for us. Give something back before trying again.
+    /// Waiting would have closed a cycle of owners in which each owner waits for the next and the last for
+    /// us: the client did not enter the queue. Release a lock before trying again.
     #[error("deadlock detected: {}", circle(.cycle))]
     Deadlock {
         /// The parties, each waiting for the next.
         cycle: Vec<Party>,
     },
-    /// The semaphore has another number of permits than was said, or fewer than were asked for.
+    /// The semaphore's number of permits differs from the requested limit, or is below the requested count.
     #[error("the semaphore has {actual} permits")]
     LimitConflict {
-        /// Number of permits that the semaphore has.
+        /// Number of permits of the semaphore.
         actual: u32,
     },
-    /// The server cannot do this (plain ZooKeeper, or an older Rowlock). Nothing has been done.
+    /// The server lacks the operation (plain ZooKeeper, or an older Rowlock). Nothing has changed.
     #[error("not supported by this server: {0}")]
     Unsupported(&'static str),
-    /// The lock is not held (any more), so it can be neither converted nor given back. Nothing has been
-    /// changed.
+    /// The guard no longer holds the lock, and can neither convert nor release the lock. Nothing has changed.
     #[error("the lock is not held")]
     NotHeld,
-    /// The request is larger than the server takes (data, label, meta, the paths of many locks). It was not
-    /// sent.
+    /// The request exceeds the server's limit (data, label, meta, the paths of many locks). The request was
+    /// not sent.
     #[error("the request has {bytes} bytes, the server takes {max}")]
     TooLarge {
         /// Size of the request's frame.
         bytes: usize,
-        /// The most that is sent in one request.
+        /// Largest request that the client sends, in bytes.
         max: usize,
     },
-    /// One connection after the other broke while this request was the first one without an answer, so that
-    /// it may be the cause: **it may have taken effect**. Other requests of the session go on.
+    /// Several connections in a row broke while this request was the oldest without an answer, and the
+    /// request may be the cause: **the request may have taken effect**. Other requests of the session go on.
     #[error("given up: {connections} connections broke over this request, which may have taken effect")]
     GivenUp {
-        /// Number of connections that broke.
+        /// Number of broken connections.
         connections: u32,
     },
     /// Too many locks are held, awaited or being released on this session at once.
     #[error("too many locks in use on one session")]
     TooManyLocks,
-    /// The name of a lock (or several of them together, or a path) cannot be used.
+    /// The name or path of a lock, or a list of names, is invalid.
     #[error("invalid lock name: {0}")]
     InvalidName(#[from] NameError),
-    /// Others hold the lock, or wait for it. Nothing has been changed.
+    /// Other clients hold the lock or wait for the lock. Nothing has changed.
     #[error("others hold the lock or wait for it")]
     Busy,
-    /// That candidate does not wait for this lead (any more). Nothing has been changed.
+    /// The candidate no longer waits for this leadership. Nothing has changed.
     #[error("the candidate does not wait for this lead")]
     NotWaiting,
-    /// The number that was given cannot be used.
+    /// An argument is out of range.
     #[error("invalid argument: {0}")]
     InvalidArgument(&'static str),
-    /// Others use this latch or double barrier with another count; nothing was changed.
+    /// Other clients use this latch or double barrier with another count; nothing has changed.
     #[error("others use it with a count of {0}")]
     CountIs(u32),
-    /// Others changed the counter at each of our tries; nothing was changed.
+    /// Other clients changed the counter at each of our attempts; nothing has changed.
     #[error("too much contention on this znode; retry")]
     Contended,
-    /// The sum does not fit into an `i64`; nothing was changed.
+    /// The sum does not fit into an `i64`; nothing has changed.
     #[error("the sum is out of range")]
     Overflow,
-    /// The znode at this path holds something that the recipe has not written; nothing was changed.
+    /// The znode at this path holds data of another writer than the recipe; nothing has changed.
     #[error("unexpected data in {0}")]
     UnexpectedData(String),
     /// No answer came within the operation timeout ([`crate::Client::operation_timeout`]): **the request may
     /// have taken effect**.
     #[error("no answer in time: the request may have taken effect")]
     NoAnswer,
-    /// The reply does not fit the request: a bug on one side. The request may have taken effect.
+    /// The reply does not match the request: a bug on either side. The request may have taken effect.
     #[error("unexpected reply: {0}")]
     Protocol(&'static str),
 }
 
 impl Error {
-    /// The request may have taken effect although it failed. Before repeating one that is not idempotent,
-    /// look.
+    /// Reports that the request may have taken effect although the call failed. Check the state before
+    /// repeating a request that is not idempotent.
     pub fn may_have_happened(&self) -> bool {
         use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, SystemError};
         match self {
@@ -158,7 +157,7 @@ impl Error {
         }
     }
 
-    /// The same call on the same client may succeed later without anybody changing anything.
+    /// Reports that the same call on the same client may succeed later without any other change.
     pub fn is_retryable(&self) -> bool {
         use ErrorCode::{ConnectionLoss, OperationTimeout, RequestTimeout, SessionMoved, ThrottledOp};
         match self {
@@ -173,7 +172,7 @@ impl Error {
         }
     }
 
-    /// The server's code, if it refused the request.
+    /// Error code of the server's refusal.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Error::Rejected(code) | Error::TransactionRejected { code, .. } => Some(*code),
@@ -181,7 +180,7 @@ impl Error {
         }
     }
 
-    /// The session is over: nothing succeeds on this client any more.
+    /// Reports the end of the session: every further call on this client fails.
     pub fn is_session_end(&self) -> bool {
         matches!(
             self,
@@ -196,33 +195,33 @@ impl Error {
     }
 }
 
-/// Why a name cannot be used.
+/// Reason for refusing a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
     /// The text breaks a rule for names.
     #[error(transparent)]
     Rule(#[from] NameRule),
-    /// The root cannot be a lock or anything else that is shared.
+    /// The root cannot be a lock or any other shared object.
     #[error("the root cannot be a lock")]
     Root,
-    /// The path is not a valid one.
+    /// The path is invalid.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// Several locks at once: none, or too many.
+    /// A list of locks is empty or too long.
     #[error("{count} locks at once, 1 to {max} allowed")]
     Count {
-        /// How many were named.
+        /// Number of named locks.
         count: usize,
-        /// The most that one request may name.
+        /// Largest number of locks in a request.
         max: usize,
     },
-    /// Several locks at once: one of them twice.
+    /// A list of locks names a lock twice.
     #[error("{0} is named twice")]
     Twice(String),
 }
 
-/// A queue place, as far as the client knows it.
+/// Formats a queue position and its holder, each if known.
 fn place(position: Option<usize>, holder: Option<&str>) -> String {
     let place = position.map(|position| format!("place {} in the queue", position + 1));
     let holder = holder.map(|holder| format!("held by {holder}"));
@@ -238,8 +237,8 @@ fn circle(cycle: &[Party]) -> String {
     names.join(" waits for ")
 }
 
-/// What could not be done with a guard, which therefore comes back as it was: by
-/// [`crate::WriteGuard::downgrade`], [`crate::ReadGuard::try_upgrade`], [`crate::Leadership::transfer_to`].
+/// Failed operation on a guard, together with the unchanged guard: of [`crate::WriteGuard::downgrade`],
+/// [`crate::ReadGuard::try_upgrade`], [`crate::Leadership::transfer_to`].
 ///
 /// ```no_run
 /// # async fn demo(guard: rowlock_client::WriteGuard) -> Result<(), rowlock_client::ReleaseError> {
@@ -257,9 +256,9 @@ fn circle(cycle: &[Party]) -> String {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Kept<G> {
-    /// As it was; whether it is still held, it says itself.
+    /// The unchanged guard; ask the guard for the state of the lock.
     pub guard: G,
-    /// Why it was not converted.
+    /// Cause of the failure.
     #[source]
     pub error: Error,
 }
@@ -269,29 +268,28 @@ impl<G> Kept<G> {
         Kept { guard, error }
     }
 
-    /// The same, with the guard as `wrap` makes it.
     pub(crate) fn map<H>(self, wrap: impl FnOnce(G) -> H) -> Kept<H> {
         Kept { guard: wrap(self.guard), error: self.error }
     }
 }
 
-/// The cause alone; the guard is dropped.
+/// Keeps the cause and drops the guard.
 impl<G> From<Kept<G>> for Error {
     fn from(kept: Kept<G>) -> Self {
         kept.error
     }
 }
 
-/// Why [`crate::Guard::release`] did not report success. In either case the guard is gone and the application
-/// must not touch what the lock protects.
+/// Failure of [`crate::Guard::release`]. In either case the guard is gone and the application must not touch
+/// the protected resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock was lost before the release: others may have worked under it meanwhile.
+    /// The guard had lost the lock before the release: other holders may have worked in the meantime.
     #[error("the lock was no longer held")]
     NotHeld,
-    /// The session ended before the release was acknowledged: the lock is free or soon will be, but whether
-    /// it was held until the release cannot be known.
+    /// The session ended before the servers acknowledged the release: the lock is free or soon will be, but
+    /// the client cannot know about a loss before the release.
     #[error("the session ended before the release was acknowledged")]
     Unknown,
 }
@@ -300,20 +298,20 @@ pub enum ReleaseError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lock was lost: {reason}")]
 pub struct LockLost {
-    /// Why it was lost.
+    /// Reason for the loss.
     #[source]
     pub reason: LostReason,
 }
 
-/// Why a lock is not held any more.
+/// Reason for the loss of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// The server said that the session has expired.
+    /// The server reported the expiry of the session.
     #[error("the session has expired")]
     Expired,
     /// The local deadline passed: no server acknowledged a heartbeat in time. The server may still list the
-    /// lock for a moment, but soon may grant it to another.
+    /// lock for a moment, and may soon grant the lock to another client.
     #[error("no heartbeat was acknowledged in time")]
     Unreachable,
     /// Another client deleted the holder's znode, or the lock was revoked while we were cut off.
@@ -322,14 +320,14 @@ pub enum LostReason {
     /// An operator released the lock by force.
     #[error("the release was forced by somebody")]
     ForceReleased,
-    /// The server took the lock back: it was held for longer than its maximum, or than a question allowed.
+    /// The server revoked the lock: the hold exceeded the maximum, or the deadline of an operator's request.
     #[error("the lock was revoked: held for longer than its maximum, or than it was asked for")]
     Revoked,
-    /// An operator asked for the lock within a time that is over ([`crate::Question::deadline`]). The lock is
-    /// given back when the guard is dropped, and taken away soon after if it is not.
+    /// The deadline of an operator's request for the lock has passed ([`crate::Question::deadline`]). The
+    /// client releases the lock when the guard is dropped; the server revokes the lock soon after.
     #[error("an operator asked for the lock, and the time to give it back is over")]
     Asked,
-    /// It was held for its maximum, so the guard gave it back by itself.
+    /// The hold reached the maximum, and the guard released the lock by itself.
     #[error("held for its maximum")]
     MaxHold,
     /// The guard was released or dropped.
@@ -338,7 +336,7 @@ pub enum LostReason {
     /// The client was closed.
     #[error("the client was closed")]
     Closed,
-    /// The runtime that served the client has ended, or its task panicked.
+    /// The runtime of the client has ended, or the client's task panicked.
     #[error("the runtime that served the client has ended")]
     Stopped,
 }

@@ -7,8 +7,8 @@ use rowlock_env::sync::watch;
 use rowlock_proto::FencingToken;
 use rowlock_proto::report::in_query;
 
-/// The largest fencing token that a resource has seen. One for each resource, in the program that writes to
-/// it; a late holder's smaller token is refused.
+/// The largest fencing token that a resource has seen. Keep a fence for each resource in the program that
+/// writes to the resource; the fence refuses a late holder's smaller token.
 ///
 /// ```
 /// use rowlock_client::{Fence, FencingToken};
@@ -18,8 +18,8 @@ use rowlock_proto::report::in_query;
 /// assert!(fence.check(FencingToken(40)).is_err());
 /// ```
 ///
-/// It lives in memory. What outlives the program needs the token beside the data, compared in the same
-/// transaction: `docs/fencing.md`.
+/// The fence lives in memory. Data that outlives the program needs the token beside the data, compared in the
+/// same transaction: `docs/fencing.md`.
 pub struct Fence {
     state: watch::Sender<State>,
 }
@@ -27,21 +27,22 @@ pub struct Fence {
 #[derive(Default)]
 struct State {
     seen: FencingToken,
-    /// Tokens between [`Fence::enter`] and the drop of its [`Entered`], each with its count.
+    /// Tokens between [`Fence::enter`] and the drop of their [`Entered`], each with a count.
     inside: BTreeMap<FencingToken, usize>,
 }
 
-/// A token is smaller than one that the resource has seen: its holder has lost the lock.
+/// Refusal of a token below the largest token that the resource has seen: the token's holder has lost the
+/// lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stale token {token}: a holder with token {seen} has been here, so the lock of {token} is lost")]
 pub struct StaleToken {
-    /// The token that is refused.
+    /// The token that the fence refused.
     pub token: FencingToken,
-    /// The largest one that was seen.
+    /// The largest token of the resource.
     pub seen: FencingToken,
 }
 
-/// Until it is dropped, no holder with a larger token is let in.
+/// Admission of a write; keeps holders with larger tokens out until dropped.
 #[must_use = "the write is guarded only until this is dropped"]
 pub struct Entered<'a> {
     fence: &'a Fence,
@@ -59,22 +60,22 @@ impl State {
 }
 
 impl Fence {
-    /// The HTTP header in which a token travels to a resource: the lock, percent-encoded, a semicolon, the
-    /// token in decimal digits.
+    /// Name of the HTTP header that carries a token to a resource. The value is the percent-encoded lock, a
+    /// semicolon, and the token in decimal digits.
     pub const HEADER: &'static str = "Rowlock-Fence";
 
-    /// Begins with the largest token that was stored beside the data.
+    /// Starts with the largest token stored beside the data.
     pub fn after(seen: FencingToken) -> Fence {
         Fence { state: watch::channel(State { seen, inside: BTreeMap::new() }).0 }
     }
 
-    /// The largest token so far.
+    /// Returns the largest token to date.
     pub fn seen(&self) -> FencingToken {
         self.state.borrow().seen
     }
 
-    /// Remembers `token`, if none was larger. Compare and write must be one step: call it under the mutex of
-    /// the data, or use [`Fence::enter`].
+    /// Remembers `token` unless a larger token came before. Comparison and write must be a single step: call
+    /// `check` under the mutex of the data, or use [`Fence::enter`].
     ///
     /// # Errors
     /// [`StaleToken`]: refuse the write.
@@ -88,8 +89,8 @@ impl Fence {
         admitted
     }
 
-    /// As [`Fence::check`], for writes that take time: waits until all writes with smaller tokens that were
-    /// let in before have ended. Smaller tokens are refused from the call on, not from its return.
+    /// Admits a write that takes time: waits until all admitted writes with smaller tokens have ended. The
+    /// fence refuses smaller tokens from the call on, not from the return.
     ///
     /// # Errors
     /// [`StaleToken`], also if a larger token came during the wait.
@@ -113,12 +114,12 @@ impl Fence {
         if token < seen { Err(StaleToken { token, seen }) } else { Ok(entered) }
     }
 
-    /// The value of [`Fence::HEADER`] for a lock, by its name or path.
+    /// Formats the value of [`Fence::HEADER`] for a lock's name or path.
     pub fn header(lock: &str, token: FencingToken) -> String {
         format!("{};{token}", in_query(lock))
     }
 
-    /// The token in a value of [`Fence::HEADER`], if it is one of this lock.
+    /// Parses a value of [`Fence::HEADER`]; `None` for another lock or an invalid value.
     pub fn token_in(value: &str, lock: &str) -> Option<FencingToken> {
         let (name, token) = value.split_once(';')?;
         let is_it = name == in_query(lock) && token.bytes().all(|byte| byte.is_ascii_digit());
@@ -127,7 +128,7 @@ impl Fence {
 }
 
 impl Default for Fence {
-    /// Has seen no token.
+    /// Starts with the token 0.
     fn default() -> Fence {
         Fence::after(FencingToken(0))
     }

@@ -1,6 +1,6 @@
 //! The embeddable Rowlock client: sessions, znodes, fair locks.
 //!
-//! It speaks the ZooKeeper protocol, so it works with a Rowlock cluster and with Apache ZooKeeper.
+//! The client speaks the ZooKeeper protocol, and works with Rowlock clusters and with Apache ZooKeeper.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -26,49 +26,50 @@
 //!
 //! # Why a token
 //!
-//! A lock of a distributed system is not a mutex of one process. Its holder may be stopped (a paused machine,
-//! a long collection, a debugger) while time goes on for everybody else: the cluster has to grant the lock to
-//! the next one at some point, and the old holder may wake with a write half on its way. No lock service can
-//! call that write back. So each grant comes with a **fencing token** ([`Guard::token`]) that rises from
-//! holder to holder: send it with every write, and let the storage refuse tokens lower than the highest it
-//! has seen ([`Fence`] is that comparison). Where the storage is the coordinator itself, [`Guard::txn`] does
-//! so: a transaction that takes effect only while our place in the queue is there.
-//! `examples/fenced_write.rs` shows a paused holder's late write being refused by an axum service.
+//! A lock of a distributed system differs from a mutex of a process. The lock's holder may be stopped (a
+//! paused machine, a long collection, a debugger) while time goes on for everybody else: at some point the
+//! cluster has to grant the lock to the next waiter, and the old holder may wake with a write half on its
+//! way. No lock service can call this write back. Each grant therefore comes with a **fencing token**
+//! ([`Guard::token`]) that rises from holder to holder: send the token with every write, and let the storage
+//! refuse tokens below the highest token seen ([`Fence`] does the comparison). With the coordinator itself as
+//! the storage, use [`Guard::txn`]: the transaction takes effect only while our queue znode exists.
+//! `examples/fenced_write.rs` shows an axum service refusing a paused holder's late write.
 //!
 //! # What "lost" means
 //!
-//! **A session** is kept alive by heartbeats, three per timeout. When its server fails, the client moves to
-//! another and the session goes on: [`SessionState::Suspended`] is not a loss. It ends when a server says so,
-//! or at the **local deadline** if no heartbeat is acknowledged: sent time of the last acknowledged one, plus
-//! the timeout, less a tenth. So the client knows of the loss *before* the servers expire the session and
-//! grant its locks to others, provided that the rates of the clocks differ by less than 5 %. A session that
-//! has ended never comes back: [`Client::renew`].
+//! **A session** lives by heartbeats, three per timeout. When the session's server fails, the client moves to
+//! another server and the session goes on: [`SessionState::Suspended`] is not a loss. The session ends when a
+//! server reports the end, or at the **local deadline** if no server acknowledges a heartbeat: send time of
+//! the last acknowledged heartbeat, plus the timeout, less a tenth. The client thus learns of the loss
+//! *before* the servers expire the session and grant the session's locks to other clients, provided the clock
+//! rates differ by less than 5 %. A session that has ended never comes back: [`Client::renew`].
 //!
-//! **A guard** is a lock that is held. It is lost with its session, when its znode is deleted, by a forced
-//! release, or at the end of its maximum hold ([`LockRequest::max_hold`]); [`LostReason`] says which.
-//! [`Guard::lost`] tells, [`Guard::run`] stops the work, [`Guard::loss`] gives other tasks the same news,
-//! [`Guard::valid_until`] says how long the lock is certain, [`Guard::check`] asks the cluster. Dropping a
-//! guard never blocks and needs no runtime.
+//! **A guard** is a held lock. A guard loses the lock with the session, when the znode is deleted, by a
+//! forced release, or at the end of the maximum hold ([`LockRequest::max_hold`]); [`LostReason`] names the
+//! cause. [`Guard::lost`] waits for the loss, [`Guard::run`] stops the work, [`Guard::loss`] carries the news
+//! to other tasks, [`Guard::valid_until`] returns the time until which the lock is certain, [`Guard::check`]
+//! asks the cluster. Dropping a guard never blocks and needs no runtime.
 //!
 //! # What is promised
 //!
-//! **Mutual exclusion**, in the order of the cluster's log. **Fairness**: a lock is a queue; places are taken
-//! in the order in which the cluster commits them, also beside clients of other makes (Curator, kazoo), and
-//! without overtaking. A reconnect keeps the place, dropping the future of [`Mutex::lock`] gives it up, at
-//! whatever step. **One wake-up**: a release wakes the next waiter alone.
+//! **Mutual exclusion**, in the order of the cluster's log. **Fairness**: a lock is a queue in the order in
+//! which the cluster commits the requests, without overtaking and shared with clients of other makes
+//! (Curator, kazoo). A reconnect keeps the queue position; dropping the future of [`Mutex::lock`] leaves the
+//! queue, at whatever step. **Single wake-up**: a release wakes the next waiter alone.
 //!
-//! **Exactly once** on Rowlock: every write carries an id; when a connection breaks, what is unanswered is
-//! sent again on the next one, in the same order, and a write that had taken effect is answered as the first
-//! time. So no call fails with [`Error::ConnectionLoss`] before the session ends. On plain ZooKeeper such a
-//! call may have taken effect or not; locks find their places again there too, other writes are for the
-//! caller to check.
+//! **Exactly once** on Rowlock: every write carries an id. When a connection breaks, the client sends the
+//! unanswered requests again on the next connection, in the same order, and the server answers a write that
+//! had taken effect with the first answer. No call fails with [`Error::ConnectionLoss`] before the session
+//! ends. On plain ZooKeeper such a call may have taken effect or not; locks find their queue znodes again
+//! there too, and the caller checks all other writes.
 //!
-//! **On Rowlock and on ZooKeeper**: the client asks each server what it understands ([`Client::extensions`]).
-//! A Rowlock keeps the queues itself: a free lock takes one round trip, and so does its release; a grant is
-//! pushed. On plain ZooKeeper the same calls use the recipes of znodes and watches. What cannot be done there
-//! is refused ([`Error::Unsupported`]): lock-delay, deadlock detection by [`Owner`], reports.
+//! **On Rowlock and on ZooKeeper**: the client asks each server for the supported extensions
+//! ([`Client::extensions`]). A Rowlock server keeps the queues itself: a free lock takes a single round trip,
+//! as does the release, and the server pushes grants. On plain ZooKeeper the same calls use the recipes of
+//! znodes and watches. ZooKeeper's limits are errors ([`Error::Unsupported`]): lock-delay, deadlock detection
+//! by [`Owner`], reports.
 //!
-//! **Errors** say what is known: [`Error::may_have_happened`] and [`Error::is_retryable`].
+//! **Errors** state the known outcome: [`Error::may_have_happened`] and [`Error::is_retryable`].
 //!
 //! # Kinds of locks
 //!
@@ -82,16 +83,16 @@
 //! # Tracing
 //!
 //! Taking a lock is a span of the crate `tracing` (`rowlock.acquire`, level debug) with the fields `lock`,
-//! `locks` (how many at once), `token` and `position` (where it stood first), a child of the caller's span. A
-//! subscriber of the program (`tracing-opentelemetry`, for example) carries it on, so this crate needs no
-//! exporter of its own.
+//! `locks` (the number of locks), `token` and `position` (the first position in the queue), a child of the
+//! caller's span. A subscriber of the program (`tracing-opentelemetry`, for example) exports the span; this
+//! crate needs no exporter.
 //!
 //! # Inside
 //!
-//! `session::machine` decides (pure: frames and the clock in; bytes and completions out). Handles and one
-//! task per session (`connection`) share it in `session::core`. Everything outside goes through
-//! `rowlock-env`, so that the simulator runs this very code. Invariant: this crate knows `proto` and `env`
-//! and nothing of the servers. The test kit, which runs some, is the crate `rowlock-testkit`.
+//! `session::machine` decides (pure: frames and the clock in; bytes and completions out). Handles and a task
+//! per session (`connection`) share the machine in `session::core`. Everything outside goes through
+//! `rowlock-env`, and the simulator runs the same code. Invariant: this crate knows `proto` and `env` and
+//! nothing of the servers. The test kit, which runs servers, is the crate `rowlock-testkit`.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! [`Party`]: a place in a lock's queue, as other clients see it.
+//! [`Party`]: a holder or waiter in a lock's queue, as other clients see the queue.
 
 use rowlock_proto::{FencingToken, SessionId, lock};
 
@@ -10,16 +10,15 @@ use crate::client::Client;
 pub struct Party {
     /// The path of the queue znode.
     pub path: String,
-    /// The session that owns it.
+    /// The session of the queue znode.
     pub session: SessionId,
-    /// Its fencing token, should it be granted the lock.
+    /// The fencing token of the party's grant, present or future.
     pub token: FencingToken,
     /// The client's label ([`crate::ClientBuilder::label`]).
     pub label: String,
     /// The request's meta text ([`crate::LockRequest::meta`]).
     pub meta: String,
-    /// When it was granted the lock or, if it waits, entered the queue: the leader's clock, milliseconds
-    /// since 1970.
+    /// Time of the grant, or of entering the queue for a waiter: the leader's clock, milliseconds since 1970.
     pub since_ms: i64,
 }
 
@@ -31,7 +30,7 @@ impl Client {
     }
 }
 
-/// The data of a queue znode: the label, and behind a line break whatever else is to be shown.
+/// Data of a queue znode: the label, then a line break and the meta text if any.
 pub(crate) fn data(label: &str, meta: &str) -> String {
     if meta.is_empty() { label.to_owned() } else { format!("{label}\n{meta}") }
 }

@@ -1,6 +1,6 @@
-//! The client's own root (chroot) in front of the application's paths, and the ancestors of a path.
+//! The client's root (chroot) in front of the application's paths, and the ancestors of a path.
 
-/// The path on the server of a path of the application.
+/// Converts a path of the application to a path on the server.
 pub(crate) fn absolute(chroot: &str, path: &str) -> String {
     match (chroot, path) {
         ("", path) => path.to_owned(),
@@ -9,7 +9,7 @@ pub(crate) fn absolute(chroot: &str, path: &str) -> String {
     }
 }
 
-/// The path of the application of a path on the server.
+/// Converts a path on the server to a path of the application.
 pub(crate) fn relative(chroot: &str, path: String) -> String {
     if chroot.is_empty() { path } else { within(chroot, &path).to_owned() }
 }

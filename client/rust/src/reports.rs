@@ -1,5 +1,5 @@
-//! Reports: who holds and waits, whose sessions there are, what happened to locks. The node that the client
-//! is attached to makes them, and shows what the client may READ.
+//! Reports: holders, waiters, sessions, and the history of locks. The client's own node makes the reports,
+//! limited to the data that the client may READ.
 
 use std::fmt::Write as _;
 
@@ -10,19 +10,18 @@ use serde::de::DeserializeOwned;
 use crate::client::Client;
 use crate::error::Error;
 
-/// Which part of the history is asked for, in [`Client::report_history`]. The default is all of it, and the
-/// last hundred entries of that.
+/// Filter of [`Client::report_history`]. The default selects the last hundred entries of the whole history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryQuery {
-    /// Only of this lock: the server's path, as [`crate::Mutex::server_path`] gives it.
+    /// Limits the entries to this lock: the server's path, as from [`crate::Mutex::server_path`].
     pub lock: Option<String>,
-    /// Only of this session.
+    /// Limits the entries to this session.
     pub session: Option<SessionId>,
     /// Time of the oldest entries, milliseconds since 1970.
     pub since_ms: i64,
-    /// Only what comes before the oldest entry of an earlier answer: its `before`.
+    /// Continues before the oldest entry of an earlier answer: the answer's `before`.
     pub before: Option<String>,
-    /// Entries at most: 1 to 10,000.
+    /// Maximum number of entries: 1 to 10,000.
     pub limit: Option<u32>,
 }
 
@@ -47,54 +46,55 @@ impl HistoryQuery {
 }
 
 impl Client {
-    /// The locks that are held or waited for, the most contended first; `limit` of them at most.
+    /// Lists the locks with a holder or a waiter, the most contended first; at most `limit` locks.
     ///
     /// # Errors
-    /// As [`Client::report`].
+    /// The errors of [`Client::report`].
     /// # Cancel safety
     /// Cancel safe.
     pub async fn report_locks(&self, limit: u32) -> Result<Locks, Error> {
         self.read_report(&format!("/v1/locks?limit={limit}")).await
     }
 
-    /// Who holds the lock and who waits for what, in the order of the queue; `limit` places at most. `lock`:
-    /// the server's path, as [`crate::Mutex::server_path`] gives it.
+    /// Lists the holders and waiters of a lock in the order of the queue; at most `limit` entries. `lock`:
+    /// the server's path, as from [`crate::Mutex::server_path`].
     ///
     /// # Errors
-    /// As [`Client::report`]; NoNode: there is no such lock, NoAuth: it may not be read.
+    /// The errors of [`Client::report`]; NoNode: the lock does not exist, NoAuth: the client may not read the
+    /// lock.
     /// # Cancel safety
     /// Cancel safe.
     pub async fn report_queue(&self, lock: &str, limit: u32) -> Result<Queue, Error> {
         self.read_report(&format!("/v1/queue?lock={}&limit={limit}", in_query(lock))).await
     }
 
-    /// The open sessions, in order of their ids; `limit` of them at most. A superuser sees all, other clients
-    /// see their own.
+    /// Lists the open sessions in order of their ids; at most `limit` sessions. A superuser sees all
+    /// sessions, other clients see their own.
     ///
     /// # Errors
-    /// As [`Client::report`].
+    /// The errors of [`Client::report`].
     /// # Cancel safety
     /// Cancel safe.
     pub async fn report_sessions(&self, limit: u32) -> Result<Sessions, Error> {
         self.read_report(&format!("/v1/sessions?limit={limit}")).await
     }
 
-    /// What happened to locks, as the node that the client is attached to has recorded it; the newest last.
+    /// Lists the history of locks as the client's own node has recorded the history; the newest entry last.
     ///
     /// # Errors
-    /// As [`Client::report`]; Unimplemented: the node keeps no history.
+    /// The errors of [`Client::report`]; Unimplemented: the node keeps no history.
     /// # Cancel safety
     /// Cancel safe.
     pub async fn report_history(&self, query: &HistoryQuery) -> Result<History, Error> {
         self.read_report(&query.path()).await
     }
 
-    /// Returns the rights on a lock of this client, or for a superuser those of an identity
-    /// (`x509:CN=bob`, `token:ci`) that it names. `lock`: the server's path, as
-    /// [`crate::Mutex::server_path`] gives it. It says which right was missing when a call ended with NoAuth.
+    /// Returns this client's rights on a lock, or for a superuser the rights of the identity `who`
+    /// (`x509:CN=bob`, `token:ci`). `lock`: the server's path, as from [`crate::Mutex::server_path`]. The
+    /// answer names the right that was missing when a call ended with NoAuth.
     ///
     /// # Errors
-    /// As [`Client::report`]; NoAuth: only superusers may ask for the rights of others.
+    /// The errors of [`Client::report`]; NoAuth: only superusers may ask for the rights of other identities.
     /// # Cancel safety
     /// Cancel safe.
     pub async fn rights_on(&self, lock: &str, who: Option<&str>) -> Result<LockAccess, Error> {
@@ -102,8 +102,9 @@ impl Client {
         self.read_report(&format!("/v1/access?lock={}{who}", in_query(lock))).await
     }
 
-    /// A report as JSON: what the node's HTTP listener answers to GET of the same path and query, for
-    /// instance `/v1/queue?lock=/locks/x`. Paths of znodes are the server's, without this client's chroot.
+    /// Returns a report as JSON: the body of a GET of the same path and query from the node's HTTP listener,
+    /// for instance `/v1/queue?lock=/locks/x`. Paths of znodes are the server's, without this client's
+    /// chroot.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on plain ZooKeeper; [`Error::Rejected`] (NoNode: no such report; BadArguments);

@@ -1,8 +1,8 @@
-//! Which server to try next, and after which pause.
+//! Choice of the next server, and of the pause before the attempt.
 //!
-//! A client that prefers the leader moves there from the server that names it, and does not move again
-//! before the next connection has come to its own end: where the leader cannot be reached, or has no room,
-//! any server will do. If it has got there, it follows invitations.
+//! A client that prefers the leader moves there from the server that names the leader, and does not move
+//! again before the next connection has ended by itself: any server will do if the leader cannot be reached
+//! or has no room. A client on the leader follows invitations.
 
 use std::time::Duration;
 
@@ -12,30 +12,26 @@ use rowlock_env::rng;
 use crate::builder::PreferLeader;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 
-/// The servers of one client in their random order.
+/// Servers of a client in random order.
 pub(crate) struct Servers {
     endpoints: Vec<String>,
     next: usize,
-    /// The one that was tried last.
     current: usize,
-    /// Attempts since a connection was last of use.
+    /// Attempts since the last useful connection.
     failures: usize,
-    /// When to go to the leader, from the server that names it.
+    /// Policy for moving to the leader.
     prefers_leader: PreferLeader,
-    /// Where it has moved since a connection last ended by itself.
+    /// Index of the server moved to since a connection last ended by itself.
     moved_to: Option<usize>,
 }
 
-/// Where else the leader may be.
+/// Endpoints that may be the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elsewhere {
-    /// Addresses of the others.
     pub endpoints: Vec<String>,
-    /// Go there before anything else.
     pub at_once: bool,
-    /// Go there when there is nothing to do but to wait.
+    /// Permits the move while the session only waits.
     pub when_waiting: bool,
-    /// Go there when a server invites.
     pub by_invitation: bool,
 }
 
@@ -46,12 +42,11 @@ impl Servers {
         Servers { endpoints, next: 0, current: 0, failures: 0, prefers_leader, moved_to: None }
     }
 
-    /// The server to try now and how long to wait before. The first lap is run at once (a failed server's
-    /// clients move on without delay). After it a pause comes before each attempt, and not only before each
-    /// lap: without a leader no server is of use, and thousands of clients that try all of them in a row
-    /// take the processors that an election needs. The pause doubles per lap and is spread, so that they do
-    /// not all come back together. It leaves time to try every server twice within what is `left` of the
-    /// session.
+    /// Returns the next server, and the pause before the attempt. The first lap has no pauses: clients of a
+    /// failed server move on without delay. Afterwards a pause precedes each attempt, not just each lap:
+    /// without a leader no server is of use, and thousands of clients that try all servers in a row take the
+    /// processors that an election needs. The pause doubles per lap and has jitter against simultaneous
+    /// returns. The pause leaves time to try every server twice within the time `left` of the session.
     pub(crate) fn next(&mut self, left: Option<Duration>) -> (String, Duration) {
         self.current = self.next;
         let endpoint = self.endpoints[self.current].clone();
@@ -64,27 +59,26 @@ impl Servers {
         (endpoint, if laps == 0 { Duration::ZERO } else { pause_after(laps, &(BACKOFF_MIN..=most)) })
     }
 
-    /// The place of the server that was tried last.
     pub(crate) fn current(&self) -> usize {
         self.current
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.endpoints.len()
     }
 
-    /// A server accepted the session and did what was asked of it.
+    /// Records that a server accepted the session and answered requests.
     pub(crate) fn succeeded(&mut self) {
         (self.failures, self.moved_to) = (0, None);
     }
 
-    /// A server accepted the session, and the connection ended without a request that it had not answered.
+    /// Records that a server accepted the session, and that the connection ended without an unanswered
+    /// request.
     pub(crate) fn accepted(&mut self) {
         self.failures = 0;
     }
 
-    /// To which endpoints to move from the current one, if the leader is one of them.
+    /// Endpoints to move to from the current server, if the leader is among these endpoints.
     pub(crate) fn elsewhere(&self) -> Elsewhere {
         let by_invitation = self.prefers_leader == PreferLeader::ByLoad;
         let may_move = match self.moved_to {
@@ -100,14 +94,14 @@ impl Servers {
         Elsewhere { endpoints, at_once, when_waiting: self.moved_to.is_none(), by_invitation }
     }
 
-    /// The next one is this one of [`Servers::elsewhere`].
+    /// Makes `leader`, an endpoint of [`Servers::elsewhere`], the next server.
     pub(crate) fn move_to(&mut self, leader: &str) {
         if let Some(place) = self.endpoints.iter().position(|endpoint| endpoint == leader) {
             (self.next, self.moved_to) = (place, Some(place));
         }
     }
 
-    /// How long one server may take to accept a connection: short enough to try all within a third of the
+    /// Time limit for a server to accept a connection: short enough to try all servers within a third of the
     /// timeout.
     pub(crate) fn connect_timeout(&self, session_timeout: Duration) -> Duration {
         let servers = u32::try_from(self.endpoints.len()).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! Connections by TLS: what the application says ([`Tls`]), and the handshake before a connection is used.
+//! Connections by TLS: the application's settings ([`Tls`]), and the handshake before the first request.
 
 use std::io;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use rowlock_tls::{ClientKeeper, ClientTls, Pem};
 
 use crate::connect_error::ConfigError;
 
-/// How to know the servers, and how to be known by them: [`ClientBuilder::tls`](crate::ClientBuilder::tls).
+/// Trusted authorities and the client's certificate: [`ClientBuilder::tls`](crate::ClientBuilder::tls).
 ///
-/// A server's certificate must be of one of the authorities, and for the name or the IP address by which the
-/// endpoint is written (or for [`Tls::server_name`]). Versions 1.2 and 1.3 of TLS are spoken.
+/// A server's certificate must come from a trusted authority, for the name or IP address of the endpoint (or
+/// for [`Tls::server_name`]). The client speaks TLS 1.2 and 1.3.
 ///
-/// Files are looked at again before each connection: a new certificate counts from the next one on, without a
-/// restart. Files that cannot be used leave those of before in use, with a warning in the log.
+/// The client checks the files before each connection: a new certificate applies from the next connection on,
+/// without a restart. Unusable files leave the previous files in use, with a warning in the log.
 ///
 /// ```no_run
 /// use rowlock_client::{Client, Pem, Tls};
@@ -35,22 +35,22 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// With the authorities of the servers' certificates, in PEM: of a cluster whose certificates
-    /// `rowlock tls init` has made, `peers-ca.pem`.
+    /// Trusts the authorities in `ca` (PEM). `rowlock tls init` writes the authority of a cluster to
+    /// `peers-ca.pem`.
     pub fn new(ca: Pem) -> Tls {
         Tls { of: ClientTls { ca, identity: None }, server_name: None }
     }
 
-    /// Our own certificate, followed by those between it and its authority, and its key (default: none). A
-    /// file with a key must be readable for its owner alone.
+    /// Sets the client's certificate, followed by the intermediate certificates, and the key (default: none).
+    /// Only the owner may have read access to a file with a key.
     #[must_use]
     pub fn identity(mut self, cert: Pem, key: Pem) -> Tls {
         self.of.identity = Some((cert, key));
         self
     }
 
-    /// The name for which all servers' certificates must be, whatever the endpoints are called: for servers
-    /// behind a tunnel or an address of their own network.
+    /// Expects this name in all servers' certificates, independent of the endpoints: for servers behind a
+    /// tunnel or with addresses of a private network.
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Tls {
         self.server_name = Some(name.into());
@@ -58,7 +58,6 @@ impl Tls {
     }
 }
 
-/// Opens connections for a session.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     keeper: Arc<ClientKeeper>,
@@ -66,7 +65,7 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// Reads the files, in a thread of its own.
+    /// Reads the files, on a blocking thread.
     pub(crate) async fn open(tls: Tls) -> Result<Dialer, ConfigError> {
         let Tls { of, server_name } = tls;
         let keeper = worker::run_blocking("tls-files", move || ClientKeeper::open(of)).await;
@@ -94,7 +93,7 @@ impl Dialer {
     }
 }
 
-/// The host of `host:port`; an IPv6 address without its brackets.
+/// Host of `host:port`, without the brackets of an IPv6 address.
 fn host_of(endpoint: &str) -> &str {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)

@@ -1,4 +1,4 @@
-//! Several writes as one: all of them take effect, at one position, or none.
+//! Transactions: all writes take effect at the same zxid, or none does.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use rowlock_proto::{Acl, CreateMode, ErrorCode, Op, OpResult, Request, Response,
 use crate::client::Client;
 use crate::error::Error;
 
-/// Operations for [`Client::commit`], in order; later ones see the effects of earlier ones.
+/// Operations for [`Client::commit`], in order; later operations see the effects of earlier operations.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a transaction does nothing until it is committed"]
 pub struct Transaction {
     ops: Vec<Op>,
 }
 
-/// The result of one operation of a committed transaction.
+/// Result of an operation of a committed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The znode was created at this path. (Servers before ZooKeeper 3.8.3 leave the Stat out.)
@@ -25,7 +25,7 @@ pub enum Outcome {
     Deleted,
     /// The data was replaced.
     Set(Stat),
-    /// The version was the expected one.
+    /// The version was as expected.
     Checked,
 }
 
@@ -35,7 +35,7 @@ impl Transaction {
         Self::default()
     }
 
-    /// Adds a create, as [`Client::create`] does it.
+    /// Adds a create, like [`Client::create`].
     pub fn create(
         mut self,
         path: impl Into<String>,
@@ -52,7 +52,7 @@ impl Transaction {
         self
     }
 
-    /// See [`Client::create_with_ttl`]; persistent, not sequential.
+    /// Adds a create with a TTL, like [`Client::create_with_ttl`]; persistent, not sequential.
     pub fn create_with_ttl(
         mut self,
         path: impl Into<String>,
@@ -66,20 +66,20 @@ impl Transaction {
         self
     }
 
-    /// Adds a delete, as [`Client::delete`] does it.
+    /// Adds a delete, like [`Client::delete`].
     pub fn delete(mut self, path: impl Into<String>, version: Option<Version>) -> Self {
         self.ops.push(Op::Delete { path: path.into(), version: version.unwrap_or(Version::ANY) });
         self
     }
 
-    /// Adds a write of data, as [`Client::set`] does it.
+    /// Adds a write of data, like [`Client::set`].
     pub fn set(mut self, path: impl Into<String>, data: Option<Bytes>, version: Option<Version>) -> Self {
         let version = version.unwrap_or(Version::ANY);
         self.ops.push(Op::SetData(SetData { path: path.into(), data, version }));
         self
     }
 
-    /// Nothing happens unless the znode exists and has this version (`None`: any).
+    /// Requires the znode to exist with this version (`None`: any), or else nothing happens.
     pub fn check(mut self, path: impl Into<String>, version: Option<Version>) -> Self {
         self.ops.push(Op::Check { path: path.into(), version: version.unwrap_or(Version::ANY) });
         self
@@ -87,13 +87,13 @@ impl Transaction {
 }
 
 impl Client {
-    /// Commits a transaction; one outcome per operation.
+    /// Commits a transaction; returns an outcome per operation.
     ///
     /// # Errors
-    /// [`Error::TransactionRejected`] names the operation that failed; none had an effect then.
-    /// [`Error::ConnectionLoss`]: all of them may have taken effect, or none.
+    /// [`Error::TransactionRejected`] names the refused operation; no operation had an effect.
+    /// [`Error::ConnectionLoss`]: either all operations may have taken effect, or none.
     /// # Cancel safety
-    /// As for all writes: a dropped future's transaction may take effect.
+    /// A dropped future's transaction may take effect, as with every write.
     pub async fn commit(&self, transaction: Transaction) -> Result<Vec<Outcome>, Error> {
         let ops = transaction.ops.into_iter().map(|op| self.absolute_op(op)).collect();
         let Response::Multi(results) = self.ask(Request::Multi(ops)).await?.response else {
@@ -134,8 +134,8 @@ impl Client {
     }
 }
 
-/// The operation that failed: in a failed multi all results are errors, 0 (`None`) before the one that failed
-/// and RuntimeInconsistency behind it.
+/// Finds the refused operation: in a failed multi all results are errors, 0 (`None`) before the refused
+/// operation and RuntimeInconsistency behind.
 fn failure(results: &[OpResult]) -> Option<(usize, ErrorCode)> {
     results.iter().enumerate().find_map(|(index, result)| match result {
         OpResult::Error(Some(code)) => Some((index, *code)),

@@ -1,4 +1,4 @@
-//! [`OneshotWatch`]: waits for the one event of a watch.
+//! [`OneshotWatch`]: waits for the single event of a watch.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use crate::path;
 use crate::session::Shared;
 use crate::session::watches::{WatchRequest, WatchedBy};
 
-/// A watch on one path. It fires once, also across reconnects: what changed while the connection was down is
-/// told after the next one stands. An event says *that* something changed; read again to see what.
+/// Watch on a path. The watch fires once, also across reconnects: changes during an interruption fire the
+/// watch after the reconnect. An event reports only the fact of a change; read the znode again for the
+/// content.
 #[derive(Debug)]
 pub struct OneshotWatch {
     event: oneshot::Receiver<WatchedEvent>,
@@ -28,7 +29,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl OneshotWatch {
-    /// A watch and the request part that makes the server keep it.
+    /// Makes a watch, and the request's part that registers the watch on the server.
     pub(crate) fn new(client: &Client, by: WatchedBy, absolute: String) -> (Self, WatchRequest) {
         let (sender, event) = oneshot::channel();
         let watch = OneshotWatch {
@@ -40,12 +41,12 @@ impl OneshotWatch {
         (watch, WatchRequest { by, path: absolute, event: sender })
     }
 
-    /// Waits for the event; returns the same one when called again.
+    /// Waits for the event; returns the same event when called again.
     ///
     /// # Errors
-    /// How the session ended: [`Error::SessionExpired`], [`Error::Closed`], [`Error::AuthFailed`].
+    /// The end of the session: [`Error::SessionExpired`], [`Error::Closed`], [`Error::AuthFailed`].
     /// # Cancel safety
-    /// Nothing is lost when the future is dropped. Dropping the watch itself forgets it.
+    /// Dropping the future loses nothing. Dropping the watch itself forgets the watch.
     pub async fn changed(&mut self) -> Result<WatchedEvent, Error> {
         if self.fired.is_none() {
             let mut event = (&mut self.event).await.map_err(|_| self.shared.ended())?;

@@ -1,11 +1,10 @@
 //! The znode calls of [`Client`].
 //!
-//! They share these rules. *Errors*: [`Error::Rejected`] (the server's answer; no effect),
+//! These calls share their rules. *Errors*: [`Error::Rejected`] (the server refused; no effect),
 //! [`Error::ConnectionLoss`] (a write may have taken effect), the end of the session. *Cancel safety*: a
 //! dropped future's request may or may not take effect, as with a lost connection. *Ordering*: requests of a
-//! session take effect in the order in which their futures were first polled; reads are answered by the
-//! server we are attached to, never from before what this session has already seen; [`Client::sync`] first
-//! makes them fresh.
+//! session take effect in the order in which their futures were first polled; the connected server answers
+//! reads, never with a state older than this session has seen; [`Client::sync`] first makes reads fresh.
 
 use std::time::Duration;
 
@@ -19,10 +18,10 @@ use crate::session::Reply;
 use crate::session::watches::WatchedBy;
 use crate::watch::OneshotWatch;
 
-/// A znode that was created.
+/// A znode just created, with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// Its path; of a sequential one with its number.
+    /// Path of the znode; includes the number of a sequential znode.
     pub path: String,
     /// The Stat of the new znode.
     pub stat: Stat,
@@ -31,23 +30,23 @@ pub struct Created {
 /// Data and Stat of a znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Znode {
-    /// Null (`None`) and empty are different.
+    /// Data of the znode; null (`None`) and empty differ.
     pub data: Option<Bytes>,
     /// The Stat at the time of the read.
     pub stat: Stat,
 }
 
 impl Znode {
-    /// The data; null and empty are the same here.
+    /// Returns the data; null reads as empty.
     pub fn bytes(&self) -> &[u8] {
         self.data.as_deref().unwrap_or_default()
     }
 }
 
-/// Names of the children of a znode, and its Stat.
+/// Names of a znode's children, and the znode's Stat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Children {
-    /// Their names (not paths), in no order.
+    /// Names (not paths) of the children, in no order.
     pub names: Vec<String>,
     /// The Stat of the znode itself.
     pub stat: Stat,
@@ -58,29 +57,29 @@ pub struct Children {
 pub struct AccessList {
     /// Entries of the list, in their order.
     pub acl: Vec<Acl>,
-    /// The Stat of the znode; its `aversion` is the version of the list.
+    /// The Stat of the znode; `aversion` is the version of the list.
     pub stat: Stat,
 }
 
-/// A value that was read, and a watch that reports its next change.
+/// A value, and a watch that reports the value's next change.
 #[derive(Debug)]
 pub struct Watched<T, W = OneshotWatch> {
     /// The value at the time of the read.
     pub value: T,
-    /// Dropping it forgets the watch.
+    /// Watch of the value; dropping the watch forgets the registration.
     pub watch: W,
 }
 
 const ODD: Error = Error::Protocol("the body does not belong to the request");
 
 impl Client {
-    /// Creates a znode; for sequential modes the server appends ten digits to the name. `data`: null (`None`)
-    /// and empty are different and kept apart.
+    /// Creates a znode; the server appends ten digits to the name in sequential modes. `data`: null (`None`)
+    /// and empty stay different.
     ///
     /// # Errors
     /// NodeExists, NoNode (the parent is missing), NoAuth, NoChildrenForEphemerals, BadArguments; the common
-    /// ones above. After [`Error::ConnectionLoss`] of a sequential create, do not repeat it blindly: there
-    /// may be two then.
+    /// errors above. Do not blindly repeat a sequential create after [`Error::ConnectionLoss`]: two znodes
+    /// may then exist.
     pub async fn create(
         &self,
         path: &str,
@@ -97,12 +96,13 @@ impl Client {
         self.created(self.ask(request).await?)
     }
 
-    /// Creates a znode (persistent, or persistent sequential) that is removed once it has been without
-    /// children and changes for `ttl`. Apache ZooKeeper refuses this (Unimplemented) unless it is switched on
+    /// Creates a znode (persistent, or persistent sequential) that the servers remove after `ttl` without
+    /// children and changes. Apache ZooKeeper refuses the call (Unimplemented) unless the feature is on
     /// there.
     ///
     /// # Errors
-    /// As [`Client::create`]; BadArguments for a time below 1 ms or above 2^40 - 1 ms, or another mode.
+    /// The errors of [`Client::create`]; BadArguments for a time below 1 ms or above 2^40 - 1 ms, or another
+    /// mode.
     pub async fn create_with_ttl(
         &self,
         path: &str,
@@ -128,28 +128,28 @@ impl Client {
         }
     }
 
-    /// Deletes a znode without children, if its version is the given one (`None`: any).
+    /// Deletes a znode without children, if the version matches (`None`: any).
     ///
     /// # Errors
-    /// NoNode, BadVersion, NotEmpty, NoAuth; the common ones above.
+    /// NoNode, BadVersion, NotEmpty, NoAuth; the common errors above.
     pub async fn delete(&self, path: &str, version: Option<Version>) -> Result<(), Error> {
         let version = version.unwrap_or(Version::ANY);
         self.ask(Request::Delete { path: self.absolute(path), version }).await.map(drop)
     }
 
-    /// The Stat of a znode, or `None` if there is none.
+    /// Reads the Stat of a znode; `None` if the znode does not exist.
     ///
     /// # Errors
-    /// NoAuth; the common ones above.
+    /// NoAuth; the common errors above.
     pub async fn exists(&self, path: &str) -> Result<Option<Stat>, Error> {
         let request = Request::Exists(PathWatch { path: self.absolute(path), watch: false });
         existing(self.ask(request).await)
     }
 
-    /// [`Client::exists`], and a watch for its creation, deletion or change of data.
+    /// [`Client::exists`], and a watch for creation, deletion or change of data.
     ///
     /// # Errors
-    /// As [`Client::exists`]; after an error there is no watch.
+    /// The errors of [`Client::exists`]; an error leaves no watch.
     pub async fn exists_watched(&self, path: &str) -> Result<Watched<Option<Stat>>, Error> {
         let (reply, watch) = self.watched(WatchedBy::Exists, path).await;
         Ok(Watched { value: existing(reply)?, watch })
@@ -158,7 +158,7 @@ impl Client {
     /// Data and Stat of a znode.
     ///
     /// # Errors
-    /// NoNode, NoAuth; the common ones above.
+    /// NoNode, NoAuth; the common errors above.
     pub async fn get(&self, path: &str) -> Result<Znode, Error> {
         data(self.ask(Request::GetData(PathWatch { path: self.absolute(path), watch: false })).await?)
     }
@@ -166,7 +166,7 @@ impl Client {
     /// [`Client::get`], and a watch for a change of data or the deletion.
     ///
     /// # Errors
-    /// As [`Client::get`]; after an error there is no watch.
+    /// The errors of [`Client::get`]; an error leaves no watch.
     pub async fn get_watched(&self, path: &str) -> Result<Watched<Znode>, Error> {
         let (reply, watch) = self.watched(WatchedBy::GetData, path).await;
         Ok(Watched { value: data(reply?)?, watch })
@@ -175,7 +175,7 @@ impl Client {
     /// Lists the names of the children, with the Stat of the znode.
     ///
     /// # Errors
-    /// NoNode, NoAuth; the common ones above.
+    /// NoNode, NoAuth; the common errors above.
     pub async fn get_children(&self, path: &str) -> Result<Children, Error> {
         children(
             self.ask(Request::GetChildren2(PathWatch { path: self.absolute(path), watch: false })).await?,
@@ -185,16 +185,16 @@ impl Client {
     /// [`Client::get_children`], and a watch for children coming or going, or the deletion of the znode.
     ///
     /// # Errors
-    /// As [`Client::get_children`]; after an error there is no watch.
+    /// The errors of [`Client::get_children`]; an error leaves no watch.
     pub async fn get_children_watched(&self, path: &str) -> Result<Watched<Children>, Error> {
         let (reply, watch) = self.watched(WatchedBy::GetChildren, path).await;
         Ok(Watched { value: children(reply?)?, watch })
     }
 
-    /// Replaces the data, if the version is the given one (`None`: any).
+    /// Replaces the data, if the version matches (`None`: any).
     ///
     /// # Errors
-    /// NoNode, BadVersion, NoAuth; the common ones above.
+    /// NoNode, BadVersion, NoAuth; the common errors above.
     pub async fn set(
         &self,
         path: &str,
@@ -208,7 +208,7 @@ impl Client {
     /// The access control list.
     ///
     /// # Errors
-    /// NoNode, NoAuth; the common ones above.
+    /// NoNode, NoAuth; the common errors above.
     pub async fn get_acl(&self, path: &str) -> Result<AccessList, Error> {
         match self.ask(Request::GetAcl(self.absolute(path))).await?.response {
             Response::Acl(acl, stat) => Ok(AccessList { acl, stat }),
@@ -216,10 +216,10 @@ impl Client {
         }
     }
 
-    /// Replaces the access control list, if its version (`aversion`) is the given one (`None`: any).
+    /// Replaces the access control list, if `aversion` matches `version` (`None`: any).
     ///
     /// # Errors
-    /// NoNode, BadVersion, InvalidAcl, NoAuth; the common ones above.
+    /// NoNode, BadVersion, InvalidAcl, NoAuth; the common errors above.
     pub async fn set_acl(&self, path: &str, acl: Vec<Acl>, version: Option<Version>) -> Result<Stat, Error> {
         let version = version.unwrap_or(Version::ANY);
         stat(
@@ -228,19 +228,19 @@ impl Client {
         )
     }
 
-    /// Brings the server we are attached to up to date: reads issued behind it see everything that was
-    /// committed before it.
+    /// Brings the connected server up to date: later reads of the session see everything committed before the
+    /// sync.
     ///
     /// # Errors
-    /// The common ones above.
+    /// The common errors above.
     pub async fn sync(&self, path: &str) -> Result<(), Error> {
         self.ask(Request::Sync(self.absolute(path))).await.map(drop)
     }
 
-    /// Paths of this session's ephemeral znodes that start with `prefix`.
+    /// Lists the paths of this session's ephemeral znodes that start with `prefix`.
     ///
     /// # Errors
-    /// The common ones above.
+    /// The common errors above.
     pub async fn get_ephemerals(&self, prefix: &str) -> Result<Vec<String>, Error> {
         match self.ask(Request::GetEphemerals(self.absolute(prefix))).await?.response {
             Response::Children(paths) => Ok(paths.into_iter().map(|path| self.relative(path)).collect()),

@@ -1,4 +1,4 @@
-//! An async runtime on a thread of its own, for callers that have none.
+//! An async runtime with its own thread, for callers without a runtime.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
@@ -14,8 +14,8 @@ use crate::task::{self, Task};
 
 type Farewell = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A runtime and the thread that drives it: sockets, timers, tasks. It ends with [`Background::end`], or when
-/// this is dropped; neither waits for the thread.
+/// A runtime and its thread, with sockets, timers and tasks. The runtime ends with [`Background::end`] or on
+/// a drop; neither waits for the thread.
 pub struct Background {
     runtime: Handle,
     end: oneshot::Sender<Farewell>,
@@ -25,7 +25,7 @@ impl Background {
     /// Starts the thread and its runtime.
     ///
     /// # Errors
-    /// The system refuses a thread, or the means to wait for sockets.
+    /// The system refuses a thread, or the resources for polling sockets.
     pub fn start(name: &str) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<Farewell>();
@@ -40,8 +40,7 @@ impl Background {
         Ok(Background { runtime: handle, end })
     }
 
-    /// Runs a future to its end, on the calling thread, while the thread of the runtime serves its sockets
-    /// and timers.
+    /// Runs a future to its end on the calling thread, while the runtime's thread serves sockets and timers.
     ///
     /// # Panics
     /// In async code, which must never block: "Cannot start a runtime from within a runtime".
@@ -49,7 +48,6 @@ impl Background {
         self.runtime.block_on(future)
     }
 
-    /// Starts a task on the runtime.
     pub fn spawn<F>(&self, name: &'static str, future: F) -> Task<F::Output>
     where
         F: Future + Send + 'static,
@@ -59,9 +57,9 @@ impl Background {
         task::spawn(name, future)
     }
 
-    /// Lets the thread run until `farewell` is done, and then end; remaining tasks end with it.
+    /// Ends the thread after `farewell`; remaining tasks are dropped.
     pub fn end(self, farewell: impl Future<Output = ()> + Send + 'static) {
-        // An error means that the thread has ended already.
+        // An error means an ended thread.
         let _ = self.end.send(Box::pin(farewell));
     }
 }
@@ -94,25 +92,25 @@ mod tests {
     }
 
     #[test]
-    fn the_farewell_is_said_before_the_tasks_end() {
+    fn the_farewell_runs_before_the_tasks_end() {
         let background = Background::start("test").expect("a thread");
-        let (said, heard) = std::sync::mpsc::channel();
-        let gone = said.clone();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let gone = sender.clone();
         drop(background.spawn("test", async move {
             let _until_the_end = gone;
             std::future::pending::<()>().await;
         }));
         background.end(async move {
             time::sleep(Duration::from_millis(1)).await;
-            let _ = said.send("farewell");
+            let _ = sender.send("farewell");
         });
-        assert_eq!(heard.recv(), Ok("farewell"));
-        assert!(heard.recv().is_err(), "the task has not ended");
+        assert_eq!(receiver.recv(), Ok("farewell"));
+        assert!(receiver.recv().is_err(), "the task has not ended");
     }
 
     #[tokio::test]
     #[should_panic(expected = "within a runtime")]
-    async fn async_code_is_told_not_to_block() {
+    async fn async_code_panics_when_it_blocks() {
         Background::start("test").expect("a thread").run(async {});
     }
 }

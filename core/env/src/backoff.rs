@@ -1,5 +1,5 @@
-//! Pauses before work that has failed is tried again. They double with each failure up to a bound, and begin
-//! again after a success.
+//! Pauses between retries of failed work. The pauses double with each failure up to a bound, and start again
+//! after a success.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::rng;
 use crate::time::Instant;
 
-/// Failures in a row, and when the next attempt may be made.
+/// Consecutive failures, and the time of the next attempt.
 #[derive(Debug, Default)]
 pub struct Backoff {
     failures: u32,
@@ -15,7 +15,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Notes a failure at `now`. Returns the pause before the next attempt, as [`pause_after`].
+    /// Records a failure at `now`. Returns the pause before the next attempt, by [`pause_after`].
     pub fn failed(&mut self, now: Instant, pauses: &RangeInclusive<Duration>) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let pause = pause_after(self.failures, pauses);
@@ -23,30 +23,30 @@ impl Backoff {
         pause
     }
 
-    /// Forgets the failures. Returns how many there were in a row.
+    /// Resets the failures. Returns their former number.
     pub fn succeeded(&mut self) -> u32 {
         std::mem::take(self).failures
     }
 
-    /// Failures since the last success.
+    /// Returns the failures since the last success.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Whether the pause after the last failure is not over at `now`.
+    /// Returns true if the pause after the last failure lasts beyond `now`.
     pub fn is_pausing(&self, now: Instant) -> bool {
         self.not_before.is_some_and(|at| now < at)
     }
 
-    /// When the pause ends. `None`: nothing has failed since the last success.
+    /// Returns the end of the pause, or `None` without a failure since the last success.
     pub fn not_before(&self) -> Option<Instant> {
         self.not_before
     }
 }
 
-/// The pause after this many failures in a row, at least one: the first of `pauses`, doubled with each
-/// further failure up to the last. Half of it is random, so that callers that failed at the same moment do
-/// not come back at the same moment.
+/// Returns the pause after `failures` consecutive failures, at least one: the first of `pauses`, doubled with
+/// each further failure up to the last of `pauses`. Half of the pause is random, so that callers with
+/// simultaneous failures retry at different times.
 pub fn pause_after(failures: u32, pauses: &RangeInclusive<Duration>) -> Duration {
     assert!(failures > 0, "without a failure there is no pause");
     let full = pauses.start().saturating_mul(1 << (failures - 1).min(16)).min(*pauses.end());

@@ -1,13 +1,13 @@
-//! Work that grows with its input, accounted for where it is done.
+//! Accounting of work proportional to input.
 //!
-//! A *turn* is one poll of a task. Code whose work is proportional to what others send (bytes read, frames
-//! decoded, commands judged and applied, answers and events encoded, handshakes, hashes, reports) calls
-//! [`spend`]. The sum of a turn has four uses: loops end their turn when it reaches [`TURN_MAX`]
-//! ([`turn_is_over`], [`end_turn_if_over`]), so that no client keeps a thread from the other tasks; a metric
-//! shows the longest turn ([`take_longest_turn`]); a node tells its load by [`total`]; and a simulated world
-//! lets its hosts' time pass by it.
+//! A *turn* is a single poll of a task. Code with a cost proportional to foreign input (received bytes,
+//! decoded frames, validated and applied commands, encoded replies and events, handshakes, hashes, reports)
+//! calls [`spend`]. The sum of a turn has four uses: loops end their turn at [`TURN_MAX`] ([`turn_is_over`],
+//! [`end_turn_if_over`]), so that no client blocks the other tasks of a thread; a metric shows the longest
+//! turn ([`take_longest_turn`]); a node reports its load by [`total`]; and a simulated world advances its
+//! hosts' time by the sum.
 //!
-//! Counts belong to the thread. Cost: one addition per call.
+//! Each thread has its own counts. A call costs an addition.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,45 +17,45 @@ use crate::choice::{self, Choice};
 use crate::mutant::{self, Mutant};
 use crate::{task, world};
 
-/// A loop over input ends its turn after this much accounted work.
+/// Accounted work after which a loop over input ends its turn.
 pub const TURN_MAX: Duration = Duration::from_millis(1);
 const TURN_MAX_NS: u64 = 1_000_000;
 
 /// Kinds of work, each with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
-    /// System calls on sockets, accepted connections included.
+    /// System calls on sockets, including accepted connections.
     SocketCall,
-    /// Bytes received, decrypted included.
+    /// Received bytes, including decryption.
     ReceivedByte,
-    /// Bytes sent, encrypted included.
+    /// Sent bytes, including encryption.
     SentByte,
-    /// Frames decoded, and requests dispatched.
+    /// Decoded frames and dispatched requests.
     Frame,
-    /// Reads answered from the local state, apart from the bytes of their answers.
+    /// Reads from the local state, without the bytes of their replies.
     Read,
-    /// Commands judged by the leader or submitted to it.
+    /// Commands validated by the leader or submitted to the leader.
     Command,
     /// Steps of applied commands (`state::cost`).
     Step,
-    /// Events and notices delivered to a connection or a stream.
+    /// Events and notices for a connection or a stream.
     Event,
-    /// Requests by HTTP, apart from the bytes of their answers.
+    /// HTTP requests, without the bytes of their replies.
     HttpRequest,
-    /// Bytes of JSON and of other answers by HTTP encoded.
+    /// Encoded bytes of JSON and of other HTTP replies.
     EncodedByte,
     Handshake,
-    /// Passwords and digests checked.
+    /// Checks of passwords and digests.
     Hash,
-    /// Rows of reports: locks, sessions, znodes visited.
+    /// Rows of reports: locks, sessions, visited znodes.
     Row,
-    /// Bytes of entries and snapshots encoded, copied or checked.
+    /// Bytes of entries and snapshots: encoded, copied or checked.
     LogByte,
 }
 
 impl Work {
-    /// Cost of one unit in picoseconds: instructions (`just instructions`) on a processor of 3 GHz at two
-    /// instructions per cycle; system calls from traces.
+    /// Returns the cost of a unit in picoseconds: instructions (`just instructions`) on a processor of 3 GHz
+    /// at two instructions per cycle, and traces for system calls.
     const fn picoseconds(self) -> u64 {
         match self {
             Work::SocketCall => 3_000_000,
@@ -80,59 +80,60 @@ impl Work {
 }
 
 thread_local! {
-    /// Picoseconds spent in the running turn of this thread.
+    /// Picoseconds of this thread's running turn.
     static SPENT: Cell<u64> = const { Cell::new(0) };
-    /// Picoseconds after which the running turn is over.
+    /// Bound of the running turn, in picoseconds.
     static MAX: Cell<u64> = const { Cell::new(TURN_MAX_NS * 1_000) };
 }
 
 thread_local! {
-    /// Picoseconds of the turns of this thread that have ended.
+    /// Picoseconds of this thread's finished turns.
     static DONE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Accounted work of this process, in steps of [`STEP_MICROS`]: threads seldom write to what they share.
+/// Accounted work of this process, in steps of [`STEP_MICROS`]: threads rarely write to the shared counter.
 static TOTAL_STEPS: AtomicU64 = AtomicU64::new(0);
 const STEP_MICROS: u64 = 100;
 const STEP: u64 = STEP_MICROS * 1_000_000;
 
-/// The longest turn of this process since it was last taken, nanoseconds.
+/// Longest turn of this process since the last call of [`take_longest_turn`], in nanoseconds.
 static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Accounts for units of work of the running turn.
+/// Adds units of work to the running turn.
 #[inline]
 pub fn spend(work: Work, units: u64) {
     SPENT.with(|spent| spent.set(spent.get().saturating_add(units.saturating_mul(work.picoseconds()))));
 }
 
-/// Accounted work of the running turn.
+/// Returns the accounted work of the running turn.
 pub fn spent() -> Duration {
     Duration::from_nanos(SPENT.with(Cell::get) / 1_000)
 }
 
-/// Whether the running turn has done its share.
+/// Returns true if the running turn has reached its bound.
 #[inline]
 pub fn turn_is_over() -> bool {
     if mutant::is(Mutant::TurnsWithoutEnd) {
         return false;
     }
     if choice::taken(Choice::TurnShort, 50) {
-        // It stays over: what is left is done in the next one.
+        // The turn stays over: the next turn does the remaining work.
         end_turn_at(Duration::ZERO);
     }
     SPENT.with(Cell::get) >= MAX.with(Cell::get)
 }
 
-/// The running turn is over with this much accounted work.
+/// Sets the bound of the running turn.
 pub(crate) fn end_turn_at(spent: Duration) {
     let nanos = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
     MAX.with(|max| max.set(nanos.saturating_mul(1_000)));
 }
 
-/// Ends the turn if it is over: every other ready task runs before this one goes on. Cancel safe.
+/// Ends the turn if its bound is reached: every other ready task runs before this task continues. Cancel
+/// safe.
 pub async fn end_turn_if_over() {
     if turn_is_over() {
-        task::give_way().await;
+        task::yield_now().await;
     }
 }
 
@@ -142,7 +143,7 @@ pub fn begin_turn() {
     SPENT.with(|spent| spent.set(0));
 }
 
-/// Ends a turn: returns its accounted work, and remembers it if it is the longest.
+/// Ends a turn: returns its accounted work, and updates the longest turn.
 #[inline]
 pub fn finish_turn() -> Duration {
     let spent = SPENT.with(|spent| spent.replace(0));
@@ -159,13 +160,13 @@ pub fn finish_turn() -> Duration {
     Duration::from_nanos(nanos)
 }
 
-/// Accounted work of all turns of this thread that have ended.
+/// Returns the accounted work of this thread's finished turns.
 pub fn done() -> Duration {
     Duration::from_nanos(DONE.with(Cell::get) / 1_000)
 }
 
-/// Accounted work of all threads of this process since it began, or of the simulated host, whose speed
-/// counts. Never falls.
+/// Returns the accounted work of this process's threads since the start, or of the simulated host at the
+/// host's speed. Never decreases.
 pub fn total() -> Duration {
     match world::current() {
         Some(world) => world.worked(),
@@ -173,7 +174,7 @@ pub fn total() -> Duration {
     }
 }
 
-/// The longest turn of this process since the last call.
+/// Returns and resets the longest turn of this process.
 pub fn take_longest_turn() -> Duration {
     Duration::from_nanos(LONGEST_NS.swap(0, Ordering::Relaxed))
 }
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_over_after_its_share_of_work_and_the_next_one_begins_with_nothing() {
+    fn a_turn_ends_at_its_bound_and_the_next_turn_starts_at_zero() {
         begin_turn();
         spend(Work::Read, 1_000);
         assert!(!turn_is_over(), "{:?}", spent());

@@ -1,10 +1,11 @@
-//! Choices: behavior that is legal at any time, but rare in time or order, so that a simulated run makes it
-//! likely. FoundationDB calls it *buggify*.
+//! Choices: behavior allowed at any time, but rare in time or order, and made likely in a simulated run.
+//! FoundationDB calls this technique *buggify*.
 //!
-//! Each choice is listed here by name and stands at its place as `choice::taken(Choice::X, 50)`: true one
-//! time in 50 in a run that enables it, and otherwise false. Production enables none, and draws nothing.
+//! The list below names each choice. The code at its place calls `choice::taken(Choice::X, 50)`: true with
+//! probability 1/50 in a run with this choice enabled, and otherwise false. Production enables no choice and
+//! draws no random number.
 //!
-//! Invariant: what follows a choice is right in production, too, whenever it happens. Replicated state makes
+//! Invariant: the behavior behind a choice is correct in production, too, at any time. Replicated state makes
 //! no choices.
 
 use std::cell::Cell;
@@ -14,57 +15,57 @@ use crate::rare::{self, named};
 use crate::rng;
 
 named! {
-    /// Legal behavior that a simulated run may choose.
+    /// Allowed behavior for a simulated run to choose.
     Choice:
 
     // The log.
 
-    /// Raft refuses an entry of its leader, so late that it has taken others meanwhile.
+    /// Raft refuses an entry of its leader, after accepting later entries.
     EntryRefused = "entry-refused";
-    /// An entry, or a batch to the leader, takes one command, whatever else waits.
+    /// An entry, or a batch to the leader, takes a single command, although more commands wait.
     EntryOfOne = "entry-of-one";
-    /// A segment of the log begins before the last one is full.
+    /// The log begins a segment before the last segment is full.
     SegmentEarly = "segment-early";
-    /// A snapshot is written before it is due.
+    /// A node writes a snapshot early.
     SnapshotEarly = "snapshot-early";
-    /// All entries before the snapshot leave the log, so that followers that lack one need the snapshot.
+    /// The log purges all entries before the snapshot, so that lagging followers need the snapshot.
     LogPurged = "log-purged";
-    /// A snapshot is sent in several chunks, though it fits into one.
+    /// A node sends a small snapshot in several chunks.
     SnapshotInPieces = "snapshot-in-pieces";
-    /// A follower is sent one entry of those that it lacks.
+    /// A leader sends a follower a single missing entry at a time.
     EntriesOneByOne = "entries-one-by-one";
-    /// A follower is told of a commit late, as if it had no clients.
+    /// A follower learns of a commit late, like a follower without clients.
     CommitToldLate = "commit-told-late";
 
-    // Writes on their way.
+    // Forwarded writes.
 
-    /// A link to the leader has room for one batch.
+    /// A link to the leader has space for a single batch.
     ForwardWindowFull = "forward-window-full";
-    /// The leader refuses a batch, and all behind it on this connection.
+    /// The leader refuses a batch, and all later batches on this connection.
     ForwardRefused = "forward-refused";
-    /// Something that the leader proposes by itself gets lost.
+    /// A proposal from the leader itself gets lost.
     DutyLost = "duty-lost";
 
     // Sessions and conversations.
 
-    /// Signs of life wait for the next regular report to the leader.
+    /// Keepalives wait for the next regular report to the leader.
     ReportLate = "report-late";
-    /// The proposed end of a session that has expired gets lost.
+    /// The proposed expiry of a session gets lost.
     ExpiryLost = "expiry-lost";
-    /// A turn is over before its work is done.
+    /// A turn ends before its work is done.
     TurnShort = "turn-short";
-    /// A connection is accepted late, and all behind it.
+    /// A listener accepts a connection late, and all later connections.
     AcceptedLate = "accepted-late";
 
     // The client.
 
-    /// A client sends a heartbeat before it is due.
+    /// A client sends a keepalive early.
     PingEarly = "ping-early";
-    /// An idle client leaves its connection for another one.
+    /// An idle client moves to another connection.
     ClientMoves = "client-moves";
-    /// A client takes its window of numbered writes for full, while one is under way.
+    /// A client treats its window of numbered writes as full after a single unfinished write.
     TagsFull = "tags-full";
-    /// A client gives a request up when a connection breaks over it, and not the twelfth.
+    /// A client gives up a request after the first broken connection, not the twelfth.
     GivenUpSoon = "given-up-soon";
 }
 
@@ -74,11 +75,11 @@ thread_local! {
     static ENABLED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Restores the previous set when dropped.
+/// Restores the previous set on a drop.
 #[must_use]
 pub struct Enabled {
     before: u64,
-    // Belongs to the thread that it was made on.
+    // Not `Send`: the set belongs to the current thread.
     _here: PhantomData<*const ()>,
 }
 
@@ -88,13 +89,13 @@ impl Drop for Enabled {
     }
 }
 
-/// The code of this thread may take these choices from now on, and no other.
+/// Enables exactly these choices for the code of this thread.
 pub fn enable(choices: impl IntoIterator<Item = Choice>) -> Enabled {
     let set = choices.into_iter().fold(0, |set, choice| set | bit(choice));
     Enabled { before: ENABLED.replace(set), _here: PhantomData }
 }
 
-/// Whether the choice is taken here and now: one time in `one_in` where it is enabled.
+/// Returns true if the choice is enabled and drawn, with probability 1/`one_in`.
 #[inline]
 pub fn taken(choice: Choice, one_in: u64) -> bool {
     ENABLED.get() & bit(choice) != 0 && is_drawn(choice, one_in)

@@ -1,6 +1,6 @@
-//! Files with explicit flushes. Everything here blocks: call it at start-up or from [`crate::worker`].
+//! Files with explicit flushes. All functions block: call them at start or from [`crate::worker`].
 //!
-//! Nothing is durable before `sync_data` (content) and `Dir::sync` (names) have returned. After a failed
+//! Nothing is durable before the return of `sync_data` (content) and `Dir::sync` (names). After a failed
 //! flush the content of the page cache is unknown: the caller must stop, not retry.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
@@ -18,22 +18,22 @@ use rustix::fs::OFlags;
 
 use crate::world::{self, Disk, DiskFile, Open};
 
-/// Permissions of files that this module makes: the owner's only.
+/// Permissions of new files: the owner only.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
-/// Permission bits of the group and of others.
+/// Permission bits of the group and of other users.
 const RIGHTS_OF_OTHERS: u32 = 0o077;
-/// Permission bits that let others traverse a directory.
+/// Permission bits for traversing a directory as another user.
 const SEARCH_OF_OTHERS: u32 = 0o011;
 
-/// Opening a pipe does not wait for its other side. It means nothing to regular files.
+/// Opens a pipe without waiting for its writer. Regular files ignore the flag.
 const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
-/// A directory; names inside it are plain file names.
+/// A directory; names inside are plain file names.
 #[derive(Clone)]
 pub struct Dir {
     path: PathBuf,
-    /// The disks of the simulated host that opened it.
+    /// Disks of the opening simulated host.
     disk: Option<Arc<dyn Disk>>,
 }
 
@@ -49,7 +49,7 @@ enum FileIn {
     World(Arc<dyn DiskFile>),
 }
 
-/// An exclusive hold on a directory, as long as it lives and the process does.
+/// Exclusive lock of a directory, until the drop or the end of the process.
 #[derive(Debug)]
 pub struct DirLock {
     _held: HeldLock,
@@ -71,7 +71,7 @@ fn not_a_directory(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::NotADirectory, format!("{} is not a directory", path.display()))
 }
 
-/// Refuses a pipe, a socket and a folder. Devices are taken: tests have disks that fail.
+/// Refuses a pipe, a socket and a folder. Accepts devices: tests use failing devices.
 fn regular(file: fs::File) -> io::Result<fs::File> {
     let kind = file.metadata()?.file_type();
     let refusal = io::Error::new(io::ErrorKind::InvalidInput, "this is not a regular file");
@@ -93,7 +93,7 @@ impl Dir {
         if is_dir { Ok(Dir { path: path.to_owned(), disk }) } else { Err(not_a_directory(path)) }
     }
 
-    /// A directory, created durably with its parents if it is absent.
+    /// Opens a directory, or creates it durably with its parents.
     pub fn create(path: &Path) -> io::Result<Dir> {
         if let Some(world) = world::current() {
             create_in(&*world.disk(), path)?;
@@ -101,8 +101,8 @@ impl Dir {
         }
         let above = parent(path).unwrap_or(Path::new("."));
         if path.is_dir() {
-            // The process that made it may have been killed before the name was on disk. If we may not read
-            // the parent directory, another user made it, and not just now.
+            // A former process may have been killed before flushing the name. An unreadable parent directory
+            // means that another user made the name, long before.
             match fs::File::open(above) {
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                 opened => opened?.sync_all()?,
@@ -120,13 +120,16 @@ impl Dir {
         Dir::open(path)
     }
 
-    /// Removes the permissions of all but the owner from the directory and the files in it. True: there were
-    /// some. An error if that fails: another user owns it, or the file system has no permissions.
+    /// Removes the permissions of the group and of other users from the directory and its files. Returns true
+    /// if there were any.
+    ///
+    /// # Errors
+    /// Another user owns a file, or the file system has no permissions.
     pub fn make_private(&self) -> io::Result<bool> {
         if self.disk.is_some() {
             return Ok(false);
         }
-        // The directory first: then no other user can open its content any more.
+        // Changes the directory first: from then on no other user can open its files.
         let mut had = take_rights_of_others(&self.path)?;
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -137,8 +140,8 @@ impl Dir {
         Ok(had)
     }
 
-    /// Whether users other than its owner may read or write a file: its permissions allow it, and no
-    /// directory above it prevents it.
+    /// Returns true if users other than the owner may read or write a file: the file's permissions allow it,
+    /// and no parent directory prevents it.
     pub fn is_open_to_others(&self, name: &str) -> io::Result<bool> {
         if self.disk.is_some() || fs::metadata(self.path.join(name))?.mode() & RIGHTS_OF_OTHERS == 0 {
             return Ok(false);
@@ -155,25 +158,24 @@ impl Dir {
         &self.path
     }
 
-    /// A directory inside this one, created if absent.
     pub fn sub(&self, name: &str) -> io::Result<Dir> {
         Dir::create(&self.path.join(name))
     }
 
-    /// A new, empty file; an error if the name is taken.
+    /// Creates an empty file; fails if the name exists.
     pub fn create_new(&self, name: &str) -> io::Result<File> {
         let mut options = fs::OpenOptions::new();
         self.open_as(name, Open::New, options.read(true).write(true).create_new(true).mode(FILE_MODE))
     }
 
-    /// An existing file, to read and write.
+    /// Opens an existing file for reading and writing.
     pub fn open_file(&self, name: &str) -> io::Result<File> {
         self.open_as(name, Open::Existing, fs::OpenOptions::new().read(true).write(true))
     }
 
-    /// An existing file that is only read: it may belong to another user.
+    /// Opens an existing file for reading: another user may own the file.
     pub fn open_to_read(&self, name: &str) -> io::Result<File> {
-        // A pipe, which has no end that could be looked for, would keep us waiting for its other side.
+        // A blocking open of a pipe would wait for the pipe's writer.
         let mut options = fs::OpenOptions::new();
         let file = self.open_as(name, Open::Existing, options.read(true).custom_flags(NONBLOCK))?;
         match file.inner {
@@ -191,7 +193,7 @@ impl Dir {
         Ok(File { inner })
     }
 
-    /// The whole content of a file.
+    /// Reads the whole content of a file.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         if self.disk.is_none() {
             return fs::read(self.path.join(name));
@@ -202,8 +204,7 @@ impl Dir {
         Ok(content)
     }
 
-    /// Puts `content` under `name`, durably, all or nothing: a reader and a crash see the old or the new
-    /// file.
+    /// Writes `content` to `name` durably, all or nothing: a reader and a crash see the old or the new file.
     pub fn write_atomic(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let temporary = format!("{name}.tmp");
         let mut options = fs::OpenOptions::new();
@@ -215,7 +216,7 @@ impl Dir {
         self.sync()
     }
 
-    /// Renames; an existing target is replaced. Durable after [`Dir::sync`].
+    /// Renames a file and replaces an existing target. Durable after [`Dir::sync`].
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let (from, to) = (self.path.join(from), self.path.join(to));
         match &self.disk {
@@ -233,7 +234,6 @@ impl Dir {
         }
     }
 
-    /// Removes the directory and everything in it.
     pub fn remove_all(self) -> io::Result<()> {
         match &self.disk {
             Some(disk) => disk.remove_all(&self.path),
@@ -249,7 +249,7 @@ impl Dir {
         }
     }
 
-    /// The names in the directory, sorted. Names that are not UTF-8 are left out: none of ours are.
+    /// Returns the names in the directory, sorted. Skips names outside UTF-8: Rowlock writes no such names.
     pub fn list(&self) -> io::Result<Vec<String>> {
         if let Some(disk) = &self.disk {
             return disk.list(&self.path);
@@ -272,7 +272,7 @@ impl Dir {
         }
     }
 
-    /// Bytes that this user may still write to the file system of the directory.
+    /// Returns the bytes available to this user in the directory's file system.
     pub fn free_bytes(&self) -> io::Result<u64> {
         if let Some(disk) = &self.disk {
             return disk.free_bytes(&self.path);
@@ -281,7 +281,7 @@ impl Dir {
         Ok(system.f_bavail.saturating_mul(system.f_frsize))
     }
 
-    /// Takes the directory for this process alone; `WouldBlock` if another has it.
+    /// Locks the directory for this process; fails with `WouldBlock` if another process has the lock.
     pub fn lock(&self, name: &str) -> io::Result<DirLock> {
         let path = self.path.join(name);
         if let Some(disk) = &self.disk {
@@ -309,7 +309,7 @@ fn take_rights_of_others(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// As [`Dir::create`], on a simulated disk.
+/// Does the work of [`Dir::create`] on a simulated disk.
 fn create_in(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     if disk.is_dir(path) {
         return parent(path).map_or(Ok(()), |parent| disk.sync_dir(parent));
@@ -335,7 +335,7 @@ impl File {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts or extends (with zeroes) the file.
+    /// Truncates the file, or extends the file with zeroes.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         match &self.inner {
             FileIn::Reality(file) => file.set_len(len),
@@ -343,8 +343,8 @@ impl File {
         }
     }
 
-    /// Reserves blocks up to `len` and extends the file to it, so that later writes neither fail for space
-    /// nor change metadata. Where the file system cannot, zeroes are written.
+    /// Reserves blocks up to `len` and extends the file, so that later writes neither lack space nor change
+    /// metadata. Writes zeroes on a file system without reservation.
     pub fn allocate(&self, len: u64) -> io::Result<()> {
         let file = match &self.inner {
             FileIn::Reality(file) => file,
@@ -368,7 +368,7 @@ impl File {
         Ok(())
     }
 
-    /// Reads at `offset`; fewer bytes than asked for at the end of the file.
+    /// Reads at `offset`; returns fewer bytes at the end of the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         match &self.inner {
             FileIn::Reality(file) => file.read_at(buf, offset),
@@ -376,7 +376,7 @@ impl File {
         }
     }
 
-    /// Fills `buf` from `offset`; `UnexpectedEof` if the file ends before.
+    /// Fills `buf` from `offset`; fails with `UnexpectedEof` at an earlier end.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let mut filled = 0;
         while filled < buf.len() {
@@ -398,18 +398,18 @@ impl File {
         }
     }
 
-    /// Lets the system begin to write these bytes to the disk, and does not wait for it. Promises nothing: it
-    /// is there so that the flush at the end of a large file finds little left to do.
+    /// Advises the system to start writing these bytes to the disk, without waiting. Guarantees nothing: the
+    /// call shortens the flush at the end of a large file.
     pub fn begin_writing_out(&self, offset: u64, len: u64) {
         if let (FileIn::Reality(file), Some(len)) = (&self.inner, std::num::NonZeroU64::new(len)) {
-            // Linux starts to write what is dirty and drops what is clean, which what was just written is
-            // not. A system that does something else may: this is only advice.
+            // Linux starts to write the dirty pages and drops the clean pages; the pages of a recent write
+            // are dirty. Other systems may ignore the advice.
             let _ = rustix::fs::fadvise(file, offset, Some(len), rustix::fs::Advice::DontNeed);
         }
     }
 
-    /// Flushes content (fdatasync). After an error nothing is known about what was written since the last
-    /// success.
+    /// Flushes the content (fdatasync). After an error the fate of all writes since the last success is
+    /// unknown.
     pub fn sync_data(&self) -> io::Result<()> {
         match &self.inner {
             FileIn::Reality(file) => file.sync_data(),
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused_without_waiting_for_its_other_side() {
+    fn a_pipe_is_refused_without_waiting_for_its_writer() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::create(&temp.path().join("a")).expect("creates it");
         let made = std::process::Command::new("mkfifo").arg(temp.path().join("a/pipe")).status();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_its_owners_alone_and_what_is_looser_is_mended() {
+    fn new_files_are_private_and_looser_permissions_are_removed() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::create(&temp.path().join("a/b")).expect("creates parents");
         dir.create_new("new").expect("new file");
@@ -475,7 +475,7 @@ mod tests {
         let loosen =
             |name: &str, mode| fs::set_permissions(temp.path().join(name), fs::Permissions::from_mode(mode));
         loosen("a/b/new", 0o640).expect("is ours");
-        assert!(!dir.is_open_to_others("new").expect("is there"), "nobody else gets there");
+        assert!(!dir.is_open_to_others("new").expect("is there"), "no other user reaches it");
         for directory in ["", "a", "a/b"] {
             loosen(directory, 0o755).expect("is ours");
         }

@@ -1,8 +1,8 @@
-//! The seam to the outside: clock, tasks, randomness, network, disk.
+//! Access to the outside: clock, tasks, randomness, network, disk.
 //!
-//! All code in Rowlock that is not pure reaches the outside through this crate only (.cargo/clippy.toml bans
-//! the direct ways). So a simulator can run the same code with its own clock, network and disk ([`world`]).
-//! Otherwise every function calls tokio and the operating system.
+//! All impure code in Rowlock reaches the outside through this crate only (.cargo/clippy.toml bans the direct
+//! ways). So a simulator can run the same code with its own clock, network and disk ([`world`]). Otherwise
+//! every function calls tokio and the operating system.
 //!
 //! Invariant: no type of tokio's or std's IO, time or task modules appears in a signature of another crate.
 

@@ -20,10 +20,9 @@ use crate::time::{self, Instant};
 use crate::world::{self, Conduit, Port};
 use crate::{resolve, rng};
 
-/// Pauses of a listener that cannot accept.
+/// Pauses of a listener between failed accepts.
 const ACCEPT_PAUSES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_millis(250);
 
-/// A connection in both directions.
 #[derive(Debug)]
 pub struct Stream {
     inner: StreamIn,
@@ -33,11 +32,10 @@ pub struct Stream {
 #[derive(Debug)]
 enum StreamIn {
     Reality(TcpStream),
-    /// Simulated, or with something between.
+    /// A simulated or encrypted connection.
     World(Reading, Writing),
 }
 
-/// The reading side of a [`Stream`].
 #[derive(Debug)]
 pub struct ReadHalf {
     inner: ReadHalfIn,
@@ -49,7 +47,7 @@ enum ReadHalfIn {
     World(Reading),
 }
 
-/// The writing side of a [`Stream`]; dropping it closes that direction.
+/// The writing side of a [`Stream`]; a drop closes this direction.
 #[derive(Debug)]
 pub struct WriteHalf {
     inner: WriteHalfIn,
@@ -61,7 +59,7 @@ enum WriteHalfIn {
     World(Writing),
 }
 
-/// The right to read from a simulated connection.
+/// Reading side of a simulated or encrypted connection.
 #[derive(Debug)]
 struct Reading(Arc<dyn Conduit>);
 
@@ -71,7 +69,7 @@ impl Drop for Reading {
     }
 }
 
-/// The right to write to a simulated connection.
+/// Writing side of a simulated or encrypted connection.
 #[derive(Debug)]
 struct Writing(Arc<dyn Conduit>);
 
@@ -82,8 +80,8 @@ impl Drop for Writing {
 }
 
 impl Stream {
-    /// Connects to `host:port` within `timeout` altogether: the name is resolved again, and each address
-    /// that it has is tried, in random order.
+    /// Connects to `host:port` within `timeout` in total: resolves the name each time, and tries each
+    /// address, in random order.
     pub async fn connect(addr: &str, timeout: Duration) -> io::Result<Stream> {
         if let Some(world) = world::current() {
             return Ok(Stream::over(world.connect(addr, timeout).await?));
@@ -110,14 +108,13 @@ impl Stream {
         Stream { inner: StreamIn::World(Reading(conduit.clone()), Writing(conduit)), peer }
     }
 
-    /// A connection through something that stands between it and the network, and hands on what is read and
-    /// written: encryption.
+    /// Makes a stream over `conduit`, such as an encrypted connection.
     pub fn through(conduit: Arc<dyn Conduit>) -> Stream {
         Stream::over(conduit)
     }
 
-    /// The first byte that the other side sends, which stays to be read; `None`: it hung up before. Waits for
-    /// it. Cancel safe.
+    /// Waits for the peer's first byte and leaves it unread; returns `None` at the end of the stream. Cancel
+    /// safe.
     pub async fn first_byte(&self) -> io::Result<Option<u8>> {
         match &self.inner {
             StreamIn::Reality(stream) => {
@@ -132,7 +129,7 @@ impl Stream {
         self.peer
     }
 
-    /// Two halves, for a task that reads and one that writes.
+    /// Splits the stream for a reading and a writing task.
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         let (r, w) = match self.inner {
             StreamIn::Reality(stream) => {
@@ -144,7 +141,7 @@ impl Stream {
         (ReadHalf { inner: r }, WriteHalf { inner: w })
     }
 
-    /// Reads what is there; `WouldBlock` if nothing is.
+    /// Reads the available bytes; fails with `WouldBlock` if none are available.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let read = match &self.inner {
             StreamIn::Reality(stream) => stream.try_read(buf),
@@ -154,7 +151,7 @@ impl Stream {
         read
     }
 
-    /// Writes what fits; `WouldBlock` if nothing does.
+    /// Writes as much as fits; fails with `WouldBlock` if nothing fits.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         let written = match &self.inner {
             StreamIn::Reality(stream) => stream.try_write(buf),
@@ -166,7 +163,7 @@ impl Stream {
 }
 
 impl ReadHalf {
-    /// Reads what is there; `WouldBlock` if nothing is.
+    /// Reads the available bytes; fails with `WouldBlock` if none are available.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let read = match &self.inner {
             ReadHalfIn::Reality(half) => half.try_read(buf),
@@ -178,7 +175,7 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// Writes what fits; `WouldBlock` if nothing does.
+    /// Writes as much as fits; fails with `WouldBlock` if nothing fits.
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         let written = match &self.inner {
             WriteHalfIn::Reality(half) => half.try_write(buf),
@@ -189,7 +186,7 @@ impl WriteHalf {
     }
 }
 
-/// Accounts for a call that moved bytes.
+/// Accounts for a call with transferred bytes.
 #[inline]
 fn moved(kind: Work, result: &io::Result<usize>) {
     if let Ok(bytes) = result {
@@ -207,7 +204,7 @@ fn polled(kind: Work, result: &Poll<io::Result<usize>>) {
 
 impl Reading {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // A buffer is filled with zeroes before it is lent: not all of a large one for a few bytes.
+        // The buffer is zeroed before its use: this bounds the cost of a large buffer for a few bytes.
         let room = buf.remaining().min(4_096);
         let read = self.0.poll_read(cx, buf.initialize_unfilled_to(room));
         read.map_ok(|bytes| buf.advance(bytes))
@@ -215,25 +212,25 @@ impl Reading {
 }
 
 impl Writing {
-    /// Writes only from the first buffers: a simulated network needs no more at once.
+    /// Writes only the first non-empty buffer: a simulated network needs no more at once.
     fn poll_write_vectored(&self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let first = bufs.iter().find(|buf| !buf.is_empty()).map_or(&[][..], |buf| &**buf);
         self.0.poll_write(cx, first)
     }
 }
 
-/// All addresses of `host:port` as the system knows them now, for people who look for a fault.
+/// Returns all present addresses of `host:port`, for diagnostics.
 ///
 /// # Errors
-/// The name has none, or cannot be looked for.
+/// The name has no address, or the look-up fails.
 /// # Cancel safety
 /// Cancel safe.
 pub async fn addresses(addr: &str) -> io::Result<Vec<SocketAddr>> {
     resolve::resolve(addr).await
 }
 
-/// Connects to the first address that accepts. One that does not answer leaves the others their share of the
-/// time. `None`: the last one did not answer.
+/// Connects to the first accepting address. Each address has an equal share of the remaining time. Fails with
+/// `None` if the last address timed out.
 async fn connect_any(all: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Option<io::Error>> {
     let mut failed = Some(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     for (tried, address) in all.iter().enumerate() {
@@ -327,13 +324,12 @@ delegate_write!(Stream, StreamIn::Reality, StreamIn::World(_, writing) => writin
 delegate_read!(ReadHalf, ReadHalfIn::Reality, ReadHalfIn::World(reading) => reading);
 delegate_write!(WriteHalf, WriteHalfIn::Reality, WriteHalfIn::World(writing) => writing);
 
-/// How many connections may wait to be accepted, if the system allows as many (Linux: `net.core.somaxconn`,
-/// 4,096 by default). When the queue is full, the system drops a client's first packet, and the client tries
-/// again a second later: the clients of a node that has died all come at once. (The standard library asks for
-/// 128.)
+/// Length of the accept queue, if the system allows it (Linux: `net.core.somaxconn`, 4,096 by default). With
+/// a full queue the system drops a client's first packet, and the client retries a second later: all clients
+/// of a failed node reconnect at once. (The standard library requests 128.)
 const LISTEN_BACKLOG: u32 = 4_096;
 
-/// System calls of an accepted connection, until it is registered and closed again.
+/// System calls of an accepted connection, including its registration and close.
 const ACCEPT_CALLS: u64 = 5;
 
 #[derive(Debug)]
@@ -349,8 +345,7 @@ enum ListenerIn {
 }
 
 impl Listener {
-    /// Listens on `host:port`; port 0 takes a free one. A port that lingers from a former process is taken
-    /// over.
+    /// Listens on `host:port`; port 0 selects a free port. Reuses a port lingering from a former process.
     pub async fn bind(addr: &str) -> io::Result<Listener> {
         if let Some(world) = world::current() {
             let port = world.listen(addr)?;
@@ -362,8 +357,8 @@ impl Listener {
         Ok(Listener { inner: ListenerIn::Reality(inner), local })
     }
 
-    /// Waits for the next connection. A failure (usually: out of file descriptors) is logged, and tried again
-    /// after a pause. Cancel safe.
+    /// Waits for the next connection. Logs a failure (usually a lack of file descriptors) and retries after a
+    /// pause. Cancel safe.
     pub async fn accept(&self) -> Stream {
         let mut backoff = Backoff::default();
         loop {
@@ -398,7 +393,7 @@ impl Listener {
     }
 }
 
-/// At the first of the name's addresses where that works.
+/// Listens on the first usable address of the name.
 async fn listen(addr: &str) -> io::Result<TcpListener> {
     let mut failed = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
     for addr in tokio::net::lookup_host(addr).await? {
@@ -430,7 +425,7 @@ mod tests {
         let addr = listener.local_addr().to_string();
         let mut all = Vec::new();
         for _ in 0..allowed.min(300) {
-            // A client whose first packet is dropped connects later, or never if no connection is accepted.
+            // A client with a dropped first packet connects later, or never without an accept.
             all.push(Stream::connect(&addr, Duration::from_secs(20)).await.expect("connects"));
         }
         listener.accept().await;
@@ -452,8 +447,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_does_not_answer_leaves_time_for_the_others_of_its_name() {
-        // A queue without room: what comes is not answered.
+    async fn a_silent_address_leaves_time_for_the_names_other_addresses() {
+        // A full accept queue leaves a connection attempt unanswered.
         let full = TcpSocket::new_v4().expect("a socket");
         full.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
         let full = full.listen(1).expect("listens");
@@ -478,7 +473,7 @@ mod tests {
         let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = listener.local_addr().to_string();
         drop(listener);
-        let refused = Stream::connect(&addr, Duration::from_secs(5)).await.expect_err("nobody listens");
+        let refused = Stream::connect(&addr, Duration::from_secs(5)).await.expect_err("no listener");
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -1,5 +1,5 @@
-//! What the operating system tells about this process, for people and monitoring. Only its id matters to the
-//! code: a forked child learns from it that connections belong to its parent.
+//! Facts about this process from the operating system, for operators and monitoring. The code itself only
+//! uses the process id: a forked child recognizes its parent's connections by the id.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
@@ -8,41 +8,42 @@ use std::time::Duration;
 
 use crate::world;
 
-/// The id of this process. A forked child has another one.
+/// Returns the id of this process. A forked child has another id.
 pub fn id() -> u32 {
     std::process::id()
 }
 
-/// Open file descriptors, where the system tells.
+/// Returns the number of open file descriptors, if the system provides the number.
 pub fn open_files() -> Option<u64> {
-    // The listing itself holds one open.
+    // The listing itself holds a descriptor.
     std::fs::read_dir("/proc/self/fd").ok().map(|fds| (fds.count() as u64).saturating_sub(1))
 }
 
-/// How many file descriptors the process may open (the soft limit), where the system tells.
+/// Returns the limit of file descriptors (the soft limit), if the system provides the limit.
 pub fn max_open_files() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Times of a thread since it began.
+/// Times of a thread since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTimes {
-    /// How long it was on a processor.
+    /// Time on a processor.
     pub ran: Duration,
-    /// Ready to run while all processors ran others.
+    /// Time in the run queue while all processors ran other threads.
     pub waited: Duration,
 }
 
 impl ThreadTimes {
-    /// How long it would have run if no others had.
+    /// Returns the time for the same work on an idle machine.
     pub fn total(&self) -> Duration {
         self.ran + self.waited
     }
 }
 
-/// Times of the calling thread, where the system tells; in a simulated world it has a processor of its own.
+/// Returns the times of the calling thread, if the system provides the times; `None` in a simulated world,
+/// where each thread has its own processor.
 pub fn thread_times() -> Option<ThreadTimes> {
     if world::current().is_some() {
         return None;
@@ -50,19 +51,19 @@ pub fn thread_times() -> Option<ThreadTimes> {
     times_in(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 
-/// The nanoseconds in a line of schedstat.
+/// Parses the nanoseconds in a line of schedstat.
 fn times_in(line: &str) -> Option<ThreadTimes> {
     let mut nanos = line.split_whitespace().map(|word| word.parse().ok().map(Duration::from_nanos));
     Some(ThreadTimes { ran: nanos.next()??, waited: nanos.next()?? })
 }
 
-/// What this process may have of the machine's memory, in bytes, where the system tells: all of it, or the
-/// least that its cgroups (version 1 or 2) and those around them allow.
+/// Returns the memory available to this process in bytes, if the system provides the number: the machine's
+/// memory, or the least limit of the process's cgroups (version 1 or 2) and their parents.
 pub fn memory_bytes() -> Option<u64> {
     memory_in(Path::new("/"))
 }
 
-/// `root`: where the system's files are.
+/// Does the work of [`memory_bytes`] on the system files below `root`.
 fn memory_in(root: &Path) -> Option<u64> {
     let all = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = all.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -73,8 +74,8 @@ fn memory_in(root: &Path) -> Option<u64> {
     Some(folders.flat_map(|(folder, file)| limits_up_from(root, &folder, file)).fold(total, u64::min))
 }
 
-/// Where this mount shows the process's cgroup for memory, as the mount point and the path below it, and the
-/// file with the limit. `None`: the mount is another one.
+/// Finds the process's memory cgroup in a mount: the mount point, the path below the mount point, and the
+/// file with the limit. Returns `None` for an unrelated mount.
 fn cgroup_of_memory(mount: &str, groups: &str) -> Option<((String, String), &'static str)> {
     // "36 25 0:31 ROOT MOUNTPOINT rw,relatime shared:9 - cgroup cgroup rw,memory"
     let (front, back) = mount.split_once(" - ")?;
@@ -97,14 +98,14 @@ fn cgroup_of_memory(mount: &str, groups: &str) -> Option<((String, String), &'st
     Some(((point.to_owned(), below(root, group)), file))
 }
 
-/// The path of a cgroup in a mount that shows `root`. A container may see its own cgroup as the root, and its
-/// path as the host names it.
+/// Returns the path of a cgroup below a mount of `root`. A container may see its own cgroup as the root, but
+/// the cgroup's path as on the host.
 fn below(root: &str, group: &str) -> String {
     let rest = if root == "/" { Some(group) } else { group.strip_prefix(root) };
     rest.unwrap_or_default().trim_matches('/').to_owned()
 }
 
-/// The limits of a cgroup and of all around it. One that is not limited has a word or a number beyond all
+/// Returns the limits of a cgroup and its parents. An unlimited cgroup has a word, or a number above all
 /// memory.
 fn limits_up_from(root: &Path, (point, path): &(String, String), file: &'static str) -> Vec<u64> {
     let around = std::iter::successors(Some(path.as_str()), |path| {
@@ -126,7 +127,7 @@ mod tests {
         let [ran, waited] = [120, 45].map(Duration::from_nanos);
         assert_eq!(times_in("120 45 7\n"), Some(ThreadTimes { ran, waited }));
         assert_eq!([times_in(""), times_in("120"), times_in("x 1 1")], [None; 3]);
-        // The kernel adds a running thread's time at its ticks: a young thread has run for zero until then.
+        // The kernel adds a running thread's time at its ticks: a young thread has a time of zero until then.
         let ran = || thread_times().is_none_or(|times| !times.ran.is_zero());
         assert!(std::iter::repeat_with(ran).take(100_000).any(|it| it));
     }
@@ -137,7 +138,8 @@ mod tests {
     }
 
     #[expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
-    /// A machine with 8 GiB: its cgroups and mounts, and the limit of each cgroup.
+    /// Computes the memory of a machine with 8 GiB, given its cgroups, its mounts, and the limit of each
+    /// cgroup.
     fn memory(groups: &str, mounts: &str, limits: &[(&str, &str)]) -> u64 {
         let temp = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
@@ -159,7 +161,7 @@ mod tests {
     const ALL: u64 = 8 << 30;
 
     #[test]
-    fn the_least_limit_of_the_cgroups_around_counts_in_both_versions() {
+    fn the_least_cgroup_limit_counts_in_both_versions() {
         let nested = |low: &str, high: &str| {
             memory(
                 "4:memory:/a/b\n1:cpu:/x\n0::/\n",
@@ -182,7 +184,7 @@ mod tests {
         assert_eq!(two("max\n", "max\n"), ALL);
     }
 
-    /// The container's mount shows its own cgroup, which has its path on the host.
+    /// The container's mount shows its own cgroup, although the cgroup has the path on the host.
     #[test]
     fn a_container_sees_its_limit_where_its_cgroup_is_mounted() {
         let mounts = V1.replace("0:31 / ", "0:31 /docker/c0ffee ");

@@ -1,8 +1,8 @@
-//! Rare branches, counted: which of them simulated runs have taken, and which never.
+//! Rare branches with counters: simulated runs report the taken branches and the branches never taken.
 //!
-//! A branch that no run takes is never judged by a checker. Each is listed here by name, so that a report
-//! also names those that were never taken, and marked in its place as `rare::taken(Rare::X)`. Counts belong
-//! to the thread, and a simulated world has one thread. Without assertions (production) the function is
+//! No checker can test a branch outside all runs. The list below names each rare branch, so that a report
+//! also names the branches never taken; the code in the branch calls `rare::taken(Rare::X)`. Each thread has
+//! its own counts, and a simulated world has a single thread. Without assertions (production) the function is
 //! empty.
 
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use std::ops::AddAssign;
 
 use crate::choice::Choice;
 
-/// Declares a list of places in the code: what happens there, and a name.
+/// Declares a list of places in the code, each with a description and a name.
 macro_rules! named {
     ($(#[$of_all:meta])+ $Named:ident:
      $($(#[doc = $what:literal])+ $variant:ident = $name:literal;)+) => {
@@ -23,14 +23,14 @@ macro_rules! named {
         impl $Named {
             pub const ALL: &[$Named] = &[$($Named::$variant,)+];
 
-            /// The name in reports.
+            /// Returns the name in reports.
             pub fn name(self) -> &'static str {
                 match self {
                     $($Named::$variant => $name,)+
                 }
             }
 
-            /// Describes it in one line.
+            /// Describes the place in one line.
             pub fn what(self) -> &'static str {
                 match self {
                     $($Named::$variant => concat!($($what),+).trim_ascii(),)+
@@ -42,47 +42,47 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
-    /// A branch that is seldom taken.
+    /// A rarely taken branch.
     Rare:
 
     // The disk.
 
-    /// The remains of an unfinished write are cut off the log.
+    /// Recovery cuts the remains of an unfinished write off the log.
     TornTail = "torn-tail";
-    /// A record that had been flushed is found damaged.
+    /// Recovery finds a flushed record damaged.
     DamagedLog = "damaged-log";
-    /// Log records that may not be on the disk are written again at start.
+    /// A start writes again the log records without a proof of their flush.
     TailWrittenAgain = "tail-written-again";
-    /// An unfinished segment is removed at start.
+    /// A start removes an unfinished segment.
     LeftoverRemoved = "leftover-removed";
-    /// The log ends before the index that was known to be committed.
+    /// The log ends before the recorded commit index.
     CommittedBeyondLog = "committed-beyond-log";
-    /// A segment is kept for reuse.
+    /// The log keeps a segment for reuse.
     SegmentRecycled = "segment-recycled";
-    /// An old segment is reused.
+    /// The log reuses an old segment.
     SegmentReused = "segment-reused";
-    /// A damaged snapshot is put aside.
+    /// The store renames a damaged snapshot.
     SnapshotPutAside = "snapshot-put-aside";
-    /// Entries are removed from the log in favor of another leader's.
+    /// The log removes entries in favor of another leader's entries.
     LogTruncated = "log-truncated";
     /// A flush, or a write, fails, and the node stops.
     DiskFailed = "disk-failed";
-    /// The disk is full, and the log takes the room that was kept for it.
+    /// The disk is full, and the log uses the reserved space.
     ReserveGivenUp = "reserve-given-up";
-    /// The disk is full, and the log waits for room.
+    /// The disk is full, and the log waits for space.
     LogWaitsForRoom = "log-waits-for-room";
-    /// A leader refuses what grows, since too few disks have room.
+    /// A leader refuses growing writes, since too few disks have space.
     GrowthRefusedForRoom = "growth-refused-for-room";
-    /// A leader whose disk is short of room hands over to a node that has some.
+    /// A leader with a full disk hands over to a node with space.
     HandedOverForRoom = "handed-over-for-room";
 
     // Raft.
 
-    /// A follower lacks the entry before those that it receives.
+    /// A follower lacks the entry before the received entries.
     AppendConflict = "append-conflict";
-    /// A leader hears of a later leader.
+    /// A leader learns of a later leader.
     HigherVote = "higher-vote";
-    /// The votes of a candidacy come too late for it.
+    /// The votes of a candidacy arrive too late.
     VotesTooLate = "votes-too-late";
     /// A node refuses a pre-vote.
     PreVoteRefused = "pre-vote-refused";
@@ -90,119 +90,119 @@ named! {
     VoteRefused = "vote-refused";
     /// A leader transfers its leadership.
     LeaderTransferred = "leader-transferred";
-    /// A snapshot has been received.
+    /// A node receives a snapshot.
     SnapshotReceived = "snapshot-received";
     /// A snapshot replaces the state while clients are connected.
     SnapshotUnderClients = "snapshot-under-clients";
-    /// A new node asks again to join.
+    /// A new node repeats its request to join.
     JoinAgain = "join-again";
-    /// A node that lost its data is taken out of the members, to be taken in again.
+    /// The leader removes a node without its data from the members, before adding the node again.
     WipedTakenOut = "wiped-taken-out";
-    /// A node that lost its data votes again.
+    /// A node votes again after the loss of its data.
     WipedVotesAgain = "wiped-votes-again";
-    /// The leader has a wiped node vote again that an operator had added.
+    /// The leader makes a wiped node a voter again after an operator has added the node.
     WipedPromoted = "wiped-promoted";
 
-    /// A node reads another node's digest of a log index in the log, and has its own digest of it.
+    /// A node reads another node's digest in the log, and has its own digest of the same index.
     DigestsCompared = "digests-compared";
-    /// The cluster has gone over to a later version, as this node applies its log.
+    /// The cluster has adopted a later version, according to a node's applied log.
     VersionRaised = "version-raised";
 
-    // Writes on their way.
+    // Forwarded writes.
 
-    /// A write whose connection is gone is skipped.
+    /// A node skips a write without a connection.
     WriterGone = "writer-gone";
-    /// Writes that a leader may have received are given up: their outcome is unknown.
+    /// A node gives up writes sent to a leader: their outcome is unknown.
     WritesLostFromSight = "writes-lost-from-sight";
-    /// Writes that the old leader did not receive go to the new one.
+    /// Writes not received by the old leader go to the new leader.
     HeldForNextLeader = "held-for-next-leader";
     /// A supposed leader refuses forwarded writes.
     ForwardRefused = "forward-refused";
-    /// Forwarded writes are for an earlier term of a leader that has regained its leadership.
+    /// Forwarded writes are for an earlier term of the present leader.
     ForwardOfEarlierTerm = "forward-of-earlier-term";
-    /// The link to the leader breaks while writes are under way.
+    /// The link to the leader breaks during writes.
     ForwardLinkLost = "forward-link-lost";
-    /// The link to the leader breaks while it is idle.
+    /// The link to the leader breaks while idle.
     ForwardLinkLostIdle = "forward-link-lost-idle";
-    /// Writes cannot be forwarded at once: too many are not acknowledged, or the link has just ended.
+    /// A node cannot forward writes at once: the window is full, or the link has just ended.
     ForwardWindowFull = "forward-window-full";
     /// Raft refuses an entry of its leader.
     EntryRefused = "entry-refused";
-    /// A refused entry is proposed again.
+    /// A leader proposes a refused entry again.
     EntryProposedAgain = "entry-proposed-again";
-    /// An entry is skipped, because an earlier one of its leader was refused.
+    /// A node skips an entry, because Raft refused an earlier entry of the same leader.
     EntryOvertaken = "entry-overtaken";
-    /// An entry is given up at the end of its term.
+    /// A leader gives up an entry at the end of its term.
     EntryGivenUp = "entry-given-up";
 
     // Sessions.
 
-    /// Signs of life do not reach the leader.
+    /// Keepalives do not reach the leader.
     ReportFailed = "report-failed";
-    /// Signs of life were meant for another leader.
+    /// Keepalives reach another leader than intended.
     ReportOutdated = "report-outdated";
-    /// A node tells of another one that is too far away for its timers.
+    /// A node reports a link too slow for its timers.
     SlowLinkTold = "slow-link-told";
-    /// A node notices that its disk does not answer.
+    /// A node detects a hanging disk.
     DiskHangs = "disk-hangs";
-    /// A leader's heartbeat is answered before a flush that is under way.
+    /// A follower answers a leader's heartbeat during a flush.
     HeartbeatBeforeFlush = "heartbeat-before-flush";
-    /// A heartbeat is not answered, because its session's time is over.
+    /// A node refuses a keepalive after the end of the session's timeout.
     HeartbeatRefused = "heartbeat-refused";
     /// A leader regains its quorum, or continues after a stall, and gives all sessions their full timeout.
     SessionsForgiven = "sessions-forgiven";
-    /// A session's time has passed.
+    /// The leader expires a session.
     SessionExpired = "session-expired";
-    /// An expiry that took no effect is proposed again.
+    /// A leader proposes an ineffective expiry again.
     ExpiryAgain = "expiry-again";
-    /// A sign of life comes when the session's time is over.
+    /// A keepalive arrives after the end of the session's timeout.
     TouchTooLate = "touch-too-late";
-    /// A client has hung up, and its session has a disconnect grace.
+    /// A client with a disconnect grace hangs up.
     HungUpWithGrace = "hung-up-with-grace";
-    /// The report of a client's hang-up comes before that of its connection.
+    /// The report of a client's hang-up arrives before the report of its connection.
     HungUpEarly = "hung-up-early";
 
     // Conversations.
 
-    /// A client is ahead of the node, which catches up.
+    /// A client is ahead of the node, and the node catches up.
     ClientAhead = "client-ahead";
-    /// A client is ahead of the node, which does not catch up in time.
+    /// A client is ahead of the node, and the node does not catch up in time.
     ClientStillAhead = "client-still-ahead";
-    /// An attach comes so late in the log that its session is elsewhere by then.
+    /// An attach is late in the log: its session has moved elsewhere.
     AttachTooLate = "attach-too-late";
-    /// A session moves to another connection while it has one.
+    /// A session moves to another connection while attached.
     SessionMoved = "session-moved";
-    /// Too many bytes wait for a client that does not read.
+    /// The queued bytes for a stalled client exceed the bound.
     OutboxOverflowed = "outbox-overflowed";
-    /// A client that comes back is told of a change that it missed.
+    /// A returning client receives the event of a missed change.
     MissedChangeTold = "missed-change-told";
-    /// A client that comes back is told of a znode that was created meanwhile.
+    /// A returning client receives the event of a znode created meanwhile.
     MissedCreationTold = "missed-creation-told";
     /// A node without contact closes the connections of clients.
     StoppedServing = "stopped-serving";
 
     // The client.
 
-    /// Unanswered requests are sent again on another connection.
+    /// A client sends unanswered requests again on another connection.
     ClientSentAgain = "client-sent-again";
-    /// A session at work moves to the leader, which has room.
+    /// A busy session moves to the leader, which has capacity.
     ClientInvited = "client-invited";
-    /// A client asks whether it still holds its locks.
+    /// A client verifies its held locks.
     ClientVerifiesHolds = "client-verifies-holds";
-    /// A session's local deadline has passed when the application asks.
+    /// A session's local deadline has passed when the application calls.
     ClientPastDeadline = "client-past-deadline";
-    /// A waiter asks again after a reconnect.
+    /// A waiter repeats its request after a reconnect.
     ClientAsksAgain = "client-asks-again";
-    /// A waiter's place is gone.
+    /// A waiter's queue position is gone.
     ClientPlaceLost = "client-place-lost";
-    /// A client does not know whether it holds in another mode, of a lock that it has not lost.
+    /// A client does not know the mode of its held lock after a conversion.
     ConversionUnknown = "conversion-unknown";
 }
 
-/// Branches are counted in this build.
+/// True if this build counts branches.
 pub const COUNTED: bool = cfg!(debug_assertions);
 
-/// Behind the rare branches stand the choices.
+/// Number of counters: the rare branches, then the choices.
 const PLACES: usize = Rare::ALL.len() + Choice::ALL.len();
 
 thread_local! {
@@ -210,7 +210,7 @@ thread_local! {
 }
 
 fn count(place: usize) {
-    // Not at the end of a thread.
+    // Does nothing at the end of a thread.
     let _ = TAKEN.try_with(|taken| taken[place].update(|times| times + 1));
 }
 
@@ -218,18 +218,18 @@ pub(crate) fn count_choice(choice: Choice) {
     count(Rare::ALL.len() + choice as usize);
 }
 
-/// A rare branch is taken here and now.
+/// Counts a rare branch.
 #[cfg(debug_assertions)]
 pub fn taken(branch: Rare) {
     count(branch as usize);
 }
 
-/// A rare branch is taken here and now. This build does not count it.
+/// Does nothing: this build has no counters.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub const fn taken(_: Rare) {}
 
-/// How often each branch was taken, and each choice.
+/// Counts of the branches, then of the choices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(Vec<u64>);
 
@@ -239,17 +239,17 @@ impl Counts {
         Counts(TAKEN.with(|taken| taken.iter().map(Cell::take).collect()))
     }
 
-    /// What it has counted since then, which is counted on.
+    /// Returns the counts of this thread without a reset.
     pub fn so_far() -> Counts {
         Counts(TAKEN.with(|taken| taken.iter().map(Cell::get).collect()))
     }
 
-    /// How often this one was taken.
+    /// Returns the count of a branch.
     pub fn of(&self, branch: Rare) -> u64 {
         self.0.get(branch as usize).copied().unwrap_or(0)
     }
 
-    /// How often this choice was taken.
+    /// Returns the count of a choice.
     pub fn of_choice(&self, choice: Choice) -> u64 {
         self.0.get(Rare::ALL.len() + choice as usize).copied().unwrap_or(0)
     }
@@ -277,7 +277,7 @@ mod tests {
 
     #[cfg(debug_assertions)]
     #[test]
-    fn a_thread_counts_what_it_takes_and_begins_anew_when_it_was_asked() {
+    fn counts_belong_to_the_thread_and_reset_when_taken() {
         let _ = Counts::take();
         (0..3).for_each(|_| taken(Rare::TornTail));
         std::thread::scope(|scope| drop(scope.spawn(|| taken(Rare::TornTail))));

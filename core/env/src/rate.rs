@@ -1,4 +1,4 @@
-//! Rate limits: a token bucket, one for each host that connects, and one for log lines.
+//! Rate limits by token buckets: per connecting host, and for log lines.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,48 +8,45 @@ use parking_lot::Mutex;
 
 use crate::time::{self, Instant};
 
-/// A bucket of tokens that refills steadily.
 #[derive(Clone, Debug)]
 pub struct Bucket {
-    /// Time in which one token comes; zero: no limit.
+    /// Interval between tokens; zero means no limit.
     interval: Duration,
-    /// Tokens of a full bucket.
     size: u32,
-    /// When the bucket is full again if nothing is taken.
+    /// Time of the complete refill, if no more tokens are taken.
     full_at: Option<Instant>,
 }
 
 impl Bucket {
-    /// A full bucket. `per_second` 0: no limit.
+    /// Makes a full bucket. `per_second` 0 means no limit.
     pub fn new(per_second: u32, size: u32) -> Bucket {
         assert!(size > 0, "a bucket of size 0 never gives a token");
         let interval = Duration::from_secs(1).checked_div(per_second).unwrap_or_default();
         Bucket { interval, size, full_at: None }
     }
 
-    /// A bucket for work that may wait for its turn: it gives a twentieth of a second's work at once.
+    /// Makes a bucket for delayable work: at most a twentieth of a second's work starts at once.
     pub fn paced(per_second: u32) -> Bucket {
         Bucket::new(per_second, (per_second / 20).max(1))
     }
 
-    /// Tokens that have been taken and not come back.
+    /// Returns the taken tokens, minus the refilled tokens.
     pub fn missing(&self, now: Instant) -> u32 {
         let tokens = self.refill(now).as_nanos().div_ceil(self.interval.as_nanos().max(1));
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 
-    /// Tokens that can be taken now.
+    /// Returns the available tokens.
     pub fn left(&self, now: Instant) -> u32 {
         self.size.saturating_sub(self.missing(now))
     }
 
-    /// Takes a token if there is one.
     pub fn take(&mut self, now: Instant) -> bool {
         self.take_within(now, Duration::from_nanos(1)).is_some()
     }
 
-    /// Takes the next token. Returns how long the caller must wait before it uses it, or `None`, and takes
-    /// nothing, if that is `most` or longer.
+    /// Takes the next token. Returns the wait before its use, or takes nothing and returns `None` if the wait
+    /// would be `most` or longer.
     pub fn take_within(&mut self, now: Instant, most: Duration) -> Option<Duration> {
         let refill = self.refill(now) + self.interval;
         let wait = refill.saturating_sub(self.interval * self.size);
@@ -65,8 +62,8 @@ impl Bucket {
     }
 }
 
-/// A bucket for each host. A /64 of IPv6 is one host. Beyond a number of hosts whose buckets are not full,
-/// all further hosts share one.
+/// A bucket per host. A /64 of IPv6 counts as a single host. All hosts beyond a number of hosts with used
+/// buckets share a bucket.
 #[derive(Debug)]
 pub struct PerHost {
     full: Bucket,
@@ -75,7 +72,7 @@ pub struct PerHost {
 }
 
 impl PerHost {
-    /// Each host begins with a copy of the bucket `full`. Beyond `hosts_max` hosts they share one.
+    /// Gives each host a copy of the bucket `full`. Hosts beyond `hosts_max` share a bucket.
     pub fn new(full: Bucket, hosts_max: usize) -> PerHost {
         PerHost { full, hosts_max, used: Mutex::default() }
     }
@@ -92,14 +89,13 @@ impl PerHost {
         act(used.entry(key).or_insert_with(|| self.full.clone()))
     }
 
-    /// Takes a token of this host if there is one.
+    /// Takes a token of this host if available.
     pub fn take(&self, addr: IpAddr, now: Instant) -> bool {
         self.with(addr, now, |bucket| bucket.take(now))
     }
 }
 
-/// The pace at which TLS handshakes of one listener begin. A host gets at most half of it, except for
-/// loopback.
+/// Pace of TLS handshakes for a listener. A host gets at most half of the pace, except for loopback.
 #[derive(Debug)]
 pub struct HandshakePace {
     all: Mutex<Bucket>,
@@ -107,14 +103,14 @@ pub struct HandshakePace {
 }
 
 impl HandshakePace {
-    /// Beyond `hosts_max` hosts they share one half.
+    /// Makes the pace. Hosts beyond `hosts_max` share a half.
     pub fn new(per_second: u32, hosts_max: usize) -> HandshakePace {
         let hosts = PerHost::new(Bucket::paced(per_second / 2), hosts_max);
         HandshakePace { all: Mutex::new(Bucket::paced(per_second)), hosts }
     }
 
-    /// Reserves the next handshake of this host. Returns how long it must wait, or `None` if that is `most`
-    /// or longer.
+    /// Reserves the next handshake of a host. Returns the wait, or `None` if the wait would be `most` or
+    /// longer.
     pub fn reserve(&self, addr: IpAddr, now: Instant, most: Duration) -> Option<Duration> {
         let of_host = if addr.to_canonical().is_loopback() {
             Duration::ZERO
@@ -126,7 +122,7 @@ impl HandshakePace {
     }
 }
 
-/// Limits log lines that strangers can cause to one a second.
+/// Limits log lines caused by strangers to one per second.
 #[derive(Debug)]
 pub struct LogLimiter(Mutex<(Bucket, u64)>);
 
@@ -137,7 +133,7 @@ impl Default for LogLimiter {
 }
 
 impl LogLimiter {
-    /// Returns how many lines were suppressed since the last one if a line may be written now.
+    /// Returns the number of suppressed lines since the last line, or `None` to suppress this line.
     pub fn admit(&self) -> Option<u64> {
         let (bucket, suppressed) = &mut *self.0.lock();
         if bucket.take(time::now()) {
@@ -148,7 +144,7 @@ impl LogLimiter {
     }
 }
 
-/// The host that an address belongs to: the address itself, for IPv6 its /64.
+/// Returns the host of an address: the address itself, or its /64 for IPv6.
 pub fn host(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V6(ip) if !ip.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
@@ -167,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_gives_its_size_and_then_its_rate() {
+    fn a_full_bucket_yields_its_size_and_then_its_rate() {
         let (mut bucket, begin) = (Bucket::new(100, 500), Instant::now());
         assert_eq!(bucket.left(begin), 500);
         assert_eq!(taken(&mut bucket, begin), 500);
@@ -186,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn paced_work_begins_in_a_burst_then_at_its_rate_and_never_too_late() {
+    fn paced_work_starts_with_a_burst_and_continues_at_its_rate() {
         let (now, most) = (Instant::now(), Duration::from_secs(1));
         let mut bucket = Bucket::paced(1_000);
         let waits: Vec<_> = (0..2_000).map_while(|_| bucket.take_within(now, most)).collect();
@@ -198,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_a_second_is_admitted_and_says_how_many_were_suppressed() {
+    fn a_line_per_second_passes_with_the_count_of_suppressed_lines() {
         let limiter = LogLimiter::default();
         assert_eq!([limiter.admit(), limiter.admit(), limiter.admit()], [Some(0), None, None]);
         limiter.0.lock().0 = Bucket::new(1, 1);
@@ -214,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_host_has_a_bucket_of_its_own() {
+    fn each_host_has_its_own_bucket() {
         let (hosts, now) = (PerHost::new(Bucket::new(10, 10), HOSTS_MAX), Instant::now());
         assert_eq!([tries(&hosts, v4(1), now), tries(&hosts, v4(1), now)], [10, 0]);
         assert_eq!(tries(&hosts, v4(2), now), 10);
@@ -225,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_floods_with_handshakes_leaves_half_of_them_to_others() {
+    fn a_flooding_host_leaves_half_of_the_handshakes_to_others() {
         let (pace, now, most) = (HandshakePace::new(200, HOSTS_MAX), Instant::now(), Duration::from_secs(2));
         let begun = |addr, tries| (0..tries).filter_map(|_| pace.reserve(addr, now, most)).count();
         assert_eq!(begun(v4(1), 10_000), 204, "a hundred a second, and the burst");

@@ -1,4 +1,4 @@
-//! Files that are read again while the program runs: certificates, tokens.
+//! Reloading of files in a running program: certificates, tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,29 +8,28 @@ use parking_lot::{Mutex, RwLock};
 use crate::sync::watch;
 use crate::{time, worker};
 
-/// How often the files are read. With what reading takes, a change counts within ten seconds.
+/// Interval of reading the files. Including the reading, a change takes effect within ten seconds.
 const READ_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reloaded<E> {
     Same,
-    /// The new files count from now on.
+    /// The new files are in use.
     New,
-    /// The changed files cannot be used; the old ones count. Returned once for each change.
+    /// The changed files are unusable, and the old value stays in use. Returned once per change.
     Failed(E),
 }
 
 type Read<C, E> = dyn Fn() -> Result<C, E> + Send + Sync;
 type Build<C, T, E> = dyn Fn(&C) -> Result<T, E> + Send + Sync;
 
-/// A value built from the contents `C` of files. Files that have changed replace it all together; while they
-/// cannot be used it stays.
+/// A value built from the contents `C` of files. Changed files replace the value as a whole; unusable files
+/// leave the value unchanged.
 pub struct Reloadable<C, T, E> {
     read: Box<Read<C, E>>,
     build: Box<Build<C, T, E>>,
     current: RwLock<Arc<T>>,
     seen: Mutex<Result<C, E>>,
-    /// The reason why the files cannot be used as they are now.
     failure: Mutex<Option<E>>,
     asked: watch::Sender<u64>,
 }
@@ -39,7 +38,7 @@ impl<C: PartialEq, T, E: Clone + PartialEq> Reloadable<C, T, E> {
     /// Reads the files for the first time. Blocks.
     ///
     /// # Errors
-    /// Those of `read` and `build`.
+    /// The errors of `read` and `build`.
     pub fn open(
         read: impl Fn() -> Result<C, E> + Send + Sync + 'static,
         build: impl Fn(&C) -> Result<T, E> + Send + Sync + 'static,
@@ -50,23 +49,22 @@ impl<C: PartialEq, T, E: Clone + PartialEq> Reloadable<C, T, E> {
         Ok(Reloadable { read: Box::new(read), build: Box::new(build), current, seen, failure, asked })
     }
 
-    /// The value that counts now.
     pub fn current(&self) -> Arc<T> {
         self.current.read().clone()
     }
 
-    /// Returns why the files cannot be used as they are now. `None`: they are in use.
+    /// Returns the error of the present files, or `None` if the files are in use.
     pub fn failure(&self) -> Option<E> {
         self.failure.lock().clone()
     }
 
-    /// Has [`Reloadable::run`] read the files soon.
-    pub fn look_soon(&self) {
+    /// Makes [`Reloadable::run`] read the files soon.
+    pub fn reload_soon(&self) {
         self.asked.modify(|asked| *asked = asked.wrapping_add(1));
     }
 
-    /// Reads the files again; takes new ones if they can be used. Blocks.
-    pub fn look(&self) -> Reloaded<E> {
+    /// Reads the files, and replaces the value if the changed files are usable. Blocks.
+    pub fn reload(&self) -> Reloaded<E> {
         let mut seen = self.seen.lock();
         let now = (self.read)();
         if *seen == now {
@@ -84,19 +82,19 @@ impl<C: PartialEq, T, E: Clone + PartialEq> Reloadable<C, T, E> {
         }
     }
 
-    /// Calls `look` on a thread called `name` every five seconds and when asked, and passes on what it
-    /// returns. Runs without end.
+    /// Calls `reload` on a thread called `name` every five seconds and on request, and passes each result to
+    /// `report`. Runs without end.
     pub async fn run<R: Send + 'static>(
         &self,
         name: &str,
-        look: impl Fn() -> R + Clone + Send + 'static,
-        told: impl Fn(R),
+        reload: impl Fn() -> R + Clone + Send + 'static,
+        report: impl Fn(R),
     ) {
         let mut asked = self.asked.subscribe();
         loop {
             // `self` keeps the channel open.
             let _ = time::timeout(READ_EVERY, asked.changed()).await;
-            told(worker::run_blocking(name, look.clone()).await);
+            report(worker::run_blocking(name, reload.clone()).await);
         }
     }
 }
@@ -106,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_counts_when_it_can_be_used_and_a_failure_is_returned_once() {
+    fn a_usable_change_applies_and_a_failure_is_returned_once() {
         let file = Arc::new(Mutex::new(Ok("1")));
         let read = {
             let file = file.clone();
@@ -116,7 +114,7 @@ mod tests {
         let numbers = Reloadable::open(read, number).expect("is a number");
         let then = |now| {
             *file.lock() = now;
-            [numbers.look(), numbers.look()].map(|look| (look, *numbers.current()))
+            [numbers.reload(), numbers.reload()].map(|reload| (reload, *numbers.current()))
         };
         let (same, new) = (Reloaded::Same, Reloaded::New);
         assert_eq!(then(Ok("1")), [(same.clone(), 1), (same.clone(), 1)]);

@@ -1,8 +1,8 @@
-//! Resolves names to addresses, on threads of its own.
+//! Resolves names to addresses, on separate threads.
 //!
-//! The system's resolver blocks, for half a minute and longer where a name server is away, and cannot be
-//! interrupted. On the runtime's blocking threads it would delay other work and the runtime's shutdown. Here
-//! it only holds up a thread of its own. Requests for a name that is being resolved share the answer.
+//! The system's resolver blocks, for half a minute and longer without a name server, and cannot be
+//! interrupted. On the runtime's blocking threads the resolver would delay other work and the runtime's
+//! shutdown. Here each look-up blocks only its own thread. Simultaneous requests for a name share a look-up.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,27 +12,26 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Names that are resolved at the same time; more are an error, so that a resolver that hangs costs a bounded
-/// number of threads.
+/// Bound of simultaneous look-ups; further look-ups fail, so that a hanging resolver costs a bounded number
+/// of threads.
 const LOOKUPS_MAX: usize = 64;
 
-/// The system's answer for `host:port`.
-type Look = fn(&str) -> io::Result<Vec<SocketAddr>>;
+type Lookup = fn(&str) -> io::Result<Vec<SocketAddr>>;
 type Answer = Result<Vec<SocketAddr>, Arc<io::Error>>;
 
-/// The names that are being resolved, and the callers that wait for each.
+/// Names under resolution, each with its waiting callers.
 struct Resolver {
-    look: Look,
+    lookup: Lookup,
     lookups: Mutex<BTreeMap<String, Vec<oneshot::Sender<Answer>>>>,
 }
 
-static SYSTEM: Resolver = Resolver::new(ask_the_system);
+static SYSTEM: Resolver = Resolver::new(system_lookup);
 
-fn ask_the_system(name: &str) -> io::Result<Vec<SocketAddr>> {
+fn system_lookup(name: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(name.to_socket_addrs()?.collect())
 }
 
-/// All addresses of `host:port`, as of now. Cancel safe: the look-up goes on without the caller.
+/// Returns all present addresses of `host:port`. Cancel safe: the look-up continues without the caller.
 pub(crate) async fn resolve(name: &str) -> io::Result<Vec<SocketAddr>> {
     match name.parse() {
         Ok(address) => Ok(vec![address]),
@@ -41,38 +40,38 @@ pub(crate) async fn resolve(name: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 impl Resolver {
-    const fn new(look: Look) -> Self {
-        Resolver { look, lookups: Mutex::new(BTreeMap::new()) }
+    const fn new(lookup: Lookup) -> Self {
+        Resolver { lookup, lookups: Mutex::new(BTreeMap::new()) }
     }
 
     async fn resolve(&'static self, name: &str) -> io::Result<Vec<SocketAddr>> {
-        let answer = self.ask(name)?;
+        let receiver = self.lookup(name)?;
         let gone = || io::Error::other("the look-up of the name was given up");
-        let found = answer.await.map_err(|_| gone())?;
+        let found = receiver.await.map_err(|_| gone())?;
         found.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
     }
 
-    fn ask(&'static self, name: &str) -> io::Result<oneshot::Receiver<Answer>> {
-        let (tell, answer) = oneshot::channel();
+    fn lookup(&'static self, name: &str) -> io::Result<oneshot::Receiver<Answer>> {
+        let (sender, receiver) = oneshot::channel();
         let mut lookups = self.lookups.lock();
         if let Some(waiting) = lookups.get_mut(name) {
             waiting.retain(|waiter| !waiter.is_closed());
-            waiting.push(tell);
-            return Ok(answer);
+            waiting.push(sender);
+            return Ok(receiver);
         }
         if lookups.len() >= LOOKUPS_MAX {
             return Err(io::Error::other("the name server does not answer"));
         }
         let owned = name.to_owned();
-        let look_up = move || {
-            let found = (self.look)(&owned).map_err(Arc::new);
+        let run_lookup = move || {
+            let found = (self.lookup)(&owned).map_err(Arc::new);
             let waiting = self.lookups.lock().remove(&owned).unwrap_or_default();
-            // Who does not wait any more does not need it.
-            waiting.into_iter().for_each(|tell| drop(tell.send(found.clone())));
+            // A dropped caller needs no result.
+            waiting.into_iter().for_each(|sender| drop(sender.send(found.clone())));
         };
-        std::thread::Builder::new().name("rowlock-resolve".to_owned()).spawn(look_up)?;
-        lookups.insert(name.to_owned(), vec![tell]);
-        Ok(answer)
+        std::thread::Builder::new().name("rowlock-resolve".to_owned()).spawn(run_lookup)?;
+        lookups.insert(name.to_owned(), vec![sender]);
+        Ok(receiver)
     }
 }
 
@@ -85,7 +84,7 @@ mod tests {
     use crate::time;
 
     #[tokio::test]
-    async fn a_name_that_is_an_address_is_no_question() {
+    async fn an_address_needs_no_look_up() {
         assert_eq!(resolve("127.0.0.1:7").await.expect("an address").len(), 1);
         assert_eq!(resolve("[::1]:7").await.expect("an address").len(), 1);
         assert!(resolve("localhost:7").await.expect("a name").iter().all(|found| found.port() == 7));
@@ -102,7 +101,7 @@ mod tests {
         })
     }
 
-    /// Hangs over one name until the gate opens.
+    /// Hangs on a single name until the gate opens.
     fn hanging(name: &str) -> io::Result<Vec<SocketAddr>> {
         if name == "hangs:1" {
             let opened = gate().1.lock().take().expect("looked for once");
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_up_that_hangs_holds_up_neither_other_names_nor_the_end_of_the_runtime() {
+    fn a_hanging_look_up_delays_neither_other_names_nor_shutdown() {
         static RESOLVER: Resolver = Resolver::new(hanging);
         let runtime =
             || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -122,11 +121,11 @@ mod tests {
             assert!(hangs.is_err());
             assert_eq!(RESOLVER.resolve("other:1").await.expect("found").len(), 1);
         });
-        // With the runtime's own threads for blocking work this would wait for the gate.
+        // A look-up on the runtime's own blocking threads would wait for the gate.
         drop(first);
         runtime().block_on(async {
-            // Asked again, it costs no second thread.
-            let again = RESOLVER.ask("hangs:1").expect("shared");
+            // A second request shares the thread.
+            let again = RESOLVER.lookup("hangs:1").expect("shared");
             drop(gate().0.lock().take());
             assert!(again.await.expect("answered").is_ok());
         });

@@ -12,13 +12,12 @@ pub fn u64() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// A number below `n`; 0 when `n` is 0. Evenly distributed but for one part in 2^64 / n.
+/// Returns a number below `n`, or 0 for `n` = 0. The distribution is even up to an error of n / 2^64.
 pub fn below(n: u64) -> u64 {
     let wide = u128::from(u64()) * u128::from(n);
     u64::try_from(wide >> 64).unwrap_or_default()
 }
 
-/// Fills `bytes` from a cryptographic generator.
 pub fn fill(bytes: &mut [u8]) {
     match world::current() {
         Some(world) => world.random(bytes),
@@ -26,7 +25,6 @@ pub fn fill(bytes: &mut [u8]) {
     }
 }
 
-/// Puts `items` into random order.
 pub fn shuffle<T>(items: &mut [T]) {
     for i in (1..items.len()).rev() {
         let j = usize::try_from(below(i as u64 + 1)).unwrap_or(0);

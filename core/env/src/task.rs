@@ -1,4 +1,4 @@
-//! Tasks with an end: every task belongs to a group or is awaited, and is told of the shutdown.
+//! Tasks with an end: every task belongs to a group or is awaited, and receives the shutdown signal.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
@@ -16,11 +16,11 @@ use crate::sync::watch;
 use crate::time;
 use crate::world::{self, TaskId, World};
 
-/// Why a task gave no result.
+/// Reason for a task without a result.
 #[derive(Debug)]
 pub enum JoinError {
     Aborted,
-    /// It panicked: a bug.
+    /// A panic: a bug.
     Panicked(String),
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// A running task. Dropping it detaches the task.
+/// A running task. A drop detaches the task.
 pub struct Task<T> {
     inner: TaskIn<T>,
 }
@@ -45,18 +45,18 @@ enum TaskIn<T> {
     World { world: Arc<dyn World>, id: TaskId, end: Arc<Mutex<TaskEnd<T>>> },
 }
 
-/// How a task of a simulated world has ended.
+/// End of a task in a simulated world.
 struct TaskEnd<T> {
     result: Option<Result<T, JoinError>>,
     is_finished: bool,
     waiter: Option<Waker>,
 }
 
-/// Tells that a task has ended, also when it is dropped before its end.
+/// Records the end of a task, also of a task dropped before its end.
 struct Ending<T>(Arc<Mutex<TaskEnd<T>>>);
 
 impl<T> Ending<T> {
-    fn tell(&self, result: Result<T, JoinError>) {
+    fn complete(&self, result: Result<T, JoinError>) {
         let waiter = {
             let mut end = self.0.lock();
             if end.is_finished {
@@ -73,7 +73,7 @@ impl<T> Ending<T> {
 
 impl<T> Drop for Ending<T> {
     fn drop(&mut self) {
-        self.tell(Err(JoinError::Aborted));
+        self.complete(Err(JoinError::Aborted));
     }
 }
 
@@ -125,22 +125,21 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     }
 }
 
-/// Runs `future` to its end on the calling thread and, if the runtime has no own threads, all tasks beside
-/// it.
+/// Runs `future` to its end on the calling thread; on a runtime without its own threads, also runs the other
+/// tasks.
 pub fn block_on<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
     let mut output = None;
     turn(runtime, pin!(async { output = Some(future.await) }));
     output.expect("it ran to its end")
 }
 
-/// The loop that polls all tasks. Not generic, so that it is compiled here and not with a caller whose code
-/// is to be small.
+/// Runs the loop over all tasks. Not generic, so that its code is compiled here and not into each caller.
 #[inline(never)]
 fn turn(runtime: &Runtime, future: Pin<&mut dyn Future<Output = ()>>) {
     runtime.block_on(future);
 }
 
-/// Starts a task. `name` says what it is in diagnostics.
+/// Starts a task. `name` identifies the task in diagnostics.
 pub fn spawn<F>(name: &'static str, future: F) -> Task<F::Output>
 where
     F: Future + Send + 'static,
@@ -151,13 +150,13 @@ where
     };
     let end = Arc::new(Mutex::new(TaskEnd { result: None, is_finished: false, waiter: None }));
     let ending = Ending(end.clone());
-    // A panic ends the whole world, so it need not be reported here.
-    let id = world.spawn(name, Box::pin(async move { ending.tell(Ok(future.await)) }));
+    // A panic ends the whole world and needs no report here.
+    let id = world.spawn(name, Box::pin(async move { ending.complete(Ok(future.await)) }));
     Task { inner: TaskIn::World { world, id, end } }
 }
 
 pin_project_lite::pin_project! {
-    /// Each poll is a turn ([`busy`]).
+    /// Counts each poll as a turn ([`busy`]).
     struct Turns<F> {
         #[pin]
         future: F,
@@ -175,8 +174,8 @@ impl<F: Future> Future for Turns<F> {
     }
 }
 
-/// Lets every other ready task run first, and the runtime check its sockets and timers. Cancel safe.
-pub async fn give_way() {
+/// Yields to every other ready task, and lets the runtime check its sockets and timers. Cancel safe.
+pub async fn yield_now() {
     if world::current().is_none() {
         return tokio::task::yield_now().await;
     }
@@ -191,7 +190,7 @@ pub async fn give_way() {
     .await;
 }
 
-/// How many threads run the tasks of the calling code's runtime.
+/// Returns the number of the runtime's worker threads.
 pub fn threads() -> usize {
     match Handle::try_current() {
         Ok(runtime) if !world::is_simulated() => runtime.metrics().num_workers(),
@@ -199,24 +198,23 @@ pub fn threads() -> usize {
     }
 }
 
-/// The runtime that some code was started in. A simulated world is one.
+/// Identity of a runtime. A simulated world counts as a runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct Home(Option<tokio::runtime::Id>);
 
 impl Home {
-    /// The runtime of the calling code.
+    /// Returns the runtime of the calling code.
     pub fn here() -> Home {
         Home(Handle::try_current().ok().map(|runtime| runtime.id()))
     }
 
-    /// Whether the calling code runs in it as well. Its tasks then run on, or are dropped before the program
-    /// ends.
+    /// Returns true if the calling code runs in the same runtime. The runtime's tasks then continue, or are
+    /// dropped before the program ends.
     pub fn is_here(self) -> bool {
         world::is_simulated() || (self.0.is_some() && Home::here().0 == self.0)
     }
 }
 
-/// The signal to stop, for all holders of a clone.
 #[derive(Clone)]
 pub struct Shutdown {
     sender: watch::Sender<bool>,
@@ -234,27 +232,26 @@ impl Shutdown {
     }
 
     pub fn trigger(&self) {
-        self.sender.send_if_modified(|said| !std::mem::replace(said, true));
+        self.sender.send_if_modified(|is_set| !std::mem::replace(is_set, true));
     }
 
     pub fn is_triggered(&self) -> bool {
         *self.sender.borrow()
     }
 
-    /// Waits until it is triggered. Cancel safe.
+    /// Waits for the trigger. Cancel safe.
     pub async fn wait(&self) {
         let mut receiver = self.sender.subscribe();
-        // The sender lives in `self`, so the channel cannot close while we wait.
-        let _ = receiver.wait_for(|said| *said).await;
+        // The sender in `self` keeps the channel open.
+        let _ = receiver.wait_for(|is_set| *is_set).await;
     }
 }
 
-/// How long a group waits for its tasks to end by themselves.
+/// Time for the tasks of a group to end by themselves.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
-/// A group forgets its finished tasks once it has this many.
+/// Number of tasks at which a group drops its finished tasks.
 const PRUNE_AT: usize = 256;
 
-/// Tasks that end together.
 #[derive(Clone)]
 pub struct TaskGroup {
     shutdown: Shutdown,
@@ -267,12 +264,12 @@ struct Tasks {
 }
 
 impl TaskGroup {
-    /// An empty group that hears `shutdown`.
+    /// Makes an empty group under the signal `shutdown`.
     pub fn new(shutdown: Shutdown) -> Self {
         TaskGroup { shutdown, tasks: Arc::new(Mutex::new(Tasks { running: Vec::new(), prune_at: PRUNE_AT })) }
     }
 
-    /// The signal that stops the group; its tasks listen to it.
+    /// Returns the group's stop signal, for its tasks to wait on.
     pub fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
@@ -286,7 +283,7 @@ impl TaskGroup {
         tasks.running.push((name, spawn(name, future)));
     }
 
-    /// Starts a task of the group that is dropped at an await when the group stops.
+    /// Starts a task of the group, dropped at an await when the group stops.
     pub fn spawn_until_shutdown(
         &self,
         name: &'static str,
@@ -302,7 +299,7 @@ impl TaskGroup {
         });
     }
 
-    /// Triggers the shutdown, waits for all tasks, aborts those that do not end in time.
+    /// Triggers the shutdown, waits for all tasks, and aborts the tasks still running at the deadline.
     pub async fn stop(&self) {
         self.shutdown.trigger();
         let deadline = time::now() + STOP_DEADLINE;
@@ -325,7 +322,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_group_stops_its_tasks_by_the_word() {
+    async fn a_group_stops_its_tasks_by_the_signal() {
         let group = TaskGroup::new(Shutdown::new());
         let ended = Arc::new(Mutex::new(0));
         for _ in 0..300 {
@@ -341,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn code_knows_whether_it_runs_where_other_code_does() {
+    fn code_recognizes_its_own_runtime() {
         let new = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let (one, other) = (new(), new());
         let home = one.block_on(async { Home::here() });
@@ -351,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_told_to_whoever_joins() {
+    async fn a_panic_is_returned_to_the_joiner() {
         let task: Task<()> = spawn("test", async { panic!("on purpose") });
         assert!(matches!(task.await, Err(JoinError::Panicked(why)) if why == "on purpose"));
     }

@@ -1,4 +1,4 @@
-//! Clocks and timers. Durations and deadlines are monotonic; the wall clock only labels things for people.
+//! Clocks and timers. Durations and deadlines are monotonic; the wall clock only labels data for people.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
@@ -13,12 +13,12 @@ use pin_project_lite::pin_project;
 
 use crate::world::{self, TimerId, World};
 
-/// A point on this process's monotonic clock, in nanoseconds since the first use of the clock. On Linux it
-/// continues while the machine is suspended: other machines count that time too.
+/// A point on this process's monotonic clock, in nanoseconds since the first use of the clock. On Linux the
+/// clock continues while the machine is suspended: other machines count this time, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
-/// A deadline passed before the future was done.
+/// Error of a future unfinished at its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
@@ -30,22 +30,22 @@ impl std::fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// The system's clock that never jumps, and counts the time in which the machine is suspended.
-/// (`std::time::Instant`, and with it tokio's timers, do not.)
+/// Reads the system's monotonic clock, including the time of a suspended machine. (`std::time::Instant`, and
+/// tokio's timers with it, exclude this time.)
 #[cfg(target_os = "linux")]
 fn clock() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Where the system has no such clock: the one that stands still during suspend.
+/// Reads a clock that excludes the time of a suspended machine, on systems without a better clock.
 #[cfg(not(target_os = "linux"))]
 fn clock() -> Duration {
     static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
     ORIGIN.get_or_init(std::time::Instant::now).elapsed()
 }
 
-/// Where the monotonic clock of this process starts.
+/// Returns the start of this process's monotonic clock.
 fn origin() -> Duration {
     static ORIGIN: OnceLock<Duration> = OnceLock::new();
     *ORIGIN.get_or_init(clock)
@@ -59,12 +59,12 @@ pub fn now() -> Instant {
     if let Some(world) = world::current() {
         return Instant(world.now_ns());
     }
-    // One hour of head room, so that `now() - Duration` does not saturate right after the start.
+    // Adds an hour, so that `now() - Duration` does not saturate right after the start.
     let origin = origin();
     Instant(nanos(clock().saturating_sub(origin)) + 3_600_000_000_000)
 }
 
-/// The wall clock, milliseconds since 1970. It may jump: never compute a deadline from it.
+/// Returns the wall clock in milliseconds since 1970. The clock may jump: never compute a deadline from it.
 pub fn wall_ms() -> i64 {
     if let Some(world) = world::current() {
         return world.wall_ms();
@@ -78,12 +78,12 @@ impl Instant {
         now()
     }
 
-    /// Time since then; zero if it lies ahead.
+    /// Returns the time since `self`; zero for a future instant.
     pub fn elapsed(self) -> Duration {
         now().saturating_since(self)
     }
 
-    /// Time from `earlier` to this; zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     pub fn saturating_since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -92,8 +92,8 @@ impl Instant {
         self.to_std().into()
     }
 
-    /// The same point on the standard library's clock, as far as known now: if the machine is suspended
-    /// later, it comes later there. A passed one is now, and one a century ahead or more is never.
+    /// Converts to the standard library's clock, as of now: a later suspension delays the result. A past
+    /// instant becomes now, and an instant a century or more ahead becomes never.
     pub fn to_std(self) -> std::time::Instant {
         let left = self.saturating_since(now());
         let now = tokio::time::Instant::now().into_std();
@@ -101,21 +101,21 @@ impl Instant {
     }
 }
 
-/// For `sleep_until` of others: see [`Instant::to_std`].
+/// Converts for foreign `sleep_until` functions: see [`Instant::to_std`].
 impl From<Instant> for std::time::Instant {
     fn from(at: Instant) -> Self {
         at.to_std()
     }
 }
 
-/// For [`tokio::time::timeout_at`]: see [`Instant::to_std`].
+/// Converts for [`tokio::time::timeout_at`]: see [`Instant::to_std`].
 impl From<Instant> for tokio::time::Instant {
     fn from(at: Instant) -> Self {
         at.to_std().into()
     }
 }
 
-/// Converts a deadline of another clock: equally far ahead of this clock's now.
+/// Converts a deadline of another clock: equally far ahead of this clock's present.
 impl From<std::time::Instant> for Instant {
     fn from(at: std::time::Instant) -> Self {
         let std_now = tokio::time::Instant::now().into_std();
@@ -157,7 +157,7 @@ impl Sub<Instant> for Instant {
 }
 
 pin_project! {
-    /// Done when its deadline has come. See [`sleep`].
+    /// Future of [`sleep`], ready at its deadline.
     pub struct Sleep { #[pin] inner: SleepIn }
 }
 
@@ -169,7 +169,6 @@ pin_project! {
     }
 }
 
-/// A sleep in a simulated world.
 struct Alarm {
     world: Arc<dyn World>,
     deadline: u64,
@@ -229,33 +228,32 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     }
 }
 
-/// Timers stand still while the machine is suspended, the clock does not: code that must not miss a deadline
-/// checks the clock at this interval.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval of checks against the clock: timers stop while the machine is suspended, unlike the clock.
+const CLOCK_CHECK: Duration = Duration::from_secs(1);
 
-/// When to look at the clock again so as not to be late for `deadline` by more than a second after the
-/// machine was suspended.
-pub fn look_before(deadline: Instant) -> Instant {
-    // A simulated machine is never suspended, and its timers go by its clock.
-    if world::is_simulated() { deadline } else { deadline.min(now() + LOOK) }
+/// Returns the time of the next clock check for a `deadline`, so that after a suspension the caller is late
+/// by at most a second.
+pub fn next_clock_check(deadline: Instant) -> Instant {
+    // A simulated machine is never suspended, and its timers follow its clock.
+    if world::is_simulated() { deadline } else { deadline.min(now() + CLOCK_CHECK) }
 }
 
-/// [`sleep_until`] that is late by a second at most when the machine was suspended. Cancel safe.
+/// Waits until `deadline`, and is late by at most a second after a suspension. Cancel safe.
 pub async fn alarm(deadline: Instant) {
     loop {
-        sleep_until(look_before(deadline)).await;
+        sleep_until(next_clock_check(deadline)).await;
         if now() >= deadline {
             return;
         }
     }
 }
 
-/// Periodic work without a fixed moment is done on the beats of the process's clock, this many nanoseconds
-/// apart: an idle process is woken once for all of it, and not once for each.
+/// Interval of the beats on the process's clock, in nanoseconds. Periodic work without a fixed time runs on
+/// the beats: an idle process wakes once for all such work.
 const BEAT_NS: u64 = 25_000_000;
 
 impl Instant {
-    /// The last beat from now on that is no later than this; this, if there is none.
+    /// Returns the last beat after `now` and up to `self`, or `self` if there is none.
     fn beat_before(self, now: Instant) -> Instant {
         let beat = Instant(self.0 - self.0 % BEAT_NS);
         if beat > now { beat } else { self }
@@ -266,24 +264,23 @@ impl Instant {
     }
 }
 
-/// The moment in `d`, or earlier by up to 25 ms, so that many sleeps end at once.
+/// Returns the instant `d` from now, or up to 25 ms earlier, so that many sleeps end together.
 pub fn about(d: Duration) -> Instant {
     let now = now();
     (now + d).beat_before(now)
 }
 
-/// Waits for `d`, or less by up to 25 ms, so that many such sleeps end at once. Cancel safe.
+/// Waits for `d`, or up to 25 ms less, so that many sleeps end together. Cancel safe.
 pub fn sleep_about(d: Duration) -> Sleep {
     sleep_until(about(d))
 }
 
-/// Waits until `deadline`, or longer by up to 25 ms, so that many such sleeps end at once. Cancel safe.
+/// Waits until `deadline`, or up to 25 ms longer, so that many sleeps end together. Cancel safe.
 pub fn sleep_until_about(deadline: Instant) -> Sleep {
     sleep_until(deadline.beat_behind())
 }
 
 pin_project! {
-    /// A future with a deadline. See [`timeout`].
     pub struct Timeout<F> { #[pin] future: F, #[pin] sleep: Sleep }
 }
 
@@ -298,12 +295,12 @@ impl<F: Future> Future for Timeout<F> {
     }
 }
 
-/// Runs `future` for at most `d`; then it is dropped.
+/// Runs `future` for at most `d`, then drops the future.
 pub fn timeout<F: Future>(d: Duration, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep(d) }
 }
 
-/// Runs `future` until `deadline` at most; then it is dropped.
+/// Runs `future` until `deadline` at most, then drops the future.
 pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep_until(deadline) }
 }
@@ -335,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn beats_are_where_those_who_sleep_about_so_long_meet() {
+    fn about_equal_sleeps_end_on_a_common_beat() {
         let at = |ms: u64| Instant(ms * 1_000_000);
         assert_eq!(
             [at(1_060), at(1_075), at(1_099)].map(|end| end.beat_before(at(1_010))),
@@ -348,10 +345,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_alarm_looks_at_the_clock_on_the_way_and_rings_when_it_is_time() {
+    async fn an_alarm_checks_the_clock_and_ends_at_its_deadline() {
         let (near, far) = (now() + Duration::from_millis(10), now() + Duration::from_secs(3_600));
-        assert_eq!(look_before(near), near);
-        assert!(look_before(far) <= now() + LOOK);
+        assert_eq!(next_clock_check(near), near);
+        assert!(next_clock_check(far) <= now() + CLOCK_CHECK);
         alarm(near).await;
         assert!(now() >= near);
         assert_eq!(timeout(Duration::from_millis(5), alarm(far)).await, Err(Elapsed));
@@ -369,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sleep_until_returns_at_or_after_its_deadline_and_a_far_one_does_not_overflow() {
+    async fn sleep_until_is_never_early_and_a_far_deadline_is_safe() {
         let deadline = now() + Duration::from_millis(10);
         sleep_until(deadline).await;
         assert!(now() >= deadline);

@@ -1,14 +1,14 @@
-//! Lets clients' tasks run in short turns, so that whatever clients do, the node's own tasks (consensus,
-//! heartbeats, session timers) get the thread after about a millisecond.
+//! Lets clients' tasks run in short turns, so that under any load from clients the node's own tasks
+//! (consensus, heartbeats, session timers) get the thread after about a millisecond.
 //!
-//! The runtime polls ready tasks in the order in which they became ready. A *lap* is a walk through all that
-//! are ready. Each [`Class`] of clients' tasks has [`TURN_MAX`] of accounted work ([`busy`]) per lap; a task
-//! that comes when its class has used that up stands in line, and is not polled before its turn in a later
-//! lap. A task is heavy after a turn of more than [`LIGHT_MAX`], until one of its turns takes
-//! less: sixty connections that flood a node share one long turn per lap, and a quiet one passes them.
+//! The runtime polls ready tasks in the order of their wake-ups. A *lap* is a walk through all ready tasks.
+//! Each [`Class`] of clients' tasks has [`TURN_MAX`] of accounted work ([`busy`]) per lap; after this work
+//! the next task of the class joins a line, and waits there for its turn in a later lap. A task is heavy
+//! after a turn of more than [`LIGHT_MAX`], until a shorter turn: sixty flooding connections share a long
+//! turn per lap, and a quiet connection passes them.
 //!
-//! Invariant: a task in line is granted a turn, in the order of its line, or leaves the line when it is
-//! dropped. While a line is not empty, there is a task that begins laps.
+//! Invariant: a task in line gets a turn, in the order of the line, or leaves the line on its drop. A task
+//! begins laps while any line is not empty.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -23,10 +23,10 @@ use parking_lot::Mutex;
 use crate::busy::{self, TURN_MAX};
 use crate::{task, world};
 
-/// Accounted work of a turn beyond which its task is heavy.
+/// Accounted work of a turn above which its task is heavy.
 pub const LIGHT_MAX: Duration = Duration::from_micros(50);
 
-/// Which tasks share the work of a lap.
+/// Groups of tasks with shared work per lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Connections of operators: probes, metrics.
@@ -39,7 +39,7 @@ pub enum Class {
 const CLASSES: [Class; 3] = [Class::Operator, Class::Client, Class::Heavy];
 
 impl Class {
-    /// Accounted work after which a turn ends while others stand in line.
+    /// Returns the work after which a turn ends while other tasks are in line.
     fn turn_max(self) -> Duration {
         match self {
             Class::Operator | Class::Client => LIGHT_MAX,
@@ -48,7 +48,7 @@ impl Class {
     }
 }
 
-/// See the module. One per node; clones are the same.
+/// Turnstile of a node; see the module. Clones share the state.
 #[derive(Clone, Default)]
 pub struct Turnstile {
     shared: Arc<TurnstileState>,
@@ -57,16 +57,16 @@ pub struct Turnstile {
 #[derive(Default)]
 struct TurnstileState {
     gates: [Gate; CLASSES.len()],
-    /// Tasks stand in line.
+    /// True while tasks are in line.
     is_contended: AtomicBool,
     lines: Mutex<Lines>,
 }
 
-/// The part of a class that is read without a lock.
+/// Lock-free part of a class.
 struct Gate {
-    /// Nanoseconds of the lap that are left to tasks that do not stand in line. Not positive while others do.
+    /// Nanoseconds of the lap left to tasks outside the line. Not positive while tasks are in line.
     left: AtomicI64,
-    /// Tickets below have their turn.
+    /// First uncalled ticket: lower tickets have their turn.
     called: AtomicU64,
 }
 
@@ -79,35 +79,34 @@ impl Default for Gate {
 #[derive(Default)]
 struct Lines {
     lines: [Line; CLASSES.len()],
-    /// A task begins laps.
+    /// True while a task begins laps.
     has_laps: bool,
 }
 
 #[derive(Default)]
 struct Line {
-    /// From the first ticket that is not called on. `None`: the task is gone.
+    /// Wakers from the first uncalled ticket on. `None` marks a dropped task.
     waiting: VecDeque<Option<Waker>>,
-    /// Nanoseconds of the lap that are left to those in line.
+    /// Nanoseconds of the lap left to the tasks in line.
     left: i64,
-    /// Called, and the turn has not ended.
+    /// Number of called tasks with unfinished turns.
     under_way: usize,
 }
 
-/// The place of one task.
 struct Pass {
-    stile: Turnstile,
+    turnstile: Turnstile,
     class: Class,
     is_heavy: bool,
-    /// While it stands in line.
+    /// Position in line, if any.
     ticket: Option<u64>,
 }
 
 pin_project_lite::pin_project! {
-    /// A task that passes the turnstile before each of its turns.
+    /// A task behind the turnstile: the task passes the turnstile before each of its turns.
     struct Turns<F> {
         #[pin]
         future: F,
-        // By itself, so that tasks stay small: most wait, and there are many.
+        // Boxed to keep tasks small: most tasks wait, and there are many.
         pass: Box<Pass>,
     }
 }
@@ -117,16 +116,16 @@ impl<F: Future> Future for Turns<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        // Ends when it is dropped.
+        // The turn ends on the drop.
         let Some(_turn) = this.pass.begin(cx) else { return Poll::Pending };
         this.future.poll(cx)
     }
 }
 
-/// Bytes that a task is larger by if it passes a turnstile.
+/// Additional bytes of a task behind a turnstile.
 pub const PASS_BYTES: usize = size_of::<Box<Pass>>();
 
-/// A turn that has begun. Dropping it ends it.
+/// A running turn, ended by its drop.
 struct Turn<'a> {
     pass: &'a mut Pass,
     class: Class,
@@ -135,17 +134,20 @@ struct Turn<'a> {
 }
 
 impl Turnstile {
-    /// `future` with turns of its own: to be spawned as a task.
+    /// Wraps `future` for spawning as a task behind the turnstile.
     pub fn turns<F: Future>(&self, class: Class, future: F) -> impl Future<Output = F::Output> + use<F> {
-        Turns { future, pass: Box::new(Pass { stile: self.clone(), class, is_heavy: false, ticket: None }) }
+        Turns {
+            future,
+            pass: Box::new(Pass { turnstile: self.clone(), class, is_heavy: false, ticket: None }),
+        }
     }
 
-    /// How many tasks stand in line.
+    /// Returns the number of tasks in line.
     pub fn waiting(&self) -> usize {
         self.shared.lines.lock().lines.iter().map(|line| line.waiting.len()).sum()
     }
 
-    /// The last place of the line.
+    /// Joins the end of the line; returns the ticket.
     fn join(&self, class: Class, waker: Waker) -> u64 {
         let TurnstileState { gates, lines, is_contended } = &*self.shared;
         let mut lines = lines.lock();
@@ -154,12 +156,12 @@ impl Turnstile {
         let ticket = gate.called.load(Relaxed) + line.waiting.len() as u64;
         line.waiting.push_back(Some(waker));
         if !std::mem::replace(&mut lines.has_laps, true) {
-            let stile = self.clone();
-            // It ends by itself when the lines are empty.
+            let turnstile = self.clone();
+            // The task ends once all lines are empty.
             task::spawn("laps", async move {
                 loop {
-                    task::give_way().await;
-                    if !stile.begin_lap() {
+                    task::yield_now().await;
+                    if !turnstile.begin_lap() {
                         return;
                     }
                 }
@@ -168,13 +170,13 @@ impl Turnstile {
         ticket
     }
 
-    /// Gives each class its work of a lap. False: no task stands in line, and no more laps are needed.
+    /// Gives each class its work for a lap. Returns false if no task is in line: no more laps are needed.
     fn begin_lap(&self) -> bool {
         let TurnstileState { gates, lines, is_contended } = &*self.shared;
         let mut lines = lines.lock();
-        let (places, mut called) = (places(), Vec::new());
+        let (long_turns_max, mut called) = (long_turns_max(), Vec::new());
         for ((class, gate), line) in CLASSES.iter().zip(gates).zip(&mut lines.lines) {
-            line.left = nanos(TURN_MAX) * places as i64;
+            line.left = nanos(TURN_MAX) * long_turns_max as i64;
             while line.may_call(*class) && line.call(gate, &mut called) {}
             if line.waiting.is_empty() {
                 gate.left.store(0, Relaxed);
@@ -189,7 +191,7 @@ impl Turnstile {
         has_laps
     }
 
-    /// A called task has had its turn, or is gone.
+    /// Records the end or the drop of a called task's turn.
     fn passed(&self, class: Class, spent: Duration) {
         let TurnstileState { gates, lines, .. } = &*self.shared;
         let mut lines = lines.lock();
@@ -205,13 +207,13 @@ impl Turnstile {
 }
 
 impl Line {
-    /// Whether what is left of the lap is enough for one more turn. Short ones are taken together: each costs
-    /// a walk through all tasks that are ready.
+    /// Returns true if the rest of the lap suffices for another turn. Short turns are called together: each
+    /// call costs a walk through all ready tasks.
     fn may_call(&self, class: Class) -> bool {
         self.left > nanos(class.turn_max()) * self.under_way as i64
     }
 
-    /// Calls the first task. False: there is none.
+    /// Calls the first task. Returns false for an empty line.
     fn call(&mut self, gate: &Gate, called: &mut Vec<Waker>) -> bool {
         while let Some(first) = self.waiting.pop_front() {
             gate.called.fetch_add(1, Relaxed);
@@ -224,7 +226,7 @@ impl Line {
         false
     }
 
-    /// Opens the gate: the rest of the lap that waiting tasks leave is for all.
+    /// Opens the gate: the work left over by the line is free for all tasks.
     fn open(&mut self, gate: &Gate) {
         if self.waiting.is_empty() {
             gate.left.fetch_add(std::mem::take(&mut self.left), Relaxed);
@@ -233,18 +235,18 @@ impl Line {
 }
 
 impl Pass {
-    /// `None`: the task stands in line, and is woken for its turn.
+    /// Begins a turn. Returns `None` if the task is in line, to be woken for its turn.
     fn begin(&mut self, cx: &mut Context<'_>) -> Option<Turn<'_>> {
         let class = if self.is_heavy { Class::Heavy } else { self.class };
-        let gate = &self.stile.shared.gates[class as usize];
+        let gate = &self.turnstile.shared.gates[class as usize];
         match self.ticket {
             Some(ticket) if ticket < gate.called.load(Relaxed) => {
                 self.ticket = None;
                 Some(Turn::new(self, class, None))
             }
             Some(ticket) => {
-                // Woken for another reason. The turn finds that out.
-                let mut lines = self.stile.shared.lines.lock();
+                // The wake-up has another cause. The task finds the cause in its turn.
+                let mut lines = self.turnstile.shared.lines.lock();
                 let at = ticket.checked_sub(gate.called.load(Relaxed));
                 let Some(at) = at.and_then(|at| usize::try_from(at).ok()) else {
                     cx.waker().wake_by_ref(); // called meanwhile, by another thread
@@ -258,7 +260,7 @@ impl Pass {
                 Some(Turn::new(self, class, Some(left)))
             }
             None => {
-                self.ticket = Some(self.stile.join(class, cx.waker().clone()));
+                self.ticket = Some(self.turnstile.join(class, cx.waker().clone()));
                 None
             }
         }
@@ -266,12 +268,12 @@ impl Pass {
 }
 
 impl<'a> Turn<'a> {
-    /// `left`: nanoseconds of the lap, for a task that was not called. While no task stands in line, it may
-    /// have all of them.
+    /// Begins a turn. `left` has the lap's nanoseconds left for an uncalled task. With an empty line the task
+    /// may use all of `left`.
     fn new(pass: &'a mut Pass, class: Class, left: Option<i64>) -> Turn<'a> {
         let before = busy::spent();
         let turn_max = match left.map(u64::try_from) {
-            Some(Ok(left)) if !pass.stile.shared.is_contended.load(Relaxed) => {
+            Some(Ok(left)) if !pass.turnstile.shared.is_contended.load(Relaxed) => {
                 Duration::from_nanos(left).clamp(LIGHT_MAX, TURN_MAX)
             }
             _ => class.turn_max(),
@@ -284,12 +286,12 @@ impl<'a> Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let spent = busy::spent().saturating_sub(self.before);
-        let Pass { stile, is_heavy, .. } = &mut *self.pass;
+        let Pass { turnstile, is_heavy, .. } = &mut *self.pass;
         *is_heavy = spent >= LIGHT_MAX;
         if self.was_called {
-            stile.passed(self.class, spent);
+            turnstile.passed(self.class, spent);
         } else {
-            stile.shared.gates[self.class as usize].left.fetch_sub(nanos(spent), Relaxed);
+            turnstile.shared.gates[self.class as usize].left.fetch_sub(nanos(spent), Relaxed);
         }
     }
 }
@@ -299,15 +301,15 @@ impl Drop for Pass {
         let Some(ticket) = self.ticket else { return };
         let class = if self.is_heavy { Class::Heavy } else { self.class };
         {
-            let mut lines = self.stile.shared.lines.lock();
-            let called = self.stile.shared.gates[class as usize].called.load(Relaxed);
+            let mut lines = self.turnstile.shared.lines.lock();
+            let called = self.turnstile.shared.gates[class as usize].called.load(Relaxed);
             if let Some(at) = ticket.checked_sub(called) {
                 let at = usize::try_from(at).expect("a place in a line in memory");
                 lines.lines[class as usize].waiting[at] = None;
                 return;
             }
         }
-        self.stile.passed(class, Duration::ZERO);
+        self.turnstile.passed(class, Duration::ZERO);
     }
 }
 
@@ -315,8 +317,8 @@ fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Tasks of a class that may have long turns at the same time: one thread is left to the node.
-fn places() -> usize {
+/// Returns the number of simultaneous long turns per class: a thread is reserved for the node.
+fn long_turns_max() -> usize {
     if world::is_simulated() {
         return 1;
     }

@@ -1,4 +1,4 @@
-//! Blocking work on threads of its own: writing the log, writing a snapshot.
+//! Blocking work on separate threads: writing the log, writing a snapshot.
 
 #![allow(clippy::disallowed_methods)] // this module is the seam that the ban points to
 
@@ -17,13 +17,13 @@ struct JobQueue<J> {
     capacity: usize,
     handles: usize,
     stopped: bool,
-    /// A job was submitted that must be done at once.
+    /// True after an urgent job was submitted.
     is_urgent: bool,
-    /// The thread sleeps until something comes.
+    /// True while the thread waits for a wake-up.
     is_asleep: bool,
-    /// When the oldest of `jobs` was submitted.
+    /// Submission time of the oldest job in `jobs`.
     waits_since: Option<time::Instant>,
-    /// When the oldest job was submitted that is being done.
+    /// Submission time of the oldest job in progress.
     works_since: Option<time::Instant>,
 }
 
@@ -61,9 +61,8 @@ impl<J> JobQueue<J> {
 struct WorkerState<J> {
     queue: Mutex<JobQueue<J>>,
     filled: Condvar,
-    /// Rings for a worker that is a task of a simulated world.
+    /// Wakes a worker in a simulated world, where the worker is a task.
     bell: Option<watch::Sender<()>>,
-    /// How long jobs that are not urgent may collect.
     delay_max: Duration,
 }
 
@@ -74,7 +73,7 @@ enum Next {
 }
 
 impl<J> WorkerState<J> {
-    /// Waits until there is something to do, or for `rest`.
+    /// Waits for a job, or for `rest`.
     fn wait(&self, queue: &mut MutexGuard<'_, JobQueue<J>>, rest: Option<Duration>) -> Next {
         let rest_at = rest.map(|rest| Instant::now() + rest);
         if !self.delay_max.is_zero() {
@@ -112,7 +111,7 @@ impl<J> WorkerState<J> {
     }
 }
 
-/// A handle of a worker thread. The thread ends when it has done everything and all handles are gone.
+/// Handle of a worker thread. The thread ends after all jobs are done and all handles are dropped.
 pub struct Worker<J> {
     shared: Arc<WorkerState<J>>,
 }
@@ -135,7 +134,7 @@ impl<J> Drop for Worker<J> {
 }
 
 impl<J> Worker<J> {
-    /// Queues a job; gives it back when the queue is full or the thread has died. Never waits.
+    /// Queues a job; returns the job if the queue is full or the thread has died. Never waits.
     pub fn submit(&self, job: J) -> Result<(), J> {
         let mut queue = self.shared.queue.lock();
         queue.push(job)?;
@@ -146,15 +145,15 @@ impl<J> Worker<J> {
         Ok(())
     }
 
-    /// When the oldest job was submitted that is not done. The handler may have put jobs aside: these count
-    /// as done.
+    /// Returns the submission time of the oldest unfinished job. Jobs set aside by the handler count as
+    /// finished.
     pub fn busy_since(&self) -> Option<time::Instant> {
         let queue = self.shared.queue.lock();
         queue.works_since.or(queue.waits_since)
     }
 
-    /// As [`Worker::submit`], for jobs that may wait: a thread that has just worked handles them when its
-    /// delay is over ([`spawn_in_background`]), or together with an urgent job.
+    /// Queues a job without urgency: a recently busy thread handles the job after its delay
+    /// ([`spawn_in_background`]), or together with an urgent job. Otherwise like [`Worker::submit`].
     pub fn submit_patiently(&self, job: J) -> Result<(), J> {
         let mut queue = self.shared.queue.lock();
         queue.push(job)?;
@@ -165,7 +164,7 @@ impl<J> Worker<J> {
     }
 }
 
-/// Marks the queue stopped even when the handler panics, so that submitting fails instead of piling up.
+/// Stops the queue even after a panic of the handler, so that later submissions fail and do not pile up.
 struct StopOnExit<J>(Arc<WorkerState<J>>);
 
 impl<J> Drop for StopOnExit<J> {
@@ -176,8 +175,8 @@ impl<J> Drop for StopOnExit<J> {
     }
 }
 
-/// Starts a thread that takes everything queued at once (at most `capacity` jobs) and hands it to `handler`,
-/// in order. What `handler` leaves in the vector is dropped.
+/// Starts a thread and passes all queued jobs (at most `capacity`) together to `handler`, in order. Jobs left
+/// in the vector are dropped.
 pub fn spawn<J: Send + 'static>(
     name: &str,
     capacity: usize,
@@ -186,7 +185,8 @@ pub fn spawn<J: Send + 'static>(
     start(name, capacity, Duration::ZERO, || {}, never_called_again(handler))
 }
 
-/// As [`spawn`]. When no job has come for as long as `handler` has last said, it is called with none.
+/// Starts a thread like [`spawn`], and also calls `handler` without jobs after a quiet period of the last
+/// returned duration.
 pub fn spawn_resting<J: Send + 'static>(
     name: &str,
     capacity: usize,
@@ -204,21 +204,21 @@ fn never_called_again<J>(
     }
 }
 
-/// As [`spawn`], for work that no request waits for: when the processors are busy, this thread and those that
-/// it starts get about a tenth of another thread's share. Patiently submitted jobs collect for `delay_max`,
-/// so they wake it at most once per `delay_max`.
+/// Starts a thread like [`spawn`], for work without waiting requests: on busy processors this thread and its
+/// child threads get about a tenth of another thread's share. Jobs without urgency collect for `delay_max`,
+/// so that they wake the thread at most once per `delay_max`.
 pub fn spawn_in_background<J: Send + 'static>(
     name: &str,
     capacity: usize,
     delay_max: Duration,
     handler: impl FnMut(&mut Vec<J>) + Send + 'static,
 ) -> Worker<J> {
-    start(name, capacity, delay_max, step_back, never_called_again(handler))
+    start(name, capacity, delay_max, lower_priority, never_called_again(handler))
 }
 
-/// Linux keeps this number per thread, and threads inherit it. A system that refuses has a thread like any
-/// other.
-fn step_back() {
+/// Lowers the thread's priority. Linux keeps the priority per thread, and child threads inherit it. After a
+/// refusal the thread keeps the usual priority.
+fn lower_priority() {
     let _ = rustix::process::nice(10);
 }
 
@@ -235,14 +235,14 @@ fn start<J: Send + 'static>(
     }
     let shared =
         Arc::new(WorkerState { queue: Mutex::new(queue), filled: Condvar::new(), bell: None, delay_max });
-    let theirs = StopOnExit(shared.clone());
+    let owned = StopOnExit(shared.clone());
     let run = move || {
         first();
         let (mut batch, mut rest) = (Vec::new(), None);
         loop {
             {
-                let mut queue = theirs.0.queue.lock();
-                match theirs.0.wait(&mut queue, rest) {
+                let mut queue = owned.0.queue.lock();
+                match owned.0.wait(&mut queue, rest) {
                     Next::Work => queue.take(&mut batch),
                     Next::Rest => {}
                     Next::End => return,
@@ -250,7 +250,7 @@ fn start<J: Send + 'static>(
             }
             rest = handler(&mut batch);
             batch.clear();
-            theirs.0.queue.lock().works_since = None;
+            owned.0.queue.lock().works_since = None;
         }
     };
     std::thread::Builder::new()
@@ -260,8 +260,8 @@ fn start<J: Send + 'static>(
     Worker { shared }
 }
 
-/// A worker as a task of a simulated world: it waits for as long as such work takes, then does all queued
-/// jobs in no time.
+/// Starts a worker as a task of a simulated world: the task waits for the typical duration of such work, then
+/// runs all queued jobs in no time.
 fn start_in<J: Send + 'static>(
     world: &Arc<dyn World>,
     name: &str,
@@ -272,7 +272,7 @@ fn start_in<J: Send + 'static>(
     let (bell, mut rung) = watch::channel(());
     let filled = Condvar::new();
     let shared = Arc::new(WorkerState { queue: Mutex::new(queue), filled, bell: Some(bell), delay_max });
-    let theirs = StopOnExit(shared.clone());
+    let owned = StopOnExit(shared.clone());
     let (clock, name) = (world.clone(), name.to_owned());
     let run: Boxed<()> = Box::pin(async move {
         let mut batch = Vec::new();
@@ -281,7 +281,7 @@ fn start_in<J: Send + 'static>(
         loop {
             loop {
                 let (is_empty, is_orphan, is_urgent) = {
-                    let queue = theirs.0.queue.lock();
+                    let queue = owned.0.queue.lock();
                     (queue.jobs.is_empty(), queue.handles == 0, queue.is_urgent)
                 };
                 if !is_empty && (is_urgent || is_orphan || time::now() >= patient_until) {
@@ -302,10 +302,10 @@ fn start_in<J: Send + 'static>(
                 }
             }
             clock.blocking_work(&name).await;
-            theirs.0.queue.lock().take(&mut batch);
+            owned.0.queue.lock().take(&mut batch);
             let rest = handler(&mut batch);
             batch.clear();
-            theirs.0.queue.lock().works_since = None;
+            owned.0.queue.lock().works_since = None;
             patient_until = time::now() + delay_max;
             rest_at = rest.map(|rest| time::now() + rest);
         }
@@ -314,7 +314,7 @@ fn start_in<J: Send + 'static>(
     Worker { shared }
 }
 
-/// Runs `work` on its own thread and returns its result. Dropping the future does not stop the work.
+/// Runs `work` on its own thread and returns the result. Dropping the future does not stop the work.
 ///
 /// # Panics
 /// If `work` panics.
@@ -322,16 +322,16 @@ pub async fn run_blocking<T: Send + 'static>(name: &str, work: impl FnOnce() -> 
     run(name, || {}, work).await
 }
 
-/// As [`run_blocking`], for long work that no request waits for: when the processors are busy, its thread
+/// Runs `work` like [`run_blocking`], for long work without waiting requests: on busy processors its thread
 /// gets about a tenth of another thread's share.
 pub async fn run_in_background<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    run(name, step_back, work).await
+    run(name, lower_priority, work).await
 }
 
-/// Leaves processor and disk to other threads for a while, in the middle of long work. In a simulated world
+/// Leaves processor and disk to other threads for `pause`, in the middle of long work. In a simulated world
 /// work takes no time, and neither do its pauses.
 pub fn pause(pause: Duration) {
     if world::current().is_none() {
@@ -383,10 +383,10 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_called_with_nothing_when_it_rests_for_as_long_as_it_has_said() {
-        let (told, calls) = std::sync::mpsc::channel();
+    fn a_resting_worker_is_called_without_jobs_after_its_delay() {
+        let (sender, calls) = std::sync::mpsc::channel();
         let worker = spawn_resting("test", 10, move |batch: &mut Vec<u32>| {
-            let _ = told.send(batch.len());
+            let _ = sender.send(batch.len());
             (!batch.is_empty()).then_some(Duration::from_millis(1))
         });
         for _ in 0..3 {
@@ -398,11 +398,11 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_busy_since_its_oldest_job_was_submitted_until_it_is_done() {
+    fn a_worker_is_busy_since_the_submission_of_its_oldest_job() {
         let (block, blocked) = std::sync::mpsc::channel::<()>();
-        let (told, done) = std::sync::mpsc::channel();
+        let (sender, done) = std::sync::mpsc::channel();
         let worker = spawn("test", 9, move |jobs: &mut Vec<u32>| {
-            let _ = (blocked.recv(), told.send(jobs.len()));
+            let _ = (blocked.recv(), sender.send(jobs.len()));
         });
         assert_eq!(worker.busy_since(), None);
         worker.submit(1).expect("there is room");
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_gives_the_job_back() {
+    fn a_full_queue_returns_the_job() {
         let (block, blocked) = std::sync::mpsc::channel::<()>();
         let worker = spawn("test", 2, move |_: &mut Vec<u32>| {
             let _ = blocked.recv();
@@ -437,48 +437,48 @@ mod tests {
     }
 
     #[test]
-    fn background_work_steps_back() {
+    fn background_work_has_a_lower_priority() {
         let priority = || rustix::process::getpriority_process(None).expect("every thread has one");
-        let (tx, told) = std::sync::mpsc::channel();
+        let (tx, receiver) = std::sync::mpsc::channel();
         let worker = spawn_in_background("test", 1, Duration::ZERO, move |_: &mut Vec<()>| {
             let _ = tx.send(priority());
         });
         worker.submit(()).expect("there is room");
-        assert!(told.recv().expect("it works") > priority());
+        assert!(receiver.recv().expect("it works") > priority());
     }
 
     #[test]
-    fn what_is_submitted_patiently_is_done_with_what_is_urgent() {
-        let (tx, told) = std::sync::mpsc::channel();
+    fn a_patient_job_runs_together_with_an_urgent_job() {
+        let (tx, receiver) = std::sync::mpsc::channel();
         let delay_max = Duration::from_secs(3_600);
         let worker = spawn_in_background("test", 10, delay_max, move |batch: &mut Vec<u32>| {
             let _ = tx.send(std::mem::take(batch));
         });
-        // A thread that begins is patient, too.
+        // A new thread waits for more jobs, too.
         worker.submit_patiently(1).expect("there is room");
         worker.submit_patiently(2).expect("there is room");
         worker.submit(3).expect("there is room");
-        assert_eq!(told.recv().expect("it works"), [1, 2, 3]);
+        assert_eq!(receiver.recv().expect("it works"), [1, 2, 3]);
         worker.submit_patiently(4).expect("there is room");
         drop(worker);
-        assert_eq!(told.recv().expect("it drains before it ends"), [4]);
+        assert_eq!(receiver.recv().expect("it drains before it ends"), [4]);
     }
 
     #[test]
-    fn what_is_submitted_patiently_is_done_when_the_patience_is_over() {
-        let (tx, told) = std::sync::mpsc::channel();
+    fn a_patient_job_runs_after_the_delay() {
+        let (tx, receiver) = std::sync::mpsc::channel();
         let delay_max = Duration::from_millis(1);
         let worker = spawn_in_background("test", 10, delay_max, move |batch: &mut Vec<u32>| {
             batch.drain(..).for_each(|job| tx.send(job).expect("the test listens"));
         });
         for job in 0..20 {
             worker.submit_patiently(job).expect("there is room");
-            assert_eq!(told.recv().expect("it works"), job);
+            assert_eq!(receiver.recv().expect("it works"), job);
         }
     }
 
     #[tokio::test]
-    async fn blocking_work_gives_its_result() {
+    async fn blocking_work_returns_its_result() {
         assert_eq!(run_blocking("test", || 6 * 7).await, 42);
         let priority = || rustix::process::getpriority_process(None).expect("every thread has one");
         assert!(run_in_background("test", priority).await > priority());

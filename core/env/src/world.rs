@@ -1,10 +1,10 @@
-//! What a simulator implements in place of the operating system, and how a thread enters it.
+//! Interface between a simulator and this crate, in place of the operating system.
 //!
-//! A thread inside a world ([`enter`]) gets its clock, tasks, randomness, network and disks from there; all
-//! other threads use tokio and the operating system. The test for it is one relaxed load of a number that
-//! never changes in a production process, so the seam costs almost nothing there.
+//! A thread inside a world ([`enter`]) gets its clock, tasks, randomness, network and disks from the world;
+//! all other threads use tokio and the operating system. The check is a relaxed load of a number without
+//! changes in production, so the interface costs almost nothing there.
 //!
-//! The world knows which of its hosts is running; every call here refers to that host.
+//! The world knows its running host; every call here refers to this host.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A future of any kind.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,62 +26,58 @@ pub struct TaskId(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimerId {
-    /// On the clock of the host that set it, nanoseconds.
+    /// Deadline on the clock of the host, in nanoseconds.
     pub deadline: u64,
-    /// Distinguishes timers of one deadline, and hosts.
+    /// Distinguishes the timers of equal deadlines, and the hosts.
     pub serial: u64,
 }
 
-/// The services of a simulated world.
 pub trait World: Send + Sync {
-    /// The monotonic clock, nanoseconds.
+    /// Returns the monotonic clock in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// The wall clock, milliseconds since 1970.
+    /// Returns the wall clock in milliseconds since 1970.
     fn wall_ms(&self) -> i64;
-    /// The moment and the host, for log lines. `None`: nothing of a host runs now.
+    /// Returns the time and the host for log lines, or `None` while no host runs.
     fn place(&self) -> Option<String> {
         None
     }
-    /// Accounted work of the host so far ([`busy::total`](crate::busy::total)).
+    /// Returns the accounted work of the host so far ([`busy::total`](crate::busy::total)).
     fn worked(&self) -> Duration {
         Duration::ZERO
     }
-    /// Wakes `waker` once the monotonic clock shows `deadline` or more.
+    /// Wakes `waker` once the monotonic clock reaches `deadline`.
     fn set_timer(&self, deadline: u64, waker: &Waker) -> TimerId;
-    /// Forgets a timer that has not rung; one that has is fine.
+    /// Removes a timer. Ignores a timer in the past.
     fn cancel_timer(&self, timer: TimerId);
     fn spawn(&self, name: &'static str, future: Boxed<()>) -> TaskId;
-    /// Drops a task that has not ended; one that has is fine. A task that aborts itself is dropped when it
-    /// next waits.
+    /// Drops a task. Ignores an ended task. A task aborting itself is dropped at its next wait.
     fn abort(&self, task: TaskId);
-    /// Fills `bytes` with randomness.
     fn random(&self, bytes: &mut [u8]);
-    /// Waits as long as the blocking work would take; the caller then does it at once.
+    /// Waits for the typical duration of the blocking work; the caller then does the work at once.
     fn blocking_work(&self, name: &str) -> Boxed<()>;
-    /// Connects to `host:port` within `timeout`.
     fn connect(&self, addr: &str, timeout: Duration) -> Boxed<io::Result<Arc<dyn Conduit>>>;
     fn listen(&self, addr: &str) -> io::Result<Arc<dyn Port>>;
     fn disk(&self) -> Arc<dyn Disk>;
 }
 
-/// One end of a connection.
+/// An end of a connection.
 pub trait Conduit: Debug + Send + Sync {
     fn peer_addr(&self) -> SocketAddr;
-    /// Reads what is there; `Ok(0)` at the end of the stream. Remembers the waker of the last call only.
+    /// Reads the available bytes; `Ok(0)` at the end of the stream. Keeps the waker of the last call only.
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>>;
-    /// Writes what fits. Remembers the waker of the last call only.
+    /// Writes as much as fits. Keeps the waker of the last call only.
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>>;
-    /// Reads what is there; `WouldBlock` if nothing is.
+    /// Reads the available bytes; fails with `WouldBlock` if none are available.
     fn try_read(&self, buf: &mut [u8]) -> io::Result<usize>;
-    /// Writes what fits; `WouldBlock` if nothing does.
+    /// Writes as much as fits; fails with `WouldBlock` if nothing fits.
     fn try_write(&self, buf: &[u8]) -> io::Result<usize>;
     /// Stops reading; arriving data is discarded (or answered with a reset).
     fn close_read(&self);
-    /// Stops writing: the other side reads to the end of the stream.
+    /// Stops writing: the peer reads to the end of the stream.
     fn close_write(&self);
 }
 
-/// A listening socket. Dropping the last handle frees the address.
+/// A listening socket. The drop of the last handle frees the address.
 pub trait Port: Debug + Send + Sync {
     fn local_addr(&self) -> SocketAddr;
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<dyn Conduit>>>;
@@ -92,46 +87,44 @@ pub trait Port: Debug + Send + Sync {
 pub enum Open {
     New,
     Existing,
-    /// It is there or not, and is empty afterwards.
+    /// Creates or truncates the file.
     Empty,
 }
 
-/// A host's file systems. Names and contents are durable after [`Disk::sync_dir`] and [`DiskFile::sync`], and
-/// after nothing else.
+/// File systems of a host. Names and contents are durable only after [`Disk::sync_dir`] and
+/// [`DiskFile::sync`].
 pub trait Disk: Send + Sync {
     fn is_dir(&self, path: &Path) -> bool;
-    /// It exists, as a file or a directory.
+    /// Returns true for an existing file or directory.
     fn exists(&self, path: &Path) -> bool;
-    /// Creates one directory; its parent exists.
+    /// Creates a directory in an existing parent.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>>;
-    /// Renames a file; an existing target is replaced.
+    /// Renames a file and replaces an existing target.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Removes a directory with everything in it.
     fn remove_all(&self, path: &Path) -> io::Result<()>;
-    /// The names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
-    /// Takes a file as a lock, created if absent, until the returned value is dropped; `WouldBlock` if it is
-    /// taken.
+    /// Locks a file, created if absent, until the drop of the returned value; fails with `WouldBlock` on a
+    /// locked file.
     fn lock(&self, path: &Path) -> io::Result<Arc<dyn Any + Send + Sync>>;
 }
 
-/// An open file. It stays usable after its name is gone.
+/// An open file, usable after the removal of its name.
 pub trait DiskFile: Debug + Send + Sync {
     /// Returns the length in bytes.
     fn size(&self) -> io::Result<u64>;
-    /// Cuts it, or extends it with zeroes.
+    /// Truncates the file, or extends the file with zeroes.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Reserves room and extends it with zeroes; never cuts.
+    /// Reserves space and extends the file with zeroes; never truncates.
     fn allocate(&self, len: u64) -> io::Result<()>;
-    /// Reads; fewer bytes than asked for at its end.
+    /// Reads at `offset`; returns fewer bytes at the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -141,15 +134,15 @@ thread_local! {
     static WORLD: RefCell<Option<Arc<dyn World>>> = const { RefCell::new(None) };
 }
 
-/// A thread's stay in a world. It ends when this is dropped.
+/// Presence of a thread in a world, ended by the drop.
 #[must_use]
 pub struct Stay {
     before: Option<Arc<dyn World>>,
-    // Belongs to the thread that it was made on.
+    // Not `Send`: the presence belongs to the current thread.
     _here: std::marker::PhantomData<*const ()>,
 }
 
-/// This thread is in `world` from now on.
+/// Puts this thread into `world`.
 pub fn enter(world: Arc<dyn World>) -> Stay {
     INHABITED.fetch_add(1, Ordering::Relaxed);
     let before = WORLD.with(|slot| slot.borrow_mut().replace(world));
@@ -165,17 +158,18 @@ impl Drop for Stay {
     }
 }
 
-/// Whether this thread is in a simulated world. Only for code that cannot work there; the caller says why.
+/// Returns true if this thread is in a simulated world. Only for code unable to run there; the caller
+/// comments on the reason.
 pub fn is_simulated() -> bool {
     INHABITED.load(Ordering::Relaxed) != 0 && WORLD.with(|slot| slot.borrow().is_some())
 }
 
-/// Which moment of a simulated world it is, and which of its hosts runs, for log lines.
+/// Returns the time and the running host of a simulated world, for log lines.
 pub fn place() -> Option<String> {
     current()?.place()
 }
 
-/// The world that this thread is in, if it is not the real one.
+/// Returns this thread's simulated world, if any.
 #[inline]
 pub(crate) fn current() -> Option<Arc<dyn World>> {
     if INHABITED.load(Ordering::Relaxed) == 0 {

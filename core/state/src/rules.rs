@@ -285,7 +285,7 @@ pub fn lock_of(znode: &str) -> &str {
 }
 
 /// Returns whether a lock is at or below the folder of locks.
-fn is_below_base(path: &str) -> bool {
+pub fn is_below_base(path: &str) -> bool {
     path.strip_prefix(LOCK_BASE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

@@ -1,4 +1,4 @@
-//! Who a certificate names: a node, or a client.
+//! Names in a certificate: of a node or of a client.
 
 use std::net::IpAddr;
 
@@ -10,24 +10,23 @@ use x509_cert::ext::pkix::{BasicConstraints, SubjectAltName};
 use crate::error::TlsError;
 use crate::subject;
 
-/// What a certificate says of its owner. Of the other side of a connection it is verified.
+/// Names and validity in a certificate. After a handshake the peer's certificate is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// The subject as Java prints it (RFC 2253): the identity of ZooKeeper's scheme `x509`.
+    /// Subject as Java prints it (RFC 2253): the identity in ZooKeeper's scheme `x509`.
     pub subject: String,
-    /// The URIs among its alternative names.
     pub uris: Vec<String>,
-    /// The names and IP addresses of hosts among them.
+    /// Host names and IP addresses among the subject alternative names.
     pub hosts: Vec<String>,
-    /// Its owner may sign others.
+    /// True if the owner may sign certificates.
     pub is_authority: bool,
-    /// Its number, in hexadecimal.
+    /// Serial number, in hexadecimal.
     pub serial: String,
-    /// In milliseconds since 1970: from then on it does not count.
+    /// Time of expiry, in milliseconds since 1970.
     pub expires_ms: i64,
 }
 
-/// The URI by which the certificate of a node names it.
+/// Returns the URI of a node in the node's certificate.
 pub fn node_uri(cluster: &str, node: u64) -> String {
     format!("rowlock://{cluster}/node/{node}")
 }
@@ -36,7 +35,7 @@ impl Certificate {
     /// Parses a certificate in DER form.
     ///
     /// # Errors
-    /// It is none, or one beyond the standard.
+    /// The bytes are no certificate, or violate the standard.
     pub fn of(der: &CertificateDer<'_>) -> Result<Certificate, TlsError> {
         let unreadable = |error: x509_cert::der::Error| {
             TlsError::Identity(format!("a certificate cannot be understood: {error}"))
@@ -66,7 +65,7 @@ impl Certificate {
         })
     }
 
-    /// Which node of `cluster` it is for. `None`: for none, or for several.
+    /// Returns the certificate's node in `cluster`, or `None` for no node or several nodes.
     pub fn node_of(&self, cluster: &str) -> Option<u64> {
         let prefix = node_uri(cluster, 0);
         let prefix = prefix.strip_suffix('0')?;
@@ -76,12 +75,12 @@ impl Certificate {
             return None;
         }
         let number: u64 = node.parse().ok()?;
-        // `+3` and `03` are no numbers of nodes.
+        // Refuses the forms `+3` and `03`.
         (number.to_string() == node).then_some(number)
     }
 }
 
-/// Four bytes or sixteen.
+/// Parses an address of four or sixteen bytes.
 fn address(bytes: &[u8]) -> Option<String> {
     let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok().map(|ip| ip.to_string())

@@ -1,4 +1,4 @@
-//! What a client needs for handshakes: the authorities of the servers, and maybe a certificate of its own.
+//! Client side of TLS: the servers' authorities, and an optional client certificate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use crate::handshake::Connector;
 use crate::material::{self, CLIENT_VERSIONS};
 use crate::{files, verify};
 
-/// Certificates or a key in PEM: where they are, or they themselves.
+/// Certificates or a key in PEM form.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Pem {
-    /// A file. It is looked at again before each connection, so that a new one counts without a restart.
+    /// A file, read again before each connection: a new file takes effect without a restart.
     File(PathBuf),
     Text(Vec<u8>),
 }
 
-/// A text may be a key.
+/// Hides the text, because a text may be a key.
 impl fmt::Debug for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -30,17 +30,15 @@ impl fmt::Debug for Pem {
     }
 }
 
-/// How a client knows servers, and how they know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTls {
-    /// The authorities of the servers' certificates.
     pub ca: Pem,
-    /// The client's certificate, followed by those between it and its authority; and its key. A file with a
-    /// key is refused if others than its owner may read it.
+    /// The client's certificate with the intermediate certificates, and its key. A key file with access for
+    /// other users is refused.
     pub identity: Option<(Pem, Pem)>,
 }
 
-/// Keeps what a client needs up to date with its files.
+/// Connector of a client, reloaded when the files change.
 pub struct ClientKeeper(Reloadable<Contents, Connector, TlsError>);
 
 #[derive(PartialEq, Eq)]
@@ -102,7 +100,7 @@ impl ClientKeeper {
     /// Reads the files for the first time. Blocks.
     ///
     /// # Errors
-    /// The file, what is wrong with it, and what to do.
+    /// The file, the problem, and the remedy.
     pub fn open(of: ClientTls) -> Result<Arc<ClientKeeper>, TlsError> {
         let build = {
             let of = of.clone();
@@ -111,10 +109,10 @@ impl ClientKeeper {
         Ok(Arc::new(ClientKeeper(Reloadable::open(move || of.read(), build)?)))
     }
 
-    /// For the next connection. Files that have changed count from now on, all together; those that cannot be
-    /// used leave everything as it was, with a warning in the log. Blocks.
+    /// Returns the connector for the next connection. Reloads changed files, all together; on a failure logs
+    /// a warning and keeps the previous connector. Blocks.
     pub fn connector(&self) -> Connector {
-        if let Reloaded::Failed(error) = self.0.look() {
+        if let Reloaded::Failed(error) = self.0.reload() {
             tracing::warn!(%error, "cannot load new TLS files; still using the previous ones");
         }
         Connector::clone(&self.0.current())

@@ -1,11 +1,11 @@
-//! One encrypted connection: a plain stream below, plain bytes above, a rustls connection between.
+//! An encrypted connection: a plain stream below, plain bytes above, a rustls connection between.
 //!
-//! The halves of a stream share it under a lock that is never held for long: reading reads from the socket
-//! only, writing writes to it only, but for what rustls owes in between (an alert, a new key).
+//! The halves of a stream share the connection under a short lock: reading only reads from the socket,
+//! writing only writes to the socket, except for pending TLS messages (an alert, a new key).
 //!
-//! A write counts as done when its ciphertext is with the system, since those above never flush. Until then
-//! it is `Pending`, or `WouldBlock`, although rustls has the bytes: a caller that tries again must begin
-//! with the same bytes, as all do who keep what was not written.
+//! A write completes once the system has accepted the ciphertext, because the upper layers never flush. Until
+//! then the write returns `Pending` or `WouldBlock` although rustls has the bytes: a retry must begin with
+//! the same bytes, and every caller with a write buffer does so.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -26,42 +26,40 @@ use crate::words;
 
 pub(crate) struct TlsConduit {
     peer: SocketAddr,
-    /// Of the other side's certificate; the greatest number: it has none.
+    /// Expiry of the peer's certificate in milliseconds since 1970; `i64::MAX` without a certificate.
     expires_ms: i64,
-    both: Mutex<Both>,
+    state: Mutex<TlsState>,
 }
 
-/// A rustls connection and what is below it.
-pub(crate) struct Both {
+pub(crate) struct TlsState {
     io: Stream,
     tls: Connection,
-    /// Bytes that rustls has taken and of which the writer does not know yet.
+    /// Bytes accepted by rustls but not yet reported to the writer.
     taken: usize,
-    /// For a server: each frame is a record of its own.
+    /// Frame boundaries of a server's output: each frame becomes a separate record.
     frames: Option<Frames>,
-    /// Who waits for bytes.
+    /// Waker of the waiting reader.
     reader: Option<Waker>,
-    /// The certificate of the other side does not count any more.
-    is_over: bool,
+    /// True after an end of the connection because of the peer's certificate.
+    is_ended: bool,
 }
 
-/// How long the socket may be waited for.
-enum How<'a, 'b> {
+/// Mode of a socket call: wait for the socket, or try once.
+enum SocketMode<'a, 'b> {
     Wait(&'a mut Context<'b>),
     Try,
 }
 
-/// The socket as rustls reads and writes it.
 struct Socket<'a, 'b, 'c> {
     io: &'a mut Stream,
-    how: &'a mut How<'b, 'c>,
+    mode: &'a mut SocketMode<'b, 'c>,
 }
 
 impl io::Read for Socket<'_, '_, '_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self.how {
-            How::Try => self.io.try_read(buf),
-            How::Wait(cx) => {
+        match self.mode {
+            SocketMode::Try => self.io.try_read(buf),
+            SocketMode::Wait(cx) => {
                 let mut buf = ReadBuf::new(buf);
                 match Pin::new(&mut *self.io).poll_read(cx, &mut buf) {
                     Poll::Ready(read) => read.map(|()| buf.filled().len()),
@@ -74,9 +72,9 @@ impl io::Read for Socket<'_, '_, '_> {
 
 impl io::Write for Socket<'_, '_, '_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self.how {
-            How::Try => self.io.try_write(buf),
-            How::Wait(cx) => match Pin::new(&mut *self.io).poll_write(cx, buf) {
+        match self.mode {
+            SocketMode::Try => self.io.try_write(buf),
+            SocketMode::Wait(cx) => match Pin::new(&mut *self.io).poll_write(cx, buf) {
                 Poll::Ready(written) => written,
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             },
@@ -88,7 +86,7 @@ impl io::Write for Socket<'_, '_, '_> {
     }
 }
 
-/// Reads the hello of a client, whole. Cancel safe.
+/// Reads a whole client hello. Cancel safe.
 pub(crate) fn poll_hello(
     io: &mut Stream,
     hello: &mut server::Acceptor,
@@ -99,12 +97,12 @@ pub(crate) fn poll_hello(
             Ok(Some(accepted)) => return Poll::Ready(Ok(accepted)),
             Ok(None) => {}
             Err((error, mut alert)) => {
-                // Its connection is closed anyway.
-                let _ = alert.write_all(&mut Socket { io, how: &mut How::Try });
+                // Best effort: the connection is closed anyway.
+                let _ = alert.write_all(&mut Socket { io, mode: &mut SocketMode::Try });
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
             }
         }
-        match hello.read_tls(&mut Socket { io, how: &mut How::Wait(cx) }) {
+        match hello.read_tls(&mut Socket { io, mode: &mut SocketMode::Wait(cx) }) {
             Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => {}
             Err(error) => return pending(error),
@@ -112,7 +110,7 @@ pub(crate) fn poll_hello(
     }
 }
 
-/// Has the server's side of the handshake begin. Whom it refuses is told why by an alert.
+/// Starts the server's side of the handshake. A refused client receives an alert with the reason.
 pub(crate) fn answer_hello(
     io: &mut Stream,
     hello: server::Accepted,
@@ -121,19 +119,19 @@ pub(crate) fn answer_hello(
     match hello.into_connection(config) {
         Ok(tls) => Ok(tls.into()),
         Err((error, mut alert)) => {
-            let _ = alert.write_all(&mut Socket { io, how: &mut How::Try });
+            let _ = alert.write_all(&mut Socket { io, mode: &mut SocketMode::Try });
             Err(error)
         }
     }
 }
 
-impl Both {
+impl TlsState {
     pub(crate) fn new(io: Stream, tls: Connection, frames: Option<Frames>) -> Self {
-        Both { io, tls, taken: 0, frames, reader: None, is_over: false }
+        TlsState { io, tls, taken: 0, frames, reader: None, is_ended: false }
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.is_over {
+        if self.is_ended {
             let why = "the certificate of the other side does not count any more";
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
         }
@@ -144,17 +142,17 @@ impl Both {
         &self.tls
     }
 
-    /// The handshake, and what it owes at its end. Cancel safe.
+    /// Runs the handshake, including the last pending messages. Cancel safe.
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut how = How::Wait(cx);
+        let mut mode = SocketMode::Wait(cx);
         let done = loop {
-            if let Err(error) = self.flush(&mut how) {
+            if let Err(error) = self.flush(&mut mode) {
                 break Err(error);
             }
             if !self.tls.is_handshaking() {
                 break Ok(());
             }
-            match self.fill(&mut how) {
+            match self.fill(&mut mode) {
                 Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
                 Err(error) => break Err(error),
@@ -163,44 +161,44 @@ impl Both {
         done.map_or_else(pending, |()| Poll::Ready(Ok(())))
     }
 
-    /// Writes all that rustls has to send.
-    fn flush(&mut self, how: &mut How<'_, '_>) -> io::Result<()> {
+    fn flush(&mut self, mode: &mut SocketMode<'_, '_>) -> io::Result<()> {
         while self.tls.wants_write() {
-            if self.tls.write_tls(&mut Socket { io: &mut self.io, how })? == 0 {
+            if self.tls.write_tls(&mut Socket { io: &mut self.io, mode })? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
         Ok(())
     }
 
-    /// Reads once from the socket; 0 at its end.
-    fn fill(&mut self, how: &mut How<'_, '_>) -> io::Result<usize> {
-        let count = self.tls.read_tls(&mut Socket { io: &mut self.io, how })?;
+    /// Reads once from the socket; returns 0 at the end of the stream.
+    fn fill(&mut self, mode: &mut SocketMode<'_, '_>) -> io::Result<usize> {
+        let count = self.tls.read_tls(&mut Socket { io: &mut self.io, mode })?;
         if let Err(error) = self.tls.process_new_packets() {
-            // The alert says why; it is not waited for.
-            let _ = self.flush(&mut How::Try);
+            // Sends the alert without waiting for the socket.
+            let _ = self.flush(&mut SocketMode::Try);
             return Err(words::broken(&error));
         }
         Ok(count)
     }
 
-    fn read(&mut self, how: &mut How<'_, '_>, buf: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, mode: &mut SocketMode<'_, '_>, buf: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.tls.reader().read(buf) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Many clients hang up without saying so in TLS. Frames have lengths: a cut is noticed.
+                // Many clients hang up without a TLS close. Frames have lengths, so the reader detects a
+                // truncated frame.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
-            self.fill(how)?;
+            self.fill(mode)?;
             if self.tls.wants_write() && self.taken == 0 {
                 // The next write sends the rest.
-                let _ = self.flush(&mut How::Try);
+                let _ = self.flush(&mut SocketMode::Try);
             }
         }
     }
 
-    /// Hands bytes to rustls, of which each write is at least one record; gives how many it has taken.
+    /// Passes bytes to rustls, in at least a record per write. Returns the accepted bytes.
     fn encrypt(&mut self, buf: &[u8]) -> io::Result<usize> {
         let Some(frames) = &mut self.frames else { return self.tls.writer().write(buf) };
         let mut taken = 0;
@@ -217,12 +215,12 @@ impl Both {
         Ok(taken)
     }
 
-    fn write(&mut self, how: &mut How<'_, '_>, buf: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, mode: &mut SocketMode<'_, '_>, buf: &[u8]) -> io::Result<usize> {
         if self.taken == 0 {
-            self.flush(how)?;
+            self.flush(mode)?;
             self.taken = self.encrypt(buf)?;
         }
-        self.flush(how)?;
+        self.flush(mode)?;
         let taken = std::mem::take(&mut self.taken);
         assert!(taken <= buf.len(), "Invariant: a write that is tried again begins with the same bytes");
         Ok(taken)
@@ -234,30 +232,29 @@ fn pending<T>(error: io::Error) -> Poll<io::Result<T>> {
 }
 
 impl TlsConduit {
-    /// `expires_ms`: of the other side's certificate.
-    pub(crate) fn new(both: Both, expires_ms: Option<i64>) -> Self {
+    /// Wraps a connection. `expires_ms` is the expiry of the peer's certificate.
+    pub(crate) fn new(state: TlsState, expires_ms: Option<i64>) -> Self {
         let expires_ms = expires_ms.unwrap_or(i64::MAX);
-        TlsConduit { peer: both.io.peer_addr(), expires_ms, both: Mutex::new(both) }
+        TlsConduit { peer: state.io.peer_addr(), expires_ms, state: Mutex::new(state) }
     }
 
     pub(crate) fn expires_ms(&self) -> i64 {
         self.expires_ms
     }
 
-    /// What the other side has shown.
     pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
-        let both = self.both.lock();
-        both.tls.peer_certificates().unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect()
+        let state = self.state.lock();
+        state.tls.peer_certificates().unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect()
     }
 
-    /// Ends it: reading and writing fail from now on. False: it was over already.
+    /// Ends the connection: later reads and writes fail. Returns false if the connection had already ended.
     pub(crate) fn end(&self) -> bool {
         let reader = {
-            let mut both = self.both.lock();
-            if std::mem::replace(&mut both.is_over, true) {
+            let mut state = self.state.lock();
+            if std::mem::replace(&mut state.is_ended, true) {
                 return false;
             }
-            both.reader.take()
+            state.reader.take()
         };
         self.close_write();
         if let Some(reader) = reader {
@@ -279,42 +276,43 @@ impl Conduit for TlsConduit {
     }
 
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        let both = &mut *self.both.lock();
-        both.check()?;
-        let read = both.read(&mut How::Wait(cx), buf).map_or_else(pending, |read| Poll::Ready(Ok(read)));
-        if read.is_pending() && both.reader.as_ref().is_none_or(|reader| !reader.will_wake(cx.waker())) {
-            both.reader = Some(cx.waker().clone());
+        let state = &mut *self.state.lock();
+        state.check()?;
+        let read =
+            state.read(&mut SocketMode::Wait(cx), buf).map_or_else(pending, |read| Poll::Ready(Ok(read)));
+        if read.is_pending() && state.reader.as_ref().is_none_or(|reader| !reader.will_wake(cx.waker())) {
+            state.reader = Some(cx.waker().clone());
         }
         read
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let both = &mut *self.both.lock();
-        both.check()?;
-        let written = both.write(&mut How::Wait(cx), buf);
+        let state = &mut *self.state.lock();
+        state.check()?;
+        let written = state.write(&mut SocketMode::Wait(cx), buf);
         written.map_or_else(pending, |written| Poll::Ready(Ok(written)))
     }
 
     fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        let both = &mut *self.both.lock();
-        both.check()?;
-        both.read(&mut How::Try, buf)
+        let state = &mut *self.state.lock();
+        state.check()?;
+        state.read(&mut SocketMode::Try, buf)
     }
 
     fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
-        let both = &mut *self.both.lock();
-        both.check()?;
-        both.write(&mut How::Try, buf)
+        let state = &mut *self.state.lock();
+        state.check()?;
+        state.write(&mut SocketMode::Try, buf)
     }
 
     fn close_read(&self) {}
 
     fn close_write(&self) {
-        let both = &mut *self.both.lock();
-        both.tls.send_close_notify();
-        // Best effort: a socket that takes nothing now is closed without it.
-        let _ = both.flush(&mut How::Try);
+        let state = &mut *self.state.lock();
+        state.tls.send_close_notify();
+        // Best effort: a full socket is closed without the alert.
+        let _ = state.flush(&mut SocketMode::Try);
         let mut cx = Context::from_waker(Waker::noop());
-        let _ = Pin::new(&mut both.io).poll_shutdown(&mut cx);
+        let _ = Pin::new(&mut state.io).poll_shutdown(&mut cx);
     }
 }

@@ -4,23 +4,17 @@ use std::path::PathBuf;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    /// A file of certificates or keys cannot be used.
+    /// A file of certificates or keys is unusable.
     #[error("{}: {what}", .file.display())]
-    File {
-        file: PathBuf,
-        /// What is wrong, and what to do.
-        what: String,
-    },
-    /// What the files say does not go together.
+    File { file: PathBuf, what: String },
     #[error("{0}")]
     Settings(String),
-    /// The other side hung up in the handshake: it may not speak TLS.
+    /// The peer hung up during the handshake: perhaps a peer without TLS.
     #[error("the other side hung up in the TLS handshake: it may not speak TLS")]
     HungUp,
-    /// The handshake failed: one side refuses the other.
     #[error("{0}")]
     Handshake(String),
-    /// A certificate that is well signed and of no use here.
+    /// A valid certificate with the wrong names or purpose.
     #[error("{0}")]
     Identity(String),
 }

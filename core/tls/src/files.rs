@@ -1,4 +1,4 @@
-//! The files of `[tls]`: where they are, and reading them.
+//! Paths and contents of the `[tls]` files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,26 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::TlsError;
 
-/// No certificate file is as large.
 const FILE_MAX_BYTES: u64 = 4 << 20;
 
-/// Where a node's certificates are.
+/// Paths of a node's certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
-    /// The node's certificate, followed by those between it and its authority.
+    /// The node's certificate, followed by the intermediate certificates.
     pub cert: PathBuf,
-    /// The key of the certificate. Only its owner may read it.
+    /// Key of the certificate, readable by its owner only.
     pub key: PathBuf,
-    /// The authorities whose certificates open the nodes' port.
+    /// Authorities of nodes' certificates, for the port of the nodes.
     pub peer_ca: Option<PathBuf>,
-    /// The authorities whose certificates name a client.
     pub client_ca: Option<PathBuf>,
-    /// Certificates that do not count any more.
+    /// Lists of revoked certificates.
     pub crl: Option<PathBuf>,
 }
 
-/// What is in the files, byte by byte: to see whether they have changed.
+/// Bytes of the files, compared to detect a change.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Contents {
     pub(crate) cert: Vec<u8>,
@@ -39,7 +37,7 @@ pub(crate) struct Contents {
 }
 
 impl Files {
-    /// The keys of `[tls]`, in the order of [`Files::all`].
+    /// Keys of `[tls]`, in the order of [`Files::all`].
     pub const KEYS: [&str; 5] = ["cert", "key", "peer_ca", "client_ca", "crl"];
 
     pub fn all(&self) -> [Option<&Path>; Self::KEYS.len()] {
@@ -48,7 +46,6 @@ impl Files {
             .map(|path| path.map(PathBuf::as_path))
     }
 
-    /// The same with every path changed.
     #[must_use]
     pub fn map(&self, change: impl Fn(&Path) -> PathBuf) -> Files {
         let maybe = |path: &Option<PathBuf>| path.as_deref().map(&change);
@@ -74,16 +71,16 @@ impl Files {
     }
 }
 
-/// The content of a file. Blocks.
+/// Reads a file. Blocks.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let (dir, name) = place_of(path)?;
+    let (dir, name) = split_path(path)?;
     let cannot = |error: std::io::Error| TlsError::file(path, format!("cannot be read: {error}"));
     dir.read_at_most(name, FILE_MAX_BYTES).map_err(cannot)
 }
 
-/// The same for a file that only its owner may read. Blocks.
+/// Reads a file and refuses access rights of other users. Blocks.
 pub(crate) fn read_private(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let (dir, name) = place_of(path)?;
+    let (dir, name) = split_path(path)?;
     let is_open = dir.is_open_to_others(name);
     if is_open.map_err(|error| TlsError::file(path, format!("cannot be read: {error}")))? {
         let what = format!(
@@ -95,7 +92,7 @@ pub(crate) fn read_private(path: &Path) -> Result<Vec<u8>, TlsError> {
     read(path)
 }
 
-fn place_of(path: &Path) -> Result<(Dir, &str), TlsError> {
+fn split_path(path: &Path) -> Result<(Dir, &str), TlsError> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| TlsError::file(path, "is not the name of a file"))?;
@@ -103,7 +100,7 @@ fn place_of(path: &Path) -> Result<(Dir, &str), TlsError> {
     Ok((dir.map_err(|error| TlsError::file(path, format!("cannot be read: {error}")))?, name))
 }
 
-/// All certificates of a PEM file; at least one.
+/// Parses the certificates of a PEM file; at least one is required.
 pub(crate) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     all(path, pem, "certificate")
 }
@@ -113,7 +110,7 @@ pub(crate) fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, Tls
         .map_err(|error| TlsError::file(path, format!("has no key that can be read: {error}")))
 }
 
-/// The lists of revoked certificates of a PEM file; at least one.
+/// Parses the lists of revoked certificates in a PEM file; at least one is required.
 pub(crate) fn crls(path: &Path, pem: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
     all(path, pem, "list of revoked certificates")
 }

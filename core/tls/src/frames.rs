@@ -1,23 +1,24 @@
-//! Where the frames of ZooKeeper's protocol end in the bytes of a server.
+//! Boundaries of ZooKeeper's frames in a server's output.
 //!
-//! Each frame for a client is a TLS record of its own, as ZooKeeper sends them. A client that waits for its
-//! socket, and not for what its TLS library has decrypted already (kazoo 2.11), would see the second frame of
-//! a record only when something else comes.
+//! Each frame for a client becomes a separate TLS record, as in ZooKeeper's server. A client such as kazoo
+//! 2.11 polls only the socket and ignores the bytes decrypted earlier by its TLS library: the client would
+//! notice the second frame of a record only after the next socket event.
 
 const HEAD_BYTES: usize = 4;
 
-/// Follows the bytes of one direction.
+/// Parser state for the bytes in a single direction.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
-    /// What has come of the length of the next frame.
+    /// Received bytes of the next frame's length.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
-    /// How much of the present frame is still to come.
+    /// Missing bytes of the current frame.
     left: usize,
 }
 
 impl Frames {
-    /// How many of the next bytes belong to one frame: all of them, or those to its end.
+    /// Returns the number of leading bytes in the current frame: all bytes, or the bytes up to the frame's
+    /// end.
     pub(crate) fn piece(&self, bytes: &[u8]) -> usize {
         if self.left > 0 {
             return self.left.min(bytes.len());
@@ -31,7 +32,7 @@ impl Frames {
         missing.saturating_add(length(head)).min(bytes.len())
     }
 
-    /// These bytes, at most a piece, are on their way.
+    /// Advances over sent bytes, at most a piece.
     pub(crate) fn advance(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         if self.left == 0 {
@@ -49,7 +50,8 @@ impl Frames {
     }
 }
 
-/// What is no frame (the answer to a four-letter word) has a length that never ends.
+/// Decodes a frame's length. The reply to a four-letter word has no length: its letters decode to a huge
+/// number.
 fn length(head: [u8; HEAD_BYTES]) -> usize {
     usize::try_from(u32::from_be_bytes(head)).unwrap_or(usize::MAX)
 }
@@ -64,7 +66,7 @@ mod tests {
         frame
     }
 
-    /// The pieces of `bytes`, when at most `room` bytes are taken at a time.
+    /// Returns the pieces of `bytes` if each write accepts at most `room` bytes.
     fn pieces(bytes: &[u8], room: usize) -> Vec<usize> {
         let (mut frames, mut rest, mut found) = (Frames::default(), bytes, Vec::new());
         while !rest.is_empty() {
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn each_frame_is_a_piece_and_one_that_comes_in_parts_ends_where_it_should() {
+    fn each_frame_is_a_piece_even_if_its_bytes_arrive_in_parts() {
         let bytes = [frame(3), frame(0), frame(10), frame(1)].concat();
         assert_eq!(pieces(&bytes, 1_000), [7, 4, 14, 5]);
         for room in 1..30 {

@@ -1,4 +1,4 @@
-//! From a plain stream to an encrypted one, on both sides.
+//! TLS handshakes: turn a plain stream into an encrypted stream, on both sides.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,130 +11,125 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, HandshakeKind, ServerConfig};
 
 use crate::certificate::Certificate;
-use crate::conduit::{self, Both, TlsConduit};
+use crate::conduit::{self, TlsConduit, TlsState};
 use crate::error::TlsError;
 use crate::frames::Frames;
-use crate::watched::Book;
+use crate::watched::Registry;
 
-/// What the first record of TLS begins with. No frame of Rowlock or ZooKeeper does.
+/// First byte of a TLS connection, distinct from any frame of Rowlock or ZooKeeper.
 const HANDSHAKE_RECORD: u8 = 0x16;
-/// An alert of TLS (RFC 8446, section 6): fatal, protocol_version.
+/// TLS alert (RFC 8446, section 6): fatal, protocol_version.
 const WRONG_VERSION: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 70];
 
-/// A client that has said hello, and has not been answered.
+/// A received client hello, before the reply.
 pub struct Hello {
     stream: Stream,
-    said: rustls::server::Accepted,
+    accepted: rustls::server::Accepted,
 }
 
-/// The listening side of handshakes.
 #[derive(Clone)]
 pub struct Acceptor {
     config: Arc<ServerConfig>,
-    /// What is written are frames of ZooKeeper's protocol, each to be a record of its own.
+    /// True for ZooKeeper's protocol: each written frame becomes a separate record.
     writes_frames: bool,
-    /// Where connections are noted, to be closed when their certificates do not count any more.
-    book: Option<Book>,
+    /// Registry of the open connections, for closing them after a revocation or expiry.
+    registry: Option<Registry>,
 }
 
-/// The dialing side of handshakes.
 #[derive(Clone)]
 pub struct Connector {
     config: Arc<ClientConfig>,
-    book: Option<Book>,
+    registry: Option<Registry>,
 }
 
-/// A connection after its handshake.
 #[derive(Debug)]
 pub struct Secured {
-    /// What is written to it is encrypted.
     pub stream: Stream,
-    /// Of the other side, verified; `None`: it has none, or was not asked for it.
+    /// Verified certificate of the peer; `None` if the peer has shown no certificate.
     pub certificate: Option<Certificate>,
-    /// By a ticket of an earlier connection: without the arithmetic of a new one.
+    /// True after a resumption by ticket, without a full key exchange.
     pub is_resumed: bool,
 }
 
-/// Whether a connection that begins with this byte speaks TLS.
+/// Returns true if `first`, the first byte of a connection, begins a TLS handshake.
 pub fn looks_like_tls(first: u8) -> bool {
     first == HANDSHAKE_RECORD
 }
 
-/// Tells a client without TLS that this port requires it, by the alert of a wrong version. Never waits;
-/// best effort.
+/// Refuses a client without TLS by the alert of a wrong version. Never waits; best effort.
 pub fn refuse_plain(stream: &Stream) {
-    // What is not read would have the alert thrown away with the connection.
+    // Unread input would discard the alert on closing.
     let _ = stream.try_read(&mut [0; 1_024]);
     let _ = stream.try_write(&WRONG_VERSION);
 }
 
 impl Acceptor {
-    pub(crate) fn of_peers(config: ServerConfig, book: Book) -> Self {
-        Acceptor { config: Arc::new(config), writes_frames: false, book: Some(book) }
+    pub(crate) fn of_peers(config: ServerConfig, registry: Registry) -> Self {
+        Acceptor { config: Arc::new(config), writes_frames: false, registry: Some(registry) }
     }
 
-    pub(crate) fn of_clients(config: ServerConfig, book: Book) -> Self {
-        Acceptor { config: Arc::new(config), writes_frames: true, book: Some(book) }
+    pub(crate) fn of_clients(config: ServerConfig, registry: Registry) -> Self {
+        Acceptor { config: Arc::new(config), writes_frames: true, registry: Some(registry) }
     }
 
-    /// Its connections live for seconds: they are not noted.
+    /// Makes the acceptor for HTTP. HTTP connections live for seconds and stay unregistered.
     pub(crate) fn of_http(config: ServerConfig) -> Self {
-        Acceptor { config: Arc::new(config), writes_frames: false, book: None }
+        Acceptor { config: Arc::new(config), writes_frames: false, registry: None }
     }
 
-    /// Does the handshake with a connected client. Has no time limit: the caller sets a deadline.
+    /// Runs the handshake with a connected client. Without a time limit: the caller sets a deadline.
     ///
     /// # Errors
-    /// The other side does not speak TLS, one side refuses the other, or the connection broke.
+    /// The peer does not speak TLS, a side refuses the handshake, or the connection breaks.
     /// # Cancel safety
     /// The connection is closed.
     pub async fn accept(&self, stream: Stream) -> Result<Secured, TlsError> {
         self.answer(Hello::read(stream).await?).await
     }
 
-    /// The rest of [`Self::accept`], which takes a processor some tenths of a millisecond.
+    /// Runs the rest of [`Self::accept`], which costs some tenths of a millisecond of processor time.
     ///
     /// # Errors
-    /// As there.
+    /// The same errors as [`Self::accept`].
     /// # Cancel safety
     /// The connection is closed.
     pub async fn answer(&self, hello: Hello) -> Result<Secured, TlsError> {
-        let Hello { mut stream, said } = hello;
-        let tls = conduit::answer_hello(&mut stream, said, self.config.clone());
+        let Hello { mut stream, accepted } = hello;
+        let tls = conduit::answer_hello(&mut stream, accepted, self.config.clone());
         let tls = tls.map_err(|error| TlsError::Handshake(error.to_string()))?;
         let frames = self.writes_frames.then(Frames::default);
-        shake_hands(stream, tls, frames, self.book.as_ref()).await
+        run_handshake(stream, tls, frames, self.registry.as_ref()).await
     }
 }
 
 impl Hello {
-    /// Reads all of it, which costs next to nothing. Waits for ever: the caller sets a deadline.
+    /// Reads a whole client hello, at a negligible cost. Waits without a limit: the caller sets a deadline.
     ///
     /// # Errors
-    /// The other side does not speak TLS, or the connection broke.
+    /// The peer does not speak TLS, or the connection breaks.
     /// # Cancel safety
     /// The connection is closed.
     pub async fn read(mut stream: Stream) -> Result<Hello, TlsError> {
         let mut acceptor = rustls::server::Acceptor::default();
-        let said = poll_fn(|cx| conduit::poll_hello(&mut stream, &mut acceptor, cx)).await;
-        Ok(Hello { said: said.map_err(|error| failed(&error))?, stream })
+        let accepted = poll_fn(|cx| conduit::poll_hello(&mut stream, &mut acceptor, cx)).await;
+        Ok(Hello { accepted: accepted.map_err(|error| to_tls_error(&error))?, stream })
     }
 }
 
 impl Connector {
     pub(crate) fn new(config: ClientConfig) -> Self {
-        Connector { config: Arc::new(config), book: None }
+        Connector { config: Arc::new(config), registry: None }
     }
 
-    pub(crate) fn to_peers(config: ClientConfig, book: Book) -> Self {
-        Connector { config: Arc::new(config), book: Some(book) }
+    pub(crate) fn to_peers(config: ClientConfig, registry: Registry) -> Self {
+        Connector { config: Arc::new(config), registry: Some(registry) }
     }
 
-    /// Does the handshake with a server whose certificate must be for `host`: a name or an IP address. Waits
-    /// for ever: the caller sets a deadline.
+    /// Runs the handshake with a server whose certificate must name `host`, a host name or an IP address.
+    /// Waits without a limit: the caller sets a deadline.
     ///
     /// # Errors
-    /// The other side does not speak TLS, one side refuses the other, or the connection broke.
+    /// The peer does not speak TLS, a side refuses the handshake, or the connection breaks.
     /// # Cancel safety
     /// The connection is closed.
     pub async fn connect(&self, stream: Stream, host: &str) -> Result<Stream, TlsError> {
@@ -143,11 +138,11 @@ impl Connector {
         Ok(self.dial(stream, name).await?.stream)
     }
 
-    /// Does the handshake with a node; gives its certificate, which names it. Waits for ever: the caller sets
-    /// a deadline.
+    /// Runs the handshake with a node, and returns the node's certificate. Waits without a limit: the caller
+    /// sets a deadline.
     ///
     /// # Errors
-    /// The other side does not speak TLS, one side refuses the other, or the connection broke.
+    /// The peer does not speak TLS, a side refuses the handshake, or the connection breaks.
     /// # Cancel safety
     /// The connection is closed.
     pub async fn connect_to_node(&self, stream: Stream) -> Result<(Stream, Certificate), TlsError> {
@@ -161,37 +156,37 @@ impl Connector {
     async fn dial(&self, stream: Stream, name: ServerName<'static>) -> Result<Secured, TlsError> {
         let tls = ClientConnection::new(self.config.clone(), name);
         let tls = tls.map_err(|error| TlsError::Handshake(error.to_string()))?;
-        shake_hands(stream, tls.into(), None, self.book.as_ref()).await
+        run_handshake(stream, tls.into(), None, self.registry.as_ref()).await
     }
 }
 
-async fn shake_hands(
+async fn run_handshake(
     stream: Stream,
     tls: Connection,
     frames: Option<Frames>,
-    book: Option<&Book>,
+    registry: Option<&Registry>,
 ) -> Result<Secured, TlsError> {
-    let mut both = Both::new(stream, tls, frames);
+    let mut state = TlsState::new(stream, tls, frames);
     busy::spend(Work::Handshake, 1);
-    poll_fn(|cx| both.poll_handshake(cx)).await.map_err(|error| failed(&error))?;
-    let shown = both.tls().peer_certificates().and_then(|chain| chain.first());
+    poll_fn(|cx| state.poll_handshake(cx)).await.map_err(|error| to_tls_error(&error))?;
+    let shown = state.tls().peer_certificates().and_then(|chain| chain.first());
     let certificate = shown.map(Certificate::of).transpose()?;
-    // A resumed connection was verified when it was new.
+    // Checks the expiry again, because a resumption skips the verification.
     if certificate.as_ref().is_some_and(|certificate| certificate.expires_ms <= time::wall_ms()) {
         return Err(TlsError::Identity("the certificate has expired".to_owned()));
     }
-    let is_resumed = both.tls().handshake_kind() == Some(HandshakeKind::Resumed);
+    let is_resumed = state.tls().handshake_kind() == Some(HandshakeKind::Resumed);
     let expires_ms = certificate.as_ref().map(|certificate| certificate.expires_ms);
-    let conduit = Arc::new(TlsConduit::new(both, expires_ms));
-    if let Some(book) = book.filter(|_| expires_ms.is_some())
-        && !book.note(&conduit)
+    let conduit = Arc::new(TlsConduit::new(state, expires_ms));
+    if let Some(registry) = registry.filter(|_| expires_ms.is_some())
+        && !registry.register(&conduit)
     {
         return Err(TlsError::Handshake("the files of certificates have changed meanwhile".to_owned()));
     }
     Ok(Secured { stream: Stream::through(conduit), certificate, is_resumed })
 }
 
-fn failed(error: &io::Error) -> TlsError {
+fn to_tls_error(error: &io::Error) -> TlsError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             TlsError::HungUp

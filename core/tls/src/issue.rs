@@ -1,4 +1,4 @@
-//! Authorities and certificates of one's own: for `rowlock tls init` and for tests.
+//! Own authorities and certificates, for `rowlock tls init` and for tests.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use x509_cert::der::Decode;
 use crate::certificate::Certificate;
 use crate::error::TlsError;
 
-/// Clocks of machines differ: certificates count from a little before they were made.
+/// Validity before the issue, because the clocks of machines differ.
 const CLOCKS_DIFFER: Duration = Duration::HOUR;
 
 pub struct Authority {
@@ -25,20 +25,18 @@ pub struct Authority {
     cert_pem: String,
 }
 
-/// A certificate to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf<'a> {
-    /// The common name, and all of the subject.
+    /// Common name, and the whole subject.
     pub name: &'a str,
-    /// Names and IP addresses at which its owner is found.
+    /// Host names and IP addresses of the owner.
     pub hosts: &'a [&'a str],
-    /// What else its owner is: see [`node_uri`](crate::node_uri).
     pub uri: Option<&'a str>,
-    /// From when on it does not count, in seconds from now.
+    /// Validity, in seconds from now.
     pub valid_s: i64,
 }
 
-/// A certificate and its key, in PEM.
+/// A certificate and its key, in PEM form.
 #[derive(Clone)]
 pub struct Issued {
     pub cert_pem: String,
@@ -47,34 +45,35 @@ pub struct Issued {
 }
 
 impl Authority {
-    /// A new one, with a key of its own.
+    /// Makes an authority with a new key.
     ///
     /// # Errors
-    /// The name has letters that no certificate may have.
+    /// The name has characters outside the standard.
     pub fn new(name: &str, valid_s: i64) -> Result<Authority, TlsError> {
-        let key = KeyPair::generate().map_err(failed)?;
+        let key = KeyPair::generate().map_err(to_settings_error)?;
         let mut params = authority_params(name);
         (params.not_before, params.not_after) = validity(valid_s)?;
-        let cert_pem = params.self_signed(&key).map_err(failed)?.pem();
+        let cert_pem = params.self_signed(&key).map_err(to_settings_error)?.pem();
         Ok(Authority { issuer: Issuer::new(params, key), cert_pem })
     }
 
-    /// One that [`Authority::new`] has made.
+    /// Loads an authority made by [`Authority::new`].
     ///
     /// # Errors
-    /// The texts are not PEM, or of another authority.
+    /// The texts are not PEM, or belong to a foreign authority.
     pub fn load(cert_pem: &str, key_pem: &str) -> Result<Authority, TlsError> {
-        let key = KeyPair::from_pem(key_pem).map_err(failed)?;
-        let der = CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(failed)?;
+        let key = KeyPair::from_pem(key_pem).map_err(to_settings_error)?;
+        let der = CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(to_settings_error)?;
         let read = Certificate::of(&der)?;
         let foreign = || TlsError::Settings("this authority was not made by Rowlock".to_owned());
         let name = read.subject.strip_prefix("CN=").ok_or_else(foreign)?;
         let authority =
             Authority { issuer: Issuer::new(authority_params(name), key), cert_pem: cert_pem.to_owned() };
-        // Whatever else it has in its subject would be missing in what it signs; a wrong key, too.
+        // Issues a trial certificate: a foreign subject would lose its other attributes in issued
+        // certificates, and a wrong key would sign them.
         let trial = authority.issue(&Leaf { name: "trial", hosts: &[], uri: None, valid_s: 60 })?;
-        let trial = CertificateDer::from_pem_slice(trial.cert_pem.as_bytes()).map_err(failed)?;
-        let parse = |der: &[u8]| x509_cert::Certificate::from_der(der).map_err(failed);
+        let trial = CertificateDer::from_pem_slice(trial.cert_pem.as_bytes()).map_err(to_settings_error)?;
+        let parse = |der: &[u8]| x509_cert::Certificate::from_der(der).map_err(to_settings_error);
         let (ours, made) = (parse(&der)?.tbs_certificate, parse(&trial)?.tbs_certificate);
         if ours.subject != made.issuer {
             return Err(foreign());
@@ -88,7 +87,7 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Its certificate, in PEM.
+    /// Returns the authority's certificate, in PEM form.
     pub fn cert_pem(&self) -> &str {
         &self.cert_pem
     }
@@ -100,7 +99,7 @@ impl Authority {
     /// Signs a new certificate with a new key.
     ///
     /// # Errors
-    /// A name has letters that no certificate may have.
+    /// A name has characters outside the standard.
     pub fn issue(&self, leaf: &Leaf<'_>) -> Result<Issued, TlsError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(leaf.name);
@@ -115,22 +114,22 @@ impl Authority {
             params.subject_alt_names.push(SanType::URI(letters(uri)?));
         }
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // A node dials as well as it listens.
+        // A node both dials and listens.
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         if !leaf.hosts.is_empty() || leaf.uri.is_some() {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate().map_err(failed)?;
-        let signed = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        let key = KeyPair::generate().map_err(to_settings_error)?;
+        let signed = params.signed_by(&key, &self.issuer).map_err(to_settings_error)?;
         let certificate = Certificate::of(signed.der())?;
         Ok(Issued { cert_pem: signed.pem(), key_pem: key.serialize_pem(), certificate })
     }
 
-    /// The list that says that these certificates of its own do not count any more, in PEM.
+    /// Makes a list of revoked certificates, in PEM form.
     ///
     /// # Errors
-    /// A time beyond the calendar.
+    /// A time is outside the calendar.
     pub fn revoke(&self, revoked: &[&Certificate]) -> Result<String, TlsError> {
         let (now, next) = (at(0)?, at(30 * 86_400)?);
         let revoked_certs = revoked.iter().map(|certificate| RevokedCertParams {
@@ -147,7 +146,7 @@ impl Authority {
             revoked_certs: revoked_certs.collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        params.signed_by(&self.issuer).and_then(|list| list.pem()).map_err(failed)
+        params.signed_by(&self.issuer).and_then(|list| list.pem()).map_err(to_settings_error)
     }
 }
 
@@ -169,13 +168,13 @@ fn validity(valid_s: i64) -> Result<(OffsetDateTime, OffsetDateTime), TlsError> 
     Ok((at(0)? - CLOCKS_DIFFER, at(valid_s)?))
 }
 
-/// Returns the time this number of seconds from now.
+/// Returns the time `seconds` from now.
 fn at(seconds: i64) -> Result<OffsetDateTime, TlsError> {
     let since_1970 = (time::wall_ms() / 1_000).saturating_add(seconds);
-    OffsetDateTime::from_unix_timestamp(since_1970).map_err(failed)
+    OffsetDateTime::from_unix_timestamp(since_1970).map_err(to_settings_error)
 }
 
-/// A name of a host, or a pattern like `*.example`.
+/// Parses a host name, or a pattern such as `*.example`.
 fn host_name(host: &str) -> Result<Ia5String, TlsError> {
     match DnsName::try_from(host.strip_prefix("*.").unwrap_or(host)) {
         Ok(_) => letters(host),
@@ -192,6 +191,6 @@ fn bytes(hex: &str) -> Vec<u8> {
     pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
-fn failed(error: impl ToString) -> TlsError {
+fn to_settings_error(error: impl ToString) -> TlsError {
     TlsError::Settings(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! The material of now. Files that have changed are read again, all together: bad files change nothing.
+//! Keeper of the current TLS material. Reloads changed files, all together; an unusable file changes nothing.
 
 use std::sync::Arc;
 
@@ -8,29 +8,28 @@ use crate::error::TlsError;
 use crate::files::{Contents, Files};
 use crate::material::{AllWatched, ClientAuth, Material};
 
-/// What became of reading the files again.
 pub type Reloaded = reload::Reloaded<TlsError>;
 
-/// Keeps the material of a node up to date.
+/// Keeps a node's material up to date.
 pub struct Keeper {
     files: Reloadable<Contents, Material, TlsError>,
     watched: Arc<AllWatched>,
 }
 
 impl Keeper {
-    /// Reads the files for the first time. `check` says what else the material must be for this node. Blocks.
+    /// Reads the files for the first time. `check` refuses material unfit for this node. Blocks.
     ///
     /// # Errors
-    /// The file, what is wrong with it, and what to do.
+    /// The file, the problem, and the remedy.
     pub fn open(
         files: Files,
         client_auth: ClientAuth,
         check: impl Fn(&Material) -> Result<(), TlsError> + Send + Sync + 'static,
     ) -> Result<Keeper, TlsError> {
         let watched = Arc::new(AllWatched::default());
-        let (paths, books) = (files.clone(), watched.clone());
+        let (paths, registries) = (files.clone(), watched.clone());
         let build = move |contents: &Contents| {
-            let material = Material::of(&paths, contents, client_auth, books.books())?;
+            let material = Material::of(&paths, contents, client_auth, registries.registries())?;
             check(&material)?;
             Ok(material)
         };
@@ -41,40 +40,40 @@ impl Keeper {
         self.files.current()
     }
 
-    /// Has [`Keeper::run`] read the files soon.
-    pub fn look_soon(&self) {
-        self.files.look_soon();
+    /// Makes [`Keeper::run`] reload the files soon.
+    pub fn reload_soon(&self) {
+        self.files.reload_soon();
     }
 
-    /// Reads the files again; takes new ones if they are good. A failure is returned once for each change.
-    /// Blocks.
-    pub fn look(&self) -> Reloaded {
+    /// Reloads the files, and uses the new files if all are valid. Returns a failure once per change. Blocks.
+    pub fn reload(&self) -> Reloaded {
         let old = self.material();
-        let reloaded = self.files.look();
+        let reloaded = self.files.reload();
         if reloaded == Reloaded::New {
             old.is_replaced();
         }
         reloaded
     }
 
-    /// After a look at the files: closes the connections whose certificates have expired, and with new files
-    /// also those whose certificates do not count any more. Returns how many. Blocks.
+    /// Closes the connections with expired certificates, and after new files also the connections with
+    /// untrusted certificates. Call after [`Keeper::reload`]. Returns the number of closed connections.
+    /// Blocks.
     pub fn close_outdated(&self, reloaded: &Reloaded) -> usize {
         let material = self.material();
         self.watched.close_outdated((*reloaded == Reloaded::New).then_some(&material))
     }
 
-    /// Reads the files again and again without end, closes connections whose certificates do not count any
-    /// more, and tells `told` what became of each look and how many were closed.
-    pub async fn run(self: Arc<Self>, told: impl Fn(&Material, &Reloaded, usize)) {
+    /// Reloads the files periodically without end, closes connections with outdated certificates, and passes
+    /// each result with the number of closed connections to `report`.
+    pub async fn run(self: Arc<Self>, report: impl Fn(&Material, &Reloaded, usize)) {
         let keeper = self.clone();
-        let look = move || {
-            let reloaded = keeper.look();
+        let reload = move || {
+            let reloaded = keeper.reload();
             let closed = keeper.close_outdated(&reloaded);
             (reloaded, closed)
         };
         self.files
-            .run("tls-files", look, |(reloaded, closed)| told(&self.material(), &reloaded, closed))
+            .run("tls-files", reload, |(reloaded, closed)| report(&self.material(), &reloaded, closed))
             .await;
     }
 }

@@ -1,26 +1,25 @@
-//! TLS under Rowlock's connections: certificates, who they name, reading them again, and streams that
-//! encrypt.
+//! TLS for Rowlock's connections: certificates and their names, reloading of files, and encrypted streams.
 //!
-//! A stream of [`rowlock_env::net`] goes in, a stream of the same type comes out ([`Acceptor`],
-//! [`Connector`]): its readers and writers do not know that it is encrypted. The simulator keeps plain
-//! streams, so nothing here runs there.
+//! [`Acceptor`] and [`Connector`] turn a stream of [`rowlock_env::net`] into an encrypted stream of the same
+//! type: readers and writers need no change. The simulator keeps plain streams, so this crate does not run
+//! there.
 //!
 //! ```text
 //! Files ──read──> Material ──> Acceptor, Connector ──handshake──> (Stream, Certificate)
-//!                 Keeper: the Material of now; reads the files again
+//!                 Keeper: the current Material; reloads the files
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - A chain is verified against the authorities of the listener that it came to, and against the list of
-//!   revoked certificates, before a byte of the application is read.
-//! - The owner of a [`Certificate`] has proven that it has the key.
-//! - New files take the place of old ones all together or not at all: bad ones leave everything as it was.
-//! - A connection is closed when the certificate of its other side does not count any more: at once after new
-//!   files were read, and within seconds when it has expired.
-//! - A refusal tells the other side nothing but an alert of TLS.
+//! - A chain is verified against the listener's authorities and the list of revoked certificates before the
+//!   application reads a byte.
+//! - The owner of a [`Certificate`] has proven possession of the key.
+//! - New files replace the old files all together or not at all: an unusable file changes nothing.
+//! - A connection closes when the peer's certificate becomes invalid: at once after reloading the files, and
+//!   within seconds of an expiry.
+//! - A refused peer learns nothing but a TLS alert.
 //!
-//! Must never do: decide who may do what. That is for those who accept connections.
+//! This crate never decides on access rights: the users of an [`Acceptor`] do.
 
 mod certificate;
 mod client;

@@ -1,4 +1,4 @@
-//! What was read from the files of `[tls]`, ready for handshakes.
+//! Material for handshakes, made from the `[tls]` files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,48 +15,44 @@ use crate::error::TlsError;
 use crate::files::{self, Contents, Files};
 use crate::handshake::{Acceptor, Connector};
 use crate::verify::{self, NodeVerifier};
-use crate::watched::{Book, Watched};
+use crate::watched::{Registry, Watched};
 
-/// Old clients of ZooKeeper (Netty in Java 8) know no newer one.
+/// TLS versions for clients. Old clients of ZooKeeper (Netty in Java 8) need TLS 1.2.
 pub(crate) const CLIENT_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
-/// All nodes are of one release.
+/// TLS versions between nodes: all nodes support TLS 1.3.
 const PEER_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13];
 
-/// What is spoken over HTTP's connections, as clients name it (ALPN).
 const HTTP_PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 
-/// Whether clients must show a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
     None,
-    /// They are asked, and may have none.
+    /// Requests a certificate, but accepts clients without a certificate.
     Want,
-    /// Those without are refused.
+    /// Refuses clients without a certificate.
     #[default]
     Need,
 }
 
-/// Everything that a node needs for handshakes.
 pub struct Material {
     pub certificate: Certificate,
-    /// For the nodes' port, and for dialing nodes. Unset without `peer_ca`.
+    /// TlsState sides of connections between nodes. `None` without `peer_ca`.
     pub peers: Option<(Acceptor, Connector)>,
     pub clients: Acceptor,
-    /// For HTTP. Clients may show a certificate where `client_ca` is there, and need none.
+    /// Acceptor for HTTP. With `client_ca`, clients may show a certificate.
     pub http: Acceptor,
-    books: Books,
-    /// Who counts as a node, and as a client.
+    registries: Registries,
     verifiers: [Option<Arc<dyn ClientCertVerifier>>; 2],
 }
 
-/// Where the connections with nodes and those with clients are noted.
+/// Registries of connections with nodes and with clients.
 #[derive(Clone, Default)]
-pub(crate) struct Books {
-    peers: Book,
-    clients: Book,
+pub(crate) struct Registries {
+    peers: Registry,
+    clients: Registry,
 }
 
-/// The connections of all materials of a keeper.
+/// Connections of all materials of a keeper.
 #[derive(Default)]
 pub(crate) struct AllWatched {
     peers: Arc<Watched>,
@@ -64,12 +60,12 @@ pub(crate) struct AllWatched {
 }
 
 impl AllWatched {
-    pub(crate) fn books(&self) -> Books {
-        Books { peers: Book::of(self.peers.clone()), clients: Book::of(self.clients.clone()) }
+    pub(crate) fn registries(&self) -> Registries {
+        Registries { peers: Registry::of(self.peers.clone()), clients: Registry::of(self.clients.clone()) }
     }
 
-    /// Closes connections whose certificates have expired, and with `new` material also those whose
-    /// certificates it does not let in. Gives how many.
+    /// Closes connections with expired certificates, and with `new` material also connections with
+    /// certificates refused by this material. Returns the number of closed connections.
     pub(crate) fn close_outdated(&self, new: Option<&Material>) -> usize {
         let refused = new.map_or(0, |new| {
             let [peers, clients] = &new.verifiers;
@@ -80,21 +76,21 @@ impl AllWatched {
 }
 
 impl Material {
-    /// Reads the files and checks that they go together. Blocks.
+    /// Reads the files and checks their consistency. Blocks.
     ///
     /// # Errors
-    /// The file, what is wrong with it, and what to do.
+    /// The file, the problem, and the remedy.
     pub fn read(files: &Files, client_auth: ClientAuth) -> Result<Material, TlsError> {
-        Self::of(files, &files.read()?, client_auth, Books::default())
+        Self::of(files, &files.read()?, client_auth, Registries::default())
     }
 
     pub(crate) fn of(
         files: &Files,
         contents: &Contents,
         client_auth: ClientAuth,
-        books: Books,
+        registries: Registries,
     ) -> Result<Material, TlsError> {
-        let own = Own {
+        let own = NodeIdentity {
             chain: files::certificates(&files.cert, &contents.cert)?,
             key: files::key(&files.key, &contents.key)?,
             of: files,
@@ -114,38 +110,37 @@ impl Material {
         };
         let verifiers = [verifier(&peer_roots)?, verifier(&client_roots)?];
         let peers =
-            verifiers[0].clone().map(|verifier| own.peers(verifier, books.peers.clone())).transpose()?;
+            verifiers[0].clone().map(|verifier| own.peers(verifier, registries.peers.clone())).transpose()?;
         let http = own.http(client_roots.clone(), crls.clone())?;
         let clients = own.with_tickets(client_roots, crls, client_auth)?;
-        let clients = Acceptor::of_clients(clients, books.clients.clone());
+        let clients = Acceptor::of_clients(clients, registries.clients.clone());
         let leaf = own.chain.first().expect("a file without certificates was refused");
         let certificate =
             Certificate::of(leaf).map_err(|error| TlsError::file(&files.cert, error.to_string()))?;
-        Ok(Material { certificate, peers, clients, http, books, verifiers })
+        Ok(Material { certificate, peers, clients, http, registries, verifiers })
     }
 
-    /// Newer material has taken its place: what is still in its handshake fails.
+    /// Fails the unfinished handshakes, because newer material has replaced this material.
     pub(crate) fn is_replaced(&self) {
-        self.books.peers.close();
-        self.books.clients.close();
+        self.registries.peers.close();
+        self.registries.clients.close();
     }
 }
 
-/// The node's own certificate and key.
-struct Own<'a> {
+struct NodeIdentity<'a> {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     of: &'a Files,
 }
 
-impl Own<'_> {
+impl NodeIdentity<'_> {
     fn peers(
         &self,
         verifier: Arc<dyn ClientCertVerifier>,
-        book: Book,
+        registry: Registry,
     ) -> Result<(Acceptor, Connector), TlsError> {
         let mut server = self.server(PEER_VERSIONS, verifier.clone())?;
-        // Nodes connect seldom, and their certificates are checked each time.
+        // Nodes connect rarely, and each connection verifies the certificate.
         server.send_tls13_tickets = 0;
         let mut client = ClientConfig::builder_with_provider(verify::provider())
             .with_protocol_versions(PEER_VERSIONS)
@@ -156,7 +151,7 @@ impl Own<'_> {
             .map_err(|error| mismatch(&self.of.key, &self.of.cert, &error))?;
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
-        Ok((Acceptor::of_peers(server, book.clone()), Connector::to_peers(client, book)))
+        Ok((Acceptor::of_peers(server, registry.clone()), Connector::to_peers(client, registry)))
     }
 
     fn http(
@@ -185,8 +180,8 @@ impl Own<'_> {
             (auth, Some(roots)) => verify::of_clients(roots, crls, auth == ClientAuth::Want)?,
         };
         let mut server = self.server(CLIENT_VERSIONS, verifier)?;
-        // Clients that come back all at once resume by tickets, which cost a fraction. New material has new
-        // ones: a client that is no longer trusted cannot resume.
+        // Clients reconnecting all at once resume by tickets, at a fraction of the cost. New material has new
+        // ticket keys: a client without trust cannot resume.
         server.ticketer = rustls::crypto::ring::Ticketer::new()
             .map_err(|error| TlsError::Settings(format!("no keys for tickets: {error}")))?;
         Ok(server)

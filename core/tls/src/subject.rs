@@ -1,5 +1,5 @@
-//! A subject as Java's `X500Principal.getName()` prints it: ACLs of ZooKeeper's scheme `x509` hold this text,
-//! and OpenSSL prints another.
+//! Subjects in the form of Java's `X500Principal.getName()`: ACLs of ZooKeeper's scheme `x509` hold this
+//! form. OpenSSL prints another form.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::{Encode, Error, Tag, Tagged};
 use x509_cert::name::Name;
 
-/// Types that RFC 2253 has a name for. Java prints all others as numbers.
+/// Attribute types with a name in RFC 2253. Java prints all other types as numbers.
 const NAMES: [(&str, &str); 9] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.6", "C"),
@@ -19,13 +19,12 @@ const NAMES: [(&str, &str); 9] = [
     ("0.9.2342.19200300.100.1.25", "DC"),
     ("0.9.2342.19200300.100.1.1", "UID"),
 ];
-/// What has a backslash in front.
 const ESCAPED: &str = ",=+<>#;\"\\";
 
-/// The text of a subject: its parts from the last to the first.
+/// Returns the text of a subject: its parts from the last to the first.
 ///
 /// # Errors
-/// The subject cannot be encoded again; that of a certificate that was read always can.
+/// The subject cannot be encoded again, which never happens to a parsed certificate.
 pub(crate) fn rfc2253(subject: &Name) -> Result<String, Error> {
     let parts = subject.0.iter().rev().map(|part| {
         let all: Result<Vec<String>, Error> = part.0.iter().map(attribute).collect();
@@ -51,8 +50,8 @@ fn attribute(attribute: &AttributeTypeAndValue) -> Result<String, Error> {
     }
 }
 
-/// Java takes the bytes of all these for UTF-8. Those of a BMPString are UTF-16 to the authority that signs
-/// it, so its letters may be the bytes of an ASCII name: they are read as the authority sees them.
+/// Decodes a value's text. Java reads the bytes of all these types as UTF-8. A BMPString is UTF-16 to its
+/// signing authority, and its bytes may spell an ASCII name in UTF-8: this function follows the authority.
 fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
     let bytes = attribute.value.value();
     match attribute.value.tag() {
@@ -122,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_those_that_java_prints() {
-        // Both lines are what `X500Principal.getName()` of Java 17 gives.
+    fn subjects_have_the_form_of_java() {
+        // Output of `X500Principal.getName()` in Java 17, in both cases.
         assert_eq!(
             subject(include_bytes!("../testdata/design.pem")),
             "2.5.4.5=#13023432,1.2.840.113549.1.9.1=#16056140622e63,CN=wörker 7,OU=R&D+CN=multi,O=Acme\\, Inc.,\

@@ -1,4 +1,4 @@
-//! Verifiers of certificates, with rustls' own rules for chains and revocation.
+//! Verifiers of certificates, by rustls' rules for chains and revocation.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 use crate::error::TlsError;
 
-/// The arithmetic under TLS.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Verifies those who connect against `roots`. Without a certificate a client is let in where `optional`.
+/// Makes a verifier of connecting peers against `roots`. With `optional`, a client without a certificate
+/// passes.
 ///
-/// The list of revoked certificates may be of one authority only: of the others all certificates count. The
-/// other side is not told which authorities are believed.
+/// A list of revoked certificates may cover a single authority: certificates of the remaining authorities
+/// pass without a list. The handshake does not disclose the names of the authorities.
 pub(crate) fn of_clients(
     roots: RootCertStore,
     crls: Vec<CertificateRevocationListDer<'static>>,
@@ -35,8 +35,8 @@ pub(crate) fn of_clients(
     builder.build().map_err(|error| TlsError::Settings(format!("the authorities cannot be used: {error}")))
 }
 
-/// Verifies the node that was dialed by the rules for those who connect: its certificate names it by a URI,
-/// which the dialing side compares, and by no host.
+/// Verifies a dialed node by the rules for connecting peers: a node's certificate has no host, but a URI, and
+/// the dialing side compares the URI.
 #[derive(Debug)]
 pub(crate) struct NodeVerifier(pub(crate) Arc<dyn ClientCertVerifier>);
 

@@ -1,5 +1,5 @@
-//! Open connections whose other side has shown a certificate. They are closed when it does not count any
-//! more: it has expired, was revoked, or is of an authority that new files do not name.
+//! Open connections with a peer's certificate, closed once the certificate becomes invalid: by expiry, by
+//! revocation, or by new files without its authority.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,11 @@ use rustls::server::danger::ClientCertVerifier;
 
 use crate::conduit::TlsConduit;
 
-/// Those that are gone are forgotten when there are twice as many entries as after the last time, and at
-/// least this many.
+/// Least number of entries for a sweep of closed connections. A sweep also needs twice the entries left by
+/// the previous sweep.
 const FORGET_MIN: usize = 64;
 
-/// The connections of one kind (nodes, or clients), over all materials of a keeper.
+/// Connections of a kind (nodes or clients), over all materials of a keeper.
 #[derive(Default)]
 pub(crate) struct Watched(Mutex<Inner>);
 
@@ -27,28 +27,28 @@ struct Inner {
     forget_at: usize,
 }
 
-/// Where the handshakes of one material leave their connections.
+/// Registry of connections for the handshakes of a material.
 #[derive(Clone, Default)]
-pub(crate) struct Book {
+pub(crate) struct Registry {
     watched: Arc<Watched>,
-    /// Newer material has taken the place of this one.
+    /// True after newer material has replaced this material.
     is_old: Arc<AtomicBool>,
 }
 
-impl Book {
+impl Registry {
     pub(crate) fn of(watched: Arc<Watched>) -> Self {
-        Book { watched, is_old: Arc::default() }
+        Registry { watched, is_old: Arc::default() }
     }
 
-    /// From now on its handshakes fail at their end: what they verified may not count any more.
+    /// Fails later ends of handshakes: their verification may be outdated.
     pub(crate) fn close(&self) {
         self.is_old.store(true, Ordering::SeqCst);
     }
 
-    /// Notes a connection. False: the material is old, and the connection must not be used.
-    pub(crate) fn note(&self, connection: &Arc<TlsConduit>) -> bool {
+    /// Registers a connection. Returns false for old material: the caller must not use the connection.
+    pub(crate) fn register(&self, connection: &Arc<TlsConduit>) -> bool {
         self.watched.add(connection);
-        // After it was noted: a later close finds it there.
+        // Read after the registration: a later `close` finds the connection in the list.
         !self.is_old.load(Ordering::SeqCst)
     }
 }
@@ -67,18 +67,18 @@ impl Watched {
         self.0.lock().all.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Closes those whose certificate has expired; gives how many.
+    /// Closes the connections with expired certificates; returns their number.
     pub(crate) fn close_expired(&self) -> usize {
         let now_ms = time::wall_ms();
         self.open().iter().filter(|one| one.expires_ms() <= now_ms && one.end()).count()
     }
 
-    /// Closes those whose certificate this verifier does not let in; gives how many. `None`: no certificate
-    /// counts.
+    /// Closes the connections with certificates refused by `verifier`; returns their number. `None` refuses
+    /// every certificate.
     pub(crate) fn close_refused(&self, verifier: Option<&dyn ClientCertVerifier>) -> usize {
         let now = Duration::from_millis(u64::try_from(time::wall_ms()).unwrap_or(0));
         let now = UnixTime::since_unix_epoch(now);
-        // Clients share certificates, and to verify one takes a tenth of a millisecond.
+        // Caches the results: clients share certificates, and a verification takes a tenth of a millisecond.
         let mut known: BTreeMap<Vec<Vec<u8>>, bool> = BTreeMap::new();
         let mut counts = |chain: Vec<CertificateDer<'static>>| {
             let key = chain.iter().map(|one| one.to_vec()).collect();

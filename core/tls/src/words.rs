@@ -1,11 +1,11 @@
-//! Errors of rustls, worded for the operator of a node or a client. "It" is the other side.
+//! Errors of rustls, worded for the operator of a node or a client. In these texts "it" is the peer.
 
 use std::io;
 
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// The reason for which a handshake or a connection failed.
+/// Returns the reason for a failed handshake or connection.
 pub(crate) fn reason(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => certificate(error),
@@ -17,12 +17,12 @@ pub(crate) fn reason(error: &Error) -> String {
     }
 }
 
-/// The same, where a connection hands an error on as one of the socket.
+/// Wraps the reason in a socket error.
 pub(crate) fn broken(error: &Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {}", reason(error)))
 }
 
-/// What is wrong with the certificate that the other side has shown.
+/// Describes the problem with the peer's certificate.
 pub(crate) fn certificate(error: &CertificateError) -> String {
     use CertificateError as E;
     match error {
@@ -38,7 +38,7 @@ pub(crate) fn certificate(error: &CertificateError) -> String {
                 ServerName::IpAddress(ip) => std::net::IpAddr::from(*ip).to_string(),
                 other => format!("{other:?}"),
             };
-            // rustls gives them as `DnsName("a")`, `IpAddress(10.0.0.1)` and the like.
+            // rustls prints names such as `DnsName("a")` and `IpAddress(10.0.0.1)`.
             let inside = |name: &String| {
                 Some(name.split_once('(')?.1.trim_end_matches(')').trim_matches('"').to_owned())
             };
@@ -59,7 +59,7 @@ pub(crate) fn certificate(error: &CertificateError) -> String {
     }
 }
 
-/// What the other side has against us.
+/// Describes the peer's refusal of our certificate.
 fn refused(alert: AlertDescription) -> String {
     use AlertDescription as A;
     let why = match alert {

@@ -1,4 +1,4 @@
-//! Real sockets: who is let in, who is refused, and what arrives.
+//! Handshakes over real sockets: admission, refusal, and the transferred bytes.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests
 
@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const DAY: i64 = 86_400;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A folder with an authority of nodes, one of clients, and what they have signed.
+/// A folder with an authority for nodes, an authority for clients, and certificates signed by both.
 struct Place {
     folder: tempfile::TempDir,
     peers: Authority,
@@ -82,7 +82,7 @@ impl Place {
         ClientTls { ca: Pem::File(self.path("peers-ca.pem")), identity: Some((file("pem"), file("key"))) }
     }
 
-    /// Signs a certificate for a client and writes it.
+    /// Signs a certificate for a client and writes the files.
     fn new_client(&self, authority: &Authority, name: &str, valid_s: i64) -> Issued {
         let issued = authority.issue(&Leaf { name, hosts: &[], uri: None, valid_s }).unwrap();
         self.keep(name, &issued);
@@ -102,7 +102,7 @@ async fn pair() -> (Stream, Stream) {
     (dialed, listener.accept().await)
 }
 
-/// What both sides of a handshake between nodes say.
+/// Runs a handshake between nodes; returns the results of both sides.
 async fn peers(
     dialer: &Material,
     listener: &Material,
@@ -114,7 +114,7 @@ async fn peers(
     time::timeout(PATIENCE, both).await.unwrap()
 }
 
-/// What the listener says of a client that must show a certificate.
+/// Runs a handshake with a required client certificate; returns the listener's result.
 async fn client(
     of: &ClientTls,
     host: &str,
@@ -126,12 +126,12 @@ async fn client(
     time::timeout(PATIENCE, both).await.unwrap()
 }
 
-fn refusal<T>(said: Result<T, TlsError>) -> String {
-    said.err().expect("must be refused").to_string()
+fn refusal<T>(result: Result<T, TlsError>) -> String {
+    result.err().expect("must be refused").to_string()
 }
 
 #[tokio::test]
-async fn nodes_learn_who_the_other_is_and_bytes_arrive_in_both_directions() {
+async fn nodes_identify_each_other_and_bytes_arrive_both_ways() {
     let place = Place::new();
     let (dialed, accepted) = peers(&place.material("node-1"), &place.material("node-2")).await;
     let (dialed, theirs) = dialed.unwrap();
@@ -157,7 +157,7 @@ async fn nodes_learn_who_the_other_is_and_bytes_arrive_in_both_directions() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_tried_arrive_once_and_in_order() {
+async fn retried_writes_arrive_once_and_in_order() {
     let place = Place::new();
     let (dialed, accepted) = peers(&place.material("node-1"), &place.material("node-2")).await;
     let (dialed, mut accepted) = (dialed.unwrap().0, accepted.unwrap().stream);
@@ -185,7 +185,7 @@ async fn bytes_that_are_tried_arrive_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn on_the_wire_is_no_byte_of_what_was_sent() {
+async fn the_wire_carries_no_plaintext() {
     let place = Place::new();
     let (near, far) =
         (Listener::bind("127.0.0.1:0").await.unwrap(), Listener::bind("127.0.0.1:0").await.unwrap());
@@ -226,7 +226,7 @@ async fn on_the_wire_is_no_byte_of_what_was_sent() {
 }
 
 #[tokio::test]
-async fn a_client_is_named_as_java_names_it_and_finds_its_server_by_name_or_address() {
+async fn a_clients_subject_has_javas_form_and_hosts_match_its_server() {
     let place = Place::new();
     place.new_client(&place.clients, "alice", DAY);
     let node = place.material("node-1");
@@ -242,7 +242,7 @@ async fn a_client_is_named_as_java_names_it_and_finds_its_server_by_name_or_addr
 }
 
 #[tokio::test]
-async fn who_must_not_come_in_is_refused() {
+async fn unauthorized_peers_are_refused() {
     let place = Place::new();
     let stranger = Authority::new("clients", DAY).unwrap();
     place.new_client(&stranger, "mallory", DAY);
@@ -252,7 +252,7 @@ async fn who_must_not_come_in_is_refused() {
     place.write("crl.pem", &place.clients.revoke(&[&revoked.certificate]).unwrap());
     let files = Files { crl: Some(place.path("crl.pem")), ..place.files("node-1") };
     let node = Material::read(&files, ClientAuth::Need).unwrap();
-    // Another authority's client, and a node.
+    // Certificates of a foreign authority's client, and of a node.
     for name in ["mallory", "node-2"] {
         let (_, accepted) = client(&place.client(name), "localhost", &node).await;
         refusal(accepted);
@@ -270,7 +270,7 @@ async fn who_must_not_come_in_is_refused() {
 }
 
 #[tokio::test]
-async fn a_client_s_certificate_does_not_open_the_nodes_port_nor_does_a_foreign_nodes() {
+async fn the_nodes_port_refuses_clients_and_foreign_nodes() {
     let (place, other) = (Place::new(), Place::new());
     place.new_client(&place.clients, "alice", DAY);
     let node = place.material("node-1");
@@ -283,14 +283,14 @@ async fn a_client_s_certificate_does_not_open_the_nodes_port_nor_does_a_foreign_
 }
 
 #[tokio::test]
-async fn plain_bytes_are_refused_and_told_nothing() {
+async fn a_plain_client_is_refused_without_information() {
     let place = Place::new();
     let node = place.material("node-1");
     let (mut dialed, accepted) = pair().await;
     let talk = async {
         dialed.write_all(b"\0\0\0\x2dROWLOCKp, let me in").await.unwrap();
         let mut answer = Vec::new();
-        // A reset is an answer as well.
+        // A reset is an acceptable reply as well.
         let _ = dialed.read_to_end(&mut answer).await;
         answer
     };
@@ -301,29 +301,29 @@ async fn plain_bytes_are_refused_and_told_nothing() {
 }
 
 #[tokio::test]
-async fn new_files_count_together_and_bad_ones_change_nothing() {
+async fn new_files_apply_together_and_bad_files_change_nothing() {
     let place = Place::new();
     place.new_client(&place.clients, "alice", DAY);
     let keeper = Arc::new(Keeper::open(place.files("node-1"), ClientAuth::Need, |_| Ok(())).unwrap());
-    assert_eq!(keeper.look(), Reloaded::Same);
+    assert_eq!(keeper.reload(), Reloaded::Same);
     let before = keeper.material().certificate.serial.clone();
-    // The certificate without its key: half of a change.
+    // Writes the certificate without its key: an unfinished change.
     let new = place.node(1);
     place.write("node-1.pem", &new.cert_pem);
-    let Reloaded::Failed(failed) = keeper.look() else { panic!("must fail") };
+    let Reloaded::Failed(failed) = keeper.reload() else { panic!("must fail") };
     assert!(failed.to_string().contains("node-1.key: does not go with"), "{failed}");
-    assert_eq!(keeper.look(), Reloaded::Same, "a failure is told once");
+    assert_eq!(keeper.reload(), Reloaded::Same, "a failure is returned once");
     assert_eq!(keeper.material().certificate.serial, before);
     place.write("node-1.key", &new.key_pem);
-    assert_eq!(keeper.look(), Reloaded::New);
+    assert_eq!(keeper.reload(), Reloaded::New);
     assert_eq!(keeper.material().certificate.serial, new.certificate.serial);
-    // Another authority of clients: first beside the old one, then alone.
+    // Adds a second authority of clients, then removes the first authority.
     let next = Authority::new("clients", DAY).unwrap();
     place.new_client(&next, "bob", DAY);
     let bundle = format!("{}{}", place.clients.cert_pem(), next.cert_pem());
     for (ca, alice_may) in [(bundle.as_str(), true), (next.cert_pem(), false)] {
         place.write("clients-ca.pem", ca);
-        assert_eq!(keeper.look(), Reloaded::New);
+        assert_eq!(keeper.reload(), Reloaded::New);
         let node = keeper.material();
         client(&place.client("bob"), "localhost", &node).await.1.unwrap();
         let alice = client(&place.client("alice"), "localhost", &node).await.1;
@@ -332,7 +332,7 @@ async fn new_files_count_together_and_bad_ones_change_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_resumes_is_known_and_new_material_resumes_nobody() {
+async fn a_resumed_client_is_identified_and_new_material_resumes_none() {
     let place = Place::new();
     place.new_client(&place.clients, "alice", DAY);
     let connector = ClientKeeper::open(place.client("alice")).unwrap().connector();
@@ -344,16 +344,16 @@ async fn whoever_resumes_is_known_and_new_material_resumes_nobody() {
         let (dialed, accepted) = time::timeout(PATIENCE, both).await.unwrap();
         let Secured { mut stream, certificate, is_resumed } = accepted.unwrap();
         assert_eq!((certificate.unwrap().subject.as_str(), is_resumed), ("CN=alice", resumes));
-        // Tickets come behind the handshake: they are read with the first bytes.
+        // Tickets follow the handshake and arrive with the first bytes.
         stream.write_all(b"x").await.unwrap();
         assert_eq!(dialed.unwrap().read_u8().await.unwrap(), b'x');
     }
 }
 
 #[test]
-fn a_key_that_others_may_read_is_refused() {
+fn a_key_readable_by_other_users_is_refused() {
     let place = Place::new();
-    // Whether a folder above keeps others out counts, too.
+    // The rights of a parent folder matter as well.
     write(&place.path("node-1.key"), &place.node(1).key_pem, 0o644);
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(place.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -362,7 +362,7 @@ fn a_key_that_others_may_read_is_refused() {
 }
 
 #[test]
-fn an_authority_comes_back_from_its_files() {
+fn an_authority_is_loaded_from_its_files() {
     let one = Authority::new("peers of prod", DAY).unwrap();
     let again = Authority::load(one.cert_pem(), &one.key_pem()).unwrap();
     assert_eq!(again.cert_pem(), one.cert_pem());
@@ -371,7 +371,7 @@ fn an_authority_comes_back_from_its_files() {
 }
 
 #[tokio::test]
-async fn files_are_judged_without_a_connection_as_they_would_be_with_one() {
+async fn files_checked_offline_pass_and_fail_as_in_a_handshake() {
     let place = Place::new();
     place.new_client(&place.clients, "alice", DAY);
     place.new_client(&place.clients, "late", -60);
@@ -391,7 +391,7 @@ async fn files_are_judged_without_a_connection_as_they_would_be_with_one() {
 }
 
 #[tokio::test]
-async fn a_client_shows_its_new_certificate_without_a_restart_and_keeps_the_old_one_beside_a_bad_one() {
+async fn a_client_reloads_its_certificate_and_survives_a_bad_file() {
     let place = Place::new();
     place.new_client(&place.clients, "alice", DAY);
     let node = place.material("node-1");
@@ -414,9 +414,9 @@ async fn a_client_shows_its_new_certificate_without_a_restart_and_keeps_the_old_
     assert!(error.contains("alice.key: has no key that can be read"), "{error}");
 }
 
-/// Returns the number of records in which this client reads what a server writes.
+/// Returns the number of records in which this client reads a server's writes.
 #[tokio::test]
-async fn each_frame_for_a_client_is_a_record_of_its_own_and_arrives_whole() {
+async fn each_frame_for_a_client_is_a_separate_record() {
     let place = Place::new();
     place.new_client(&place.clients, "alice", DAY);
     let near = Listener::bind("127.0.0.1:0").await.unwrap();
@@ -456,7 +456,7 @@ async fn each_frame_for_a_client_is_a_record_of_its_own_and_arrives_whole() {
         }
     };
     time::timeout(PATIENCE, all).await.unwrap();
-    // Type, version, length; a byte of type and 16 that seal it belong to the content of each.
+    // Each record has type, version and length; its content has a byte of type and 16 bytes of seal.
     let mut lengths = Vec::new();
     let mut rest = seen.as_slice();
     while let [_, _, _, high, low, ..] = rest {

@@ -18,13 +18,13 @@ use crate::session::SessionState;
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     link: Arc<RuntimeLink>,
-    /// How long calls wait that only wait for the servers.
+    /// Time limit of calls that wait only for the servers.
     patience: Option<Duration>,
 }
 
 #[derive(Debug)]
 struct RuntimeLink {
-    /// Both are taken by the drop only.
+    /// Both parts, taken only by the drop.
     parts: Option<(Client, Background)>,
 }
 

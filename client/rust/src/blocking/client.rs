@@ -19,8 +19,9 @@ use crate::reports::HistoryQuery;
 use crate::session::SessionState;
 use crate::session::extensions::Extensions;
 
-/// One session with a cluster, as [`crate::Client`]; clones share it. It ends with [`Client::close`], when
-/// the last handle is dropped, when a server says that it has expired, or at its local deadline.
+/// Session with a cluster, like [`crate::Client`]; clones share the session. The session ends with
+/// [`Client::close`], when the last handle is dropped, when a server reports the expiry, or at the local
+/// deadline.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) caller: Caller,
@@ -58,10 +59,10 @@ impl Client {
         })
     }
 
-    /// A handle of the same session whose calls, and those of handles made by it, take no longer than this
-    /// where they wait for the servers alone: znode calls, counters, releases. Then they fail with
-    /// [`Error::NoAnswer`], and may have taken effect. Calls that wait for other clients have timeouts of
-    /// their own.
+    /// Returns a handle of the same session with a time limit for calls that wait only for the servers: znode
+    /// calls, counters, releases, also of handles made by the new handle. A call that exceeds the limit fails
+    /// with [`Error::NoAnswer`], and may have taken effect. Calls that wait for other clients have timeouts
+    /// of their own.
     #[must_use]
     pub fn operation_timeout(&self, patience: Duration) -> Client {
         Client { caller: self.caller.with_patience(patience) }
@@ -89,7 +90,6 @@ impl Client {
         ask fn operate(what: &str) -> String;
         /// An operation timeout should be half a minute or more. After [`Error::NoAnswer`], look at
         /// `/zookeeper/config`.
-        ///
         ask fn reconfig(change: &Reconfig) -> Members;
         make fn mutex(name: impl AsRef<str>) -> Mutex;
         make fn mutex_at(path: impl AsRef<str>) -> Mutex;

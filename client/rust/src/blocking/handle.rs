@@ -37,7 +37,7 @@ impl<T: fmt::Debug> fmt::Debug for Handle<T> {
 /// - `make fn`: gives a handle, and does not wait;
 /// - `with fn`: takes a request and gives it back with an option.
 ///
-/// A function behind the result, called with the caller, makes of it what is given.
+/// A function behind the result receives the caller and the result, and returns the wrapped result.
 macro_rules! calls {
     ($of:literal { $(
         $(#[$note:meta])*
@@ -47,7 +47,6 @@ macro_rules! calls {
     };
     (@ask $of:literal, [$($note:tt)*], $name:ident($($arg:ident: $type:ty),*) -> $ok:ty, [$($wrap:expr)?]) => {
         #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
-        ///
         $($note)*
         #[doc = "# Errors"]
         #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`]; [`Error::NoAnswer`].")]
@@ -58,7 +57,6 @@ macro_rules! calls {
     };
     (@wait $of:literal, [$($note:tt)*], $name:ident($($arg:ident: $type:ty),*) -> $ok:ty, [$($wrap:expr)?]) => {
         #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]
-        ///
         $($note)*
         #[doc = "# Errors"]
         #[doc = concat!("As [`crate::", $of, "::", stringify!($name), "`].")]

@@ -1,4 +1,4 @@
-//! [`Held`]: whatever is held, and all the ways to learn that it is not any more.
+//! [`Held`]: every kind of held lock, and all ways to learn of the loss.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -18,12 +18,13 @@ use crate::recipes::loss::Loss;
 use crate::recipes::questions::Question;
 use crate::transaction::Transaction;
 
-/// A lock that is held. Dropping it gives the lock back in the background, without blocking.
+/// Held lock. Dropping the guard releases the lock in the background, without blocking.
 ///
-/// It can be lost, as [`crate::Guard`] tells: its docs say when, and why to send the token along.
+/// The lock can be lost, like every [`crate::Guard`]: the docs there explain the loss, and the reason to send
+/// the token along.
 #[must_use = "dropping it releases the lock"]
 pub struct Held<G: Hold> {
-    /// Before the caller, so that it is given back before the session's thread may end.
+    /// Declared before the caller: the release must precede the end of the session's thread.
     pub(super) held: G,
     pub(super) caller: Caller,
 }
@@ -76,19 +77,19 @@ impl<G: Hold> Held<G> {
         &self.held
     }
 
-    /// It is ours, as far as can be known here and now. Looks at the clock, so it is right also after the
-    /// process was paused.
+    /// Reports the hold as known here and now. Reads the clock, hence right also after a pause of the
+    /// process.
     pub fn is_held(&self) -> bool {
         self.held.losses().iter().all(|loss| loss.reason().is_none())
     }
 
-    /// Waits until it is lost, for at most `patience`; `None`: it is still held.
+    /// Waits for the loss, for at most `patience`; `None`: the lock is still held.
     pub fn wait_lost(&self, patience: Duration) -> Option<LostReason> {
         let losses = self.held.losses();
         self.caller.wait(async { time::timeout(patience, first_of(&losses)).await.ok() })
     }
 
-    /// Has `callback` called once, on a thread of its own, when it is lost; not when it is given back.
+    /// Calls `callback` once on the loss of the lock, on a thread of its own; never on a release.
     pub fn on_lost(&self, callback: impl FnOnce(LostReason) + Send + 'static) {
         let losses = self.held.losses();
         // Not awaited: it ends with the hold, which the news of the loss do not keep.
@@ -100,7 +101,7 @@ impl<G: Hold> Held<G> {
         }));
     }
 
-    /// Gives it back and waits until that is acknowledged, over reconnects if need be.
+    /// Releases the lock and waits for the acknowledgement, over reconnects if need be.
     ///
     /// # Errors
     /// [`ReleaseError::NotHeld`]: it had been lost before. [`ReleaseError::Unknown`]: the session ended, or
@@ -128,12 +129,12 @@ impl<G: HoldOne> Held<G> {
         self.held.guard().path()
     }
 
-    /// Our queue znode and token, as others name them.
+    /// Our queue znode and token.
     pub fn claim(&self) -> Claim {
         self.held.guard().claim()
     }
 
-    /// How the lock was waited for.
+    /// Statistics of the wait.
     pub fn wait_stats(&self) -> WaitStats {
         self.held.guard().wait_stats()
     }
@@ -153,7 +154,7 @@ impl<G: HoldOne> Held<G> {
         self.held.guard().loss()
     }
 
-    /// The newest question whether we give the lock back, to be looked at between two steps of the work:
+    /// Newest request of another client for the lock, to check between two steps of the work:
     /// [`Questions::newest`](crate::Questions::newest) of [`crate::Guard::asked`].
     pub fn asked(&self) -> Option<Question> {
         self.held.guard().asked().newest()
@@ -180,7 +181,7 @@ impl<G: Hold + fmt::Debug> fmt::Debug for Held<G> {
 }
 
 impl ReentrantGuard {
-    /// How many guards share this hold, this one included.
+    /// Number of guards that share this hold, this guard included.
     pub fn shares(&self) -> usize {
         self.held.shares()
     }

@@ -22,21 +22,21 @@
 //!
 //! # What is different
 //!
-//! **Work cannot be stopped from outside.** There is no `run` that drops the work when the lock is lost: ask
-//! [`Held::is_held`] between its steps (it looks at the clock, so it is right also after a pause), be told by
-//! [`Held::on_lost`], and send the token along.
+//! **Work cannot be stopped from outside.** No `run` drops the work at the loss of the lock: check
+//! [`Held::is_held`] between steps of the work (the call reads the clock, hence right also after a pause),
+//! register [`Held::on_lost`], and send the token along.
 //!
-//! **Waiting is canceled only** by its timeout: every call that waits for other clients has a form
-//! that takes one. Calls that only wait for the servers end when they answer, at the latest when the session
-//! ends; with [`Client::operation_timeout`] earlier.
+//! **Only the timeout cancels a wait**: every call that waits for other clients has a form with a timeout.
+//! Calls that wait only for the servers end with the answer, at the latest with the session; with
+//! [`Client::operation_timeout`] earlier.
 //!
 //! **Dropping never blocks.** What a drop gives back, the thread gives back. A program that ends right after
 //! may be faster than its thread: [`Held::release`] and [`Client::close`] wait.
 //!
 //! # Panics
 //!
-//! Every call that blocks panics when it is made from async code ("Cannot start a runtime from within a
-//! runtime"): there it would hold up everything else. Use the async client there, or `spawn_blocking`.
+//! Every blocking call panics in async code ("Cannot start a runtime from within a runtime"), where a
+//! blocking call would hold up everything else. Use the async client there, or `spawn_blocking`.
 
 mod caller;
 mod client;

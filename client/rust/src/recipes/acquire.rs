@@ -1,7 +1,8 @@
-//! Taking locks, whatever their kind and whatever the server: what is wanted, and the choice of the way.
+//! Entry point for taking locks of every kind on every server: the lock's specification, and the choice of
+//! the recipe.
 //!
-//! A Rowlock server keeps the queues and tells us when it is our turn ([`super::served`]); on plain ZooKeeper
-//! the same is done by the recipe of watches ([`super::watched`]).
+//! A Rowlock server keeps the queues and pushes the grants ([`super::served`]); on plain ZooKeeper the recipe
+//! of watches takes over ([`super::watched`]).
 
 use std::time::Duration;
 
@@ -18,17 +19,16 @@ use crate::client::Client;
 use crate::error::{Error, NameError};
 use crate::limits::LOCKS_AT_ONCE;
 
-/// One lock that is wanted.
 #[derive(Clone, Debug)]
 pub(crate) struct LockSpec {
     /// Path of the lock's znode, absolute.
     pub lock: String,
     pub kind: Kind,
-    /// How many permits it has; 0: whatever it has.
+    /// Number of permits of the semaphore; 0 accepts the existing number.
     pub limit: u32,
 }
 
-/// How locks are wanted.
+/// Options of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub label: String,
@@ -53,7 +53,6 @@ impl Terms {
         }
     }
 
-    /// The data of the queue znode.
     pub(crate) fn data(&self) -> Bytes {
         crate::party::data(&self.label, &self.meta).into()
     }
@@ -108,8 +107,8 @@ impl Progress {
     }
 }
 
-/// Takes all of the locks, or none: `None` if one is not free and `wait` is false. Guards in the order of
-/// `wanted`.
+/// Takes all of the locks, or none: `None` if a lock is not free and `wait` is false. Returns guards in the
+/// order of `wanted`.
 pub(crate) async fn acquire(
     client: &Client,
     wanted: &[LockSpec],
@@ -163,7 +162,7 @@ fn check(wanted: &[LockSpec]) -> Result<(), Error> {
     }
 }
 
-/// Acquires in the order of paths, so that two clients that want the same locks never wait for each other.
+/// Acquires in the order of paths: two clients with the same locks never wait for each other.
 async fn acquire_one_by_one(
     client: &Client,
     wanted: &[LockSpec],

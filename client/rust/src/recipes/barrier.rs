@@ -1,5 +1,5 @@
-//! [`Barrier`]: holds everybody back while it is raised. Its znode exists exactly while it is, as with
-//! Curator's `DistributedBarrier` and kazoo's `Barrier`.
+//! [`Barrier`]: holds clients back while raised. The znode exists exactly while the barrier is raised, as
+//! with Curator's `DistributedBarrier` and kazoo's `Barrier`.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::znode::Watched;
 
-/// Holds all waiters back until it is removed. It has no owner: it outlives the
-/// client that raised it, and anybody may remove it.
+/// Holds all waiters back until removed. A barrier has no owner: the barrier outlives the client that raised
+/// it, and any client may remove the barrier.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
@@ -35,36 +35,35 @@ impl Client {
         Barrier { site: Site::named(self, Kind::Barrier, name.as_ref()) }
     }
 
-    /// The barrier at this very path, for sharing it with Curator's `DistributedBarrier` or kazoo's
-    /// `Barrier`.
+    /// The barrier at this path, for sharing with Curator's `DistributedBarrier` or kazoo's `Barrier`.
     pub fn barrier_at(&self, path: impl AsRef<str>) -> Barrier {
         Barrier { site: Site::at(self, path.as_ref()) }
     }
 }
 
 impl Barrier {
-    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    /// Path of the barrier's znode; for an invalid name the path with the name escaped.
     pub fn path(&self) -> &str {
         self.site.path()
     }
 
-    /// It is raised when this returns, by us or already before.
+    /// Raises the barrier; succeeds if the barrier is raised already.
     ///
     /// # Errors
     /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth); the end of the session. A lost connection is no
     /// error: raising again does no harm.
     /// # Cancel safety
-    /// A dropped future may or may not have raised it.
+    /// A dropped future may or may not have raised the barrier.
     pub async fn raise(&self) -> Result<(), Error> {
         self.site.make(Bytes::new(), CreateMode::Persistent).await
     }
 
-    /// It is not raised when this returns, and those who waited pass.
+    /// Removes the barrier and releases the waiters; succeeds if no barrier is raised.
     ///
     /// # Errors
-    /// As [`Barrier::raise`].
+    /// The errors of [`Barrier::raise`].
     /// # Cancel safety
-    /// A dropped future may or may not have removed it.
+    /// A dropped future may or may not have removed the barrier.
     pub async fn remove(&self) -> Result<(), Error> {
         let path = self.site.usable()?;
         match insist(|| self.site.client().delete(path, None)).await {
@@ -73,10 +72,10 @@ impl Barrier {
         }
     }
 
-    /// Whether it is raised, not from before this call.
+    /// Reads the state of the barrier, not older than this call.
     ///
     /// # Errors
-    /// As [`Barrier::raise`].
+    /// The errors of [`Barrier::raise`].
     /// # Cancel safety
     /// Cancel safe.
     pub async fn is_raised(&self) -> Result<bool, Error> {
@@ -84,7 +83,7 @@ impl Barrier {
         Ok(self.site.fresh(|| self.site.client().exists(path)).await?.is_some())
     }
 
-    /// Waits until it is not raised; at once if it is not.
+    /// Waits until the barrier is down; returns at once if no barrier is raised.
     ///
     /// # Errors
     /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, and no event would arrive.
@@ -92,7 +91,7 @@ impl Barrier {
     /// # Cancel safety
     /// Cancel safe.
     /// # Ordering
-    /// There was a moment during this call at which it was not raised. It may have been raised again since.
+    /// The barrier was down at some moment during this call, and may have been raised again since.
     pub async fn wait(&self) -> Result<(), Error> {
         let path = self.site.usable()?;
         loop {
@@ -101,15 +100,15 @@ impl Barrier {
             if raised.is_none() {
                 return Ok(());
             }
-            // That something happened says nothing about what: look again.
+            // The event does not name the change: read again.
             watch.changed().await?;
         }
     }
 
-    /// [`Barrier::wait`] for at most `patience` altogether; `false`: it was still raised.
+    /// [`Barrier::wait`] for at most `patience` altogether; `false`: the barrier was still raised.
     ///
     /// # Errors
-    /// As [`Barrier::wait`].
+    /// The errors of [`Barrier::wait`].
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait_timeout(&self, patience: Duration) -> Result<bool, Error> {

@@ -1,7 +1,8 @@
-//! Holding in another mode: downgrade and upgrade of a place in a queue.
+//! Conversion of a held lock to another mode: downgrade and upgrade.
 //!
-//! Where the server keeps the queue it is one request. On plain ZooKeeper it takes a second znode, and is
-//! possible only when no other client can come in between: an unsafe conversion is refused.
+//! On a Rowlock server a conversion is a single request. On plain ZooKeeper a conversion takes a second
+//! znode, and is possible only when no other client can come in between: the client refuses an unsafe
+//! conversion.
 
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use crate::session::lock_states::{LockState, LockStateCell};
 
 const ODD: Error = Error::Protocol("a convert was answered with something else");
 
-/// From exclusive to shared, without letting anybody in between. The guard comes back if that cannot be done.
+/// Converts from exclusive to shared, with no other holder in between. Returns the guard if the conversion
+/// fails.
 pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     if !guard.is_held() {
         return Err(Kept::new(guard, Error::NotHeld));
@@ -46,8 +48,8 @@ pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     }
 }
 
-/// After a convert with unknown outcome the place's mode is unknown: it counts as lost, and the drop
-/// of the guard gives it back.
+/// Ends the hold after a conversion with unknown outcome: the mode is unknown, and the drop of the guard
+/// releases the lock.
 fn kept(guard: Guard, error: Error) -> Kept<Guard> {
     if error.may_have_happened() {
         if guard.is_held() {
@@ -104,7 +106,7 @@ pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     }
 }
 
-/// Converts the place and returns its new claim.
+/// Converts the hold and returns the new claim.
 ///
 /// # Errors
 /// [`Error::Busy`], [`Error::NotHeld`]: nothing was changed.
@@ -128,7 +130,7 @@ async fn convert(
     }
 }
 
-/// A second place beside the guard's, at the end of the queue, and the queue as it was then.
+/// Enters the queue a second time, behind the guard's znode. Returns the queue as listed after the entry.
 async fn second_place(guard: &Guard, parent: &str, kind: Kind) -> Result<(Place, Guarded), Error> {
     let client = guard.client();
     let prefix = names::queue_prefix(client.config().queue_names, kind, &names::random_id());
@@ -183,7 +185,7 @@ async fn downgrade_by_watches(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     }
 }
 
-/// Gives the guard's place up for the new one. `None`: the session has ended.
+/// Leaves the guard's queue znode in favor of the new znode. `None`: the session has ended.
 async fn swap(guard: &mut Guard, place: Place, claim: Claim, kind: Kind) -> Option<Guard> {
     let Some(Seat::Watched(old)) = guard.seat_mut().take() else { return None };
     guard.loss().declare(LostReason::Released);

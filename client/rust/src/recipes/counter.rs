@@ -1,6 +1,6 @@
-//! [`AtomicCounter`]: a number that all clients share, changed by comparing versions.
+//! [`AtomicCounter`]: a shared number, changed by comparing versions.
 //!
-//! The znode's data are the number in decimal digits, as kazoo's `Counter` writes it.
+//! The znode's data are the number in decimal digits, the format of kazoo's `Counter`.
 
 use bytes::Bytes;
 use rowlock_env::backoff::pause_after;
@@ -12,18 +12,18 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::limits::{COUNTER_ATTEMPTS, COUNTER_PAUSES};
 
-/// A whole number that all clients share. It is 0 until a client changes it, and stays until
+/// Whole number shared by all clients. The number is 0 until a client changes the counter, and lasts until
 /// [`AtomicCounter::remove`].
 ///
-/// Changes are made by version: read, compute, write if no other client wrote in between, else again after a
-/// short random pause, a bounded number of times ([`Error::Contended`] then). That suits counters that
-/// change some ten times a second; one number that hundreds of clients change all the time is a bottleneck
-/// with any store that orders its writes.
+/// A change compares versions: read, compute, write if no other client wrote in between. Otherwise the client
+/// retries after a short random pause, up to a limit ([`Error::Contended`]). The counter suits some ten
+/// changes a second; a number that hundreds of clients change all the time is a bottleneck with any store
+/// that orders writes.
 ///
-/// **Exactly once.** On a Rowlock cluster a change whose reply was lost is repeated under the same request
-/// id, so that it takes effect once, and the caller hears of nothing. Apache ZooKeeper has no such ids: there
-/// the call fails with [`Error::ConnectionLoss`] ([`Error::may_have_happened`] is true), and whether to add
-/// again is for the caller to decide.
+/// **Exactly once.** On a Rowlock cluster the client repeats a change without a reply under the same request
+/// id, and the change takes effect once. Apache ZooKeeper has no request ids: there the call fails with
+/// [`Error::ConnectionLoss`] ([`Error::may_have_happened`] is true), and the caller decides about adding
+/// again.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
@@ -44,25 +44,25 @@ impl Client {
         AtomicCounter { site: Site::named(self, Kind::Counter, name.as_ref()) }
     }
 
-    /// The counter in the znode at this very path, for sharing it with kazoo's `Counter`.
+    /// The counter in the znode at this path, for sharing with kazoo's `Counter`.
     pub fn counter_at(&self, path: impl AsRef<str>) -> AtomicCounter {
         AtomicCounter { site: Site::at(self, path.as_ref()) }
     }
 }
 
-/// The number, and the version of the znode that says so; none: there is no znode, which means 0.
+/// Number, and the znode's version; no version means no znode, hence 0.
 struct CounterValue {
     value: i64,
     version: Option<Version>,
 }
 
 impl AtomicCounter {
-    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    /// Path of the counter's znode; for an invalid name the path with the name escaped.
     pub fn path(&self) -> &str {
         self.site.path()
     }
 
-    /// The number, not from before this call.
+    /// Reads the number, not older than this call.
     ///
     /// # Errors
     /// [`Error::UnexpectedData`]: the znode holds something else. [`Error::InvalidName`], [`Error::Rejected`]
@@ -76,23 +76,23 @@ impl AtomicCounter {
     /// Adds `delta`, which may be negative, and returns the sum.
     ///
     /// # Errors
-    /// [`Error::Overflow`]: the sum is no `i64`; nothing was changed. [`Error::Contended`]: others changed it
-    /// all the time; nothing was changed. [`Error::ConnectionLoss`], only on servers without request ids: it
-    /// may have been added. Otherwise as [`AtomicCounter::get`].
+    /// [`Error::Overflow`]: the sum exceeds an `i64`; nothing has changed. [`Error::Contended`]: other
+    /// clients kept changing the counter; nothing has changed. [`Error::ConnectionLoss`], only on servers
+    /// without request ids: the change may have taken effect. Otherwise the errors of [`AtomicCounter::get`].
     /// # Cancel safety
     /// A dropped future's change may or may not take effect.
     /// # Ordering
-    /// All changes of a counter take effect one after the other; each returns what it made.
+    /// All changes of a counter take effect one after the other; each returns its own result.
     pub async fn add(&self, delta: i64) -> Result<i64, Error> {
         let sum = |value: i64| value.checked_add(delta).ok_or(Error::Overflow).map(Some);
         self.change(sum).await?.ok_or(Error::Protocol("adding always changes"))
     }
 
-    /// Makes the number `value`, whatever it was.
+    /// Sets the number to `value`.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`], only on servers without request ids: it may have been set. Otherwise as
-    /// [`AtomicCounter::get`].
+    /// [`Error::ConnectionLoss`], only on servers without request ids: the change may have taken effect.
+    /// Otherwise the errors of [`AtomicCounter::get`].
     /// # Cancel safety
     /// A dropped future's change may or may not take effect.
     pub async fn set(&self, value: i64) -> Result<(), Error> {
@@ -105,10 +105,10 @@ impl AtomicCounter {
         }
     }
 
-    /// Makes the number `new` if it is `expected`; `false`: it was another one, and stays.
+    /// Sets the number to `new` if the number is `expected`; `false`: the number differs, and stays.
     ///
     /// # Errors
-    /// As [`AtomicCounter::add`], without the overflow.
+    /// The errors of [`AtomicCounter::add`], without the overflow.
     /// # Cancel safety
     /// A dropped future's change may or may not take effect.
     pub async fn compare_and_set(&self, expected: i64, new: i64) -> Result<bool, Error> {
@@ -116,11 +116,11 @@ impl AtomicCounter {
         self.change(swap).await.map(|changed| changed.is_some())
     }
 
-    /// Removes the znode: the number is 0 again. Not while others change it: a change that began before the
-    /// removal could take the new znode for the old one.
+    /// Removes the znode: the number is 0 again. Do not remove a counter while other clients change the
+    /// counter: a change begun before the removal could mistake the new znode for the old.
     ///
     /// # Errors
-    /// As [`AtomicCounter::set`].
+    /// The errors of [`AtomicCounter::set`].
     /// # Cancel safety
     /// A dropped future's removal may or may not take effect.
     pub async fn remove(&self) -> Result<(), Error> {
@@ -130,7 +130,7 @@ impl AtomicCounter {
         }
     }
 
-    /// Writes what `new` makes of the number; `None`: `new` wanted no change.
+    /// Writes `new` of the number; `None`: `new` requested no change.
     async fn change(&self, new: impl Fn(i64) -> Result<Option<i64>, Error>) -> Result<Option<i64>, Error> {
         for attempt in 1..=COUNTER_ATTEMPTS {
             let seen = self.seen().await?;
@@ -156,9 +156,9 @@ impl AtomicCounter {
         }
     }
 
-    /// Writes if the version is still this one; `false`: it is not, and nothing was written.
+    /// Writes if the version is unchanged; `false`: the version differs, and nothing was written.
     ///
-    /// Never repeats a write with unknown outcome: it might take effect twice.
+    /// Never repeats a write with unknown outcome, which could take effect twice.
     async fn write(&self, value: i64, version: Version) -> Result<bool, Error> {
         match self.site.client().set(self.site.usable()?, Some(text(value)), Some(version)).await {
             Ok(_) => Ok(true),
@@ -168,7 +168,7 @@ impl AtomicCounter {
         }
     }
 
-    /// Makes the znode. No data are 0, so that this changes nothing and may be repeated.
+    /// Creates the znode. Empty data read as 0: the creation changes nothing and may be repeated.
     async fn make(&self) -> Result<(), Error> {
         self.site.make(Bytes::new(), CreateMode::Persistent).await
     }
@@ -178,7 +178,7 @@ fn text(value: i64) -> Bytes {
     Bytes::from(value.to_string())
 }
 
-/// `None`: this is no number. No data at all are 0.
+/// Parses a number; `None` for other text. No data at all are 0.
 fn number(data: &[u8]) -> Option<i64> {
     if data.is_empty() {
         return Some(0);

@@ -1,4 +1,4 @@
-//! [`Guard`]: a lock that is held, and all the ways to learn that it is not any more.
+//! [`Guard`]: a held lock, and all ways to learn of the loss.
 
 use std::fmt;
 use std::future::Future;
@@ -22,30 +22,29 @@ use crate::error::{Error, LockLost, LostReason, ReleaseError};
 use crate::session::lock_states::{LockState, LockStateCell};
 use crate::transaction::Transaction;
 
-/// How a lock was waited for.
+/// Statistics of a wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitStats {
     /// The place in the queue at entry; 0: the lock was free.
     pub position: usize,
-    /// How often we were woken. On Rowlock at most once, by the grant; on plain ZooKeeper at most once per
-    /// predecessor that came to its end, which for a waiter in an orderly queue is once as well.
+    /// Number of wake-ups. On Rowlock at most one, by the grant; on plain ZooKeeper at most one per
+    /// predecessor that left, and in an orderly queue a single one.
     pub wakeups: u32,
     /// Time from the call to the grant.
     pub waited: Duration,
 }
 
-/// A held lock. Dropping it gives the lock back in the background: no call waits for the answer, and who
-/// takes the next lock at once usually has both requests in one packet. [`Guard::release`] waits, and tells
-/// what became of it.
+/// Held lock. Dropping the guard releases the lock in the background: no call waits for the answer, and a
+/// client that takes another lock at once usually sends both requests in the same packet. [`Guard::release`]
+/// waits, and returns the outcome.
 ///
-/// A lock of this kind can be **lost**: when the session ends (no heartbeat was acknowledged in time), when
-/// its znode is deleted, its release is forced, or its maximum hold or the time that a question gave is over.
-/// [`Guard::lost`],
-/// [`Guard::loss`] and [`Guard::run`] tell, before another client can be granted the lock, as long as the
-/// clocks' rates differ by less than 5 %. What they cannot do is stop work that is already on its way to some
-/// storage: send the [`Guard::token`] along with it, and let the storage refuse tokens that are lower than
-/// one it has seen; or, if the storage is the coordinator itself, write with [`Guard::txn`].
+/// A distributed lock can be **lost**: the session ends (no server acknowledged a heartbeat in time), another
+/// client deletes the znode, an operator forces the release, the maximum hold is over, or the deadline of an
+/// operator's request passes. [`Guard::lost`], [`Guard::loss`] and [`Guard::run`] report the loss before
+/// another client can be granted the lock, provided the clock rates differ by less than 5 %. A write on its
+/// way to a storage cannot be stopped: send the [`Guard::token`] along, and let the storage refuse tokens
+/// below the highest token seen; or, if the storage is the coordinator itself, write with [`Guard::txn`].
 #[must_use = "dropping the guard releases the lock"]
 pub struct Guard {
     held: Box<GuardState>,
@@ -53,7 +52,7 @@ pub struct Guard {
 
 struct GuardState {
     client: Client,
-    /// Taken by release; its drop leaves the queue.
+    /// Taken by `release`; the drop leaves the queue.
     seat: Option<Seat>,
     claim: Claim,
     kind: Kind,
@@ -64,22 +63,21 @@ struct GuardState {
     sentinels: Vec<Task<()>>,
 }
 
-/// Our place in the queue, by who keeps the queue.
+/// Our queue znode, by the keeper of the queue.
 pub(crate) enum Seat {
     Served(Served),
-    /// The clients do, by watches.
+    /// Kept by the clients, by watches.
     Watched(Place),
 }
 
-/// What makes a place a held one.
+/// Data of a grant.
 pub(crate) struct Grant {
     pub claim: Claim,
     pub kind: Kind,
     pub cell: Arc<LockStateCell>,
     pub stats: WaitStats,
     pub max_hold: Option<Duration>,
-    /// A moment at which the server had not granted it yet; `None`: only this client ends the maximum
-    /// hold.
+    /// A moment before the server's grant; `None`: only this client ends the maximum hold.
     pub ungranted_at: Option<Instant>,
 }
 
@@ -93,8 +91,8 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// Invariant: the server (or, on plain ZooKeeper, a list of the queue) has just said that the place holds
-    /// the lock. That is not enough when the session has ended meanwhile.
+    /// Invariant: the server (or, on plain ZooKeeper, a list of the queue) has just confirmed the hold. Fails
+    /// all the same if the session has ended in the meantime.
     pub(super) fn new(client: &Client, seat: Seat, grant: Grant) -> Result<Self, Error> {
         let Grant { claim, kind, cell, stats, max_hold, ungranted_at } = grant;
         if client.shared().lost().is_some() {
@@ -111,8 +109,8 @@ impl Guard {
         Ok(Guard { held: Box::new(held) })
     }
 
-    /// Larger than that of every earlier holder of this lock: the position of the creation of our queue
-    /// znode.
+    /// Fencing token of the grant, larger than the token of every earlier holder of this lock: the zxid of
+    /// the creation of our queue znode.
     pub fn token(&self) -> FencingToken {
         if mutant::is(Mutant::TokenFromName)
             && let Some(Ok(number)) = self.path().rsplit('-').next().map(str::parse)
@@ -127,41 +125,41 @@ impl Guard {
         self.held.client.within(&self.held.claim.path)
     }
 
-    /// Our queue znode and token, as others name them ([`Client::force_release`]).
+    /// Our queue znode and token, the argument of [`Client::force_release`].
     pub fn claim(&self) -> Claim {
         Claim { path: self.path().into(), token: self.token() }
     }
 
-    /// How the lock was waited for.
+    /// Statistics of the wait.
     pub fn wait_stats(&self) -> WaitStats {
         self.held.stats
     }
 
-    /// Until when the lock is certainly ours unless it is taken away: the session's local deadline,
-    /// which each acknowledged heartbeat moves on, or the end of the maximum hold. Monotonic clock,
-    /// conservative. `None`: it is lost.
+    /// Time until which the hold is certain unless the cluster revokes the lock: the session's local
+    /// deadline, which each acknowledged heartbeat moves on, or the end of the maximum hold. Monotonic clock,
+    /// conservative. `None`: the lock is lost.
     pub fn valid_until(&self) -> Option<Instant> {
         self.held.loss.valid_until()
     }
 
-    /// How long the lock is certainly ours from now on, unless it is taken away, and unless a heartbeat
-    /// moves that on: [`Guard::valid_until`] as a time to plan with. Zero: it is lost.
+    /// Remaining time of the certain hold, unless the cluster revokes the lock or a heartbeat extends the
+    /// time: [`Guard::valid_until`] as a duration for planning. Zero: the lock is lost.
     pub fn remaining(&self) -> Duration {
         self.valid_until().map_or(Duration::ZERO, |until| until.saturating_since(time::now()))
     }
 
-    /// The lock is ours, as far as can be known here and now. Looks at the clock, so it is right also after
-    /// the process was paused.
+    /// Reports the hold as known here and now. Reads the clock, hence right also after a pause of the
+    /// process.
     pub fn is_held(&self) -> bool {
         self.held.loss.reason().is_none()
     }
 
-    /// The news of the loss, for tasks that work under this lock.
+    /// Returns the loss as a handle for tasks that work under this lock.
     pub fn loss(&self) -> Loss {
         self.held.loss.clone()
     }
 
-    /// Waits until the lock is lost. Never returns while it is held.
+    /// Waits until the lock is lost. Never returns during the hold.
     ///
     /// # Cancel safety
     /// Cancel safe: for `select!` beside the work.
@@ -169,17 +167,17 @@ impl Guard {
         self.held.loss.wait().await
     }
 
-    /// The questions of other clients whether we give the lock back ([`Client::ask_holders`]), also those
-    /// that have come already. With a deadline, the lock is lost at that moment: [`Guard::lost`] tells, and
-    /// the cluster takes it from a holder that keeps it nevertheless.
+    /// Other clients' requests for the lock ([`Client::ask_holders`]), including past requests. At a
+    /// request's deadline the lock is lost: [`Guard::lost`] returns, and the cluster revokes the lock from a
+    /// holder that keeps going.
     ///
-    /// On plain ZooKeeper there are none.
+    /// On plain ZooKeeper no requests arrive.
     pub fn asked(&self) -> Questions {
         Questions::new(self.loss())
     }
 
-    /// Waits until four fifths of the maximum hold ([`crate::LockRequest::max_hold`]) are over: time to come
-    /// to an end. Never returns if there is none.
+    /// Waits until four fifths of the maximum hold ([`crate::LockRequest::max_hold`]) are over: time to
+    /// finish. Never returns without a maximum hold.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -190,21 +188,21 @@ impl Guard {
         }
     }
 
-    /// Runs `work` while the lock is held; drops it at the moment of the loss.
+    /// Runs `work` during the hold; drops `work` at the moment of the loss.
     ///
     /// # Errors
-    /// [`LockLost`], also when `work` would have been done just then.
+    /// [`LockLost`], even if `work` was about to finish.
     /// # Cancel safety
-    /// That of `work`; the lock stays held.
+    /// The cancel safety of `work`; the lock stays held.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LockLost> {
         self.held.loss.run(work).await
     }
 
-    /// Asks the cluster whether we hold the lock at this moment (linearizable, a round trip): for the last
-    /// step before something that cannot be taken back. `false` is final.
+    /// Asks the cluster for confirmation of the hold at this moment (linearizable, a round trip): for the
+    /// last step before an irreversible action. `false` is final.
     ///
     /// # Errors
-    /// The end of the session, and what reads are refused for.
+    /// The end of the session, and refusals of reads.
     /// # Cancel safety
     /// Cancel safe.
     pub async fn check(&self) -> Result<bool, Error> {
@@ -236,7 +234,7 @@ impl Guard {
         }
     }
 
-    /// Plain ZooKeeper: our znode is there, on a server that has seen everything.
+    /// Checks on plain ZooKeeper for our znode, after a sync.
     async fn look(&self) -> Result<bool, Error> {
         loop {
             let result = match self.held.client.sync(self.path()).await {
@@ -251,17 +249,17 @@ impl Guard {
         }
     }
 
-    /// A transaction that takes effect only while our queue znode is there: writes to the coordinator itself
-    /// that a holder of before cannot make. Its first operation, of index 0, is that check; when the lock is
-    /// lost, [`Client::commit`] says [`Error::TransactionRejected`] with index 0.
+    /// Starts a transaction that takes effect only while our queue znode exists: an earlier holder cannot
+    /// make these writes to the coordinator. The first operation, of index 0, is the check; after the loss of
+    /// the lock [`Client::commit`] fails with [`Error::TransactionRejected`] and index 0.
     pub fn txn(&self) -> Transaction {
         Transaction::new().check(self.path(), None)
     }
 
-    /// Gives the lock back and waits until that is acknowledged, over reconnects if need be.
+    /// Releases the lock and waits for the acknowledgement, over reconnects if need be.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`]: it had been lost before. [`ReleaseError::Unknown`]: the session ended
+    /// [`ReleaseError::NotHeld`]: the lock was lost before. [`ReleaseError::Unknown`]: the session ended
     /// before the acknowledgement.
     /// # Cancel safety
     /// The release goes on in the background when the future is dropped.
@@ -311,7 +309,7 @@ impl Guard {
         &mut self.held.seat
     }
 
-    /// The claim with the path as the server knows it.
+    /// Claim with the path on the server.
     pub(super) fn absolute_claim(&self) -> &Claim {
         &self.held.claim
     }
@@ -320,13 +318,13 @@ impl Guard {
         self.held.max_hold
     }
 
-    /// Holds in another mode from now on, in the same place.
+    /// Changes the mode of the hold.
     pub(super) fn set_kind(&mut self, kind: Kind) {
         self.held.kind = kind;
     }
 
-    /// What the server keeps of it, to be given back together with others; `None`: it is lost, or kept
-    /// otherwise.
+    /// Takes the claim and queue position for a joint release; `None`: the lock is lost, or the server does
+    /// not keep the queue.
     pub(super) fn give_back(&mut self) -> Option<(Claim, Served)> {
         if !self.is_held() {
             return None;
@@ -355,10 +353,10 @@ impl Drop for Guard {
     }
 }
 
-/// From when a maximum hold counts. The server takes the lock away the maximum (and an eighth of it, for
-/// clocks that run differently) and a session timeout after the grant. We learn of the grant late if its
-/// notice was missed: so it counts from the moment of learning, but at the latest from a session timeout
-/// (less a tenth) after the last moment at which there was no grant yet.
+/// Start of a maximum hold. The server revokes the lock after the maximum, an eighth more (for clocks of
+/// different rates) and a session timeout, counted from the grant. A client that missed the notice learns of
+/// the grant late: the hold counts from the moment of learning, but at the latest from a session timeout
+/// (less a tenth) after the last moment without a grant.
 fn latest_start(learnt: Instant, ungranted_at: Option<Instant>, timeout: Duration) -> Instant {
     ungranted_at.map_or(learnt, |before| learnt.min(before + (timeout - timeout / 10)))
 }
@@ -375,8 +373,7 @@ mod tests {
         assert_eq!(latest_start(at(30), Some(asked), timeout), at(9));
         assert_eq!(latest_start(at(30), None, timeout), at(30));
         for most in [1, 10, 60, 3_600, 86_400].map(Duration::from_secs) {
-            // Granted the moment after it was asked for, learned of when the session nearly ended; rates 5 %
-            // apart.
+            // Granted right after the request, learned of near the session's end; rates 5 % apart.
             let ours = latest_start(at(30), Some(asked), timeout) + most - asked;
             let theirs = most + most / 8 + timeout;
             assert!(ours.mul_f64(1.05) < theirs.div_f64(1.05), "{most:?}");

@@ -1,7 +1,7 @@
 //! [`CountDownLatch`]: opens after a number of count-downs.
 //!
-//! The latch's znode says how many (`count=3`); each one that counts down leaves a child with a name of its
-//! own. So a count-down whose reply was lost is repeated without counting twice, on every server.
+//! The latch's znode holds the count (`count=3`); each count-down leaves a child with a random name. A
+//! repeated count-down after a lost reply therefore never counts twice, on any server.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::error::Error;
 use crate::limits::LATCH_COUNT;
 use crate::znode::{Children, Watched};
 
-/// A gate that opens, once and for good, when `count` have counted down; everybody may wait for that.
+/// Gate that opens for good after `count` count-downs; any client may wait for the opening.
 ///
-/// What was counted stays when its client goes: the latch counts work that is done, not clients that are
-/// there (that is [`crate::DoubleBarrier`]). Its znodes stay too, until [`CountDownLatch::remove`].
+/// A count-down outlives the client: the latch counts finished work, not present clients (use
+/// [`crate::DoubleBarrier`] for these). The latch's znodes last until [`CountDownLatch::remove`].
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
@@ -39,22 +39,21 @@ pub struct CountDownLatch {
 
 impl Client {
     /// The latch of this name, which opens after `count` (at most 1,000) count-downs. A handle only, no
-    /// traffic; names as for [`Client::mutex`]. All clients must name the same count: the one that comes
-    /// first decides.
+    /// traffic; names as for [`Client::mutex`]. All clients must use the same count: the first client
+    /// decides.
     pub fn latch(&self, name: impl AsRef<str>, count: u32) -> CountDownLatch {
         CountDownLatch::new(Site::named(self, Kind::Latch, name.as_ref()), count)
     }
 
-    /// The latch at this very path.
+    /// The latch at this path.
     pub fn latch_at(&self, path: impl AsRef<str>, count: u32) -> CountDownLatch {
         CountDownLatch::new(Site::at(self, path.as_ref()), count)
     }
 }
 
-/// The contents of the latch's znode.
 struct LatchState {
     remaining: u32,
-    /// Which latch of this name: there is another after a removal.
+    /// Creation of the latch's znode: a new latch of the name has another zxid.
     created: Zxid,
 }
 
@@ -66,30 +65,31 @@ impl CountDownLatch {
         CountDownLatch { site, count }
     }
 
-    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    /// Path of the latch's znode; for an invalid name the path with the name escaped.
     pub fn path(&self) -> &str {
         self.site.path()
     }
 
-    /// How many are still to count down, not from before this call. 0: it is open.
+    /// Reads the number of missing count-downs, not older than this call. 0: the latch is open.
     ///
     /// # Errors
-    /// [`Error::CountIs`]: others use this latch with another count. [`Error::UnexpectedData`]: the znode is
-    /// no latch. [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::Rejected`] (NoAuth); the end of
-    /// the session.
+    /// [`Error::CountIs`]: other clients use this latch with another count. [`Error::UnexpectedData`]: the
+    /// znode is no latch. [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::Rejected`] (NoAuth);
+    /// the end of the session.
     /// # Cancel safety
     /// Cancel safe.
     pub async fn count(&self) -> Result<u32, Error> {
         Ok(self.seen().await?.remaining)
     }
 
-    /// Counts down by one, and returns how many are left, as seen right after. Does nothing when the latch is
-    /// open.
+    /// Counts down by one, and returns the number of missing count-downs, read right after. Does nothing when
+    /// the latch is open.
     ///
     /// Counts once however often the connection breaks, on every server.
     ///
     /// # Errors
-    /// As [`CountDownLatch::count`]. At the end of the session it may have been counted.
+    /// The errors of [`CountDownLatch::count`]. At the end of the session the count-down may have taken
+    /// effect.
     /// # Cancel safety
     /// A dropped future may or may not have counted.
     pub async fn count_down(&self) -> Result<u32, Error> {
@@ -113,13 +113,14 @@ impl CountDownLatch {
     /// Waits until the latch is open.
     ///
     /// # Errors
-    /// [`Error::Rejected`] with NoNode: another client removed the latch while we waited.
-    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, and no event would arrive.
-    /// Otherwise as [`CountDownLatch::count`].
+    /// [`Error::Rejected`] with NoNode: another client removed the latch during the wait.
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, and no event would arrive. Otherwise
+    /// the errors of [`CountDownLatch::count`].
     /// # Cancel safety
     /// Cancel safe.
     /// # Ordering
-    /// Whatever a client of this cluster did before it counted down can be seen after this, behind a sync.
+    /// Every write of a client of this cluster before the client's count-down is visible after `wait`, behind
+    /// a sync.
     pub async fn wait(&self) -> Result<(), Error> {
         let latch = self.seen().await?;
         if latch.remaining == 0 {
@@ -139,23 +140,23 @@ impl CountDownLatch {
         }
     }
 
-    /// [`CountDownLatch::wait`] for at most `patience` altogether; `false`: it was not open by then.
+    /// [`CountDownLatch::wait`] for at most `patience` altogether; `false`: the latch was still closed.
     ///
     /// # Errors
-    /// As [`CountDownLatch::wait`].
+    /// The errors of [`CountDownLatch::wait`].
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait_timeout(&self, patience: Duration) -> Result<bool, Error> {
         within(patience, self.wait()).await
     }
 
-    /// Removes the latch, open or not. The name begins afresh with its next use; who still waits fails with
-    /// NoNode.
+    /// Removes the latch, open or not. The name begins again with the next use; waiters fail with NoNode.
     ///
     /// # Errors
-    /// As [`CountDownLatch::count`], without the conflicts. At the end of the session it may be half removed.
+    /// The errors of [`CountDownLatch::count`], without the conflicts. At the end of the session the latch
+    /// may be half removed.
     /// # Cancel safety
-    /// A dropped future may have removed some of it: remove again.
+    /// A dropped future may have removed a part: remove again.
     pub async fn remove(&self) -> Result<(), Error> {
         let (client, latch) = (self.site.client(), self.site.usable()?);
         loop {
@@ -175,7 +176,7 @@ impl CountDownLatch {
         }
     }
 
-    /// Reads the latch, and creates it if it is missing.
+    /// Reads the latch; creates a missing latch.
     async fn seen(&self) -> Result<LatchState, Error> {
         let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
@@ -206,7 +207,6 @@ fn count(data: &[u8]) -> Option<u32> {
     std::str::from_utf8(data).ok()?.strip_prefix("count=")?.trim_end().parse().ok()
 }
 
-/// Deleting what is gone is done.
 fn gone(deleted: Result<(), Error>) -> Result<(), Error> {
     match deleted {
         Err(Error::Rejected(ErrorCode::NoNode)) => Ok(()),

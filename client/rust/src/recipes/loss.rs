@@ -1,4 +1,4 @@
-//! [`Loss`]: the news that a lock is lost, for tasks that work under it.
+//! [`Loss`]: the loss of a lock, for tasks that work under the lock.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -14,13 +14,13 @@ use crate::error::{LockLost, LostReason};
 use crate::session::Shared;
 use crate::session::lock_states::{Followed, LockState, LockStateCell};
 
-/// Tells when a lock is lost. Cheap to clone, `'static`, keeps neither the lock nor the session alive: give
-/// one to each task that works under a [`crate::Guard`].
+/// Reports the loss of a lock. Cheap to clone, `'static`, keeps neither the lock nor the session alive: hand
+/// a clone to each task that works under a [`crate::Guard`].
 #[derive(Clone)]
 pub struct Loss {
     shared: Arc<Shared>,
     cell: Arc<LockStateCell>,
-    /// The end of the maximum hold.
+    /// End of the maximum hold.
     gives_up_at: Option<Instant>,
 }
 
@@ -35,8 +35,8 @@ impl Loss {
         Loss { shared, cell, gives_up_at }
     }
 
-    /// Why the lock is lost; `None`: it is held, as far as can be known here and now. Looks at the clock, so
-    /// it is right also after the process was paused.
+    /// Reason of the loss; `None`: the lock is held, as far as known here and now. Reads the clock, hence
+    /// right also after a pause of the process.
     pub fn reason(&self) -> Option<LostReason> {
         if let LockState::Lost(reason) = self.cell.get() {
             return Some(reason);
@@ -47,7 +47,7 @@ impl Loss {
         self.shared.lost().or(held_enough).or_else(asked)
     }
 
-    /// The end of the time that a question gives.
+    /// The deadline of an operator's request.
     fn asked_until(&self) -> Option<Instant> {
         self.cell.asked().and_then(|question| question.deadline)
     }
@@ -60,7 +60,7 @@ impl Loss {
         self.cell.watch()
     }
 
-    /// Until when the lock is certainly held, unless it is taken away. `None`: it is lost.
+    /// Time until which the hold is certain, unless the cluster revokes the lock. `None`: the lock is lost.
     pub fn valid_until(&self) -> Option<Instant> {
         if self.reason().is_some() {
             return None;
@@ -69,7 +69,7 @@ impl Loss {
         [self.gives_up_at, self.asked_until()].into_iter().flatten().chain([session]).min()
     }
 
-    /// Waits until the lock is lost (or given back). Never returns while it is held.
+    /// Waits until the lock is lost or released. Never returns during the hold.
     ///
     /// # Cancel safety
     /// Cancel safe: for `select!` beside the work.
@@ -86,17 +86,17 @@ impl Loss {
                 biased;
                 _ = vitals.changed() => {}
                 _ = state.changed() => {}
-                () = time::sleep_until(time::look_before(deadline)) => {}
+                () = time::sleep_until(time::next_clock_check(deadline)) => {}
             }
         }
     }
 
-    /// Runs `work` while the lock is held; drops it at the moment of the loss.
+    /// Runs `work` during the hold; drops `work` at the moment of the loss.
     ///
     /// # Errors
-    /// [`LockLost`], also when `work` would have been done just then.
+    /// [`LockLost`], even if `work` was about to finish.
     /// # Cancel safety
-    /// That of `work`.
+    /// The cancel safety of `work`.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LockLost> {
         let mut lost = pin!(self.wait());
         let mut work = pin!(work);
@@ -113,7 +113,7 @@ impl Loss {
         .await
     }
 
-    /// The place is lost for this reason, unless it was before.
+    /// Declares the lock lost for this reason, unless an earlier loss stands.
     pub(crate) fn declare(&self, reason: LostReason) {
         self.cell.advance(LockState::Lost(reason));
     }

@@ -1,4 +1,4 @@
-//! Recipes: what can be built from places in queues, znodes, sessions and watches.
+//! Recipes, built from queues, znodes, sessions and watches.
 
 pub(crate) mod acquire;
 pub(crate) mod barrier;

@@ -1,8 +1,8 @@
 //! [`MultiLock`]: several locks at once, all or none.
 //!
-//! Where the server keeps the queues, the places in all of them are taken in one command: two who want the
-//! same locks in opposite orders cannot wait for each other. On plain ZooKeeper the locks are taken one after
-//! another in the order of their paths, which has the same effect among those who do so.
+//! A Rowlock server enters all queues in a single command: two clients with the same locks in opposite orders
+//! cannot wait for each other. On plain ZooKeeper the client takes the locks one after another in the order
+//! of their paths, with the same effect among clients of this crate.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -18,7 +18,7 @@ use super::site::{self, Site};
 use crate::client::Client;
 use crate::error::{Error, LostReason, ReleaseError};
 
-/// A handle of several locks. Making one does nothing.
+/// Handle of several locks. Making a handle does nothing.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +34,7 @@ pub struct MultiLock {
     sites: Vec<Site>,
 }
 
-/// Several locks that are held. Dropping it gives them back in the background.
+/// Several held locks. Dropping the guard releases the locks in the background.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the locks"]
 pub struct MultiGuard {
@@ -42,13 +42,13 @@ pub struct MultiGuard {
 }
 
 impl Client {
-    /// The locks of these names ([`Client::mutex`]) as one.
+    /// The locks of these names ([`Client::mutex`]) as a single lock.
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         let site = |name: N| Site::named(self, site::Kind::Lock, name.as_ref());
         MultiLock { client: self.clone(), sites: names.into_iter().map(site).collect() }
     }
 
-    /// The locks at these very paths ([`Client::mutex_at`]) as one.
+    /// The locks at these paths ([`Client::mutex_at`]) as a single lock.
     pub fn multi_at<P: AsRef<str>>(&self, paths: impl IntoIterator<Item = P>) -> MultiLock {
         let site = |path: P| Site::at(self, path.as_ref());
         MultiLock { client: self.clone(), sites: paths.into_iter().map(site).collect() }
@@ -57,8 +57,8 @@ impl Client {
     /// Waits for all of these locks: `client.multi(names).lock()`.
     ///
     /// # Errors
-    /// As [`LockRequest::lock`]; none of the locks is held then. [`Error::InvalidName`] when one is named
-    /// twice.
+    /// The errors of [`LockRequest::lock`]; the client then holds none of the locks. [`Error::InvalidName`]
+    /// if a name occurs twice.
     /// # Cancel safety
     /// Dropping the future leaves all queues.
     pub async fn lock_all<N: AsRef<str>>(
@@ -81,23 +81,23 @@ impl MultiLock {
         LockRequest::new(&self.client, self.sites.iter().map(wanted).collect())
     }
 
-    /// Waits for all of the locks. Each place is taken at once; those that are free are held while the others
-    /// are waited for.
+    /// Waits for all of the locks. The client enters all queues at once, and holds the free locks while
+    /// waiting for the rest.
     ///
     /// # Errors
-    /// As [`LockRequest::lock`]; none of the locks is held then.
+    /// The errors of [`LockRequest::lock`]; the client then holds none of the locks.
     /// # Cancel safety
     /// Dropping the future leaves all queues.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
         self.request().lock().await
     }
 
-    /// [`MultiLock::lock`] as a future of its own, which can be stored and spawned.
+    /// Returns an owned future of [`MultiLock::lock`], to store or spawn.
     ///
     /// # Errors
-    /// As [`MultiLock::lock`].
+    /// The errors of [`MultiLock::lock`].
     /// # Cancel safety
-    /// As [`MultiLock::lock`].
+    /// The cancel safety of [`MultiLock::lock`].
     pub fn lock_owned(&self) -> impl Future<Output = Result<MultiGuard, Error>> + Send + use<> {
         self.request().lock_owned()
     }
@@ -115,7 +115,7 @@ impl MultiLock {
     /// All of the locks if all are free; nothing is left behind otherwise.
     ///
     /// # Errors
-    /// As [`LockRequest::try_lock`].
+    /// The errors of [`LockRequest::try_lock`].
     /// # Cancel safety
     /// Dropping the future leaves all queues.
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
@@ -129,17 +129,17 @@ impl MultiGuard {
         &self.guards
     }
 
-    /// Lets the locks be given back one by one.
+    /// Splits the guard, to release the locks one by one.
     pub fn into_guards(self) -> Vec<Guard> {
         self.guards
     }
 
-    /// All of the locks are ours, as far as can be known here and now.
+    /// Reports the hold of all locks, as known here and now.
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// Waits until one of the locks is lost. Never returns while all are held.
+    /// Waits until the first loss among the locks. Never returns while all are held.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -157,11 +157,10 @@ impl MultiGuard {
         .await
     }
 
-    /// Gives all locks back and waits until that is acknowledged; in one command where the server keeps the
-    /// queues.
+    /// Releases all locks and waits for the acknowledgement; in a single command on a Rowlock server.
     ///
     /// # Errors
-    /// As [`Guard::release`], if it is so for any of the locks; all are given back.
+    /// The errors of [`Guard::release`], if any of the releases fails; the call releases all locks.
     /// # Cancel safety
     /// The release goes on in the background when the future is dropped.
     pub async fn release(self) -> Result<(), ReleaseError> {
@@ -175,7 +174,7 @@ impl Granted for MultiGuard {
     }
 }
 
-/// Gives back several locks of one session; what the server keeps, in one command.
+/// Releases several locks of a session; in a single command for the locks whose queues the server keeps.
 async fn release_all(guards: Vec<Guard>) -> Result<(), ReleaseError> {
     let Some(client) = guards.first().map(|guard| guard.client().clone()) else { return Ok(()) };
     let (mut claims, mut places, mut others) = (Vec::new(), Vec::new(), Vec::new());

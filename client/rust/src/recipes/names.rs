@@ -1,10 +1,10 @@
-//! Names: what an application calls a lock, and the names of queue znodes.
+//! Names of locks, and names of queue znodes.
 //!
 //! **Lock names** are paths below the lock base, by the rule of [`rowlock_proto::name`].
 //!
-//! **Queue names** are Curator's: `_c_<random id>-lock-` and the server's ten digits; kazoo's by option. So
-//! Curator, kazoo and this client queue together on one lock. The name also tells a client that lists the
-//! queue in which mode its owner contends.
+//! **Queue names** are Curator's: `_c_<random id>-lock-` and the server's ten digits; kazoo's by option.
+//! Curator, kazoo and this client thus share the queue of a lock. The name also shows the owner's mode to a
+//! client that lists the queue.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,10 +16,10 @@ use rowlock_proto::name;
 use crate::builder::QueueNames;
 use crate::error::NameError;
 
-/// The name of a lock or an election: levels separated by slashes, at most 512 bytes in at most 32 levels.
-/// Handles take plain text too, and refuse a wrong name when they are used
-/// ([`Error::InvalidName`](crate::Error::InvalidName)); make a `LockName` of user input, to refuse it at
-/// once.
+/// Name of a lock or an election: levels separated by slashes, at most 512 bytes in at most 32 levels.
+/// Handles accept plain text too, and refuse an invalid name on use
+/// ([`Error::InvalidName`](crate::Error::InvalidName)); make a `LockName` of user input for an immediate
+/// refusal.
 ///
 /// The name is the path of the lock's znode below the lock base: `ci/deploy` is `/locks/ci/deploy`. Within a
 /// level ASCII letters, digits, `-`, `_`, `.` and `@` stand for themselves, other bytes are percent-encoded:
@@ -47,7 +47,7 @@ impl LockName {
         Ok(name::check(&name).map(|()| LockName(name))?)
     }
 
-    /// As it was given.
+    /// Name as passed to [`LockName::new`].
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -72,8 +72,8 @@ impl FromStr for LockName {
     }
 }
 
-/// 128 random bits in the form of a UUID. One per attempt: a znode that carries it can only be that
-/// attempt's.
+/// Returns 128 random bits in the form of a UUID. Every attempt has its own id: a znode with the id belongs
+/// to the attempt.
 pub(crate) fn random_id() -> String {
     let mut bytes = [0; 16];
     rng::fill(&mut bytes);
@@ -91,14 +91,14 @@ pub(crate) fn random_id() -> String {
     id
 }
 
-/// How a client contends for a lock; decides the name of its queue znode.
+/// Mode of a request for a lock, encoded in the name of the queue znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Lock,
-    /// As a reader of a read-write lock.
+    /// Reader of a read-write lock.
     Read,
     Write,
-    /// For this number of a semaphore's permits.
+    /// Number of requested permits of a semaphore.
     Permits(u32),
 }
 
@@ -112,7 +112,7 @@ impl Kind {
     }
 }
 
-/// The name of a queue znode before the server appends its number.
+/// Name of a queue znode without the server's number.
 pub(crate) fn queue_prefix(names: QueueNames, kind: Kind, id: &str) -> String {
     match (names, kind) {
         (QueueNames::Curator, Kind::Lock) => ["_c_", id, "-lock-"].concat(),
@@ -126,7 +126,7 @@ pub(crate) fn queue_prefix(names: QueueNames, kind: Kind, id: &str) -> String {
     }
 }
 
-/// The mode in which the owner of a queue znode contends, whatever client it uses.
+/// Mode of a queue znode's owner, for the names of every client.
 pub(crate) fn mode_of(name: &str) -> Mode {
     if name.contains("__READ__") || name.contains("__rlock__") {
         return Mode::Shared;

@@ -1,9 +1,9 @@
-//! A place in a lock's queue on plain ZooKeeper: one ephemeral sequential znode, from before its create is
-//! sent until it is gone.
+//! Queue znode of a lock on plain ZooKeeper: a single ephemeral sequential znode, from before the create is
+//! sent until the znode is gone.
 //!
-//! Dropping a place, at any moment, leaves the queue: the drop posts a removal to the session's
-//! task. A create whose reply was lost is looked for by its random name before it is sent again, so that no
-//! attempt ever has two places (CURATOR-79).
+//! Dropping a `Place`, at any moment, leaves the queue: the drop posts a removal to the session's task. After
+//! a lost reply the client looks for the random name before sending the create again, hence no attempt ever
+//! has two znodes (CURATOR-79).
 
 use bytes::Bytes;
 use rowlock_env::time;
@@ -19,21 +19,21 @@ use crate::session::Reply;
 use crate::session::znode_removal::ZnodeRemoval;
 use crate::{path as paths, znode};
 
-/// One attempt's znode. All paths are absolute.
+/// Queue znode of an attempt. All paths are absolute.
 pub(crate) struct Place {
     client: Client,
     parent: String,
-    /// The name before the server's number; it holds a random id.
+    /// Name without the server's number; contains a random id.
     prefix: String,
     /// Data of the queue znode.
     data: Bytes,
-    /// Data of the lock's znode, if it must be created.
+    /// Data of the lock's znode, for its creation.
     parent_data: Bytes,
-    /// Known once a reply or a list has shown it.
+    /// Name of the znode, once seen in a reply or a list.
     name: Option<String>,
     /// A create has been sent and the znode is not known to be gone.
     ///
-    /// Invariant: set before the create is handed over, so that a drop at any await leaves the queue.
+    /// Invariant: set before the create is handed over, hence a drop at any await leaves the queue.
     may_exist: bool,
     slot: Option<OwnedSemaphorePermit>,
 }
@@ -45,7 +45,7 @@ impl Place {
         Ok(Place { client, parent, prefix, data, parent_data, name: None, may_exist: false, slot })
     }
 
-    /// A lock's znode that is made for this place gets these data.
+    /// Sets the data for the creation of the lock's znode.
     pub(crate) fn with_parent_data(mut self, data: Bytes) -> Self {
         self.parent_data = data;
         self
@@ -55,7 +55,6 @@ impl Place {
         &self.client
     }
 
-    /// Path of the lock's znode.
     pub(crate) fn parent(&self) -> &str {
         &self.parent
     }
@@ -72,7 +71,7 @@ impl Place {
         path::join(&self.parent, self.name())
     }
 
-    /// Takes the place. Returns its Stat, and the queue if it could be listed in the same round trip.
+    /// Enters the queue. Returns the znode's Stat, and the queue if listed in the same round trip.
     pub(crate) async fn enter(&mut self) -> Result<(Stat, Option<Queue>), Error> {
         loop {
             if self.may_exist
@@ -102,13 +101,13 @@ impl Place {
         }
     }
 
-    /// The queue as our server sees it: never from before this place was taken.
+    /// Lists the queue on the connected server, never from before our entry.
     pub(crate) async fn queue(&self) -> Result<Queue, Error> {
         let children = znode::children(self.insist(self.list_request()).await?)?;
         Ok(Queue::new(children.names))
     }
 
-    /// Gives the place up and waits for the acknowledgement. `Ok(false)`: it was gone already.
+    /// Leaves the queue and waits for the acknowledgement. `Ok(false)`: the znode was gone already.
     pub(crate) async fn leave(mut self) -> Result<bool, Error> {
         let mut in_doubt = false;
         loop {
@@ -131,13 +130,12 @@ impl Place {
         }
     }
 
-    /// Another client removed the znode.
     pub(crate) fn forget(&mut self) {
         self.may_exist = false;
     }
 
-    /// Looks for the znode after a create with unknown outcome. A sync goes first: the server that we are
-    /// attached to now may not have seen what the one before did for us.
+    /// Looks for the znode after a create with unknown outcome. A sync goes first: the connected server may
+    /// not have seen the writes of the previous server.
     async fn find(&mut self) -> Result<Option<Stat>, Error> {
         loop {
             self.insist(Request::Sync(self.parent.clone())).await?;
@@ -175,8 +173,8 @@ impl Place {
         Request::GetChildren2(PathWatch { path: self.parent.clone(), watch: false })
     }
 
-    /// Makes the lock's znode (a container: the servers remove it when it has long been empty) and what is
-    /// above it.
+    /// Creates the lock's znode (a container, which the servers remove after a long time without children)
+    /// and the ancestors.
     pub(crate) async fn make_parent(&self) -> Result<(), Error> {
         let mut not_ours = false;
         for path in paths::lineage(&self.parent) {
@@ -199,7 +197,7 @@ impl Place {
             };
             match result {
                 Ok(_) | Err(Error::Rejected(ErrorCode::NodeExists)) => {}
-                // An ancestor that we may not touch may well be there; what matters is the last one.
+                // An ancestor without access may exist all the same; the last znode decides.
                 Err(Error::Rejected(ErrorCode::NoAuth)) if path != self.parent => not_ours = true,
                 Err(Error::Rejected(ErrorCode::NoNode)) if not_ours => {
                     return Err(Error::Rejected(ErrorCode::NoAuth));
@@ -212,7 +210,7 @@ impl Place {
         Ok(())
     }
 
-    /// Repeats a request that may be repeated until the answer is known or the session has ended.
+    /// Repeats a retryable request until the answer is known or the session has ended.
     pub(crate) async fn insist(&self, request: Request) -> Result<Reply, Error> {
         loop {
             match self.client.call(request.clone()).await {
@@ -223,8 +221,8 @@ impl Place {
     }
 }
 
-/// Waits before another try where the server asked for patience. After a lost connection there is no need to:
-/// calls wait for the next one themselves.
+/// Waits before a retry of a throttled request. A lost connection needs no pause: calls wait for the next
+/// connection.
 async fn pause_or_fail(error: Error) -> Result<(), Error> {
     match error {
         Error::ConnectionLoss => Ok(()),

@@ -1,5 +1,5 @@
-//! What the recipes on plain znodes share: how their znode is made and read, and requests that are repeated
-//! until they are answered ([`insist`]). They use the public calls of the client only, so that they work on
+//! Shared parts of the recipes on plain znodes: creating and reading the recipe's znode, and requests
+//! repeated until answered ([`insist`]). These recipes use only the public calls of the client, and work on
 //! every server.
 
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::limits::REFUSED_PAUSE;
 use crate::path::lineage;
 
 impl Site {
-    /// Makes the znode and what is above it, if it is not there.
+    /// Creates the znode and the ancestors unless present.
     pub(crate) async fn make(&self, data: Bytes, mode: CreateMode) -> Result<(), Error> {
         let path = self.usable()?;
         let mut mode = mode;
@@ -40,7 +40,7 @@ impl Site {
                 || self.client().create(ancestor, Some(Bytes::new()), CreateMode::Persistent, Acl::open());
             match insist(create).await {
                 Ok(_) | Err(Error::Rejected(ErrorCode::NodeExists)) => {}
-                // An ancestor that we may not touch may well be there; what matters is what follows.
+                // An ancestor without access may exist all the same; the next znode decides.
                 Err(Error::Rejected(ErrorCode::NoAuth)) => not_ours = true,
                 Err(Error::Rejected(ErrorCode::NoNode)) if not_ours => {
                     return Err(Error::Rejected(ErrorCode::NoAuth));
@@ -53,8 +53,8 @@ impl Site {
         Ok(())
     }
 
-    /// A read of the znode that sees everything that was committed before it was asked for, on every server:
-    /// a sync goes before it, in the same round trip.
+    /// Reads the znode including everything committed before the call, on every server: a sync precedes the
+    /// read, in the same round trip.
     pub(crate) async fn fresh<T, F>(&self, mut read: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -71,7 +71,7 @@ impl Site {
     }
 }
 
-/// Repeats a request that may be repeated until it is answered or the session has ended.
+/// Repeats a retryable request until answered or until the session has ended.
 pub(crate) async fn insist<T, F>(mut call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -84,7 +84,7 @@ where
     }
 }
 
-/// Returns when the request may be tried again; fails if it would not help.
+/// Returns when the request may be tried again; fails for an error that a retry cannot cure.
 pub(crate) async fn pause_or_fail(error: Error) -> Result<(), Error> {
     match error {
         // The next request waits for the next connection.

@@ -1,4 +1,4 @@
-//! [`Questions`]: what other clients ask the holder of a lock.
+//! [`Questions`]: requests of other clients to the holder of a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use rowlock_proto::lock;
 use super::loss::Loss;
 use crate::session::lock_states::Followed;
 
-/// Another client asks for a lock that we hold. Both texts are that client's: print them as untrusted.
+/// Request of another client for a held lock. Both texts come from the other client: print them as untrusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Question {
-    /// Why the lock is wanted.
+    /// Reason of the request.
     pub reason: String,
-    /// Who asks: as whom its server knows it, and behind that what it says of itself.
+    /// Identity of the requester by the server's authentication, followed by the requester's own label.
     pub by: String,
-    /// When it was asked: the leader's clock, milliseconds since 1970.
+    /// Time of the request: the leader's clock, milliseconds since 1970.
     pub asked_ms: i64,
-    /// The lock is lost then ([`crate::LostReason::Asked`]), unless it is given back before. `None`: it is
-    /// only a notice.
+    /// Time of the loss ([`crate::LostReason::Asked`]), unless the holder releases the lock before. `None`: a
+    /// mere notice.
     pub deadline: Option<Instant>,
 }
 
 impl Question {
-    /// As the server told it at `now`, after an earlier one. No question moves a deadline.
+    /// Converts a notice received at `now`. A later question never moves an earlier deadline.
     pub(crate) fn told(question: &lock::QuestionNotice, before: Option<&Question>, now: Instant) -> Question {
         let left = question.left_ms.map(|left_ms| now + std::time::Duration::from_millis(left_ms.into()));
         let deadline = left.into_iter().chain(before.and_then(|before| before.deadline)).min();
@@ -41,7 +41,7 @@ impl Question {
 pub struct Questions {
     loss: Loss,
     place: watch::Receiver<Followed>,
-    /// When the newest one was asked that [`Questions::next`] has returned.
+    /// Time of the newest question that [`Questions::next`] has returned.
     returned_ms: Option<i64>,
 }
 
@@ -57,13 +57,13 @@ impl Questions {
         Questions { loss, place, returned_ms: None }
     }
 
-    /// The newest question so far, however often it was looked at. `None`: there was none.
+    /// Returns the newest question, repeatedly. `None`: no question came.
     pub fn newest(&self) -> Option<Question> {
         self.loss.newest_question().as_deref().cloned()
     }
 
-    /// Waits for a question that this handle has not returned yet; the newest one counts. `None`: the lock is
-    /// lost or was given back, and there will be no more.
+    /// Waits for a question that this handle has not returned yet, and skips to the newest. `None`: the lock
+    /// is lost or released, and no more questions will come.
     ///
     /// ```
     /// # async fn example(guard: rowlock_client::Guard, work: impl Future<Output = ()>) {
@@ -80,7 +80,7 @@ impl Questions {
     /// ```
     ///
     /// # Cancel safety
-    /// Cancel safe: what was not returned is returned by the next call.
+    /// Cancel safe: the next call returns a question that this call did not return.
     pub async fn next(&mut self) -> Option<Question> {
         loop {
             let newest: Option<Arc<Question>> = self.loss.newest_question();

@@ -1,17 +1,17 @@
-//! The order of a lock's queue, from the names of its znodes.
+//! Order of a lock's queue, from the names of the queue znodes.
 //!
-//! The server numbers them: ten digits at the end of the name, as ZooKeeper's `%010d` of a signed 32-bit
-//! counter that wraps. So only the number counts, never the text before it (which differs by client), and
-//! numbers are compared as distances, so that the queue keeps its order when the counter wraps from
-//! 2147483647 to -2147483648. (Sorting the names as text, as most clients do, breaks there: kazoo#606.)
+//! The server numbers the znodes: ten digits at the end of the name, as ZooKeeper's `%010d` of a signed
+//! 32-bit counter that wraps. Only the number counts, never the text before the number (which differs by
+//! client). Numbers are compared as distances, and the queue keeps its order when the counter wraps from
+//! 2147483647 to -2147483648. (Sorting the names as text, the habit of most clients, breaks there:
+//! kazoo#606.)
 //!
-//! Holders are always the front of the queue: no place is granted before an earlier one.
+//! Holders are always the front of the queue: the server grants no later znode before an earlier one.
 
 use rowlock_proto::lock::Mode;
 
 use super::names;
 
-/// A member of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contender {
     pub name: String,
@@ -19,18 +19,18 @@ pub(crate) struct Contender {
     mode: Mode,
 }
 
-/// Where a contender stands.
+/// Position of a contender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueuePosition {
-    /// No earlier place keeps it from holding the lock.
+    /// No earlier contender blocks this contender.
     Holder,
-    /// A place before it does.
+    /// An earlier contender blocks this contender.
     Behind { position: usize, wake: Wake, holder: String },
-    /// Not in the list.
+    /// The contender is not in the list.
     Absent,
 }
 
-/// An event that may change a position.
+/// Event that may change a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// The end of this contender.
@@ -39,14 +39,14 @@ pub(crate) enum Wake {
     AnyChange,
 }
 
-/// The contenders of one lock in their order.
+/// The contenders of a lock in queue order.
 #[derive(Debug)]
 pub(crate) struct Queue {
     contenders: Vec<Contender>,
 }
 
 impl Queue {
-    /// From the children of the lock's znode; children without a number are no contenders.
+    /// Parses the children of the lock's znode; children without a number are no contenders.
     pub(crate) fn new(children: Vec<String>) -> Self {
         let mut contenders: Vec<Contender> = children
             .into_iter()
@@ -64,7 +64,8 @@ impl Queue {
         Queue { contenders }
     }
 
-    /// `limit`: how many permits the lock has, for those who ask for permits.
+    /// Finds a contender's position. `limit`: the semaphore's number of permits, for a contender with
+    /// permits.
     pub(crate) fn position(&self, name: &str, limit: u32) -> QueuePosition {
         let Some(at) = self.contenders.iter().position(|contender| contender.name == name) else {
             return QueuePosition::Absent;
@@ -103,12 +104,12 @@ impl Queue {
         u32::try_from(u64::from(limit).saturating_sub(taken)).unwrap_or(0)
     }
 
-    /// Only these two places are in the queue, in this order.
+    /// Checks that the queue is exactly these two znodes, in this order.
     pub(crate) fn is_just(&self, first: &str, second: &str) -> bool {
         self.contenders.iter().map(|contender| contender.name.as_str()).eq([first, second])
     }
 
-    /// Everybody between these two is a reader.
+    /// Checks that all contenders between these two are readers.
     pub(crate) fn only_readers_between(&self, first: &str, second: &str) -> bool {
         let at = |name| self.contenders.iter().position(|contender| contender.name == name);
         match (at(first), at(second)) {
@@ -124,13 +125,13 @@ impl Queue {
         self.contenders.into_iter().map(|contender| contender.name).collect()
     }
 
-    /// The contender whose name begins so.
+    /// Finds the contender by the beginning of the name.
     pub(crate) fn find(&self, prefix: &str) -> Option<&str> {
         self.contenders.iter().map(|contender| contender.name.as_str()).find(|name| name.starts_with(prefix))
     }
 }
 
-/// How many permits these take; who wants a lock for himself takes all there are.
+/// Sums the permits of the contenders; an exclusive or shared lock counts as `u32::MAX`.
 fn permits(contenders: &[Contender]) -> u64 {
     let of = |contender: &Contender| match contender.mode {
         Mode::Permits(count) => u64::from(count),
@@ -139,8 +140,8 @@ fn permits(contenders: &[Contender]) -> u64 {
     contenders.iter().map(of).sum()
 }
 
-/// The server's number at the end of a sequential znode's name. A minus sign and a separating dash look
-/// alike, but the number always takes ten places (eleven from -1000000000 down), which tells them apart.
+/// Parses the server's number at the end of a sequential znode's name. A minus sign and a separating dash
+/// look alike; the number's width of ten characters (eleven from -1000000000 down) tells them apart.
 pub(super) fn sequence(name: &str) -> Option<i32> {
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (before, digits) = name.split_at(digits.max(name.len().saturating_sub(10)));

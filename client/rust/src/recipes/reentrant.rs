@@ -1,8 +1,8 @@
-//! [`ReentrantMutex`]: a mutex that its owner may take again while it has it.
+//! [`ReentrantMutex`]: a mutex that the owner may take again while holding the mutex.
 //!
-//! Counted here, not on the server: all that an owner takes of one lock is one place in its queue, shared by
-//! its guards and given back by the last one. Who is the owner is said by a value, never guessed from the
-//! thread or task: async work moves between threads, and one session serves many tasks.
+//! The client counts, not the server: all shares of an owner in a lock are a single queue znode, shared by
+//! the guards and released by the last guard. A value identifies the owner, never the thread or task: async
+//! work moves between threads, and a session serves many tasks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,16 +21,15 @@ use super::request::LockRequest;
 use crate::client::Client;
 use crate::error::{Error, ReleaseError};
 
-/// A lock that an [`Owner`] may take again while it has it.
+/// Lock that an [`Owner`] may take again while holding the lock.
 ///
-/// It is the same lock as the [`Mutex`] of this name: both kinds of handles, and other clients, exclude each
-/// other. On the server an owner has one place in the queue, however often it takes the lock; the lock is
-/// given back when its last guard is. Owners count within this client: the same number in another session is
-/// another contender. Different owners of one client queue behind each other like strangers, and so does
-/// everything that is [`Owner::Unnamed`].
+/// The lock is the [`Mutex`] of the same name: both kinds of handles, and other clients, exclude each other.
+/// On the server an owner has a single queue znode for all shares, released with the last guard. Owners count
+/// within this client: the same number in another session is another contender. Different owners of a client
+/// queue behind each other like strangers, as does every [`Owner::Unnamed`].
 ///
 /// On a Rowlock server the owners also take part in deadlock detection: an owner that would wait for itself
-/// over several locks is told so ([`Error::Deadlock`]).
+/// over several locks gets [`Error::Deadlock`].
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,8 +47,8 @@ pub struct ReentrantMutex {
     mutex: Mutex,
 }
 
-/// A share in an owner's hold of a lock. All shares of a hold have the same [`Guard`], with its token;
-/// cloning makes one more. When the lock is lost, it is lost to all of them.
+/// Share in an owner's hold of a lock. All shares of a hold have the same [`Guard`] and token; cloning adds a
+/// share. The loss of the lock ends all shares.
 #[must_use = "dropping the last guard releases the lock"]
 pub struct ReentrantGuard {
     /// Taken by release and drop.
@@ -57,7 +56,7 @@ pub struct ReentrantGuard {
     slot: SlotRef,
 }
 
-/// Holds and requests of the owners of one client.
+/// Holds and requests of the owners of a client.
 #[derive(Default)]
 pub(crate) struct Holds {
     slots: Lock<BTreeMap<Key, Arc<Slot>>>,
@@ -66,16 +65,16 @@ pub(crate) struct Holds {
 /// The path of a lock and an owner.
 type Key = (String, Owner);
 
-/// One owner and one lock.
+/// State of an owner and a lock.
 struct Slot {
     /// Serializes acquires and releases of this owner, in the order of their calls.
     turn: Arc<Semaphore>,
-    /// Invariant: a hold that cannot be upgraded any more has posted its release to the session's task, so
-    /// that a new acquire is sent behind it. (Drops let go under this lock; a release keeps the turn.)
+    /// Invariant: a hold that can no longer be upgraded has posted its release to the session's task, and a
+    /// new acquire is sent behind the release. (Drops let go under this lock; a release keeps the turn.)
     hold: Lock<Weak<Guard>>,
 }
 
-/// Keeps a slot in the table of its client; the last one removes it.
+/// Keeps a slot in the client's table; the last reference removes the slot.
 struct SlotRef {
     /// Taken by the drop only.
     slot: Option<Arc<Slot>>,
@@ -89,31 +88,31 @@ impl Client {
         ReentrantMutex { mutex: self.mutex(name) }
     }
 
-    /// The reentrant lock at this very path, as [`Client::mutex_at`].
+    /// The reentrant lock at this path, like [`Client::mutex_at`].
     pub fn reentrant_mutex_at(&self, path: impl AsRef<str>) -> ReentrantMutex {
         ReentrantMutex { mutex: self.mutex_at(path) }
     }
 
-    /// A unique owner: for a task, a job, a request, whatever does one thing at a time. Owners
-    /// with a name are made by [`Owner::named`].
+    /// Returns a unique owner, for a task, a job or a request: anything that does a single thing at a time.
+    /// [`Owner::named`] makes owners with a name.
     pub fn new_owner(&self) -> Owner {
         Owner::Named(rng::u64())
     }
 }
 
 impl ReentrantMutex {
-    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    /// Path of the lock's znode; for an invalid name the path with the name escaped.
     pub fn path(&self) -> &str {
         self.mutex.path()
     }
 
-    /// Takes the lock, or another share in it if `owner` has it already: then at once, without traffic.
+    /// Takes the lock; an `owner` that holds the lock gets another share at once, without traffic.
     ///
     /// # Errors
-    /// As [`Mutex::lock`]; [`Error::Deadlock`].
+    /// The errors of [`Mutex::lock`]; [`Error::Deadlock`].
     /// # Cancel safety
-    /// Dropping the future at any point leaves the queue. If another task of the same owner waits for the
-    /// same lock, it goes on with a place of its own.
+    /// Dropping the future at any point leaves the queue. Another waiting task of the same owner goes on with
+    /// a request of its own.
     pub async fn lock(&self, owner: Owner) -> Result<ReentrantGuard, Error> {
         let slot = self.slot(owner)?;
         let turn = slot.turn().await?;
@@ -123,12 +122,12 @@ impl ReentrantMutex {
         }
     }
 
-    /// [`ReentrantMutex::lock`] as a future of its own, which can be stored and spawned.
+    /// Returns an owned future of [`ReentrantMutex::lock`], to store or spawn.
     ///
     /// # Errors
-    /// As [`ReentrantMutex::lock`].
+    /// The errors of [`ReentrantMutex::lock`].
     /// # Cancel safety
-    /// As [`ReentrantMutex::lock`].
+    /// The cancel safety of [`ReentrantMutex::lock`].
     pub fn lock_owned(
         &self,
         owner: Owner,
@@ -140,10 +139,10 @@ impl ReentrantMutex {
     /// [`ReentrantMutex::lock`] for at most `patience` altogether.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the last known position and holder; the queue is left then. Otherwise as
-    /// [`ReentrantMutex::lock`].
+    /// [`Error::Timeout`] with the last known position and holder, after leaving the queue. Otherwise the
+    /// errors of [`ReentrantMutex::lock`].
     /// # Cancel safety
-    /// As [`ReentrantMutex::lock`].
+    /// The cancel safety of [`ReentrantMutex::lock`].
     pub async fn lock_timeout(&self, owner: Owner, patience: Duration) -> Result<ReentrantGuard, Error> {
         let deadline = time::now() + patience;
         let slot = self.slot(owner)?;
@@ -161,13 +160,13 @@ impl ReentrantMutex {
         }
     }
 
-    /// Takes the lock if no other place is in the way, or another share if `owner` has it already; `None`
-    /// otherwise, also while another task of the same owner is taking it or giving it back.
+    /// Takes a free lock, or another share for an `owner` that holds the lock; otherwise returns `None`, also
+    /// while another task of the same owner takes or releases the lock.
     ///
     /// # Errors
-    /// As [`ReentrantMutex::lock`].
+    /// The errors of [`ReentrantMutex::lock`].
     /// # Cancel safety
-    /// As [`ReentrantMutex::lock`].
+    /// The cancel safety of [`ReentrantMutex::lock`].
     pub async fn try_lock(&self, owner: Owner) -> Result<Option<ReentrantGuard>, Error> {
         let slot = self.slot(owner)?;
         let Ok(turn) = slot.slot().turn.clone().try_acquire_owned() else { return Ok(None) };
@@ -205,7 +204,7 @@ impl ReentrantMutex {
 }
 
 impl Holds {
-    /// The slot of this key; made, if there is none.
+    /// Returns the slot of this key; makes a missing slot.
     fn slot(self: &Arc<Self>, key: Key) -> SlotRef {
         let slot = self.slots().entry(key.clone()).or_insert_with(|| Arc::new(Slot::new())).clone();
         SlotRef { slot: Some(slot), key, holds: self.clone() }
@@ -236,7 +235,7 @@ impl SlotRef {
         self.slot().turn.clone().acquire_owned().await.map_err(|_| Error::Closed)
     }
 
-    /// A share of what the owner holds, if it does.
+    /// Returns a share of the owner's hold, if any.
     fn share(&self) -> Option<ReentrantGuard> {
         let hold = self.slot().current().upgrade()?;
         let guard = ReentrantGuard { hold: Some(hold), slot: self.clone() };
@@ -272,7 +271,7 @@ impl Drop for SlotRef {
 }
 
 impl ReentrantGuard {
-    /// How many guards share this hold, this one included.
+    /// Number of guards that share this hold, this guard included.
     pub fn shares(&self) -> usize {
         self.hold.as_ref().map_or(0, Arc::strong_count)
     }
@@ -282,10 +281,10 @@ impl ReentrantGuard {
         self.slot.key.1
     }
 
-    /// Gives this share back; the last one gives the lock back, and waits until that is acknowledged.
+    /// Releases this share; the last share releases the lock, and waits for the acknowledgement.
     ///
     /// # Errors
-    /// As [`Guard::release`]. [`ReleaseError::NotHeld`] also for a share that is not the last.
+    /// The errors of [`Guard::release`]. [`ReleaseError::NotHeld`] also for a share other than the last.
     /// # Cancel safety
     /// Dropping the future gives the share back.
     pub async fn release(mut self) -> Result<(), ReleaseError> {

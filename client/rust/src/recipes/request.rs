@@ -19,7 +19,7 @@ mod sealed {
 
     /// The result of a request.
     pub trait Granted: Sized {
-        /// Makes it from the guards of all its locks; there is at least one.
+        /// Makes the result from the guards of all locks, at least one guard.
         fn of(guards: Vec<Guard>) -> Self;
     }
 }
@@ -32,11 +32,11 @@ impl Granted for Guard {
     }
 }
 
-/// Asks for a lock (or several) with options. Made by `request()` of the handles; does nothing until
+/// Request for a lock (or several) with options, made by `request()` of the handles; does nothing until
 /// [`LockRequest::lock`] or [`LockRequest::try_lock`].
 ///
-/// Options that need a server which keeps the queues itself say so; on plain ZooKeeper they are refused with
-/// [`Error::Unsupported`] before anything is done.
+/// The comments name the options that need a Rowlock server; on plain ZooKeeper the client refuses these
+/// options with [`Error::Unsupported`] before any request.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -73,7 +73,7 @@ impl<G> Clone for LockRequest<G> {
 }
 
 impl LockRequest<Guard> {
-    /// Shares the lock with others who ask so: a reader's place, as [`crate::RwLock::read`] takes it.
+    /// Shares the lock with other shared requests, as a reader like [`crate::RwLock::read`].
     pub fn shared(mut self) -> Self {
         self.wanted.iter_mut().flatten().for_each(|wanted| wanted.kind = Kind::Read);
         self
@@ -81,12 +81,11 @@ impl LockRequest<Guard> {
 }
 
 impl<G: Granted> LockRequest<G> {
-    /// Asks for one lock.
     pub(crate) fn one(site: &Site, kind: Kind, limit: u32) -> Self {
         LockRequest::new(site.client(), site.absolute().map(|lock| vec![LockSpec { lock, kind, limit }]))
     }
 
-    /// The same, but every use of it fails like this.
+    /// Makes every use of the request fail with `error`.
     pub(crate) fn refused(self, error: Error) -> Self {
         LockRequest { wanted: self.wanted.and(Err(error)), ..self }
     }
@@ -96,8 +95,7 @@ impl<G: Granted> LockRequest<G> {
         LockRequest { client: client.clone(), wanted, terms, patience: None, grants: PhantomData }
     }
 
-    /// Who this is, for people who look at the queue; otherwise the client's
-    /// ([`crate::ClientBuilder::label`]).
+    /// Sets the label for people who read the queue (default: [`crate::ClientBuilder::label`]).
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.terms.label = label.into();
         self
@@ -109,53 +107,53 @@ impl<G: Granted> LockRequest<G> {
         self
     }
 
-    /// Should our session *expire* while we hold the lock, it is granted to no client for this time: for
-    /// resources that cannot check fencing tokens, and so must be left time for our last writes to arrive. A
-    /// lock that is released is free at once. Needs a Rowlock server. (Clients of plain ZooKeeper's recipes
-    /// on the same lock do not see the delay.) At most a minute: a longer one is refused (BadArguments). The
-    /// delay ends with the lock's znode, and by [`Client::force_release`](crate::Client::force_release) of
-    /// the lock's path with the token 0.
+    /// Sets a lock-delay: after an *expiry* of our session during the hold, the server grants the lock to no
+    /// client for this time. The delay serves resources that cannot check fencing tokens, and lets our last
+    /// writes arrive. A released lock is free at once. Needs a Rowlock server. (Clients of plain ZooKeeper's
+    /// recipes on the same lock do not see the delay.) The maximum is a minute; the server refuses a longer
+    /// delay (BadArguments). The delay ends with the lock's znode, and by
+    /// [`Client::force_release`](crate::Client::force_release) of the lock's path with the token 0.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.terms.lock_delay = delay;
         self
     }
 
-    /// From the grant on, no other place is granted the lock for this long, even if the guard is released or
-    /// the session ends earlier: the least time between two grants, by the cluster's clock. At most 31 days,
-    /// longer is refused (BadArguments). A forced release ends it:
-    /// [`Client::force_release`](crate::Client::force_release) of the holder's place, or of the lock's path
-    /// with the token 0 once the holder has gone. So does deletion of the lock's znode. Needs a Rowlock
-    /// server; clients of plain ZooKeeper's recipes on the same lock do not see it.
+    /// Sets the least time between two grants, by the cluster's clock: after our grant the server grants the
+    /// lock to no other client for this time, even after a release or the end of the session. The maximum is
+    /// 31 days; the server refuses a longer time (BadArguments). A forced release ends the minimum hold:
+    /// [`Client::force_release`](crate::Client::force_release) of the holder's claim, or of the lock's path
+    /// with the token 0 after the holder has gone. So does deletion of the lock's znode. Needs a Rowlock
+    /// server; clients of plain ZooKeeper's recipes on the same lock do not see the minimum hold.
     pub fn min_hold(mut self, least: Duration) -> Self {
         self.terms.min_hold = least;
         self
     }
 
-    /// The minimum hold counts only if the guard is released. If it is lost, or the session ends first, the
-    /// lock is free at once.
+    /// Applies the minimum hold only after a release by the guard. After a loss, or an earlier end of the
+    /// session, the lock is free at once.
     pub fn min_hold_lapses(mut self) -> Self {
         self.terms.min_hold_lapses = true;
         self
     }
 
-    /// How long the lock is held at most. After that time since we learned of the grant the guard is lost
-    /// ([`crate::LostReason::MaxHold`]) and gives the lock back; [`Guard::expiring`] tells in time. A Rowlock
-    /// server revokes the lock also when this process does not run: at this time plus the session timeout
-    /// after the grant. Zero is refused.
+    /// Limits the hold. At this time after the client learned of the grant the guard is lost
+    /// ([`crate::LostReason::MaxHold`]) and releases the lock; [`Guard::expiring`] warns in time. A Rowlock
+    /// server revokes the lock even if this process does not run: at this time plus an eighth and the session
+    /// timeout after the grant. Zero is refused.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.terms.max_hold = Some(most);
         self
     }
 
-    /// The owner for deadlock detection. By default the request has none, and takes no
-    /// part in it. Any other owner needs a Rowlock server.
+    /// Sets the owner for deadlock detection. The default, no owner, takes no part in the detection. Any
+    /// other owner needs a Rowlock server.
     pub fn owner(mut self, owner: Owner) -> Self {
         self.terms.owner = owner;
         self
     }
 
-    /// How long [`LockRequest::lock`] waits altogether, lost connections and all predecessors included. With
-    /// zero it does not wait: a free lock is taken, as by [`LockRequest::try_lock`].
+    /// Limits the whole wait of [`LockRequest::lock`], including lost connections and all predecessors. Zero
+    /// takes only a free lock, like [`LockRequest::try_lock`].
     pub fn timeout(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
@@ -168,22 +166,19 @@ impl<G: Granted> LockRequest<G> {
         self.wanted.as_deref().map_err(Clone::clone)
     }
 
-    /// Waits for the lock (for all of them, if there are several: then either all are granted or none is).
+    /// Waits for the lock, or for all of several locks: either all are granted or none is.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the last known position and holder, if a timeout was set; the queue is left
-    /// then. [`Error::SessionExpired`], [`Error::Closed`]: the session ended; nothing is held and nothing
-    /// waits any more. [`Error::PlaceLost`]: another client deleted our znode in the queue.
-    /// [`Error::Deadlock`], with an owner. [`Error::LimitConflict`], for permits. [`Error::TooManyLocks`],
-    /// [`Error::InvalidName`], [`Error::InvalidArgument`], [`Error::TooLarge`], [`Error::Unsupported`],
-    /// [`Error::Rejected`] (NoAuth, quotas). A lost connection is no error here: the place in the queue is
-    /// kept over reconnects.
+    /// [`Error::Timeout`] with the last known position and holder, after leaving the queue.
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, and the request with the session.
+    /// [`Error::PlaceLost`]: another client deleted our znode in the queue. [`Error::Deadlock`], with an
+    /// owner. [`Error::LimitConflict`], for permits. [`Error::TooManyLocks`], [`Error::InvalidName`],
+    /// [`Error::InvalidArgument`], [`Error::TooLarge`], [`Error::Unsupported`], [`Error::Rejected`] (NoAuth,
+    /// quotas). A lost connection is no error here: the request keeps its queue position over reconnects.
     /// # Cancel safety
-    /// Dropping the future at any point leaves the queue, also when the request to enter it is still on its
-    /// way.
+    /// Dropping the future at any point leaves the queue, even with the request still under way.
     /// # Ordering
-    /// The place in the queue is taken when the server handles the first request, in the order of the
-    /// session.
+    /// The server assigns the queue position while handling the first request, in the order of the session.
     pub async fn lock(&self) -> Result<G, Error> {
         let wanted = self.wanted()?;
         let mut progress = Progress::new();
@@ -203,14 +198,14 @@ impl<G: Granted> LockRequest<G> {
         granted.map(G::of).ok_or(Error::Protocol("busy, although we wait"))
     }
 
-    /// [`LockRequest::lock`] as a future of its own, which can be stored and spawned. One that was polled and
-    /// is then neither polled again nor dropped keeps its place, and the lock once it is granted, for as long
-    /// as the session lives.
+    /// Returns an owned future of [`LockRequest::lock`], to store or spawn. A future that was polled and is
+    /// then neither polled again nor dropped keeps the queue position, and the lock after the grant, until
+    /// the session ends.
     ///
     /// # Errors
-    /// As [`LockRequest::lock`].
+    /// The errors of [`LockRequest::lock`].
     /// # Cancel safety
-    /// As [`LockRequest::lock`].
+    /// The cancel safety of [`LockRequest::lock`].
     #[expect(clippy::manual_async_fn, reason = "the signature promises Send and 'static")]
     pub fn lock_owned(self) -> impl Future<Output = Result<G, Error>> + Send + 'static
     where
@@ -219,14 +214,13 @@ impl<G: Granted> LockRequest<G> {
         async move { self.lock().await }
     }
 
-    /// Takes the lock if no other place is in the way; `None` otherwise, and then nothing is left behind.
-    /// Whether it is free is decided by the cluster, not by a read of one server. Pays no regard to the
-    /// timeout.
+    /// Takes a free lock; otherwise returns `None` and leaves nothing behind. The cluster decides, not a read
+    /// of a single server. Ignores the timeout.
     ///
     /// # Errors
-    /// As [`LockRequest::lock`], but for the timeout.
+    /// The errors of [`LockRequest::lock`], but for the timeout.
     /// # Cancel safety
-    /// As [`LockRequest::lock`].
+    /// The cancel safety of [`LockRequest::lock`].
     pub async fn try_lock(&self) -> Result<Option<G>, Error> {
         let wanted = self.wanted()?;
         let granted = acquire(&self.client, wanted, &self.terms, false, &mut Progress::new()).await?;

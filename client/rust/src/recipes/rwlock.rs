@@ -1,8 +1,8 @@
-//! [`RwLock`]: many readers or one writer, in the order in which they came.
+//! [`RwLock`]: many readers or a single writer, in the order of the requests.
 //!
-//! Fair to both: a reader waits behind a writer that came before, so writers do not starve; readers next to
-//! each other hold together. On plain ZooKeeper this is Curator's recipe, by the names of the queue znodes,
-//! except that each waits for the nearest one that is in its way.
+//! The lock is fair: a reader waits behind an earlier writer, hence writers do not starve; adjacent readers
+//! hold together. On plain ZooKeeper the recipe and the names are Curator's, except that each client waits
+//! for the nearest blocking znode.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -16,7 +16,7 @@ use super::site::{self, Site};
 use crate::client::Client;
 use crate::error::{Error, Kept, ReleaseError};
 
-/// A handle of a read-write lock: a name on a session. Making one does nothing.
+/// Handle of a read-write lock: a name on a session. Making a handle does nothing.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,14 +34,14 @@ pub struct RwLock {
     site: Site,
 }
 
-/// The lock, shared with other readers. All of a [`Guard`] is here as well.
+/// Lock shared with other readers. Dereferences to [`Guard`].
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct ReadGuard {
     guard: Guard,
 }
 
-/// The lock, held alone. All of a [`Guard`] is here as well.
+/// Lock held alone. Dereferences to [`Guard`].
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the lock"]
 pub struct WriteGuard {
@@ -49,13 +49,13 @@ pub struct WriteGuard {
 }
 
 impl Client {
-    /// The read-write lock of this name, below the lock base. A mutex of the same name is the same lock: its
-    /// holders are writers.
+    /// The read-write lock of this name, below the lock base. A mutex of the same name is the same lock, and
+    /// counts as a writer.
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock { site: Site::named(self, site::Kind::Lock, name.as_ref()) }
     }
 
-    /// The read-write lock at this very path, for sharing it with programs that use other ZooKeeper clients
+    /// The read-write lock at this path, for sharing with programs that use other ZooKeeper clients
     /// (Curator's `InterProcessReadWriteLock`, kazoo's `ReadLock` and `WriteLock`).
     pub fn rwlock_at(&self, path: impl AsRef<str>) -> RwLock {
         RwLock { site: Site::at(self, path.as_ref()) }
@@ -63,51 +63,51 @@ impl Client {
 }
 
 impl RwLock {
-    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    /// Path of the lock's znode; for an invalid name the path with the name escaped.
     pub fn path(&self) -> &str {
         self.site.path()
     }
 
-    /// Asks for a reader's place with options.
+    /// Requests the lock as a reader, with options.
     pub fn read_request(&self) -> LockRequest<ReadGuard> {
         LockRequest::one(&self.site, Kind::Read, 0)
     }
 
-    /// Asks for the writer's place with options.
+    /// Requests the lock as a writer, with options.
     pub fn write_request(&self) -> LockRequest<WriteGuard> {
         LockRequest::one(&self.site, Kind::Write, 0)
     }
 
-    /// Waits until no writer that came before is left.
+    /// Waits until no earlier writer is left.
     ///
     /// # Errors
-    /// As [`LockRequest::lock`].
+    /// The errors of [`LockRequest::lock`].
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     /// # Ordering
-    /// Granted in the order of asking, readers next to each other together.
+    /// Granted in the order of the requests, adjacent readers together.
     pub async fn read(&self) -> Result<ReadGuard, Error> {
         self.read_request().lock().await
     }
 
-    /// Waits until no earlier place is left.
+    /// Waits until no earlier holder or waiter is left.
     ///
     /// # Errors
-    /// As [`LockRequest::lock`].
+    /// The errors of [`LockRequest::lock`].
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     /// # Ordering
-    /// Granted in the order of asking.
+    /// Granted in the order of the requests.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         self.write_request().lock().await
     }
 
-    /// [`RwLock::read`] as a future of its own, which can be stored and spawned.
+    /// Returns an owned future of [`RwLock::read`], to store or spawn.
     ///
     /// # Errors
-    /// As [`RwLock::read`].
+    /// The errors of [`RwLock::read`].
     /// # Cancel safety
-    /// As [`RwLock::read`].
+    /// The cancel safety of [`RwLock::read`].
     pub fn read_owned(&self) -> impl Future<Output = Result<ReadGuard, Error>> + Send + use<> {
         self.read_request().lock_owned()
     }
@@ -122,12 +122,12 @@ impl RwLock {
         self.read_request().timeout(patience).lock().await
     }
 
-    /// [`RwLock::write`] as a future of its own, which can be stored and spawned.
+    /// Returns an owned future of [`RwLock::write`], to store or spawn.
     ///
     /// # Errors
-    /// As [`RwLock::write`].
+    /// The errors of [`RwLock::write`].
     /// # Cancel safety
-    /// As [`RwLock::write`].
+    /// The cancel safety of [`RwLock::write`].
     pub fn write_owned(&self) -> impl Future<Output = Result<WriteGuard, Error>> + Send + use<> {
         self.write_request().lock_owned()
     }
@@ -142,20 +142,20 @@ impl RwLock {
         self.write_request().timeout(patience).lock().await
     }
 
-    /// A reader's place if it is free at once; nothing is left behind otherwise.
+    /// Takes the lock as a reader if free at once; leaves nothing behind otherwise.
     ///
     /// # Errors
-    /// As [`LockRequest::try_lock`].
+    /// The errors of [`LockRequest::try_lock`].
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     pub async fn try_read(&self) -> Result<Option<ReadGuard>, Error> {
         self.read_request().try_lock().await
     }
 
-    /// The writer's place if it is free at once; nothing is left behind otherwise.
+    /// Takes the lock as a writer if free at once; leaves nothing behind otherwise.
     ///
     /// # Errors
-    /// As [`LockRequest::try_lock`].
+    /// The errors of [`LockRequest::try_lock`].
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
@@ -164,15 +164,15 @@ impl RwLock {
 }
 
 impl ReadGuard {
-    /// Becomes the writer if no other client holds the lock or waits for it; the guard comes back
-    /// otherwise. (Two readers that both waited to become the writer would wait for ever, so there is only a
-    /// try.) The writer's token is a new and higher one.
+    /// Converts to the writer if no other client holds the lock or waits; returns the guard otherwise. (Two
+    /// readers that both waited for the conversion would wait for ever, hence only a try.) The writer gets a
+    /// new and higher token.
     ///
     /// # Errors
-    /// The guard and why: [`Error::Busy`], and then it is as before; [`Error::NotHeld`], the end of the
-    /// session, or an error after which it may have happened, and then the lock is lost.
+    /// The guard and the cause: [`Error::Busy`], with the guard unchanged; [`Error::NotHeld`], the end of the
+    /// session, or an error with unknown outcome, after which the lock is lost.
     /// # Cancel safety
-    /// Dropping the future gives the lock back.
+    /// Dropping the future releases the lock.
     pub async fn try_upgrade(self) -> Result<WriteGuard, Kept<ReadGuard>> {
         let upgraded = convert::upgrade(self.guard).await;
         upgraded.map(|guard| WriteGuard { guard }).map_err(|kept| kept.map(|guard| ReadGuard { guard }))
@@ -181,7 +181,7 @@ impl ReadGuard {
     /// Releases the read lock, as [`Guard::release`].
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// The errors of [`Guard::release`].
     /// # Cancel safety
     /// The release goes on in the background when the future is dropped.
     pub async fn release(self) -> Result<(), ReleaseError> {
@@ -190,15 +190,15 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Goes on as a reader, without letting anybody in between: the readers that wait directly behind come
-    /// in, a writer that waits does not. On Rowlock the token stays the same; on plain ZooKeeper a new place
-    /// is taken, which is refused ([`Error::Unsupported`]) when a writer waits already.
+    /// Converts to a reader, with no other holder in between: the readers waiting directly behind join, a
+    /// waiting writer does not. On Rowlock the token stays the same; on plain ZooKeeper the client enters the
+    /// queue a second time, and fails ([`Error::Unsupported`]) if a writer is waiting.
     ///
     /// # Errors
-    /// The guard and why: [`Error::Unsupported`], and then it is as before; [`Error::NotHeld`], the end of
-    /// the session, or an error after which it may have happened, and then the lock is lost.
+    /// The guard and the cause: [`Error::Unsupported`], with the guard unchanged; [`Error::NotHeld`], the end
+    /// of the session, or an error with unknown outcome, after which the lock is lost.
     /// # Cancel safety
-    /// Dropping the future gives the lock back.
+    /// Dropping the future releases the lock.
     pub async fn downgrade(self) -> Result<ReadGuard, Kept<WriteGuard>> {
         let downgraded = convert::downgrade(self.guard).await;
         downgraded.map(|guard| ReadGuard { guard }).map_err(|kept| kept.map(|guard| WriteGuard { guard }))
@@ -207,7 +207,7 @@ impl WriteGuard {
     /// Releases the write lock, as [`Guard::release`].
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// The errors of [`Guard::release`].
     /// # Cancel safety
     /// The release goes on in the background when the future is dropped.
     pub async fn release(self) -> Result<(), ReleaseError> {

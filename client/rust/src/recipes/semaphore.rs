@@ -1,8 +1,8 @@
-//! [`Semaphore`]: a number of permits, handed out in the order of asking.
+//! [`Semaphore`]: a number of permits, granted in the order of the requests.
 //!
-//! How many there are stands in the data of the semaphore's znode (`permits=3`): the first who asks writes
-//! it, and a client that names another number is refused. So all agree, on every server, and people can see
-//! it.
+//! The data of the semaphore's znode hold the number of permits (`permits=3`): the first client writes the
+//! number, and the servers refuse a client with another number. All clients agree, on every server, and
+//! people can read the number.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use super::site::{self, Site};
 use crate::client::Client;
 use crate::error::{Error, ReleaseError};
 
-/// A handle of a semaphore: a name on a session, and how many permits it has. Making one does nothing.
+/// Handle of a semaphore: a name on a session, and the number of permits. Making a handle does nothing.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -36,8 +36,8 @@ pub struct Semaphore {
     limit: u32,
 }
 
-/// Permits of a semaphore. All of a [`Guard`] is here as well; the fencing token tells requests apart, but
-/// permits that are held together have no order: it does not keep an earlier holder's writes out.
+/// Permits of a semaphore. Dereferences to [`Guard`]. The fencing token tells requests apart, but concurrent
+/// permits have no order: the token does not keep an earlier holder's writes out.
 #[derive(Debug)]
 #[must_use = "dropping the permits gives them back"]
 pub struct Permits {
@@ -45,25 +45,25 @@ pub struct Permits {
 }
 
 impl Client {
-    /// The semaphore of this name, below the lock base, with `limit` permits. The first who asks for one
-    /// decides how many there are; 0: whatever was decided before.
+    /// The semaphore of this name, below the lock base, with `limit` permits. The first client's request
+    /// decides the number; 0 accepts the existing number.
     pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Semaphore {
         Semaphore { site: Site::named(self, site::Kind::Lock, name.as_ref()), limit }
     }
 
-    /// The semaphore at this very path.
+    /// The semaphore at this path.
     pub fn semaphore_at(&self, path: impl AsRef<str>, limit: u32) -> Semaphore {
         Semaphore { site: Site::at(self, path.as_ref()), limit }
     }
 }
 
 impl Semaphore {
-    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    /// Path of the semaphore's znode; for an invalid name the path with the name escaped.
     pub fn path(&self) -> &str {
         self.site.path()
     }
 
-    /// Asks for permits with options.
+    /// Requests permits with options.
     pub fn request(&self, count: u32) -> LockRequest<Permits> {
         let request = LockRequest::one(&self.site, Kind::Permits(count), self.limit);
         if count == 0 { request.refused(Error::InvalidArgument("no permits at all")) } else { request }
@@ -72,32 +72,33 @@ impl Semaphore {
     /// Waits for a permit.
     ///
     /// # Errors
-    /// [`Error::LimitConflict`]: the semaphore has another number of permits. Otherwise as
+    /// [`Error::LimitConflict`]: the semaphore has another number of permits. Otherwise the errors of
     /// [`LockRequest::lock`].
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     /// # Ordering
-    /// Granted in the order of asking: who wants many is not overtaken by those who want few.
+    /// Granted in the order of the requests: small requests do not overtake a large request.
     pub async fn acquire(&self) -> Result<Permits, Error> {
         self.acquire_many(1).await
     }
 
-    /// Waits for `count` permits, which are granted together.
+    /// Waits for `count` permits, granted together.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`]; [`Error::LimitConflict`] also when the semaphore has fewer.
+    /// The errors of [`Semaphore::acquire`]; [`Error::LimitConflict`] also when the semaphore has fewer
+    /// permits.
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     pub async fn acquire_many(&self, count: u32) -> Result<Permits, Error> {
         self.request(count).lock().await
     }
 
-    /// [`Semaphore::acquire_many`] as a future of its own, which can be stored and spawned.
+    /// Returns an owned future of [`Semaphore::acquire_many`], to store or spawn.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire_many`].
+    /// The errors of [`Semaphore::acquire_many`].
     /// # Cancel safety
-    /// As [`Semaphore::acquire_many`].
+    /// The cancel safety of [`Semaphore::acquire_many`].
     pub fn acquire_owned(&self, count: u32) -> impl Future<Output = Result<Permits, Error>> + Send + use<> {
         self.request(count).lock_owned()
     }
@@ -112,29 +113,29 @@ impl Semaphore {
         self.request(count).timeout(patience).lock().await
     }
 
-    /// Takes `count` permits if they are free and no client waits; nothing is left behind otherwise.
+    /// Takes `count` free permits unless a client waits; leaves nothing behind otherwise.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire_many`].
+    /// The errors of [`Semaphore::acquire_many`].
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     pub async fn try_acquire_many(&self, count: u32) -> Result<Option<Permits>, Error> {
         self.request(count).try_lock().await
     }
 
-    /// Takes a permit if one is free and no client waits; nothing is left behind otherwise.
+    /// Takes a free permit unless a client waits; leaves nothing behind otherwise.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`].
+    /// The errors of [`Semaphore::acquire`].
     /// # Cancel safety
     /// Dropping the future leaves the queue.
     pub async fn try_acquire(&self) -> Result<Option<Permits>, Error> {
         self.try_acquire_many(1).await
     }
 
-    /// Changes how many permits there are, for everybody. Permits that are held stay held; more of them than
-    /// there are now is possible until they are given back. This handle asks with the new number from now on;
-    /// others, made with the old one, are told [`Error::LimitConflict`].
+    /// Changes the number of permits for all clients. Held permits stay held, possibly more than the new
+    /// number until their release. This handle uses the new number from now on; handles with the old number
+    /// get [`Error::LimitConflict`].
     ///
     /// # Errors
     /// [`Error::Rejected`] (NoNode: the semaphore has not been used yet; NoAuth). [`Error::ConnectionLoss`]
@@ -150,11 +151,11 @@ impl Semaphore {
         Ok(())
     }
 
-    /// Returns the free permits: neither taken nor promised to a client that waits for more
-    /// of them. It may be out of date when it arrives.
+    /// Returns the number of free permits: neither held nor reserved for a larger request that waits. The
+    /// number may be out of date on arrival.
     ///
     /// # Errors
-    /// The common ones of reads.
+    /// The common errors of reads.
     /// # Cancel safety
     /// Cancel safe.
     pub async fn available(&self) -> Result<u32, Error> {
@@ -183,10 +184,10 @@ impl Permits {
         }
     }
 
-    /// Gives them back, as [`Guard::release`].
+    /// Releases the permits, as [`Guard::release`].
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// The errors of [`Guard::release`].
     /// # Cancel safety
     /// The release goes on in the background when the future is dropped.
     pub async fn release(self) -> Result<(), ReleaseError> {

@@ -1,5 +1,5 @@
-//! The tasks beside a guard, where it needs any: one that watches our znode on plain ZooKeeper, one that
-//! gives the lock back at the end of its maximum hold. They end with the guard, which aborts them.
+//! Tasks beside a guard: a watch of our znode on plain ZooKeeper, and the release at the end of a maximum
+//! hold. The guard aborts its tasks at the end.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::session::watches::WatchedBy;
 use crate::session::znode_removal::ZnodeRemoval;
 use crate::watch::OneshotWatch;
 
-/// Starts what the guard of this place needs. `max_hold`: since when it is held, and for how long at most.
+/// Starts the tasks of a guard. `max_hold`: start of the hold, and maximum duration.
 pub(super) fn post(
     client: &Client,
     seat: &Seat,
@@ -39,7 +39,7 @@ pub(super) fn post(
     tasks
 }
 
-/// When to warn of the end of a maximum hold.
+/// Moment of the warning before the end of a maximum hold.
 pub(super) fn warning_at(since: Instant, most: Duration) -> Instant {
     since + most / 5 * 4
 }
@@ -56,7 +56,7 @@ fn removal(seat: &Seat, claim: &Claim) -> ZnodeRemoval {
     }
 }
 
-/// Gives the lock back at the end of its maximum hold. (That it is over, the guard sees by itself.)
+/// Releases the lock at the end of the maximum hold. (The guard sees the end by itself.)
 async fn give_up(
     client: Client,
     removal: ZnodeRemoval,
@@ -73,7 +73,7 @@ async fn give_up(
     client.post(removal);
 }
 
-/// Plain ZooKeeper: watches our own znode, since another session may delete it, by force or by mistake.
+/// Watches our znode on plain ZooKeeper, since another session may delete the znode, by force or by mistake.
 async fn stand_guard(client: Client, path: String, loss: Loss) {
     loop {
         let (mut watch, registration) = OneshotWatch::new(&client, WatchedBy::GetData, path.clone());

@@ -1,11 +1,10 @@
-//! Locks whose queue the server keeps: one request takes a place, the grant is pushed.
+//! Locks whose queue the server keeps: a single request enters the queue, the server pushes the grant.
 //!
-//! Invariant: only the server's word grants, in a reply or a notice; never a wake-up, never the passing of
-//! time.
+//! Invariant: only the server grants, in a reply or a notice; never a wake-up, never the passing of time.
 //!
-//! A place is known by the random prefix of its znode's name: asked again, the server finds it. That is how a
-//! waiter learns after a reconnect what it may have missed. Dropping a place, at any moment, leaves
-//! the queue.
+//! The server finds a request again by the random prefix of the queue znode's name. After a reconnect a
+//! waiter repeats the request to learn of a missed grant. Dropping a `Served`, at any moment, leaves the
+//! queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +26,7 @@ use crate::session::znode_removal::ZnodeRemoval;
 
 const ODD: Error = Error::Protocol("an acquire was answered with something else");
 
-/// A place in one queue.
+/// Queue znode of a lock.
 #[derive(Debug)]
 pub(crate) struct Served {
     client: Client,
@@ -36,7 +35,7 @@ pub(crate) struct Served {
     prefix: String,
     /// An acquire has been sent and the place is not known to be gone.
     ///
-    /// Invariant: set before the request is handed over, so that a drop at any await leaves the queue.
+    /// Invariant: set before the request is handed over, hence a drop at any await leaves the queue.
     may_exist: bool,
     slot: Option<OwnedSemaphorePermit>,
 }
@@ -55,7 +54,7 @@ impl Served {
         &self.lock
     }
 
-    /// A request that may make the place is about to be sent.
+    /// Marks the znode as possibly existing, before the request is sent.
     pub(crate) fn expect(&mut self) {
         self.may_exist = true;
     }
@@ -80,32 +79,32 @@ impl Drop for Served {
     }
 }
 
-/// An attempt to take one or more locks: its places, and how they are wanted.
+/// Attempt to take locks: the queue znodes, and the options.
 struct Acquisition<'a> {
     client: &'a Client,
     wanted: &'a [LockSpec],
     terms: &'a Terms,
     wait: bool,
     places: Vec<Served>,
-    /// Where the places of the latest answer stand.
+    /// States of the latest answer's queue znodes.
     cells: Vec<Arc<LockStateCell>>,
-    /// For each place a moment at which it was not granted yet: when the latest request that was answered
-    /// "waiting" was sent, or else the first one.
+    /// For each queue znode a moment before the grant: the send time of the latest request with the answer
+    /// "waiting", or else of the first request.
     ungranted_at: Vec<Instant>,
-    /// With a maximum hold, ask again after so long a wait: the later the moments above, the more of the hold
-    /// is left to us when its notice comes late.
+    /// Time after which a request with a maximum hold asks again: a later moment above leaves us more of the
+    /// hold when the notice comes late.
     patience: Option<Duration>,
     claims: Vec<Claim>,
 }
 
 /// The result of an attempt as a whole.
 enum AttemptResult {
-    /// The places are taken; `cells` tell whether they are granted.
+    /// All locks are granted or queued; `cells` hold the states.
     Placed,
     Busy,
 }
 
-/// Gives back what is held, in one command: for each claim, whether it was.
+/// Releases claims in a single command. Returns for each claim the truth of the hold.
 pub(crate) async fn release(client: &Client, claims: Vec<Claim>) -> Result<Vec<bool>, Error> {
     match client.call(Request::Release(claims.into())).await?.response {
         Response::Held(held) => Ok(held),
@@ -113,7 +112,7 @@ pub(crate) async fn release(client: &Client, claims: Vec<Claim>) -> Result<Vec<b
     }
 }
 
-/// As [`super::acquire::acquire`], in one command for all locks.
+/// Implements [`super::acquire::acquire`] in a single command for all locks.
 pub(crate) async fn acquire(
     client: &Client,
     wanted: &[LockSpec],
@@ -167,7 +166,7 @@ impl<'a> Acquisition<'a> {
         self.places.iter().zip(self.wanted).map(acquire).collect()
     }
 
-    /// Takes the places, or finds them again.
+    /// Enters the queues, or finds the znodes again.
     async fn ask(&mut self, progress: &mut Progress) -> Result<AttemptResult, Error> {
         let is_first = self.cells.is_empty();
         if !is_first && mutant::is(Mutant::FreshNameOnRetry) {
@@ -251,7 +250,7 @@ impl<'a> Acquisition<'a> {
         Ok(AttemptResult::Placed)
     }
 
-    /// Notes that no place of this attempt is in the queues.
+    /// Records that no znode of this attempt is in the queues.
     fn forget(&mut self) {
         self.places.iter_mut().for_each(Served::forget);
     }
@@ -306,12 +305,11 @@ impl<'a> Acquisition<'a> {
     }
 }
 
-/// The request had no effect.
 fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Rejected(_) | Error::Unsupported(_) | Error::TooLarge { .. })
 }
 
-/// Comes at `moment`; never, without one.
+/// Completes at `moment`; never without a moment.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => time::sleep_until(moment).await,

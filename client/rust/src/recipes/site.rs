@@ -1,9 +1,9 @@
-//! [`Site`]: where a handle's znode is. All handles have one, so that names are checked in one place.
+//! [`Site`]: path of a handle's znode. All handles have a `Site`, and all checks of names are here.
 //!
-//! Locks are below the lock base, elections below its folder `@elections`: what has a queue has a name with
-//! levels ([`rowlock_proto::name`]), so the lock `@elections/x` is the queue of the election `x`. Recipes on
-//! plain znodes have one folder per kind, whose name begins with `@` too. Their children are members, or
-//! their existence alone counts, so a name is one level there, its slashes encoded.
+//! Locks are below the lock base, elections below the folder `@elections`: recipes with a queue have names
+//! with levels ([`rowlock_proto::name`]), hence the lock `@elections/x` is the queue of the election `x`.
+//! Recipes on plain znodes have a folder per kind, also with a leading `@`. Their children are members, or
+//! their existence alone counts, hence a name is a single level there, with encoded slashes.
 
 use rowlock_proto::name;
 use rowlock_proto::path;
@@ -11,7 +11,7 @@ use rowlock_proto::path;
 use crate::client::Client;
 use crate::error::{Error, NameError};
 
-/// The kind of recipe that a name belongs to.
+/// Kind of recipe, by which names are resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Barrier,
@@ -36,13 +36,13 @@ impl Kind {
     }
 }
 
-/// A handle's znode, on a session. Making one does nothing.
+/// Znode of a handle, on a session. Making a site does nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     client: Client,
-    /// As the application would write it, without the chroot.
+    /// Path of the application, without the chroot.
     path: String,
-    /// Why it cannot be used.
+    /// Reason for refusing every use.
     refusal: Option<Error>,
 }
 
@@ -70,7 +70,7 @@ impl Site {
         Site { client: client.clone(), path: path.to_owned(), refusal: refusal.map(Error::InvalidName) }
     }
 
-    /// The same, but every use of it fails like this.
+    /// Makes every use of the site fail with `error`.
     pub(crate) fn refused(self, error: Error) -> Site {
         Site { refusal: self.refusal.or(Some(error)), ..self }
     }
@@ -79,12 +79,12 @@ impl Site {
         &self.client
     }
 
-    /// Also of one that cannot be used.
+    /// Path of the znode, valid or not.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// The path of one that can be used.
+    /// Path of the znode, or the reason for a refusal.
     pub(crate) fn usable(&self) -> Result<&str, Error> {
         match &self.refusal {
             None => Ok(&self.path),
@@ -92,7 +92,7 @@ impl Site {
         }
     }
 
-    /// The path on the server of one that can be used.
+    /// Path on the server, or the reason for a refusal.
     pub(crate) fn absolute(&self) -> Result<String, Error> {
         Ok(self.client.absolute(self.usable()?))
     }

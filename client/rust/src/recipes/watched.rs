@@ -1,12 +1,12 @@
 //! Locks on plain ZooKeeper: the recipe of ephemeral sequential znodes and watches.
 //!
-//! Take a place in the queue; list the queue; if no earlier place is in the way, the lock is ours; else watch
-//! the nearest one that is, and when anything happens **list again**. Invariant: only a list grants. A
-//! wake-up alone means nothing: the one before may have been a waiter that gave up (or the connection may
-//! have).
+//! The client enters the queue and lists the queue; without an earlier blocking znode the lock is ours;
+//! otherwise the client watches the nearest blocking znode, and after any event **lists again**. Invariant:
+//! only a list grants. A wake-up alone means nothing: the predecessor may have been a waiter that gave up, or
+//! the connection may have broken.
 //!
-//! For the permits of a semaphore every departure before us may be the one that matters, so the whole queue
-//! is watched: a release wakes all who wait. Rowlock's servers need neither.
+//! For the permits of a semaphore every earlier departure may matter, hence the client watches the whole
+//! queue: a release wakes all waiters. Rowlock's servers need neither.
 
 use bytes::Bytes;
 use rowlock_env::time;
@@ -27,7 +27,7 @@ use crate::session::watches::{WatchRequest, WatchedBy};
 use crate::watch::OneshotWatch;
 use crate::znode::{self, Znode};
 
-/// As [`super::acquire::acquire`], for one lock.
+/// Implements [`super::acquire::acquire`] for a single lock.
 pub(crate) async fn acquire(
     client: &Client,
     wanted: &LockSpec,
@@ -96,7 +96,7 @@ fn guard(
     Guard::new(client, Seat::Watched(place), grant)
 }
 
-/// The first to come decides how many permits there are.
+/// Writes the number of permits, unless an earlier client decided the number.
 async fn agree_on_limit(place: &Place, limit: u32, count: u32) -> Result<(), Error> {
     loop {
         let read = Request::GetData(PathWatch { path: place.parent().to_owned(), watch: false });
@@ -130,9 +130,9 @@ async fn limit_of_parent(place: &Place) -> Result<Option<u32>, Error> {
     Ok(limit_in(data.as_deref().unwrap_or_default()))
 }
 
-/// Returns when the queue deserves another look. Says nothing about who holds the lock.
+/// Returns when the queue needs another list. Draws no conclusion about the holder.
 ///
-/// `attachments`: how often we were attached when the queue was listed.
+/// `attachments`: the number of attachments when the queue was listed.
 async fn wait_for(place: &Place, wake: Wake, attachments: u64, progress: &mut Progress) -> Result<(), Error> {
     let client = place.client();
     // getData rather than exists: when the one before has just gone, it leaves no watch behind.
@@ -181,7 +181,7 @@ async fn wait_for(place: &Place, wake: Wake, attachments: u64, progress: &mut Pr
     }
 }
 
-/// A read that leaves a watch. `None`: look at the queue again.
+/// Reads and leaves a watch. `None`: list the queue again.
 async fn watch(
     client: &Client,
     by: WatchedBy,

@@ -16,10 +16,10 @@ use super::znode_removal::ZnodeRemoval;
 pub(crate) enum Outgoing {
     Call(Asked),
     Removal(Box<ZnodeRemoval>),
-    /// What does the server understand? The first request of an attachment; nothing else goes before its
-    /// answer.
+    /// Probe of the server's extensions: the first request of an attachment; every other request waits for
+    /// the answer.
     Probe,
-    /// Where is the leader now, and has it room?
+    /// Query for the current leader and the leader's room.
     AskForLeader,
     /// Sends the options of this connection.
     Options,
@@ -28,15 +28,15 @@ pub(crate) enum Outgoing {
     Close,
 }
 
-/// A call, and what has been done about it.
+/// Call with its progress.
 pub(crate) struct Asked {
-    /// In one place from its caller to its answer, since it is large.
+    /// Boxed from caller to answer, since calls are large.
     pub call: Box<Call>,
-    /// It has been handed to a server, so that it may have taken effect.
+    /// The request went to a server, and may have taken effect.
     pub sent: bool,
-    /// Its number, if it takes effect once. It keeps it over reconnects.
+    /// Id of a write that takes effect once, kept over reconnects.
     pub tag: Option<u64>,
-    /// Connections that broke while it was the first one without an answer.
+    /// Connections that broke while this call was the oldest without an answer.
     pub breaks: u32,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct ConnectionState {
     last_xid: i32,
     /// `None`: not answered yet.
     pub extensions: Option<Extensions>,
-    /// The server has been told of our disconnect grace.
+    /// The client has sent the disconnect grace to the server.
     pub told_grace: bool,
     pub in_flight: VecDeque<InFlight>,
     /// Answers to calls since the last heartbeat.
@@ -99,8 +99,8 @@ impl ConnectionState {
         self.heard = now;
     }
 
-    /// Whether to send a heartbeat now. They go out on schedule whatever else is sent, because only they
-    /// extend the local deadline; one at a time.
+    /// Decides on a heartbeat now. Heartbeats keep their schedule whatever else is sent, because only
+    /// heartbeats extend the local deadline; at most one is in flight.
     pub(crate) fn take_ping(&mut self, now: Instant) -> bool {
         let due = !self.ping_open && (now >= self.ping_due() || choice::taken(Choice::PingEarly, 50));
         if due {

@@ -23,7 +23,8 @@ use rowlock_env::time::Instant;
 /// The safety margin of a time: this fraction of it.
 const MARGIN_DIVISOR: u32 = 10;
 
-/// By how much the rates of our clock and the servers' may differ, as a fraction, for the promise to hold.
+/// Largest difference of the rates of our clock and the servers', as a fraction, under which the promise
+/// holds.
 #[cfg(test)]
 const CLOCK_RATE_BOUND: f64 = 0.05;
 
@@ -55,12 +56,12 @@ impl Deadline {
         self.acknowledge(sent);
     }
 
-    /// The connection was lost at `now`, and its server had been told of the grace.
+    /// Records the loss of a connection at `now` whose server knew the grace.
     pub(crate) fn cut_off(&mut self, now: Instant, grace: Duration) {
         self.grace_ends = Some(now + less_margin(grace));
     }
 
-    /// The first instant at which the session must be taken for lost.
+    /// First instant at which the client must treat the session as lost.
     pub(crate) fn valid_until(&self) -> Instant {
         if mutant::is(Mutant::IgnoreDeadline) {
             return self.acknowledged + Duration::from_secs(3_600);

@@ -6,18 +6,18 @@
 
 use rowlock_proto::{ClusterId, Request};
 
-/// Where the leader listens for clients, if the announcement says so.
+/// Parses the leader's client address, if announced.
 pub(crate) fn leader_of(announcement: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(announcement);
     text.lines().find_map(|line| line.strip_prefix("leader ")).map(|address| address.trim().to_owned())
 }
 
-/// Whether the leader has room for this session.
+/// Parses the invitation to this session by the leader.
 pub(crate) fn invites(announcement: &[u8]) -> bool {
     String::from_utf8_lossy(announcement).lines().any(|line| line.trim_end() == "invites 1")
 }
 
-/// To which cluster the server belongs, if the announcement says so.
+/// Parses the server's cluster id, if announced.
 pub(crate) fn cluster_of(announcement: &[u8]) -> Option<ClusterId> {
     let text = String::from_utf8_lossy(announcement);
     text.lines().find_map(|line| line.strip_prefix("cluster ")?.trim().parse().ok())
@@ -47,7 +47,7 @@ impl Extensions {
     pub(crate) const NONE: Extensions =
         Extensions { acquire: 0, tagged: 0, session_options: 0, report: 0, operate: 0, frame_bytes: 0 };
 
-    /// From the data of the announcement: lines `name version`. What is not known is for newer clients.
+    /// Parses an announcement: lines `name version`. Unknown names are for newer clients.
     pub(crate) fn parse(data: &[u8]) -> Self {
         let mut it = Extensions::NONE;
         for line in String::from_utf8_lossy(data).lines() {

@@ -1,9 +1,8 @@
 //! The states of the places in queues that a server keeps for this session.
 //!
-//! A place is followed from the reply that names it until its owner drops the [`LockStateCell`].
-//! Servers push grants and losses ([`Notice`]); what they pushed while we were cut off is made up for after
-//! the reconnect: held places are verified ([`LockStates::unverified`]), those who wait ask again by
-//! themselves.
+//! The session follows a queue znode from the reply that names the znode until the owner drops the
+//! [`LockStateCell`]. Servers push grants and losses ([`Notice`]). After a reconnect the session makes up for
+//! missed notices: held locks are verified ([`LockStates::unverified`]), waiters ask again by themselves.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -27,11 +26,11 @@ pub(crate) enum LockState {
         /// On our clock; not before the grant.
         since: Instant,
     },
-    /// It is not ours any more. Final.
+    /// The lock is no longer ours. Final.
     Lost(LostReason),
 }
 
-/// What is known of a place.
+/// State of a followed queue znode.
 #[derive(Clone, Debug)]
 pub(crate) struct Followed {
     pub(crate) state: LockState,
@@ -77,7 +76,7 @@ impl LockStateCell {
         }
     }
 
-    /// Notes a question, unless it is known: servers may repeat the newest one.
+    /// Records a question unless known: servers may repeat the newest question.
     pub(crate) fn ask(&self, question: Arc<Question>) {
         self.state.send_if_modified(|followed| {
             let is_new = followed.asked.as_ref().is_none_or(|known| known.asked_ms < question.asked_ms);
@@ -106,7 +105,7 @@ impl LockStateCell {
     }
 }
 
-/// What a cell is told.
+/// News for a cell.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
     State(LockState),
@@ -119,7 +118,7 @@ pub(crate) type StateChange = (Arc<LockStateCell>, News);
 struct Entry {
     token: FencingToken,
     held: bool,
-    /// Of the latest cell; kept for the next one.
+    /// Newest question of the latest cell; kept for the next cell.
     asked: Option<Arc<Question>>,
     cell: Weak<LockStateCell>,
 }
@@ -128,7 +127,7 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct LockStates {
     followed: BTreeMap<Arc<str>, Entry>,
-    /// How many may be followed before the next sweep.
+    /// Number of followed znodes at the next sweep.
     sweep_at: usize,
 }
 

@@ -128,7 +128,7 @@ impl SessionStates {
     }
 }
 
-/// How a session ended.
+/// End of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// A server said so.
@@ -143,7 +143,7 @@ pub(crate) enum Ending {
     /// No server was reached over a connection on which a credential may be sent. Only before the session is
     /// opened.
     PlaintextPassword,
-    /// The servers are another cluster's than those before, or than the one that was asked for.
+    /// The servers belong to another cluster than the previous servers or the configured cluster.
     OtherCluster,
     /// The task that served it is gone: its runtime has ended, or it panicked.
     Stopped,
@@ -162,7 +162,7 @@ impl Ending {
         }
     }
 
-    /// What a close says that comes afterwards: whether the servers know that the session is over.
+    /// Result of a later close: an error unless the servers know that the session is over.
     pub(crate) fn of_close(self) -> Result<(), Error> {
         match self {
             Ending::Expired
@@ -209,8 +209,8 @@ pub(crate) struct Vitals {
     pub timeout: Duration,
     /// Until when the session is certainly alive. Moves without waking anybody.
     pub valid_until: Option<Instant>,
-    /// How often a server has accepted the session; a change means that watches and lists deserve another
-    /// look.
+    /// Number of times that a server has accepted the session; after a change, watches and lists must be read
+    /// again.
     pub attachments: u64,
     /// Extensions of the latest probed server.
     pub extensions: Option<Extensions>,
@@ -235,9 +235,9 @@ impl Vitals {
 pub(crate) struct Shared {
     vitals: watch::Sender<Vitals>,
     states: watch::Sender<SessionState>,
-    /// Why the last connection failed, for the error of `connect`.
+    /// Failure of the last connection, for the error of `connect`.
     pub last_fault: watch::Sender<Option<AttemptError>>,
-    /// Why the last connection to each server failed, by its place in the random order.
+    /// Failure of the last connection to each server, by index in the random order.
     pub faults: watch::Sender<BTreeMap<usize, AttemptError>>,
     /// The process that it belongs to.
     process: u32,
@@ -272,7 +272,7 @@ impl Shared {
         self.vitals.borrow().clone()
     }
 
-    /// The session has ended, as far as has been told.
+    /// Reports the published end of the session.
     pub(crate) fn has_ended(&self) -> bool {
         self.vitals.borrow().ending.is_some()
     }
@@ -291,10 +291,10 @@ impl Shared {
         self.process != process::id()
     }
 
-    /// Why the session, and all that depends on it, must be taken for lost at this moment.
+    /// Reason for treating the session as lost at this moment.
     ///
-    /// Invariant: looks at the clock itself, so that it is right even when the session's task has not run for
-    /// a while (a paused process, a busy runtime).
+    /// Invariant: reads the clock itself, and is right even after a long stop of the session's task (a paused
+    /// process, a busy runtime).
     pub(crate) fn lost(&self) -> Option<LostReason> {
         if self.is_forked() {
             return Some(LostReason::Stopped);
@@ -343,14 +343,14 @@ pub(crate) struct Call {
     pub request: Request,
     pub reply: ReplySender,
     pub watch: Option<WatchRequest>,
-    /// With acquire and convert: where the cells of the places go that the reply names, one for each place.
+    /// Cells for the queue znodes in the reply of an acquire or convert, in the order of the reply.
     pub cells: Vec<Arc<LockStateCell>>,
     /// Its share of [`crate::limits::OUTSTANDING_REQUESTS`].
     pub _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What a handle has the session's task do. All wait in one queue, so that a removal posted by a drop stays
-/// behind the create that it undoes.
+/// Action for the session's task. All actions share a queue: a removal posted by a drop stays behind the
+/// create.
 pub(crate) enum Action {
     Call(Box<Call>),
     /// A further credential, for this and all later connections.

@@ -35,7 +35,7 @@ impl Tags {
         Some(self.last)
     }
 
-    /// The outcome is known, or not asked for any more.
+    /// Records that the outcome is known, or no longer needed.
     pub(crate) fn answered(&mut self, id: u64) {
         if let Ok(at) = self.unanswered.binary_search(&id) {
             self.unanswered.remove(at);

@@ -13,7 +13,7 @@ use crate::limits::{SET_WATCHES_BYTES, WATCHES_BEFORE_SWEEP};
 
 pub(crate) type WatchSender = oneshot::Sender<WatchedEvent>;
 
-/// Which request leaves the watch; decides, with its result, in which table it stands.
+/// Request that leaves the watch; together with the result the kind decides the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchedBy {
     Exists,
@@ -39,7 +39,7 @@ pub(crate) struct Watches {
     data: Table,
     exist: Table,
     child: Table,
-    /// How many paths may be watched before the next sweep.
+    /// Number of watched paths at the next sweep.
     sweep_at: usize,
 }
 

@@ -3,10 +3,10 @@
 //! Posted by drops, done by the session machine between the calls of the application. It goes on over
 //! reconnects until the znode is gone; when the session ends, the servers remove the znode by themselves.
 //!
-//! When the create's outcome is unknown (its future was dropped, or its reply lost) the znode is looked for
-//! by the random id in its name. A sync goes before the list: the reply that was lost may have come from
-//! another server, and the one we are attached to now may not have seen the create yet. Where the server
-//! keeps the locks itself, all of this is one request.
+//! After a create with unknown outcome (a dropped future, or a lost reply) the removal looks for the random
+//! id in the znode's name. A sync precedes the list: the lost reply may have come from another server, and
+//! the connected server may not have seen the create yet. On a Rowlock server a single request does all of
+//! this.
 
 use rowlock_proto::lock::Attempt;
 use rowlock_proto::request::PathWatch;
@@ -34,7 +34,6 @@ enum Step {
     Abandon,
     Sync,
     List,
-    /// The absolute path is known.
     Delete(String),
 }
 
@@ -44,7 +43,7 @@ pub(crate) enum NextStep {
     Again,
     /// The znode is gone.
     Done,
-    /// It cannot be removed by us; it goes with the session.
+    /// The server refuses the removal; the znode goes with the session.
     GivenUp(ErrorCode),
 }
 
@@ -58,7 +57,7 @@ impl ZnodeRemoval {
         ZnodeRemoval { parent, prefix, step: path.map_or(Step::Sync, Step::Delete), breaks: 0, _slot: slot }
     }
 
-    /// For a place that the server itself keeps.
+    /// Starts a removal from a queue that the server keeps.
     pub(crate) fn abandon(parent: String, prefix: String, slot: Option<OwnedSemaphorePermit>) -> Self {
         ZnodeRemoval { parent, prefix, step: Step::Abandon, breaks: 0, _slot: slot }
     }
@@ -108,8 +107,8 @@ impl ZnodeRemoval {
         }
     }
 
-    /// The connection broke: what was listed may be out of date. `false`: it is given up, since it may be the
-    /// cause.
+    /// Returns to the sync after a broken connection, since a list may be out of date. `false`: gives up,
+    /// since the removal may be the cause.
     pub(crate) fn disconnected(&mut self, was_first: bool) -> bool {
         if let Step::List = self.step {
             self.step = Step::Sync;

@@ -1,9 +1,9 @@
-//! Blocks: what sled stores, each some entries one behind the other, compressed.
+//! Blocks: the values in sled, each a compressed sequence of entries.
 //!
-//! In the flow: apply encodes each entry once (`queue.rs`), as its length, its key and bincode of itself; the
-//! thread copies it into the block that is being filled (`segment.rs`), which is compressed when it is
-//! full. Only the beginning of an entry is decoded, except of those that a page shows.
-//! Entries repeat most of what others say: paths, addresses and sessions shrink to a fifth.
+//! In the flow: apply encodes each entry once (`queue.rs`), as length, key and bincode; the thread copies the
+//! entry into the current block (`segment.rs`) and compresses a full block. Reading decodes only the
+//! beginning of an entry, except for the entries of a page. Entries repeat each other's paths, addresses and
+//! sessions, and shrink to a fifth.
 //!
 //! Invariant: the keys of a block ascend, and so do the blocks of a segment.
 
@@ -14,18 +14,18 @@ use serde::{Deserialize, Serialize};
 use super::error::HistoryError;
 use super::record::{Entry, Key, Subject};
 
-/// Longest block before it is compressed.
+/// Bound of an uncompressed block.
 ///
-/// Invariant: LZ4 makes of it less than what sled keeps in a file apart (a quarter of a segment of 512 KiB).
+/// Invariant: LZ4 turns a block into fewer bytes than sled's bound for separate files (a quarter of a segment
+/// of 512 KiB).
 pub(super) const BLOCK_MAX_BYTES: usize = 112_000;
-/// Longest entry that is recorded. Beyond: it is dropped and counted.
+/// Bound of an entry; longer entries are dropped and counted.
 pub(super) const ENTRY_MAX_BYTES: usize = BLOCK_MAX_BYTES / 4;
-/// In front of each entry: its length, with these.
+/// Bytes of an entry's length field. The length includes the field.
 const LEN_BYTES: usize = size_of::<u16>();
-/// Behind it: the parts of its key.
+/// Bytes of an entry's key, behind the length.
 const KEY_BYTES: usize = 8 + 8 + 4;
 
-/// What is known of a block without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     pub first: Key,
@@ -33,15 +33,14 @@ pub(super) struct Head {
     pub entries: u32,
 }
 
-/// The block that is being filled.
 #[derive(Debug, Default)]
 pub(super) struct Block {
-    /// `None`: it is empty.
+    /// `None` for an empty block.
     pub head: Option<Head>,
     pub bytes: Vec<u8>,
 }
 
-/// An entry as it stands in a block.
+/// An encoded entry, with its decoded key and subject.
 #[derive(Debug)]
 pub(super) struct Encoded<'a> {
     pub key: Key,
@@ -60,7 +59,7 @@ impl Block {
         self.bytes.len() + len <= BLOCK_MAX_BYTES
     }
 
-    /// Adds an entry, which comes behind all others.
+    /// Appends an entry with a key above all earlier keys.
     pub fn add(&mut self, item: &Encoded<'_>) {
         assert!(self.has_room(item.bytes.len()), "Invariant: blocks are bounded");
         let head = self.head.get_or_insert(Head { first: item.key, last: item.key, entries: 0 });
@@ -74,12 +73,12 @@ impl Block {
     }
 }
 
-/// Returns the entries of a block that [`Block::compressed`] has made.
+/// Decompresses the entries of a block made by [`Block::compressed`].
 pub(super) fn decompress(bytes: &[u8]) -> Result<Vec<u8>, HistoryError> {
     lz4_flex::block::decompress(bytes, BLOCK_MAX_BYTES).map_err(|error| damaged(&error.to_string()))
 }
 
-/// Appends an entry to `out`. Returns false, and appends nothing, if it is too long.
+/// Appends an entry to `out`. Returns false, and appends nothing, if the entry is too long.
 pub(super) fn encode(key: Key, entry: &Entry<'_>, out: &mut Vec<u8>) -> bool {
     let begin = out.len();
     out.extend_from_slice(&[0; LEN_BYTES]);
@@ -95,7 +94,7 @@ pub(super) fn encode(key: Key, entry: &Entry<'_>, out: &mut Vec<u8>) -> bool {
     len.is_some()
 }
 
-/// Reads entries that were appended one behind the other; ends behind the first one that is damaged.
+/// Iterates over encoded entries; ends behind the first damaged entry.
 pub(super) fn entries(bytes: &[u8]) -> impl Iterator<Item = Result<Encoded<'_>, HistoryError>> {
     let mut left = bytes;
     std::iter::from_fn(move || {
@@ -113,7 +112,7 @@ fn front(bytes: &[u8]) -> Result<Encoded<'_>, HistoryError> {
     Ok(Encoded { key, subject: decode(body)?, bytes })
 }
 
-/// Returns the bytes of the first entry, its key, and what is behind the key.
+/// Splits off the first entry: its bytes, its key, and its body.
 fn split(bytes: &[u8]) -> Option<(&[u8], Key, &[u8])> {
     let bytes = bytes.get(..u16::from_le_bytes(*bytes.first_chunk()?).into())?;
     let (time_ms, rest) = bytes.get(LEN_BYTES..)?.split_first_chunk()?;
@@ -202,7 +201,7 @@ pub(crate) mod tests {
         assert_eq!(hex(&gap), format!("1b00{KEY}040000000112010403"));
     }
 
-    /// The bytes of an entry of each kind.
+    /// Returns the bytes of an entry of each kind.
     pub(crate) fn samples() -> Vec<Vec<u8>> {
         let gone = LockEventKind::Gone { held_ms: Some(2), waited_ms: -1, why: Why::SessionExpired };
         let kinds = [
@@ -228,7 +227,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_too_long_leaves_nothing_behind() {
+    fn a_too_long_entry_is_not_appended() {
         let mut bytes = vec![1];
         let label = Cow::Owned(vec![0; ENTRY_MAX_BYTES]);
         let long = Entry::Lock(Record { label, ..record(LockEventKind::Converted) });
@@ -266,7 +265,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn what_was_put_in_comes_out_and_damage_is_read_or_refused(
+        fn blocks_round_trip_and_damage_is_read_or_refused(
             given in some(),
             at in any::<proptest::sample::Index>(),
             byte in any::<u8>(),

@@ -1,15 +1,13 @@
-//! Errors of the history's files. They do not leave `history`: outside they are a warning and a
-//! gap.
+//! Errors of the history's files. Outside `history` an error appears as a warning and a gap.
 
 use std::io;
 
-/// Why the history's files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// They are not as they were left.
+    /// The files differ from the written files.
     #[error("{0}")]
     Damaged(String),
-    /// They may be whole, and are in the bytes of another build or release.
+    /// Another build or release wrote the files; the content may be intact.
     #[error("it was written by another build or release, which can read it")]
     OtherBuild,
     #[error(transparent)]

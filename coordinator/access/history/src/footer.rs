@@ -1,6 +1,6 @@
-//! The footer of a segment: what is in it, and the checksums of its files, taken when sled had closed them.
+//! Footer of a segment: a summary, and the checksums of the files closed by sled.
 //!
-//! A segment without a footer that fits is never given to sled.
+//! Segments without a valid footer are never opened with sled.
 
 use std::collections::BTreeSet;
 
@@ -17,47 +17,42 @@ use super::record::{Key, Subject};
 
 /// Name of the footer in a segment's folder.
 pub(super) const FOOTER_FILE: &str = "FOOTER";
-/// Where sled would keep values that are longer than ours can be. Always empty.
+/// sled's folder for long values. Always empty, because blocks are short.
 const BLOBS: &str = "blobs";
-/// Of the form of a segment: of its blocks, too.
+/// Version of a segment's format, including its blocks.
 const VERSION: u8 = 4;
-/// The fingerprint of that form, behind the version. The samples are those of the test below.
+/// Fingerprint of the format, stored behind the version. The test below has the samples.
 const LAYOUT: Layout = Layout(0x22d4_2605);
-/// Longest footer that is believed.
 const FOOTER_MAX_BYTES: usize = 1 << 20;
-/// Locks and sessions that a footer names.
+/// Bound of the locks and sessions in a footer.
 const NAMES_MAX: usize = 16_384;
 pub(super) const BLOCKS_MAX: usize = 8_192;
 /// A head has two keys of 23 bytes at most, a name 5 bytes.
 const _: () = assert!(BLOCKS_MAX * 51 + NAMES_MAX * 5 < FOOTER_MAX_BYTES / 2);
-/// Files are read and copied in pieces of this size.
+/// Bytes per read or write of a file.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What a segment's folder holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Footer {
-    /// Number of the segment; a later one has a larger.
+    /// Sequence number of the segment, ascending.
     pub number: u64,
-    /// The segment that this one begins with a copy of; it is to be removed.
+    /// The segment copied into the beginning of this segment; to be removed.
     pub replaces: Option<u64>,
-    /// Its files were damaged.
     pub is_lost: bool,
-    /// Their heads, at least one.
+    /// Heads of the blocks, at least one.
     pub blocks: Vec<Head>,
-    /// Bytes of the blocks as they are stored.
     pub payload_bytes: u64,
-    /// Up to here everything is in this segment or one before it.
+    /// Zxid up to which all events are in this segment or an earlier segment.
     pub covered: Zxid,
     pub names: Names,
-    /// All files but the footer.
+    /// All files except the footer.
     pub files: Vec<ClosedFile>,
 }
 
-/// Which locks and sessions a segment is about, so that a question about one of them does not have to open
-/// all segments.
+/// Locks and sessions of a segment: a query for a lock or session skips the other segments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Names {
-    /// Their checksums. `None`: it may be about all, because there are too many, or because it has a gap.
+    /// Checksums of the names. `None` means any name, because of too many names or a gap.
     all: Option<BTreeSet<u32>>,
     /// Lock and session of the latest record.
     #[serde(skip)]
@@ -74,7 +69,7 @@ impl Names {
     pub fn add(&mut self, subject: &Subject<'_>) {
         let Some(names) = &mut self.all else { return };
         match *subject {
-            // Most events are about the lock and session of the event before.
+            // Most events have the lock and session of the preceding event.
             Subject::Lock { lock, session } if (lock, session) == (&*self.last.0, self.last.1) => {}
             Subject::Lock { lock, session } if names.len() < NAMES_MAX => {
                 names.extend([of_lock(lock), of_session(session)]);
@@ -86,7 +81,7 @@ impl Names {
         }
     }
 
-    /// Whether there may be something that is wanted.
+    /// Returns true if the segment may have matching records.
     pub fn may_hold(&self, filter: &Filter) -> bool {
         let has = |name| self.all.as_ref().is_none_or(|names| names.contains(&name));
         filter.lock.as_ref().is_none_or(|lock| has(of_lock(lock.as_bytes())))
@@ -102,7 +97,6 @@ fn of_session(session: SessionId) -> u32 {
     crc32fast::hash(&session.0.to_le_bytes())
 }
 
-/// A file as it was when its segment was closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClosedFile {
     pub name: String,
@@ -111,8 +105,8 @@ pub(super) struct ClosedFile {
 }
 
 impl Footer {
-    /// For a segment whose own footer cannot be read: it had what is between its neighbors. `None`: there is
-    /// nothing, or it is the oldest or newest.
+    /// Makes the footer of a segment with an unreadable footer: the range between the neighbors. Returns
+    /// `None` for an empty range, and for the oldest or newest segment.
     pub fn lost(number: u64, others: &[Footer]) -> Option<Footer> {
         let next = others.partition_point(|other| other.number < number);
         let (before, behind) = (others.get(next.checked_sub(1)?)?, others.get(next)?);
@@ -124,12 +118,12 @@ impl Footer {
         (first < last).then_some(lost)
     }
 
-    /// Bytes of the segment on the disk.
+    /// Returns the segment's bytes on the disk.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.len).sum()
     }
 
-    /// Whether there may be something that is wanted.
+    /// Returns true if the segment may have matching records or is lost.
     pub fn may_hold(&self, filter: &Filter) -> bool {
         self.is_lost || self.names.may_hold(filter)
     }
@@ -142,7 +136,7 @@ impl Footer {
         self.blocks.last().expect("Invariant: a segment has blocks").last
     }
 
-    /// `None`: that is not known. One of them may be a gap.
+    /// Returns the number of entries, possibly including a gap; `None` if unknown.
     pub fn entries(&self) -> Option<u64> {
         self.names.all.as_ref()?;
         Some(self.blocks.iter().map(|block| u64::from(block.entries)).sum()).filter(|entries| *entries > 0)
@@ -168,7 +162,7 @@ impl Footer {
         Ok(footer)
     }
 
-    /// Makes everything in the folder durable, and then puts the footer on it.
+    /// Makes the folder's files durable, then writes the footer.
     pub fn write(&mut self, folder: &Dir) -> Result<(), HistoryError> {
         self.files = Vec::new();
         for name in folder.list()? {
@@ -204,9 +198,8 @@ impl Footer {
         bytes
     }
 
-    /// Copies the files that the footer names from `from` to the empty folder `to`, and says so if one of
-    /// them is not as it was when it was closed. The copy has no footer: it is there to be opened, which
-    /// changes it.
+    /// Copies the footer's files from `from` to the empty folder `to`. Fails if a file differs from the
+    /// closed file. The copy has no footer, because opening the copy changes its files.
     pub fn copy_verified(&self, from: &Dir, to: &Dir) -> Result<(), HistoryError> {
         for file in &self.files {
             let copy = to.create_new(&file.name)?;

@@ -1,29 +1,31 @@
-//! The lock history of a node: who asked for, got, lost or gave up which lock, when, with which token, and
-//! why. Each node keeps it for itself; people ask it by lock, session and time.
+//! Lock history of a node: requests, grants, losses and releases of locks, with time, token and reason. Each
+//! node keeps its own history; operators query the history by lock, session and time.
 //!
 //! # In the flow
 //!
-//! Apply tells a [`HistorySink`] what happens to locks. It collects in a buffer (`queue.rs`), which a thread
-//! of its own (`worker.rs`) takes some ten times a second and keeps in files (`store.rs`): segments, each a
-//! sled database (`segment.rs`, `table.rs`) of blocks of entries (`block.rs`). [`History`] is the handle for
-//! readers. Why sled, and how the files are laid out: `docs/decisions/history-in-sled.md`.
+//! Apply passes the events of locks to a [`HistorySink`]. A buffer collects the events (`queue.rs`); a
+//! separate thread (`worker.rs`) takes the buffer about ten times a second and writes its entries to files
+//! (`store.rs`): segments, each a sled database (`segment.rs`, `table.rs`) of blocks of entries (`block.rs`).
+//! [`History`] is the handle for readers. `docs/decisions/history-in-sled.md` has the reasons for sled and
+//! the layout of the files.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - It is derived from the log. What a crash takes away comes back when the log is applied again, and what
-//!   does not come back is declared a gap ([`Gap`], with its reason). No record is invented.
-//! - A page shows everything that was applied before it was asked for ([`History::page`]).
-//! - It never slows or stops apply, and never delays a start. Whatever fails here is a warning and a gap: a
-//!   buffer that is full drops records and says so, a disk that fails ends the history and not the node.
-//! - It takes at most `history.max_bytes` of the disk, and removes what is older than `history.max_age_ms`.
-//! - It has its own files below the node's folder (`history/`), which can be removed while the node does not
-//!   run.
+//! - The history is derived from the log. Entries lost in a crash return with the next replay of the log, and
+//!   a permanent loss is declared as a gap ([`Gap`], with a reason). No record is invented.
+//! - A page includes all events applied before the query ([`History::page`]).
+//! - The history never slows or stops apply, and never delays a start. A failure results in a warning and a
+//!   gap: a full buffer drops records and declares a gap, a failing disk ends the history and not the node.
+//! - The history uses at most `history.max_bytes` of the disk, and removes entries older than
+//!   `history.max_age_ms`.
+//! - The history has its own files below the node's folder (`history/`). An operator may remove these files
+//!   while the node is stopped.
 //!
-//! # What it does not know
+//! # Outside this crate
 //!
-//! No client, no connection, no Raft, and no other node: what it is told, and what it is asked, comes from
-//! above. It decides nothing, and nothing decides by it. Who may read what of it is not decided here either:
-//! a record carries who could read its lock ([`Readers`]), and the reports look at that.
+//! The crate has no access to clients, connections, Raft or other nodes: the caller passes all events and
+//! queries. The history makes no decisions, and no decision depends on the history. Authorization happens
+//! elsewhere: a record carries its lock's readers ([`Readers`]), and the reports check them.
 
 mod block;
 mod error;
@@ -59,39 +61,36 @@ use queue::Backlog;
 use store::{Bounds, Found};
 use worker::{Job, Keeper};
 
-/// How often what is too old is removed.
 const TRIM_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HistoryConfig {
-    /// Whether nodes keep one.
     pub enabled: bool,
-    /// What is older is removed.
+    /// Age after which entries are removed, in milliseconds.
     #[serde(rename = "max_age", with = "rowlock_types::duration")]
     pub max_age_ms: u64,
-    /// What it may take of each node's disk. Beyond: the oldest is removed.
+    /// Bound of the history's disk space per node, in bytes. Above the bound the oldest entries are removed.
     pub max_bytes: u64,
 }
 
 impl Default for HistoryConfig {
-    /// A week, in a quarter of a gigabyte.
+    /// Returns the default: a week, in a quarter of a gigabyte.
     fn default() -> Self {
         HistoryConfig { enabled: true, max_age_ms: 7 * 86_400_000, max_bytes: 256 << 20 }
     }
 }
 
-/// Why the history cannot be read now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     #[error("this node keeps no history: history.enabled = false in its cluster.toml")]
     Off,
-    /// It took too long, or its files could not be read; the node's log says which.
+    /// Reading timed out or failed; the node's log has the cause.
     #[error("the history could not be read in time; try again, or ask another node")]
     NotNow,
 }
 
-/// The handle to the history of a node. Clone it freely.
+/// Handle of a node's history. Clones share the history.
 #[derive(Clone, Default)]
 pub struct History {
     worker: Option<Worker<Job>>,
@@ -102,8 +101,8 @@ impl History {
         (History::default(), Arc::new(Off))
     }
 
-    /// Starts the thread for the history of the node with its files in `node`, which need not exist yet;
-    /// nothing is written before the first event. Blocks shortly on the disk.
+    /// Starts the thread for the history below folder `node`. The folder may be missing: nothing is written
+    /// before the first event. Blocks briefly on the disk.
     pub fn start(
         node: &Path,
         config: HistoryConfig,
@@ -112,10 +111,10 @@ impl History {
         if !config.enabled {
             return History::off();
         }
-        let found = match Found::look(node) {
+        let found = match Found::scan(node) {
             Ok(found) => found,
             Err(error) => {
-                tracing::warn!(%error, "the lock history cannot be read: none is kept until the next start");
+                tracing::warn!(%error, "cannot read the lock history: recording is off until the next start");
                 return History::off();
             }
         };
@@ -132,47 +131,46 @@ impl History {
         (History { worker: Some(worker) }, Arc::new(sink))
     }
 
-    /// Reads a part of the history until `deadline`, behind everything that apply has handed over before.
+    /// Reads a part of the history until `deadline`.
     ///
     /// # Errors
-    /// [`Unavailable`]; asking again is safe.
+    /// [`Unavailable`]; a retry is safe.
     ///
     /// # Cancel safety
-    /// A question changes nothing; one whose caller has gone is broken off.
+    /// Cancel safe: a query changes nothing, and the thread stops a query without a caller.
     ///
     /// # Ordering
-    /// What was applied before the call is in the answer.
+    /// The result includes all events applied before the call.
     pub async fn page(&self, filter: Filter, deadline: Instant) -> Result<Page, Unavailable> {
         let worker = self.worker.as_ref().ok_or(Unavailable::Off)?;
         let (reply, answer) = oneshot::channel();
-        let asked = worker.submit(Job::Read { filter, deadline, reply });
-        asked.map_err(|_| Unavailable::NotNow)?;
+        let submitted = worker.submit(Job::Read { filter, deadline, reply });
+        submitted.map_err(|_| Unavailable::NotNow)?;
         match time::timeout_at(deadline, answer).await {
             Ok(Ok(page)) => Ok(page),
             _ => Err(Unavailable::NotNow),
         }
     }
 
-    /// Removes what is too old, now and then, without end.
+    /// Removes old entries periodically, without end.
     pub async fn keep_trimmed(self) {
         let Some(worker) = self.worker else { return };
         loop {
             time::sleep(TRIM_EVERY).await;
-            // Not taken: the thread has enough to do, and is asked again.
+            // A full queue means a busy thread; the next round tries again.
             drop(worker.submit(Job::Trim));
         }
     }
 
-    /// Writes everything out, when apply has stopped. What is not written in time comes back from the log.
+    /// Writes the pending entries. Called after apply has stopped; the next start replays late entries from
+    /// the log.
     pub async fn close(&self) {
         let Some(worker) = &self.worker else { return };
         let (done, closed) = oneshot::channel();
         if worker.submit(Job::Close(done)).is_err()
             || !matches!(time::timeout(HISTORY_CLOSE_MAX, closed).await, Ok(Ok(())))
         {
-            tracing::info!(
-                "the lock history was not closed in time; the next start applies its last part again"
-            );
+            tracing::info!("the lock history was not closed in time; the next start replays its last part");
         }
     }
 }

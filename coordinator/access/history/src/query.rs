@@ -1,6 +1,6 @@
-//! Reading: what is asked of the history, and how a page of it is filled, newest first.
+//! Queries of the history, and filling a page with entries, newest first.
 //!
-//! Invariant: a page looks at a bounded number of entries, whatever is asked.
+//! Invariant: a page examines a bounded number of entries, for any query.
 
 use rowlock_proto::{SessionId, Zxid};
 
@@ -10,19 +10,19 @@ use super::footer::Footer;
 use super::record::{Entry, Gap, GapReason, Key, Subject};
 use super::segment::Reader;
 
-/// Entries of the blocks that one page looks into. Beyond: it ends, and the next one goes on.
+/// Bound of the entries in the blocks read for a page. Above the bound the page ends; the next page
+/// continues.
 const EXAMINED_MAX: usize = 1_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Only of this lock (path of its znode).
+    /// Path of a lock's znode; `None` for all locks.
     pub lock: Option<String>,
     pub session: Option<SessionId>,
-    /// Nothing older, milliseconds since 1970.
+    /// Earliest time, in milliseconds since 1970.
     pub since_ms: i64,
-    /// Only what was before; [`Key::MAX`] for the newest.
+    /// Exclusive upper bound; [`Key::MAX`] for the newest records.
     pub before: Key,
-    /// The most records to return.
     pub limit: usize,
 }
 
@@ -38,7 +38,7 @@ impl Filter {
     }
 }
 
-/// Keys from `from` on and before `before`.
+/// Keys from `from` up to, but excluding, `before`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub from: Key,
@@ -50,7 +50,7 @@ impl Range {
         (self.from..self.before).contains(key)
     }
 
-    /// Whether a part of it lies between these keys.
+    /// Returns true if the range overlaps the keys `first` to `last`.
     pub fn meets(&self, first: Key, last: Key) -> bool {
         last >= self.from && first < self.before
     }
@@ -59,21 +59,20 @@ impl Range {
 /// A part of the history, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The entries: what was asked for, and all gaps of that time.
+    /// Matching entries, and all gaps in the time range.
     pub entries: Vec<(Key, Entry<'static>)>,
     pub more_before: Option<Key>,
-    /// All that was recorded from here on is kept, of whatever lock. `None`: that is not known.
+    /// First key of the complete part: all later events, of any lock, are kept. `None` if unknown.
     pub kept_from: Option<Key>,
 }
 
-/// Whether a page wants what comes next.
+/// Decision to continue a page or to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
-    GoOn,
+pub(super) enum PageStep {
+    Continue,
     Stop,
 }
 
-/// A page while it is filled.
 pub(super) struct Reading<'a> {
     filter: &'a Filter,
     pub page: Page,
@@ -82,14 +81,14 @@ pub(super) struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// Makes an empty one. `is_over`: the caller has gone.
+    /// Makes an empty page. `is_over` returns true after the caller is gone.
     pub fn new(filter: &'a Filter, is_over: &'a dyn Fn() -> bool) -> Self {
         Reading { filter, page: Page::default(), examined: 0, is_over }
     }
 
-    pub fn read(&mut self, segment: &Reader<'_>, range: Range) -> Result<Then, HistoryError> {
+    pub fn read(&mut self, segment: &Reader<'_>, range: Range) -> Result<PageStep, HistoryError> {
         for (number, head) in segment.blocks(range) {
-            // The page is full, or has looked at much, or the caller has gone.
+            // Stops at a full page, at the bound of examined entries, or without a caller.
             if self.is_full() || self.examined >= EXAMINED_MAX || (self.is_over)() {
                 return Ok(self.stop_at(head.last));
             }
@@ -103,35 +102,35 @@ impl<'a> Reading<'a> {
                 }
             }
             for item in wanted.into_iter().rev() {
-                if self.add(item.key, item.entry()?) == Then::Stop {
-                    return Ok(Then::Stop);
+                if self.add(item.key, item.entry()?) == PageStep::Stop {
+                    return Ok(PageStep::Stop);
                 }
             }
         }
-        Ok(Then::GoOn)
+        Ok(PageStep::Continue)
     }
 
     fn is_full(&self) -> bool {
         self.page.entries.len() >= self.filter.limit
     }
 
-    pub fn add(&mut self, key: Key, entry: Entry<'_>) -> Then {
+    pub fn add(&mut self, key: Key, entry: Entry<'_>) -> PageStep {
         if self.is_full() {
             return self.stop_at(key);
         }
         self.page.entries.push((key, entry.into_owned()));
-        Then::GoOn
+        PageStep::Continue
     }
 
-    fn stop_at(&mut self, key: Key) -> Then {
+    fn stop_at(&mut self, key: Key) -> PageStep {
         self.page.more_before = Some(key.successor());
-        Then::Stop
+        PageStep::Stop
     }
 
-    /// Adds that a segment is lost, which had everything behind `from`.
-    pub fn lost(&mut self, footer: &Footer, from: Zxid, range: Range) -> Then {
+    /// Adds a gap for a lost segment with all events after `from`.
+    pub fn lost(&mut self, footer: &Footer, from: Zxid, range: Range) -> PageStep {
         if !range.holds(&footer.last()) {
-            return Then::GoOn;
+            return PageStep::Continue;
         }
         let gap = Gap { from, missing: footer.entries(), why: GapReason::Lost };
         self.add(footer.last(), Entry::Gap(gap))

@@ -1,10 +1,10 @@
-//! From apply to the history's thread: a bounded buffer that apply never waits for.
+//! Bounded buffer from apply to the history's thread; apply never waits for the buffer.
 //!
-//! In the flow: apply tells the [`Recorder`] each event of a log entry, which encodes it into a buffer, and
-//! then that the entry is over. The thread takes the buffer now and then, and gives an empty one for it. When
-//! there is too much, events are dropped and counted, and a gap goes into the buffer in their place.
+//! In the flow: apply passes each event of a log entry to the [`Recorder`], which encodes the event into a
+//! buffer; then apply reports the end of the log entry. The thread takes the buffer periodically in exchange
+//! for an empty buffer. A full buffer drops and counts events, and a gap replaces the dropped events.
 //!
-//! Must never do: wait, touch the disk, keep more than its bounds, or wake the thread for every log entry.
+//! The recorder must never wait, touch the disk, exceed its bounds, or wake the thread for every log entry.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use super::block::encode;
 use super::record::{Entry, Gap, GapReason, Key, Missing, Record, Subject, merge};
 use super::worker::Job;
 
-/// Takes note of what happens to locks. Called by apply, in order: no function may wait or fail.
+/// Receiver of lock events. Called by apply, in order: no function may wait or fail.
 pub trait HistorySink: Send + Sync + 'static {
-    /// Something happened to a place in a lock's queue.
+    /// Records an event of a queue position.
     fn lock(&self, event: &LockEvent<'_>);
-    /// The log entry is over.
+    /// Marks the end of a log entry.
     fn applied(&self);
-    /// A snapshot of the present state is being taken: behind it, the log before `zxid` may go.
+    /// Announces a snapshot of the present state: afterwards the log may be purged up to `zxid`.
     fn frozen(&self, zxid: Zxid);
-    /// A snapshot has replaced the state.
+    /// Records that a snapshot has replaced the state.
     fn installed(&self, zxid: Zxid, time_ms: i64);
 }
 
-/// Keeps nothing: the history is off.
+/// Sink without effect: the history is off.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Off;
 
@@ -45,15 +45,15 @@ impl HistorySink for Off {
     fn installed(&self, _: Zxid, _: i64) {}
 }
 
-/// What log entries did to locks, encoded (`block.rs`).
+/// Encoded lock events of log entries (`block.rs`).
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     pub bytes: Vec<u8>,
     records: usize,
-    /// The part that belongs to log entries that are over.
+    /// Size of the complete log entries.
     ///
-    /// Invariant: the thread takes nothing beyond, so the events of one command come to it together, and a
-    /// part of the history that is closed behind one of them has all of them.
+    /// Invariant: the thread takes only complete log entries, so the events of a command stay together, and a
+    /// segment closed after any of them has all of them.
     whole: Size,
 }
 
@@ -68,28 +68,28 @@ impl Buffer {
         Size { bytes: self.bytes.len(), records: self.records }
     }
 
-    /// Returns false if the entry is too long.
-    fn put(&mut self, key: Key, entry: &Entry<'_>) -> bool {
-        let is_put = encode(key, entry, &mut self.bytes);
-        self.records += usize::from(is_put);
-        is_put
+    /// Appends an entry. Returns false for an entry above the length bound.
+    fn append(&mut self, key: Key, entry: &Entry<'_>) -> bool {
+        let is_appended = encode(key, entry, &mut self.bytes);
+        self.records += usize::from(is_appended);
+        is_appended
     }
 
     fn entry_is_over(&mut self) {
         self.whole = self.size();
     }
 
-    /// Swaps the empty buffer `out` for what belongs to log entries that are over.
-    fn give(&mut self, out: &mut Buffer) {
+    /// Moves the complete log entries into the empty buffer `out`.
+    fn move_whole_into(&mut self, out: &mut Buffer) {
         std::mem::swap(self, out);
-        // The beginning of an entry that goes on stays here.
+        // The beginning of an unfinished log entry stays here.
         self.bytes.extend_from_slice(&out.bytes[out.whole.bytes..]);
         self.records = out.records - out.whole.records;
         out.bytes.truncate(out.whole.bytes);
         out.records = out.whole.records;
     }
 
-    /// Makes it empty. Keeps its memory for the next time, unless that was an exception.
+    /// Empties the buffer. Keeps the memory for reuse, except after an exceptional size.
     fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(2 * HISTORY_PRESSING_BYTES);
@@ -97,25 +97,25 @@ impl Buffer {
     }
 }
 
-/// What the two ends share.
+/// State shared by apply and the thread.
 #[derive(Default)]
 pub(super) struct Backlog(Mutex<Shared>);
 
 #[derive(Default)]
 struct Shared {
     filling: Buffer,
-    /// What the thread has taken and not yet written.
-    in_hand: Size,
-    /// What was dropped behind what is in the buffer.
+    /// Entries taken by the thread but not yet written.
+    taken: Size,
+    /// Events dropped after the buffered events.
     missed: Option<Missing>,
-    /// Of the last event. Up to its zxid everything was told.
+    /// Key of the last event. All events up to its zxid have been passed.
     last: Key,
-    told: Told,
+    notified: Notified,
 }
 
-/// What the thread knows of the buffer that is being filled.
+/// Last notification of the thread about the current buffer.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Told {
+enum Notified {
     #[default]
     Nothing,
     Something,
@@ -124,53 +124,52 @@ enum Told {
 
 impl Shared {
     fn has_room(&self) -> bool {
-        self.filling.records + self.in_hand.records < HISTORY_QUEUE_MAX_RECORDS
-            && self.filling.bytes.len() + self.in_hand.bytes < HISTORY_QUEUE_MAX_BYTES
+        self.filling.records + self.taken.records < HISTORY_QUEUE_MAX_RECORDS
+            && self.filling.bytes.len() + self.taken.bytes < HISTORY_QUEUE_MAX_BYTES
     }
 
     fn miss(&mut self, missed: Missing) {
         self.missed = Some(merge(self.missed, missed));
     }
 
-    /// Notes that everything up to `zxid` was told.
-    fn told_up_to(&mut self, zxid: Zxid) {
+    /// Records that all events up to `zxid` have been passed.
+    fn cover_up_to(&mut self, zxid: Zxid) {
         if zxid > self.last.zxid {
             self.last = Key { zxid, ordinal: u32::MAX, ..self.last };
         }
     }
 
-    /// Puts a gap where events were dropped.
-    fn put_missed(&mut self) {
+    /// Appends a gap in place of the dropped events.
+    fn append_missed_gap(&mut self) {
         if let Some((key, gap)) = self.missed.take() {
-            assert!(self.filling.put(key, &Entry::Gap(gap)), "Invariant: gaps are short");
+            assert!(self.filling.append(key, &Entry::Gap(gap)), "Invariant: gaps are short");
         }
     }
 }
 
 impl Backlog {
-    /// Everything up to `recorded` is in the files.
+    /// Makes a backlog with all events up to `recorded` already in the files.
     pub fn behind(recorded: Zxid) -> Backlog {
         let mut shared = Shared::default();
-        shared.told_up_to(recorded);
+        shared.cover_up_to(recorded);
         Backlog(Mutex::new(shared))
     }
 
-    /// Swaps `empty` for what log entries that are over have left.
+    /// Moves the complete log entries into `empty`.
     pub fn take(&self, empty: &mut Buffer) {
         let shared = &mut *self.0.lock();
         if shared.filling.whole.bytes == shared.filling.bytes.len() {
-            shared.put_missed();
+            shared.append_missed_gap();
             shared.filling.entry_is_over();
         }
-        shared.filling.give(empty);
-        shared.in_hand = empty.size();
-        shared.told = Told::Nothing;
+        shared.filling.move_whole_into(empty);
+        shared.taken = empty.size();
+        shared.notified = Notified::Nothing;
     }
 
-    /// The thread has done with what it took.
     pub fn done(&self, taken: &mut Buffer) {
         taken.clear();
-        self.0.lock().in_hand = Size::default();
+        self.0.lock().taken = Size::default();
     }
 }
 
@@ -185,25 +184,24 @@ impl Recorder {
         Recorder { worker, backlog, metrics }
     }
 
-    /// Has the thread look at the buffer, if it has to. What it does not hear, it hears with the next log
-    /// entry.
-    fn tell(&self, shared: &mut Shared) {
+    /// Notifies the thread of the buffer if due. A failed notification is repeated with the next log entry.
+    fn notify_thread(&self, shared: &mut Shared) {
         let due = match (shared.filling.records, shared.filling.bytes.len()) {
-            (0, _) if shared.missed.is_none() => Told::Nothing,
+            (0, _) if shared.missed.is_none() => Notified::Nothing,
             (records, bytes) if records < HISTORY_PRESSING_RECORDS && bytes < HISTORY_PRESSING_BYTES => {
-                Told::Something
+                Notified::Something
             }
-            _ => Told::Much,
+            _ => Notified::Much,
         };
-        if due <= shared.told {
+        if due <= shared.notified {
             return;
         }
-        let told = match due {
-            Told::Much => self.worker.submit(Job::Collect),
+        let notified = match due {
+            Notified::Much => self.worker.submit(Job::Collect),
             _ => self.worker.submit_patiently(Job::Collect),
         };
-        if told.is_ok() {
-            shared.told = due;
+        if notified.is_ok() {
+            shared.notified = due;
         }
     }
 }
@@ -216,15 +214,15 @@ impl HistorySink for Recorder {
             Ordering::Equal => shared.last.ordinal.checked_add(1),
             Ordering::Less => None,
         };
-        // It is in the files already: the log is applied again after a restart.
+        // The event is in the files already: after a restart the log is replayed.
         let Some(ordinal) = ordinal else { return };
         let key = Key { time_ms: event.time_ms, zxid: event.zxid, ordinal };
         shared.last = key;
-        // Behind an event that was dropped, the rest of its command is, too: a gap ends between two commands.
+        // After a dropped event the rest of the command is dropped, too: a gap ends between two commands.
         let is_cut = shared.missed.is_some_and(|(last, _)| last.zxid == event.zxid);
         if !is_cut && shared.has_room() {
-            shared.put_missed();
-            if shared.filling.put(key, &Entry::Lock(Record::of(event))) {
+            shared.append_missed_gap();
+            if shared.filling.append(key, &Entry::Lock(Record::of(event))) {
                 return;
             }
         }
@@ -236,12 +234,12 @@ impl HistorySink for Recorder {
     fn applied(&self) {
         let shared = &mut *self.backlog.0.lock();
         shared.filling.entry_is_over();
-        self.tell(shared);
+        self.notify_thread(shared);
     }
 
     fn frozen(&self, zxid: Zxid) {
-        self.backlog.0.lock().told_up_to(zxid);
-        // Not heard: the next snapshot is. Until then a crash leaves a gap that is longer than it had to be.
+        self.backlog.0.lock().cover_up_to(zxid);
+        // A failure is repaired by the next snapshot. Until then a crash leaves a longer gap than necessary.
         drop(self.worker.submit(Job::Frozen(zxid)));
     }
 
@@ -250,9 +248,9 @@ impl HistorySink for Recorder {
         if zxid > shared.last.zxid {
             let gap = Gap { from: shared.last.zxid, missing: None, why: GapReason::Snapshot };
             shared.miss((Key { time_ms, zxid, ordinal: u32::MAX }, gap));
-            shared.told_up_to(zxid);
+            shared.cover_up_to(zxid);
         }
         shared.filling.entry_is_over();
-        self.tell(shared);
+        self.notify_thread(shared);
     }
 }

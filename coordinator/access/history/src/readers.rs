@@ -1,5 +1,5 @@
-//! Who could READ a place in a queue when something happened to it: a record is for those, also when the lock
-//! is gone or has other permissions by now.
+//! Readers of a record: the identities with READ on the queue position at the time of the event. The readers
+//! stay fixed after the lock is gone or has other permissions.
 
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_state::acl;
@@ -7,21 +7,21 @@ use rowlock_state::outcome::LockEvent;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest lists that are kept, their names together. Longer ones leave the record to superusers.
+/// Bound of the names' total bytes. Longer lists leave the record to superusers.
 const MAX_BYTES: usize = 1 << 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Readers {
     Anyone,
-    /// Those who are in both lists: of the lock, and of the place.
+    /// Identities in both lists: of the lock, and of the queue position.
     These(Vec<Id>, Vec<Id>),
-    /// The readers are unknown, so only superusers.
+    /// Unknown readers: superusers only.
     #[default]
     Unknown,
 }
 
 impl Readers {
-    /// Whether one of `who` is among them.
+    /// Returns true if the readers include an identity in `who`.
     pub fn include(&self, who: &[Id]) -> bool {
         let is_among = |readers: &[Id]| {
             let list: Vec<Acl> =
@@ -35,7 +35,6 @@ impl Readers {
         }
     }
 
-    /// Returns those who may read what happens now.
     pub fn of(event: &LockEvent<'_>) -> Readers {
         if is_open(event.lock_acl) && is_open(event.acl) {
             return Readers::Anyone;
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_for_those_who_may_read_both_the_lock_and_the_place() {
+    fn a_record_needs_read_on_both_the_lock_and_the_position() {
         let id = |name: &str| Id { scheme: "digest".to_owned(), id: name.to_owned() };
         let readers = Readers::These(vec![id("lock"), id("both")], vec![id("place"), id("both")]);
         let may_read = |name: &str| readers.include(&[id(name)]);

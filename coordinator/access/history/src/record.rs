@@ -1,7 +1,7 @@
-//! What the history keeps about one moment of one lock. On disk it is bincode (`block.rs`): a change of a
-//! type is another version of the footer (`footer.rs`).
+//! Record of a lock event. The disk format is bincode (`block.rs`): a change of a type needs another version
+//! of the footer (`footer.rs`).
 //!
-//! Invariant: key and record depend on the log entry alone, so applying an entry again gives the same.
+//! Invariant: key and record depend on the log entry alone, so a replay of an entry gives the same record.
 
 use std::borrow::Cow;
 
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::readers::Readers;
 
-/// When something was: the order of the history.
+/// Position of an event: the order of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
-    /// The leader's clock, milliseconds since 1970. Never goes back from one zxid to the next.
+    /// Leader's clock in milliseconds since 1970. Never decreases from a zxid to the next.
     pub time_ms: i64,
     pub zxid: Zxid,
-    /// Counts the events of one command; the largest where a snapshot replaced the state.
+    /// Number of the event within its command; the maximum for the installation of a snapshot.
     pub ordinal: u32,
 }
 
@@ -26,12 +26,11 @@ impl Key {
     pub const MIN: Key = Key { time_ms: i64::MIN, zxid: Zxid(i64::MIN), ordinal: 0 };
     pub const MAX: Key = Key { time_ms: i64::MAX, zxid: Zxid(i64::MAX), ordinal: u32::MAX };
 
-    /// The first of all that can be at this time.
+    /// Returns the least key at a time.
     pub fn at(time_ms: i64) -> Key {
         Key { time_ms, ..Key::MIN }
     }
 
-    /// The first that can come behind this one.
     pub fn successor(self) -> Key {
         match self.ordinal.checked_add(1) {
             Some(ordinal) => Key { ordinal, ..self },
@@ -39,7 +38,6 @@ impl Key {
         }
     }
 
-    /// The last that can come before this one.
     pub(super) fn predecessor(self) -> Key {
         match self.ordinal.checked_sub(1) {
             Some(ordinal) => Key { ordinal, ..self },
@@ -50,21 +48,20 @@ impl Key {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry<'a> {
-    /// Something happened to a place in a lock's queue.
+    /// Event of a queue position.
     #[serde(borrow)]
     Lock(Record<'a>),
-    /// Something may be missing here.
     Gap(Gap),
 }
 
-/// What an entry is about. Its encoding is the beginning of the encoded entry.
+/// Subject of an entry. An encoded entry begins with its encoded subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(super) enum Subject<'a> {
     Lock { lock: &'a [u8], session: SessionId },
     Gap(Gap),
 }
 
-/// What happened to a place in a lock's queue.
+/// Event of a queue position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record<'a> {
     /// Path of the lock's znode.
@@ -75,45 +72,45 @@ pub struct Record<'a> {
     #[serde(borrow)]
     pub name: Cow<'a, str>,
     pub token: FencingToken,
-    /// Its client's address; empty if unknown.
+    /// Address of the client; empty if unknown.
     #[serde(borrow)]
     pub address: Cow<'a, str>,
-    /// The beginning of the queue znode's data.
+    /// Beginning of the queue znode's data.
     #[serde(borrow, serialize_with = "as_bytes")]
     pub label: Cow<'a, [u8]>,
-    /// What is wanted, or held.
+    /// Requested or held mode.
     pub mode: Mode,
     pub is_acquired: bool,
     pub readers: Readers,
-    /// Name of the client that took it away; empty: none did.
+    /// Name of the revoking client; empty without a revocation.
     #[serde(borrow)]
     pub by: Cow<'a, str>,
     pub kind: LockEventKind,
 }
 
-/// Records may be missing behind `from` and up to the gap's own key.
+/// Possible loss of records after `from` and up to the gap's own key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// Up to here everything is there.
+    /// Zxid up to which the history is complete.
     pub from: Zxid,
-    /// How many are missing, if that is known.
+    /// Number of missing records, if known.
     pub missing: Option<u64>,
     pub why: GapReason,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GapReason {
-    /// They came faster than they could be written.
+    /// Events arrived faster than the thread could write.
     TooFast,
-    /// The node took over a snapshot of the state instead of applying what led to it.
+    /// The node installed a snapshot of the state instead of applying the log entries.
     Snapshot,
-    /// Files of the history were damaged or could not be written.
+    /// Files of the history were damaged or unwritable.
     Lost,
-    /// The disk was nearly full, and the node's log comes first.
+    /// The disk was nearly full, and the node's log takes priority.
     NoSpace,
 }
 
-/// Writes all bytes at once, where serde would write one after the other.
+/// Serializes the bytes as a single slice; serde would serialize each byte.
 fn as_bytes<S: Serializer>(bytes: &[u8], out: S) -> Result<S::Ok, S::Error> {
     out.serialize_bytes(bytes)
 }
@@ -147,16 +144,16 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Path of the queue znode.
+    /// Returns the path of the queue znode.
     pub fn path(&self) -> String {
         if self.lock == "/" { format!("/{}", self.name) } else { format!("{}/{}", self.lock, self.name) }
     }
 }
 
-/// A gap and its key: when the last of what is missing was.
+/// A gap and its key, the position of the last missing record.
 pub(super) type Missing = (Key, Gap);
 
-/// Returns both as one gap, which begins with the earlier one and ends with the later one.
+/// Merges two gaps: from the earlier beginning to the later end.
 pub(super) fn merge(earlier: Option<Missing>, (last, later): Missing) -> Missing {
     let Some((key, earlier)) = earlier else { return (last, later) };
     let missing = earlier.missing.zip(later.missing).map(|(earlier, later)| earlier + later);
@@ -164,7 +161,7 @@ pub(super) fn merge(earlier: Option<Missing>, (last, later): Missing) -> Missing
 }
 
 impl Subject<'_> {
-    /// Returns the gap that is left when the entry is not recorded.
+    /// Returns the gap left by an unrecorded entry.
     pub(super) fn missed(self, key: Key, why: GapReason) -> Missing {
         match self {
             Subject::Lock { .. } => (key, Gap { from: Zxid(key.zxid.0 - 1), missing: Some(1), why }),
@@ -187,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_merged_gap_goes_from_the_earliest_to_the_latest_and_counts_what_is_known() {
+    fn a_merged_gap_spans_both_and_sums_known_counts() {
         let key = |zxid| Key { time_ms: zxid, zxid: Zxid(zxid), ordinal: 0 };
         let gap = |from, missing| Gap { from: Zxid(from), missing, why: GapReason::TooFast };
         let first = merge(None, (key(12), gap(9, Some(3))));

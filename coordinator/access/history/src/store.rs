@@ -1,4 +1,4 @@
-//! The files of the history: closed segments, oldest first, and the one that is being written.
+//! Files of the history: closed segments, oldest first, and the open segment under writing.
 //!
 //! ```text
 //! data/node-N/history/
@@ -9,10 +9,10 @@
 //!   view/                a copy of a segment that is being read; likewise
 //! ```
 //!
-//! Owned by the history's worker thread. Bounded by removing whole segments, oldest first: sled gives space
-//! back late if single records are deleted.
+//! The history's worker thread owns the store. The store removes whole segments, oldest first, because sled
+//! frees the space of deleted records late.
 //!
-//! Invariant: what lies behind the last footer is still in the log, or is declared missing.
+//! Invariant: events behind the last footer are still in the log, or declared missing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use rowlock_proto::Zxid;
 use super::block::{Encoded, encode, entries};
 use super::error::HistoryError;
 use super::footer::Footer;
-use super::query::{Filter, Page, Range, Reading, Then};
+use super::query::{Filter, Page, PageStep, Range, Reading};
 use super::record::{Entry, Gap, Key, Missing};
 use super::segment::{OpenSegment, View, folder_name, number_of, take_opening};
 
@@ -32,59 +32,56 @@ const FOLDER: &str = "history";
 const OPEN: &str = "open";
 const VIEW: &str = "view";
 const COVERED: &str = "COVERED";
-/// Where a damaged segment is kept for an investigation; only the last one.
+/// Prefix of a damaged segment's folder, kept for an investigation; only the last segment is kept.
 const DAMAGED: &str = "history.damaged-";
-/// Name of a set-aside segment that another build or release has written.
+/// Prefix of a segment's folder from another build or release.
 const OTHER_BUILD: &str = "history.other-build-";
-/// Parts that share the bound in bytes: closed segments, and two for the open one and the copy that is read.
+/// Number of equal shares of the byte bound: closed segments, and two shares for the open segment and the
+/// copy for reading.
 const PARTS: u64 = 10;
 const PARTS_NOT_CLOSED: u64 = 2;
-/// Blocks of a segment, however much is allowed in all: one is copied to be read, and its blocks have heads
-/// in memory.
+/// Bound of a segment's blocks under any byte bound: reading copies a whole segment, and the heads of the
+/// blocks stay in memory.
 const PAYLOAD_MAX_BYTES: u64 = 32 << 20;
 
-/// How much is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// What is older is neither shown nor kept for long.
+    /// Age after which entries are hidden, and soon removed.
     pub max_age_ms: i64,
-    /// Of the whole folder.
     pub max_bytes: u64,
-    /// With less left on the disk nothing is recorded.
+    /// Free disk space below which recording pauses.
     pub free_min_bytes: u64,
 }
 
 impl Bounds {
-    /// What one segment may take.
     fn part_bytes(&self) -> u64 {
         self.max_bytes / PARTS
     }
 
-    /// Blocks of a segment, after which it is complete: sled needs up to twice as much for them.
+    /// Returns the bytes of a full segment's blocks: sled needs up to twice as many bytes on the disk.
     fn payload_bytes(&self) -> u64 {
         (self.part_bytes() / 2).min(PAYLOAD_MAX_BYTES)
     }
 
-    /// A segment that begins so long ago is complete, so that age can be trimmed by whole segments.
+    /// Returns the age at which the open segment is closed, so that whole segments can be trimmed by age.
     fn slice_age_ms(&self) -> i64 {
         self.max_age_ms / 8
     }
 }
 
-/// What a start finds.
 pub(super) struct Found {
     node: PathBuf,
     footers: Vec<Footer>,
-    /// Segments without a footer that can be read, and why.
+    /// Segments without a readable footer, and the errors.
     damaged: Vec<(u64, HistoryError)>,
-    /// Up to here everything is in the segments.
+    /// Zxid up to which all events are in the segments.
     pub covered: Zxid,
 }
 
 impl Found {
-    /// Looks into the folder of a node, which need not exist. Reads the footers only, which is quick, and
-    /// changes nothing.
-    pub fn look(node: &Path) -> Result<Found, HistoryError> {
+    /// Scans the folder of a node; the folder may be missing. Reads only the footers, quickly, and changes
+    /// nothing.
+    pub fn scan(node: &Path) -> Result<Found, HistoryError> {
         let node = node.to_owned();
         let (mut footers, mut damaged) = (Vec::new(), Vec::new());
         let dir = match Dir::open(&node.join(FOLDER)) {
@@ -98,18 +95,19 @@ impl Found {
             match Footer::read(&folder) {
                 Ok(footer) if footer.number == number => footers.push(footer),
                 Err(error @ HistoryError::OtherBuild) => damaged.push((number, error)),
-                _ => damaged.push((number, HistoryError::Damaged("it has no footer that fits".to_owned()))),
+                _ => damaged.push((number, HistoryError::Damaged("it has no valid footer".to_owned()))),
             }
         }
         footers.sort_by_key(|footer| footer.number);
         let newest = footers.last().map_or(0, |footer| footer.number);
-        // It covers the newest segment too, whose entries come back from the log or are declared missing.
-        let noted = match damaged.iter().any(|(number, _)| *number > newest) {
+        // The file also covers a damaged newest segment, whose entries return from the log or are declared
+        // missing.
+        let recorded = match damaged.iter().any(|(number, _)| *number > newest) {
             true => None,
             false => dir.read(COVERED).ok().and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()),
         };
         let covered =
-            footers.iter().map(|footer| footer.covered).chain(noted.map(Zxid)).max().unwrap_or_default();
+            footers.iter().map(|footer| footer.covered).chain(recorded.map(Zxid)).max().unwrap_or_default();
         let lost: Vec<Footer> =
             damaged.iter().filter_map(|(number, _)| Footer::lost(*number, &footers)).collect();
         footers.extend(lost);
@@ -125,23 +123,23 @@ pub(super) struct Store {
     closed: VecDeque<Footer>,
     open: Option<OpenSegment>,
     view: Option<View>,
-    /// Number of the next segment to be closed.
+    /// Number for the next closed segment.
     next: u64,
     covered: Zxid,
-    /// Up to here everything is durable.
+    /// Zxid up to which all events are durable.
     kept: Zxid,
-    /// Something was stored behind `kept`.
+    /// True after storing an event behind `kept`.
     is_changed: bool,
     newest: Key,
 }
 
 impl Store {
-    /// Puts the folder in order and goes on with what was found.
+    /// Cleans the folder up and continues the found segments.
     pub fn open(found: Found, bounds: Bounds) -> Result<Store, HistoryError> {
         let Found { node, footers, damaged, covered } = found;
         let data = Dir::open(&node)?;
         let dir = data.sub(FOLDER)?;
-        // What was open, and segments in a form that no release has written.
+        // Removes the former open segment, and segments of unreleased formats.
         for leftover in dir.list()?.iter().filter(|name| number_of(name).is_none()) {
             if let Ok(folder) = Dir::open(&dir.path().join(leftover)) {
                 folder.remove_all()?;
@@ -167,7 +165,7 @@ impl Store {
             store.set_aside(number, &error);
         }
         if let Some(number) = take_opening(&store.dir) {
-            let why = HistoryError::Damaged("the node went down while it was opened".to_owned());
+            let why = HistoryError::Damaged("the node went down while opening it".to_owned());
             store.set_aside(number, &why);
         }
         let replaced: Vec<u64> = store.closed.iter().filter_map(|footer| footer.replaces).collect();
@@ -178,7 +176,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Up to here everything was stored, or declared missing.
+    /// Returns the zxid up to which all events are stored or declared missing.
     pub fn covered(&self) -> Zxid {
         self.covered
     }
@@ -187,31 +185,31 @@ impl Store {
         self.newest
     }
 
-    /// There is so little left on the disk that it is the log's.
+    /// Returns true if the remaining disk space is reserved for the log.
     pub fn is_cramped(&self) -> bool {
         self.dir.free_bytes().is_ok_and(|free| free < self.bounds.free_min_bytes)
     }
 
-    /// Stores an entry, which is behind all others.
-    pub fn put(&mut self, item: &Encoded<'_>) -> Result<(), HistoryError> {
-        // A segment ends between two commands: what it covers, it has all of.
+    /// Appends an entry with a key above all earlier keys.
+    pub fn append(&mut self, item: &Encoded<'_>) -> Result<(), HistoryError> {
+        // A segment ends between two commands, and so has all events of its commands.
         let is_full = |open: &OpenSegment| open.is_full(self.bounds.payload_bytes());
         if item.key.zxid > self.newest.zxid && self.open.as_ref().is_some_and(is_full) {
             self.close_open()?;
             self.trim_bytes()?;
         }
         self.is_changed = true;
-        self.begun()?.put(item)?;
+        self.begun()?.append(item)?;
         self.covered = self.covered.max(item.key.zxid);
         self.newest = self.newest.max(item.key);
         Ok(())
     }
 
-    /// Stores a gap up to the moment of `key`, or a little more if something newer is there.
-    pub fn put_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
+    /// Stores a gap up to `key`, or to the newest entry if later.
+    pub fn append_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
         let mut bytes = Vec::new();
         encode(self.behind_all(key), &Entry::Gap(gap), &mut bytes);
-        entries(&bytes).try_for_each(|item| self.put(&item?))
+        entries(&bytes).try_for_each(|item| self.append(&item?))
     }
 
     fn behind_all(&self, key: Key) -> Key {
@@ -222,7 +220,7 @@ impl Store {
         if self.open.is_none() {
             self.open = Some(OpenSegment::new(self.empty_folder(OPEN)?)?);
         }
-        Ok(self.open.as_mut().expect("it was opened just now"))
+        Ok(self.open.as_mut().expect("Invariant: opened above"))
     }
 
     fn empty_folder(&self, name: &str) -> Result<Dir, HistoryError> {
@@ -230,28 +228,27 @@ impl Store {
         Ok(self.dir.sub(name)?)
     }
 
-    /// Everything up to `covered` was given to the store: from now on the log before it is not needed any
-    /// more.
+    /// Makes all events up to `covered` durable: afterwards the log before `covered` may be purged.
     pub fn checkpoint(&mut self, covered: Zxid) -> Result<(), HistoryError> {
         self.covered = self.covered.max(covered);
         if !self.is_changed {
-            return self.note_covered();
+            return self.write_covered();
         }
         self.close_open()?;
         self.resume();
         self.trim_bytes()
     }
 
-    /// As [`Store::checkpoint`], for the end.
+    /// Makes all events durable, like [`Store::checkpoint`], at the node's end.
     pub fn close(&mut self) -> Result<(), HistoryError> {
         self.close_view()?;
         match self.is_changed {
             true => self.close_open(),
-            false => self.note_covered(),
+            false => self.write_covered(),
         }
     }
 
-    fn note_covered(&mut self) -> Result<(), HistoryError> {
+    fn write_covered(&mut self) -> Result<(), HistoryError> {
         self.dir.write_atomic(COVERED, self.covered.0.to_string().as_bytes())?;
         self.kept = self.covered;
         Ok(())
@@ -272,8 +269,8 @@ impl Store {
         Ok(())
     }
 
-    /// Goes on with the newest segment, unless it has some size: copying it would be more work than another
-    /// segment. If the disk does not allow it, that one stays unchanged.
+    /// Continues the newest segment if small: for a larger segment the copy would cost more than a new
+    /// segment. On a disk failure the newest segment stays unchanged.
     fn resume(&mut self) {
         let small = self.bounds.payload_bytes() / 4;
         let is_small = |footer: &Footer| !footer.is_lost && footer.payload_bytes < small;
@@ -293,14 +290,14 @@ impl Store {
         }
     }
 
-    /// Something went wrong: what is not durable is lost, whether the open segment is still there or failed
-    /// while it was closed. Gives from where on. The store is not used any more.
+    /// Logs the error; the caller then drops the store. Returns the zxid up to which the history survives: a
+    /// changed store has lost all events after the last checkpoint.
     pub fn abandon(&self, error: &HistoryError) -> Zxid {
-        tracing::warn!(%error, "the lock history could not be written: some of it is lost, and it begins anew");
+        tracing::warn!(%error, "cannot write the lock history: its last part is lost, and recording restarts");
         if self.is_changed { self.kept } else { self.covered }
     }
 
-    /// Removes what is too old. `now_ms`: the wall clock.
+    /// Removes old entries. `now_ms` is the wall clock.
     pub fn trim(&mut self, now_ms: i64) -> Result<(), HistoryError> {
         let began_before = |limit_ms: i64| move |key: &Key| key.time_ms < now_ms.saturating_sub(limit_ms);
         let too_long = began_before(self.bounds.slice_age_ms());
@@ -335,14 +332,14 @@ impl Store {
         self.view.take().map_or(Ok(()), View::close)
     }
 
-    /// Moves a segment out of the way, and leaves a footer that says what was in it.
+    /// Renames an unusable segment, and leaves a footer with its range.
     fn set_aside(&mut self, number: u64, error: &HistoryError) {
         let is_others = matches!(error, HistoryError::OtherBuild);
         let kept = format!("{}{number}", if is_others { OTHER_BUILD } else { DAMAGED });
-        tracing::warn!(segment = number, %error, kept, "a part of the lock history cannot be used and was set aside");
+        tracing::warn!(segment = number, %error, kept, "an unusable segment of the lock history was renamed");
         let moved = self.move_away(number, &kept);
         if let Err(error) = moved {
-            tracing::warn!(segment = number, %error, "a part of the lock history could not be moved");
+            tracing::warn!(segment = number, %error, "cannot move a segment of the lock history");
         }
     }
 
@@ -362,8 +359,8 @@ impl Store {
         Ok(self.data.sync()?)
     }
 
-    /// Reads a part of the history. `missed`: a gap that is not put yet, or one that the part ends in.
-    /// `is_over`: the caller has gone.
+    /// Reads a part of the history. `missed` is an unwritten gap, or a gap around the end of the part.
+    /// `is_over` returns true after the caller is gone.
     pub fn page(
         &mut self,
         filter: &Filter,
@@ -382,13 +379,13 @@ impl Store {
             && let key = self.behind_all(key).min(range.before.predecessor())
             && key.zxid > gap.from
             && range.holds(&key)
-            && reading.add(key, Entry::Gap(gap)) == Then::Stop
+            && reading.add(key, Entry::Gap(gap)) == PageStep::Stop
         {
             return Ok(reading.page);
         }
         if let Some(open) = &self.open
             && open.names().may_hold(filter)
-            && reading.read(&open.reader(), range)? == Then::Stop
+            && reading.read(&open.reader(), range)? == PageStep::Stop
         {
             return Ok(reading.page);
         }
@@ -403,25 +400,25 @@ impl Store {
                 true => None,
                 false => self.read_closed(&footer, &mut reading, range),
             };
-            // Its first entry may have been a gap.
+            // The first entry may be a gap.
             let from =
                 at.checked_sub(1).map_or(Zxid(footer.first().zxid.0 - 1), |at| self.closed[at].covered);
-            if read.unwrap_or_else(|| reading.lost(&footer, from, range)) == Then::Stop {
+            if read.unwrap_or_else(|| reading.lost(&footer, from, range)) == PageStep::Stop {
                 break;
             }
         }
         Ok(reading.page)
     }
 
-    /// Where the first part begins of which nothing is too old to be shown.
+    /// Returns the beginning of the first segment, closed or open, without hidden entries.
     fn kept_from(&self, oldest_ms: i64) -> Option<Key> {
         let closed = self.closed.iter().map(Footer::first);
         let all = closed.chain(self.open.as_ref().and_then(OpenSegment::first));
         all.filter(|first| first.time_ms >= oldest_ms).min()
     }
 
-    /// `None`: it cannot be read, and was set aside.
-    fn read_closed(&mut self, footer: &Footer, reading: &mut Reading<'_>, range: Range) -> Option<Then> {
+    /// Reads a closed segment. Returns `None` for an unreadable segment.
+    fn read_closed(&mut self, footer: &Footer, reading: &mut Reading<'_>, range: Range) -> Option<PageStep> {
         let before = reading.page.entries.len();
         let read = self.view(footer).and_then(|view| reading.read(&view.reader(), range));
         let error = match read {
@@ -430,18 +427,18 @@ impl Store {
         };
         reading.page.entries.truncate(before);
         if let Err(error) = self.close_view() {
-            tracing::warn!(%error, "a copy of a part of the lock history could not be removed");
+            tracing::warn!(%error, "cannot remove the copy of a lock history segment");
         }
         self.unreadable(footer.number, &error);
         None
     }
 
     fn unreadable(&mut self, number: u64, error: &HistoryError) {
-        // A disk that is full or refuses does not make the segment a damaged one.
+        // A full or failing disk does not make the segment a damaged segment.
         if matches!(error, HistoryError::Damaged(_)) {
             self.set_aside(number, error);
         } else {
-            tracing::warn!(segment = number, %error, "a part of the lock history could not be read");
+            tracing::warn!(segment = number, %error, "cannot read a segment of the lock history");
         }
     }
 
@@ -451,6 +448,6 @@ impl Store {
             let folder = self.empty_folder(VIEW)?;
             self.view = Some(View::open(&self.dir, footer, folder)?);
         }
-        Ok(self.view.as_ref().expect("it was opened just now"))
+        Ok(self.view.as_ref().expect("Invariant: opened above"))
     }
 }

@@ -1,14 +1,14 @@
-//! One segment of the history as a sled database: blocks of entries.
+//! A segment of the history as a sled database: blocks of entries.
 //!
-//! A record of its own costs sled 6 to 10 µs and 350 bytes, so it gets blocks. It writes a leaf of a tree
-//! again with every tenth change and splits it beyond 16 keys, which makes five bytes of one; so each block
-//! is a tree of its own, a *tree*, which it writes once. Measured: docs/decisions/history-in-sled.md.
+//! A separate record would cost sled 6 to 10 µs and 350 bytes, so sled stores blocks. sled rewrites a leaf of
+//! a tree with every tenth change and splits a leaf of more than 16 keys, which multiplies the written bytes
+//! by five; so each block is a separate tree, written once. Measured: docs/decisions/history-in-sled.md.
 //!
-//! The only file that knows sled. sled opens files and starts threads by itself, past `env`, so a simulated
-//! node has a file per block in its place.
+//! Only this file uses sled. sled opens files and starts threads by itself, without `env`, so a simulated
+//! node uses a file per block instead.
 //!
-//! Invariant: sled opens only what it has just created, or files whose checksums are those of a database that
-//! it has closed in order (`footer.rs`). It panics on most damaged files, which ends the node:
+//! Invariant: sled opens only a new database, or files with the checksums of a cleanly closed database
+//! (`footer.rs`). sled panics on most damaged files, and the panic ends the node:
 //! docs/decisions/history-in-sled.md.
 
 use std::path::Path;
@@ -21,16 +21,17 @@ use rowlock_env::world;
 use super::block::BLOCK_MAX_BYTES;
 use super::error::HistoryError;
 
-/// sled's page cache for one segment.
+/// sled's page cache for a segment, in bytes.
 const CACHE_BYTES: u64 = 2 << 20;
-/// sled's file of pages, which it locks while it is open.
+/// sled's file of pages, locked while open.
 const SLED_FILE: &str = "db";
 /// Key of the block in its tree.
 const BLOCK: &str = "block";
-/// sled keeps what is longer in a file apart: a quarter of its segment, without a header.
+/// Bound of sled's inline values: a quarter of sled's segment, without a header. sled writes longer values to
+/// separate files.
 const SLED_VALUE_MAX_BYTES: usize = (512 << 10) / 4 - 1_024;
 const _: () = assert!(lz4_flex::block::get_maximum_output_size(BLOCK_MAX_BYTES) < SLED_VALUE_MAX_BYTES);
-/// Waits for sled's own threads to let go of a closed database: so often, so long.
+/// Attempts to lock a closed database, until sled's own threads have released the files.
 const CLOSE_TRIES: u32 = 2_000;
 const CLOSE_PAUSE: Duration = Duration::from_millis(1);
 
@@ -50,7 +51,7 @@ impl From<sled::Error> for HistoryError {
 }
 
 impl Table {
-    /// Opens the database in `folder`, or makes an empty one.
+    /// Opens the database in `folder`, or makes an empty database.
     pub fn open(folder: &Path) -> Result<Table, HistoryError> {
         if world::is_simulated() {
             return Ok(Table::Simulated(Dir::open(folder)?));
@@ -59,13 +60,13 @@ impl Table {
             .path(folder)
             .mode(sled::Mode::LowSpace)
             .cache_capacity(CACHE_BYTES)
-            // What is not closed is never read again, so nothing is flushed before.
+            // Flushes only on closing: an unclosed database is never read again.
             .flush_every_ms(None);
         Ok(Table::Sled(config.open()?))
     }
 
-    /// Stores the block of this number; the same again replaces it.
-    pub fn put(&self, number: usize, block: &[u8]) -> Result<(), HistoryError> {
+    /// Stores a block under `number`, and replaces an earlier block with the same number.
+    pub fn append(&self, number: usize, block: &[u8]) -> Result<(), HistoryError> {
         let tree = tree(number);
         match self {
             Table::Sled(db) => drop(db.open_tree(tree)?.insert(BLOCK, block)?),
@@ -86,23 +87,23 @@ impl Table {
             Table::Simulated(folder) if folder.exists(&tree) => Some(folder.read(&tree)?.into()),
             Table::Simulated(_) => None,
         };
-        found.ok_or_else(|| HistoryError::Damaged("a block is not there".to_owned()))
+        found.ok_or_else(|| HistoryError::Damaged("a block is missing".to_owned()))
     }
 
-    /// Writes everything out and waits until sled has let go of the files in `folder`, which are those that
-    /// it opened.
+    /// Flushes the database, and waits until sled has released the files in `folder`, the folder of the
+    /// database.
     pub fn close(self, folder: &Dir) -> Result<(), HistoryError> {
         let Table::Sled(db) = self else { return Ok(()) };
         db.flush()?;
         drop(db);
         for _ in 0..CLOSE_TRIES {
-            // sled's threads hold the file, and with it this lock, until the last of them has done its work.
+            // sled's threads hold the file and its lock until the last thread has finished.
             if folder.lock(SLED_FILE).is_ok() {
                 return Ok(());
             }
             thread::park_timeout(CLOSE_PAUSE);
         }
-        Err(HistoryError::Sled("it does not let go of its files".to_owned()))
+        Err(HistoryError::Sled("it does not release its files".to_owned()))
     }
 }
 

@@ -16,7 +16,6 @@ use super::*;
 
 const CONFIG: HistoryConfig = HistoryConfig { enabled: true, max_age_ms: 86_400_000, max_bytes: 64 << 20 };
 
-/// What a filter asks for that asks for everything.
 fn all() -> Filter {
     Filter { lock: None, session: None, since_ms: 0, before: Key::MAX, limit: 1_000_000 }
 }
@@ -25,7 +24,8 @@ fn start(node: &Path) -> (History, Arc<dyn HistorySink>) {
     History::start(node, CONFIG, Arc::new(Metrics::default()))
 }
 
-/// The events of the change `zxid`, as apply tells them: a place comes to a lock, gets it and leaves it.
+/// Passes the events of change `zxid` in the order of apply: a client requests a lock, gets it and releases
+/// it.
 fn change(sink: &dyn HistorySink, zxid: i64) {
     let (lock, path) = (format!("/locks/{}", zxid % 3), format!("/locks/{}/n-{zxid:010}", zxid % 3));
     let event = |kind| LockEvent {
@@ -50,11 +50,10 @@ fn change(sink: &dyn HistorySink, zxid: i64) {
     sink.applied();
 }
 
-/// For a process that a test starts: when the test's clock began. A log that is applied again has the same
-/// times.
+/// Passes the start time of the test's clock to a child process. A replayed log has the same times.
 const BEGUN: &str = "ROWLOCK_TEST_HISTORY_BEGUN";
 
-/// A clock of one tick per change that has come to about now.
+/// Returns the time of a change: a tick per change, ending at about the present.
 fn time_of(zxid: i64) -> i64 {
     static BEGUN_MS: std::sync::OnceLock<i64> = std::sync::OnceLock::new();
     let given = || std::env::var(BEGUN).ok().map(|ms| ms.parse().unwrap());
@@ -65,7 +64,7 @@ fn soon() -> Instant {
     time::now() + Duration::from_secs(5)
 }
 
-/// One page, however busy the machine is.
+/// Reads a page, without a tight deadline on a busy machine.
 async fn page(history: &History, filter: Filter) -> Page {
     loop {
         match history.page(filter.clone(), soon()).await {
@@ -75,7 +74,6 @@ async fn page(history: &History, filter: Filter) -> Page {
     }
 }
 
-/// All pages that a filter lets through, as one.
 async fn everything(history: &History, filter: Filter) -> Page {
     let (mut whole, mut before) = (Page::default(), Some(filter.before));
     while let Some(key) = before {
@@ -86,10 +84,10 @@ async fn everything(history: &History, filter: Filter) -> Page {
     whole
 }
 
-/// The (zxid, ordinal) of records, newest first; gaps as the zxids from and to.
-type Told = (Vec<(i64, u32)>, Vec<(i64, i64)>);
+/// Returns the (zxid, ordinal) of records, newest first; for a gap the zxids of both ends.
+type Ranges = (Vec<(i64, u32)>, Vec<(i64, i64)>);
 
-fn told(page: &Page) -> Told {
+fn ranges(page: &Page) -> Ranges {
     let (mut records, mut gaps) = (Vec::new(), Vec::new());
     for (key, entry) in &page.entries {
         match entry {
@@ -100,29 +98,29 @@ fn told(page: &Page) -> Told {
     (records, gaps)
 }
 
-/// Three records of each change of `zxids`, newest first.
+/// Returns the three records of each change in `zxids`, newest first.
 fn expected(zxids: std::ops::RangeInclusive<i64>) -> Vec<(i64, u32)> {
     zxids.rev().flat_map(|zxid| [(zxid, 2), (zxid, 1), (zxid, 0)]).collect()
 }
 
 #[tokio::test]
-async fn what_happened_to_a_lock_or_a_session_is_found_newest_first() {
+async fn events_of_a_lock_or_a_session_are_found_newest_first() {
     let node = tempfile::tempdir().unwrap();
     let (history, sink) = start(node.path());
     (1..=60).for_each(|zxid| change(&*sink, zxid));
-    assert_eq!(told(&page(&history, all()).await), (expected(1..=60), Vec::new()));
+    assert_eq!(ranges(&page(&history, all()).await), (expected(1..=60), Vec::new()));
 
     let of_lock = Filter { lock: Some("/locks/1".to_owned()), limit: 5, ..all() };
     let newest = page(&history, of_lock.clone()).await;
-    assert_eq!(told(&newest).0, [(58, 2), (58, 1), (58, 0), (55, 2), (55, 1)]);
+    assert_eq!(ranges(&newest).0, [(58, 2), (58, 1), (58, 0), (55, 2), (55, 1)]);
     let before = newest.more_before.expect("there is more");
-    assert_eq!(told(&page(&history, Filter { before, ..of_lock.clone() }).await).0[0], (55, 0));
+    assert_eq!(ranges(&page(&history, Filter { before, ..of_lock.clone() }).await).0[0], (55, 0));
 
     let both = Filter { session: Some(SessionId(1)), limit: 4, ..of_lock };
-    assert_eq!(told(&page(&history, both).await).0, [(58, 2), (58, 1), (58, 0), (52, 2)]);
+    assert_eq!(ranges(&page(&history, both).await).0, [(58, 2), (58, 1), (58, 0), (52, 2)]);
     let of_session = Filter { session: Some(SessionId(2)), since_ms: time_of(58), ..all() };
     let found = page(&history, of_session).await;
-    assert_eq!(told(&found).0, [(59, 2), (59, 1), (59, 0)]);
+    assert_eq!(ranges(&found).0, [(59, 2), (59, 1), (59, 0)]);
     let Entry::Lock(record) = &found.entries[0].1 else { panic!("it is no gap") };
     assert_eq!((record.path().as_str(), &*record.label), ("/locks/2/n-0000000059", &b"worker"[..]));
     let nothing = page(&history, Filter { lock: Some("/locks".to_owned()), ..all() }).await;
@@ -131,7 +129,7 @@ async fn what_happened_to_a_lock_or_a_session_is_found_newest_first() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_applied_again_adds_nothing() {
+async fn a_replayed_log_adds_nothing() {
     let node = tempfile::tempdir().unwrap();
     let (history, sink) = start(node.path());
     (1..=50).for_each(|zxid| change(&*sink, zxid));
@@ -141,7 +139,7 @@ async fn a_log_that_is_applied_again_adds_nothing() {
         let (history, sink) = start(node.path());
         let end = 50 + round;
         (1..=end).for_each(|zxid| change(&*sink, zxid));
-        assert_eq!(told(&page(&history, all()).await), (expected(1..=end), Vec::new()));
+        assert_eq!(ranges(&page(&history, all()).await), (expected(1..=end), Vec::new()));
         let of_lock = Filter { lock: Some("/locks/0".to_owned()), ..all() };
         assert_eq!(page(&history, of_lock).await.entries.len(), usize::try_from(end / 3 * 3).unwrap());
         history.close().await;
@@ -149,22 +147,22 @@ async fn a_log_that_is_applied_again_adds_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_snapshot_skips_is_a_gap_and_what_it_repeats_is_not() {
+async fn a_snapshot_leaves_a_gap_only_for_skipped_events() {
     let node = tempfile::tempdir().unwrap();
     let (history, sink) = start(node.path());
     (1..=10).for_each(|zxid| change(&*sink, zxid));
     sink.installed(Zxid(10), time_of(10));
-    assert_eq!(told(&page(&history, all()).await).1, []);
+    assert_eq!(ranges(&page(&history, all()).await).1, []);
     sink.installed(Zxid(25), time_of(25));
     change(&*sink, 26);
     let entries = page(&history, Filter { lock: Some("/locks/2".to_owned()), ..all() }).await.entries;
-    assert_eq!((entries[3].0.zxid, entries[3].0.ordinal), (Zxid(25), u32::MAX), "gaps are told to everybody");
+    assert_eq!((entries[3].0.zxid, entries[3].0.ordinal), (Zxid(25), u32::MAX), "every filter returns gaps");
     let gap = Gap { from: Zxid(10), missing: None, why: GapReason::Snapshot };
     assert_eq!(entries[3].1, Entry::Gap(gap));
 }
 
 #[tokio::test]
-async fn a_node_without_a_history_says_so() {
+async fn a_node_without_a_history_reports_it() {
     let config = HistoryConfig { enabled: false, ..CONFIG };
     let node = tempfile::tempdir().unwrap();
     let (history, sink) = History::start(node.path(), config, Arc::new(Metrics::default()));

@@ -1,10 +1,10 @@
-//! The history's thread: takes what apply has left in the buffer, writes it, and answers questions.
+//! Thread of the history: takes the buffer from apply, writes the entries, and answers queries.
 //!
-//! It lets what apply leaves collect for a while
-//! ([`HISTORY_DELAY_MAX`](rowlock_types::limits::HISTORY_DELAY_MAX)), and looks into the buffer before it
-//! does anything else, so a reader sees what was applied before.
+//! The thread lets entries collect for a while
+//! ([`HISTORY_DELAY_MAX`](rowlock_types::limits::HISTORY_DELAY_MAX)), and takes the buffer before any other
+//! job, so a reader sees all events applied earlier.
 //!
-//! It runs in the background: when the processors are busy, it gets little of them, so a node under full load
+//! The thread runs in the background: busy processors give the thread little time, so an overloaded node
 //! drops records rather than commands.
 
 use std::collections::VecDeque;
@@ -24,20 +24,20 @@ use super::queue::{Backlog, Buffer};
 use super::record::{Gap, GapReason, Key, Missing, Subject, merge};
 use super::store::{Bounds, Found, Store};
 
-/// How many of the latest gaps are kept for readers who are between two pages.
+/// Bound of the declared gaps kept for readers between two pages.
 const DECLARED_KEPT: usize = 16;
 
-/// What the thread is to do.
 pub(super) enum Job {
-    /// There is something in the buffer.
     Collect,
-    /// A snapshot of the state is being taken at this zxid.
+    /// Make the history durable up to this zxid: a snapshot of the state is in progress.
     Frozen(Zxid),
-    /// Remove what is too old.
     Trim,
-    /// Read, unless it takes until `deadline`.
-    Read { filter: Filter, deadline: Instant, reply: oneshot::Sender<Page> },
-    /// Write everything out: the node stops.
+    /// Read a page, at most until `deadline`.
+    Read {
+        filter: Filter,
+        deadline: Instant,
+        reply: oneshot::Sender<Page>,
+    },
     Close(oneshot::Sender<()>),
 }
 
@@ -46,19 +46,19 @@ pub(super) struct Keeper {
     node: PathBuf,
     bounds: Bounds,
     backlog: Arc<Backlog>,
-    /// Changed for the one that apply fills.
+    /// Empty buffer for the next exchange with apply.
     buffer: Buffer,
     metrics: Arc<Metrics>,
-    /// What could not be written yet, and must be declared missing.
+    /// Gap to be declared, for unwritten events.
     missed: Option<Missing>,
-    /// What was declared missing lately.
+    /// Recently declared gaps, newest first.
     declared: VecDeque<Missing>,
 }
 
 enum State {
     Found(Found),
     Open(Box<Store>),
-    /// Not to be tried again before.
+    /// Earliest time of the next attempt.
     Failed(Instant),
     Closed,
 }
@@ -75,13 +75,12 @@ impl Keeper {
         Keeper { state, node, bounds, backlog, buffer, metrics, missed: None, declared: VecDeque::new() }
     }
 
-    /// Does everything that was queued.
     pub fn handle(&mut self, jobs: &mut Vec<Job>) {
         for job in jobs.drain(..) {
             self.collect();
             match job {
                 Job::Collect => {}
-                // What is missing must be in the files before they are said to have everything.
+                // The missing events must be declared before the checkpoint covers them.
                 Job::Frozen(_) if self.missed.is_some() => {}
                 Job::Frozen(zxid) => self.attempt(|store| store.checkpoint(zxid)),
                 Job::Trim => self.attempt(|store| store.trim(time::wall_ms())),
@@ -89,14 +88,13 @@ impl Keeper {
                 Job::Close(done) => {
                     self.attempt(Store::close);
                     self.state = State::Closed;
-                    // A caller that has gone does not need the answer.
+                    // A dropped caller needs no result.
                     let _ = done.send(());
                 }
             }
         }
     }
 
-    /// Writes what apply has left.
     fn collect(&mut self) {
         let mut taken = std::mem::take(&mut self.buffer);
         self.backlog.take(&mut taken);
@@ -110,7 +108,7 @@ impl Keeper {
         let state = std::mem::replace(&mut self.state, State::Closed);
         self.state = match state {
             State::Found(found) => self.begin(found),
-            State::Failed(until) if time::now() >= until => match Found::look(&self.node) {
+            State::Failed(until) if time::now() >= until => match Found::scan(&self.node) {
                 Ok(found) => self.begin(found),
                 Err(error) => failed(&error),
             },
@@ -129,15 +127,15 @@ impl Keeper {
         }
     }
 
-    /// Tries something; if it fails, the open segment is given up.
+    /// Runs `work` on the store; abandons the open segment after a failure.
     fn attempt(&mut self, work: impl FnOnce(&mut Store) -> Result<(), HistoryError>) {
         let Some(store) = self.store() else { return };
         if let Err(error) = work(store) {
-            self.give_up(&error);
+            self.abandon_store(&error);
         }
     }
 
-    fn give_up(&mut self, error: &HistoryError) {
+    fn abandon_store(&mut self, error: &HistoryError) {
         let State::Open(store) = &mut self.state else { return };
         let (covered, newest) = (store.covered(), store.newest());
         let from = store.abandon(error);
@@ -168,7 +166,7 @@ impl Keeper {
             while let Some(item) = left.peek()
                 && failed.is_none()
             {
-                match store.put(item) {
+                match store.append(item) {
                     Ok(()) => {
                         written += u64::from(matches!(item.subject, Subject::Lock { .. }));
                         left.next();
@@ -179,7 +177,7 @@ impl Keeper {
         }
         self.metrics.history_records_total.add(written);
         if let Some(error) = failed {
-            self.give_up(&error);
+            self.abandon_store(&error);
         }
         self.miss_all(left, GapReason::Lost);
     }
@@ -191,20 +189,20 @@ impl Keeper {
         }
     }
 
-    /// Writes down what is missing, as soon as that is possible.
+    /// Writes the pending gap as soon as possible.
     fn declare_missed(&mut self) {
         let Some((last, gap)) = self.missed else { return };
         let Some(store) = self.store() else { return };
         if store.is_cramped() {
             return;
         }
-        match store.put_gap(last, gap) {
+        match store.append_gap(last, gap) {
             Ok(()) => {
                 self.missed = None;
                 self.declared.truncate(DECLARED_KEPT - 1);
                 self.declared.push_front((last, gap));
             }
-            Err(error) => self.give_up(&error),
+            Err(error) => self.abandon_store(&error),
         }
     }
 
@@ -213,24 +211,23 @@ impl Keeper {
         if is_over() {
             return;
         }
-        // Who reads page by page may have been shown the end of what was lost since.
+        // Between two pages, the first page may have shown the end of a later lost part.
         let before = filter.before;
         let ends_in = |(key, gap): &&Missing| *key >= before && gap.from < before.zxid;
         let missed = self.declared.iter().find(ends_in).copied().or(self.missed);
         let Some(store) = self.store() else { return };
         match store.page(filter, missed, time::wall_ms(), is_over) {
             Ok(page) => drop(reply.send(page)),
-            Err(error) => self.give_up(&error),
+            Err(error) => self.abandon_store(&error),
         }
     }
 }
 
-/// What apply has left in the buffer.
 fn items(bytes: &[u8]) -> impl Iterator<Item = Encoded<'_>> {
-    entries(bytes).map(|item| item.expect("Invariant: the buffer holds what was encoded a moment ago"))
+    entries(bytes).map(|item| item.expect("Invariant: the buffer holds encoded entries"))
 }
 
 fn failed(error: &HistoryError) -> State {
-    tracing::warn!(%error, "the lock history cannot be opened; it is tried again in a while");
+    tracing::warn!(%error, "cannot open the lock history; the node retries later");
     State::Failed(time::now() + HISTORY_RETRY_PAUSE)
 }

@@ -1,6 +1,6 @@
-//! The applied state of this node, and what belongs to it.
+//! The applied state of this node, with its caches and versions.
 //!
-//! Invariant: the lock of the state is not held across an await.
+//! Invariant: no await holds the lock of the state.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -18,77 +18,78 @@ use crate::entry_times::EntryTimes;
 use crate::invitations::Invitations;
 use crate::room::Room;
 
-/// Shared by apply (the only writer) and all connections (readers).
+/// Applied state, shared by apply (the only writer) and all connections (readers).
 #[derive(Default)]
 pub struct AppliedState {
     pub state: RwLock<Machine>,
     pub memory: Memory,
-    /// Who has room on its disk.
+    /// Disk room of the members.
     pub room: Room,
-    /// Whom this node may send to the leader.
+    /// Invitations of sessions to the leader.
     pub invitations: Invitations,
-    /// Decoded batches that this node has made itself, or has read of another leader.
+    /// Decoded batches that this node created, or decoded from another leader.
     pub batch_cache: BatchCache,
-    /// When the entries came that are not applied yet.
+    /// Arrival times of entries that are not applied yet.
     pub entry_times: Arc<EntryTimes>,
     pub versions: Versions,
     applied_index: AtomicU64,
-    /// In which version the cluster writes; 0: nothing has been applied yet.
+    /// Version in which the cluster writes; 0 before the first apply.
     version: AtomicU16,
     left_behind: OnceLock<OtherRelease>,
 }
 
 impl AppliedState {
-    /// Before anything is applied, on a node that knows these versions.
+    /// Creates the state of a node that supports `versions`, before the first apply.
     pub fn of(versions: Versions) -> AppliedState {
         AppliedState { versions, ..AppliedState::default() }
     }
 
-    /// In which version this node writes what others read.
+    /// Returns the version in which this node encodes data for other nodes.
     pub fn version(&self) -> u16 {
         self.version.load(Ordering::Acquire).max(upgrade::FIRST)
     }
 
-    /// Set by apply, which holds the write lock of `state`.
+    /// Sets the version. The caller is apply, which holds the write lock of `state`.
     pub fn set_version(&self, version: u16) {
         let before = self.version.swap(version, Ordering::Release);
         assert!(before <= version, "a cluster does not go back to an older version");
     }
 
-    /// Refuses a version of the cluster's that this node does not know: it must stop, and
-    /// [`left_behind`](AppliedState::left_behind) says why from then on.
+    /// Rejects a cluster version that this node does not support: the node must stop, and
+    /// [`left_behind`](AppliedState::left_behind) returns the reason from then on.
     ///
     /// # Errors
-    /// It does not know it.
+    /// The version is not supported.
     pub fn check_version(&self, cluster: &ClusterVersion) -> Result<(), OtherRelease> {
         self.versions.check(cluster).inspect_err(|other| drop(self.left_behind.set(other.clone())))
     }
 
-    /// Why this node must stop, if the cluster has gone on without it.
+    /// Returns why this node must stop, if the cluster was upgraded beyond this node's versions.
     pub fn left_behind(&self) -> Option<&OtherRelease> {
         self.left_behind.get()
     }
 
-    /// Log index of the last entry with commands in `state`. Belongs to it only while its lock is held.
+    /// Returns the log index of the last entry with commands in `state`. Consistent with the state only under
+    /// its lock.
     pub fn applied_index(&self) -> u64 {
         self.applied_index.load(Ordering::Acquire)
     }
 
-    /// Set by apply, which holds the write lock of `state`.
+    /// Sets the index. The caller is apply, which holds the write lock of `state`.
     pub fn set_applied_index(&self, index: u64) {
         let before = self.applied_index.swap(index, Ordering::Release);
         debug_assert!(before <= index, "what is applied stays applied");
     }
 }
 
-/// The last batches that this node has put into log entries as the leader or read out of another leader's, so
-/// that it need not decode their bytes when it applies them.
+/// The latest batches that this node encoded as leader or decoded from another leader's entries, so that
+/// apply need not decode them again.
 #[derive(Default)]
 pub struct BatchCache(Mutex<VecDeque<(Bytes, Batch)>>);
 
 impl BatchCache {
-    /// Keeps `batch`, which was encoded to these bytes. Forgets the oldest when there are more than can be in
-    /// flight.
+    /// Caches `batch` with its encoded bytes. Drops the oldest batch when the cache holds as many as can be
+    /// in flight.
     pub fn keep(&self, bytes: Bytes, batch: Batch) {
         let mut kept = self.0.lock();
         if kept.len() >= BATCHES_IN_FLIGHT_MAX {
@@ -98,19 +99,19 @@ impl BatchCache {
         assert!(kept.len() <= BATCHES_IN_FLIGHT_MAX, "no more batches are kept than can be in flight");
     }
 
-    /// Reads an entry of another leader before it is stored, and keeps its batch.
+    /// Decodes an entry of another leader before the log stores the entry, and caches the batch.
     ///
     /// # Errors
-    /// No node that applies the entry could read it.
+    /// The entry cannot be decoded by any node.
     pub fn read(&self, bytes: &Bytes) -> Result<(), BatchError> {
         self.keep(bytes.clone(), Batch::decode_shared(bytes)?);
         Ok(())
     }
 
-    /// The batch of an entry that is being applied, if it is kept. Those before it have missed their turn.
+    /// Removes and returns the batch of an entry that is being applied, if cached. Drops all earlier batches.
     ///
-    /// Invariant: it is found by where its bytes lie in memory and not by what they are. What is kept here
-    /// cannot have moved or been written over, so these are the very bytes that were encoded.
+    /// Invariant: the lookup compares the address and length of the bytes, not their content. A cached buffer
+    /// cannot move or change, so equal addresses mean the very bytes that were encoded.
     pub fn take(&self, bytes: &Bytes) -> Option<Batch> {
         let mut kept = self.0.lock();
         let is_it = |(kept, _): &(Bytes, Batch)| kept.as_ptr() == bytes.as_ptr() && kept.len() == bytes.len();
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_can_be_in_flight() {
+    fn the_cache_is_bounded_by_the_batches_in_flight() {
         let batch_cache = BatchCache::default();
         let all: Vec<Bytes> = (0..=BATCHES_IN_FLIGHT_MAX as i64).map(|n| batch(n).encode()).collect();
         for (n, bytes) in (0..).zip(&all) {

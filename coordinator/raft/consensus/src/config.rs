@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RaftConfig {
-    /// How often a leader shows itself; up to 25 ms later. At least 10.
+    /// Period of the leader's heartbeats; each is up to 25 ms later. At least 10.
     pub heartbeat_ms: u64,
     /// Shortest silence after which a follower stands for election.
     pub election_timeout_min_ms: u64,
@@ -15,16 +15,16 @@ pub struct RaftConfig {
     pub election_timeout_max_ms: u64,
     /// Log entries after which a node takes a snapshot. Each node counts from another entry.
     pub snapshot_every: u64,
-    /// Log entries that stay behind a snapshot, for followers that are only a little late.
+    /// Log entries that stay behind a snapshot, for followers that are slightly late.
     pub keep_logs: u64,
-    /// While most log entries come within this time of the one before, a node polls for so long instead of
-    /// sleeping, µs.
+    /// Longest time that a node polls instead of sleeping, while most log entries arrive within this time of
+    /// the previous one, µs.
     pub busy_poll_us: u64,
 }
 
 impl RaftConfig {
-    /// `heartbeat_ms`, `election_timeout_min_ms` and `election_timeout_max_ms` that fit round trips of this
-    /// length (docs/configuration.md, "Timing").
+    /// Returns `heartbeat_ms`, `election_timeout_min_ms` and `election_timeout_max_ms` that suit round trips
+    /// of this length (docs/configuration.md, "Timing").
     pub fn fitting(round_trip: Duration) -> [u64; 3] {
         let trip = u64::try_from(round_trip.as_millis()).unwrap_or(u64::MAX / 16);
         let heartbeat = (trip + trip / 4).next_multiple_of(10);
@@ -35,8 +35,9 @@ impl RaftConfig {
 }
 
 impl Default for RaftConfig {
-    /// Followers of a leader that dies elect within half a second, since its connections end; those of a
-    /// silent one within three. A snapshot every 100,000 entries, since entries are made of many commands.
+    /// Followers elect within half a second of the leader's death, since its connections end, and within
+    /// three seconds of a silent leader's last heartbeat. A snapshot every 100,000 entries, since an entry
+    /// holds many commands.
     fn default() -> Self {
         RaftConfig {
             heartbeat_ms: 100,

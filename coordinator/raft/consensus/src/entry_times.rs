@@ -1,9 +1,8 @@
-//! When the newest log entries came to this node, and when they were flushed: for the stages of requests
-//! ([`rowlock_types::metrics::Stage`]). Nothing decides by it.
+//! Arrival and flush times of the newest log entries on this node, for the stages of requests
+//! ([`rowlock_types::metrics::Stage`]). No decision depends on these times.
 //!
-//! Openraft's core and the log's thread note, the state machine takes; all of it once per entry, so that a
-//! request costs nothing here. Bounded: of entries that wait for long behind others only the newest are kept,
-//! and the others have no times.
+//! Openraft's core and the log's thread record, the state machine reads; once per entry, so that a request
+//! costs nothing here. Bounded: only the newest entries are kept, older ones have no times.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,10 +10,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rowlock_env::time::{self, Instant};
 
-/// More than a leader has in flight, and than a follower gets in one request.
+/// Greatest number of entries with times: more than a leader has in flight, and than a follower receives in
+/// one request.
 const KEPT_MAX: usize = 128;
 
-/// Entries that are in the log and not applied, ordered by index.
+/// Entries in the log that are not applied, ordered by index.
 #[derive(Debug, Default)]
 pub struct EntryTimes(Mutex<VecDeque<Arrived>>);
 
@@ -25,23 +25,23 @@ struct Arrived {
     flushed: Option<Instant>,
 }
 
-/// An entry that is about to be applied, and its way through this node so far.
+/// Progress of an entry through this node, up to the start of its apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryStages {
     pub index: u64,
-    /// When it was in this node's log in memory; when its apply began, if that is not known (a log that is
-    /// read at the start, a node that catches up).
+    /// Time when the entry entered this node's log in memory. Equal to `begun` if unknown (a log read at the
+    /// start, a node that catches up).
     pub appended: Instant,
-    /// When this node had it on disk, if that was before its apply began.
+    /// Time when the entry was on this node's disk, if before `begun`.
     pub flushed: Option<Instant>,
-    /// When its apply began.
+    /// Start of the apply.
     pub begun: Instant,
-    /// Whether all this was seen.
+    /// The times were recorded.
     pub known: bool,
 }
 
 impl EntryTimes {
-    /// These entries are in the log now, and what had their places or later ones is not.
+    /// Records the arrival of these entries. Entries from `first` on are replaced.
     pub fn appended(&self, first: u64, last: u64) {
         let at = time::now();
         let mut kept = self.0.lock();
@@ -55,7 +55,7 @@ impl EntryTimes {
         debug_assert!(kept.iter().is_sorted_by_key(|one| one.index), "ordered by index");
     }
 
-    /// Everything up to here is on disk.
+    /// Records that all entries up to `last` are on disk.
     pub fn flushed(&self, last: u64) {
         let now = time::now();
         let mut kept = self.0.lock();
@@ -64,7 +64,8 @@ impl EntryTimes {
         }
     }
 
-    /// An entry is applied from `begun` on. What is behind it is forgotten.
+    /// Returns the times of an entry whose apply starts at `begun`, and forgets the entry and all earlier
+    /// ones.
     pub fn take(&self, index: u64, begun: Instant) -> EntryStages {
         let mut kept = self.0.lock();
         while kept.front().is_some_and(|oldest| oldest.index < index) {
@@ -81,12 +82,12 @@ impl EntryTimes {
 }
 
 impl EntryStages {
-    /// How long a quorum waited for this node's flush, as far as this node knows; `None`: it did not.
+    /// Returns the duration of this node's flush; `None` if the entry was applied before the flush ended.
     pub fn flush(&self) -> Option<Duration> {
         self.flushed.map(|flushed| flushed.saturating_since(self.appended))
     }
 
-    /// How long it then took until the entry could be applied.
+    /// Returns the time from the flush to the start of the apply.
     pub fn quorum(&self) -> Duration {
         self.begun.saturating_since(self.flushed.unwrap_or(self.appended))
     }
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_written_anew_is_not_taken_for_the_one_that_was_there() {
+    fn a_replaced_entry_loses_its_old_times() {
         let times = EntryTimes::default();
         times.appended(1, 5);
         times.flushed(5);
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_wait_only_the_newest_are_kept() {
+    fn only_the_newest_entries_have_times() {
         let times = EntryTimes::default();
         times.appended(1, 10_000);
         (10_001..10_100).for_each(|index| times.appended(index, index));

@@ -1,11 +1,12 @@
-//! The load of this node, and which clients it may send to the leader: a lock takes two messages less there.
+//! Load of this node, and invitations that send clients to the leader: a lock takes two messages less there.
 //!
-//! In the flow: each node measures its load ([`Invitations::measure`]). The leader's answers to reports say
-//! how many clients per second the asking node may send ([`Invitations::per_second`]); that node invites
-//! clients that are at work at this pace ([`Invitations::take`]), by session (docs/protocol.md) or by HTTP
-//! (docs/rest.md), and they go when they have nothing to lose. Where the leader has no room, they stay.
+//! In the flow: each node measures its load ([`Invitations::measure`]). The leader's answers to reports carry
+//! the number of clients per second that the reporting node may send ([`Invitations::per_second`]). The node
+//! invites active clients at this pace ([`Invitations::take`]), by session (docs/protocol.md) or by HTTP
+//! (docs/rest.md), and each client moves at a moment without pending work. While the leader has no room, the
+//! clients stay.
 //!
-//! Invariant: an invitation is advice, and nothing that must hold depends on it.
+//! Invariant: an invitation is advice, and no guarantee depends on an invitation.
 
 use std::time::Duration;
 
@@ -16,17 +17,19 @@ use rowlock_env::task;
 use rowlock_env::time::Instant;
 use rowlock_types::metrics::Metrics;
 
-/// Load is accounted work over this time.
+/// Period over which the load is measured, as accounted work.
 const MEASURED_OVER: Duration = Duration::from_secs(1);
-/// The leader has room below this load, percent of its threads' time, until it is above
-/// [`FULL_ABOVE_PERCENT`]. Accounted work leaves out what timers, wake-ups and polling take.
+/// Load, in percent of the threads' time, below which the leader has room, until the load exceeds
+/// [`FULL_ABOVE_PERCENT`]. Accounted work excludes timers, wake-ups and polling.
 const ROOM_BELOW_PERCENT: u64 = 25;
 const FULL_ABOVE_PERCENT: u64 = 40;
-/// Sessions per second that all followers together may send. The load shows after a second what they bring.
+/// Sessions per second that all followers together may send. Their load shows in the measurement a second
+/// later.
 pub const MOVES_PER_SECOND: u32 = 100;
-/// A leader with more connections invites none: when it dies, all its clients come back at once.
+/// Connections above which a leader invites no client: when the leader dies, all its clients reconnect at
+/// once.
 const CONNECTIONS_MAX: i64 = 1_000;
-/// What the leader has allowed counts for so long.
+/// Validity of the leader's latest allowance.
 const ALLOWED_FOR: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -37,14 +40,14 @@ pub struct Invitations {
 
 #[derive(Debug, Default)]
 struct Load {
-    /// When the running measurement began, and the work before it.
+    /// Start of the running measurement, and the work before that.
     since: Option<(Instant, Duration)>,
     percent: u64,
     has_room: bool,
 }
 
 impl Load {
-    /// `worked`: all work so far, per thread.
+    /// Updates the load; `worked` is all work so far, per thread.
     fn measure(&mut self, worked: Duration, now: Instant) {
         let (since, before) = *self.since.get_or_insert((now, worked));
         let lasted = now.saturating_since(since);
@@ -63,7 +66,7 @@ impl Load {
     }
 }
 
-/// By the leader, to this node.
+/// Allowance by the leader to this node.
 #[derive(Debug)]
 struct Allowed {
     per_second: u32,
@@ -72,7 +75,7 @@ struct Allowed {
 }
 
 impl Invitations {
-    /// Measures the load of this node; to be called several times a second. Returns it in percent.
+    /// Measures the load of this node and returns the load in percent. Called several times a second.
     pub fn measure(&self, now: Instant) -> u64 {
         let threads = u32::try_from(task::threads()).unwrap_or(u32::MAX).max(1);
         let mut load = self.load.lock();
@@ -80,7 +83,7 @@ impl Invitations {
         load.percent
     }
 
-    /// On the leader: how many sessions per second one of `followers` may send here.
+    /// Returns how many sessions per second each of `followers` may send here. Called on the leader.
     pub fn per_second(&self, followers: usize, connections: i64) -> u32 {
         if !self.load.lock().has_room || connections > CONNECTIONS_MAX {
             return 0;
@@ -91,7 +94,7 @@ impl Invitations {
         each
     }
 
-    /// On a follower: what the leader has answered.
+    /// Records the leader's allowance. Called on a follower.
     pub fn allow(&self, per_second: u32, now: Instant) {
         let mut allowed = self.allowed.lock();
         match &mut *allowed {
@@ -101,7 +104,7 @@ impl Invitations {
         }
     }
 
-    /// Uses up an invitation, if there is one.
+    /// Uses up an invitation. Returns false if none is left.
     pub fn take(&self, now: Instant, metrics: &Metrics) -> bool {
         let mut allowed = self.allowed.lock();
         let allowed = allowed.as_mut().filter(|allowed| now.saturating_since(allowed.at) < ALLOWED_FOR);
@@ -120,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_below_the_lower_bound_until_the_load_is_above_the_upper_one() {
+    fn room_ends_above_the_upper_bound_and_returns_below_the_lower() {
         let (begin, mut load) = (Instant::now(), Load::default());
         let (mut now, mut worked) = (begin, ms(70));
         load.measure(worked, now);
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_shares_its_moves_among_the_followers_and_has_none_without_room() {
+    fn the_leader_divides_its_moves_among_the_followers() {
         let leader = Invitations::default();
         assert_eq!(leader.per_second(2, 0), 0, "it does not know its load yet");
         leader.load.lock().has_room = true;
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_invites_at_the_leaders_pace_while_that_is_known() {
+    fn a_follower_invites_at_the_leaders_latest_pace() {
         let (follower, metrics, begin) = (Invitations::default(), Metrics::default(), Instant::now());
         assert!(!follower.take(begin, &metrics));
         let invited =

@@ -1,45 +1,45 @@
-//! The log's clock: what a leader stamps batches with, and measures by what time brings to locks and znodes
-//! (lock-delays, maximum holds, TTLs).
+//! The log's clock: stamps the leader's batches, and measures the times of locks and znodes (lock-delays,
+//! maximum holds, TTLs).
 //!
-//! It shows the time of day and is not the wall clock, because that one is set. A step back would stop every
-//! lock-delay and every maximum hold until the wall clock is where it was before (the state never lets the
-//! log's time go back); a step ahead would take locks from their holders before their time. So the wall clock
-//! is read once, when the node starts; from there the monotonic clock counts, and what this node applies
-//! raises the reading to the stamps of other leaders. A new leader goes on where the old one was, to within
-//! the delay of replication.
+//! The clock shows the time of day but is not the wall clock, which administrators set. A step back would
+//! stop every lock-delay and every maximum hold until the wall clock returns to the earlier value (the state
+//! never lets the log's time go back); a step ahead would end holds too early. So the node reads the wall
+//! clock once, at its start; from then on the monotonic clock counts, and applied batches raise the reading
+//! to the stamps of other leaders. A new leader continues the old leader's time, to within the delay of
+//! replication.
 //!
-//! What it cannot know: a wall clock that is wrong when its node starts, and ahead, takes the log's time with
-//! it when that node leads; nothing takes the log's time back. One that is behind is raised by the log.
-//! Setting a wall clock right takes effect with the next start of its node, and so does time in which the
-//! whole machine was suspended (unless another leader has stamped meanwhile). A node whose monotonic clock
-//! runs faster than the leader's is ahead by the difference when it leads next. The times in Stats (ctime,
-//! mtime) are this clock's.
+//! Limits: a wall clock that is ahead at the start of its node moves the log's time ahead once the node
+//! leads; nothing moves the log's time back. The log raises a clock that is behind. A corrected wall clock
+//! takes effect at the next start of its node, and so does the time of a suspended machine (unless another
+//! leader stamped a batch in the meantime). A node whose monotonic clock runs faster than the leader's is
+//! ahead by the difference when the node leads next. The times in Stats (ctime, mtime) come from this clock.
 //!
-//! Must never be asked for anything but stamps and what is compared with them: durations and deadlines of
-//! this node alone are the monotonic clock's business.
+//! Use this clock only for stamps and for comparison with stamps: durations and deadlines of this node alone
+//! use the monotonic clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 
-/// One per node, shared by those who stamp, those who compare with stamps, and apply, which raises it.
+/// Clock of the log. One per node, shared by the stamping task, all readers of stamps, and apply, which
+/// raises the clock.
 ///
 /// Invariant: readings never go back.
 #[derive(Debug)]
 pub struct LogClock {
     started: Instant,
-    /// What it showed then, milliseconds since 1970, and what it has been raised by since.
+    /// Reading at `started`, milliseconds since 1970, plus all later raises.
     began_ms: AtomicI64,
 }
 
 impl LogClock {
-    /// Shows the wall clock's time. The only look at that one.
+    /// Starts with the wall clock's time: the only read of the wall clock.
     pub fn starting_now() -> LogClock {
         LogClock { started: time::now(), began_ms: AtomicI64::new(time::wall_ms()) }
     }
 
-    /// Milliseconds since 1970, by the log.
+    /// Returns the log's time, milliseconds since 1970.
     pub fn now_ms(&self) -> i64 {
         if mutant::is(Mutant::StampByWallClock) {
             return time::wall_ms();
@@ -48,10 +48,10 @@ impl LogClock {
         self.began_ms.load(Ordering::Acquire).saturating_add(elapsed_ms)
     }
 
-    /// The log says that it is so late, at least.
+    /// Raises the clock to at least the stamp `time_ms`.
     pub fn observe(&self, time_ms: i64) {
         let began_ms = time_ms.saturating_sub(self.elapsed_ms());
-        // Most entries change nothing: no write to what all readers share.
+        // Most entries change nothing: avoid a write to memory that all readers share.
         if began_ms > self.began_ms.load(Ordering::Acquire) {
             self.began_ms.fetch_max(began_ms, Ordering::AcqRel);
         }
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// A simulated host, with the log's clock of its node.
+    /// Simulated host, with the log's clock of its node.
     struct Host {
         sim: Simulation,
         host: HostId,
@@ -94,19 +94,19 @@ mod tests {
             assert!(self.sim.run_until(self.sim.now() + Duration::from_millis(ms)).is_ok());
         }
 
-        /// The log's clock, since the start.
+        /// Returns the reading relative to the start.
         fn reading(&self) -> i64 {
             self.sim.on(self.host, || self.clock.now_ms()) - self.began_ms
         }
 
-        /// The log says that it is so late since the start.
+        /// Observes a stamp of `ms` after the start.
         fn observe(&self, ms: i64) {
             self.sim.on(self.host, || self.clock.observe(self.began_ms.saturating_add(ms)));
         }
     }
 
     #[test]
-    fn it_begins_with_the_wall_clock_and_follows_none_of_its_jumps() {
+    fn the_clock_starts_at_wall_time_and_ignores_its_jumps() {
         let host = Host::new();
         for (jump_ms, reading) in [(-43_000, 1_000), (3_600_000, 2_000)] {
             host.sim.jump_wall_clock(host.host, jump_ms);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_raises_it_and_never_takes_it_back() {
+    fn stamps_raise_the_clock_and_never_lower_it() {
         let host = Host::new();
         host.pass(100);
         host.observe(60_000);

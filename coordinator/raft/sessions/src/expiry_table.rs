@@ -1,8 +1,8 @@
-//! The leader's table of session timers: the tracker behind a lock, which exists only while this node leads.
+//! The leader's table of session timers: a [`Tracker`] behind a mutex, present only while this node leads.
 //!
-//! Apply reports here which sessions open and end, the nodes report touches, and the liveness task asks which
-//! sessions are due. Invariant: lock order is the replica's `state` before this; it is never held across an
-//! await.
+//! Apply reports opened and ended sessions here, the nodes report touches, and the liveness task takes the
+//! due sessions. Invariant: the replica's `state` lock is taken before this mutex, and no await holds this
+//! mutex.
 
 use parking_lot::Mutex;
 use rowlock_env::mutant::{self, Mutant};
@@ -14,15 +14,15 @@ use rowlock_types::client_disconnect::ClientDisconnect;
 
 use super::tracker::Tracker;
 
-/// Empty on a follower.
+/// Session timers of the term in which this node leads. Empty on a follower.
 #[derive(Default)]
 pub struct ExpiryTable {
     tracker: Mutex<Option<(u64, Tracker)>>,
 }
 
 impl ExpiryTable {
-    /// This node leads `term` now: it starts the timer of every session, with the full timeout. Called under
-    /// the state's read lock, so that no session opens in between.
+    /// Starts the timer of every session with the full timeout, for `term`. The caller holds the state's read
+    /// lock, so no session opens in between.
     pub fn take(&self, term: u64, machine: &Machine) {
         if mutant::is(Mutant::KeepOldDeadlines)
             && let Some((old, _)) = self.tracker.lock().as_mut()
@@ -34,7 +34,7 @@ impl ExpiryTable {
         *self.tracker.lock() = Some((term, Tracker::start(time::now(), sessions)));
     }
 
-    /// This node does not lead (any more).
+    /// Stops all timers: this node no longer leads.
     pub fn give_up(&self) {
         if mutant::is(Mutant::KeepOldDeadlines) {
             return;
@@ -42,12 +42,12 @@ impl ExpiryTable {
         *self.tracker.lock() = None;
     }
 
-    /// The term in which this node runs the timers.
+    /// Returns the term in which this node runs the timers.
     pub fn term(&self) -> Option<u64> {
         self.tracker.lock().as_ref().map(|(term, _)| *term)
     }
 
-    /// A session was opened or attached again.
+    /// Starts the timer of a session that was opened or attached again.
     pub fn opened(&self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
         if let Some((_, tracker)) = self.tracker.lock().as_mut() {
             tracker.opened(time::now(), session, attachment, timeout_ms);
@@ -60,20 +60,21 @@ impl ExpiryTable {
         }
     }
 
-    /// These sessions gave a sign of life. False if this node does not lead `term`.
+    /// Restarts the timers of these sessions. Returns false if this node does not lead `term`.
     pub fn touch(&self, term: u64, sessions: &[SessionId]) -> bool {
         let now = time::now();
         self.in_term(term, |tracker| sessions.iter().for_each(|session| tracker.touch(now, *session)))
             .is_some()
     }
 
-    /// Of these sessions those whose timers do not run: their heartbeats stay unanswered. `None` if this node
-    /// does not lead `term`.
+    /// Returns the sessions among `sessions` whose timers do not run: the leader leaves their heartbeats
+    /// unanswered. Returns `None` if this node does not lead `term`.
     pub fn stopped(&self, term: u64, sessions: &[SessionId]) -> Option<Vec<SessionId>> {
         self.in_term(term, |tracker| sessions.iter().copied().filter(|it| !tracker.runs(*it)).collect())
     }
 
-    /// These sessions' clients hung up. False if this node does not lead `term`.
+    /// Records that the clients of these sessions disconnected. Returns false if this node does not lead
+    /// `term`.
     pub fn client_disconnected(&self, term: u64, disconnects: &[ClientDisconnect]) -> bool {
         let now = time::now();
         self.in_term(term, |tracker| {
@@ -87,14 +88,14 @@ impl ExpiryTable {
         tracker.as_mut().filter(|(own, _)| *own == term).map(|(_, tracker)| act(tracker))
     }
 
-    /// Every session gets its full timeout again.
+    /// Restarts every timer with the session's full timeout.
     pub fn forgive_all(&self, now: Instant) {
         if let Some((_, tracker)) = self.tracker.lock().as_mut() {
             tracker.forgive_all(now);
         }
     }
 
-    /// The sessions to expire now, with the term in which that was decided.
+    /// Returns the sessions to expire now, with the term of the timers.
     pub fn due(&self, now: Instant) -> Option<(u64, Vec<(SessionId, Attachment)>)> {
         self.tracker.lock().as_mut().map(|(term, tracker)| (*term, tracker.due(now)))
     }

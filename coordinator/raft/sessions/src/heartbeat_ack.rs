@@ -1,10 +1,10 @@
-//! Restarts session timers on the leader, and waits for the quorum's acknowledgement that it still leads.
+//! Restarts session timers on the leader, and waits until a quorum acknowledges the leadership.
 //!
-//! Invariant: a touch is confirmed only after a quorum has acknowledged a request which this leader sent, in
-//! the same term, after the timer was restarted. A later leader was therefore elected after the restart and
-//! gives the full timeout from then on: a client that computes a deadline from the send time of a confirmed
-//! heartbeat gives up before any leader, old or new, expires the session. No lease, and no clock except the
-//! rate of the expiring leader's takes part (docs/decisions/heartbeats.md).
+//! Invariant: the leader confirms a touch only after a quorum acknowledged a request which this leader sent,
+//! in the same term, after the timer restarted. A later leader was therefore elected after the restart and
+//! starts with the full timeout. A client computes its deadline from the send time of a confirmed heartbeat,
+//! so the client gives up before any leader, old or new, expires the session. No lease takes part, and no
+//! clock except the rate of the expiring leader's clock (docs/decisions/heartbeats.md).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,35 +20,35 @@ use rowlock_types::node_hook::Hook;
 use super::expiry_table::ExpiryTable;
 use super::last_contact::LastContact;
 
-/// A heartbeat to the quorum is not sent before this: under load the answers to the next log entry come
-/// first.
-const ASK_AFTER: Duration = Duration::from_millis(5);
-/// A heartbeat for those who wait is sent at most this often.
-const ASK_EVERY: Duration = Duration::from_millis(20);
-/// A report of no session is answered if the contact to a quorum is at most this old.
+/// Delay before the leader sends an extra heartbeat to the quorum: under load the acknowledgement of the next
+/// log entry arrives earlier.
+const CONTACT_AFTER: Duration = Duration::from_millis(5);
+/// Shortest pause between two extra heartbeats to the quorum.
+const CONTACT_EVERY: Duration = Duration::from_millis(20);
+/// Greatest age of the quorum contact with which the leader answers a report without sessions.
 const CONTACT_FRESH: Duration = Duration::from_millis(100);
 
-/// Why a touch is not confirmed.
+/// Reason why the leader does not confirm a touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unconfirmed {
-    /// This node does not lead that term (any more).
+    /// This node does not lead the term, or no longer does.
     NotLeader,
-    /// No quorum has acknowledged this leader in time.
+    /// No quorum acknowledged this leader before the deadline.
     NoQuorum,
 }
 
-/// Confirms touches for this node's connections and for the other nodes.
+/// Confirms touches for the connections of this node and of the other nodes.
 pub struct HeartbeatAcks {
     raft: Raft,
     quorum: QuorumContact,
     expiry_table: Arc<ExpiryTable>,
     contact: Arc<LastContact>,
     hook: Hook,
-    asked: Mutex<Option<Instant>>,
+    contacted: Mutex<Option<Instant>>,
 }
 
 impl HeartbeatAcks {
-    /// `contact` is the leader's own.
+    /// Creates the leader's side of touches; `contact` is this node's own record of quorum contact.
     pub fn new(
         raft: Raft,
         quorum: QuorumContact,
@@ -56,17 +56,16 @@ impl HeartbeatAcks {
         contact: Arc<LastContact>,
         hook: Hook,
     ) -> Self {
-        HeartbeatAcks { raft, quorum, expiry_table, contact, hook, asked: Mutex::new(None) }
+        HeartbeatAcks { raft, quorum, expiry_table, contact, hook, contacted: Mutex::new(None) }
     }
 
-    /// Restarts the timers of `sessions`, at the first poll, and waits for at most `patience` until a quorum
-    /// has acknowledged this leader after that. Gives the sessions whose timers do not run, neither then nor
-    /// now.
+    /// Restarts the timers of `sessions` at the first poll, and waits for at most `patience` until a quorum
+    /// acknowledges this leader after the restart. Returns the sessions whose timers do not run at the end.
     ///
     /// # Errors
-    /// [`Unconfirmed`]: the session must not be confirmed; timers may have been restarted.
+    /// [`Unconfirmed`]: the caller must not confirm the sessions; timers may have restarted.
     /// # Cancel safety
-    /// Timers may have been restarted, which does no harm.
+    /// Timers may have restarted, which does no harm.
     pub async fn touch(
         &self,
         term: u64,
@@ -74,7 +73,8 @@ impl HeartbeatAcks {
         patience: Duration,
     ) -> Result<Vec<SessionId>, Unconfirmed> {
         let touched = time::now();
-        // A report of no session only asks for contact, and need not wait for the next heartbeat.
+        // A report without sessions only refreshes the follower's contact, and need not wait for the next
+        // heartbeat.
         let age = if sessions.is_empty() { CONTACT_FRESH } else { Duration::ZERO };
         if !self.expiry_table.touch(term, &sessions) {
             return Err(Unconfirmed::NotLeader);
@@ -88,12 +88,12 @@ impl HeartbeatAcks {
             if waited >= patience {
                 return Err(Unconfirmed::NoQuorum);
             }
-            if !sessions.is_empty() && waited >= ASK_AFTER {
-                self.ask_quorum().await;
+            if !sessions.is_empty() && waited >= CONTACT_AFTER {
+                self.contact_quorum().await;
             }
-            let wake_at =
-                touched + if waited < ASK_AFTER { ASK_AFTER } else { waited + ASK_EVERY }.min(patience);
-            // No answer by then: look again, since the node may lead no more.
+            let wake_at = touched
+                + if waited < CONTACT_AFTER { CONTACT_AFTER } else { waited + CONTACT_EVERY }.min(patience);
+            // Without an answer until then, check again: the node may have lost the leadership.
             let _ = time::timeout_at(wake_at, heard.changed()).await;
             if self.expiry_table.term() != Some(term) {
                 return Err(Unconfirmed::NotLeader);
@@ -107,12 +107,13 @@ impl HeartbeatAcks {
         Ok(stopped)
     }
 
-    /// Records at once that these clients have disconnected. False if this node does not lead `term`.
+    /// Records at once that these clients disconnected. Returns false if this node does not lead `term`.
     pub fn client_disconnected(&self, term: u64, disconnects: &[ClientDisconnect]) -> bool {
         self.expiry_table.client_disconnected(term, disconnects)
     }
 
-    /// When a quorum last acknowledged this leader of `term`, unless that was over `age` before `moment`.
+    /// Returns the time when a quorum last acknowledged this leader of `term`, unless older than `moment`
+    /// minus `age`.
     fn acknowledged_since(&self, moment: Instant, age: Duration, term: u64) -> Option<Instant> {
         let (leads, at) = self.quorum.last()?;
         self.contact.mark(at);
@@ -120,17 +121,17 @@ impl HeartbeatAcks {
         (leads == term && is_recent).then_some(at)
     }
 
-    async fn ask_quorum(&self) {
+    async fn contact_quorum(&self) {
         let is_time = {
-            let mut asked = self.asked.lock();
-            let is_time = asked.is_none_or(|at| at.elapsed() >= ASK_EVERY);
+            let mut contacted = self.contacted.lock();
+            let is_time = contacted.is_none_or(|at| at.elapsed() >= CONTACT_EVERY);
             if is_time {
-                *asked = Some(time::now());
+                *contacted = Some(time::now());
             }
             is_time
         };
         if is_time {
-            facts::ask_quorum(&self.raft).await;
+            facts::contact_quorum(&self.raft).await;
         }
     }
 }

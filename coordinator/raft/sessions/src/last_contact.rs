@@ -1,7 +1,7 @@
-//! When this node last had contact to a quorum.
+//! Time of this node's last contact to a quorum.
 //!
-//! The leader learns it from Raft; a follower from the leader's answers to its reports, which the leader
-//! gives only while it has contact itself. A node without contact answers no heartbeat, expires no session
+//! The leader learns the time from Raft; a follower learns the time from the leader's answers to reports, and
+//! the leader answers only while in contact. A node without contact answers no heartbeat, expires no session
 //! and serves no new client.
 
 use std::time::Duration;
@@ -10,20 +10,19 @@ use parking_lot::Mutex;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 
-/// The time of the last contact.
 #[derive(Debug, Default)]
 pub struct LastContact {
     last: Mutex<Option<Instant>>,
 }
 
 impl LastContact {
-    /// There was contact at `at`. Never moves back.
+    /// Records contact at `at`. The recorded time never moves back.
     pub fn mark(&self, at: Instant) {
         let mut last = self.last.lock();
         *last = (*last).max(Some(at));
     }
 
-    /// How long ago it was; `None` before the first.
+    /// Returns the time since the last contact; `None` before the first.
     pub fn age(&self) -> Option<Duration> {
         self.last.lock().map(|at| time::now().saturating_since(at))
     }

@@ -1,22 +1,23 @@
-//! Session liveness: who was heard of when (on the leader), reports of touches (from followers), expiry.
+//! Session liveness: last contact of each session (on the leader), reports of touches (from followers),
+//! expiry.
 //!
 //! # In the flow
 //!
-//! Connections give their clients' signs of life to a [`SessionTouch`]. The task [`liveness::Liveness`] of
-//! each node reports them to the leader. There [`heartbeat_ack::HeartbeatAcks`] restarts the timers in the
-//! [`expiry_table::ExpiryTable`], and answers once a quorum has been heard of since. The task of the leader
-//! proposes the end of sessions whose timers have run out.
+//! Connections pass their clients' keepalives to a [`SessionTouch`]. The task [`liveness::Liveness`] of each
+//! node reports the keepalives to the leader. There [`heartbeat_ack::HeartbeatAcks`] restarts the timers in
+//! the [`expiry_table::ExpiryTable`], and answers after a quorum acknowledged the leader. The leader's task
+//! proposes the expiry of sessions whose timers ran out.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - No session is expired before it was silent for its whole timeout, by the clock of one leader.
-//! - A heartbeat is answered after the leader's timer has been restarted, so a client never counts on more
-//!   time than the leader gives it.
-//! - A leader without contact to a quorum expires no session and confirms nothing.
+//! - No session expires before a silence of its whole timeout, by the clock of one leader.
+//! - The leader restarts the timer before a heartbeat is answered, so a client never counts on more time than
+//!   the leader grants.
+//! - A leader without contact to a quorum expires no session and confirms no touch.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! What a connection is: who waits for the answer to a heartbeat is a [`HeartbeatWaiter`].
+//! Connections are unknown here: a [`HeartbeatWaiter`] receives the answer to a heartbeat.
 
 pub mod expiry_table;
 pub mod heartbeat_ack;
@@ -30,51 +31,53 @@ use tokio::sync::mpsc;
 
 /// Receiver of the answer to a client's heartbeat.
 pub trait HeartbeatWaiter: Send {
-    /// `is_noted`: the leader has restarted the timer of the session, and a quorum has acknowledged the
-    /// leader since. Otherwise its timer of this session does not run any more. Must not block.
-    fn answer(&self, is_noted: bool);
+    /// Delivers the answer. With `is_recorded` the leader restarted the timer of the session, and a quorum
+    /// acknowledged the leader afterwards; without, the leader runs no timer for the session. Must not block.
+    fn answer(&self, is_recorded: bool);
 }
 
-/// An observation of a client by its connection.
-pub enum Sign {
+/// Observation of a client by its connection.
+pub enum Keepalive {
     Touch {
         session: SessionId,
-        /// For a ping: is answered once the leader has taken note, and a quorum has acknowledged it since.
+        /// Receiver for the answer to a ping: called after the leader restarted the timer and a quorum
+        /// acknowledged the leader.
         confirm: Option<Box<dyn HeartbeatWaiter>>,
     },
-    /// It has hung up, and had asked that this counts.
+    /// The client closed its connection and had requested a shorter expiry for this case.
     ClientDisconnect(ClientDisconnect),
 }
 
-/// The door to session liveness: clone it freely.
+/// Sender of keepalives to the liveness task. Cheap to clone.
 #[derive(Clone)]
 pub struct SessionTouch {
-    queue: mpsc::Sender<Sign>,
+    queue: mpsc::Sender<Keepalive>,
 }
 
 impl SessionTouch {
-    /// A door whose signs arrive at `queue`'s other end.
-    pub fn new(queue: mpsc::Sender<Sign>) -> Self {
+    /// Creates a sender to the task that reads the other end of `queue`.
+    pub fn new(queue: mpsc::Sender<Keepalive>) -> Self {
         SessionTouch { queue }
     }
 
-    /// Notes that a frame of this session came in. Never waits; a full queue drops the touch (the next frame
+    /// Reports a received frame of this session. Never waits; a full queue drops the touch (the next frame
     /// touches again).
     pub fn touch(&self, session: SessionId) {
-        let _ = self.queue.try_send(Sign::Touch { session, confirm: None });
+        let _ = self.queue.try_send(Keepalive::Touch { session, confirm: None });
     }
 
-    /// As `touch`, and tells `waiter` when a ping may be answered: not before the leader's timer of
-    /// this session has been restarted, so that a client's local deadline is never later than the server's.
-    /// False: the queue is full, and nothing will be said; ask again later.
+    /// Reports a ping like [`SessionTouch::touch`], and calls `waiter` when the ping may be answered: not
+    /// before the leader restarted this session's timer, so that a client's local deadline is never later
+    /// than the leader's. Returns false if the queue is full; `waiter` is then dropped and the caller retries
+    /// later.
     #[must_use = "a ping whose confirmation was not asked for is never answered"]
     pub fn confirm(&self, session: SessionId, waiter: impl HeartbeatWaiter + 'static) -> bool {
-        self.queue.try_send(Sign::Touch { session, confirm: Some(Box::new(waiter)) }).is_ok()
+        self.queue.try_send(Keepalive::Touch { session, confirm: Some(Box::new(waiter)) }).is_ok()
     }
 
-    /// The connection is closed, behind every touch of it: the session ends after its grace unless its client
-    /// comes back. Never waits; with a full queue the session has its whole timeout.
+    /// Reports a closed connection, behind every touch of the connection: the session ends after its grace
+    /// unless the client reconnects. Never waits; with a full queue the session keeps its whole timeout.
     pub fn client_disconnected(&self, disconnect: ClientDisconnect) {
-        let _ = self.queue.try_send(Sign::ClientDisconnect(disconnect));
+        let _ = self.queue.try_send(Keepalive::ClientDisconnect(disconnect));
     }
 }

@@ -1,10 +1,9 @@
-//! The task that carries signs of life to the leader and, on the leader, proposes expiry.
+//! Task that carries keepalives to the leader and, on the leader, proposes expiry.
 //!
-//! On every node signs of life are collected and reported to the leader, which may be this node: one report
-//! at a time, and heartbeats are answered when the leader has confirmed theirs ([`HeartbeatAcks`] says what
-//! that means).
+//! Every node collects keepalives and reports them to the leader, possibly to itself, one report at a time.
+//! Heartbeats are answered when the leader has confirmed the report (see [`HeartbeatAcks`]).
 //!
-//! Invariant: touches and hang-ups never enter the log; expiry happens through the log only.
+//! Invariant: touches and disconnects never enter the log; expiry happens only through the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -32,65 +31,60 @@ use tokio::sync::mpsc;
 use super::expiry_table::ExpiryTable;
 use super::heartbeat_ack::HeartbeatAcks;
 use super::last_contact::LastContact;
-use super::{HeartbeatWaiter, Sign};
+use super::{HeartbeatWaiter, Keepalive};
 
-/// How often the leader looks for expired sessions and its own contact.
+/// Period in which the leader checks for expired sessions and for quorum contact.
 const TICK: Duration = Duration::from_millis(50);
-/// A tick that comes so late means that this process did not run: touches may be waiting unread.
+/// Delay of a tick from which on the process counts as paused: unread touches may be queued.
 const TICK_MISSED: Duration = Duration::from_millis(1_000);
-/// A follower reports at least so often, also with nothing to report: the answer is its contact to the
+/// Period of a follower's reports, also of empty ones: the leader's answer is the follower's contact to the
 /// quorum.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// A report that is not answered by then has failed.
+/// Deadline of a report.
 pub const REPORT_DEADLINE: Duration = Duration::from_millis(1_000);
 
-/// Dependencies of the task.
 pub struct Liveness {
     pub me: NodeId,
     /// Starts the timers of all sessions ([`ExpiryTable::take`]) for the term in which this node leads.
     pub start_timers: Box<dyn Fn(u64) + Send + Sync>,
-    /// The timers of all sessions, while this node leads.
     pub expiry_table: Arc<ExpiryTable>,
-    /// Published for the node's status.
+    /// Last quorum contact, published in the node's status.
     pub contact: Arc<LastContact>,
-    /// With older contact to a quorum a leader expires no session.
+    /// Greatest age of the quorum contact with which a leader expires sessions.
     pub contact_max: Duration,
-    /// The leader's side of a report, for when that is this node.
+    /// The leader's side of a report, used while this node leads.
     pub heartbeat_acks: Arc<HeartbeatAcks>,
     pub leadership: watch::Receiver<Leadership>,
-    /// From this node's connections.
-    pub signs: mpsc::Receiver<Sign>,
-    /// The leader's contact to its quorum.
+    /// Keepalives from this node's connections.
+    pub keepalives: mpsc::Receiver<Keepalive>,
     pub quorum: QuorumContact,
     pub proposals: mpsc::Sender<TermBatch>,
-    /// The way to the leader.
+    /// Connections to the leader.
     pub peers: PeerPool,
-    /// Whether this node has room on its disk, which the leader is to know.
+    /// Source of this node's disk shortage, which reports carry to the leader.
     pub replica: Arc<AppliedState>,
     pub hook: Hook,
 }
 
-/// A report on its way to the leader of a term.
+/// Report in flight to the leader of a term.
 struct Report {
     term: u64,
     of: Collected,
     answer: Pin<Box<dyn Future<Output = TouchAnswer> + Send>>,
 }
 
-/// The leader's answer to a report.
 #[derive(Default)]
 struct TouchAnswer {
-    noted: Option<Noted>,
+    recorded: Option<Recorded>,
     disconnected: bool,
 }
 
-/// The leader has taken note.
-struct Noted {
-    /// When the report was sent: then there was contact.
+/// Successful answer of the leader.
+struct Recorded {
+    /// Send time of the report; the node had quorum contact then.
     sent: Instant,
-    /// Sessions whose timers do not run any more.
     refused: Vec<SessionId>,
-    /// Sessions per second that may move from here to the leader.
+    /// Sessions per second that may move from this node to the leader.
     invites_per_second: u32,
 }
 
@@ -99,24 +93,24 @@ struct Noted {
 struct Collected {
     sessions: BTreeSet<SessionId>,
     waiting: Vec<(SessionId, Box<dyn HeartbeatWaiter>)>,
-    /// The leader is told of them behind the touches, which came before them.
+    /// Disconnects, reported to the leader behind the touches, which happened before.
     disconnects: BTreeMap<SessionId, ClientDisconnect>,
 }
 
 impl Collected {
-    fn add(&mut self, sign: Sign) {
-        match sign {
-            Sign::Touch { session, confirm } => {
+    fn add(&mut self, keepalive: Keepalive) {
+        match keepalive {
+            Keepalive::Touch { session, confirm } => {
                 self.sessions.insert(session);
                 if let Some(waiter) = confirm {
                     self.wait(session, waiter);
                 }
             }
-            Sign::ClientDisconnect(disconnect) => self.disconnect(disconnect),
+            Keepalive::ClientDisconnect(disconnect) => self.disconnect(disconnect),
         }
     }
 
-    /// Of two connections of a session the newer one counts.
+    /// Records a disconnect; the newer of two connections of one session wins.
     fn disconnect(&mut self, disconnect: ClientDisconnect) {
         if let Some(known) = self.disconnects.get_mut(&disconnect.session) {
             if known.attachment <= disconnect.attachment {
@@ -135,16 +129,17 @@ impl Collected {
         self.disconnects.values().copied().collect()
     }
 
-    /// A heartbeat beyond the bound stays unanswered: its client turns to another node.
+    /// Queues a heartbeat. Beyond the bound the heartbeat stays unanswered and its client connects to another
+    /// node.
     fn wait(&mut self, session: SessionId, waiter: Box<dyn HeartbeatWaiter>) {
         if self.waiting.len() < HEARTBEATS_WAITING_MAX {
             self.waiting.push((session, waiter));
         }
     }
 
-    /// Gives the heartbeats of sessions whose timers do not run back to their connections. Either they hear
-    /// of the end soon, or the leader has not applied the opening of the session yet and says otherwise next
-    /// time.
+    /// Returns the heartbeats of sessions without a running timer to their connections. The connection learns
+    /// of the session's end soon; or the leader had not applied the opening yet, and accepts the next
+    /// heartbeat.
     fn refuse(&mut self, refused: &[SessionId]) {
         for (_, waiter) in self.waiting.extract_if(.., |(session, _)| refused.contains(session)) {
             rare::taken(Rare::HeartbeatRefused);
@@ -152,7 +147,7 @@ impl Collected {
         }
     }
 
-    /// Answers the waiting heartbeats that may be answered.
+    /// Confirms all waiting heartbeats.
     fn answer(&mut self) {
         for (_, waiter) in self.waiting.drain(..) {
             waiter.answer(true);
@@ -174,13 +169,15 @@ impl Liveness {
             } else {
                 self.expiry_table.give_up();
             }
-            // Another leader is to have the report: this one may be silent until the deadline.
+            // Drop a report to an earlier leader, which may be silent until the deadline, and report to the
+            // new one.
             if let Some(outdated) = report.take_if(|report| report.term != view.term) {
                 rare::taken(Rare::ReportOutdated);
                 self.answered(outdated.of, TouchAnswer::default(), &mut collected);
             }
             let urgent = collected.is_urgent() && !last_failed && !choice::taken(Choice::ReportLate, 4);
-            // Looked at on beats: half of one early is as good, and later would be a whole one late.
+            // Checked on ticks: half a tick early is acceptable, and waiting for the next tick would be a
+            // whole one late.
             let due = urgent || last_report.elapsed() + TICK / 2 >= REPORT_EVERY;
             if let (Some(leader), None, true) = (view.leader, &report, due) {
                 last_report = Instant::now();
@@ -191,14 +188,14 @@ impl Liveness {
                 () = shutdown.wait() => return,
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 answer = async { report.as_mut().expect("guarded").answer.as_mut().await }, if report.is_some() => {
-                    last_failed = answer.noted.is_none();
+                    last_failed = answer.recorded.is_none();
                     self.answered(report.take().expect("guarded").of, answer, &mut collected);
                 }
-                sign = self.signs.recv() => match sign {
-                    Some(sign) => {
-                        collected.add(sign);
-                        while let Ok(sign) = self.signs.try_recv() {
-                            collected.add(sign);
+                keepalive = self.keepalives.recv() => match keepalive {
+                    Some(keepalive) => {
+                        collected.add(keepalive);
+                        while let Ok(keepalive) = self.keepalives.try_recv() {
+                            collected.add(keepalive);
                         }
                     }
                     None => return,
@@ -208,7 +205,7 @@ impl Liveness {
         }
     }
 
-    /// The leader's part: starts the timers in a new term, and expires sessions while there is contact.
+    /// Runs the leader's part: starts the timers in a new term, and expires sessions while in contact.
     fn lead(&self, view: Leadership, last_tick: &mut Instant, stalled: &mut bool) {
         if !view.ready {
             return;
@@ -224,7 +221,7 @@ impl Liveness {
         let now = Instant::now();
         *stalled |= !in_contact || now.saturating_since(*last_tick) > TICK_MISSED;
         if *stalled && in_contact {
-            tracing::info!("contact to the quorum is back: every session gets its full timeout again");
+            tracing::info!("quorum contact restored; every session restarts its full timeout");
             rare::taken(Rare::SessionsForgiven);
             if !mutant::is(Mutant::NobodyForgiven) {
                 self.expiry_table.forgive_all(now);
@@ -245,7 +242,7 @@ impl Liveness {
         });
         for some in due.chunks(BATCH_MAX_COMMANDS) {
             let proposals = some.iter().map(|&(session, attachment)| expiry(session, attachment)).collect();
-            // With a full queue they are due again in a second.
+            // With a full queue the sessions are due again in a second.
             if !choice::taken(Choice::ExpiryLost, 4) {
                 let _ = self.proposals.try_send(TermBatch { term, proposals });
             }
@@ -274,10 +271,10 @@ impl Liveness {
         Box::pin(async move {
             let touching = heartbeat_acks.touch(term, sessions, REPORT_DEADLINE);
             let disconnecting = async { heartbeat_acks.client_disconnected(term, &disconnects) };
-            // In this order: touches are noted at the first poll, and they came before the disconnects.
+            // The order matters: the first poll records the touches, which happened before the disconnects.
             let (answer, disconnected) = futures_util::join!(touching, disconnecting);
-            let noted = |refused| Noted { sent, refused, invites_per_second: 0 };
-            TouchAnswer { noted: answer.ok().map(noted), disconnected }
+            let recorded = |refused| Recorded { sent, refused, invites_per_second: 0 };
+            TouchAnswer { recorded: answer.ok().map(recorded), disconnected }
         })
     }
 
@@ -289,7 +286,7 @@ impl Liveness {
         disconnects: Vec<ClientDisconnect>,
     ) -> Pin<Box<dyn Future<Output = TouchAnswer> + Send>> {
         let sent = Instant::now();
-        let (peers, is_short) = (self.peers.clone(), self.replica.room.are_we_short());
+        let (peers, is_short) = (self.peers.clone(), self.replica.room.is_short());
         Box::pin(async move {
             let deadline = sent + REPORT_DEADLINE;
             let touches = Request::Touches { sessions, term, is_short };
@@ -300,20 +297,20 @@ impl Liveness {
                 let disconnecting = peers.call(leader, Lane::Control, &disconnects, deadline);
                 has_disconnects && disconnecting.await == Ok(Response::ClientDisconnectsNoted)
             };
-            // Both are on their way at once; the lane keeps their order, and so does the leader.
+            // Both requests are in flight at once; the lane and the leader keep their order.
             let (answer, disconnected) = futures_util::join!(touching, disconnecting);
-            let noted = match answer {
+            let recorded = match answer {
                 Ok(Response::TouchesNoted { refused, invites_per_second }) => {
-                    Some(Noted { sent, refused, invites_per_second })
+                    Some(Recorded { sent, refused, invites_per_second })
                 }
                 _ => None,
             };
-            TouchAnswer { noted, disconnected }
+            TouchAnswer { recorded, disconnected }
         })
     }
 
     fn answered(&self, reported: Collected, answer: TouchAnswer, collected: &mut Collected) {
-        if let Some(Noted { sent, invites_per_second, .. }) = &answer.noted {
+        if let Some(Recorded { sent, invites_per_second, .. }) = &answer.recorded {
             self.contact.mark(*sent);
             self.replica.invitations.allow(*invites_per_second, Instant::now());
         }
@@ -322,18 +319,18 @@ impl Liveness {
 }
 
 impl Collected {
-    /// The report of these is over. What the leader has not noted is for the next one.
+    /// Handles the end of a report: keepalives that the leader did not record join the next report.
     fn answered(&mut self, mut reported: Collected, answer: TouchAnswer) {
         let disconnects = std::mem::take(&mut reported.disconnects);
         if !answer.disconnected {
             disconnects.into_values().for_each(|disconnect| self.disconnect(disconnect));
         }
-        match answer.noted {
-            Some(Noted { refused, .. }) => {
+        match answer.recorded {
+            Some(Recorded { refused, .. }) => {
                 reported.refuse(&refused);
                 reported.answer();
             }
-            // The next report tries again with the same sessions, whose clients are not answered yet.
+            // The next report repeats the same sessions, whose clients have no answer yet.
             None => {
                 rare::taken(Rare::ReportFailed);
                 if mutant::is(Mutant::AnswerUnreported) {
@@ -363,18 +360,18 @@ mod tests {
     use super::*;
 
     impl HeartbeatWaiter for Sender<bool> {
-        fn answer(&self, is_noted: bool) {
-            self.send(is_noted).expect("the test listens");
+        fn answer(&self, is_recorded: bool) {
+            self.send(is_recorded).expect("the test listens");
         }
     }
 
     #[test]
-    fn a_heartbeat_that_the_leader_does_not_note_goes_back_to_its_connection() {
+    fn an_unrecorded_heartbeat_returns_to_its_connection() {
         let mut collected = Collected::default();
         let mut heard = Vec::new();
         for session in [SessionId(1), SessionId(2)] {
             let (waiter, answers) = channel();
-            collected.add(Sign::Touch { session, confirm: Some(Box::new(waiter)) });
+            collected.add(Keepalive::Touch { session, confirm: Some(Box::new(waiter)) });
             heard.push(answers);
         }
         collected.refuse(&[SessionId(2)]);
@@ -383,24 +380,25 @@ mod tests {
         assert_eq!(heard[1].iter().collect::<Vec<_>>(), [false]);
     }
 
-    /// The deliberate mistake `answer-unreported`, which the simulator seldom notices: the link to the leader
-    /// has to break in the moment of a report, and the cut has to outlast the session.
+    /// Covers the mutant `answer-unreported`, which the simulator seldom detects: the link to the leader has
+    /// to break at the moment of a report, and the cut has to outlast the session.
     #[test]
     fn a_heartbeat_whose_report_failed_waits_for_the_next_one() {
         let (waiter, answers) = channel();
         let mut reported = Collected::default();
-        reported.add(Sign::Touch { session: SessionId(1), confirm: Some(Box::new(waiter)) });
+        reported.add(Keepalive::Touch { session: SessionId(1), confirm: Some(Box::new(waiter)) });
         let mut collected = Collected::default();
         collected.answered(reported, TouchAnswer::default());
         assert!(answers.try_recv().is_err(), "it was answered");
         assert_eq!(collected.sessions, BTreeSet::from([SessionId(1)]));
-        let noted = Noted { sent: Instant::now(), refused: Vec::new(), invites_per_second: 0 };
-        Collected::default().answered(collected, TouchAnswer { noted: Some(noted), disconnected: false });
+        let recorded = Recorded { sent: Instant::now(), refused: Vec::new(), invites_per_second: 0 };
+        Collected::default()
+            .answered(collected, TouchAnswer { recorded: Some(recorded), disconnected: false });
         assert_eq!(answers.try_recv(), Ok(true));
     }
 
     #[test]
-    fn of_two_hang_ups_of_a_session_the_newer_connections_is_reported() {
+    fn the_disconnect_of_the_newer_connection_is_reported() {
         let mut collected = Collected::default();
         let of = |attachment| ClientDisconnect {
             session: SessionId(1),
@@ -409,7 +407,7 @@ mod tests {
         };
         assert!(!collected.is_urgent());
         for attachment in [1, 3, 2] {
-            collected.add(Sign::ClientDisconnect(of(attachment)));
+            collected.add(Keepalive::ClientDisconnect(of(attachment)));
         }
         assert_eq!(collected.disconnects(), [of(3)]);
         assert!(collected.is_urgent());

@@ -1,10 +1,10 @@
-//! When each session was last heard of: the leader's pure book-keeping for expiry.
+//! Last contact of each session: the leader's pure bookkeeping for expiry.
 //!
-//! Invariant: a session whose expiry has been decided stays decided: no later touch revives it, and none is
-//! confirmed, for its lock may be granted to the next at any moment. Invariant: no session is due before its
-//! timeout has passed since its last touch (or since this leader's start, when every session gets its full
-//! timeout again; Chubby, section 2.9), unless its client has hung up and had asked that this shortens its
-//! time.
+//! Invariant: an expiry decision is final: no later touch revives the session, and the leader confirms no
+//! later touch, since the session's lock may pass to the next waiter at any moment. Invariant: no session is
+//! due before its timeout has passed since its last touch (or since this leader's start, when every session
+//! gets its full timeout again; Chubby, section 2.9), unless the client disconnected and had requested a
+//! shorter expiry for this case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use rowlock_state::command::Attachment;
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::limits::DISCONNECTS_EARLY_MAX;
 
-/// A session's timer. There is one for each session of the cluster, so what few sessions have is kept apart.
+/// Timer of one session. Every session of the cluster has a timer, so rare data lives in other maps.
 struct SessionTimer {
     last_touch: Instant,
-    /// Where the session stands in `agenda`; never later than its true deadline.
-    look_at: Instant,
+    /// Position of the session in `agenda`; never later than the true deadline.
+    check_at: Instant,
     attachment: Attachment,
     timeout_ms: u32,
-    /// It was due. Only a new attachment, which goes through the log, takes that back.
+    /// The session was due. Only a new attachment, which goes through the log, resets this flag.
     decided: bool,
 }
 
@@ -40,26 +40,29 @@ impl SessionTimer {
     }
 }
 
-/// All sessions of the cluster, on the leader.
+/// Timers of all sessions of the cluster, on the leader.
 ///
 /// Invariant: `disconnected` mentions only sessions that are in `sessions`.
 #[derive(Default)]
 pub struct Tracker {
     sessions: BTreeMap<SessionId, SessionTimer>,
-    /// When to look at whom. A touch does not move a session here; looking too early only moves it on.
+    /// Sessions by the time of their next check. A touch leaves the entry in place; a check that comes too
+    /// early moves the entry on.
     agenda: BTreeSet<(Instant, SessionId)>,
-    /// Sessions whose client has hung up and not attached again: their time ends here, if not before.
+    /// Sessions whose client disconnected and did not attach again, with the time of their end, if not
+    /// earlier.
     disconnected: BTreeMap<SessionId, Instant>,
-    /// Whose client has hung up a connection of which this node has not heard yet: the log is on its way, and
-    /// another node was faster. At most [`DISCONNECTS_EARLY_MAX`]: those of sessions that have ended stay.
+    /// Disconnects of attachments that this node has not applied yet: the log entry is in flight, and another
+    /// node applied the attachment earlier. At most [`DISCONNECTS_EARLY_MAX`] entries, since entries of ended
+    /// sessions remain.
     early: BTreeMap<SessionId, ClientDisconnect>,
 }
 
-/// How long until a proposed expiry that did not take effect is proposed again.
+/// Pause until an expiry without effect is proposed again.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Tracker {
-    /// A new leader's tracker: every session has its full timeout from `now`, in milliseconds.
+    /// Creates a new leader's tracker: every session has its full timeout, in milliseconds, from `now`.
     pub fn start(now: Instant, sessions: impl Iterator<Item = (SessionId, Attachment, u32)>) -> Self {
         let mut tracker = Tracker::default();
         for (session, attachment, timeout_ms) in sessions {
@@ -68,14 +71,14 @@ impl Tracker {
         tracker
     }
 
-    /// A session was opened or attached again: it is alive now, with this timeout.
+    /// Starts the timer of a session that was opened or attached again.
     pub fn opened(&mut self, now: Instant, session: SessionId, attachment: Attachment, timeout_ms: u32) {
         let early = self.early.remove(&session);
         self.ended(session);
         let mut entry =
-            SessionTimer { last_touch: now, look_at: now, attachment, timeout_ms, decided: false };
-        entry.look_at = entry.silent_until();
-        self.agenda.insert((entry.look_at, session));
+            SessionTimer { last_touch: now, check_at: now, attachment, timeout_ms, decided: false };
+        entry.check_at = entry.silent_until();
+        self.agenda.insert((entry.check_at, session));
         self.sessions.insert(session, entry);
         if let Some(disconnect) = early {
             self.client_disconnected(now, &disconnect);
@@ -84,14 +87,14 @@ impl Tracker {
 
     pub fn ended(&mut self, session: SessionId) {
         if let Some(entry) = self.sessions.remove(&session) {
-            self.agenda.remove(&(entry.look_at, session));
+            self.agenda.remove(&(entry.check_at, session));
             self.disconnected.remove(&session);
             self.early.remove(&session);
         }
     }
 
-    /// A frame of this session came in somewhere. It does not take a hang-up back: it can only have been on
-    /// its way since before, perhaps from another node that the session has left.
+    /// Restarts the timer after a frame of this session. A disconnect stays in force: the frame was sent
+    /// before the disconnect, perhaps through another node that the session has left.
     pub fn touch(&mut self, now: Instant, session: SessionId) {
         match self.sessions.get_mut(&session) {
             Some(entry) if entry.decided => rare::taken(Rare::TouchTooLate),
@@ -100,14 +103,14 @@ impl Tracker {
         }
     }
 
-    /// Whether the session's timer runs: not if it is unknown or its expiry is decided. A heartbeat must not
-    /// be answered then.
+    /// Returns whether the session's timer runs. Unknown sessions and sessions with a decided expiry have no
+    /// running timer, and the leader must not answer their heartbeats.
     pub fn runs(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(|entry| !entry.decided)
     }
 
-    /// The client of a session hung up: the session is due after the grace that it had asked for, unless it
-    /// attaches again before. Without effect if it has by now.
+    /// Makes a session due after the grace that its client had requested, unless the client attaches again in
+    /// time. Without effect if the client already attached again.
     pub fn client_disconnected(&mut self, now: Instant, disconnect: &ClientDisconnect) {
         let known = self.sessions.get_mut(&disconnect.session);
         let Some(entry) = known.filter(|entry| entry.attachment >= disconnect.attachment) else {
@@ -124,15 +127,15 @@ impl Tracker {
         rare::taken(Rare::HungUpWithGrace);
         let until = now + disconnect.grace();
         self.disconnected.insert(disconnect.session, until);
-        if until < entry.look_at {
-            self.agenda.remove(&(entry.look_at, disconnect.session));
-            entry.look_at = until;
+        if until < entry.check_at {
+            self.agenda.remove(&(entry.check_at, disconnect.session));
+            entry.check_at = until;
             self.agenda.insert((until, disconnect.session));
         }
     }
 
-    /// Gives every session that is not yet decided upon its full timeout again: after a time in which touches
-    /// could not reach this leader.
+    /// Restarts every timer that has not run out with its full timeout, after a time in which touches could
+    /// not reach this leader.
     pub fn forgive_all(&mut self, now: Instant) {
         for entry in self.sessions.values_mut() {
             entry.last_touch = entry.last_touch.max(now);
@@ -140,11 +143,12 @@ impl Tracker {
         self.disconnected.clear();
     }
 
-    /// The sessions whose time has passed. Each is due again after a second, in case its expiry gets lost.
+    /// Returns the sessions whose timers ran out. Each is due again after a second, in case its expiry
+    /// proposal is lost.
     pub fn due(&mut self, now: Instant) -> Vec<(SessionId, Attachment)> {
         let mut due = Vec::new();
-        while let Some(&(look_at, session)) = self.agenda.first() {
-            if look_at > now {
+        while let Some(&(check_at, session)) = self.agenda.first() {
+            if check_at > now {
                 break;
             }
             self.agenda.pop_first();
@@ -158,23 +162,22 @@ impl Tracker {
                 rare::taken(Rare::SessionExpired);
             }
             entry.decided |= deadline <= now;
-            entry.look_at = if entry.decided {
+            entry.check_at = if entry.decided {
                 due.push((session, entry.attachment));
                 now + RETRY
             } else {
                 deadline
             };
-            self.agenda.insert((entry.look_at, session));
+            self.agenda.insert((entry.check_at, session));
         }
         due
     }
 
-    /// When to call [`Tracker::due`] next.
-    pub fn next_look(&self) -> Option<Instant> {
+    /// Returns the time of the next useful call of [`Tracker::due`].
+    pub fn next_check(&self) -> Option<Instant> {
         self.agenda.first().map(|(at, _)| *at)
     }
 
-    /// How many sessions are tracked.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_touch_moves_the_deadline_and_an_old_one_does_not_move_it_back() {
+    fn only_newer_touches_move_the_deadline() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.touch(t0 + ms(3000), S);
@@ -222,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_that_got_lost_is_due_again() {
+    fn a_lost_expiry_is_due_again() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         assert_eq!(tracker.due(t0 + ms(4000)), [(S, A)]);
@@ -230,11 +233,11 @@ mod tests {
         assert_eq!(tracker.due(t0 + ms(5000)), [(S, A)]);
         tracker.ended(S);
         assert_eq!(tracker.due(t0 + ms(60_000)), []);
-        assert_eq!(tracker.next_look(), None);
+        assert_eq!(tracker.next_check(), None);
     }
 
     #[test]
-    fn no_touch_revives_a_session_whose_expiry_is_decided_but_a_new_attachment_does() {
+    fn only_a_new_attachment_revives_a_session_with_decided_expiry() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         assert_eq!(tracker.due(t0 + ms(4000)), [(S, A)]);
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn attaching_anew_gives_a_full_timeout_and_the_new_attachment() {
+    fn attaching_again_restarts_the_full_timeout() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.opened(t0 + ms(4000), S, Attachment(2), 6000);
@@ -265,12 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn a_session_whose_client_hung_up_is_due_after_the_grace_that_it_asked_for() {
+    fn a_disconnected_session_is_due_after_its_grace() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.touch(t0 + ms(1000), S);
         tracker.client_disconnected(t0 + ms(1000), &disconnect(A));
-        assert_eq!(tracker.next_look(), Some(t0 + ms(1300)));
+        assert_eq!(tracker.next_check(), Some(t0 + ms(1300)));
         assert_eq!(tracker.due(t0 + ms(1299)), []);
         assert_eq!(tracker.due(t0 + ms(1300)), [(S, A)]);
         tracker.touch(t0 + ms(1301), S);
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_up_never_prolongs_a_session() {
+    fn a_disconnect_never_prolongs_a_session() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.client_disconnected(t0 + ms(3900), &disconnect(A));
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_back_within_the_grace_has_the_whole_timeout_again() {
+    fn a_reconnect_within_the_grace_restores_the_whole_timeout() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.client_disconnected(t0, &disconnect(A));
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_of_life_that_was_on_its_way_takes_no_hang_up_back() {
+    fn a_late_touch_does_not_cancel_a_disconnect() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.client_disconnected(t0, &disconnect(A));
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_up_that_comes_before_the_log_has_brought_its_connection_counts_when_it_has() {
+    fn an_early_disconnect_takes_effect_once_its_attachment_applies() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.client_disconnected(t0, &disconnect(Attachment(3)));
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_up_that_comes_before_the_log_has_brought_the_session_counts_when_it_has() {
+    fn an_early_disconnect_takes_effect_once_its_session_applies() {
         let t0 = Instant::now();
         let mut tracker = Tracker::default();
         tracker.client_disconnected(t0, &disconnect(A));
@@ -331,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn hang_ups_of_sessions_that_never_come_take_bounded_room() {
+    fn early_disconnects_of_unknown_sessions_are_bounded() {
         let mut tracker = Tracker::default();
         for session in 0..DISCONNECTS_EARLY_MAX as i64 + 10 {
             tracker.client_disconnected(
@@ -343,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hang_up_of_a_connection_that_the_session_has_left_counts_for_nothing() {
+    fn the_disconnect_of_an_earlier_connection_has_no_effect() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.opened(t0, S, Attachment(2), 4000);
@@ -354,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn forgiveness_takes_hang_ups_back_and_a_decided_session_stays_decided() {
+    fn forgiveness_cancels_disconnects_but_no_decided_expiry() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.client_disconnected(t0, &disconnect(A));
@@ -367,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn forgiveness_gives_everybody_a_full_timeout() {
+    fn forgiveness_restarts_every_full_timeout() {
         let t0 = Instant::now();
         let mut tracker = tracker(t0);
         tracker.forgive_all(t0 + ms(99_500));

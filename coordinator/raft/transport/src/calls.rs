@@ -1,5 +1,5 @@
-//! Calls of many tasks over one link: the task of a lane owns the link and hands out the answers. It decodes
-//! nothing and resends nothing.
+//! Calls of many tasks over one link: the task of a lane owns the link and distributes the answers. The task
+//! decodes no message and resends no request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,10 +15,10 @@ use super::error::PeerError;
 use super::link::{LinkEvent, PeerLink};
 use super::round_trips::RoundTrips;
 
-/// Who waits; gone when its deadline has passed.
+/// Sender to the waiting caller; closed when the caller's deadline has passed.
 type Reply = oneshot::Sender<Result<Bytes, PeerError>>;
 
-/// A request on its way to the link.
+/// Request in the queue of a lane.
 pub(super) struct Call {
     pub(super) body: Vec<u8>,
     pub(super) _held: Share,
@@ -27,19 +27,19 @@ pub(super) struct Call {
     pub(super) stage: Arc<Stage>,
 }
 
-/// How a lane stands, for those who give up waiting and for those who ask.
+/// Connection state of a lane, for callers that time out and for status.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Health {
-    /// Not connected, and nothing wrong about it.
+    /// Not connected, without an error.
     #[default]
     Idle,
     Connected,
-    /// The last attempt to dial failed like this.
+    /// The last attempt to dial failed with this error.
     Failing(PeerError),
 }
 
-/// Whether a request has left: decided once, by the lane that sends it or the caller whose patience ends, so
-/// that "not sent" is never said of something that was.
+/// Decides once whether a request was sent: the lane that sends the request and the caller that times out
+/// race for the decision. So a sent request is never reported as "not sent".
 #[derive(Default)]
 pub(super) struct Stage(AtomicU8);
 
@@ -48,12 +48,12 @@ impl Stage {
     const SENT: u8 = 1;
     const GIVEN_UP: u8 = 2;
 
-    /// It leaves now, unless it was given up.
+    /// Marks the request as sent. Returns false if the caller gave up first.
     fn send(&self) -> bool {
         self.leave(Self::SENT)
     }
 
-    /// It is not to leave any more; false if it has left.
+    /// Marks the request as given up. Returns false if the request was already sent.
     pub(super) fn give_up(&self) -> bool {
         self.leave(Self::GIVEN_UP)
     }
@@ -63,7 +63,7 @@ impl Stage {
     }
 }
 
-/// A lane's task. Ends when `queue` has no sender left.
+/// Runs a lane's task until `queue` has no sender left.
 pub(super) async fn run(
     dialer: Dialer,
     mut queue: mpsc::Receiver<Call>,
@@ -82,8 +82,8 @@ pub(super) async fn run(
                         first.take().into_iter().for_each(|first| send(&mut link, first));
                     }
                     LinkEvent::Answered { tag: (reply, sent), answer } => {
-                        // Those count, too, that are too late for the one who asked.
-                        trips.iter().for_each(|trips| trips.note(sent.elapsed()));
+                        // Late answers count, too: the caller may have timed out.
+                        trips.iter().for_each(|trips| trips.record(sent.elapsed()));
                         let _ = reply.send(Ok(answer));
                     }
                     LinkEvent::Ended { unanswered, error } => {
@@ -100,7 +100,7 @@ pub(super) async fn run(
                 call = queue.recv(), if link.has_room() => {
                     let Some(call) = call else { return };
                     send(&mut link, call);
-                    // All that is queued goes out in one write.
+                    // Send all queued requests in one write.
                     while link.has_room() && let Ok(call) = queue.try_recv() {
                         send(&mut link, call);
                     }
@@ -119,6 +119,6 @@ fn send(link: &mut PeerLink<(Reply, Instant)>, call: Call) {
 
 fn fail(replies: impl IntoIterator<Item = Reply>, error: &PeerError) {
     for reply in replies {
-        let _ = reply.send(Err(error.clone())); // whoever gave up waiting does not need it
+        let _ = reply.send(Err(error.clone())); // a caller that timed out has dropped the receiver
     }
 }

@@ -1,12 +1,8 @@
-//! The listening side of one connection: reads requests, has them carried out, writes the answers.
+//! Listening side of one connection: reads requests, passes them to the handler, writes the answers.
 //!
-//! One task owns the socket. Requests are begun in the order of their arrival (the Raft lanes rely on it: a
-//! request is handed to openraft before the next one is looked at) and answered as they finish; on ordered
-//! lanes one is finished before the next is begun.
-//!
-//! An answer that tells its asker nothing new does not leave by itself: it goes with the next one, or after a
-//! moment. With a single client this saves each node a system call and a wake-up per commit, on its way to
-//! the client.
+//! One task owns the socket. Requests begin in the order of their arrival (the Raft lanes rely on this: a
+//! request reaches openraft before the next one is decoded) and are answered as they finish. On ordered lanes
+//! one request finishes before the next begins.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -26,24 +22,23 @@ use super::handshake::Lane;
 use super::service::{Answer, Conversation};
 use super::wire::{Inbox, Outbox, WireError};
 
-/// How often a connection looks whether its dialer still lives.
+/// Period in which a connection checks that its dialer is alive.
 const IDLE_TICK: Duration = Duration::from_secs(1);
 
 type Running = FuturesUnordered<BoxFuture<'static, (RequestId, Answer)>>;
 
-/// The listening side of one connection, after the handshake.
 pub(super) struct Connection<C> {
     lane: Lane,
     conversation: C,
     inbox: Inbox,
     outbox: Outbox,
-    /// Read and not begun.
+    /// Requests that were read and have not begun.
     backlog: VecDeque<Frame>,
     backlog_bytes: usize,
     held: Share,
-    /// Begun and not answered.
+    /// Requests that have begun and have no answer.
     running: Running,
-    /// On the proposals lane: the first refusal, which holds for all that follows.
+    /// First refusal on the proposals lane; answers all later requests.
     refused: Option<Vec<u8>>,
 }
 
@@ -55,7 +50,7 @@ impl<C: Conversation> Connection<C> {
         Connection { lane, conversation, inbox, outbox, backlog, backlog_bytes, held, running, refused }
     }
 
-    /// Gives the reason of the end.
+    /// Serves the connection until an error ends it, and returns the error.
     pub(super) async fn run(mut self) -> WireError {
         let mut tick = std::pin::pin!(time::sleep_about(IDLE_TICK));
         loop {
@@ -71,7 +66,7 @@ impl<C: Conversation> Connection<C> {
             biased;
             Some((id, answer)) = self.running.next(), if !self.running.is_empty() => {
                 self.answer(id, answer);
-                // All that is ready goes out in one write.
+                // Send all finished answers in one write.
                 while let Some(Some((id, answer))) = self.running.next().now_or_never() {
                     self.answer(id, answer);
                 }
@@ -119,9 +114,9 @@ impl<C: Conversation> Connection<C> {
             }
             let id = frame.id;
             let answer = self.conversation.handle(request).map(move |answer| (id, answer));
-            // Polled here once, before the next request is looked at, so that requests are handed on in their
-            // order. Without the runtime's budget: a poll that is only put off would let the next one
-            // overtake.
+            // Polls the handler once before the next request is decoded, so that requests are passed on in
+            // order. The poll is not subject to the runtime's budget: a deferred poll would let the next
+            // request overtake.
             let mut answer = tokio::task::unconstrained(answer).boxed();
             match (&mut answer).now_or_never() {
                 Some((id, answer)) => self.answer(id, answer),

@@ -1,4 +1,4 @@
-//! Dialing another node: connect, shake hands, and not too often when it fails.
+//! Dialing another node: connect, handshake, and a growing pause after failures.
 
 use std::sync::Arc;
 
@@ -17,40 +17,40 @@ use super::known_incarnations::{KnownIncarnations, NotRecorded};
 use super::security::Security;
 use super::wire::{self, Inbox, Outbox, WireError};
 
-/// Where a node is; changed when the membership says so, used from the next attempt on.
-pub(super) type Address = Arc<Mutex<Places>>;
+/// Address of a node; the membership changes it, and the next attempt to dial uses the new value.
+pub(super) type Address = Arc<Mutex<Addresses>>;
 
-/// Where a node is said to be, and where it was said to be before. `cluster.toml` and the membership may
-/// differ while a node moves, and either may be the newer one: a node that must hear from the moved one
-/// before it takes part cannot be told by the log. Trying both is safe, since the handshake asks who is
-/// there.
+/// Current and previous address of a node. `cluster.toml` and the membership may differ while a node moves,
+/// and either may be newer: the log cannot carry the new address to a node that needs this connection to take
+/// part. Trying both is safe, since the handshake verifies the node's identity.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    now: String,
-    before: Option<String>,
+pub(super) struct Addresses {
+    current: String,
+    previous: Option<String>,
 }
 
-impl Places {
-    /// The node is said to be there.
+impl Addresses {
+    /// Replaces the current address; a different earlier one becomes the previous address.
     pub(super) fn set(&mut self, address: &str) {
-        if self.now != address {
-            let before = std::mem::replace(&mut self.now, address.to_owned());
-            self.before = (!before.is_empty()).then_some(before);
+        if self.current != address {
+            let previous = std::mem::replace(&mut self.current, address.to_owned());
+            self.previous = (!previous.is_empty()).then_some(previous);
         }
     }
 
-    /// Where to try after so many failures in a row, and whether it was said there last.
+    /// Returns the address to try after `failures` failures in a row, and whether that address is the current
+    /// one.
     fn after(&self, failures: u32) -> (String, bool) {
-        match &self.before {
-            Some(before) if failures % 2 == 1 => (before.clone(), false),
-            _ => (self.now.clone(), true),
+        match &self.previous {
+            Some(previous) if failures % 2 == 1 => (previous.clone(), false),
+            _ => (self.current.clone(), true),
         }
     }
 }
 
-/// What all connections that this node dials have in common.
+/// Settings shared by all connections that this node dials.
 #[derive(Clone)]
-pub(super) struct Ours {
+pub(super) struct DialContext {
     pub(super) us: Arc<Identity>,
     pub(super) known: Arc<dyn KnownIncarnations>,
     pub(super) security: Security,
@@ -60,19 +60,19 @@ pub(super) struct Ours {
 /// Opens one lane's connections to one node.
 #[derive(Clone)]
 pub(super) struct Dialer {
-    pub(super) ours: Ours,
+    pub(super) context: DialContext,
     pub(super) to: NodeId,
-    /// That it is not there is no news.
+    /// The address is a guess: a failed attempt is not logged.
     pub(super) is_guess: bool,
     pub(super) lane: Lane,
     pub(super) address: Address,
-    /// Shared by all who dial this lane, so that they share the pauses.
+    /// Pauses, shared by all dialers of this lane.
     pub(super) backoff: Arc<Mutex<Backoff>>,
 }
 
 impl Dialer {
-    /// A connection that has passed the handshake. Waits for the pause after earlier failures first. Cancel
-    /// safe: the attempt is given up.
+    /// Returns a connection that has passed the handshake. First waits for the pause after earlier failures.
+    /// Cancel safe: dropping the future ends the attempt.
     pub(super) async fn dial(&self) -> Result<(Inbox, Outbox), PeerError> {
         let (not_before, failures) = {
             let backoff = self.backoff.lock();
@@ -86,7 +86,7 @@ impl Dialer {
         let mut backoff = self.backoff.lock();
         match &dialed {
             Ok(_) => {
-                // Each lane notices it: one of them says so.
+                // Every lane sees the recovery; only the heartbeat lane logs.
                 if backoff.succeeded() > 0 && self.lane == Lane::Heartbeat {
                     tracing::info!(node = %self.to, address, "node reachable again");
                 }
@@ -105,7 +105,7 @@ impl Dialer {
 
     async fn attempt(&self, address: &str) -> Result<(Inbox, Outbox), PeerError> {
         let unreachable = |reason: String| PeerError::Unreachable { node: self.to, reason };
-        let Ours { us, known, security, tally } = &self.ours;
+        let DialContext { us, known, security, tally } = &self.context;
         let stream = security.connect(address, us, self.to).await.map_err(unreachable)?;
         let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES, tally);
         let hello = Hello {
@@ -145,14 +145,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_is_not_where_it_is_said_to_be_is_looked_for_where_it_was_said_to_be_before() {
-        let mut places = Places::default();
-        places.set("a:1");
-        places.set("a:1");
-        assert_eq!(places.after(1), ("a:1".to_owned(), true), "there is no other place");
-        places.set("b:1");
-        assert_eq!(places.after(0), ("b:1".to_owned(), true));
-        assert_eq!(places.after(1), ("a:1".to_owned(), false));
-        assert_eq!(places.after(2), ("b:1".to_owned(), true));
+    fn a_failed_dial_tries_the_previous_address() {
+        let mut addresses = Addresses::default();
+        addresses.set("a:1");
+        addresses.set("a:1");
+        assert_eq!(addresses.after(1), ("a:1".to_owned(), true), "there is no other address");
+        addresses.set("b:1");
+        assert_eq!(addresses.after(0), ("b:1".to_owned(), true));
+        assert_eq!(addresses.after(1), ("a:1".to_owned(), false));
+        assert_eq!(addresses.after(2), ("b:1".to_owned(), true));
     }
 }

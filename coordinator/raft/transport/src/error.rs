@@ -1,54 +1,41 @@
-//! How a call to another node fails.
+//! Errors of calls to another node.
 
 use rowlock_proto::NodeId;
 
 use super::handshake::HandshakeRefusal;
 
-/// A call to another node gave no answer. An answer that refuses is not an error.
+/// Failure of a call to another node. A refusal in an answer is not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// The node's address is unknown.
     #[error("the address of node {node} is not known")]
     UnknownNode { node: NodeId },
-    /// There is no connection; the request was not sent.
+    /// No connection exists; the request was not sent.
     #[error("node {node} cannot be reached: {reason}")]
-    Unreachable {
-        node: NodeId,
-        /// What dialing it gave.
-        reason: String,
-    },
-    /// The other side does not want to talk to us; a person must look at it. The request was not sent.
+    Unreachable { node: NodeId, reason: String },
+    /// The other node rejected the handshake; an operator must act. The request was not sent.
     #[error("node {node} refuses our connections: {refusal}")]
-    Refused {
-        node: NodeId,
-        /// In its own words.
-        refusal: HandshakeRefusal,
-    },
-    /// Too many requests wait for this connection; the request was not sent.
+    Refused { node: NodeId, refusal: HandshakeRefusal },
+    /// The queue of this connection is full; the request was not sent.
     #[error("too many requests wait for node {node}")]
     Overloaded { node: NodeId },
-    /// The request does not fit a frame; it was not sent.
+    /// The request exceeds the frame size; the request was not sent.
     #[error("a request to node {node} of {len} bytes is too large")]
     TooLarge { node: NodeId, len: usize },
-    /// The connection broke after the request had been sent, or while: it may have been carried out.
+    /// The connection broke during or after sending: the request may have been carried out.
     #[error("the connection to node {node} broke: {reason}")]
     Lost { node: NodeId, reason: String },
-    /// No answer within the deadline: it may have been carried out.
+    /// No answer arrived before the deadline: the request may have been carried out.
     #[error("node {node} did not answer in time")]
     Timeout { node: NodeId },
-    /// The answer makes no sense: it may have been carried out.
+    /// The answer cannot be decoded: the request may have been carried out.
     #[error("node {node} gave an answer that cannot be understood: {reason}")]
-    Garbled {
-        node: NodeId,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Garbled { node: NodeId, reason: String },
     #[error("this node is shutting down")]
     Stopping,
 }
 
 impl PeerError {
-    /// The request may have been carried out by the other node, or may still be.
+    /// Returns whether the other node may have carried out the request, or may still do so.
     pub fn may_have_happened(&self) -> bool {
         match self {
             PeerError::Lost { .. }

@@ -1,8 +1,8 @@
-//! Frames: the envelope of everything between nodes.
+//! Frames: the envelope of all traffic between nodes.
 //!
 //! ```text
-//! length: u32   of all that follows the checksum
-//! crc32:  u32   of all that follows it
+//! length: u32   of all bytes behind the checksum
+//! crc32:  u32   of all bytes behind itself
 //! id:     u64   the request's number; 0 for the handshake and for pings
 //! body          bincode
 //! ```
@@ -10,21 +10,21 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// Bytes in front of a frame's body.
+/// Length of the header in front of a frame's body.
 pub const HEADER_BYTES: usize = 16;
-/// Bytes of the header that the length counts: the id.
+/// Header bytes included in the frame's length: the id.
 const COUNTED_HEADER_BYTES: usize = 8;
-/// How much room a read gets at least.
+/// Least room of a read buffer.
 const READ_STEP_BYTES: usize = 64 << 10;
-/// How much room a read gets at most, however long the frame says that it is.
+/// Greatest room of a read buffer, however long the announced frame is.
 const READ_STEP_MAX_BYTES: usize = 1 << 20;
 
-/// The number that ties an answer to its request on one connection.
+/// Number that ties an answer to its request on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
 impl RequestId {
-    /// Not a request: handshake, ping, and their answers.
+    /// Id of handshakes, pings and their answers.
     pub const NONE: RequestId = RequestId(0);
 }
 
@@ -34,22 +34,20 @@ pub struct Frame {
     pub body: Bytes,
 }
 
-/// Bytes that are no frame. The connection cannot go on: where the next frame begins is not known.
+/// Error in the framing. The connection must close: the start of the next frame is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Longer than accepted here.
     #[error("a frame of {len} bytes; at most {max} are accepted")]
     TooLarge { len: usize, max: usize },
-    /// Too short to hold its own header.
     #[error("a frame of {len} bytes cannot be")]
     TooSmall { len: usize },
     #[error("a frame's checksum does not match")]
     Corrupt,
 }
 
-/// Puts a frame behind what waits to be written.
+/// Appends a frame to the bytes that are queued for writing.
 ///
-/// The body must not be longer than `limits::PEER_FRAME_MAX_BYTES`; the encoder checks that.
+/// The body must not be longer than `limits::PEER_FRAME_MAX_BYTES`; the encoder checks the length.
 pub fn push(out: &mut BytesMut, id: RequestId, body: &[u8]) {
     let len = body.len() + COUNTED_HEADER_BYTES;
     let mut crc = crc32fast::Hasher::new();
@@ -64,7 +62,7 @@ pub fn push(out: &mut BytesMut, id: RequestId, body: &[u8]) {
     out.put_slice(body);
 }
 
-/// Takes frames apart as the bytes come in.
+/// Cuts received bytes into frames.
 #[derive(Debug)]
 pub struct FrameReader {
     buf: BytesMut,
@@ -72,17 +70,18 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// Accepts bodies of at most this number of bytes.
+    /// Creates a reader that accepts bodies of at most `body_max_bytes`.
     pub fn new(body_max_bytes: usize) -> Self {
         FrameReader { buf: BytesMut::new(), body_max_bytes }
     }
 
-    /// From the next frame on.
+    /// Changes the limit from the next frame on.
     pub fn set_body_max_bytes(&mut self, body_max_bytes: usize) {
         self.body_max_bytes = body_max_bytes;
     }
 
-    /// Where to read into; has room. Memory grows with what came in, not with what was announced.
+    /// Returns the buffer to read into, with spare room. Memory grows with the received bytes, not with the
+    /// announced length.
     pub fn room(&mut self) -> &mut BytesMut {
         let missing =
             self.announced().map_or(0, |len| (len + COUNTED_HEADER_BYTES).saturating_sub(self.buf.len()));
@@ -90,12 +89,11 @@ impl FrameReader {
         &mut self.buf
     }
 
-    /// What it has room for.
     pub fn held_bytes(&self) -> usize {
         self.buf.capacity()
     }
 
-    /// The next complete frame, if there is one.
+    /// Removes and returns the next complete frame, or `None` while bytes are missing.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(len) = self.announced() else { return Ok(None) };
         let max = self.body_max_bytes + COUNTED_HEADER_BYTES;
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_found_whatever_way_the_bytes_arrive() {
+    fn frames_are_decoded_from_single_bytes() {
         let mut out = BytesMut::new();
         push(&mut out, RequestId(7), b"seven");
         push(&mut out, RequestId(8), b"");
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_oversized_frame_is_refused_by_its_announcement_alone() {
+    fn an_oversized_frame_is_rejected_by_its_length_alone() {
         let mut reader = reader(&[0xff, 0xff, 0xff, 0xff], 100);
         assert!(matches!(reader.next_frame(), Err(FrameError::TooLarge { max: 108, .. })));
         assert!(reader.room().capacity() < 4 << 20, "an announcement reserves little");

@@ -1,10 +1,10 @@
-//! The first frame of a connection and its answer: are these two nodes of one cluster, and do they speak
-//! alike?
+//! First frame of a connection and its answer: checks that two nodes belong to one cluster and share a
+//! protocol version.
 //!
 //! Invariant: both frames keep their layout for ever, so that nodes of any two releases understand each other
-//! this far, and can say in words that they do not go together. What a later release adds stands behind what
-//! is here, and is ignored by those that do not know it. Everything else of a connection is of the version
-//! that the two agree on ([`agree`]); nothing of it is decoded before the handshake has passed.
+//! up to the verdict, and a refusal carries a readable reason. A later release appends fields; nodes of
+//! earlier releases ignore the appended bytes. The rest of a connection uses the version on which the two
+//! nodes agree ([`agree`]); neither node decodes any message before the handshake has passed.
 
 use std::fmt;
 
@@ -19,14 +19,14 @@ use rowlock_types::limits::{
 use rowlock_types::versions::{Build, Versions};
 use serde::{Deserialize, Serialize};
 
-/// What a connection between nodes begins with.
+/// First bytes of a connection between nodes.
 pub const MAGIC: [u8; 8] = *b"ROWLOCKp";
-/// The layout of the two frames, behind the magic. There is no other.
+/// Layout of the two frames, behind the magic. No other layout exists.
 const LAYOUT: u16 = 1;
 
 const PREFIX_BYTES: usize = MAGIC.len() + 2;
 
-/// Who a node is to the others.
+/// Identity of a node toward other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The cluster's name, from `cluster.toml`.
@@ -34,15 +34,15 @@ pub struct Identity {
     pub node: NodeId,
 }
 
-/// What a connection is for. Each lane is a connection of its own, so that bulk never stands in front of what
-/// is urgent.
+/// Purpose of a connection. Each lane is a connection of its own, so that bulk data never delays urgent
+/// messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Lane {
     /// Log replication: append requests with entries.
     Raft,
-    /// Heartbeats and pre-votes, which are answered without a flush: their time is the round trip.
+    /// Heartbeats and pre-votes, answered without a flush: their duration is the round trip.
     Heartbeat,
-    /// Forwarded proposals; nothing else. After a refusal the listener refuses all that follows.
+    /// Forwarded proposals only. After a refusal the listener refuses all later requests.
     Proposals,
     /// Session touches, votes, read index, status, membership changes.
     Control,
@@ -51,7 +51,6 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// Largest frame, either way.
     pub fn frame_max_bytes(self) -> usize {
         match self {
             Lane::Raft | Lane::Proposals | Lane::Snapshot => PEER_FRAME_MAX_BYTES,
@@ -59,7 +58,8 @@ impl Lane {
         }
     }
 
-    /// Most requests without an answer, and the bytes of them from which on no other is sent.
+    /// Returns the most requests without an answer, and the sum of their bytes from which on the dialer sends
+    /// no other.
     pub fn window(self) -> (usize, usize) {
         match self {
             Lane::Raft => (PEER_APPEND_WINDOW_REQUESTS, PEER_APPEND_WINDOW_BYTES),
@@ -68,12 +68,12 @@ impl Lane {
         }
     }
 
-    /// Whether the listener must finish one request before it begins the next.
+    /// Returns whether the listener must finish one request before the next begins.
     pub fn is_ordered(self) -> bool {
         matches!(self, Lane::Proposals | Lane::Snapshot)
     }
 
-    /// Whether the dialer hears the answers in the order of their requests.
+    /// Returns whether the dialer receives the answers in the order of the requests.
     pub fn keeps_order(self) -> bool {
         self == Lane::Raft || self.is_ordered()
     }
@@ -95,28 +95,28 @@ impl fmt::Display for Lane {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     pub from: Identity,
-    /// Whom it believes to have dialed.
+    /// Node that the dialer intends to reach.
     pub to: NodeId,
     pub lane: Lane,
-    /// Of the dialer's data folder.
+    /// Incarnation of the dialer's data folder.
     pub incarnation: Incarnation,
-    /// The dialer's cluster, if it knows.
+    /// Id of the dialer's cluster, if known to the dialer.
     pub cluster: Option<ClusterId>,
-    /// Those that the dialer knows.
+    /// Versions that the dialer supports.
     pub versions: Versions,
 }
 
-/// The listener's first frame to a dialer that may stay.
+/// The listener's first frame to an accepted dialer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Of the listener's data folder.
+    /// Incarnation of the listener's data folder.
     pub incarnation: Incarnation,
-    /// Those that the listener knows.
+    /// Versions that the listener supports.
     pub versions: Versions,
 }
 
-/// Why a listener does not talk to a dialer. It repeats what the dialer has said, and names nothing of the
-/// listener: the peer may be a stranger.
+/// Reason why a listener rejects a dialer. A refusal repeats the dialer's own data and reveals none of the
+/// listener's: the dialer may be an intruder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum HandshakeRefusal {
     /// Another program, or noise.
@@ -124,53 +124,48 @@ pub enum HandshakeRefusal {
         "the other side does not speak Rowlock's node protocol: check that the address is a node's peer address"
     )]
     NotRowlock,
-    /// No version is known to both. The only refusal that says something of the listener, and only to a
-    /// dialer that has named its cluster.
+    /// No version is common to both nodes. Unlike other refusals this one reveals the listener's release, but
+    /// only to a dialer that named the listener's cluster.
     #[error(
-        "{theirs} and {ours} have no version in common: run the newer release on both nodes. A cluster is upgraded by one          release at a time"
+        "{theirs} and {ours} have no version in common: run the newer release on both nodes. A cluster is upgraded by one \
+         release at a time"
     )]
     Version { ours: Versions, theirs: Versions },
     #[error(
         "this node does not belong to cluster {theirs:?}: check the addresses and the name in cluster.toml"
     )]
     Cluster { theirs: String },
-    /// A cluster of the same name with another id.
+    /// Another cluster with the same name has a different id.
     #[error(
         "this node belongs to another cluster of the same name: one of the two was restored from a backup, or formed \
          again. Decide which cluster lives, and keep the folders of the other one (docs/runbook.md)"
     )]
     ClusterId,
-    /// Another node than the one that was meant.
+    /// The dialer wanted another node.
     #[error("this is not node {wanted}: check the addresses in cluster.toml")]
-    Node {
-        /// Whom the dialer wanted.
-        wanted: NodeId,
-    },
-    /// The dialer says that it is the listener.
+    Node { wanted: NodeId },
+    /// The dialer claims the listener's own number.
     #[error("node {node} is this node itself: two nodes run under one number, or a node dials itself")]
-    Itself {
-        /// The number that both use.
-        node: NodeId,
-    },
+    Itself { node: NodeId },
     /// The node with this number had another data folder before.
     #[error(
         "node {node} comes with another data folder than the one it had before: it may have lost its data, or two nodes \
          run under one number"
     )]
     OtherFolder { node: NodeId },
-    /// No room for another connection.
     #[error("this node has as many connections of other nodes as it takes")]
     Full,
-    /// The certificate is another node's.
+    /// The certificate names another node.
     #[error("the certificate is not that of node {node}")]
     Certificate {
-        /// Who the dialer says that it is.
+        /// Number that the dialer claims.
         node: NodeId,
     },
-    /// The listener is of a later release, and has a reason that this one does not know. Never sent.
+    /// A later release refused for a reason that this release cannot decode. Never sent.
     #[error("it refuses for a reason that this release does not know: look into its log")]
     Unknown,
-    /// Both know a version, and write it in two ways. Says something of the listener, as `Version` does.
+    /// Both nodes support a common version but encode that version differently. Reveals the listener's
+    /// release, as `Version` does.
     #[error(
         "{theirs} and {ours} are two builds of one release that do not read each other's formats: run the same build on \
          all nodes of a cluster. To go over to the other build with the data, see docs/maintenance.md, \"Another build of \
@@ -179,14 +174,14 @@ pub enum HandshakeRefusal {
     OtherBuild { ours: String, theirs: String },
 }
 
-/// The body of the dialer's first frame.
+/// Encodes the body of the dialer's first frame.
 pub fn encode_hello(hello: &Hello) -> Vec<u8> {
     let mut body = with_prefix(hello);
     codec::encode_into(&*hello.versions.build, &mut body);
     body
 }
 
-/// The body of the listener's first frame.
+/// Encodes the body of the listener's first frame.
 pub fn encode_verdict(verdict: &Result<Welcome, HandshakeRefusal>) -> Vec<u8> {
     let mut body = with_prefix(verdict);
     if let Ok(welcome) = verdict {
@@ -195,7 +190,7 @@ pub fn encode_verdict(verdict: &Result<Welcome, HandshakeRefusal>) -> Vec<u8> {
     body
 }
 
-/// Checks a dialer's first frame against who we are.
+/// Decodes a dialer's first frame and checks it against this node's identity.
 pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal> {
     let rest = behind_prefix(body)?;
     let hello = codec::decode_front(rest, PEER_HELLO_MAX_BYTES);
@@ -213,10 +208,11 @@ pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal
     Ok(hello)
 }
 
-/// The version of everything behind the handshake, which both sides find by themselves.
+/// Returns the version for the rest of the connection. Both nodes compute the same result.
 ///
 /// # Errors
-/// [`HandshakeRefusal::Version`]: there is none. [`HandshakeRefusal::OtherBuild`]: they write it in two ways.
+/// [`HandshakeRefusal::Version`]: no common version. [`HandshakeRefusal::OtherBuild`]: the two builds encode
+/// the common version differently.
 pub fn agree(listener: &Versions, dialer: &Versions) -> Result<u16, HandshakeRefusal> {
     let refusal = || HandshakeRefusal::Version { ours: listener.clone(), theirs: dialer.clone() };
     let version = listener.common(dialer).ok_or_else(refusal)?;
@@ -230,7 +226,7 @@ pub fn agree(listener: &Versions, dialer: &Versions) -> Result<u16, HandshakeRef
     Err(HandshakeRefusal::OtherBuild { ours: named(listener), theirs: named(dialer) })
 }
 
-/// The build behind what was read. Some builds of 0.2.0 say nothing of themselves.
+/// Decodes the build appended behind the first `read` bytes. Some builds of 0.2.0 append none.
 fn build_behind(frame: &[u8], read: usize) -> Result<Box<Build>, HandshakeRefusal> {
     match frame.get(read..) {
         None | Some([]) => Ok(Box::default()),
@@ -241,13 +237,13 @@ fn build_behind(frame: &[u8], read: usize) -> Result<Box<Build>, HandshakeRefusa
     }
 }
 
-/// What the listener's first frame says: who it is, or why not.
+/// Decodes the listener's first frame: the listener's identity, or the refusal.
 pub fn check_verdict(body: &[u8]) -> Result<Welcome, HandshakeRefusal> {
     let rest = behind_prefix(body)?;
     let verdict = codec::decode_front(rest, PEER_HELLO_MAX_BYTES);
     let (mut verdict, read): (Result<Welcome, HandshakeRefusal>, usize) = match verdict {
         Ok(read) => read,
-        // A refusal that begins as ours do, with a number that we do not know.
+        // A refusal with a known prefix and an unknown number.
         Err(_) if rest.len() > 1 && rest[0] == 1 => return Err(HandshakeRefusal::Unknown),
         Err(_) => return Err(HandshakeRefusal::NotRowlock),
     };
@@ -302,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_hello_is_refused_with_what_is_wrong() {
+    fn a_foreign_hello_is_refused_with_its_reason() {
         let us = identity("prod", 2);
         let check = |hello: Hello| check_hello(&encode_hello(&hello), &us).expect_err("must be refused");
         assert!(
@@ -323,19 +319,19 @@ mod tests {
     }
 
     #[test]
-    fn two_builds_that_write_one_version_otherwise_refuse_each_other_and_say_which_they_are() {
+    fn two_builds_with_different_layouts_refuse_each_other() {
         let ours = versions(1, 1, "0.2.0");
         let mut other = versions(1, 2, "0.2.0");
         assert_eq!(agree(&ours, &other), Ok(1), "a later release writes the earlier version alike");
         other.build.commit = "39abd609".to_owned();
         other.build.layouts[0].1 = Layout(8);
         let refusal = agree(&ours, &other).expect_err("must be refused");
-        let told = check_verdict(&encode_verdict(&Err(refusal))).expect_err("arrives").to_string();
-        assert!(told.contains("39abd609") && told.contains("two builds of one release"), "{told}");
+        let text = check_verdict(&encode_verdict(&Err(refusal))).expect_err("arrives").to_string();
+        assert!(text.contains("39abd609") && text.contains("two builds of one release"), "{text}");
     }
 
     #[test]
-    fn a_build_that_says_nothing_of_itself_is_another_one() {
+    fn a_hello_without_a_build_is_refused_as_another_build() {
         let hello = hello("prod", 1, 2);
         let old = with_prefix(&hello);
         let read = check_hello(&old, &identity("prod", 2)).expect("its frame is read");
@@ -345,16 +341,16 @@ mod tests {
     }
 
     #[test]
-    fn nodes_without_a_common_version_are_told_both_releases() {
+    fn a_version_refusal_names_both_releases() {
         let (ours, theirs) = (versions(2, 3, "0.4.0"), versions(1, 1, "0.2.0"));
         assert_eq!(agree(&ours, &versions(1, 2, "0.3.0")), Ok(2));
         let refusal = agree(&ours, &theirs).expect_err("must be refused");
-        let told = check_verdict(&encode_verdict(&Err(refusal))).expect_err("arrives").to_string();
-        assert!(told.contains("0.4.0") && told.contains("0.2.0"), "{told}");
+        let text = check_verdict(&encode_verdict(&Err(refusal))).expect_err("arrives").to_string();
+        assert!(text.contains("0.4.0") && text.contains("0.2.0"), "{text}");
     }
 
     #[test]
-    fn what_a_later_release_adds_behind_is_ignored_and_its_reasons_are_refusals() {
+    fn appended_bytes_are_ignored_and_unknown_reasons_refuse() {
         let hello = hello("prod", 1, 2);
         let mut longer = encode_hello(&hello);
         longer.extend_from_slice(b"more");
@@ -378,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_arrive_as_given() {
+    fn verdicts_round_trip() {
         for verdict in [
             Ok(Welcome { incarnation: Incarnation(u128::MAX), versions: versions(1, 2, "0.3.0") }),
             Err(HandshakeRefusal::Full),

@@ -1,38 +1,38 @@
-//! By which incarnation a node knows each other node: asked in each handshake, kept on the node's disk. And
-//! which versions each knows, as it last said.
+//! Record of the incarnation by which a node knows each other node: compared in each handshake, stored on the
+//! node's disk. The record also holds the versions that each node last reported.
 
 use futures_util::future::BoxFuture;
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::versions::Versions;
 
-/// What a node remembers of the other nodes. Implemented above, on its data folder.
+/// A node's memory of the other nodes. Implemented by the layer above, on the data folder.
 pub trait KnownIncarnations: Send + Sync + 'static {
-    /// Of this node's own folder.
+    /// Returns the incarnation of this node's data folder.
     fn incarnation(&self) -> Incarnation;
 
-    /// This node's cluster. `None`: it has only just come and does not know.
+    /// Returns the id of this node's cluster, or `None` while a new node has not learned the id.
     fn cluster(&self) -> Option<ClusterId>;
 
-    /// Those that this node offers to others now.
+    /// Returns the versions that this node offers to other nodes now.
     fn versions(&self) -> Versions;
 
-    /// A node has said which ones it knows; it is recorded, and there is a common one.
+    /// Records the versions of a node, after [`KnownIncarnations::record`] and after a common version was
+    /// found.
     fn heard(&self, node: NodeId, versions: Versions);
 
-    /// Records by which incarnation a node is known, if this is the first time: durably, before this is done.
+    /// Stores the incarnation of a node durably at the first contact, and compares it at later ones.
     fn record(&self, node: NodeId, incarnation: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>>;
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum NotRecorded {
-    /// The node was known by another folder.
+    /// The node was recorded with another folder.
     #[error("it comes with another data folder than before")]
     OtherFolder,
-    /// More nodes than any cluster has.
+    /// The record is full: more nodes than any cluster has.
     #[error("too many nodes are known")]
     TooMany,
-    /// It could not be written.
     #[error("{0}")]
     Disk(String),
 }

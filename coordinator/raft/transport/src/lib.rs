@@ -1,39 +1,38 @@
-//! Connections between the nodes of a cluster: who is at the other end, one connection per lane, frames,
-//! deadlines. It carries bytes and understands none of them.
+//! Connections between the nodes of a cluster: authentication, one connection per lane, frames, deadlines.
+//! This crate carries bytes and decodes none of them.
 //!
-//! A node dials every other node once per [`Lane`] and listens for the others' connections. On a connection
-//! the dialer asks and the listener answers; answers carry the number of their request and may overtake each
-//! other, except on the lanes where order matters.
+//! A node dials every other node once per [`Lane`] and listens for connections of the other nodes. On a
+//! connection the dialer sends requests and the listener answers; answers carry the number of their request
+//! and may overtake each other, except on the lanes where order matters.
 //!
 //! ```text
 //! Peer::call ──> queue ──> lane task: PeerLink ──frames──> connection task ──> Conversation  (layer above)
 //! Peer::link ──> its owner's task:    PeerLink ──frames──>        "        ──>      "
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - A node talks only to nodes of its cluster that speak its version of the protocol and mean it, and is
-//!   told in words what is wrong otherwise ([`HandshakeRefusal`]), but nothing of ours. With certificates it
-//!   knows which node is at the other end ([`Security`]). The first data folder that a node number
-//!   came with is the one that it must come with ([`KnownIncarnations`]).
-//! - Every call has a deadline; [`PeerError::may_have_happened`] says whether a failed one may have taken
-//!   effect. "Not sent" is never said of something that was.
-//! - Nothing is sent twice. A connection that breaks fails all that waits on it; the next call dials again,
-//!   after a pause that grows.
-//! - Requests of one [`PeerLink`] leave in the order in which they were sent and are begun in that order. On
-//!   the lane of proposals nothing is taken after a refusal.
-//! - A connection whose other side has become silent is given up within seconds, whatever TCP believes.
+//! - A node talks only to nodes of its cluster with a common protocol version. A rejected peer receives the
+//!   reason ([`HandshakeRefusal`]) but no data of this node. With certificates the node knows the identity of
+//!   its peer ([`Security`]). A node number stays bound to the first data folder that used the number
+//!   ([`KnownIncarnations`]).
+//! - Every call has a deadline; [`PeerError::may_have_happened`] says whether a failed call may have taken
+//!   effect. A sent request is never reported as "not sent".
+//! - No request is sent twice. A broken connection fails all its pending calls; the next call dials again,
+//!   after a growing pause.
+//! - Requests of one [`PeerLink`] leave in the order of their submission and begin in that order. On the
+//!   proposals lane the listener accepts no request after a refusal.
+//! - A connection with a silent peer closes within seconds, whatever TCP reports.
 //! - Bytes from the network never panic, never allocate beyond `limits::PEER_FRAME_MAX_BYTES` per connection,
-//!   and are handed on only after the other side has named this cluster and this node.
-//! - Every queue has its bound in `rowlock_types::limits`, and what is held is counted in a
-//!   [`Tally`](rowlock_types::memory::Tally).
+//!   and reach the layer above only after the peer has named this cluster and this node.
+//! - Every queue has its bound in `rowlock_types::limits`, and a [`Tally`](rowlock_types::memory::Tally)
+//!   counts the memory.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! No message: what a request says, and how an answer is read, is known above ([`Conversation`]).
-//! Neither Raft nor proposals nor sessions, but for the names of the lanes that carry them. No disk: which
-//! nodes are known is kept above. The versions that a node knows
-//! ([`rowlock_types::versions`]) count for all that is carried: a changed message needs another version.
+//! The layer above encodes and decodes messages ([`Conversation`]). Raft, proposals and sessions appear only
+//! as names of lanes. This crate uses no disk: the layer above stores the known nodes. The versions of a node
+//! ([`rowlock_types::versions`]) cover all carried messages: a changed message needs another version.
 
 mod calls;
 mod connection;

@@ -1,10 +1,11 @@
-//! A connection to another node for one lane, driven by the task that owns it: it dials, writes and reads
-//! only in [`PeerLink::next`], so nothing stands between its owner and the socket.
+//! Connection to another node for one lane, driven by the task that owns it: the link dials, writes and reads
+//! only in [`PeerLink::next`], so no other task sits between owner and socket.
 //!
-//! With each request its owner leaves a tag, which comes back with the answer. A link ends with its
-//! connection and is not mended: then all tags without an answer come back, and its owner opens another one.
+//! The owner leaves a tag with each request, and the link returns the tag with the answer. A link ends with
+//! its connection and never reconnects: the link then returns all tags without an answer, and the owner opens
+//! another link.
 //!
-//! Invariant: requests leave in the order in which they were sent, and none is sent twice.
+//! Invariant: requests leave in the order of submission, and none is sent twice.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -23,33 +24,32 @@ use super::frame::RequestId;
 use super::handshake::Lane;
 use super::wire::{self, Inbox, Outbox, WireError};
 
-/// What [`PeerLink::next`] waited for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LinkEvent<T> {
-    /// There may be room: the connection stands, has written, or half a second has passed.
+    /// There may be room: the connection was opened, has written, or half a second has passed.
     Moved,
-    /// A request was answered. On lanes whose order matters ([`Lane::keeps_order`]) none before it is
-    /// without an answer.
+    /// A request was answered. On lanes whose order matters ([`Lane::keeps_order`]) all earlier requests are
+    /// answered.
     Answered { tag: T, answer: Bytes },
-    /// The last event: there is no connection any more, or never was.
+    /// The last event: the connection ended, or dialing failed.
     Ended {
-        /// Of all requests without an answer, in their order. The other side may have carried them out.
+        /// Tags of all requests without an answer, in order. The other node may have carried the requests
+        /// out.
         unanswered: Vec<T>,
         error: PeerError,
     },
 }
 
-/// The dialing end. Dropping it closes the connection: requests without an answer may or may not be carried
-/// out.
+/// Dialing end of a connection. Dropping a link closes its connection: requests without an answer may or may
+/// not be carried out.
 pub struct PeerLink<T> {
     to: NodeId,
     lane: Lane,
     state: LinkState,
-    /// Those whose answers have not been given to the owner.
+    /// Requests whose answers the owner has not received.
     requests: BTreeMap<RequestId, Unanswered<T>>,
-    /// Sum over these requests.
     bytes: usize,
-    /// Most requests without an answer, and the bytes of them.
+    /// Most requests without an answer, and the most bytes in them.
     window: (usize, usize),
     last_id: RequestId,
 }
@@ -57,7 +57,7 @@ pub struct PeerLink<T> {
 struct Unanswered<T> {
     bytes: usize,
     tag: T,
-    /// Here before that of an earlier request.
+    /// Answer that arrived before the answer to an earlier request.
     early: Option<Bytes>,
 }
 
@@ -74,7 +74,7 @@ struct Connected {
 }
 
 impl<T> PeerLink<T> {
-    /// Dials first, in `next`.
+    /// Creates a link; the first `next` dials.
     pub(super) fn open(dialer: Dialer) -> PeerLink<T> {
         let (to, lane) = (dialer.to, dialer.lane);
         let state = LinkState::Dialing(async move { dialer.dial().await }.boxed());
@@ -84,16 +84,17 @@ impl<T> PeerLink<T> {
         PeerLink { to, lane, state, requests: BTreeMap::new(), bytes: 0, window, last_id: RequestId::NONE }
     }
 
-    /// Whether a request may be sent now. If not, there may be room after the next event.
+    /// Returns whether a request may be sent now. If not, there may be room after the next event.
     pub fn has_room(&self) -> bool {
         let (requests, bytes) = self.window;
         let LinkState::Connected(connected) = &self.state else { return false };
         connected.outbox.has_room() && self.requests.len() < requests && self.bytes < bytes
     }
 
-    /// Sends a request behind all earlier ones; it leaves in `next`. To be called where there is room.
+    /// Queues a request behind all earlier ones; `next` writes the request. The caller checks `has_room`
+    /// first.
     ///
-    /// Errors: it does not fit a frame.
+    /// Errors: the request exceeds the frame size.
     pub fn send(&mut self, body: &[u8], tag: T) -> Result<(), PeerError> {
         assert!(self.has_room(), "a request is sent only where there is room");
         if body.len() > self.lane.frame_max_bytes() {
@@ -107,18 +108,19 @@ impl<T> PeerLink<T> {
         Ok(())
     }
 
-    /// Of the requests without an answer, in their order.
+    /// Returns the tags of requests without an answer, in order.
     pub fn unanswered(&self) -> impl Iterator<Item = &T> {
         self.requests.values().map(|request| &request.tag)
     }
 
-    /// Keeps only these tags. The answers to the others are not waited for; they may be carried out.
+    /// Keeps only the tags that `keep` selects. The link discards the answers to the removed requests, which
+    /// may still be carried out.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.requests.retain(|_, request| keep(&request.tag));
         self.bytes = self.requests.values().map(|request| request.bytes).sum();
     }
 
-    /// Closes the connection. Gives the tags of all requests without an answer, in their order.
+    /// Closes the connection. Returns the tags of all requests without an answer, in order.
     pub fn close(&mut self) -> Vec<T> {
         self.state = LinkState::Ended;
         self.bytes = 0;
@@ -129,15 +131,15 @@ impl<T> PeerLink<T> {
         matches!(self.state, LinkState::Ended)
     }
 
-    /// Dials, writes and reads until something has happened; waits for ever after the last event. Cancel
-    /// safe: what has begun goes on with the next call.
+    /// Dials, writes and reads until the next event; waits for ever after the last event. Cancel safe: a
+    /// later call continues the work in progress.
     pub async fn next(&mut self) -> LinkEvent<T> {
         match self.drive().await {
             Ok(event) => event,
             Err(error) => {
                 let unanswered = self.close();
                 let count = unanswered.len();
-                // While a node is away, this happens several times a second.
+                // Happens several times a second while a node is down.
                 tracing::debug!(node = %self.to, lane = %self.lane, %error, unanswered = count, "link ended");
                 LinkEvent::Ended { unanswered, error }
             }
@@ -169,7 +171,7 @@ impl<T> PeerLink<T> {
     }
 }
 
-/// The next request whose answer is there.
+/// Returns the next request whose answer has arrived.
 fn answered<T>(
     inbox: &mut Inbox,
     requests: &mut BTreeMap<RequestId, Unanswered<T>>,
@@ -183,7 +185,7 @@ fn answered<T>(
             return Ok(Some((first.remove(), answer)));
         }
         let Some(frame) = inbox.take()? else { return Ok(None) };
-        // Pings have no entry, nor have requests whose answers are not waited for any more.
+        // Pings have no entry, nor have requests that `retain` removed.
         if in_order && let Some(request) = requests.get_mut(&frame.id) {
             request.early = Some(frame.body);
         } else if let Some(request) = requests.remove(&frame.id) {
@@ -193,8 +195,7 @@ fn answered<T>(
 }
 
 impl Connected {
-    /// Writes or reads once, or looks whether the other side has become silent. Whether there may be room
-    /// that was not there before. Cancel safe.
+    /// Writes or reads once, or checks for a silent peer. Returns whether there may be new room. Cancel safe.
     async fn moved(&mut self) -> Result<bool, WireError> {
         let Connected { inbox, outbox, tick } = self;
         let was_full = !outbox.has_room();

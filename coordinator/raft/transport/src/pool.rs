@@ -1,4 +1,4 @@
-//! Handles to the other nodes: where they are, and calls to them.
+//! Handles to the other nodes: addresses and calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rowlock_types::memory::Tally;
 use tokio::sync::{mpsc, oneshot};
 
 use super::calls::{self, Call, Health, Stage};
-use super::dial::{Address, Dialer, Ours};
+use super::dial::{Address, DialContext, Dialer};
 use super::error::PeerError;
 use super::handshake::{Identity, Lane};
 use super::known_incarnations::KnownIncarnations;
@@ -23,45 +23,46 @@ use super::link::PeerLink;
 use super::round_trips::RoundTrips;
 use super::security::Security;
 
-/// All other nodes that this node knows of. Clone it freely.
+/// Handles of all other nodes known to this node. Cheap to clone.
 #[derive(Clone)]
 pub struct Pool {
-    ours: Ours,
+    context: DialContext,
     tasks: TaskGroup,
     peers: Arc<Mutex<BTreeMap<NodeId, Peer>>>,
 }
 
 impl Pool {
-    /// Knows no node yet, and records in `known` the nodes that it reaches. Its tasks belong to `tasks`.
+    /// Creates an empty pool that records reached nodes in `known`. The pool's tasks belong to `tasks`.
     pub fn new(us: Identity, known: Arc<dyn KnownIncarnations>, tasks: TaskGroup) -> Self {
-        let ours = Ours { us: Arc::new(us), known, security: Security::None, tally: Tally::default() };
-        Pool { ours, tasks, peers: Arc::default() }
+        let context =
+            DialContext { us: Arc::new(us), known, security: Security::None, tally: Tally::default() };
+        Pool { context, tasks, peers: Arc::default() }
     }
 
-    /// Counts here what its connections and queues hold. To be called before any node is known.
+    /// Counts the memory of connections and queues in `tally`. Call before the first `set_address`.
     #[must_use]
     pub fn counted_in(self, tally: Tally) -> Self {
-        Pool { ours: Ours { tally, ..self.ours }, ..self }
+        Pool { context: DialContext { tally, ..self.context }, ..self }
     }
 
-    /// Uses another record of known nodes. To be called before any node is known.
+    /// Replaces the record of known nodes. Call before the first `set_address`.
     #[must_use]
     pub fn knowing(self, known: Arc<dyn KnownIncarnations>) -> Self {
-        Pool { ours: Ours { known, ..self.ours }, ..self }
+        Pool { context: DialContext { known, ..self.context }, ..self }
     }
 
-    /// Opens connections by this security. To be called before any node is known.
+    /// Sets the security of new connections. Call before the first `set_address`.
     #[must_use]
     pub fn secured_by(self, security: Security) -> Self {
-        Pool { ours: Ours { security, ..self.ours }, ..self }
+        Pool { context: DialContext { security, ..self.context }, ..self }
     }
 
     pub fn identity(&self) -> &Identity {
-        &self.ours.us
+        &self.context.us
     }
 
-    /// Says where a node is (`host:port`), at first or anew. Connections that stand are kept; the next one
-    /// goes there.
+    /// Sets or changes the address (`host:port`) of a node. Open connections stay; the next attempt to dial
+    /// uses the new address.
     pub fn set_address(&self, node: NodeId, address: &str) -> Peer {
         let mut peers = self.peers.lock();
         let new = || Peer::new(node, self, false);
@@ -70,20 +71,20 @@ impl Pool {
         peer.clone()
     }
 
-    /// A handle of a node that may be at this address (`host:port`), beside those that are known. Its
-    /// connections end with it.
+    /// Returns a handle of a node that may be at this address (`host:port`), outside the known nodes. The
+    /// connections end with the handle.
     pub fn stranger(&self, node: NodeId, address: &str) -> Peer {
         let peer = Peer::new(node, self, true);
         peer.inner.address.lock().set(address);
         peer
     }
 
-    /// The handle of a node, if its address was told.
+    /// Returns the handle of a node whose address is known.
     pub fn peer(&self, node: NodeId) -> Option<Peer> {
         self.peers.lock().get(&node).cloned()
     }
 
-    /// Forgets a node. Its connections end when the last handle is gone.
+    /// Forgets a node. The node's connections end with its last handle.
     pub fn remove(&self, node: NodeId) {
         self.peers.lock().remove(&node);
     }
@@ -93,7 +94,7 @@ impl Pool {
     }
 }
 
-/// One other node. Clone it freely; connections are opened when they are first needed.
+/// Handle of one other node. Cheap to clone; connections open on first use.
 #[derive(Clone)]
 pub struct Peer {
     inner: Arc<Inner>,
@@ -101,9 +102,9 @@ pub struct Peer {
 
 struct Inner {
     node: NodeId,
-    /// Nobody has said that it is at this address.
+    /// The address is a guess, without a source in configuration or membership.
     is_guess: bool,
-    ours: Ours,
+    context: DialContext,
     tasks: TaskGroup,
     address: Address,
     lanes: Mutex<BTreeMap<Lane, LaneHandle>>,
@@ -122,7 +123,7 @@ impl Peer {
         let inner = Inner {
             node,
             is_guess,
-            ours: pool.ours.clone(),
+            context: pool.context.clone(),
             tasks: pool.tasks.clone(),
             address: Address::default(),
             lanes: Mutex::default(),
@@ -136,7 +137,7 @@ impl Peer {
         self.inner.node
     }
 
-    /// A connection for calls of that lane stands at this moment.
+    /// Returns whether a connection for calls of that lane is open.
     pub fn is_connected(&self, lane: Lane) -> bool {
         self.inner
             .lanes
@@ -145,16 +146,16 @@ impl Peer {
             .is_some_and(|lane| matches!(*lane.health.lock(), Health::Connected))
     }
 
-    /// How long it takes this node to answer, over the network and back: the least of the latest answers.
+    /// Returns the shortest of the latest round trips to this node.
     pub fn round_trip(&self) -> Option<Duration> {
         self.inner.trips.shortest()
     }
 
-    /// Asks and waits for the answer until the deadline.
+    /// Sends a request and waits for the answer until the deadline.
     ///
-    /// Errors: [`PeerError::may_have_happened`] says which leave the outcome open. Cancel safe in the sense
-    /// that the answer is dropped; the request may be carried out. Requests of one lane leave in the order of
-    /// the calls.
+    /// Errors: [`PeerError::may_have_happened`] says which errors leave the outcome open. On cancellation the
+    /// answer is dropped; the request may be carried out. Requests of one lane leave in the order of the
+    /// calls.
     pub async fn call(&self, lane: Lane, body: Vec<u8>, deadline: Instant) -> Result<Bytes, PeerError> {
         let (node, len) = (self.inner.node, body.len());
         assert!(!matches!(lane, Lane::Raft | Lane::Proposals), "Invariant: these go through links");
@@ -163,7 +164,7 @@ impl Peer {
         }
         let (reply, answer) = oneshot::channel();
         let stage = Arc::new(Stage::default());
-        let mut held = self.inner.ours.tally.share();
+        let mut held = self.inner.context.tally.share();
         held.hold(len);
         let call = Call { body, _held: held, reply, stage: stage.clone() };
         let LaneHandle { queue, health } = self.lane(lane);
@@ -171,7 +172,7 @@ impl Peer {
             mpsc::error::TrySendError::Full(_) => PeerError::Overloaded { node },
             mpsc::error::TrySendError::Closed(_) => PeerError::Stopping,
         })?;
-        // A sender that is dropped without an answer: the lane's task has ended, which it does at shutdown.
+        // A dropped sender means that the lane's task has ended, at shutdown.
         match time::timeout_at(deadline, answer).await {
             Ok(answer) => answer.unwrap_or(Err(PeerError::Stopping)),
             Err(_) if !stage.give_up() => Err(PeerError::Timeout { node }),
@@ -184,7 +185,7 @@ impl Peer {
         }
     }
 
-    /// A link for this lane, over a connection of its own. Its owner drives it.
+    /// Opens a link for this lane, over a connection of its own. The caller drives the link.
     pub fn link<T>(&self, lane: Lane) -> PeerLink<T> {
         PeerLink::open(self.dialer(lane))
     }
@@ -196,7 +197,7 @@ impl Peer {
         }
         let (queue, calls) = mpsc::channel(PEER_QUEUE_MAX);
         let handle = LaneHandle { queue, health: Arc::default() };
-        // On the others requests wait for disks, or are large.
+        // Requests of the other lanes wait for disks, or are large.
         let trips = (lane == Lane::Heartbeat).then(|| self.inner.trips.clone());
         let task = calls::run(self.dialer(lane), calls, handle.health.clone(), trips);
         self.inner.tasks.spawn_until_shutdown("peer-lane", task);
@@ -205,9 +206,9 @@ impl Peer {
     }
 
     pub(super) fn dialer(&self, lane: Lane) -> Dialer {
-        let Inner { node, is_guess, ours, address, backoffs, .. } = &*self.inner;
+        let Inner { node, is_guess, context, address, backoffs, .. } = &*self.inner;
         let backoff = backoffs.lock().entry(lane).or_default().clone();
-        let (ours, address) = (ours.clone(), address.clone());
-        Dialer { ours, to: *node, is_guess: *is_guess, lane, address, backoff }
+        let (context, address) = (context.clone(), address.clone());
+        Dialer { context, to: *node, is_guess: *is_guess, lane, address, backoff }
     }
 }

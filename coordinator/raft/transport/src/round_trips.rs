@@ -1,12 +1,12 @@
-//! How long it takes until another node answers, as the answers to heartbeats and pre-votes show it. No flush
-//! is in most of them, and the least of several counts.
+//! Round-trip times to another node, measured on heartbeats and pre-votes. Most of these need no flush, and
+//! the minimum of several counts.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// The answers that count.
+/// Number of round trips to remember.
 const LATEST: usize = 8;
 
 #[derive(Debug, Default)]
@@ -15,8 +15,7 @@ pub(super) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// A request was answered after so long.
-    pub(super) fn note(&self, took: Duration) {
+    pub(super) fn record(&self, took: Duration) {
         let mut latest = self.latest.lock();
         if latest.len() == LATEST {
             latest.pop_front();
@@ -25,7 +24,7 @@ impl RoundTrips {
         assert!(latest.len() <= LATEST, "only the latest count");
     }
 
-    /// The shortest of the latest. `None`: too few are known.
+    /// Returns the shortest of the latest round trips. `None`: fewer than [`LATEST`] are known.
     pub(super) fn shortest(&self) -> Option<Duration> {
         let latest = self.latest.lock();
         debug_assert!(latest.len() <= LATEST, "only the latest count");
@@ -40,11 +39,11 @@ mod tests {
     #[test]
     fn the_shortest_of_the_latest_eight_counts() {
         let trips = RoundTrips::default();
-        (1..8).for_each(|ms| trips.note(Duration::from_millis(ms)));
+        (1..8).for_each(|ms| trips.record(Duration::from_millis(ms)));
         assert_eq!(trips.shortest(), None);
-        trips.note(Duration::from_millis(90));
+        trips.record(Duration::from_millis(90));
         assert_eq!(trips.shortest(), Some(Duration::from_millis(1)));
-        (0..8).for_each(|_| trips.note(Duration::from_millis(200)));
+        (0..8).for_each(|_| trips.record(Duration::from_millis(200)));
         assert_eq!(trips.shortest(), Some(Duration::from_millis(200)));
     }
 }

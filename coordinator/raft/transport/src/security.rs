@@ -1,8 +1,8 @@
-//! Whether connections between nodes are encrypted, and which node is at the other end.
+//! Encryption of connections between nodes, and authentication of the peer.
 //!
-//! With TLS both sides verify each other's certificate against the authorities of nodes, and each names its
-//! node. The listener takes a hello only from the node that the certificate names; the dialer says nothing
-//! before it knows that it has reached the node that it dialed.
+//! With TLS both nodes verify each other's certificate against the CA of nodes, and each certificate names a
+//! node. The listener accepts a hello only from the node in the certificate; the dialer sends nothing before
+//! verifying the node that it dialed.
 
 use std::sync::Arc;
 
@@ -14,24 +14,25 @@ use rowlock_types::limits::{PEER_CONNECT_TIMEOUT, PEER_HANDSHAKE_TIMEOUT};
 
 use super::handshake::Identity;
 
-/// How a node knows the others.
+/// Method by which a node authenticates its peers.
 #[derive(Clone, Default)]
 pub enum Security {
-    /// By their claim: any process that reaches the port is believed.
+    /// Trusts the claimed number: every process that reaches the port is accepted.
     #[default]
     None,
-    /// By their certificates where they speak TLS, and by their word where they do not: for the time in which
-    /// some nodes have certificates and others do not yet. The material is for nodes.
+    /// Verifies certificates of peers with TLS, and trusts the claimed number of peers without TLS: for a
+    /// transition in which only some nodes have certificates. The material is for nodes.
     Both(Arc<Keeper>),
-    /// By their certificates. The material is for nodes.
+    /// Requires certificates. The material is for nodes.
     Mtls(Arc<Keeper>),
 }
 
 impl Security {
-    /// The listener's side; gives the node that the certificate names. The caller sets a deadline.
+    /// Performs the listener's TLS handshake. Returns the node in the certificate. The caller sets a
+    /// deadline.
     ///
     /// # Errors
-    /// Why the connection is closed.
+    /// The reason for closing the connection.
     pub(super) async fn accept(
         &self,
         stream: Stream,
@@ -54,12 +55,12 @@ impl Security {
         Ok((secured.stream, Some(named(&certificate, us)?)))
     }
 
-    /// The dialer's side: a connection to the node `to`, within the limits' time.
+    /// Connects to the node `to` within the limits' time.
     ///
     /// # Errors
-    /// Why there is none. Nothing was said on it.
+    /// The reason of the failure. No application data was sent.
     /// # Cancel safety
-    /// The attempt is given up.
+    /// Dropping the future ends the attempt.
     pub(super) async fn connect(&self, address: &str, us: &Identity, to: NodeId) -> Result<Stream, String> {
         let connect = || async {
             let stream = Stream::connect(address, PEER_CONNECT_TIMEOUT).await;
@@ -93,7 +94,7 @@ fn of_nodes(keeper: &Keeper) -> (Acceptor, Connector) {
     keeper.material().peers.clone().expect("Invariant: the material of a node that asks for TLS is for nodes")
 }
 
-/// The node of our cluster that a certificate names.
+/// Returns the node of this cluster that a certificate names.
 fn named(certificate: &Certificate, us: &Identity) -> Result<NodeId, String> {
     let node = certificate.node_of(&us.cluster).map(NodeId);
     node.ok_or_else(|| format!("the certificate of {} names no node of this cluster", certificate.subject))

@@ -1,5 +1,5 @@
-//! The listening side: accepts the other nodes' connections and checks who they are; then `connection.rs`
-//! takes over.
+//! Listening side: accepts connections from other nodes and authenticates them; then `connection.rs` takes
+//! over.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use super::service::Service;
 use super::strangers::{Stranger, Strangers};
 use super::wire::{self, Inbox, Outbox, WireError};
 
-/// The listener for other nodes.
 pub struct Server<S> {
     us: Arc<Identity>,
     known: Arc<dyn KnownIncarnations>,
@@ -36,10 +35,10 @@ pub struct Server<S> {
     tally: Tally,
 }
 
-/// Hears of each connection that is refused: from where, and why. Must not wait.
+/// Callback for each refused connection: the address and the reason. Must not wait.
 pub type RefusalListener = Arc<dyn Fn(SocketAddr, &str) + Send + Sync>;
 
-/// What was refused. One line a second is logged, however many come.
+/// Record of refusals. The log gets at most one line a second.
 #[derive(Default)]
 struct Refusals {
     metrics: Arc<Metrics>,
@@ -48,7 +47,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    fn note(&self, address: SocketAddr, reason: &str) {
+    fn record(&self, address: SocketAddr, reason: &str) {
         self.metrics.peer_connections_refused_total.inc();
         if let Some(listener) = &self.listener {
             listener(address, reason);
@@ -76,38 +75,38 @@ impl<S> Clone for Server<S> {
 }
 
 impl<S: Service> Server<S> {
-    /// A server that records in `known` the nodes that connect. Its tasks belong to `tasks`.
+    /// Creates a server that records connecting nodes in `known`. The server's tasks belong to `tasks`.
     pub fn new(us: Identity, known: Arc<dyn KnownIncarnations>, service: Arc<S>, tasks: TaskGroup) -> Self {
         let (security, connections, strangers) = (Security::None, Arc::default(), Arc::default());
         let (refusals, tally) = (Arc::default(), Tally::default());
         Server { us: Arc::new(us), known, security, service, tasks, connections, strangers, refusals, tally }
     }
 
-    /// As it is, and connections are taken so.
+    /// Sets the security of accepted connections.
     #[must_use]
     pub fn secured_by(self, security: Security) -> Self {
         Server { security, ..self }
     }
 
-    /// As it is, and what it refuses is counted here and told to the listener.
+    /// Counts refusals in `metrics` and reports them to `listener`.
     #[must_use]
     pub fn measured_by(self, metrics: Arc<Metrics>, listener: Option<RefusalListener>) -> Self {
         Server { refusals: Arc::new(Refusals { metrics, listener, ..Refusals::default() }), ..self }
     }
 
-    /// As it is, with another record of known nodes.
+    /// Replaces the record of known nodes.
     #[must_use]
     pub fn knowing(self, known: Arc<dyn KnownIncarnations>) -> Self {
         Server { known, ..self }
     }
 
-    /// As it is, with what its connections hold counted here.
+    /// Counts the memory of connections in `tally`.
     #[must_use]
     pub fn counted_in(self, tally: Tally) -> Self {
         Server { tally, ..self }
     }
 
-    /// Starts accepting, until shutdown.
+    /// Accepts connections until shutdown.
     pub fn start(&self, listener: Listener) {
         let server = self.clone();
         let shutdown = self.tasks.shutdown().clone();
@@ -127,7 +126,7 @@ impl<S: Service> Server<S> {
             let stranger = match self.strangers.admit(address.ip(), time::now()) {
                 Ok(stranger) => stranger,
                 Err(error) => {
-                    self.refusals.note(address, &error.to_string());
+                    self.refusals.record(address, &error.to_string());
                     continue;
                 }
             };
@@ -154,7 +153,7 @@ impl<S: Service> Server<S> {
             Ok(welcomed) => welcomed,
             Err(reason) => {
                 stranger.refused(time::now());
-                return self.refusals.note(address, &reason);
+                return self.refusals.record(address, &reason);
             }
         };
         drop(stranger);
@@ -172,7 +171,7 @@ impl<S: Service> Server<S> {
         }
     }
 
-    /// Both handshakes: that of TLS and ours. An error is why the connection is closed.
+    /// Performs both handshakes, TLS and Rowlock's. The error is the reason for closing the connection.
     async fn welcome(&self, stream: Stream) -> Result<(Hello, Inbox, Outbox), String> {
         let (stream, named) = self.security.accept(stream, &self.us).await?;
         let (mut inbox, mut outbox) = wire::split(stream, PEER_HELLO_MAX_BYTES, &self.tally);
@@ -180,7 +179,7 @@ impl<S: Service> Server<S> {
         Ok((hello, inbox, outbox))
     }
 
-    /// The listener's half of the handshake. `named`: by the certificate.
+    /// Performs the listener's half of the handshake. `named` is the node in the certificate.
     async fn greet(
         &self,
         named: Option<NodeId>,
@@ -219,11 +218,11 @@ impl<S: Service> Server<S> {
         checked.map_err(|refusal| refusal.to_string())
     }
 
-    /// Nothing is heard from a node before it is on disk by which incarnation it is known. An error is of our
-    /// own disk.
+    /// Stores the dialer's incarnation durably before any of its messages is accepted. The outer error is a
+    /// failure of this node's disk.
     async fn record(&self, hello: Hello) -> Result<Result<Hello, HandshakeRefusal>, String> {
         let node = hello.from.node;
-        // A node that has just come does not know of which cluster it is.
+        // A new node does not know the id of its cluster.
         if hello.cluster.zip(self.known.cluster()).is_some_and(|(theirs, ours)| theirs != ours) {
             return Ok(Err(HandshakeRefusal::ClusterId));
         }
@@ -239,7 +238,7 @@ impl<S: Service> Server<S> {
     }
 }
 
-/// Counts a connection for as long as it lives.
+/// Counts a connection while the connection is open.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {

@@ -1,6 +1,6 @@
-//! Connections that have not said yet who they are: bounded in all and for each address. So a flood takes
-//! neither all files of the node nor the places of nodes that come from elsewhere. Handshakes that fail are
-//! bounded, too: an address gets a number of them in a second, and so a small part of the processor.
+//! Unauthenticated connections: bounded in total and per address, so that a flood exhausts neither the node's
+//! file descriptors nor the slots of nodes at other addresses. Failed handshakes are bounded, too: each
+//! address gets a fixed number per second, and so a small share of the processor.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,9 +13,9 @@ use rowlock_types::limits::{
     PEER_REFUSALS_OF_ADDRESS_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ADDRESS_MAX,
 };
 
-/// For how long refusals are counted.
+/// Period over which refusals are counted.
 const REFUSALS_SPAN: Duration = Duration::from_secs(1);
-/// Addresses whose refusals are counted. Those of further addresses in this second are not.
+/// Most addresses whose refusals are counted; further addresses in the same second are not.
 const REFUSED_ADDRESSES_MAX: usize = 4_096;
 
 #[derive(Debug, Default)]
@@ -25,22 +25,21 @@ pub(super) struct Strangers(Mutex<Counts>);
 struct Counts {
     all: usize,
     of_address: BTreeMap<IpAddr, usize>,
-    /// Refused handshakes since `since`.
     refused: BTreeMap<IpAddr, u32>,
     since: Option<Instant>,
 }
 
-/// Why a connection is not looked at.
+/// Reason to drop a connection before its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotAdmitted {
     #[error("too many connections are in their handshake")]
     TooMany,
-    /// Its address has failed too often.
+    /// The address had too many failed handshakes.
     #[error("too many handshakes of its address have failed in this second")]
     TooManyFailed,
 }
 
-/// One of them; dropped when it is known, or gone.
+/// Slot of an unauthenticated connection; dropped after authentication or at the connection's end.
 #[derive(Debug)]
 pub(super) struct Stranger {
     among: Arc<Strangers>,
@@ -48,7 +47,7 @@ pub(super) struct Stranger {
 }
 
 impl Strangers {
-    /// A place for a connection that comes `now`.
+    /// Reserves a slot for a connection that arrives `now`.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr, now: Instant) -> Result<Stranger, NotAdmitted> {
         let address = address.to_canonical();
         let mut counts = self.0.lock();
@@ -78,7 +77,7 @@ impl Counts {
 }
 
 impl Stranger {
-    /// Its handshake was refused `now`.
+    /// Counts a refused handshake at `now`.
     pub(super) fn refused(self, now: Instant) {
         let mut counts = self.among.0.lock();
         counts.begin_second(now);
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_fails_often_waits_for_the_next_second_and_others_do_not() {
+    fn an_address_with_many_failures_waits_for_the_next_second() {
         let strangers = Arc::new(Strangers::default());
         let now = time::now();
         for _ in 0..PEER_REFUSALS_OF_ADDRESS_MAX {
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_very_many_addresses_take_bounded_room() {
+    fn counts_of_refusals_are_bounded() {
         let strangers = Arc::new(Strangers::default());
         let now = time::now();
         for n in 0..2 * REFUSED_ADDRESSES_MAX as u32 {
@@ -135,20 +134,20 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_few_places_and_all_together_have_many() {
+    fn slots_are_bounded_per_address_and_in_total() {
         let strangers = Arc::new(Strangers::default());
         let now = time::now();
         let admit = |address| strangers.admit(address, now);
         let mut in_place: Vec<_> = (0..PEER_STRANGERS_OF_ADDRESS_MAX).map(|_| admit(address(1))).collect();
         assert!(in_place.iter().all(Result::is_ok));
-        assert_eq!(admit(address(1)).err(), Some(NotAdmitted::TooMany), "this address has no place left");
+        assert_eq!(admit(address(1)).err(), Some(NotAdmitted::TooMany), "this address has no slot left");
         assert!(admit(address(2)).is_ok(), "another one has");
         in_place.pop();
         assert!(admit(address(1)).is_ok(), "one has gone");
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let more: Vec<_> = (0..PEER_STRANGERS_MAX).map_while(|_| admit(loopback).ok()).collect();
         assert_eq!(more.len() + in_place.len(), PEER_STRANGERS_MAX);
-        assert_eq!(admit(address(2)).err(), Some(NotAdmitted::TooMany), "all places are taken");
+        assert_eq!(admit(address(2)).err(), Some(NotAdmitted::TooMany), "all slots are taken");
         drop((in_place, more));
         assert_eq!(strangers.0.lock().all, 0);
         assert!(strangers.0.lock().of_address.is_empty());

@@ -99,7 +99,7 @@ async fn echo_of(theirs: Option<ClusterId>, ours: Option<ClusterId>) -> (Peer, T
 }
 
 #[tokio::test]
-async fn bytes_come_back_as_they_went_and_what_is_not_understood_ends_the_connection() {
+async fn bytes_are_echoed_and_garbage_ends_the_connection() {
     let (peer, tasks) = echo().await;
     let ask = async |bytes: &[u8]| peer.call(Lane::Control, bytes.to_vec(), time::now() + PATIENCE).await;
     assert_eq!(ask(b"\x00\xff anything").await.expect("is answered"), &b"\x00\xff anything"[..]);
@@ -150,7 +150,7 @@ fn answered(tag: u32, answer: &'static str) -> LinkEvent<u32> {
 }
 
 #[tokio::test]
-async fn behind_a_refusal_nothing_is_taken() {
+async fn no_request_is_accepted_after_a_refusal() {
     let (peer, tasks) = echo().await;
     let mut link = sent(&peer, Lane::Proposals, &["one", "no", "three"]).await;
     for (tag, answer) in [(1, "one"), (2, "no"), (3, "no")] {
@@ -160,7 +160,7 @@ async fn behind_a_refusal_nothing_is_taken() {
 }
 
 #[tokio::test]
-async fn answers_keep_the_order_of_their_requests_on_the_lanes_where_it_matters() {
+async fn answers_keep_their_order_on_ordered_lanes() {
     for (lane, expected) in [(Lane::Raft, [1, 2, 3]), (Lane::Control, [2, 3, 1])] {
         let (peer, tasks) = echo().await;
         let mut link = sent(&peer, lane, &["later", "two", "three"]).await;
@@ -173,7 +173,7 @@ async fn answers_keep_the_order_of_their_requests_on_the_lanes_where_it_matters(
 }
 
 #[tokio::test]
-async fn a_link_that_ends_gives_back_what_was_not_answered_and_nothing_else() {
+async fn an_ended_link_returns_exactly_the_unanswered_tags() {
     let (peer, tasks) = echo().await;
     let mut link = sent(&peer, Lane::Raft, &["one", "never", "three", "never"]).await;
     assert_eq!(next(&mut link).await, answered(1, "one"));
@@ -203,7 +203,7 @@ async fn a_link_has_room_for_one_window() {
 }
 
 #[tokio::test]
-async fn a_node_of_another_cluster_of_the_same_name_is_refused_and_one_that_knows_none_is_not() {
+async fn only_a_different_cluster_id_is_refused() {
     let refusal = HandshakeRefusal::ClusterId;
     let refused = Err(PeerError::Refused { node: NodeId(2), refusal });
     for (theirs, ours, expected) in [

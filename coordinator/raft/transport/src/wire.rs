@@ -1,6 +1,6 @@
-//! A connection between two nodes, cut into frames; both sides' loops stand on it.
+//! A connection between two nodes, cut into frames; the loops of dialer and listener use it.
 //!
-//! Writing is coalesced: whatever was put into `outbox` since the last write goes out in one system call.
+//! Writes are coalesced: all frames queued in the [`Outbox`] since the last write leave in one system call.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::frame::{self, Frame, FrameError, FrameReader, RequestId};
 
-/// The connection cannot go on.
+/// Error that ends a connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WireError {
     #[error("closed by the other side")]
@@ -34,9 +34,9 @@ pub(super) struct Inbox {
     half: ReadHalf,
     frames: FrameReader,
     held: Share,
-    /// When bytes last came in.
+    /// Time of the last received bytes.
     last_heard: Instant,
-    /// When a sign of life was asked for, if none has come since.
+    /// Send time of an unanswered ping.
     asked: Option<Instant>,
 }
 
@@ -44,13 +44,13 @@ pub(super) struct Outbox {
     half: WriteHalf,
     buf: BytesMut,
     held: Share,
-    /// It has held an unusually large frame, and gives its memory back once that is written.
+    /// Set after an unusually large frame; the buffer is freed once written.
     outgrown: bool,
-    /// When bytes last went out.
+    /// Time of the last written bytes.
     last_moved: Instant,
 }
 
-/// Cuts a stream into frames of at most `body_max_bytes`. What is held is counted in `tally`.
+/// Cuts a stream into frames of at most `body_max_bytes`. Counts the memory in `tally`.
 pub(super) fn split(stream: Stream, body_max_bytes: usize, tally: &Tally) -> (Inbox, Outbox) {
     let (read, write) = stream.into_split();
     let now = time::now();
@@ -73,17 +73,17 @@ impl Inbox {
         Ok(())
     }
 
-    /// For what is made of its frames.
+    /// Returns another share of the same tally, for memory derived from received frames.
     pub(super) fn share(&self) -> Share {
         self.held.another()
     }
 
-    /// For how long nothing came in.
+    /// Returns the time since the last received bytes.
     pub(super) fn silence(&self) -> Duration {
         self.last_heard.elapsed()
     }
 
-    /// The next frame that is there already.
+    /// Returns the next frame among the received bytes.
     pub(super) fn take(&mut self) -> Result<Option<Frame>, WireError> {
         let frame = self.frames.next_frame()?;
         busy::spend(Work::Frame, u64::from(frame.is_some()));
@@ -91,7 +91,7 @@ impl Inbox {
         Ok(frame)
     }
 
-    /// The next frame, waited for. Cancel safe.
+    /// Waits for the next frame. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Frame, WireError> {
         loop {
             if let Some(frame) = self.take()? {
@@ -101,7 +101,7 @@ impl Inbox {
         }
     }
 
-    /// After the handshake, larger frames are accepted.
+    /// Raises the limit after the handshake.
     pub(super) fn set_body_max_bytes(&mut self, body_max_bytes: usize) {
         self.frames.set_body_max_bytes(body_max_bytes);
     }
@@ -117,17 +117,15 @@ impl Outbox {
         self.outgrown |= self.buf.len() > 2 * PEER_WRITE_BUFFER_MAX_BYTES;
     }
 
-    /// There is nothing to write.
     pub(super) fn is_empty(&self) -> bool {
         self.buf.is_empty()
     }
 
-    /// Another frame may be queued.
     pub(super) fn has_room(&self) -> bool {
         self.buf.len() < PEER_WRITE_BUFFER_MAX_BYTES
     }
 
-    /// Writes once, as much as the socket takes. Cancel safe.
+    /// Writes once, as much as the socket accepts. Cancel safe.
     pub(super) async fn drain_some(&mut self) -> Result<(), WireError> {
         let written = self.half.write_buf(&mut self.buf).await?;
         if written == 0 {
@@ -141,7 +139,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Writes everything. Not cancel safe: a part may have gone out.
+    /// Writes everything. Not cancel safe: a part may have been written.
     pub(super) async fn drain(&mut self) -> Result<(), WireError> {
         while !self.is_empty() {
             self.drain_some().await?;
@@ -150,15 +148,14 @@ impl Outbox {
     }
 }
 
-/// How often a dialer calls [`check_silence`].
+/// Period in which a dialer calls [`check_silence`].
 pub(super) const TICK: Duration = PEER_PING_AFTER.checked_div(2).expect("two is not zero");
 
-/// For the dialer: asks for a sign of life when the other side has been silent, and gives up when it stays
-/// so.
+/// Sends a ping when the listener has been silent, and fails when the silence continues. For the dialer.
 ///
-/// Without this, a connection whose packets vanish stays "established" for a quarter of an hour, and long
-/// after the network has healed. Bytes that the socket takes count as life, so a large frame may take its
-/// time. A node that was itself paused asks before it judges.
+/// Without pings, a connection whose packets vanish stays "established" for a quarter of an hour, long after
+/// the network has recovered. Bytes that the socket accepts count as progress, so a large frame may take its
+/// time. A node that was itself paused sends a ping before it closes the connection.
 pub(super) fn check_silence(inbox: &mut Inbox, outbox: &mut Outbox) -> Result<(), WireError> {
     if inbox.silence() < PEER_PING_AFTER {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The file of a backup.
+//! File format of a backup.
 //!
 //! ```text
 //!  0  magic          8 bytes
@@ -19,56 +19,52 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 8] = *b"RWLKBKUP";
-/// Version of the file. The state inside has its own.
+/// Version of the file. The state inside has its own version.
 pub const FORMAT_VERSION: u32 = 1;
-/// The fingerprint of the file without the state, which has its own. The sample is that of the test below.
+/// Fingerprint of the file without the state, which has its own fingerprint. The test below has the sample.
 const LAYOUT: Layout = Layout(0x8b59_a46d);
-/// Largest header that is read.
 const HEADER_MAX_BYTES: u32 = 1 << 20;
 const SUM_BYTES: usize = 32;
 
-/// Origin and size of a backup. Fields that a later release adds are ignored.
+/// Origin and size of a backup. Readers ignore the additional fields of later releases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// The release of the node that made it.
+    /// Release of the node.
     pub release: String,
-    /// The commit of that build.
+    /// Commit of the node's build.
     pub commit: String,
-    /// The fingerprint of the file's form.
+    /// Fingerprint of the file's format.
     pub layout: Layout,
     pub cluster: String,
-    /// Id of the cluster, in hexadecimal digits. `None`: it had none yet.
+    /// Cluster id, in hexadecimal digits. `None` before the cluster's first id.
     pub cluster_id: Option<String>,
-    /// Raft term of the last entry in it.
+    /// Raft term of the last applied entry.
     pub term: u64,
-    /// The last change in it.
     pub zxid: i64,
-    /// When that was, by the leader's clock: milliseconds since 1970.
+    /// Time of the last change by the leader's clock, in milliseconds since 1970.
     pub time_ms: i64,
-    /// Znodes, with the ephemeral ones.
+    /// Number of znodes, including ephemeral znodes.
     pub znodes: u64,
-    /// Sessions that were open. A restore ends them.
+    /// Number of open sessions. A restore ends these sessions.
     pub sessions: u64,
-    /// Longest timeout that one of them has had, milliseconds.
+    /// Longest timeout ever granted to an open session, in milliseconds.
     pub longest_timeout_ms: u32,
-    /// Fingerprint of the state, as `/v1/status` shows it.
+    /// Fingerprint of the state, as in `/v1/status`.
     pub digest: String,
     /// Data of `/zookeeper/config`: the members and their addresses.
     pub members: String,
     pub state_bytes: u64,
 }
 
-/// Why bytes are not a backup that can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// Another kind of file.
     #[error("is not a backup of Rowlock")]
     NotABackup,
     #[error("has format version {0}, this release reads {FORMAT_VERSION}: use the release that made it")]
     Version(u32),
-    /// The file may be whole: another build reads it.
+    /// Written by another build, and perhaps intact.
     #[error(
         "was made by another build of release {0}, and is not readable by this one ({ours}). It is not damaged: use that \
          build to restore it, or export it with that build and import it here",
@@ -77,7 +73,7 @@ pub enum BackupError {
     OtherBuild(String),
     #[error("ends early: it is damaged, or was not written to its end")]
     Truncated,
-    /// The bytes are others than those that were written.
+    /// The bytes differ from the written bytes.
     #[error("is damaged: {0}")]
     Damaged(String),
     #[error("is damaged: {0}")]
@@ -85,7 +81,7 @@ pub enum BackupError {
 }
 
 impl Header {
-    /// Of this state, which takes `state_bytes` as a snapshot.
+    /// Makes the header for a state with an encoding of `state_bytes`.
     pub fn of(machine: &Machine, cluster: &str, state_bytes: u64) -> Header {
         let counts = machine.counts();
         let members = machine.get_data("/zookeeper/config", &[]).ok().and_then(|(data, _)| data);
@@ -107,29 +103,28 @@ impl Header {
         }
     }
 
-    /// The id of the cluster, if it had one.
+    /// Returns the cluster id, if the cluster had an id.
     pub fn id(&self) -> Option<ClusterId> {
         self.cluster_id.as_ref()?.parse().ok()
     }
 }
 
-/// For how long a client may count with its session, milliseconds; 0: there is none. The locks of states are
-/// left out: their programs never give up by themselves, so that no wait is long enough.
+/// Returns the longest session timeout in milliseconds, or 0 without sessions. Excludes the locks of states:
+/// their programs never give up, so no wait would be long enough.
 pub fn longest_timeout_ms(machine: &Machine) -> u32 {
     let timeouts = machine.sessions().map(|(_, session)| session.longest_timeout_ms());
     timeouts.filter(|timeout_ms| *timeout_ms != STATE_LOCK_MS).max().unwrap_or(0)
 }
 
-/// The fingerprint of a state as text.
 pub fn digest_of(machine: &Machine) -> String {
     format!("{:016x}", machine.digest())
 }
 
-/// Writes a backup: the header first, then the state through [`Write`], then [`Writer::finish`].
+/// Writer of a backup: the header first, then the state through [`Write`], then [`Writer::finish`].
 pub struct Writer<W> {
     out: W,
     sum: Sha256,
-    /// Bytes of the state that are still to come.
+    /// Missing bytes of the state.
     missing: u64,
 }
 
@@ -140,15 +135,15 @@ impl<W: Write> Writer<W> {
         let length = length.ok_or_else(|| io::Error::other("the header of the backup is too large"))?;
         let mut writer = Writer { out, sum: Sha256::new(), missing: header.state_bytes };
         for part in [&MAGIC[..], &FORMAT_VERSION.to_le_bytes(), &length.to_le_bytes(), &text] {
-            writer.put(part)?;
+            writer.append(part)?;
         }
         Ok(writer)
     }
 
-    /// All of the state has been written: ends the file, and gives it back to be flushed.
+    /// Ends the file after the whole state, and returns the output for flushing.
     ///
     /// # Errors
-    /// Also when it was less than the header says.
+    /// The output fails, or the state is shorter than the header's `state_bytes`.
     pub fn finish(mut self) -> io::Result<W> {
         if self.missing > 0 {
             return Err(io::Error::other(format!("{} bytes of the state are missing", self.missing)));
@@ -157,7 +152,7 @@ impl<W: Write> Writer<W> {
         Ok(self.out)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sum.update(bytes);
         self.out.write_all(bytes)
     }
@@ -167,7 +162,7 @@ impl<W: Write> Write for Writer<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.missing.checked_sub(bytes.len() as u64);
         self.missing = left.ok_or_else(|| io::Error::other("the state is larger than the header says"))?;
-        self.put(bytes)?;
+        self.append(bytes)?;
         Ok(bytes.len())
     }
 
@@ -198,12 +193,12 @@ impl Write for Counter {
     }
 }
 
-/// Reads the header, and nothing behind it. Damage of the rest is not found.
+/// Reads only the header, and detects no damage behind the header.
 pub fn inspect(input: impl Read) -> Result<Header, BackupError> {
     Summed::new(input).header()
 }
 
-/// Reads all of a backup: every byte is checked, and the state is built.
+/// Reads a whole backup: verifies every byte, and builds the state.
 pub fn read(input: impl Read) -> Result<(Header, Machine), BackupError> {
     let mut input = Summed::new(input);
     let header = input.header()?;
@@ -236,7 +231,6 @@ pub fn read(input: impl Read) -> Result<(Header, Machine), BackupError> {
     Ok((header, machine))
 }
 
-/// The part of a header that each build can read.
 #[derive(Deserialize)]
 struct MadeBy {
     release: String,
@@ -251,7 +245,7 @@ impl MadeBy {
     }
 }
 
-/// Counts everything that is read into the checksum.
+/// Reader with a checksum over all read bytes.
 struct Summed<R> {
     input: R,
     sum: Sha256,

@@ -1,4 +1,4 @@
-//! Data folders of a new cluster that begins with a backup.
+//! Data folders of a new cluster, made from a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,7 +13,6 @@ pub use rowlock_types::member::Member;
 pub use rowlock_wal::{Begun, Identity};
 use rowlock_wal::{Membership, StorageError, begin_all, begin_with_state};
 
-/// A state that a new cluster begins with.
 #[derive(Debug)]
 pub struct Restored {
     machine: Machine,
@@ -22,8 +21,8 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// Applies the rules of a restore to the state of a backup. `at_ms` is when the new cluster is made,
-    /// milliseconds since 1970 ([`Machine::restore`]); the same for all of its voters.
+    /// Applies the rules of a restore to the state of a backup. `at_ms` is the creation time of the new
+    /// cluster, in milliseconds since 1970 ([`Machine::restore`]), and must be equal for all voters.
     ///
     /// # Errors
     /// [`ZxidsUsedUp`].
@@ -41,7 +40,7 @@ impl Restored {
         Ok(Restored { machine, cluster: new.id, ended })
     }
 
-    /// Returns the counts of sessions and ephemeral znodes that ended.
+    /// Returns the numbers of ended sessions and removed ephemeral znodes.
     pub fn ended(&self) -> LeftBehind {
         self.ended
     }
@@ -50,11 +49,11 @@ impl Restored {
         &self.machine
     }
 
-    /// Makes the data folder of the voter `identity`. All voters need one, each with the same backup, the
-    /// same id of the cluster, time, grace and voters. Blocks on the disk.
+    /// Makes the data folder of the voter `identity`. Every voter needs a folder, made from the same backup
+    /// with the same cluster id, time, grace and voters. Blocks on the disk.
     ///
     /// # Errors
-    /// [`StorageError`]; a folder with content is not touched.
+    /// [`StorageError`]; a folder with content stays unchanged.
     pub fn make_folder(
         &self,
         path: &Path,
@@ -73,7 +72,7 @@ impl Restored {
 /// disk.
 ///
 /// # Errors
-/// As [`Restored::make_folder`].
+/// The same errors as [`Restored::make_folder`].
 pub fn make_folders(
     restored: &Restored,
     folders: &[(&Path, Identity)],
@@ -87,12 +86,12 @@ pub fn make_folders(
     begin_all(&paths, fill)
 }
 
-/// Where the folder is made that takes the place of this one.
+/// Returns the path for building the replacement of `folder`.
 pub fn beside(folder: &Path) -> PathBuf {
     with_suffix(folder, "recovered")
 }
 
-/// Where the content of this folder stays when another one takes its place.
+/// Returns the path for keeping the old content of `folder`.
 pub fn before(folder: &Path) -> PathBuf {
     with_suffix(folder, "before")
 }
@@ -103,11 +102,11 @@ fn with_suffix(folder: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The folder keeps its content under the name [`before`], and the one [`beside`] it takes its place. Blocks
-/// on the disk. If the machine dies in between, the folder may have no content: both others are whole.
+/// Renames `folder` to [`before`] and the folder [`beside`] to `folder`. Blocks on the disk. A crash between
+/// the renames may leave `folder` without content; both other folders are then complete.
 ///
 /// # Errors
-/// Those of the disk; the folder has no name.
+/// The disk fails, or the path has no folder name.
 pub fn exchange(folder: &Path) -> io::Result<()> {
     let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     let names = name(folder).zip(name(&beside(folder))).zip(name(&before(folder)));
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_have_changed_places_stay_so_when_the_power_goes() {
+    fn exchanged_folders_stay_exchanged_after_a_power_loss() {
         let path = Path::new("/node");
         for seed in 0..20 {
             let sim = Simulation::new(seed, false);

@@ -1,13 +1,13 @@
-//! Backups of a cluster: the file, and how a new cluster is made of it.
+//! Backups of a cluster: the file format, and making a new cluster from a file.
 //!
-//! A backup is the state at one moment, as a snapshot has it, with a header that people can read in front and
-//! a checksum of everything at the end ([`mod@file`]). A node makes one from its frozen state and sends it in
-//! pieces; apply goes on meanwhile. Restoring is done while no node runs ([`mod@folder`]): it makes data
-//! folders of a **new** cluster, since clients and nodes of the old one may still be alive. The rules of that
-//! are `rowlock_state::Machine::restore`. When a majority is lost for good, the state of a node that is left
-//! takes the place of the file ([`survivor`]).
+//! A backup is the state at a single moment, encoded as a snapshot, behind a readable header and before a
+//! checksum of all bytes ([`mod@file`]). A node makes a backup from its frozen state and sends the file in
+//! pieces; apply continues meanwhile. A restore runs on stopped nodes ([`mod@folder`]): a restore makes data
+//! folders of a **new** cluster, since clients and nodes of the old cluster may still be alive.
+//! `rowlock_state::Machine::restore` has the rules. After the permanent loss of a majority, the state of a
+//! surviving node replaces the file ([`survivor`]).
 //!
-//! Knows no network and no Raft beyond what a data folder holds.
+//! The crate uses no network, and no part of Raft except the content of a data folder.
 
 pub mod file;
 pub mod folder;

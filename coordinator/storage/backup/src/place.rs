@@ -1,17 +1,15 @@
-//! The file of a backup on this machine: read as a stream, and made all or nothing.
+//! Local files of backups: read as a stream, and written all or nothing.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
 
 use rowlock_env::disk::{Dir, File};
 
-/// Bytes that are read or written at once.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Suffix of a file's name until it is complete.
 const PART: &str = ".part";
 
-/// The folder of a file, and the file's name in it.
-fn place(path: &Path) -> io::Result<(Dir, &str)> {
+/// Splits a path into the opened folder and the file's name.
+fn split_path(path: &Path) -> io::Result<(Dir, &str)> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name =
         name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "this is no name of a file"))?;
@@ -29,7 +27,7 @@ pub struct Source {
 
 impl Source {
     pub fn open(path: &Path) -> io::Result<Source> {
-        let (dir, name) = place(path)?;
+        let (dir, name) = split_path(path)?;
         let file = dir.open_to_read(name)?;
         let length = file.len()?;
         Ok(Source { file, length, at: 0, chunk: Vec::new(), used: 0 })
@@ -51,23 +49,22 @@ impl Read for Source {
     }
 }
 
-/// Bytes on their way into a file, in order. Written out as it goes: the disk has little left to do at
-/// the end.
+/// Sequential writer of a file. Starts the disk writes early: little remains for the final flush.
 pub struct Spool {
     file: File,
     len: u64,
     buffer: Vec<u8>,
-    /// After each chunk that is written: where other writes of the disk are not to wait.
+    /// Runs after each written chunk, and gives way to other disk writes.
     pause: fn(),
 }
 
 impl Spool {
-    /// From the beginning of this file on, with this pause after each 256 KiB.
+    /// Writes from the beginning of `file`, with a `pause` after each 256 KiB.
     pub fn new(file: File, pause: fn()) -> Spool {
         Spool { file, len: 0, buffer: Vec::new(), pause }
     }
 
-    /// The file, and how many bytes it has. Not flushed to the disk.
+    /// Returns the file, not flushed to the disk, and its length in bytes.
     pub fn finish(mut self) -> io::Result<(File, u64)> {
         self.flush()?;
         Ok((self.file, self.len))
@@ -93,7 +90,7 @@ impl Write for Spool {
     }
 }
 
-/// A file in the making. Until it is kept it has another name; dropped before, it leaves nothing.
+/// A file under construction, under a temporary name until [`Target::keep`]. A drop before removes the file.
 pub struct Target {
     dir: Dir,
     name: String,
@@ -102,22 +99,22 @@ pub struct Target {
 }
 
 impl Target {
-    /// For the file at `path`. Only its owner may read it.
+    /// Makes the file at `path`, readable by its owner only.
     ///
     /// # Errors
-    /// `AlreadyExists` if there is one, unless it is to be replaced.
+    /// `AlreadyExists` if the file exists and `replace` is false.
     pub fn create(path: &Path, replace: bool) -> io::Result<Target> {
-        let (dir, name) = place(path)?;
+        let (dir, name) = split_path(path)?;
         Self::create_in(dir, name, replace, || ())
     }
 
-    /// The same in a folder that is open, with this pause after each 256 KiB.
+    /// Makes the file `name` in an open folder, with a `pause` after each 256 KiB.
     pub fn create_in(dir: Dir, name: &str, replace: bool, pause: fn()) -> io::Result<Target> {
         if !replace && dir.exists(name) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is there already"));
         }
         let part = format!("{name}{PART}");
-        // A process that was killed has left it.
+        // Removes the leftover of a killed process.
         if dir.exists(&part) {
             dir.remove(&part)?;
         }
@@ -125,7 +122,7 @@ impl Target {
         Ok(Target { dir, name: name.to_owned(), spool, is_kept: false })
     }
 
-    /// Gives the file its name, durably. Gives its length.
+    /// Gives the file its final name, durably. Returns its length in bytes.
     pub fn keep(mut self) -> io::Result<u64> {
         self.spool.flush()?;
         self.spool.file.sync_all()?;

@@ -1,7 +1,7 @@
-//! The state that the folder of a stopped node leads to: its snapshot, and every entry of its log after it.
+//! State of a stopped node's folder: the snapshot, and every later entry of the log.
 //!
-//! Entries at the end of the log may not be committed. A leader that is lost may have acknowledged them, and
-//! no node is left to ask: all of them count.
+//! The log's last entries may be uncommitted. A lost leader may have acknowledged these entries, and no other
+//! node can tell: all entries count.
 
 use std::path::Path;
 
@@ -9,28 +9,24 @@ use rowlock_state::Machine;
 use rowlock_state::command::Batch;
 use rowlock_wal::{LogId, Payload, Stopped, StorageError};
 
-/// The data of a surviving node.
 pub struct Survivor {
-    /// The state behind the last entry of its log.
     pub machine: Machine,
     pub last: Option<LogId>,
     pub stopped: Stopped,
 }
 
-/// Why a folder leads to no state.
 #[derive(Debug, thiserror::Error)]
 pub enum SurvivorError {
-    /// The folder cannot be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// An entry of its log cannot be read.
+    /// An entry of the log is undecodable.
     #[error(
         "entry {at} of the log cannot be read: {why}. A later release, or another build, may have written it"
     )]
     Entry { at: LogId, why: String },
 }
 
-/// Reads the folder of a node that does not run. Changes nothing; blocks on the disk.
+/// Reads the folder of a stopped node. Changes nothing; blocks on the disk.
 ///
 /// # Errors
 /// [`SurvivorError`].
@@ -54,7 +50,7 @@ pub fn read(folder: &Path) -> Result<Survivor, SurvivorError> {
     Ok(Survivor { machine, last, stopped })
 }
 
-/// As every node does it.
+/// Applies a batch by the rules of a running node.
 fn apply(machine: &mut Machine, batch: &Batch) {
     if machine.takes(batch.ordinal) {
         for proposal in &batch.proposals {

@@ -1,4 +1,4 @@
-//! A backup is what was written, or it is refused.
+//! Damaged backups: a reader returns the written state or refuses the file.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ fn backup(machine: &Machine) -> Vec<u8> {
 }
 
 #[test]
-fn a_backup_is_read_as_it_was_written() {
+fn a_backup_is_read_back_as_written() {
     let machine = state(50);
     let bytes = backup(&machine);
     let (header, again) = file::read(&bytes[..]).unwrap();
@@ -51,7 +51,7 @@ fn a_backup_is_read_as_it_was_written() {
 }
 
 #[test]
-fn no_grace_of_weeks_comes_of_the_lock_of_a_state() {
+fn the_lock_of_a_state_does_not_extend_the_grace() {
     let mut machine = state(0);
     let timeout_ms = rowlock_types::limits::STATE_LOCK_MS;
     let open = Command::OpenSession { proof: Proof::of(b"p"), timeout_ms };
@@ -71,7 +71,7 @@ fn a_flipped_bit_anywhere_is_found() {
 }
 
 #[test]
-fn a_backup_that_ends_early_or_goes_on_is_found() {
+fn a_truncated_or_extended_backup_is_refused() {
     let bytes = backup(&state(5));
     for cut in 0..bytes.len() {
         assert!(matches!(file::read(&bytes[..cut]), Err(BackupError::Truncated)), "cut at {cut}");
@@ -90,7 +90,7 @@ fn other_files_and_other_versions_are_named() {
     let at = bytes.windows(10).position(|bytes| bytes == b"  \"layout\"").expect("the header has it");
     let width = bytes[at..].iter().position(|byte| *byte == b'\n').expect("a line ends");
     let with = |new: &str| [&bytes[..at], format!("{new:<width$}").as_bytes(), &bytes[at + width..]].concat();
-    // The length of the header stays. A build that says nothing is another one, too.
+    // Keeps the length of the header. Refuses an unnamed build as another build.
     let (other, none) = ("  \"layout\": 7,", "");
     for new in [other, none] {
         let error = file::read(&with(new)[..]).expect_err("is not read");
@@ -99,13 +99,13 @@ fn other_files_and_other_versions_are_named() {
     }
 }
 
-/// The error was that of a damaged file.
+/// Before the fix, the error named a damaged file.
 #[test]
-fn the_state_of_another_build_in_a_backup_is_named_as_such() {
+fn another_builds_state_in_a_backup_is_named() {
     let state = state(3);
     let mut body = Vec::new();
     state.freeze().encode(&mut body).unwrap();
-    // The fingerprint of the state's form.
+    // Changes the fingerprint of the state's format.
     body[12] ^= 1;
     let header = Header::of(&state, "test", body.len() as u64);
     let mut writer = file::Writer::begin(Vec::new(), &header).unwrap();
@@ -115,7 +115,7 @@ fn the_state_of_another_build_in_a_backup_is_named_as_such() {
 }
 
 #[test]
-fn a_header_of_another_state_is_found() {
+fn another_states_header_is_refused() {
     let (of, other) = (state(3), state(4));
     let mut body = Vec::new();
     of.freeze().encode(&mut body).unwrap();
@@ -146,7 +146,7 @@ fn a_folder_is_made_once_and_one_with_content_is_not_touched() {
     assert_eq!(survivor::read(&path).unwrap().machine.digest(), restored.machine().digest());
 }
 
-/// Names, lengths and content of all files.
+/// Returns the names, lengths and contents of all files.
 #[expect(clippy::disallowed_methods, reason = "the test looks at files behind env's back")]
 fn fingerprint(path: &std::path::Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();

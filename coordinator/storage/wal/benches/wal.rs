@@ -1,6 +1,6 @@
 //! Speed of the log alone, without Raft and network: `cargo bench -p rowlock-wal --bench wal [-- <folder>]`.
 //!
-//! The folder decides the disk; by default a temporary one. Prints one line per figure.
+//! The folder chooses the disk; the default is a temporary folder. Prints a line per figure.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,7 +15,6 @@ use rowlock_wal::{Done, Entry, Identity, LeaderId, LogId, Opened, Payload, Snaps
 use tokio::sync::oneshot;
 
 const COMMAND_BYTES: usize = 100;
-/// Commands in a folded entry.
 const FOLDED: usize = 512;
 
 fn log_id(index: u64) -> LogId {
@@ -27,22 +26,22 @@ async fn open(dir: &Path, metrics: Arc<Metrics>) -> Opened {
     Storage::open(dir, identity, Arc::new(|failure| panic!("{failure}")), metrics).await.expect("opens")
 }
 
-/// Appends `count` entries of `bytes` with at most `in_flight` not yet on disk.
+/// Appends `count` entries of `bytes` with at most `in_flight` unflushed entries.
 async fn append(opened: &mut Opened, first: u64, count: u64, bytes: usize, in_flight: usize) -> Duration {
     let payload = Bytes::from(vec![0x5a; bytes]);
     let begun = time::now();
     let mut waiting = VecDeque::new();
     for index in first..first + count {
         let entry = Entry { log_id: log_id(index), payload: Payload::Normal(payload.clone()) };
-        let (done, told) = oneshot::channel();
+        let (done, result) = oneshot::channel();
         opened.log.append(vec![entry], Done::Waiter(done)).await.expect("is queued");
-        waiting.push_back(told);
+        waiting.push_back(result);
         if waiting.len() >= in_flight {
-            waiting.pop_front().expect("is not empty").await.expect("is told").expect("is on disk");
+            waiting.pop_front().expect("is not empty").await.expect("is notified").expect("is on disk");
         }
     }
-    for told in waiting {
-        told.await.expect("is told").expect("is on disk");
+    for result in waiting {
+        result.await.expect("is notified").expect("is on disk");
     }
     begun.elapsed()
 }
@@ -76,7 +75,7 @@ async fn run(dir: &Path) {
     println!("recovery of {} records: {:?}", opened.report.records, opened.report.took);
 
     next = measure(dir, "folded, 4 in flight, 51 KB", &mut opened, (next, 5_000, folded, 4)).await;
-    // The same in recycled segments: everything so far is covered by a snapshot.
+    // Repeats the measurement in recycled segments: a snapshot covers all earlier entries.
     let meta = SnapshotMeta { last_log_id: Some(log_id(next - 1)), ..SnapshotMeta::default() };
     opened.snapshots.write(meta, |_| Ok(()), |_| Ok(())).expect("writes");
     opened.log.purge(log_id(next - 1)).await.expect("purges");

@@ -1,4 +1,4 @@
-//! Data folders that begin with a state: of the members of a cluster that is restored.
+//! Data folders with an initial state, for the members of a restored cluster.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,39 +12,40 @@ use super::identity::{self, Claim, FolderState, Identity, LogState};
 use super::snapshot::SnapshotStore;
 use super::{SNAPSHOT_DIR, WAL_DIR};
 
-/// Where the log of such a cluster begins: before its first term, behind what the state holds.
+/// Log position of the restored state: before the first term.
 const BEGINNING: LogId = LogId { leader_id: LeaderId { term: 0, node_id: 0 }, index: 1 };
 
-/// File that marks a folder which a restore is to fill, or has filled while others are not filled yet. A node
-/// refuses to start on it: with only some folders filled, voters without one would form an empty cluster.
+/// File in each folder of an unfinished restore. A node refuses to start on a marked folder: with only some
+/// folders filled, the unfilled voters would form an empty cluster.
 const MARK: &str = "restoring";
-/// The remains of a mark after an interruption.
+/// Leftover of an interrupted write of the mark.
 const PART_OF_MARK: &str = "restoring.tmp";
 const MARK_TEXT: &[u8] =
     b"A restore from a backup has not been finished. Run it again: it replaces this folder.\n";
 
-/// How the folders of a restore were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// All were filled now.
-    Anew,
-    /// An earlier restore had filled all of them with a state of this cluster, and was interrupted behind
-    /// that.
-    Before(ClusterId),
+    /// This call filled all folders.
+    Filled,
+    /// An earlier restore had filled all folders with a state of this cluster; only marks were left to
+    /// remove.
+    AlreadyFilled(ClusterId),
 }
 
-/// Makes the folders of several voters on one machine: all are marked before `fill` fills the first of them,
-/// by [`begin_with_state`], and the marks go when the last one is filled. So an interruption anywhere leaves
-/// folders on which no node starts, or whole ones; the next call puts everything right. Blocks on the disk.
+/// Fills the folders of several voters on a single machine. Marks all folders, calls `fill` with the index of
+/// each (`fill` uses [`begin_with_state`]), then removes the marks. An interruption at any step leaves
+/// folders on which no node starts, or complete folders; the next call finishes the restore. Blocks on the
+/// disk.
 ///
 /// # Errors
-/// [`StorageError::NotEmpty`] if a folder has content of no restore: no folder is changed then.
+/// [`StorageError::NotEmpty`] if a folder has content from elsewhere than a restore; all folders are
+/// unchanged then.
 pub fn begin_all(
     paths: &[&Path],
     fill: impl Fn(usize) -> Result<(), StorageError>,
 ) -> Result<Begun, StorageError> {
     assert!(!paths.is_empty(), "a restore has folders to make");
-    let found = paths.iter().map(|path| look(path)).collect::<Result<Vec<_>, _>>()?;
+    let found = paths.iter().map(|path| inspect(path)).collect::<Result<Vec<_>, _>>()?;
     if let Some(FolderContent::Whole(Some(cluster))) =
         found.iter().find(|found| matches!(found, FolderContent::Whole(_)))
         && found.contains(&FolderContent::Marked(Some(*cluster)))
@@ -54,7 +55,7 @@ pub fn begin_all(
     {
         let marked = paths.iter().zip(&found).filter(|(_, found)| matches!(found, FolderContent::Marked(_)));
         marked.map(|(path, _)| path).try_for_each(|path| unmark(path))?;
-        return Ok(Begun::Before(*cluster));
+        return Ok(Begun::AlreadyFilled(*cluster));
     }
     if let Some((path, _)) =
         paths.iter().zip(&found).find(|(_, found)| matches!(found, FolderContent::Whole(_)))
@@ -68,20 +69,20 @@ pub fn begin_all(
     paths.iter().try_for_each(|path| mark(path))?;
     (0..paths.len()).try_for_each(fill)?;
     paths.iter().try_for_each(|path| unmark(path))?;
-    Ok(Begun::Anew)
+    Ok(Begun::Filled)
 }
 
-/// A folder that may have been part of a restore.
+/// Content of a folder before a restore.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FolderContent {
     Empty,
-    /// And of which cluster, if it is filled.
+    /// Marked, with the cluster of the `identity` file if the folder is filled.
     Marked(Option<ClusterId>),
-    /// It has content and no mark.
+    /// Content without a mark.
     Whole(Option<ClusterId>),
 }
 
-fn look(path: &Path) -> Result<FolderContent, StorageError> {
+fn inspect(path: &Path) -> Result<FolderContent, StorageError> {
     let dir = Dir::create(path).map_err(StorageError::io("creating", path))?;
     let names = dir.list().map_err(StorageError::io("listing", path))?;
     let cluster = || identity::read(&dir).ok().and_then(|(_, claim)| claim.cluster);
@@ -109,7 +110,7 @@ pub(super) fn refuse_marked(dir: &Dir) -> Result<(), StorageError> {
     if dir.exists(MARK) { Err(StorageError::HalfRestored(dir.path().to_owned())) } else { Ok(()) }
 }
 
-/// Removes what an interrupted restore has left in a marked folder.
+/// Removes the leftovers of an interrupted restore from a marked folder.
 fn clear(dir: &Dir) -> Result<(), StorageError> {
     assert!(dir.exists(MARK), "only a restore's content is removed");
     let removed = dir.list().and_then(|names| {
@@ -125,14 +126,14 @@ fn clear(dir: &Dir) -> Result<(), StorageError> {
     removed.map_err(StorageError::io("clearing", dir.path()))
 }
 
-/// Makes the data folder of one member of a cluster that begins with the state which `body` writes. Every
-/// member of `membership` needs a folder with the same state. Blocks on the disk.
+/// Makes the data folder of a member whose cluster begins with the state from `body`. Every member of
+/// `membership` needs a folder with the same state. Blocks on the disk.
 ///
-/// The file `identity` is written last: a folder whose making was interrupted is refused. The content of a
-/// folder that [`begin_all`] has marked is replaced, and the mark stays.
+/// The file `identity` is written last: a start refuses a folder without an identity. In a folder marked by
+/// [`begin_all`] the old content is replaced, and the mark stays.
 ///
 /// # Errors
-/// [`StorageError::NotEmpty`] if the folder has content and no mark; that is not touched.
+/// [`StorageError::NotEmpty`] if the folder has content and no mark; the folder is unchanged then.
 pub fn begin_with_state(
     path: &Path,
     identity: &Identity,

@@ -1,7 +1,7 @@
-//! What Raft must not forget, in the log's own words: positions, votes, entries, members. Pure.
+//! Raft's durable data as types of the log: positions, votes, entries, members. Pure.
 //!
-//! Terms and nodes are numbers here, and commands are bytes: the layer above interprets them. The serde
-//! form of these types is the format of the disk (`docs/protocol.md`): a change of one is a change of that.
+//! Terms and nodes are numbers here, and commands are bytes: the layer above interprets them. The serde form
+//! of these types is the disk format (`docs/protocol.md`): a change of a type changes the format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rowlock_types::member::Member;
 use serde::{Deserialize, Serialize};
 
-/// A term, and who led or wants to lead in it.
+/// A term, with its leader or candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeaderId {
     pub term: u64,
@@ -29,17 +29,15 @@ impl fmt::Display for LogId {
     }
 }
 
-/// For whom the node has voted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
-    /// The candidate, and the term.
     pub leader_id: LeaderId,
-    /// A quorum has voted so.
+    /// True once a quorum has elected the candidate.
     pub committed: bool,
 }
 
 impl Vote {
-    /// Whether this vote promises nothing that `stored` has not promised: the same candidate was elected.
+    /// Returns true if `stored` already promises this vote: the candidate of `stored` has been elected.
     pub fn only_confirms(self, stored: Option<Vote>) -> bool {
         self.committed && stored.is_some_and(|stored| stored.leader_id == self.leader_id)
     }
@@ -51,12 +49,12 @@ pub struct Entry {
     pub payload: Payload,
 }
 
-/// The content of an entry. The order of the variants is the format.
+/// Content of an entry. The order of the variants is part of the format.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
     Blank,
     Normal(Bytes),
-    /// The membership from here on.
+    /// Membership from this entry on.
     Membership(Membership),
 }
 
@@ -79,33 +77,31 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// The voters, and the addresses of all members.
+/// Voters, and the addresses of all members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    /// One set of voters, or two while the voters change: then a quorum of each is needed.
+    /// Sets of voters: two during a change of voters, and a decision needs a quorum of each.
     pub configs: Vec<BTreeSet<u64>>,
-    /// All members. Those in no set replicate without a vote.
+    /// All members. A member outside `configs` replicates without a vote.
     pub nodes: BTreeMap<u64, Member>,
 }
 
-/// A membership, and where in the log it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredMembership {
-    /// `None`: in no entry.
+    /// `None` if no entry holds the membership.
     pub log_id: Option<LogId>,
     pub membership: Membership,
 }
 
-/// The log position and membership that a snapshot covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "SnapshotMetaForm", into = "SnapshotMetaForm")]
 pub struct SnapshotMeta {
-    /// The last entry that it holds the state after.
+    /// Last entry applied to the state.
     pub last_log_id: Option<LogId>,
     pub last_membership: StoredMembership,
 }
 
-/// The form on the disk, which has a field that is always empty.
+/// Disk form, with a reserved field. The field is always empty.
 #[derive(Serialize, Deserialize)]
 struct SnapshotMetaForm {
     last_log_id: Option<LogId>,

@@ -1,6 +1,6 @@
-//! Why a data folder cannot be used, and what a person must do about it.
+//! Errors of a data folder, with the operator's next step.
 //!
-//! Two kinds: [`StorageError`] when a node opens its folder, [`DiskFailure`] when the disk fails under a
+//! [`StorageError`] is the refusal to open a folder; [`DiskFailure`] is the failure of the disk under a
 //! running node.
 
 use std::io;
@@ -14,33 +14,30 @@ use super::identity::Identity;
 use super::layout::OtherBuild;
 use super::log::segment::{HeaderError, SegmentSeq};
 
-/// After an error that could have any cause.
-const LOOK_ADVICE: &str = "Look at the kernel's log, check the disk, and start the node again.";
-/// After a write or flush that failed for any cause.
-const FAILED_WRITE_ADVICE: &str = "After a failed write or flush nobody knows what is on the disk, so this node stops \
+/// Advice for an error without a known cause.
+const UNKNOWN_CAUSE_ADVICE: &str = "Look at the kernel's log, check the disk, and start the node again.";
+/// Advice for a failed write or flush without a known cause.
+const FAILED_WRITE_ADVICE: &str = "After a failed write or flush the content of the disk is unknown, so this node stops \
      and does not retry. Nothing that was acknowledged by the cluster is lost. Look at the kernel's log and check the \
      disk; then start the node again: it checks its log and says if it cannot be used.";
 
-/// A data folder could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// The operating system said no.
-    #[error("{action} {} failed: {source}. {}", path.display(), advice(source.kind()).unwrap_or(LOOK_ADVICE))]
+    /// An operation failed in the operating system.
+    #[error("{action} {} failed: {source}. {}", path.display(), advice(source.kind()).unwrap_or(UNKNOWN_CAUSE_ADVICE))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    /// Others may read it, and that cannot be changed.
+    /// Other users have rights on the folder, and the rights cannot be removed.
     #[error(
         "other users of this machine have rights on the data folder {}, and they cannot be taken away: {source}. Run the \
          node as the owner of the folder (chown), on a file system that keeps rights, or name a folder below this one.",
         path.display()
     )]
     Exposed { path: PathBuf, source: io::Error },
-    /// Another process has it.
     #[error(
         "the data folder {} is in use by another process. Stop that process, or give this node a folder of its own.",
         .0.display()
     )]
     InUse(PathBuf),
-    /// The state is another cluster's.
     #[error(
         "the data folder {} is of the cluster with the id {known}, and its state of the one with the id {found}. Files of \
          two clusters were mixed, one of them restored from a backup. {}",
@@ -48,18 +45,16 @@ pub enum StorageError {
     )]
     OtherCluster {
         path: PathBuf,
-        /// As the folder says.
+        /// Cluster in the file `identity`.
         known: ClusterId,
-        /// As the state says.
+        /// Cluster in the state.
         found: ClusterId,
     },
-    /// It was to be a new one.
     #[error(
         "the data folder {} has content already. Nothing was changed. Give an empty folder, or move this one away.",
         .0.display()
     )]
     NotEmpty(PathBuf),
-    /// A restore has not come to its end.
     #[error(
         "the data folder {} is half restored: `rowlock backup restore` was interrupted. Nothing was changed. Run it again \
          with the same arguments: it fills the folders of all voters that it was to fill. Do not empty this folder \
@@ -67,24 +62,25 @@ pub enum StorageError {
         .0.display()
     )]
     HalfRestored(PathBuf),
-    /// It belongs to another node or cluster.
+    /// The folder belongs to another node or cluster.
     #[error(
         "the data folder {} belongs to {found}, but this is {expected}. Nothing was changed. Correct the node id, the \
          cluster name or the data folder in the configuration.",
         path.display()
     )]
     NotOurs { path: PathBuf, found: Identity, expected: Identity },
-    /// The cluster has gone over to a version that this release does not know, or is not there yet.
+    /// The cluster has adopted a version unknown to this release, or has not reached the least version of
+    /// this release.
     #[error("{0}")]
     OtherRelease(OtherRelease),
-    /// Another version of Rowlock wrote it.
+    /// Another version of Rowlock wrote the file.
     #[error(
         "{} has format version {found}, this version of Rowlock reads version {expected}. Nothing was \
          changed. Run the version of Rowlock that wrote it.",
         path.display()
     )]
     FormatVersion { path: PathBuf, found: u32, expected: u32 },
-    /// A build of the same version wrote it, in bytes that this one does not read.
+    /// Another build of the same version wrote the file, in a format unknown to this build.
     #[error(
         "{} was written by another build of release {RELEASE}{}, and is not readable by this one ({}). It is not damaged, \
          and nothing was changed. Go on with that build. To go over to this one with the data: save a backup and export it \
@@ -93,27 +89,21 @@ pub enum StorageError {
         path.display(), by.0.as_ref().map_or(String::new(), |build| format!(" ({})", build.escape_debug())), this_build()
     )]
     OtherBuild { path: PathBuf, by: OtherBuild },
-    /// It has content but does not say whose.
+    /// The folder has content and no readable `identity`.
     #[error(
         "the data folder {} has content, but its file `identity` is missing or damaged ({why}). If this is the right \
          folder: {}",
         path.display(), Replace::unasked(None)
     )]
-    NoIdentity {
-        path: PathBuf,
-        /// Description of the damage.
-        why: String,
-    },
-    /// The list of the nodes that this one knows cannot be read.
+    NoIdentity { path: PathBuf, why: String },
     #[error(
         "the file {} is damaged. It says which nodes this one knows. {}",
         path.display(), Replace::unasked(None)
     )]
     KnownNodes { path: PathBuf },
-    /// The beginning of a segment cannot be read.
+    /// The header of a segment is unreadable.
     #[error("the log segment {} cannot be used: {why}. {}", path.display(), Replace::unasked(None))]
     SegmentHeader { path: PathBuf, why: HeaderError },
-    /// A segment is not of this log.
     #[error(
         "the log segment {} is segment {} of node {node}, but it lies in the folder of {expected} under another name. \
          A person has copied or renamed files. {}",
@@ -121,14 +111,12 @@ pub enum StorageError {
     )]
     ForeignSegment {
         path: PathBuf,
-        /// Which one it says it is.
+        /// Sequence number in the header.
         seq: SegmentSeq,
-        /// Whose it says it is.
+        /// Node in the header.
         node: NodeId,
-        /// Whose folder it is.
         expected: Identity,
     },
-    /// A segment is damaged in the middle.
     #[error(
         "the log segment {} is damaged at offset {offset}: {why}. This is not the trace of an interrupted write, so \
          nothing was cut. {}",
@@ -136,42 +124,30 @@ pub enum StorageError {
     )]
     Damaged {
         path: PathBuf,
-        /// Where the unreadable record is.
+        /// Offset of the unreadable record, in bytes.
         offset: u64,
-        /// Why it is known to be damage.
+        /// Evidence of the damage.
         why: String,
     },
     /// Segments or entries are missing.
     #[error("the log in {} is incomplete: {why}. {}", path.display(), Replace::unasked(None))]
-    Incomplete {
-        /// The folder of the log.
-        path: PathBuf,
-        why: String,
-    },
-    /// No snapshot can be used, and the log does not reach back to the beginning.
+    Incomplete { path: PathBuf, why: String },
+    /// No snapshot is usable, and the log does not reach back to the beginning.
     #[error("no usable snapshot in {}: {why}. {}", path.display(), Replace::unasked(None))]
-    NoSnapshot {
-        /// The folder of the snapshots.
-        path: PathBuf,
-        why: String,
-    },
-    /// A snapshot from elsewhere is not what it claims to be.
+    NoSnapshot { path: PathBuf, why: String },
     #[error("the snapshot {} is refused: {why}", path.display())]
-    BadSnapshot {
-        path: PathBuf,
-        /// Description of the problem.
-        why: String,
-    },
+    BadSnapshot { path: PathBuf, why: String },
 }
 
 impl StorageError {
-    /// For `map_err`: says what was tried on which file.
+    /// Makes a converter for `map_err`, with the failed action and the file.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StorageError {
         let path = path.to_owned();
         move |source| StorageError::Io { action, path, source }
     }
 
-    /// Tells a full or failing disk from a folder that a person must correct: a start after a while may help.
+    /// Returns true for a full or failing disk: a later start may succeed without a correction by the
+    /// operator.
     pub fn is_of_the_disk(&self) -> bool {
         match self {
             StorageError::Io { source, .. } | StorageError::Exposed { source, .. } => {
@@ -181,7 +157,7 @@ impl StorageError {
         }
     }
 
-    /// Tells the bytes of another build or release from damaged ones: they may be whole.
+    /// Returns true if another build or release wrote the bytes: the data may be intact.
     pub fn is_of_another_build(&self) -> bool {
         use StorageError::{FormatVersion, OtherBuild, OtherRelease};
         matches!(self, OtherBuild { .. } | OtherRelease(_) | FormatVersion { .. })
@@ -198,7 +174,7 @@ impl From<StorageError> for io::Error {
     }
 }
 
-/// The disk failed under a running node: nothing is acknowledged any more, the node must stop.
+/// Failure of the disk under a running node: the log acknowledges nothing more, and the node must stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskFailure {
     pub action: &'static str,
@@ -208,17 +184,15 @@ pub struct DiskFailure {
 }
 
 impl DiskFailure {
-    /// Makes the error of a failed operation.
     pub fn new(action: &'static str, path: &Path, error: &io::Error) -> Self {
         DiskFailure { action, path: path.to_owned(), kind: error.kind(), text: error.to_string() }
     }
 
-    /// Returns advice for the operator.
     pub fn advice(&self) -> &'static str {
         advice(self.kind).unwrap_or(FAILED_WRITE_ADVICE)
     }
 
-    /// As an error for those who wait for the write.
+    /// Converts the failure for the waiters of the write.
     pub fn to_io(&self) -> io::Error {
         io::Error::new(self.kind, self.to_string())
     }
@@ -232,17 +206,16 @@ impl std::fmt::Display for DiskFailure {
 
 impl std::error::Error for DiskFailure {}
 
-/// Why a write did not get to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unwritten {
-    /// There is no room, and nothing was flushed or failed to be: the same bytes may be written again.
+    /// No space, before any flush: a retry may write the same bytes.
     NoRoom(DiskFailure),
     /// The content of the disk is unknown.
     Failed(DiskFailure),
 }
 
 impl Unwritten {
-    /// Makes the error of an operation before any flush.
+    /// Makes the error of an operation before the flush.
     pub fn before_flush(action: &'static str, path: &Path, error: &io::Error) -> Self {
         let failure = DiskFailure::new(action, path, error);
         if is_for_lack_of_room(error.kind()) {
@@ -252,7 +225,7 @@ impl Unwritten {
         }
     }
 
-    /// Makes the error of a flush, or of a later operation.
+    /// Makes the error of a flush, or of an operation after the flush.
     pub fn of_flush(action: &'static str, path: &Path, error: &io::Error) -> Self {
         Unwritten::Failed(DiskFailure::new(action, path, error))
     }
@@ -264,12 +237,12 @@ impl Unwritten {
     }
 }
 
-/// The file system, or this user's part of it, is full.
+/// Returns true if the file system or this user's quota is full.
 pub fn is_for_lack_of_room(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Tells a full or failing disk from a path that is wrong or not permitted.
+/// Returns false for a wrong or forbidden path, and true for a full or failing disk.
 pub fn is_of_the_disk(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{
         AlreadyExists, DirectoryNotEmpty, InvalidFilename, InvalidInput, IsADirectory, NotADirectory,
@@ -291,7 +264,7 @@ pub fn is_of_the_disk(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Returns advice for the operator if the kind of the error tells the cause.
+/// Returns advice for an error kind with a known cause.
 fn advice(kind: io::ErrorKind) -> Option<&'static str> {
     match kind {
         kind if is_for_lack_of_room(kind) => Some(

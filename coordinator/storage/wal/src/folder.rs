@@ -1,12 +1,12 @@
-//! What a data folder says of its node's life beside the log: its incarnation, what the node has become, and
-//! by which incarnation it knows each other node.
+//! Durable facts about a node beside the log: its incarnation, its state in the cluster, and the recorded
+//! incarnations of other nodes.
 //!
-//! Stands below `peer/`, which records a node's incarnation before it takes messages of it, and `bootstrap/`,
-//! which decides.
+//! The layer of peers records a node's incarnation before reading its messages; `bootstrap/` decides the
+//! state.
 //!
-//! Invariant: an incarnation is on disk before anything of its node is counted, and stays: a node that lost
-//! its data comes with another one and is known by that. Only [`Folder::replace_known`] puts another in its
-//! place, for a node that is known to be no voter any more.
+//! Invariant: an incarnation is on disk before any message of its node counts, and stays: a node without its
+//! data returns under another incarnation and is recognized. Only [`Folder::replace_known`] replaces a
+//! recorded incarnation, for a node outside the voters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,24 +27,21 @@ use super::identity::{self, Claim, FolderState, Identity, LogState};
 
 const FILE: &str = "acquaintances";
 const FIRST_LINE: &str = "rowlock acquaintances 1";
-/// How often what found no room is tried again.
+/// Pause between retries of a write without disk space.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
-/// How a meeting went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRecorded {
-    /// The node was known by another folder.
-    #[error("it comes with another data folder than before")]
+    /// The recorded incarnation of the node differs.
+    #[error("the node uses another data folder than before")]
     OtherFolder,
-    /// More nodes than any cluster has.
     #[error("too many nodes are known")]
     TooMany,
-    /// It could not be noted.
     #[error(transparent)]
     Disk(#[from] StorageError),
 }
 
-/// An open folder. Clones are the same.
+/// An open folder. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Folder {
     inner: Arc<FolderShared>,
@@ -52,21 +49,21 @@ pub struct Folder {
 
 #[derive(Debug)]
 struct FolderShared {
-    /// Unset in tests without a disk.
+    /// `None` in tests without a disk.
     place: Option<(Dir, Identity)>,
     incarnation: Incarnation,
     state: Mutex<FolderState>,
     cluster: Mutex<Option<ClusterId>>,
     version: Mutex<Option<ClusterVersion>>,
     known: Mutex<BTreeMap<NodeId, Incarnation>>,
-    /// Nodes that came with an unknown folder, and when last.
+    /// Nodes under an unrecorded incarnation, with the time of the latest attempt.
     strangers: Mutex<BTreeMap<NodeId, (Incarnation, Instant)>>,
-    /// Held while a file is written.
+    /// Held during a write of a file.
     writing: Mutex<()>,
 }
 
 impl Folder {
-    /// Reads by which incarnations the node of this folder knows others. Blocks.
+    /// Reads the recorded incarnations. Blocks.
     pub(super) fn open(dir: Dir, identity: Identity, claim: Claim) -> Result<Folder, StorageError> {
         let known = read(&dir)?;
         let inner = FolderShared {
@@ -82,7 +79,6 @@ impl Folder {
         Ok(Folder { inner: Arc::new(inner) })
     }
 
-    /// Makes the folder of a member without a disk.
     pub fn without_disk(node: NodeId) -> Folder {
         let inner = FolderShared {
             place: None,
@@ -101,67 +97,66 @@ impl Folder {
         self.inner.incarnation
     }
 
-    /// Returns the state of its node in the cluster.
     pub fn state(&self) -> FolderState {
         self.inner.state()
     }
 
-    /// Returns the cluster of the folder. `None`: not known yet.
+    /// Returns the cluster of the folder, or `None` before the first contact.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.inner.cluster()
     }
 
-    /// Notes durably of which cluster it is, if this is the first time. Waits while the disk is full.
+    /// Records the cluster durably on the first call. Waits while the disk is full.
     ///
     /// # Errors
-    /// [`StorageError::OtherCluster`]: it is of another one.
-    pub async fn note_cluster(&self, id: ClusterId) -> Result<(), StorageError> {
+    /// [`StorageError::OtherCluster`] if the folder belongs to another cluster.
+    pub async fn record_cluster(&self, id: ClusterId) -> Result<(), StorageError> {
         if self.cluster() == Some(id) {
             return Ok(());
         }
-        self.write_when_there_is_room("cluster-id", move |inner| inner.note_cluster(id)).await
+        self.write_when_there_is_room("cluster-id", move |inner| inner.record_cluster(id)).await
     }
 
-    /// Returns the noted version of the cluster. `None`: the first version.
+    /// Returns the recorded cluster version; `None` means the first version.
     pub fn version(&self) -> Option<ClusterVersion> {
         self.inner.version.lock().clone()
     }
 
-    /// Notes durably what the cluster has gone over to: an older release will not start on this folder. Never
-    /// goes back. Waits while the disk is full.
-    pub async fn note_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
-        let write = move |inner: &FolderShared| inner.note_version(version.clone());
+    /// Records the cluster's new version durably: an older release refuses to start on this folder. Ignores a
+    /// lower version. Waits while the disk is full.
+    pub async fn record_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
+        let write = move |inner: &FolderShared| inner.record_version(version.clone());
         self.write_when_there_is_room("cluster-version", write).await
     }
 
-    /// By which incarnations it knows other nodes.
+    /// Returns the recorded incarnations of other nodes.
     pub fn known(&self) -> Vec<(NodeId, Incarnation)> {
         self.inner.known.lock().iter().map(|(node, incarnation)| (*node, *incarnation)).collect()
     }
 
-    /// Notes durably what the node has become. Never takes anything back. Waits while the disk is full.
+    /// Raises the node's state durably. Ignores a lower state. Waits while the disk is full.
     pub async fn rise_to(&self, state: FolderState) -> Result<(), StorageError> {
         self.write_when_there_is_room("folder-state", move |inner| inner.rise_to(state)).await
     }
 
-    /// A full disk stops no node that runs: it waits, as the log does. Cancel safe: what is not written yet
-    /// may be left out.
+    /// Retries `write` while the disk is full: like the log, a running node waits for space. Cancel safe: a
+    /// canceled write may be missing on disk.
     async fn write_when_there_is_room(
         &self,
         name: &'static str,
         write: impl Fn(&FolderShared) -> Result<(), StorageError> + Clone + Send + 'static,
     ) -> Result<(), StorageError> {
-        let mut is_said = false;
+        let mut is_logged = false;
         loop {
             let (inner, write) = (self.inner.clone(), write.clone());
             match worker::run_blocking(name, move || write(&inner)).await {
                 Err(StorageError::Io { action, path, source }) if is_for_lack_of_room(source.kind()) => {
-                    if !std::mem::replace(&mut is_said, true) {
+                    if !std::mem::replace(&mut is_logged, true) {
                         let path = path.display();
                         tracing::error!(
                             %path,
                             error = %source,
-                            "the disk is full: {action} waits until there is room. Free space"
+                            "the disk is full: {action} waits for space; free space on this file system"
                         );
                     }
                     time::sleep(NO_ROOM_PAUSE).await;
@@ -171,7 +166,7 @@ impl Folder {
         }
     }
 
-    /// Records durably by which incarnation a node is known, if this is the first time.
+    /// Records a node's incarnation durably on the first call.
     pub async fn record(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
         if let Some(known) = self.inner.knows(node, incarnation) {
             return known;
@@ -180,18 +175,17 @@ impl Folder {
         worker::run_blocking("known-incarnation", move || inner.record(node, incarnation)).await
     }
 
-    /// Nodes that have come with another folder than the one by which they are known, not longer ago than
-    /// `within`, and its incarnation.
+    /// Returns nodes seen within the last `within` under another incarnation than the recorded incarnation.
     pub fn strangers(&self, within: Duration) -> Vec<(NodeId, Incarnation)> {
         let strangers = self.inner.strangers.lock();
         let recent = strangers.iter().filter(|(_, (_, at))| at.elapsed() <= within);
         recent.map(|(node, (incarnation, _))| (*node, *incarnation)).collect()
     }
 
-    /// Records durably that a node is known by this incarnation from now on, whichever it had before.
+    /// Records a node's new incarnation durably, over any former incarnation.
     ///
-    /// The caller knows that the node is no voter in the newest membership, and that this membership is
-    /// committed: what it has forgotten does not count any more.
+    /// The caller guarantees a committed newest membership without this node among the voters: the node's
+    /// lost votes no longer count.
     pub async fn replace_known(&self, node: NodeId, incarnation: Incarnation) -> Result<(), NotRecorded> {
         let inner = self.inner.clone();
         worker::run_blocking("replace-known", move || inner.replace_known(node, incarnation)).await
@@ -211,7 +205,7 @@ impl FolderShared {
         Ok(())
     }
 
-    fn note_cluster(&self, id: ClusterId) -> Result<(), StorageError> {
+    fn record_cluster(&self, id: ClusterId) -> Result<(), StorageError> {
         let _writing = self.writing.lock();
         let known = *self.cluster.lock();
         if let Some(known) = known {
@@ -222,7 +216,7 @@ impl FolderShared {
         let claim = self.claim(self.state(), Some(id), self.version());
         self.write_identity(&claim)?;
         let before = self.cluster.lock().replace(id);
-        assert!(before.is_none(), "the cluster of a folder is noted once");
+        assert!(before.is_none(), "the cluster of a folder is recorded once");
         Ok(())
     }
 
@@ -238,14 +232,16 @@ impl FolderShared {
         *self.cluster.lock()
     }
 
-    /// Invariant: no lock but `writing` is held meanwhile. The tasks of the node take the others, and a
-    /// slow disk would stop all of them.
+    /// Writes the `identity` file.
+    ///
+    /// Invariant: of the locks, only `writing` is held during the write. The node's tasks take the other
+    /// locks, and a slow disk would block these tasks.
     fn write_identity(&self, claim: &Claim) -> Result<(), StorageError> {
         let Some((dir, identity)) = &self.place else { return Ok(()) };
         identity::write(dir, identity, claim)
     }
 
-    fn note_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
+    fn record_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
         let _writing = self.writing.lock();
         if self.version().is_some_and(|known| known.number >= version.number) {
             return Ok(());
@@ -359,10 +355,10 @@ pub(crate) mod tests {
         )
     }
 
-    /// A pipe that is not read stands for a disk that does not answer. The runtime of a node stood still
-    /// for as long as `rise_to` wrote.
+    /// Simulates a stalled disk by a pipe without a reader. Before the fix, the node's runtime stalled for
+    /// the whole write of `rise_to`.
     #[test]
-    fn what_a_folder_says_is_read_while_its_disk_does_not_answer() {
+    fn a_folders_state_is_readable_while_its_disk_stalls() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let folder = open(temp.path()).expect("is new");
         let pipe = temp.path().join("identity.tmp");
@@ -370,10 +366,10 @@ pub(crate) mod tests {
         assert!(made.success());
         let writes: [fn(&FolderShared); 3] = [
             |inner| assert!(inner.rise_to(FolderState::Member).is_err(), "a pipe is no file"),
-            |inner| assert!(inner.note_cluster(ClusterId(7)).is_err(), "a pipe is no file"),
+            |inner| assert!(inner.record_cluster(ClusterId(7)).is_err(), "a pipe is no file"),
             |inner| {
                 let version = ClusterVersion { number: 9, release: "9".to_owned() };
-                assert!(inner.note_version(version).is_err(), "a pipe is no file");
+                assert!(inner.record_version(version).is_err(), "a pipe is no file");
             },
         ];
         for write in writes {
@@ -382,13 +378,13 @@ pub(crate) mod tests {
             while !folder.inner.writing.is_locked() {
                 std::thread::yield_now();
             }
-            let (told, read) = std::sync::mpsc::channel();
+            let (sender, read) = std::sync::mpsc::channel();
             let reader = folder.clone();
             let asked = std::thread::Builder::new().spawn(move || {
-                let _ = told.send((reader.state(), reader.cluster(), reader.version(), reader.known()));
+                let _ = sender.send((reader.state(), reader.cluster(), reader.version(), reader.known()));
             });
             let found = read.recv_timeout(Duration::from_secs(10));
-            // Opens the other end, so that the writer goes on.
+            // Opens the reading end, and so unblocks the writer.
             let end = std::process::Command::new("timeout").args(["5", "cat"]).arg(&pipe).status();
             end.expect("cat is there");
             writing.join().expect("it ends");
@@ -398,7 +394,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_is_known_by_its_first_folder_for_ever() {
+    async fn a_node_keeps_its_first_recorded_incarnation() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let folder = open(temp.path()).expect("is new");
         folder.record(NodeId(2), Incarnation(20)).await.expect("is new");
@@ -409,7 +405,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_that_comes_with_another_folder_is_a_stranger_until_it_is_known_anew() {
+    async fn another_folder_is_a_stranger_until_its_record_is_replaced() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let folder = open(temp.path()).expect("is new");
         let minute = Duration::from_secs(60);
@@ -426,7 +422,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_node_has_become_is_never_taken_back() {
+    async fn the_state_of_a_node_is_never_lowered() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let folder = open(temp.path()).expect("is new");
         folder.rise_to(FolderState::Member).await.expect("writes");
@@ -437,15 +433,15 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_noted_on_a_full_disk_waits_for_room_and_is_not_true_before() {
+    async fn a_record_waits_on_a_full_disk_and_is_unset_until_written() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let folder = open(temp.path()).expect("is new");
-        // Writes to it fail for lack of space.
+        // Fails every write for lack of space.
         let next = temp.path().join("identity.tmp");
         std::os::unix::fs::symlink("/dev/full", &next).expect("links");
         let notes = async {
             folder.rise_to(FolderState::Member).await?;
-            folder.note_cluster(ClusterId(5)).await
+            folder.record_cluster(ClusterId(5)).await
         };
         let room = async {
             time::sleep(2 * NO_ROOM_PAUSE).await;
@@ -453,8 +449,8 @@ pub(crate) mod tests {
             #[expect(clippy::disallowed_methods, reason = "the test makes room behind env's back")]
             std::fs::remove_file(&next).expect("removes");
         };
-        let (noted, ()) = tokio::join!(notes, room);
-        noted.expect("is written");
+        let (recorded, ()) = tokio::join!(notes, room);
+        recorded.expect("is written");
         let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
         assert_eq!((claim.state, claim.cluster), (FolderState::Member, Some(ClusterId(5))));
     }
@@ -463,12 +459,12 @@ pub(crate) mod tests {
     async fn a_folder_is_of_one_cluster_for_ever() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let folder = open(temp.path()).expect("is new");
-        folder.note_cluster(ClusterId(5)).await.expect("is the first one");
-        folder.note_cluster(ClusterId(5)).await.expect("is known");
+        folder.record_cluster(ClusterId(5)).await.expect("is the first one");
+        folder.record_cluster(ClusterId(5)).await.expect("is known");
         folder.rise_to(FolderState::Member).await.expect("writes");
         let (_, claim) = identity::read(&Dir::open(temp.path()).expect("opens")).expect("is there");
         assert_eq!((claim.cluster, folder.cluster()), (Some(ClusterId(5)), Some(ClusterId(5))));
-        assert!(matches!(folder.note_cluster(ClusterId(6)).await, Err(StorageError::OtherCluster { .. })));
+        assert!(matches!(folder.record_cluster(ClusterId(6)).await, Err(StorageError::OtherCluster { .. })));
     }
 
     pub(crate) const GOLDEN: &str = "rowlock acquaintances 1\nnode 2 00000000000000000000000000000abc\n\

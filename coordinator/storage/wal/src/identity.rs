@@ -1,8 +1,8 @@
-//! Whose data folder it is: a small text file, written when the folder is new, checked at every start.
+//! Owner of a data folder: a small text file, written into a new folder and checked at every start.
 //!
-//! It also says whether the log has been begun: a folder whose log has vanished must not pass for a new one,
-//! because the node would have forgotten its vote. And it holds the folder's incarnation, by which the other
-//! nodes tell it from an emptied one, and what the node has become in its cluster so far.
+//! The file also records the log's state: a folder with a vanished log must not pass for a new folder,
+//! because the node would have forgotten its vote. The incarnation distinguishes the folder from an emptied
+//! folder of the same node, and the state is the node's progress in joining its cluster.
 
 use std::fmt;
 
@@ -16,16 +16,15 @@ use super::error::StorageError;
 use super::layout::{OtherBuild, Stamp};
 
 const FILE: &str = "identity";
-/// Version of the folder's layout, since release 0.2.0. Segments and snapshots carry their own besides.
+/// Version of the folder's layout, since release 0.2.0. Segments and snapshots have their own versions.
 pub const LAYOUT_VERSION: u32 = 2;
-/// The version in builds before the release: they do not say which build they are.
+/// Layout version before the release, without the name of the build.
 const UNSTAMPED_VERSION: u32 = 1;
-/// Beginning of the file, before the version.
+/// First words of the file, before the version.
 const BEGIN: &str = "Rowlock data folder, layout";
-/// Beginning of the file in the first builds.
+/// First bytes of the file in the earliest builds.
 const UNRELEASED: &[u8] = b"rowlock data folder ";
 
-/// The owner of a data folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub cluster: String,
@@ -39,7 +38,7 @@ impl fmt::Display for Identity {
 }
 
 impl Identity {
-    /// A number for the cluster's name, stable for ever (FNV-1a), for headers of fixed size.
+    /// Returns a stable hash of the cluster's name (FNV-1a), for headers of fixed size.
     pub fn cluster_hash(&self) -> u64 {
         self.cluster
             .bytes()
@@ -47,28 +46,26 @@ impl Identity {
     }
 }
 
-/// Whether a folder has ever held a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogState {
-    /// Not yet: there may be no segment.
+    /// Never written: the folder may be without segments.
     New,
-    /// There must be segments.
+    /// At least one segment must exist.
     Begun,
 }
 
-/// Draws the incarnation of a new folder.
 pub(super) fn new_incarnation() -> Incarnation {
     Incarnation(u128::from(rng::u64()) << 64 | u128::from(rng::u64()))
 }
 
-/// The state of this folder's node in its cluster.
+/// State of the folder's node in its cluster. The order is the order of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FolderState {
-    /// It may have lost its data: it must neither vote nor acknowledge anything yet.
+    /// Possible loss of data: the node must neither vote nor acknowledge.
     Unknown,
-    /// The others have confirmed that they never knew another folder of it.
+    /// The peers have confirmed that this is the node's first folder.
     Admitted,
-    /// It has applied a membership with itself in it.
+    /// The node has applied a membership with itself among the members.
     Member,
 }
 
@@ -88,19 +85,19 @@ impl FolderState {
     }
 }
 
-/// The contents of the file beside the owner.
+/// Content of the file besides the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub log: LogState,
     pub incarnation: Incarnation,
     pub state: FolderState,
-    /// Unset until the node has heard of it.
+    /// `None` before the first contact with the cluster.
     pub cluster: Option<ClusterId>,
-    /// The version of the cluster. Unset in the first version.
+    /// Version of the cluster; `None` means the first version.
     pub version: Option<ClusterVersion>,
 }
 
-/// Checks that the folder is of `identity`, or makes it so if it is new.
+/// Checks the owner of the folder, or writes `identity` into a new folder.
 pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
     let path = dir.path().to_owned();
     if !dir.exists(FILE) {
@@ -121,12 +118,11 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
     Ok(claim)
 }
 
-/// Whether there is a file.
 pub fn is_there(dir: &Dir) -> bool {
     dir.exists(FILE)
 }
 
-/// Whose an existing folder is.
+/// Reads the owner of an existing folder.
 pub fn read(dir: &Dir) -> Result<(Identity, Claim), StorageError> {
     let path = dir.path().to_owned();
     if !dir.exists(FILE) {
@@ -175,16 +171,15 @@ fn text(identity: &Identity, claim: &Claim, stamp: &Stamp) -> String {
     format!("{content}crc {crc:08x}\n")
 }
 
-/// The name as it stands in the file, which is made of lines.
+/// Replaces control characters: the file consists of lines.
 fn one_line(name: &str) -> String {
     name.replace(|c: char| c.is_control(), " ").trim().to_owned()
 }
 
-/// Why the file does not say whose folder it is.
+/// Reason for the refusal of an identity file.
 #[derive(Debug, PartialEq, Eq)]
 enum Unread {
     Damaged(String),
-    /// The file has another layout.
     Version(u32),
     OtherBuild(OtherBuild),
 }
@@ -223,7 +218,7 @@ fn parse(bytes: &[u8]) -> Result<(Identity, Claim), Unread> {
     let word = field("state")?;
     let state =
         FolderState::named(word).ok_or_else(|| Unread::Damaged(format!("it says \"state {word}\"")))?;
-    // Only these two may be missing. What a later release adds stands behind them.
+    // Only these two fields are optional. A later release appends its fields behind them.
     let (mut id, mut version) = (None, None);
     for line in lines {
         if let Some(text) = line.strip_prefix("cluster-id ") {
@@ -238,7 +233,7 @@ fn parse(bytes: &[u8]) -> Result<(Identity, Claim), Unread> {
     Ok((Identity { cluster, node }, Claim { log, incarnation, state, cluster: id, version }))
 }
 
-/// Finds the build that wrote the file, before anything is read whose form is that build's.
+/// Checks the build of the file, before any field in a build-specific form is parsed.
 fn check_stamp(content: &str) -> Result<(), Unread> {
     let line = |name: &str| content.lines().find_map(|line| line.strip_prefix(name));
     let build = line("build ").ok_or_else(|| damaged("it does not say \"build\""))?.to_owned();
@@ -266,7 +261,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_new_folder_is_claimed_and_known_again() {
+    fn a_new_folder_is_claimed_and_recognized() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
         let new = claim(&dir, &identity("prod", 1)).expect("is new");
@@ -310,9 +305,9 @@ pub(crate) mod tests {
         assert!(text.contains("version 3") && text.contains("version 2"), "{text}");
     }
 
-    /// Each was taken for damaged, or its log was replayed to another state.
+    /// Guards against reading another build's folder as damaged, or replaying its log to another state.
     #[test]
-    fn a_folder_of_another_build_is_refused_by_the_builds_name_and_not_changed() {
+    fn another_builds_folder_is_refused_by_name_and_unchanged() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
         claim(&dir, &identity("prod", 1)).expect("is new");
@@ -338,7 +333,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_folder_says_the_layout_of_each_version_that_its_cluster_has_had() {
+    fn a_folder_has_the_layout_of_each_version_of_its_cluster() {
         let version = ClusterVersion { number: upgrade::REHEARSED, release: "0.3.0".to_owned() };
         let (state, incarnation) = (FolderState::Member, Incarnation(1));
         let claim = Claim { log: LogState::Begun, incarnation, state, cluster: None, version: Some(version) };
@@ -348,7 +343,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_damaged_or_lost_identity_is_not_written_anew() {
+    fn a_damaged_or_lost_identity_is_not_rewritten() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
         dir.sub(crate::WAL_DIR).expect("creates");
@@ -358,14 +353,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_name_with_line_breaks_is_known_again() {
+    fn a_name_with_line_breaks_is_recognized() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
         claim(&dir, &identity(" two\nlines ", 1)).expect("is new");
         claim(&dir, &identity(" two\nlines ", 1)).expect("is ours");
     }
 
-    /// The file of a build that never was.
     pub(crate) const GOLDEN: &str = "Rowlock data folder, layout 2\nnode 1\ncluster prod\nlog begun\nincarnation \
                                      00000000000000000000000000000abc\nstate admitted\ncluster-id \
                                      00000000000000000000000000000def\nversion 2 0.3.0 (a b)\nlayouts 00000007 \

@@ -1,29 +1,29 @@
-//! The mark of the build that wrote a data folder: the fingerprint of what this crate writes, with those of
-//! the replicated formats whose bytes it keeps. Pure.
+//! Stamp of the build in a data folder: the fingerprint of this crate's formats, with the fingerprints of the
+//! replicated formats in the folder. Pure.
 
 use rowlock_state::{Layout, upgrade};
 use rowlock_types::versions::{Versions, this_build};
 
-/// Everything that this crate writes: `identity`, `acquaintances`, segments with their records, and the
+/// Fingerprint of this crate's formats: `identity`, `acquaintances`, segments with their records, and the
 /// headers of snapshots. The samples are the golden bytes of the modules' tests.
 pub const FOLDER: Layout = Layout(0xad58_6e71);
 
-/// A mark of the build that wrote a folder or a file in it.
+/// Build stamp of a folder or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub folder: Layout,
-    /// One for each version of the cluster's of which there may be entries or a state.
+    /// Fingerprints for each cluster version of the entries and states in the folder.
     pub replicated: Vec<(u16, Layout)>,
-    /// The release and commit of that build.
+    /// Release and commit of the build.
     pub build: String,
 }
 
-/// The folder or file is another build's, which is named if it is known. Its bytes may be whole.
+/// Refusal of another build's folder or file, with the build's name if known. The bytes may be intact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherBuild(pub Option<String>);
 
 impl Stamp {
-    /// Makes the mark of this build, for a folder whose cluster is at this version.
+    /// Makes the stamp of this build, for a folder at this cluster version.
     pub fn ours(version: u16) -> Stamp {
         let known = |version| Some((version, Layout::of_version(version)?));
         let replicated = (upgrade::FIRST..=version).filter_map(known).collect();
@@ -33,7 +33,8 @@ impl Stamp {
         stamp
     }
 
-    /// Compares what this build knows. A version that it does not know is refused elsewhere, by its number.
+    /// Compares the fingerprints known to this build. The check of versions refuses unknown versions
+    /// elsewhere.
     pub fn check(&self) -> Result<(), OtherBuild> {
         let differs = |(version, layout): &(u16, Layout)| {
             Layout::of_version(*version).is_some_and(|ours| ours != *layout)
@@ -45,13 +46,13 @@ impl Stamp {
     }
 }
 
-/// The fingerprint that a segment's header carries for its entries: that of the oldest version that the build
-/// takes part in. A release that takes part in the next one knows it, too.
+/// Returns the fingerprint of entries for a segment's header: the fingerprint of this build's least version.
+/// The next release still knows this fingerprint.
 pub fn of_entries() -> Layout {
     Layout::of_version(Versions::of_this_release().least).expect("Invariant: a release knows its versions")
 }
 
-/// Compares with the entries of each version that this build reads.
+/// Returns true if this build reads entries with the fingerprint.
 pub fn reads_entries(of: Layout) -> bool {
     (upgrade::FIRST..=Versions::of_this_release().most).any(|version| Layout::of_version(version) == Some(of))
 }
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn another_build_is_one_that_writes_otherwise_what_this_one_knows() {
+    fn a_stamp_with_a_differing_known_fingerprint_is_refused() {
         let ours = Stamp::ours(upgrade::FIRST);
         assert_eq!(ours.check(), Ok(()));
         let later = Stamp { replicated: vec![ours.replicated[0], (900, Layout(7))], ..ours.clone() };

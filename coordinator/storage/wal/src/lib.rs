@@ -1,10 +1,10 @@
-//! What a Rowlock node keeps on disk: the write-ahead log with the vote ([`log`]), the snapshots
-//! ([`snapshot`]), whose folder it is ([`identity`]), and by which incarnations the node knows others
+//! Durable storage of a Rowlock node: the write-ahead log with the vote ([`log`]), the snapshots
+//! ([`snapshot`]), the owner of the data folder ([`identity`]), and the recorded incarnations of other nodes
 //! ([`folder`]).
 //!
 //! ```text
 //! <data>/identity            cluster, node, format version, build, incarnation
-//! <data>/acquaintances       the incarnations of the nodes that this one knows
+//! <data>/acquaintances       recorded incarnations of other nodes
 //! <data>/LOCK                held by the running process
 //! <data>/wal/                segments of the log
 //! <data>/snapshots/          the newest snapshot
@@ -12,35 +12,35 @@
 //!
 //! # In the flow
 //!
-//! Below Raft, which is handed the log and the snapshots by an adapter above; above `env::disk`.
-//! [`Storage::open`] gives all of a folder as [`Opened`]. Everything that decides (framing, scanning,
-//! replaying) is pure; the threads only move bytes.
+//! The crate lies below Raft and above `env::disk`; an adapter in the layer above connects Raft with the log
+//! and the snapshots. [`Storage::open`] returns the parts of a folder as [`Opened`]. Framing, scanning and
+//! replay are pure; the threads only move bytes.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - What was reported as done is there after any crash and any loss of power: nothing is reported before
-//!   the flush ([`Log::append`], [`Log::save_vote`]). What was never flushed may be there or not.
-//! - What is found is a beginning of what was asked for, in that order, and nothing else. An unfinished
-//!   write at the end is cut off and said so; a record that had been flushed and cannot be read is damage,
-//!   and the folder is refused.
-//! - After a failed write or flush nothing is acknowledged any more: the opener of the folder hears of it
-//!   once ([`DiskFailure`]) and stops the node. Nothing is tried again but a write that finds no room before
-//!   anything was flushed: it waits, with all that comes behind it.
-//! - A snapshot is complete, checked and on disk before it gets its name, and its state has been read from
-//!   it; older ones go only after that.
-//! - A folder is of one node of one cluster, and of one process at a time. One that was emptied comes back
-//!   as another one.
-//! - Every refusal says what a person must do ([`StorageError`]).
+//! - An acknowledged write survives any crash and any loss of power: the log acknowledges only after the
+//!   flush ([`Log::append`], [`Log::save_vote`]). An unflushed write may survive or not.
+//! - Recovery finds a prefix of the submitted writes, in their order, and nothing else. Recovery cuts an
+//!   unfinished write off the end and reports the cut; an unreadable record below the flushed offset is
+//!   damage, and the folder is refused.
+//! - After a failed write or flush the log acknowledges nothing more: the opener of the folder receives one
+//!   [`DiskFailure`] and stops the node. Only a write without disk space before any flush is retried; all
+//!   later writes wait behind this write.
+//! - A snapshot is complete, checked and on disk before the file gets its name, and its state has been
+//!   decoded once; older snapshots are removed only afterwards.
+//! - A folder belongs to a single node of a single cluster, and to a single process at a time. An emptied
+//!   folder returns under another incarnation.
+//! - Every refusal names the operator's next step ([`StorageError`]).
 //!
-//! The formats are in `docs/protocol.md`, with their versions; the reasons for a log of our own in
-//! `docs/decisions/wal-not-sled.md`.
+//! `docs/protocol.md` has the formats with their versions; `docs/decisions/wal-not-sled.md` has the reasons
+//! for our own log.
 //!
-//! # What it does not know
+//! # Outside this crate
 //!
-//! It does not know openraft: terms, nodes and positions are numbers here ([`entry`]), and commands are
-//! bytes. It does not know when something is committed, but for a mark that it is given; nor who leads, nor
-//! any other node beyond its incarnation. Of the replicated state it knows only how to read one from a
-//! snapshot, to be sure that it can be.
+//! The crate does not depend on openraft: terms, nodes and positions are numbers here ([`entry`]), and
+//! commands are bytes. The commit position is a mark from the caller; the leader is unknown here, and other
+//! nodes are known only by their incarnations. The crate decodes a replicated state only to verify a
+//! snapshot.
 
 mod begin;
 pub mod entry;
@@ -71,6 +71,5 @@ pub use open::{Opened, RecoveryReport, SEGMENT_BYTES, Stopped, Storage, check_re
 pub use reserve::Reserve;
 pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};
 
-/// Folder of the log's segments.
 const WAL_DIR: &str = "wal";
 const SNAPSHOT_DIR: &str = "snapshots";

@@ -1,7 +1,6 @@
-//! The log in memory, from the purge point on: what readers read, and what recovery builds from the records.
-//! Pure.
+//! Log in memory, from the purge point on: the source of all reads, and the result of recovery. Pure.
 //!
-//! Invariant: the entries' indexes are consecutive; the last one is `checkpoint.last`, if there are any.
+//! Invariant: the entries' indexes are consecutive, and the last entry's position is `checkpoint.last`.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
@@ -9,22 +8,20 @@ use std::ops::{Bound, RangeBounds};
 use super::log::record::{Checkpoint, Record};
 use crate::entry::{Entry, LogId, Vote};
 
-/// Vote, marks and entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemLog {
     checkpoint: Checkpoint,
     entries: VecDeque<Entry>,
-    /// Total bytes of the payloads of `entries`.
+    /// Total payload bytes of `entries`.
     bytes: usize,
 }
 
-/// Records that cannot follow each other: an entry that does not continue the log.
+/// Refusal of an entry without its predecessor.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("entry {found} follows entry {last}")]
 pub struct Gap {
-    /// Index of the entry.
     pub found: u64,
-    /// Index of the last one before it.
+    /// Index of the last entry in the log.
     pub last: u64,
 }
 
@@ -33,17 +30,17 @@ impl MemLog {
         &self.checkpoint
     }
 
-    /// Iterates over the stored entries in order.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter()
     }
 
-    /// Bytes of the stored payloads.
+    /// Returns the total payload bytes of the entries.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Purging up to this index leaves at most `keep_bytes` of payloads. `None`: there are no more than that.
+    /// Returns the index up to which a purge leaves at most `keep_bytes` of payloads, or `None` if the
+    /// payloads are within the bound.
     pub fn purge_point(&self, keep_bytes: usize) -> Option<u64> {
         let mut kept = 0;
         self.entries.iter().rev().find_map(|entry| {
@@ -56,12 +53,11 @@ impl MemLog {
         self.checkpoint.vote = Some(vote);
     }
 
-    /// Replaces the committed mark.
     pub fn set_committed(&mut self, committed: Option<LogId>) {
         self.checkpoint.committed = committed;
     }
 
-    /// Adds an entry at the end. An empty log may begin anywhere.
+    /// Appends an entry. An empty log may begin at any index.
     pub fn append(&mut self, entry: Entry) -> Result<(), Gap> {
         let found = entry.log_id.index;
         if let Some(last) = self.checkpoint.last
@@ -76,7 +72,6 @@ impl MemLog {
         Ok(())
     }
 
-    /// Asserts the invariants after every change.
     fn check(&self) {
         let index = |entry: Option<&Entry>| entry.map(|entry| entry.log_id.index);
         let (first, last) = (index(self.entries.front()), index(self.entries.back()));
@@ -89,30 +84,31 @@ impl MemLog {
         assert_eq!(end, Some(last), "the log ends with its last entry");
     }
 
-    /// Removes what is behind `after`; everything, if none.
+    /// Removes the entries behind `after`, or all entries for `None`.
     pub fn truncate_after(&mut self, after: Option<LogId>) {
         let keep = after.map_or(0, |log_id| log_id.index + 1);
         while self.entries.back().is_some_and(|entry| entry.log_id.index >= keep) {
             self.bytes -= self.entries.pop_back().map_or(0, |entry| entry.payload.bytes());
         }
-        self.checkpoint.note(&Record::Truncate(after));
+        self.checkpoint.update(&Record::Truncate(after));
         let back = self.entries.back().map(|entry| entry.log_id.index);
         assert!(back.is_none_or(|last| last < keep), "an entry is left that was cut off");
         self.check();
     }
 
-    /// Removes what is at or before `upto`, which may lie behind the end (a snapshot was installed).
+    /// Removes the entries up to `upto`, inclusive. `upto` may lie behind the end (after installing a
+    /// snapshot).
     pub fn purge(&mut self, upto: LogId) {
         while self.entries.front().is_some_and(|entry| entry.log_id.index <= upto.index) {
             self.bytes -= self.entries.pop_front().map_or(0, |entry| entry.payload.bytes());
         }
-        self.checkpoint.note(&Record::Purge(upto));
+        self.checkpoint.update(&Record::Purge(upto));
         let front = self.entries.front().map(|entry| entry.log_id.index);
         assert!(front.is_none_or(|first| first > upto.index), "an entry is left that was purged");
         self.check();
     }
 
-    /// The entries whose index is in `range`.
+    /// Iterates over the entries with an index in `range`.
     pub fn range(&self, range: &impl RangeBounds<u64>) -> impl Iterator<Item = &Entry> {
         let first = self.entries.front().map_or(0, |entry| entry.log_id.index);
         let start = match range.start_bound() {
@@ -137,7 +133,8 @@ impl MemLog {
         found
     }
 
-    /// The first entries of `range`, until their payloads exceed `max_bytes`; at least one, if there is one.
+    /// Returns the first entries of `range` with at most `max_bytes` of payloads, but at least one entry of a
+    /// non-empty range.
     pub fn limited(&self, range: &impl RangeBounds<u64>, max_bytes: usize) -> Vec<Entry> {
         let (mut bytes, mut found) = (0, Vec::new());
         for entry in self.range(range) {
@@ -152,7 +149,6 @@ impl MemLog {
         found
     }
 
-    /// Applies a record that was read back.
     pub fn replay(&mut self, record: Record) -> Result<(), Gap> {
         match record {
             Record::Entry(entry) => self.append(entry)?,
@@ -161,7 +157,7 @@ impl MemLog {
             Record::Purge(log_id) => self.purge(log_id),
             Record::Truncate(after) => self.truncate_after(after),
             Record::Mark(_) => {}
-            // The first record of the oldest segment; in later segments it repeats what is known.
+            // Only the oldest segment's checkpoint is new; later checkpoints repeat the replayed state.
             Record::Checkpoint(checkpoint) if self.checkpoint == Checkpoint::default() => {
                 self.checkpoint = checkpoint;
             }
@@ -170,7 +166,7 @@ impl MemLog {
         Ok(())
     }
 
-    /// After the last record: the first index that should be here and is not, if any.
+    /// Returns the first missing index of a fully replayed log, if any.
     pub fn missing_from(&self) -> Option<u64> {
         let wanted = self.checkpoint.purged.map_or(0, |purged| purged.index + 1);
         let found = self.entries.front().map(|entry| entry.log_id.index);
@@ -204,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_the_payloads_are_counted_and_the_purge_point_leaves_what_may_stay() {
+    fn payload_bytes_are_counted_and_bounded_by_the_purge_point() {
         let mut log = filled(0..10);
         assert_eq!(log.bytes(), 100);
         assert_eq!(log.purge_point(100), None);
@@ -251,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_read_gives_at_least_one_entry() {
+    fn a_limited_read_returns_at_least_one_entry() {
         let log = filled(0..10);
         assert_eq!(log.limited(&(2..9), 25).len(), 2);
         assert_eq!(log.limited(&(2..9), 1).len(), 1);
@@ -259,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_beginning_is_told() {
+    fn a_missing_beginning_is_reported() {
         assert_eq!(filled(0..3).missing_from(), None);
         assert_eq!(filled(2..3).missing_from(), Some(0));
         let mut log = filled(2..9);
@@ -269,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_stands_for_recycled_segments() {
+    fn a_checkpoint_replaces_recycled_segments() {
         let checkpoint = Checkpoint {
             vote: Some(vote(3, 1)),
             committed: Some(log_id(1, 80)),

@@ -1,5 +1,5 @@
-//! Opens a node's data folder: lock, identity, log, snapshots, in this order; nothing is written before all
-//! of it is found to be whole.
+//! Opens a node's data folder: lock, identity, log, snapshots, in this order. Writes to the log only after
+//! all parts have been checked.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,55 +26,50 @@ use super::snapshot::{SnapshotFile, SnapshotStore};
 use super::{SNAPSHOT_DIR, WAL_DIR};
 use crate::entry::{LogId, Vote};
 
-/// File whose lock says that the folder is in use.
+/// File with the lock of the running process.
 const LOCK: &str = "LOCK";
-/// Bytes of a segment of the log, but where a node is told otherwise. Whenever one begins or goes, the next
-/// flush waits for the file system's journal, and so for what else is being written: smaller ones cost more
-/// than they give.
+/// Default size of a log segment, in bytes. Creating or removing a segment makes the next flush wait for the
+/// file system's journal and for the other pending writes: smaller segments cost more than they save.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 
-/// The way to open a data folder.
 pub struct Storage;
 
-/// An open data folder.
 pub struct Opened {
-    /// The log; keep a clone to close it.
+    /// The log; keep a clone for closing.
     pub log: Log,
-    /// For the state machine and for snapshots on their way in.
+    /// Snapshots of the state machine, and incoming snapshots.
     pub snapshots: SnapshotStore,
-    /// The folder's record of its node.
+    /// The node's durable facts beside the log.
     pub folder: Folder,
-    /// The room that is kept for the log.
     pub reserve: Reserve,
     pub report: RecoveryReport,
 }
 
-/// The contents of a data folder at its opening.
+/// Contents of a data folder at its opening.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
     pub segments: usize,
     pub records: u64,
-    /// Remains of an unfinished write were cut off the log.
+    /// True if recovery cut an unfinished write off the log.
     pub torn: bool,
-    /// Other users of the machine had rights on the folder; they were taken away.
+    /// True if other users had rights on the folder; the opener has removed these rights.
     pub exposed: bool,
     pub vote: Option<Vote>,
     pub committed: Option<LogId>,
-    /// The log begins behind it.
+    /// Position before the log's first entry.
     pub purged: Option<LogId>,
     pub last: Option<LogId>,
-    /// End of the newest snapshot.
     pub snapshot: Option<LogId>,
-    /// Snapshot files that cannot be used; they were renamed and another, or the log, takes their place.
+    /// Unusable snapshot files, renamed; an older snapshot or the log replaces them.
     pub damaged_snapshots: Vec<String>,
-    /// The end of the log conflicted with a newer snapshot, and was cut off behind this.
+    /// Cut position, if the log's end conflicted with a newer snapshot. The inner `None` is an empty rest.
     pub cut_behind: Option<Option<LogId>>,
     pub took: Duration,
 }
 
 impl Storage {
-    /// Opens the folder, creating it if it is new. `on_fatal` is called once, from the log's thread, if the
-    /// disk fails later on. Errors say what a person must do.
+    /// Opens the folder, or creates a new folder. The log's thread calls `on_fatal` once if the disk fails
+    /// later.
     pub async fn open(
         dir: &Path,
         identity: Identity,
@@ -84,7 +79,7 @@ impl Storage {
         Self::open_with(dir, identity, on_fatal, metrics, SEGMENT_BYTES).await
     }
 
-    /// As [`Storage::open`], with segments of another size.
+    /// Opens the folder like [`Storage::open`], with `segment_bytes` per segment.
     pub async fn open_with(
         dir: &Path,
         identity: Identity,
@@ -100,20 +95,18 @@ impl Storage {
         if report.exposed {
             tracing::warn!(
                 folder = %dir.display(),
-                "other users of this machine could read or write the data folder; it is this user's alone now. If they are \
-                 not to be trusted: what is in it (data, digests of passwords) may be known to them"
+                "other users of this machine could read or write the data folder; their rights have been removed. They may \
+                 have read its data and digests of passwords: change the passwords if these users are not trusted"
             );
         }
         if report.torn {
-            tracing::warn!(
-                "cut the remains of an unfinished write off the log: nobody was told that it was durable"
-            );
+            tracing::warn!("cut an unfinished, unacknowledged write off the log");
         }
         for name in &report.damaged_snapshots {
             rare::taken(Rare::SnapshotPutAside);
             tracing::error!(
                 name,
-                "a snapshot file is damaged and was put aside: check the disk, then remove the file"
+                "a damaged snapshot file was renamed: check the disk, then remove the file"
             );
         }
         let log = Log::new(log, wal_worker::start(writer, lock, reserve.clone(), metrics, on_fatal));
@@ -121,36 +114,35 @@ impl Storage {
     }
 }
 
-/// Refuses the folder of a node whose cluster writes in a version that this node does not know, before
-/// anything else in it is read. Blocks.
+/// Refuses the folder of a cluster at a version unknown to this node, before reading anything else from the
+/// folder. Blocks.
 ///
 /// # Errors
-/// [`StorageError::OtherRelease`], which names both releases; or the file cannot be read.
+/// [`StorageError::OtherRelease`], with both releases; or the file is unreadable.
 pub fn check_release(path: &Path, versions: &Versions) -> Result<(), StorageError> {
     let dir = match Dir::open(path) {
         Ok(dir) if identity::is_there(&dir) => dir,
-        // A new one.
+        // A new folder has no version.
         Ok(_) | Err(_) => return Ok(()),
     };
     let (_, claim) = identity::read(&dir)?;
     claim.version.map_or(Ok(()), |version| versions.check(&version)).map_err(StorageError::OtherRelease)
 }
 
-/// The contents of a folder whose node does not run. The folder stays locked while this exists.
+/// Contents of a stopped node's folder. The folder stays locked until the drop.
 pub struct Stopped {
     pub identity: Identity,
     pub log: MemLog,
-    /// The newest snapshot whose state can be read.
+    /// Newest snapshot with a decodable state.
     pub snapshot: Option<SnapshotFile>,
-    /// The report that a start would give.
     pub report: RecoveryReport,
     _lock: DirLock,
 }
 
-/// Checks a folder whose node does not run, and says what is in it. Reads everything, changes nothing.
-/// Blocks.
+/// Checks a stopped node's folder and returns the contents. Reads everything, changes nothing. Blocks.
 ///
-/// The errors are those that the node would refuse to start with.
+/// # Errors
+/// The same errors as a start of the node.
 pub fn verify(path: &Path) -> Result<Stopped, StorageError> {
     let begun = time::now();
     check_release(path, &Versions::of_this_release())?;
@@ -218,8 +210,8 @@ fn read(
     let snapshots =
         dir.sub(SNAPSHOT_DIR).map_err(StorageError::io("creating the snapshots' folder in", &path))?;
     exposed |= make_private(&wal)? | make_private(&snapshots)?;
-    // A killed process leaves names that are there and not flushed. They must be on disk before anything is
-    // built on them, or a loss of power takes them away with what was acknowledged since.
+    // A killed process leaves unflushed names. The flush must precede any new write: otherwise a loss of
+    // power removes these names together with acknowledged writes.
     for dir in [&dir, &wal, &snapshots] {
         dir.sync().map_err(StorageError::io("flushing", dir.path()))?;
     }
@@ -238,8 +230,8 @@ fn read(
         && let Some(end) = conflict(&log, covered)
         && snapshot.state().is_ok()
     {
-        // A snapshot was taken over whose log replaces the end of this one; the node was killed before that
-        // was cut off. One that cannot be read gives way to this log instead.
+        // A node was killed between installing a snapshot and cutting its conflicting log. An undecodable
+        // snapshot gives way to this log instead.
         let records = [Record::Truncate(end), Record::Purge(covered)];
         writer.write(&records).map_err(into_storage_error)?;
         for record in records {
@@ -255,7 +247,7 @@ fn read(
     assert_eq!(writer.checkpoint().purged, log.checkpoint().purged, "memory and disk begin alike");
     if report.committed.map(|log_id| log_id.index) > report.last.map(|log_id| log_id.index) {
         rare::taken(Rare::CommittedBeyondLog);
-        // The mark is in front of entries that were torn off: what is left is all committed.
+        // The commit position lies ahead of torn entries: all remaining entries are committed.
         log.set_committed(report.last);
         report.committed = report.last;
     }
@@ -267,7 +259,7 @@ fn read(
     Ok(Ready { writer, lock, log, snapshots, folder, reserve, report })
 }
 
-/// Where to cut the log off, if what it has at the end of the snapshot is another leader's.
+/// Returns the cut position if the log has another leader's entry at the snapshot's position.
 fn conflict(log: &MemLog, covered: LogId) -> Option<Option<LogId>> {
     let last = log.checkpoint().last?;
     let there = log.range(&(covered.index..=covered.index)).next().map(|entry| entry.log_id);

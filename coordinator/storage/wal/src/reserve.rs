@@ -1,5 +1,5 @@
-//! A file that takes up room on the disk for as long as there is plenty, and is removed when there is none:
-//! the log goes on in its place while space is being freed.
+//! File of reserved disk space, removed on a full disk: the log continues in the freed space while the
+//! operator makes room.
 
 use std::io;
 
@@ -7,39 +7,39 @@ use rowlock_env::disk::Dir;
 
 use crate::error::is_for_lack_of_room;
 
-/// Its name in the data folder.
 pub(crate) const NAME: &str = "reserve";
 
-/// The file. Everything here blocks.
+/// Handle of the reserve file. All methods block on the disk.
 #[derive(Clone, Debug)]
 pub struct Reserve {
     dir: Dir,
 }
 
 impl Reserve {
-    /// In this data folder. It may not be there.
+    /// Makes the handle for a data folder, with or without the file.
     pub fn of(dir: Dir) -> Reserve {
         Reserve { dir }
     }
 
-    /// Given up if so much is not free beside it: a start writes small files, and perhaps a segment.
+    /// Releases the reserve if fewer than `bytes` are free: a start writes small files, and perhaps a
+    /// segment.
     pub(crate) fn or_room_for(self, bytes: u64) -> Reserve {
         if self.free_bytes().is_ok_and(|free| free < bytes) {
-            self.give_up();
+            self.release();
         }
         self
     }
 
-    /// Bytes that may still be written beside it.
+    /// Returns the free bytes of the file system.
     pub fn free_bytes(&self) -> io::Result<u64> {
         self.dir.free_bytes()
     }
 
-    /// Makes the file with `bytes`, unless there is one already, where at least `rest` stay free beside it.
-    /// Whether it was made now.
+    /// Creates the file with `bytes`, unless the file exists or fewer than `rest` bytes would stay free.
+    /// Returns true if the file was created.
     ///
     /// # Errors
-    /// The disk refuses, but for lack of room.
+    /// The disk refuses, for another reason than lack of space.
     pub fn keep(&self, bytes: u64, rest: u64) -> io::Result<bool> {
         if bytes == 0 || self.dir.exists(NAME) || self.free_bytes()? < bytes.saturating_add(rest) {
             return Ok(false);
@@ -55,9 +55,9 @@ impl Reserve {
         }
     }
 
-    /// Removes it. Whether that has made room.
-    pub fn give_up(&self) -> bool {
-        // The file system may give the room back with its next flush only.
+    /// Removes the file. Returns true if the removal has freed space.
+    pub fn release(&self) -> bool {
+        // Some file systems free the space only at their next flush.
         self.dir.remove(NAME).and_then(|()| self.dir.sync()).is_ok()
     }
 }
@@ -67,16 +67,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_made_where_there_is_plenty_and_takes_up_room() {
+    fn the_reserve_is_made_with_enough_space_and_occupies_it() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let dir = Dir::open(temp.path()).expect("opens");
         let reserve = Reserve::of(dir.clone());
         assert!(!reserve.keep(1 << 20, u64::MAX).expect("looks"), "it must leave more than there is");
         assert!(!reserve.keep(0, 0).expect("looks"), "none is wanted");
-        assert!(!reserve.give_up() && !dir.exists(NAME));
+        assert!(!reserve.release() && !dir.exists(NAME));
         assert!(reserve.keep(1 << 20, 0).expect("is made"));
         assert_eq!(dir.open_file(NAME).and_then(|file| file.len()).expect("is there"), 1 << 20);
         assert!(!reserve.keep(1 << 20, 0).expect("looks"), "there is one");
-        assert!(reserve.give_up() && !reserve.give_up());
+        assert!(reserve.release() && !reserve.release());
     }
 }

@@ -1,4 +1,4 @@
-//! Small values for the tests of this crate.
+//! Sample values for this crate's tests.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rowlock_types::member::Member;
 
 use crate::entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 
-/// A position, of node 1 as the leader.
+/// Position under node 1 as the leader.
 pub fn log_id(term: u64, index: u64) -> LogId {
     LogId { leader_id: LeaderId { term, node_id: 1 }, index }
 }
@@ -21,7 +21,7 @@ fn membership() -> Membership {
     Membership { configs: vec![[1].into()], nodes: BTreeMap::from([(1, member)]) }
 }
 
-/// An entry with a membership of one node.
+/// Entry with a membership of a single node.
 pub fn membership_entry(term: u64, index: u64) -> Entry {
     Entry { log_id: log_id(term, index), payload: Payload::Membership(membership()) }
 }

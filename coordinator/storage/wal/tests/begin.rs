@@ -1,5 +1,5 @@
-//! Folders of a restore, wherever it is interrupted: a node starts on none of them, or all are whole; and the
-//! next restore puts everything right.
+//! Folders of a restore, interrupted at any step: either all folders are complete or no node starts, and the
+//! next restore finishes the work.
 
 mod bench;
 
@@ -31,7 +31,7 @@ fn restore(cluster: ClusterId) -> Result<Begun, StorageError> {
     begin_all(&PATHS.map(Path::new), fill)
 }
 
-/// What a start of each node comes to: the cluster of its folder, or none if it is refused as half restored.
+/// Starts each node. Returns the cluster of its folder, or `None` for a half restored folder.
 async fn start_all() -> Vec<Option<Option<ClusterId>>> {
     let mut found = Vec::new();
     for (number, path) in PATHS.iter().enumerate() {
@@ -51,9 +51,9 @@ async fn start_all() -> Vec<Option<Option<ClusterId>>> {
     found
 }
 
-/// As files were at the cut: a restore is tried again on the one copy, and nodes start on the other.
+/// Copies the files at each cut: a second restore runs on a copy, and nodes start on another copy.
 #[test]
-fn a_restore_that_was_killed_anywhere_leaves_no_voter_that_begins_anew() {
+fn a_restore_killed_anywhere_leaves_no_voter_that_starts_empty() {
     let (first, second) = (ClusterId(1), ClusterId(2));
     let (mut refused, mut finished, mut whole) = (0, 0, 0);
     let power_loss: fn(&HostDisk) = |disk| {
@@ -92,12 +92,12 @@ fn a_restore_that_was_killed_anywhere_leaves_no_voter_that_begins_anew() {
             let (disk, _) = interrupted();
             let again = live(&disk, 4, &never, async { restore(second) }, || ()).expect("it ends");
             let cluster = match again {
-                Ok(Begun::Anew) => second,
-                Ok(Begun::Before(cluster)) => {
+                Ok(Begun::Filled) => second,
+                Ok(Begun::AlreadyFilled(cluster)) => {
                     finished += 1;
                     cluster
                 }
-                // It had come to its end.
+                // The first restore had finished.
                 Err(StorageError::NotEmpty(_)) => first,
                 Err(other) => panic!("operation {n}: {other}"),
             };

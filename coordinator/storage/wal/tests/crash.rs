@@ -1,6 +1,5 @@
-//! A node's production storage on a simulated disk: the power goes, or the process is killed,
-//! at any operation, again and again. What was acknowledged is there; what is there is a beginning of what
-//! was asked for.
+//! The production storage on a simulated disk, with a loss of power or a kill at any operation, repeatedly.
+//! Every acknowledged write survives; the recovered log is a prefix of the submitted writes.
 
 mod bench;
 
@@ -28,7 +27,6 @@ fn log_id(term: u64, index: u64) -> LogId {
     LogId { leader_id: LeaderId { term, node_id: 1 }, index }
 }
 
-/// What the storage holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Held {
     vote: Option<Vote>,
@@ -42,12 +40,12 @@ impl Held {
     }
 }
 
-/// What was asked for, step by step, and up to where it was acknowledged.
+/// History of the submitted writes, with the acknowledged prefix.
 struct Asked {
     steps: Vec<Held>,
     acknowledged: usize,
     term: u64,
-    /// This number of entries is committed, since a snapshot was taken of them: no leader has them cut off.
+    /// Number of entries covered by a snapshot: committed, so no leader cuts them off.
     committed: u64,
 }
 
@@ -70,7 +68,7 @@ impl Asked {
         self.acknowledged = self.steps.len() - 1;
     }
 
-    /// A storage that was opened is at one of the steps, and not before what was acknowledged.
+    /// Asserts that the opened storage equals a step of the history, at or behind the acknowledged step.
     fn found(&mut self, held: &Held, place: &str) {
         let at = (self.acknowledged..self.steps.len()).find(|step| self.steps[*step] == *held);
         let Some(at) = at else {
@@ -90,7 +88,7 @@ fn entry(term: u64, index: u64, rng: &mut Rng) -> Entry {
 
 async fn open() -> Result<Opened, StorageError> {
     let identity = Identity { cluster: "test".to_owned(), node: NodeId(1) };
-    let on_fatal = Arc::new(|_: &DiskFailure| {}); // whoever waits hears of it
+    let on_fatal = Arc::new(|_: &DiskFailure| {}); // the waiters receive the failure
     Storage::open_with(Path::new("/data/node"), identity, on_fatal, Arc::default(), SEGMENT_BYTES).await
 }
 
@@ -100,7 +98,7 @@ fn held(opened: &Opened) -> Held {
     Held { vote, purged, entries: log.entries().cloned().collect() }
 }
 
-/// One thing that a node does with its storage.
+/// Runs a random operation on the storage.
 async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()> {
     let Opened { log, snapshots, .. } = opened;
     match rng.weighted(&[50, 20, 10, 10, 10]) {
@@ -115,7 +113,7 @@ async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()
                 log.append_durably(entries).await?;
                 asked.acknowledge();
             } else {
-                log.append(entries, Done::Nobody).await?;
+                log.append(entries, Done::Unawaited).await?;
             }
         }
         2 => {
@@ -140,7 +138,7 @@ async fn act(opened: &Opened, asked: &mut Asked, rng: &mut Rng) -> io::Result<()
             let count = rng.below(asked.now().entries.len()) + 1;
             let upto = asked.now().entries[count - 1].log_id;
             let meta = SnapshotMeta { last_log_id: Some(upto), ..SnapshotMeta::default() };
-            // A snapshot is of what is committed, and that is durable.
+            // A snapshot covers committed entries only, and commits are durable.
             log.append_durably(Vec::new()).await?;
             asked.acknowledge();
             asked.committed = asked.committed.max(upto.index + 1);
@@ -167,7 +165,7 @@ async fn life(asked: &mut Asked, rng: &mut Rng, place: &str) -> Result<(), Strin
 }
 
 #[test]
-fn what_the_storage_acknowledged_survives_any_crash_and_nothing_else_appears() {
+fn acknowledged_writes_survive_any_crash_and_no_others_appear() {
     let (mut cuts, mut ends) = (0, 0);
     for seed in 0..SEEDS {
         let disk = HostDisk::new(Rng::new(seed));
@@ -203,7 +201,7 @@ fn what_the_storage_acknowledged_survives_any_crash_and_nothing_else_appears() {
 }
 
 #[test]
-fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
+fn recovered_writes_after_a_failed_flush_survive_a_power_loss() {
     let mut failures = 0;
     for seed in 0..SEEDS {
         let disk = HostDisk::new(Rng::new(seed));
@@ -235,7 +233,7 @@ fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
                     disk.power_loss();
                 }
             };
-            let result = live(&disk, seed * 100 + number, &never, main, end).expect("nobody cuts the power");
+            let result = live(&disk, seed * 100 + number, &never, main, end).expect("the power stays on");
             result.expect("it starts");
             disk.heal();
             disk.boot();
@@ -244,7 +242,7 @@ fn what_a_start_after_a_failed_flush_found_survives_the_next_loss_of_power() {
     assert!(failures > 1_000, "{failures}");
 }
 
-/// Fills the disk up and makes room again, while it is polled.
+/// Fills the disk and frees space in turns, while polled.
 async fn fill_and_free(disk: &HostDisk, mut rng: Rng) {
     loop {
         time::sleep(Duration::from_millis(rng.below(60) as u64)).await;
@@ -255,7 +253,7 @@ async fn fill_and_free(disk: &HostDisk, mut rng: Rng) {
 }
 
 #[test]
-fn a_disk_that_fills_up_takes_nothing_from_what_was_acknowledged_and_the_log_goes_on_by_itself() {
+fn a_full_disk_loses_no_acknowledged_write_and_the_log_resumes() {
     let (mut full, mut cuts, mut ends) = (0, 0, 0);
     for seed in 0..SEEDS / 5 {
         let disk = HostDisk::new(Rng::new(seed));
@@ -278,7 +276,7 @@ fn a_disk_that_fills_up_takes_nothing_from_what_was_acknowledged_and_the_log_goe
                 let acting = async {
                     for _ in 0..rng.below(40) {
                         match act(&opened, &mut asked, &mut rng).await {
-                            // A snapshot that finds no room is taken another time.
+                            // Without disk space the next snapshot comes later.
                             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
                             done => done.map_err(|error| error.to_string())?,
                         }
@@ -308,7 +306,7 @@ fn a_disk_that_fills_up_takes_nothing_from_what_was_acknowledged_and_the_log_goe
             } else {
                 ends += 1;
             }
-            // A start needs room.
+            // A start needs disk space.
             disk.set_capacity(1 << 40);
             disk.boot();
         }

@@ -1,12 +1,12 @@
-//! Reading of files that a person or another program writes: regular ones, up to a bound.
+//! Bounded reading of foreign files: regular files, up to a size.
 
 use std::io::{self, Read as _};
 
 use super::{Dir, File, FileIn};
 
 impl Dir {
-    /// Returns the whole content of a regular file of at most `most` bytes. Refuses all others, also a device
-    /// such as `/dev/zero` and a file that grows meanwhile.
+    /// Returns the whole content of a regular file of at most `most` bytes. Refuses other kinds of files,
+    /// such as the device `/dev/zero`, and a file growing beyond `most`.
     pub fn read_at_most(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
         let refused = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let mut content = Vec::new();

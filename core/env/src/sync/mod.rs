@@ -1,3 +1,3 @@
-//! Synchronization that wakes in a fixed order, so that a seed fixes a run.
+//! Synchronization with a fixed order of wake-ups, so that a seed determines a run.
 
 pub mod watch;

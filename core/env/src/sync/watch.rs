@@ -1,7 +1,6 @@
-//! A value that can be watched: receivers see the latest one, and wake in the order in which they began to
-//! wait.
+//! A watched value: receivers see the latest value, and wake in the order of their waits.
 //!
-//! tokio's own watch spreads its waiters over lists that it walks in random order.
+//! tokio's own watch spreads its waiters over lists and wakes them in random order.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-/// All senders are gone and the last value has been seen.
+/// Error of a receiver after the last sender is gone and the last value has been seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -47,7 +46,7 @@ impl<T> WatchState<T> {
     }
 }
 
-/// A look at the current value; holds a read lock, so never keep it across an await.
+/// Reference to the current value, under a read lock: never hold it across an await.
 pub struct Ref<'a, T> {
     guard: RwLockReadGuard<'a, T>,
 }
@@ -63,13 +62,13 @@ pub struct Sender<T> {
     shared: Arc<WatchState<T>>,
 }
 
-/// Sees the value. Clones have seen what their original has seen.
+/// Receiver of the value. A clone has seen the same values as its original.
 pub struct Receiver<T> {
     shared: Arc<WatchState<T>>,
     seen: u64,
 }
 
-/// A channel that holds `init`, which the receiver has seen.
+/// Makes a channel with `init`, already seen by the receiver.
 pub fn channel<T>(init: T) -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(WatchState {
         value: RwLock::new(init),
@@ -105,7 +104,7 @@ impl<T> Sender<T> {
         self.modify(|current| *current = value);
     }
 
-    /// Changes the value in place and wakes all receivers.
+    /// Changes the value in ticket and wakes all receivers.
     pub fn modify(&self, change: impl FnOnce(&mut T)) {
         self.send_if_modified(|current| {
             change(current);
@@ -113,8 +112,8 @@ impl<T> Sender<T> {
         });
     }
 
-    /// Changes the value in place; wakes the receivers only if `change` says that it did. Returns what it
-    /// said.
+    /// Changes the value in ticket, and wakes the receivers if `change` returns true. Returns the result of
+    /// `change`.
     pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
         {
             let mut value = self.shared.value.write();
@@ -131,7 +130,7 @@ impl<T> Sender<T> {
         Ref { guard: self.shared.value.read() }
     }
 
-    /// A receiver that has seen the current value.
+    /// Makes a receiver, with the current value already seen.
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver { seen: self.shared.version.load(Ordering::Acquire), shared: self.shared.clone() }
     }
@@ -148,26 +147,26 @@ impl<T> Receiver<T> {
         Ref { guard: self.shared.value.read() }
     }
 
-    /// The current value, now seen.
+    /// Returns the current value and marks it seen.
     pub fn borrow_and_update(&mut self) -> Ref<'_, T> {
         let guard = self.shared.value.read();
         self.seen = self.shared.version.load(Ordering::Acquire);
         Ref { guard }
     }
 
-    /// There is a value that this receiver has not seen.
+    /// Returns true if this receiver has not seen the current value.
     pub fn has_changed(&self) -> bool {
         self.shared.version.load(Ordering::Acquire) != self.seen
     }
 
-    /// Waits for a value that this receiver has not seen, and marks it seen. Cancel safe.
+    /// Waits for an unseen value and marks it seen. Cancel safe.
     pub async fn changed(&mut self) -> Result<(), Closed> {
-        let seen = Changed { shared: &self.shared, seen: self.seen, place: None }.await?;
+        let seen = Changed { shared: &self.shared, seen: self.seen, ticket: None }.await?;
         self.seen = seen;
         Ok(())
     }
 
-    /// Waits until the value, current or later, satisfies `condition`. Cancel safe.
+    /// Waits until the current or a later value satisfies `condition`. Cancel safe.
     pub async fn wait_for(&mut self, mut condition: impl FnMut(&T) -> bool) -> Result<(), Closed> {
         loop {
             if condition(&self.borrow_and_update()) {
@@ -181,13 +180,13 @@ impl<T> Receiver<T> {
 struct Changed<'a, T> {
     shared: &'a WatchState<T>,
     seen: u64,
-    place: Option<u64>,
+    ticket: Option<u64>,
 }
 
 impl<T> Future for Changed<'_, T> {
     type Output = Result<u64, Closed>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Looked at under the waiters' lock: a send after the look finds our waker.
+        // Checked under the waiters' lock: a later send finds our waker.
         let mut waiters = self.shared.waiters.lock();
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.seen {
@@ -196,21 +195,21 @@ impl<T> Future for Changed<'_, T> {
         if waiters.senders == 0 {
             return Poll::Ready(Err(Closed));
         }
-        let place = self.place.unwrap_or_else(|| {
+        let ticket = self.ticket.unwrap_or_else(|| {
             waiters.next += 1;
             waiters.next
         });
-        waiters.wakers.insert(place, cx.waker().clone());
+        waiters.wakers.insert(ticket, cx.waker().clone());
         drop(waiters);
-        self.place = Some(place);
+        self.ticket = Some(ticket);
         Poll::Pending
     }
 }
 
 impl<T> Drop for Changed<'_, T> {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            self.shared.waiters.lock().wakers.remove(&place);
+        if let Some(ticket) = self.ticket {
+            self.shared.waiters.lock().wakers.remove(&ticket);
         }
     }
 }

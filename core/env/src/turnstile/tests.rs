@@ -4,9 +4,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::busy::{Work, spend};
-use crate::task::{give_way, spawn};
+use crate::task::{spawn, yield_now};
 
-/// Does so much work in all, in turns.
 async fn work(total: Duration) {
     let step = Work::Read.cost(10);
     let mut done = Duration::ZERO;
@@ -14,23 +13,22 @@ async fn work(total: Duration) {
         spend(Work::Read, 10);
         done += step;
         if busy::turn_is_over() {
-            give_way().await;
+            yield_now().await;
         }
     }
 }
 
-/// The same, in short turns.
 async fn many_turns(total: Duration) {
     let mut done = Duration::ZERO;
     while done < total {
         spend(Work::Read, 10);
         done += Work::Read.cost(10);
-        give_way().await;
+        yield_now().await;
     }
 }
 
-/// The most work of clients' tasks between two turns of the node's own task.
-async fn longest_lap(stile: &Turnstile, clients: usize, ms: u64) -> Duration {
+/// Returns the most work of clients' tasks between two turns of the node's own task.
+async fn longest_lap(turnstile: &Turnstile, clients: usize, ms: u64) -> Duration {
     let done = Arc::new(Mutex::new(Duration::ZERO));
     let running = Arc::new(AtomicUsize::new(clients));
     for _ in 0..clients {
@@ -45,37 +43,37 @@ async fn longest_lap(stile: &Turnstile, clients: usize, ms: u64) -> Duration {
             }
             polled
         });
-        spawn("client", stile.turns(Class::Client, counted));
+        spawn("client", turnstile.turns(Class::Client, counted));
     }
     let mut longest = Duration::ZERO;
     while running.load(Relaxed) > 0 {
-        give_way().await;
+        yield_now().await;
         longest = longest.max(std::mem::take(&mut *done.lock()));
     }
     longest
 }
 
 #[tokio::test]
-async fn sixty_clients_that_flood_take_two_milliseconds_of_a_lap() {
+async fn sixty_flooding_clients_take_two_milliseconds_of_a_lap() {
     let longest = longest_lap(&Turnstile::default(), 60, 5).await;
-    // All of the light class, one long turn, and by how much the last ones overshoot.
+    // Sums the light class, a long turn, and the overshoot of the last tasks.
     assert!(longest <= 2 * TURN_MAX + 3 * LIGHT_MAX, "{longest:?}");
     assert!(longest >= TURN_MAX / 2, "nothing was measured: {longest:?}");
 }
 
-/// Tells how many turns the node's own task has while a quiet client waits among `count` that do this.
+/// Returns the turns of the node's own task while a quiet client waits among `count` flooding clients.
 async fn turns_among<F: Future<Output = ()> + Send + 'static>(
     count: usize,
     work_of: fn(Duration) -> F,
 ) -> usize {
-    let stile = Turnstile::default();
+    let turnstile = Turnstile::default();
     let flood: Vec<_> = (0..count)
-        .map(|_| spawn("flood", stile.turns(Class::Client, work_of(Duration::from_millis(20)))))
+        .map(|_| spawn("flood", turnstile.turns(Class::Client, work_of(Duration::from_millis(20)))))
         .collect();
-    while stile.waiting() < count * 4 / 5 {
-        give_way().await;
+    while turnstile.waiting() < count * 4 / 5 {
+        yield_now().await;
     }
-    let quiet = spawn("quiet", stile.turns(Class::Client, work(Work::Read.cost(10))));
+    let quiet = spawn("quiet", turnstile.turns(Class::Client, work(Work::Read.cost(10))));
     let turns = Arc::new(AtomicUsize::new(0));
     let counted = turns.clone();
     let node = spawn("node", async move {
@@ -93,26 +91,27 @@ async fn turns_among<F: Future<Output = ()> + Send + 'static>(
     for task in flood {
         task.await.expect("it runs to its end");
     }
-    assert_eq!(stile.waiting(), 0);
+    assert_eq!(turnstile.waiting(), 0);
     turns
 }
 
 #[tokio::test]
-async fn a_quiet_client_passes_those_that_flood() {
+async fn a_quiet_client_passes_flooding_clients() {
     let turns = [turns_among(60, work).await, turns_among(200, many_turns).await];
     assert!(turns[0] <= 100 && turns[1] <= 60, "the node had {turns:?} meanwhile");
 }
 
 #[tokio::test]
 async fn ten_thousand_light_turns_leave_laps_to_the_node() {
-    let stile = Turnstile::default();
-    let light: Vec<_> =
-        (0..10_000).map(|_| spawn("light", stile.turns(Class::Client, work(Work::Read.cost(10))))).collect();
+    let turnstile = Turnstile::default();
+    let light: Vec<_> = (0..10_000)
+        .map(|_| spawn("light", turnstile.turns(Class::Client, work(Work::Read.cost(10)))))
+        .collect();
     let mut laps = 0;
     for task in light {
         while !task.is_finished() {
             laps += 1;
-            give_way().await;
+            yield_now().await;
         }
     }
     let alone = Work::Read.cost(100_000).as_millis();
@@ -120,12 +119,13 @@ async fn ten_thousand_light_turns_leave_laps_to_the_node() {
 }
 
 #[tokio::test]
-async fn a_task_that_ends_in_line_keeps_no_other_from_its_turn() {
-    let stile = Turnstile::default();
-    let tasks: Vec<_> =
-        (0..40).map(|_| spawn("flood", stile.turns(Class::Client, work(Duration::from_millis(5))))).collect();
-    while stile.waiting() < 30 {
-        give_way().await;
+async fn a_task_dropped_in_line_does_not_block_the_line() {
+    let turnstile = Turnstile::default();
+    let tasks: Vec<_> = (0..40)
+        .map(|_| spawn("flood", turnstile.turns(Class::Client, work(Duration::from_millis(5)))))
+        .collect();
+    while turnstile.waiting() < 30 {
+        yield_now().await;
     }
     for (nth, task) in tasks.into_iter().enumerate() {
         if nth % 2 == 0 {
@@ -134,16 +134,16 @@ async fn a_task_that_ends_in_line_keeps_no_other_from_its_turn() {
             task.await.expect("it runs to its end");
         }
     }
-    while stile.waiting() > 0 {
-        give_way().await;
+    while turnstile.waiting() > 0 {
+        yield_now().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn turns_on_several_threads_lose_no_task() {
-    let stile = Turnstile::default();
+    let turnstile = Turnstile::default();
     let tasks: Vec<_> = (0..200)
-        .map(|nth| spawn("flood", stile.turns(Class::Client, work(Duration::from_micros(37 * nth)))))
+        .map(|nth| spawn("flood", turnstile.turns(Class::Client, work(Duration::from_micros(37 * nth)))))
         .collect();
     for task in tasks {
         task.await.expect("it runs to its end");

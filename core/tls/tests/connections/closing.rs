@@ -1,9 +1,9 @@
-//! Open connections whose certificates do not count any more.
+//! Open connections with outdated certificates.
 
 use super::*;
 
 #[tokio::test]
-async fn connections_end_when_their_certificate_is_revoked_or_expires_and_others_go_on() {
+async fn only_connections_with_revoked_or_expired_certificates_end() {
     let place = Place::new();
     let revoked = place.new_client(&place.clients, "mallory", DAY);
     place.new_client(&place.clients, "alice", DAY);
@@ -24,8 +24,8 @@ async fn connections_end_when_their_certificate_is_revoked_or_expires_and_others
     let waiting = tokio::spawn(async move { mallory.read_u8().await });
     assert_eq!(keeper.close_outdated(&Reloaded::Same), 0);
     place.write("crl.pem", &place.clients.revoke(&[&revoked.certificate]).unwrap());
-    assert_eq!((keeper.look(), keeper.close_outdated(&Reloaded::New)), (Reloaded::New, 1));
-    let end = time::timeout(PATIENCE, waiting).await.expect("whoever waits is woken").unwrap();
+    assert_eq!((keeper.reload(), keeper.close_outdated(&Reloaded::New)), (Reloaded::New, 1));
+    let end = time::timeout(PATIENCE, waiting).await.expect("the waiter is woken").unwrap();
     assert!(end.unwrap_err().to_string().contains("does not count any more"));
     let over = async {
         while keeper.close_outdated(&Reloaded::Same) == 0 {
@@ -36,7 +36,7 @@ async fn connections_end_when_their_certificate_is_revoked_or_expires_and_others
     all[0].write_u8(1).await.expect_err("it has expired");
     alice.write_u8(1).await.expect("hers counts");
     dialed.write_u8(1).await.expect("that of a node counts");
-    // What was shaken with the old files counts for nothing after they were replaced.
+    // A handshake under replaced files fails.
     let late = client(&place.client("alice"), "localhost", &node).await.1;
     assert!(refusal(late).contains("have changed meanwhile"));
 }

@@ -1,5 +1,5 @@
-//! One member's znode: from before its create is sent until it is gone. Dropping it leaves the barrier, as
-//! with a place in a queue: the drop posts the removal to the session's task.
+//! Znode of a member: from before the create is sent until the znode is gone. Dropping the member leaves the
+//! barrier: the drop posts the removal to the session's task.
 
 use bytes::Bytes;
 use rowlock_proto::{Acl, CreateMode, ErrorCode, path};
@@ -13,10 +13,10 @@ use crate::session::znode_removal::ZnodeRemoval;
 
 pub(super) struct Member {
     client: Client,
-    /// The barrier's znode, as the application writes it.
+    /// Path of the barrier's znode, without the chroot.
     parent: String,
     name: String,
-    /// Invariant: set before the create is handed over, so that a drop at any await removes the znode.
+    /// Invariant: set before the create is handed over, hence a drop at any await removes the znode.
     may_exist: bool,
     slot: Option<OwnedSemaphorePermit>,
 }
@@ -36,8 +36,8 @@ impl Member {
         path::join(&self.parent, &self.name)
     }
 
-    /// Makes the znode: ephemeral, not sequential (a sequential one would be a contender for a lock). Its
-    /// name is random, so that one that is there already is ours: of a try whose reply was lost.
+    /// Creates the znode: ephemeral, not sequential (a sequential znode would be a contender for a lock). The
+    /// name is random: an existing znode comes from our own create whose reply was lost.
     ///
     /// # Errors
     /// NoNode: the barrier's znode is not there.
@@ -62,13 +62,12 @@ impl Member {
         }
     }
 
-    /// Another client removed the znode.
     pub(super) fn expelled(&mut self) -> Error {
         self.forget();
         Error::PlaceLost
     }
 
-    /// The znode is known to be gone.
+    /// Records the end of the znode.
     pub(super) fn forget(&mut self) {
         self.may_exist = false;
     }

@@ -1,11 +1,11 @@
 //! [`DoubleBarrier`]: a fixed number of members begin together and end together.
 //!
-//! Members are ephemeral children of the barrier's znode, so that a member that dies is not waited for. The
-//! rounds are in the data of that znode ([`round`]): a round is opened by one write that also checks that all
-//! its members are still there, and closed by its last member, or by the next client if all have died.
-//! Every write of the data goes along with a check (or the removal) of the writer's own znode: so the
-//! barrier's znode, a container that the servers remove when it has long been empty, cannot have been
-//! replaced by another one meanwhile, and versions can be trusted.
+//! Members are ephemeral children of the barrier's znode, hence the barrier never waits for a dead member.
+//! The rounds are in the data of the barrier's znode ([`round`]): a single write opens a round and also
+//! checks the znodes of all members; the last member closes the round, or the next client if all members have
+//! died. Every write of the data comes with a check (or the removal) of the writer's own znode: the servers
+//! cannot have removed the barrier's znode (a container) as empty and replaced the znode in the meantime, and
+//! versions can be trusted.
 
 mod member;
 mod round;
@@ -28,13 +28,12 @@ use crate::transaction::Transaction;
 use crate::watch::OneshotWatch;
 use crate::znode::Watched;
 
-/// Lets clients into a section when `size` of them have come, all at the same time, and out of it when all
-/// have done with it.
+/// Admits `size` clients to a section, all at the same time, and lets them out when all have finished.
 ///
-/// A client that dies outside lets the others wait for another one to come. One that dies inside has left.
-/// A client that comes during a round waits for the next one. The layout is our own (those of Curator and
-/// kazoo let latecomers slip in, and are stuck with a round whose members have all died): do not mix them on
-/// one path.
+/// A client that dies outside leaves the rest waiting for another client. A client that dies inside has left.
+/// A client that arrives during a round waits for the next round. The layout is our own (Curator's and
+/// kazoo's let latecomers slip in, and hang on a round whose members have all died): do not mix them on a
+/// path.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), rowlock_client::Error> {
@@ -51,7 +50,7 @@ pub struct DoubleBarrier {
     size: u32,
 }
 
-/// A client inside a [`DoubleBarrier`]. Dropping it leaves without waiting for the others.
+/// Client inside a [`DoubleBarrier`]. Dropping the membership leaves without waiting for the other members.
 #[must_use = "dropping it leaves the double barrier"]
 pub struct Membership {
     barrier: DoubleBarrier,
@@ -66,7 +65,7 @@ impl fmt::Debug for Membership {
 
 impl Client {
     /// The double barrier of this name for `size` (1 to 1,000) clients. A handle only, no traffic; names as
-    /// for [`Client::mutex`]. All clients must name the same size: the first one decides.
+    /// for [`Client::mutex`]. All clients must use the same size: the first client decides.
     pub fn double_barrier(&self, name: impl AsRef<str>, size: u32) -> DoubleBarrier {
         DoubleBarrier::new(Site::named(self, Kind::DoubleBarrier, name.as_ref()), size)
     }
@@ -85,21 +84,21 @@ impl DoubleBarrier {
         DoubleBarrier { site, size }
     }
 
-    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    /// Path of the barrier's znode; for an invalid name the path with the name escaped.
     pub fn path(&self) -> &str {
         self.site.path()
     }
 
-    /// Waits until enough others want to enter too.
+    /// Waits until enough clients want to enter.
     ///
     /// # Errors
-    /// [`Error::CountIs`]: others use it with another size. [`Error::UnexpectedData`]: the znode is no
-    /// double barrier. [`Error::PlaceLost`]: another client deleted our znode while we waited.
+    /// [`Error::CountIs`]: other clients use the barrier with another size. [`Error::UnexpectedData`]: the
+    /// znode is no double barrier. [`Error::PlaceLost`]: another client deleted our znode during the wait.
     /// [`Error::SessionExpired`], [`Error::Closed`]; [`Error::InvalidName`], [`Error::InvalidArgument`],
     /// [`Error::TooManyLocks`], [`Error::Rejected`] (NoAuth).
     /// # Cancel safety
-    /// Dropping the future at any point leaves; should the round have been opened in that moment, the others
-    /// take us for one that has left already.
+    /// Dropping the future at any point leaves; if the round opened at this moment, the other members count
+    /// us as a member that left.
     pub async fn enter(&self) -> Result<Membership, Error> {
         let mut member = Member::new(self.site.client(), self.site.usable()?)?;
         self.come(&mut member).await?;
@@ -130,13 +129,13 @@ impl DoubleBarrier {
         }
     }
 
-    /// [`DoubleBarrier::enter`] for at most `patience` altogether; `None`: not enough others came, and we
-    /// have gone.
+    /// [`DoubleBarrier::enter`] for at most `patience` altogether; `None`: too few clients came, and we have
+    /// left.
     ///
     /// # Errors
-    /// As [`DoubleBarrier::enter`].
+    /// The errors of [`DoubleBarrier::enter`].
     /// # Cancel safety
-    /// As [`DoubleBarrier::enter`].
+    /// The cancel safety of [`DoubleBarrier::enter`].
     pub async fn enter_timeout(&self, patience: Duration) -> Result<Option<Membership>, Error> {
         match time::timeout(patience, self.enter()).await {
             Ok(entered) => entered.map(Some),
@@ -144,7 +143,7 @@ impl DoubleBarrier {
         }
     }
 
-    /// Makes the barrier's znode, if need be, and our own, once the size is known to be the same.
+    /// Creates the barrier's znode if missing, then our own znode after a check of the size.
     async fn come(&self, member: &mut Member) -> Result<(), Error> {
         let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
@@ -173,14 +172,14 @@ impl DoubleBarrier {
         }
     }
 
-    /// The round, its version, and a watch for its change.
+    /// Reads the round and the version, and watches for a change.
     async fn read(&self) -> Result<(Round, Version, OneshotWatch), Error> {
         let path = self.site.usable()?;
         let Watched { value: znode, watch } = insist(|| self.site.client().get_watched(path)).await?;
         Ok((self.judge(znode.bytes())?, znode.stat.version, watch))
     }
 
-    /// The members' znodes. None if the barrier's znode was removed, which happens to empty ones only.
+    /// Lists the members' znodes. Empty if the servers removed the barrier's znode, an empty container.
     async fn list(&self) -> Result<Vec<String>, Error> {
         let path = self.site.usable()?;
         match insist(|| self.site.client().get_children(path)).await {
@@ -190,8 +189,8 @@ impl DoubleBarrier {
         }
     }
 
-    /// Writes the round if its version is still this one and all that `checks` asks for is so. If not, or if
-    /// that cannot be known: it is for the caller to look again, since names are used only once.
+    /// Writes the round if the version is unchanged and all `checks` hold. Otherwise, or with an unknown
+    /// outcome, the caller reads again, since every name is used only once.
     async fn write(&self, checks: Transaction, round: &Round, version: Version) -> Result<(), Error> {
         let write = checks.set(self.site.usable()?, Some(Bytes::from(round.format())), Some(version));
         match self.site.client().commit(write).await {
@@ -201,8 +200,7 @@ impl DoubleBarrier {
         }
     }
 
-    /// Returns when it is worth looking again: the round changed or, if it is given, this member's znode is
-    /// gone.
+    /// Returns when the round changed or the given member's znode is gone.
     async fn wait(&self, mut changed: OneshotWatch, member: Option<&str>) -> Result<(), Error> {
         let Some(member) = member else { return changed.changed().await.map(drop) };
         let path = path::join(self.site.usable()?, member);
@@ -226,13 +224,13 @@ impl Membership {
         self.member.path()
     }
 
-    /// Waits until all who entered with us leave too, or have died.
+    /// Waits until all members of our round have left or died.
     ///
     /// # Errors
-    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended; for the others we have left.
+    /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, which counts as leaving.
     /// [`Error::Rejected`] (NoAuth).
     /// # Cancel safety
-    /// Dropping the future leaves without waiting for the others.
+    /// Dropping the future leaves without waiting for the other members.
     pub async fn leave(mut self) -> Result<(), Error> {
         loop {
             let (round, version, changed) = match self.barrier.read().await {
@@ -260,13 +258,13 @@ impl Membership {
         }
     }
 
-    /// [`Membership::leave`] that waits for the others for at most `patience` altogether; `false`: some are
-    /// still inside, and we have left.
+    /// [`Membership::leave`] that waits for the other members for at most `patience` altogether; `false`:
+    /// some members are still inside, and we have left.
     ///
     /// # Errors
-    /// As [`Membership::leave`].
+    /// The errors of [`Membership::leave`].
     /// # Cancel safety
-    /// As [`Membership::leave`].
+    /// The cancel safety of [`Membership::leave`].
     pub async fn leave_timeout(self, patience: Duration) -> Result<bool, Error> {
         within(patience, self.leave()).await
     }

@@ -1,9 +1,9 @@
-//! The rounds of a double barrier, and what a member does next. Pure.
+//! Rounds of a double barrier, and the next step of a member. Pure.
 //!
-//! The data of the barrier's znode say how many make a round (`size=3`) and, while one is on, who is in it: a
-//! line for each member's name. Its version decides between members that want to change it at the same time.
+//! The data of the barrier's znode hold the size of a round (`size=3`) and the members of an open round, a
+//! line for each name. The znode's version decides between concurrent changes.
 
-/// The contents of the barrier's znode.
+/// Content of the barrier's znode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Round {
     pub size: u32,
@@ -11,22 +11,22 @@ pub(super) struct Round {
     pub members: Vec<String>,
 }
 
-/// The next step of a member that enters.
+/// Next step of an entering member.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entering {
-    /// Our round is on: we are in.
+    /// Our round is open: we are inside.
     In,
     /// Our znode is gone.
     Expelled,
-    /// Enough are here: open a round with these.
+    /// Enough members are here: open a round with these.
     Open(Vec<String>),
-    /// The round has no member left: close it.
+    /// The round's members are all gone: close the round.
     Close,
-    /// Wait for a change of the round or, if it is given, for the end of this member.
+    /// Wait for a change of the round or for the end of the given member.
     Wait(Option<String>),
 }
 
-/// The next step of a member that leaves.
+/// Next step of a leaving member.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
     Out,
@@ -85,8 +85,8 @@ impl Round {
         Entering::Open(here)
     }
 
-    /// `here` as above. The lowest member stays until all others have gone, and looks only at the highest;
-    /// the others go at once, and look only at the lowest: so each departure wakes few.
+    /// `here` as above. The lowest member stays until all other members have left, and watches only the
+    /// highest; the other members leave at once, and watch only the lowest: each departure wakes few members.
     pub(super) fn leaving(&self, own: &str, here: &[String]) -> Leaving {
         if !self.includes(own) {
             return Leaving::Withdraw;

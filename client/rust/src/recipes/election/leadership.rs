@@ -1,4 +1,4 @@
-//! [`Leadership`]: a lead that is held. It is the guard of a lock, and what only a leader does.
+//! [`Leadership`]: a held lead, the guard of a lock plus the leader's own calls.
 
 use std::ops::Deref;
 
@@ -10,9 +10,10 @@ use crate::error::{Error, Kept, ReleaseError};
 use crate::recipes::guard::Guard;
 use crate::recipes::plain::insist;
 
-/// We lead. Dropping it resigns in the background.
+/// Proof of our lead. Dropping the leadership resigns in the background.
 ///
-/// It can be lost, as every lock: all of [`Guard`]'s `token`, `lost`, `loss`, `run`, `check`, `txn` are here.
+/// A leadership can be lost, like every lock: [`Guard`]'s `token`, `lost`, `loss`, `run`, `check`, `txn` are
+/// all available.
 #[derive(Debug)]
 #[must_use = "dropping it resigns"]
 pub struct Leadership {
@@ -20,15 +21,15 @@ pub struct Leadership {
     election: Election,
 }
 
-/// Why [`Leadership::transfer_to`] did not hand over.
+/// Failure to transfer a lead by [`Leadership::transfer_to`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError<L = Leadership> {
-    /// Nothing was handed over: [`Error::NotWaiting`]; [`Error::NotHeld`]: we did not lead any more; or what
-    /// else the write of the note was refused for.
+    /// No transfer took place: [`Error::NotWaiting`]; [`Error::NotHeld`]: we no longer lead; or another
+    /// refusal of the note's write.
     #[error(transparent)]
     Kept(#[from] Kept<L>),
-    /// The note was left, but the release was not acknowledged. We do not lead any more.
+    /// The note was written, but the servers did not acknowledge the release. We no longer lead.
     #[error(transparent)]
     Release(#[from] ReleaseError),
 }
@@ -38,12 +39,12 @@ impl Leadership {
         Leadership { guard, election }
     }
 
-    /// Changes what others see of us.
+    /// Changes our value, visible to other clients.
     ///
     /// # Errors
-    /// [`Error::NotHeld`]: we do not lead any more. [`Error::Rejected`] (NoAuth); the end of the session.
+    /// [`Error::NotHeld`]: we no longer lead. [`Error::Rejected`] (NoAuth); the end of the session.
     /// # Cancel safety
-    /// A dropped future may or may not have changed it.
+    /// A dropped future may or may not have changed the value.
     pub async fn set_value(&self, value: impl Into<String>) -> Result<(), Error> {
         if !self.is_held() {
             return Err(Error::NotHeld);
@@ -58,13 +59,13 @@ impl Leadership {
         }
     }
 
-    /// Gives the lead to a candidate who waits for it ([`Election::candidates`]), and is done when we do not
-    /// lead any more.
+    /// Transfers the lead to a waiting candidate ([`Election::candidates`]), and returns when we no longer
+    /// lead.
     ///
-    /// The candidates in between make way: each is granted the lock for a moment, and queues again behind
-    /// the successor. That takes a few round trips for each. Until then there is no leader, or a candidate
-    /// of another library that does not know of successors. Should the successor go in the meantime, the
-    /// first in the queue leads.
+    /// The candidates in between make way: each is granted the lock for a moment, and queues again behind the
+    /// successor, at a few round trips each. Until then the election has no leader, or a candidate of another
+    /// library that ignores notes. If the successor leaves in the meantime, the first candidate in the queue
+    /// leads.
     ///
     /// # Errors
     /// [`TransferError`].
@@ -92,29 +93,28 @@ impl Leadership {
         }
     }
 
-    /// Ends the lead, and waits until that is acknowledged.
+    /// Ends the lead, and waits for the acknowledgement.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// The errors of [`Guard::release`].
     /// # Cancel safety
-    /// As [`Guard::release`].
+    /// The cancel safety of [`Guard::release`].
     pub async fn resign(self) -> Result<(), ReleaseError> {
         self.guard.release().await
     }
 
-    /// [`Leadership::resign`], under the name it has for every other lock.
+    /// [`Leadership::resign`], under the name of every other lock.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// The errors of [`Guard::release`].
     /// # Cancel safety
-    /// As [`Guard::release`].
+    /// The cancel safety of [`Guard::release`].
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.resign().await
     }
 }
 
 impl<L> TransferError<L> {
-    /// The same, with the leadership as `wrap` makes it.
     #[cfg(feature = "blocking")]
     pub(crate) fn map<M>(self, wrap: impl FnOnce(L) -> M) -> TransferError<M> {
         match self {

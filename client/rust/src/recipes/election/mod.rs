@@ -1,18 +1,19 @@
-//! [`Election`]: one of many leads, and all may know who.
+//! [`Election`]: a single leader among candidates, visible to all clients.
 //!
-//! A campaign is a place in a lock's queue; the data of the queue znode are what the candidate says of
-//! itself; the lock's holder leads. So everything that holds for the lock holds for the lead: strict
-//! order, tokens that rise, a loss that is told in time.
+//! A campaign is a request in a lock's queue; the data of the queue znode are the candidate's value; the
+//! lock's holder leads. The lead has all properties of the lock: strict order, rising tokens, and a timely
+//! report of the loss.
 //!
 //! A transfer cannot move the lead to a candidate in the middle of the queue: the queue is strictly first
-//! come, first served, and his token is lower than those of the candidates before him, whom a storage may
-//! have met already. Instead the leader leaves a note and goes ([`Leadership::transfer_to`]); the candidates
-//! in between are granted the lock one after the other, see the note, and queue again at the end, with new
-//! tokens, until it is the successor's turn. He takes the note down. So tokens never go back. A note about a
-//! candidate that is gone is removed by the candidate that finds it.
+//! come, first served, and the successor's token is below the tokens of the earlier candidates, which a
+//! storage may have seen already. Instead the leader writes a note and releases the lock
+//! ([`Leadership::transfer_to`]). The candidates in between are granted the lock one after the other, read
+//! the note, and queue again at the end, with new tokens, until the successor's turn. The successor removes
+//! the note. Tokens thus never go back. A candidate that finds a note about a missing candidate removes the
+//! note.
 //!
-//! The layout is that of Curator's `LeaderSelector` and kazoo's `Election`, which see our candidates and
-//! queue with them; they know nothing of notes, and lead when it is their turn.
+//! The layout is Curator's `LeaderSelector` and kazoo's `Election`: their candidates queue with ours, ignore
+//! notes, and lead on their turn.
 
 mod leadership;
 mod view;
@@ -41,7 +42,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::znode::{self, Znode};
 
-/// A handle of an election: a name on a session. Making one does nothing.
+/// Handle of an election: a name on a session. Making a handle does nothing.
 ///
 /// ```no_run
 /// # async fn demo(client: rowlock_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -61,7 +62,7 @@ use crate::znode::{self, Znode};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
-    /// One pointer: every lead that is held keeps one.
+    /// Single pointer, since every held lead keeps a copy.
     parts: Arc<Parts>,
 }
 
@@ -69,7 +70,7 @@ pub struct Election {
 struct Parts {
     site: Site,
     mutex: Mutex,
-    /// In whose name candidates stand.
+    /// Owner of the candidates' requests.
     owner: Owner,
 }
 
@@ -79,8 +80,8 @@ impl Client {
         Election::new(self, Site::named(self, Kind::Election, name.as_ref()))
     }
 
-    /// The election at this very path, for sharing it with Curator's `LeaderSelector` or kazoo's `Election`.
-    /// The data of the znode there belong to the election.
+    /// The election at this path, for sharing with Curator's `LeaderSelector` or kazoo's `Election`. The data
+    /// of the znode there belong to the election.
     pub fn election_at(&self, path: impl AsRef<str>) -> Election {
         Election::new(self, Site::at(self, path.as_ref()))
     }
@@ -93,9 +94,8 @@ impl Election {
         Election { parts: Arc::new(Parts { site, mutex, owner: Owner::Unnamed }) }
     }
 
-    /// The same election for candidates that take part in deadlock detection, as
-    /// [`crate::LockRequest::owner`] does. Only Rowlock detects deadlocks: elsewhere to campaign in an
-    /// owner's name is [`Error::Unsupported`].
+    /// The same election for candidates in deadlock detection, like [`crate::LockRequest::owner`]. Only
+    /// Rowlock detects deadlocks: on other servers a campaign with an owner is [`Error::Unsupported`].
     #[must_use]
     pub fn of_owner(&self, owner: Owner) -> Election {
         let Parts { site, mutex, .. } = &*self.parts;
@@ -106,15 +106,15 @@ impl Election {
         &self.parts.site
     }
 
-    /// The path of its znode. (Of a name that cannot be used, the one that it would have.)
+    /// Path of the election's znode; for an invalid name the path with the name escaped.
     pub fn path(&self) -> &str {
         self.site().path()
     }
 
-    /// Waits for the lead. `value` is what others see of us, while we wait as well: a name, an address.
+    /// Waits for the lead. Other clients see `value` from the start of the wait: a name, an address.
     ///
     /// # Errors
-    /// As [`Mutex::lock`].
+    /// The errors of [`Mutex::lock`].
     /// # Cancel safety
     /// Dropping the future at any point ends the candidacy.
     /// # Ordering
@@ -123,12 +123,12 @@ impl Election {
         self.stand(&value.into(), None).await
     }
 
-    /// [`Election::campaign`] as a future of its own, which can be stored and spawned.
+    /// Returns an owned future of [`Election::campaign`], to store or spawn.
     ///
     /// # Errors
-    /// As [`Election::campaign`].
+    /// The errors of [`Election::campaign`].
     /// # Cancel safety
-    /// As [`Election::campaign`].
+    /// The cancel safety of [`Election::campaign`].
     pub fn campaign_owned(
         &self,
         value: String,
@@ -140,10 +140,10 @@ impl Election {
     /// [`Election::campaign`] for at most `patience` altogether.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the last known position and holder; the candidacy is over then. Otherwise as
-    /// [`Election::campaign`].
+    /// [`Error::Timeout`] with the last known position and holder, after the end of the candidacy. Otherwise
+    /// the errors of [`Election::campaign`].
     /// # Cancel safety
-    /// As [`Election::campaign`].
+    /// The cancel safety of [`Election::campaign`].
     pub async fn campaign_timeout(
         &self,
         value: impl Into<String>,
@@ -152,13 +152,12 @@ impl Election {
         self.stand(&value.into(), Some(time::now() + patience)).await
     }
 
-    /// Takes the lead if it is free and no candidate waits; `None` otherwise, and then nothing is left
-    /// behind.
+    /// Takes a free lead unless a candidate waits; otherwise returns `None` and leaves nothing behind.
     ///
     /// # Errors
-    /// As [`Election::campaign`].
+    /// The errors of [`Election::campaign`].
     /// # Cancel safety
-    /// As [`Election::campaign`].
+    /// The cancel safety of [`Election::campaign`].
     pub async fn try_campaign(&self, value: impl Into<String>) -> Result<Option<Leadership>, Error> {
         self.site().usable()?;
         let Some(guard) = self.request(&value.into()).try_lock().await? else { return Ok(None) };
@@ -169,7 +168,8 @@ impl Election {
         Ok(None)
     }
 
-    /// Returns the leader as of a moment after this call began. `None`: none, or a hand-over is under way.
+    /// Returns the leader as of a moment after this call began. `None`: no leader, or a transfer is under
+    /// way.
     ///
     /// # Errors
     /// [`Error::InvalidName`], [`Error::Rejected`] (NoAuth); the end of the session.
@@ -188,10 +188,10 @@ impl Election {
         }
     }
 
-    /// All who campaign in their order, the leader first; not from before this call.
+    /// Lists the candidates in queue order, the leader first; not older than this call.
     ///
     /// # Errors
-    /// As [`Election::leader`].
+    /// The errors of [`Election::leader`].
     /// # Cancel safety
     /// Cancel safe.
     pub async fn candidates(&self) -> Result<Vec<Candidate>, Error> {
@@ -218,8 +218,8 @@ impl Election {
         Ok(candidates)
     }
 
-    /// Follows who leads. Observers are no candidates; a change of the leader wakes each of them once, other
-    /// candidates' coming and going does not.
+    /// Follows the leader. Observers are no candidates; a change of the leader wakes each observer once, the
+    /// coming and going of other candidates does not.
     pub fn observe(&self) -> LeaderWatcher {
         LeaderWatcher::new(self.clone())
     }
@@ -249,17 +249,18 @@ impl Election {
         self.parts.mutex.request().label(value).owner(self.parts.owner)
     }
 
-    /// If the release fails, so does the next request, and says why.
+    /// Releases the lock for a successor. After a failed release the next request fails and reports the
+    /// cause.
     async fn make_way(&self, guard: Guard) {
         if let Err(error) = guard.release().await {
             tracing::debug!(%error, "making way for a successor");
         }
     }
 
-    /// The lead that we were just granted is meant for another waiting candidate. A note for us, or for
-    /// a candidate that is gone, is removed.
+    /// Checks for a note that names another waiting candidate as leader. Removes a note that names us or a
+    /// missing candidate.
     ///
-    /// The note is seen, if there is one: it was written before the lock was given back, and the read is
+    /// An existing note is always seen: the leader wrote the note before releasing the lock, and the read is
     /// fresh.
     async fn is_for_another(&self, guard: &Guard) -> Result<bool, Error> {
         let (client, path) = (self.site().client(), self.site().usable()?);
@@ -286,7 +287,7 @@ impl Election {
         }
     }
 
-    /// The queue, in order, and the successor that is named.
+    /// Reads the queue in order, and the successor of a note.
     async fn look(&self) -> Result<(Vec<String>, Option<String>), Error> {
         let (client, path) = (self.site().client(), self.site().usable()?);
         let read = || async {

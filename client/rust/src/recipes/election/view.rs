@@ -1,28 +1,28 @@
-//! What an election's znodes say: who campaigns, who leads, and whether the lead is being handed over.
+//! State of an election by its znodes: candidates, leader, and a transfer under way.
 //!
-//! The queue of the candidates is that of a lock. The data of the election's znode are empty or, while a
-//! leader hands over, `successor=` and the name of a candidate's queue znode.
+//! The candidates' queue is a lock's queue. The data of the election's znode are empty or, during a transfer,
+//! `successor=` and the name of a candidate's queue znode.
 
 use bytes::Bytes;
 use rowlock_proto::{FencingToken, SessionId, path};
 
 use crate::znode::Znode;
 
-/// A candidate: the leader is the first of them.
+/// Candidate of an election: the first candidate is the leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Candidate {
-    /// The leader's value: [`super::Election::campaign`], [`super::Leadership::set_value`].
+    /// The candidate's value: [`super::Election::campaign`], [`super::Leadership::set_value`].
     pub value: String,
-    /// Its fencing token: what it writes as the leader carries this one.
+    /// Fencing token for the candidate's writes as the leader.
     pub token: FencingToken,
     /// The session of the candidate.
     pub session: SessionId,
-    /// The path of its queue znode.
+    /// The path of the candidate's queue znode.
     pub path: String,
 }
 
-/// The candidate that leads.
+/// The candidate that leads the election.
 pub type Leader = Candidate;
 
 impl Candidate {
@@ -36,19 +36,18 @@ impl Candidate {
     }
 }
 
-/// The successor that an election's data name.
+/// Parses the successor in an election's data.
 pub(super) fn successor(data: Option<&Bytes>) -> Option<String> {
     let text = std::str::from_utf8(data?).ok()?;
     text.strip_prefix("successor=").filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// The election's data that name this successor; `None` names none.
+/// Formats the election's data with this successor; `None` for no successor.
 pub(super) fn data(successor: Option<&str>) -> Bytes {
     successor.map(|name| Bytes::from(format!("successor={name}"))).unwrap_or_default()
 }
 
-/// Whether the first in the queue leads: not while the lead is on its way to another candidate that still
-/// waits for it.
+/// Checks that the first candidate leads: false during a transfer to another waiting candidate.
 pub(super) fn leads(queue: &[String], successor: Option<&str>) -> bool {
     match (queue.first(), successor) {
         (None, _) => false,

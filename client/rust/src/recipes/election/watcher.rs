@@ -1,8 +1,8 @@
-//! [`LeaderWatcher`]: tells who leads an election.
+//! [`LeaderWatcher`]: reports the leader of an election.
 //!
-//! Watched are the first in the queue and the election's own data. Only clients that change the leader
-//! change these, so that a hundred observers cost nothing while candidates come and go. Only when no
-//! candidate campaigns, the list of the candidates is watched, for the first to come.
+//! The watcher watches the first znode in the queue and the election's own data. Only a change of the leader
+//! changes these, hence a hundred observers cost nothing while candidates come and go. Without a candidate
+//! the watcher watches the list of candidates for the first arrival.
 
 use std::fmt;
 use std::future::Future;
@@ -19,18 +19,18 @@ use crate::recipes::queue::Queue;
 use crate::watch::OneshotWatch;
 use crate::znode::Watched;
 
-/// Tells who leads, whenever that changes. Made by [`Election::observe`].
+/// Reports every change of the leader. Made by [`Election::observe`].
 ///
-/// It tells states, not events: who led only for a moment may be left out, and what is told is true of a
-/// moment before. To act only while one leads, campaign: [`super::Leadership`].
+/// The watcher reports states, not events: a short lead may be left out, and a report is true of a past
+/// moment. To act only during a lead, campaign: [`super::Leadership`].
 #[derive(Debug)]
 pub struct LeaderWatcher {
     election: Election,
-    /// The leader that was reported last.
+    /// Leader of the last report.
     told: Option<Option<Leader>>,
 }
 
-/// An [`LeaderWatcher`] as a stream; it ends behind the first error.
+/// [`LeaderWatcher`] as a stream; ends behind the first error.
 pub struct LeaderStream {
     next: Option<Next>,
 }
@@ -50,8 +50,8 @@ impl LeaderWatcher {
         LeaderWatcher { election, told: None }
     }
 
-    /// Returns the leader (`None`: none, or a hand-over is under way): the first call at once, later ones
-    /// when it is another one than told before, or says something else of itself.
+    /// Returns the leader (`None`: no leader, or a transfer is under way): the first call at once, later
+    /// calls after a change of the leader or of the leader's value.
     ///
     /// # Errors
     /// [`Error::SessionExpired`], [`Error::Closed`]: the session ended, and no event would arrive.
@@ -75,7 +75,7 @@ impl LeaderWatcher {
         }
     }
 
-    /// For `while let Some(..) = stream.next().await` of the futures crates.
+    /// Converts to a stream, for `while let Some(..) = stream.next().await` of the futures crates.
     pub fn into_stream(self) -> LeaderStream {
         LeaderStream { next: Some(step(self)) }
     }
@@ -114,7 +114,7 @@ impl LeaderWatcher {
     }
 }
 
-/// `None`: gone in between, look again.
+/// Maps NoNode to `None`: the znode vanished in between, read again.
 fn existing<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),

@@ -1,4 +1,4 @@
-//! What the handles of a session and its task share: the machine, and the connection that it speaks over.
+//! State shared by the handles of a session and the session's task: the machine, and the connection.
 //!
 //! A call that would be alone on the connection goes out from the handle itself, which saves the way over the
 //! session's task. Calls beside others are left to the task, which sends together what has come together.
@@ -107,7 +107,7 @@ impl Inside {
     }
 }
 
-/// For handles, from wherever they are; they never wait.
+/// Calls of the handles, from any thread; these calls never wait.
 impl Core {
     /// The right to the session; `None` before it is open and after its end.
     pub(crate) fn ticket(&self) -> Option<SessionTicket> {
@@ -153,9 +153,8 @@ impl Core {
         let _ = self.with_machine(|machine| machine.close(None));
     }
 
-    /// From elsewhere than the task's runtime, what the socket takes is sent at once: this may be a drop, the
-    /// last thing that the program does, and the task may not be woken any more. A runtime that ends drops
-    /// the task: [`Core::end`].
+    /// Off the task's runtime the bytes go to the socket at once: the call may come from a drop at the end of
+    /// the program, and the task may never wake again. A runtime that ends drops the task: [`Core::end`].
     fn with_machine(&self, change: impl FnOnce(&mut Machine)) -> Result<(), SessionClosed> {
         let mut lock = self.lock_here()?;
         let inside = lock.as_mut().ok_or(SessionClosed)?;
@@ -171,13 +170,13 @@ impl Core {
     }
 }
 
-/// For the session's task.
+/// Calls of the session's task.
 impl Core {
     pub(crate) fn has_ended(&self) -> bool {
         self.lock().as_ref().is_none_or(|inside| inside.machine.ending().is_some())
     }
 
-    /// Whether a connection will do that can keep a secret or not.
+    /// Decides on a connection that can or cannot keep a secret.
     pub(crate) fn takes_connection(&self, keeps_secrets: bool) -> bool {
         self.change(|machine| machine.takes_connection(keeps_secrets))
     }
@@ -205,7 +204,7 @@ impl Core {
     /// Lets the machine read what has come, if something has, and act on the clock; then does what it says.
     /// To be called on every wake-up, so that neither a flood of frames nor one of calls holds a deadline up.
     ///
-    /// `done` is empty, before and after: room for what is to be told.
+    /// `done` is empty before and after: a reusable buffer for completions.
     ///
     /// # Errors
     /// The connection is of no more use.
@@ -230,7 +229,7 @@ impl Core {
         result.map(|()| Turn { has_ended, timer })
     }
 
-    /// The present connection, or the last one, did something that was asked of it.
+    /// Reports that the present or last connection answered a request.
     pub(crate) fn was_of_use(&self) -> bool {
         self.lock().as_ref().is_some_and(|inside| inside.machine.was_of_use())
     }
@@ -240,7 +239,7 @@ impl Core {
         self.lock().as_ref().is_some_and(|inside| inside.machine.is_sound())
     }
 
-    /// How long the session is still certainly alive. `None`: there is none yet.
+    /// Remaining time of the session until the local deadline. `None`: no session yet.
     pub(crate) fn left(&self) -> Option<Duration> {
         let lock = self.lock();
         let valid_until = lock.as_ref().and_then(|inside| inside.machine.vitals().valid_until)?;
@@ -299,8 +298,8 @@ impl Core {
 }
 
 impl Core {
-    /// For handles. In a forked child the connection, and maybe the lock, is in the middle of what the parent
-    /// does.
+    /// Locks for a handle. In a forked child the connection, and maybe the lock, is in the middle of the
+    /// parent's work.
     fn lock_here(&self) -> Result<MutexGuard<'_, Option<Inside>>, SessionClosed> {
         if self.shared.is_forked() { Err(SessionClosed) } else { Ok(self.lock()) }
     }

@@ -1,4 +1,4 @@
-//! What servers say: the handshake's answer, replies, events.
+//! Input from servers: the handshake's answer, replies, events.
 
 use std::time::Duration;
 
@@ -299,7 +299,7 @@ impl Machine {
         self.refused.push_back(job);
     }
 
-    /// From now on the server pushes what becomes of these places.
+    /// Follows these queue znodes: from now on the server pushes their grants and losses.
     fn follow(&mut self, asked: &Asked, place_states: &[PlaceState], now: Instant) {
         for (place_state, cell) in place_states.iter().zip(&asked.call.cells) {
             let (claim, held): (&Claim, _) = match place_state {
@@ -317,7 +317,7 @@ impl Machine {
         }
     }
 
-    /// Whether this session follows invitations.
+    /// Decides on following invitations.
     fn may_be_invited(&self) -> bool {
         let has_announcement = self.extensions.is_some_and(|extensions| extensions.has_locks());
         let may_move = self.elsewhere.by_invitation && self.grace.is_zero() && self.closing.is_none();
@@ -333,8 +333,8 @@ impl Machine {
         }
     }
 
-    /// With each heartbeat: an invitation that was not used is void, and a session that was at work, and has
-    /// not asked by itself, asks.
+    /// Asks for the leader with a heartbeat, if the session was at work without asking by itself. An unused
+    /// invitation becomes void.
     fn ask_for_leader_again(&mut self) {
         self.is_invited = false;
         let may_be_invited = self.may_be_invited();
@@ -411,7 +411,7 @@ fn has_to_wait(answer: &Answer) -> bool {
     matches!(answer, Ok(Response::PlaceStates(place_states)) if place_states.iter().any(waits))
 }
 
-/// Whether it is a call that changes nothing.
+/// Reports a call without a write.
 fn is_read(job: &Outgoing) -> bool {
     matches!(job, Outgoing::Call(asked) if !asked.call.request.is_write())
 }

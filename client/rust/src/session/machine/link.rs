@@ -14,8 +14,9 @@ use crate::limits::TRIES;
 use crate::servers::Elsewhere;
 
 impl Machine {
-    /// Before [`Machine::connected`]: whether this connection will do for us. It does not if it cannot keep a
-    /// secret and there are credentials to send on it. Calls that were never sent are refused instead.
+    /// Accepts or refuses a connection before [`Machine::connected`]. A connection that cannot keep a secret
+    /// is refused while the session has credentials to send; credentials of waiting `add_auth` calls are
+    /// refused instead.
     pub(crate) fn takes_connection(&mut self, keeps_secrets: bool) -> bool {
         assert!(matches!(self.link, Link::Down), "one connection at a time");
         self.keeps_secrets = keeps_secrets;

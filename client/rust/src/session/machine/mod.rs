@@ -42,7 +42,7 @@ use crate::servers::Elsewhere;
 
 type Signal = oneshot::Sender<Result<(), Error>>;
 
-/// Why a connection is of no use any more.
+/// Reason for giving up a connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("closed by the server")]
@@ -69,7 +69,7 @@ pub(crate) enum Fault {
     /// Nothing is under way on this connection that would not be sent again.
     #[error("{0} leads")]
     LedFrom(String),
-    /// It is one to another machine, and not encrypted.
+    /// The connection goes to another machine, unencrypted.
     #[error("a password is not sent over a plain connection")]
     PlaintextPassword,
     #[error("the server wants TLS")]
@@ -110,7 +110,7 @@ impl Done {
 pub(crate) struct Effects {
     /// Bytes for the server.
     pub out: BytesMut,
-    /// To be told after the vitals are published.
+    /// Completions to deliver after the vitals are published.
     pub done: Vec<Done>,
 }
 
@@ -146,11 +146,11 @@ pub(crate) struct Machine {
     /// on its way.
     last_zxid: Zxid,
     link: Link,
-    /// Where to move from this connection if the leader is there.
+    /// Endpoints to move to from this connection if the leader is there.
     elsewhere: Elsewhere,
     /// The endpoint among these where it is.
     leader: Option<String>,
-    /// It has room for this session, which goes there when it has nothing to lose.
+    /// The leader has room for this session, which moves there with nothing to lose.
     is_invited: bool,
     /// Not sent yet, or to be sent again, in the order of the session.
     waiting: VecDeque<Outgoing>,
@@ -161,7 +161,7 @@ pub(crate) struct Machine {
     tags: Tags,
     lock_states: LockStates,
     auths: Vec<Auth>,
-    /// Whether credentials may be sent on the present connection, or the last one.
+    /// Permission to send credentials on the present or last connection.
     keeps_secrets: bool,
     watches: Watches,
     /// Present once the session is to be closed: no new calls.
@@ -207,8 +207,8 @@ impl Machine {
         }
     }
 
-    /// With the session of this ticket, which lives if a server accepts it. Its timeout counts from now until
-    /// then.
+    /// Takes over the session of this ticket, which lives if a server accepts the ticket. The timeout counts
+    /// from now until then.
     pub(crate) fn of_session(mut self, ticket: Option<SessionTicket>, now: Instant) -> Self {
         let timeout = self.asked;
         self.session = ticket.map(|SessionTicket { id, password }| OpenSession {
@@ -225,7 +225,7 @@ impl Machine {
         self.session.as_ref().map(|it| SessionTicket { id: it.id, password: it.password.clone() })
     }
 
-    /// With servers of this cluster only.
+    /// Accepts only servers of this cluster.
     pub(crate) fn of_cluster(mut self, cluster: Option<ClusterId>) -> Self {
         self.cluster = cluster;
         self
@@ -335,7 +335,7 @@ impl Machine {
         Ok(())
     }
 
-    /// When to call [`Machine::tick`] again at the latest.
+    /// Latest time of the next call of [`Machine::tick`].
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         let link = match &self.link {
             Link::Down => None,
@@ -353,7 +353,7 @@ impl Machine {
         attachment.auths.push_back(index);
     }
 
-    /// The outcome of a call is known, or will never be.
+    /// Completes a call, with a known outcome or an unknown one for good.
     fn answer(&mut self, asked: Asked, result: Result<Reply, Error>) {
         if let Some(tag) = asked.tag {
             self.tags.answered(tag);
@@ -368,7 +368,7 @@ impl Machine {
         }
     }
 
-    /// The session is over: everybody is told.
+    /// Ends the session and all calls and waiters.
     fn end(&mut self, ending: Ending) {
         assert!(self.ending.is_none(), "a session ends once");
         let unasked =

@@ -1,4 +1,4 @@
-//! What goes to the server, and in which form: the answer of the attachment's probe decides.
+//! Output to the server; the answer of the attachment's probe decides the form.
 //!
 //! Invariant: calls go out in the order of the session, also those that are sent again after a reconnect.
 //! Nothing overtakes a call that has to wait (for an id, or because a server asked for patience).
@@ -26,9 +26,9 @@ enum Step {
     Send(Asked),
     /// No caller waits for it any more.
     Skip(Option<u64>),
-    /// It cannot be done on this connection.
+    /// The call is impossible on this connection.
     Fail(Asked, Error),
-    /// It and everything behind it has to wait.
+    /// The call and everything behind must wait.
     Hold(Asked),
 }
 
@@ -128,7 +128,7 @@ impl Machine {
         bounded(&mut frame, 0, self.request_bytes()).err()
     }
 
-    /// The server has said what it understands. What must be known before anything else goes out first.
+    /// Takes the server's extensions from the probe. Requests that must precede all others go out first.
     pub(super) fn probed(&mut self, extensions: Extensions) {
         let Link::Up(attachment) = &mut self.link else { return };
         attachment.extensions = Some(extensions);

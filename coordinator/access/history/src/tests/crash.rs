@@ -1,33 +1,33 @@
-//! A node that ends without closing its history.
+//! Crashes of a node without closing its history.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Set for the process that is to be killed: where it writes its history.
+/// Variable of the child process: folder of its history.
 const CHILD: &str = "ROWLOCK_TEST_HISTORY";
 /// Changes between the child's snapshots of its state.
 const SNAPSHOT_EVERY: i64 = 500;
 
 #[tokio::test]
-async fn a_crash_behind_a_snapshot_costs_nothing_once_the_log_is_applied_again() {
+async fn a_crash_after_a_snapshot_costs_nothing_after_the_replay() {
     let node = tempfile::tempdir().unwrap();
     let (history, sink) = start(node.path());
     (1..=40).for_each(|zxid| change(&*sink, zxid));
     sink.frozen(Zxid(40));
-    // An answer says that the thread has closed what was there; it may footer more, if there is more when it
-    // comes to it.
+    // After the answer the thread has closed the earlier entries; the thread may close more if more entries
+    // arrive.
     page(&history, Filter { limit: 1, ..all() }).await;
     (41..=60).for_each(|zxid| change(&*sink, zxid));
-    assert_eq!(told(&page(&history, all()).await).0, expected(1..=60));
+    assert_eq!(ranges(&page(&history, all()).await).0, expected(1..=60));
     drop((history, sink));
 
     let (history, sink) = start(node.path());
     sink.installed(Zxid(40), time_of(40));
-    assert_eq!(told(&page(&history, all()).await), (expected(1..=40), Vec::new()));
+    assert_eq!(ranges(&page(&history, all()).await), (expected(1..=40), Vec::new()));
     (41..=61).for_each(|zxid| change(&*sink, zxid));
-    assert_eq!(told(&page(&history, all()).await), (expected(1..=61), Vec::new()));
+    assert_eq!(ranges(&page(&history, all()).await), (expected(1..=61), Vec::new()));
 }
 
 #[tokio::test]
@@ -36,8 +36,8 @@ async fn a_crash_between_a_snapshot_and_its_checkpoint_leaves_a_gap() {
     let (history, sink) = start(node.path());
     (1..=40).for_each(|zxid| change(&*sink, zxid));
     sink.frozen(Zxid(40));
-    // An answer says that the thread has closed what was there; it may footer more, if there is more when it
-    // comes to it.
+    // After the answer the thread has closed the earlier entries; the thread may close more if more entries
+    // arrive.
     page(&history, Filter { limit: 1, ..all() }).await;
     (41..=60).for_each(|zxid| change(&*sink, zxid));
     assert_eq!(page(&history, all()).await.entries.len(), 180);
@@ -46,12 +46,12 @@ async fn a_crash_between_a_snapshot_and_its_checkpoint_leaves_a_gap() {
     let (history, sink) = start(node.path());
     sink.installed(Zxid(55), time_of(55));
     (56..=60).for_each(|zxid| change(&*sink, zxid));
-    let (records, gaps) = told(&page(&history, all()).await);
+    let (records, gaps) = ranges(&page(&history, all()).await);
     assert_eq!(gaps, [(40, 55)]);
     assert_eq!(records.len(), 3 * (40 + 5));
 }
 
-/// Runs only as the process that is to be killed.
+/// Runs only as the child process, to be killed.
 #[test]
 fn child_that_writes_until_it_is_killed() {
     let Some(node) = std::env::var_os(CHILD) else { return };
@@ -65,8 +65,8 @@ fn child_that_writes_until_it_is_killed() {
     }
 }
 
-/// Starts a process that writes into `node`, kills it after its `snapshots`th snapshot, and gives the number
-/// of changes that it had at its last one.
+/// Starts a child process writing into `node`, kills the child after `snapshots` snapshots, and returns the
+/// number of changes at the last snapshot.
 fn killed(node: &Path, snapshots: usize) -> i64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "tests::crash::child_that_writes_until_it_is_killed", "--nocapture"])
@@ -76,23 +76,23 @@ fn killed(node: &Path, snapshots: usize) -> i64 {
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let told = lines.filter_map(|line| line.strip_prefix("snapshot ")?.parse().ok());
-    let last = told.take(snapshots).last().unwrap();
+    let ranges = lines.filter_map(|line| line.strip_prefix("snapshot ")?.parse().ok());
+    let last = ranges.take(snapshots).last().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     last
 }
 
 #[tokio::test]
-async fn a_node_killed_while_it_writes_comes_back_with_all_that_the_log_gives_again() {
+async fn a_node_killed_while_writing_recovers_all_from_the_log() {
     for snapshots in [1, 2, 7, 20] {
         let node = tempfile::tempdir().unwrap();
         let last = killed(node.path(), snapshots);
         let (history, sink) = start(node.path());
-        // The log is there from the beginning: nothing is missing and nothing is there twice.
+        // The log starts at the beginning: no event is missing or duplicated.
         let end = last + 2 * SNAPSHOT_EVERY;
         (1..=end).for_each(|zxid| change(&*sink, zxid));
-        let (records, gaps) = told(&everything(&history, all()).await);
+        let (records, gaps) = ranges(&everything(&history, all()).await);
         assert_eq!(gaps, []);
         assert_eq!(records, expected(1..=end));
         assert!(!node.path().join("history.damaged-1").exists());

@@ -1,4 +1,4 @@
-//! The files: bounds, and damage.
+//! Files of the history: bounds and damage.
 
 #![allow(clippy::disallowed_methods)] // spoils files, which nothing else may
 
@@ -16,15 +16,15 @@ use crate::store::{Bounds, Store};
 const BOUNDS: Bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes: 0 };
 
 fn open(node: &Path, bounds: Bounds) -> Store {
-    Store::open(Found::look(node).unwrap(), bounds).unwrap()
+    Store::open(Found::scan(node).unwrap(), bounds).unwrap()
 }
 
-/// Puts one record of about `len` bytes.
-fn put(store: &mut Store, zxid: i64, len: usize) {
-    put_of(store, zxid, "/l", SessionId(1), len);
+/// Appends a record of about `len` bytes.
+fn append(store: &mut Store, zxid: i64, len: usize) {
+    append_of(store, zxid, "/l", SessionId(1), len);
 }
 
-fn put_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usize) {
+fn append_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usize) {
     let event = LockEvent {
         zxid: Zxid(zxid),
         time_ms: time_of(zxid),
@@ -46,10 +46,9 @@ fn put_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usi
     let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal };
     let mut bytes = Vec::new();
     assert!(encode(key, &Entry::Lock(Record::of(&event)), &mut bytes));
-    store.put(&entries(&bytes).next().unwrap().unwrap()).unwrap();
+    store.append(&entries(&bytes).next().unwrap().unwrap()).unwrap();
 }
 
-/// Bytes that do not become fewer by compression.
 fn noise(seed: i64, len: usize) -> Vec<u8> {
     let mut state = seed.cast_unsigned();
     let mut next = || {
@@ -74,7 +73,7 @@ fn size_of(folder: &Path) -> u64 {
         .sum()
 }
 
-/// The closed segments in a node's folder, oldest first.
+/// Returns the closed segments in a node's folder, oldest first.
 fn segments(node: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(node.join("history")).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<PathBuf> =
@@ -83,13 +82,13 @@ fn segments(node: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A history of several segments; gives how many changes it has.
+/// Writes a history of several segments; returns the number of changes.
 fn several_segments(node: &Path) -> i64 {
     let mut store = open(node, BOUNDS);
     let mut zxid = 0;
     while segments_of(&store, node) < 3 {
         zxid += 1;
-        put(&mut store, zxid, 4_096);
+        append(&mut store, zxid, 4_096);
     }
     store.close().unwrap();
     zxid
@@ -100,40 +99,40 @@ fn segments_of(_open: &Store, node: &Path) -> usize {
 }
 
 #[test]
-fn the_oldest_segments_go_when_the_history_is_larger_than_allowed() {
+fn the_oldest_segments_are_removed_above_the_byte_bound() {
     for (len, changes) in [(100, 120_000), (4_000, 8_000)] {
         let node = tempfile::tempdir().unwrap();
         let bounds = Bounds { max_bytes: 16 << 20, ..BOUNDS };
         let mut store = open(node.path(), bounds);
         let mut largest = 0;
         for zxid in 1..=changes {
-            put(&mut store, zxid, len);
+            append(&mut store, zxid, len);
             if zxid % 1_000 == 0 {
                 largest = largest.max(size_of(node.path()));
             }
         }
         assert!(largest <= bounds.max_bytes, "{largest} bytes for records of {len}");
         assert!(largest > bounds.max_bytes / 3, "{largest} bytes for records of {len}");
-        let (records, gaps) = told(&read(&mut store, &all()));
+        let (records, gaps) = ranges(&read(&mut store, &all()));
         assert_eq!(gaps, []);
         assert_eq!(records[0].0, changes);
         let count = i64::try_from(records.len()).unwrap();
         assert!((500..changes).contains(&count), "{count} of {len}");
         assert_eq!(count, changes - records.last().unwrap().0 + 1, "none is missing in between");
         let of_lock = Filter { lock: Some("/l".to_owned()), ..all() };
-        assert_eq!(told(&read(&mut store, &of_lock)), (records, gaps));
+        assert_eq!(ranges(&read(&mut store, &of_lock)), (records, gaps));
         assert!(size_of(node.path()) <= bounds.max_bytes, "with copies that are read");
     }
 }
 
 #[test]
-fn what_is_too_old_is_not_shown_and_goes() {
+fn old_entries_are_hidden_and_removed() {
     let node = tempfile::tempdir().unwrap();
     let bounds = Bounds { max_age_ms: 80_000, ..BOUNDS };
     let mut store = open(node.path(), bounds);
     let now = |zxid: i64| time_of(zxid);
     for zxid in (0..=200_000).step_by(1_000) {
-        put(&mut store, zxid + 1, 10);
+        append(&mut store, zxid + 1, 10);
         store.trim(now(zxid)).unwrap();
         assert!(segments(node.path()).len() <= 10, "{zxid}");
         let shown = store.page(&all(), None, now(zxid), || false).unwrap();
@@ -142,17 +141,17 @@ fn what_is_too_old_is_not_shown_and_goes() {
     let shown = store.page(&all(), None, now(200_001), || false).unwrap();
     let oldest = shown.entries.last().unwrap().0.zxid.0;
     assert!((120_001..=121_001).contains(&oldest), "{oldest}");
-    // No lock is requested any more, and still it goes.
+    // Removal happens without new requests, too.
     store.trim(now(300_000)).unwrap();
     assert_eq!(segments(node.path()).len(), 0);
 }
 
-/// What a segment covers, it has all of: after a crash the log is not asked for that again.
+/// A segment has all covered events: after a crash the covered part of the log is not replayed.
 #[test]
 fn a_segment_ends_between_two_commands() {
     let node = tempfile::tempdir().unwrap();
     let mut store = open(node.path(), Bounds { max_bytes: 1 << 20, ..BOUNDS });
-    (0..600).for_each(|nth| put(&mut store, 1 + nth / 3, 1_000));
+    (0..600).for_each(|nth| append(&mut store, 1 + nth / 3, 1_000));
     let ends =
         segments(node.path()).into_iter().map(|folder| Footer::read(&Dir::open(&folder).unwrap()).unwrap());
     let ends: Vec<u32> = ends.map(|footer| footer.last().ordinal).collect();
@@ -176,7 +175,7 @@ fn a_damaged_segment_is_set_aside_and_shown_as_a_gap() {
         }
         fs::write(segment.join(file), bytes).unwrap();
         let mut store = open(node.path(), BOUNDS);
-        let (records, gaps) = told(&read(&mut store, &all()));
+        let (records, gaps) = ranges(&read(&mut store, &all()));
         assert!(!records.is_empty() && records.len() < usize::try_from(changes).unwrap(), "{file}");
         assert_eq!(gaps.len(), 1, "{file}");
         let kept = || {
@@ -184,12 +183,12 @@ fn a_damaged_segment_is_set_aside_and_shown_as_a_gap() {
             names.filter(|name| name.to_str().unwrap().starts_with("history.damaged-")).count()
         };
         assert_eq!(kept(), 1, "{file}");
-        // It says so at the next start, too, and goes on.
+        // The next start reports the same gap, and continues.
         drop(store);
         let mut store = open(node.path(), BOUNDS);
-        assert_eq!(told(&read(&mut store, &all())), (records, gaps), "{file}");
-        put(&mut store, changes + 1, 10);
-        assert_eq!(told(&read(&mut store, &Filter { limit: 1, ..all() })).0, [(changes + 1, 0)]);
+        assert_eq!(ranges(&read(&mut store, &all())), (records, gaps), "{file}");
+        append(&mut store, changes + 1, 10);
+        assert_eq!(ranges(&read(&mut store, &Filter { limit: 1, ..all() })).0, [(changes + 1, 0)]);
         assert_eq!((kept(), segments(node.path()).len() >= count - 2), (1, true));
     }
 }
@@ -202,55 +201,55 @@ fn segments_from_before_the_first_release_are_removed() {
     fs::write(old.join("SEAL"), "anything").unwrap();
     let mut store = open(node.path(), BOUNDS);
     assert!(!old.exists());
-    put(&mut store, 1, 10);
-    assert_eq!(told(&read(&mut store, &all())), (vec![(1, 0)], vec![]));
+    append(&mut store, 1, 10);
+    assert_eq!(ranges(&read(&mut store, &all())), (vec![(1, 0)], vec![]));
 }
 
 #[test]
-fn a_segment_of_another_build_is_set_aside_and_not_called_damaged() {
+fn another_builds_segment_is_set_aside_but_not_as_damaged() {
     let node = tempfile::tempdir().unwrap();
     let changes = several_segments(node.path());
     let oldest = segments(node.path())[0].clone();
     let mut footer = fs::read(oldest.join("FOOTER")).unwrap();
-    // The version, and behind it the fingerprint.
+    // Changes the version, then the fingerprint.
     footer[1] ^= 1;
     let body = footer.len() - 4;
     let crc = crc32fast::hash(&footer[..body]).to_le_bytes();
     footer[body..].copy_from_slice(&crc);
     fs::write(oldest.join("FOOTER"), footer).unwrap();
 
-    let found = Found::look(node.path()).unwrap();
+    let found = Found::scan(node.path()).unwrap();
     assert_eq!(found.covered, Zxid(changes), "what is missing is not recorded again in part");
     let mut store = Store::open(found, BOUNDS).unwrap();
-    let (records, gaps) = told(&read(&mut store, &all()));
+    let (records, gaps) = ranges(&read(&mut store, &all()));
     let first = records.last().unwrap().0;
     assert!(first > 1);
     assert!(node.path().join("history.other-build-1").is_dir());
     drop(store);
-    assert_eq!(told(&read(&mut open(node.path(), BOUNDS), &all())), (records, gaps), "and so it stays");
+    assert_eq!(ranges(&read(&mut open(node.path(), BOUNDS), &all())), (records, gaps), "and so it stays");
 }
 
 #[test]
-fn many_blocks_in_many_segments_give_what_looking_through_everything_would() {
+fn indexed_reads_of_many_segments_equal_a_full_scan() {
     let node = tempfile::tempdir().unwrap();
     let bounds = Bounds { max_bytes: 16 << 20, ..BOUNDS };
     let mut store = open(node.path(), bounds);
     let changes = 30_000;
-    // Some locks are everywhere, some here and there, one only once.
+    // Some locks occur in every segment, some in a few, a single lock only once.
     let lock_of = |zxid: i64| match zxid {
         777 => "/once".to_owned(),
         _ if zxid % 5 == 0 => format!("/rare/{}", zxid / 1_000),
         _ => format!("/often/{}", zxid % 7),
     };
     for zxid in 1..=changes {
-        put_of(&mut store, zxid, &lock_of(zxid), SessionId(zxid % 11), 30);
+        append_of(&mut store, zxid, &lock_of(zxid), SessionId(zxid % 11), 30);
         if zxid % 3_000 == 0 {
             store.checkpoint(Zxid(zxid)).unwrap();
         }
         if zxid % 10_000 == 0 {
             let key = Key { time_ms: time_of(zxid - 50), zxid: Zxid(zxid - 50), ordinal: 0 };
             let gap = Gap { from: Zxid(zxid - 60), missing: None, why: GapReason::TooFast };
-            store.put_gap(key, gap).unwrap();
+            store.append_gap(key, gap).unwrap();
         }
     }
     assert!(segments(node.path()).len() >= 2);
@@ -291,53 +290,53 @@ fn many_blocks_in_many_segments_give_what_looking_through_everything_would() {
 }
 
 #[test]
-fn a_segment_over_which_the_node_went_down_is_not_opened_again() {
+fn a_segment_fatal_to_the_node_is_not_opened_again() {
     let node = tempfile::tempdir().unwrap();
     several_segments(node.path());
-    let before = told(&read(&mut open(node.path(), BOUNDS), &all())).0.len();
+    let before = ranges(&read(&mut open(node.path(), BOUNDS), &all())).0.len();
     let newest = segments(node.path()).pop().unwrap();
     let number: u64 = newest.file_name().unwrap().to_str().unwrap()["segment-".len()..].parse().unwrap();
     fs::write(node.path().join("history/OPENING"), number.to_string()).unwrap();
-    let (records, gaps) = told(&read(&mut open(node.path(), BOUNDS), &all()));
+    let (records, gaps) = ranges(&read(&mut open(node.path(), BOUNDS), &all()));
     assert!(records.len() < before && !records.is_empty());
     assert_eq!(gaps.len(), 1);
     assert!(node.path().join(format!("history.damaged-{number}")).is_dir());
-    let again = told(&read(&mut open(node.path(), BOUNDS), &all()));
+    let again = ranges(&read(&mut open(node.path(), BOUNDS), &all()));
     assert_eq!(again, (records, gaps), "once is enough");
 }
 
 #[test]
-fn a_segment_that_replaces_another_is_the_only_one_of_the_two_after_a_crash() {
+fn a_crash_leaves_only_the_replacement_of_a_segment() {
     let node = tempfile::tempdir().unwrap();
     let mut store = open(node.path(), BOUNDS);
-    (1..=10).for_each(|zxid| put(&mut store, zxid, 10));
+    (1..=10).for_each(|zxid| append(&mut store, zxid, 10));
     store.checkpoint(Zxid(10)).unwrap();
     let old = segments(node.path()).pop().unwrap();
     let kept = tempfile::tempdir().unwrap();
     copy(&old, kept.path());
-    (11..=20).for_each(|zxid| put(&mut store, zxid, 10));
+    (11..=20).for_each(|zxid| append(&mut store, zxid, 10));
     store.checkpoint(Zxid(20)).unwrap();
     drop(store);
     assert!(!old.exists());
     fs::create_dir(&old).unwrap();
     copy(kept.path(), &old);
     let mut store = open(node.path(), BOUNDS);
-    assert_eq!(told(&read(&mut store, &all())).0.len(), 20);
+    assert_eq!(ranges(&read(&mut store, &all())).0.len(), 20);
     assert!(!old.exists());
 }
 
 #[test]
-fn short_blocks_become_one_however_often_a_segment_is_closed() {
+fn short_blocks_are_merged_after_repeated_closes() {
     let node = tempfile::tempdir().unwrap();
     let mut store = open(node.path(), BOUNDS);
     for zxid in 1..=20 {
-        put(&mut store, zxid, 10);
+        append(&mut store, zxid, 10);
         store.checkpoint(Zxid(zxid)).unwrap();
     }
     let newest = Dir::open(&segments(node.path()).pop().unwrap()).unwrap();
     let footer = Footer::read(&newest).unwrap();
     assert_eq!((footer.blocks.len(), footer.entries()), (1, Some(20)));
-    assert_eq!(told(&read(&mut store, &all())).0.len(), 20);
+    assert_eq!(ranges(&read(&mut store, &all())).0.len(), 20);
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -353,20 +352,20 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_could_not_be_closed_is_declared_missing() {
+fn entries_of_a_failed_close_are_declared_missing() {
     let node = tempfile::tempdir().unwrap();
     let mut store = open(node.path(), BOUNDS);
-    (1..=20).for_each(|zxid| put(&mut store, zxid, 10));
+    (1..=20).for_each(|zxid| append(&mut store, zxid, 10));
     store.checkpoint(Zxid(20)).unwrap();
-    (21..=40).for_each(|zxid| put(&mut store, zxid, 10));
-    // As a disk without space.
+    (21..=40).for_each(|zxid| append(&mut store, zxid, 10));
+    // Simulates a disk without space.
     fs::remove_dir_all(node.path().join("history/open")).unwrap();
     let error = store.checkpoint(Zxid(45)).unwrap_err();
     assert_eq!((store.abandon(&error), store.covered()), (Zxid(20), Zxid(45)));
 }
 
 #[test]
-fn a_segment_without_its_footer_is_a_gap_unless_it_is_the_newest() {
+fn a_segment_without_a_footer_is_a_gap_unless_newest() {
     let node = tempfile::tempdir().unwrap();
     let last = several_segments(node.path());
     let first_of = |segment: &PathBuf| Footer::read(&Dir::open(segment).unwrap()).unwrap().first().zxid.0;
@@ -377,21 +376,21 @@ fn a_segment_without_its_footer_is_a_gap_unless_it_is_the_newest() {
     for _ in 0..2 {
         let mut store = open(node.path(), BOUNDS);
         assert_eq!(store.covered(), Zxid(last));
-        assert_eq!(told(&read(&mut store, &all())).1, [(second - 1, third - 1)]);
+        assert_eq!(ranges(&read(&mut store, &all())).1, [(second - 1, third - 1)]);
         store.close().unwrap();
     }
     fs::remove_file(segments(node.path()).last().unwrap().join("FOOTER")).unwrap();
-    assert_eq!(Found::look(node.path()).unwrap().covered, Zxid(newest - 1), "the log has the rest");
+    assert_eq!(Found::scan(node.path()).unwrap().covered, Zxid(newest - 1), "the log has the rest");
 }
 
 #[test]
-fn a_gap_that_cannot_be_written_yet_is_shown() {
+fn an_unwritten_gap_is_shown() {
     let node = tempfile::tempdir().unwrap();
     let mut store = open(node.path(), BOUNDS);
-    (1..=20).for_each(|zxid| put(&mut store, zxid, 10));
+    (1..=20).for_each(|zxid| append(&mut store, zxid, 10));
     let key = Key { time_ms: time_of(25), zxid: Zxid(25), ordinal: 1 };
     let missed = Some((key, Gap { from: Zxid(20), missing: Some(9), why: GapReason::NoSpace }));
-    let mut page = |filter: &Filter| told(&store.page(filter, missed, time::wall_ms(), || false).unwrap());
+    let mut page = |filter: &Filter| ranges(&store.page(filter, missed, time::wall_ms(), || false).unwrap());
     assert_eq!(page(&Filter { limit: 2, ..all() }), (vec![(20, 0)], vec![(20, 25)]));
     let behind =
         |zxid| Filter { before: Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 1 }, ..all() };
@@ -400,24 +399,24 @@ fn a_gap_that_cannot_be_written_yet_is_shown() {
 }
 
 #[test]
-fn a_segment_that_began_with_a_gap_and_is_lost_is_a_gap_from_there() {
+fn a_lost_segment_with_a_leading_gap_is_one_gap() {
     let node = tempfile::tempdir().unwrap();
     let mut store = open(node.path(), BOUNDS);
     let (mut zxid, mut is_first) = (0, false);
     while !is_first {
         zxid += 10;
-        put(&mut store, zxid - 5, 4_096);
+        append(&mut store, zxid - 5, 4_096);
         let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 0 };
         let (gap, before) = (
             Gap { from: Zxid(zxid - 5), missing: Some(5), why: GapReason::NoSpace },
             segments(node.path()).len(),
         );
-        store.put_gap(key, gap).unwrap();
+        store.append_gap(key, gap).unwrap();
         is_first = segments(node.path()).len() > before;
     }
     store.close().unwrap();
     fs::write(segments(node.path()).last().unwrap().join("db"), "").unwrap();
     let page = read(&mut open(node.path(), BOUNDS), &all());
-    assert_eq!(told(&page).1[0], (zxid - 5, zxid));
+    assert_eq!(ranges(&page).1[0], (zxid - 5, zxid));
     assert!(matches!(page.entries[0].1, Entry::Gap(Gap { missing: None, .. })), "it is not known how many");
 }

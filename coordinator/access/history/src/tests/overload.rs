@@ -1,4 +1,4 @@
-//! More than the history can take.
+//! Overload of the history.
 
 use std::sync::mpsc;
 
@@ -14,9 +14,9 @@ async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
     let metrics = Arc::new(Metrics::default());
     let backlog = Arc::new(Backlog::behind(Zxid(0)));
     let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 512 << 20, free_min_bytes: 0 };
-    let found = Found::look(node.path()).unwrap();
+    let found = Found::scan(node.path()).unwrap();
     let mut keeper = Keeper::new(node.path().to_owned(), found, bounds, backlog.clone(), metrics.clone());
-    // The thread does nothing before it is released.
+    // The thread is blocked until its release.
     let (go, word) = mpsc::channel::<()>();
     let work = move |jobs: &mut Vec<Job>| {
         let _ = word.recv();
@@ -32,10 +32,10 @@ async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
     assert!(dropped >= u64::try_from(3 * (changes - room - 1)).unwrap(), "{dropped}");
     drop(go);
 
-    // Behind the question the thread has found out what is missing.
+    // After the query the thread has recorded the missing events.
     page(&history, Filter { limit: 1, ..all() }).await;
     change(&sink, changes + 1);
-    let (records, gaps) = told(&everything(&history, all()).await);
+    let (records, gaps) = ranges(&everything(&history, all()).await);
     let records = records.len() as u64;
     assert_eq!(records + dropped, u64::try_from(3 * (changes + 1)).unwrap());
     assert_eq!(gaps.len(), 1, "{gaps:?}");
@@ -44,10 +44,10 @@ async fn events_beyond_the_queue_are_dropped_at_once_and_leave_a_gap() {
     assert_eq!(metrics.history_records_total.get(), records);
 }
 
-/// On a disk that never has enough room.
+/// Starts a history on a disk without enough space.
 fn start_without_room(node: &Path, metrics: Arc<Metrics>) -> (History, Recorder) {
     let bounds = Bounds { max_age_ms: 86_400_000, max_bytes: 64 << 20, free_min_bytes: u64::MAX };
-    let found = Found::look(node).unwrap();
+    let found = Found::scan(node).unwrap();
     let backlog = Arc::new(Backlog::behind(found.covered));
     let mut keeper = Keeper::new(node.to_owned(), found, bounds, backlog.clone(), metrics.clone());
     let work = move |jobs: &mut Vec<Job>| keeper.handle(jobs);
@@ -56,7 +56,7 @@ fn start_without_room(node: &Path, metrics: Arc<Metrics>) -> (History, Recorder)
 }
 
 #[tokio::test]
-async fn on_a_disk_that_is_nearly_full_nothing_is_recorded_until_there_is_room() {
+async fn recording_pauses_while_the_disk_is_nearly_full() {
     let node = tempfile::tempdir().unwrap();
     let (history, sink) = start(node.path());
     (1..=3).for_each(|zxid| change(&*sink, zxid));
@@ -66,15 +66,19 @@ async fn on_a_disk_that_is_nearly_full_nothing_is_recorded_until_there_is_room()
     let metrics = Arc::new(Metrics::default());
     let (history, sink) = start_without_room(node.path(), metrics.clone());
     (1..=8).for_each(|zxid| change(&sink, zxid));
-    assert_eq!(told(&page(&history, all()).await), (expected(1..=3), vec![(3, 8)]), "it says what it lacks");
+    assert_eq!(
+        ranges(&page(&history, all()).await),
+        (expected(1..=3), vec![(3, 8)]),
+        "it says what it lacks"
+    );
     assert_eq!(metrics.history_dropped_total.get(), 15);
     history.close().await;
     drop((history, sink));
 
-    // With room again, what is still in the log is recorded after all.
+    // Once the disk has space, events still in the log are recorded after all.
     let (history, sink) = start(node.path());
     (1..=9).for_each(|zxid| change(&*sink, zxid));
-    assert_eq!(told(&page(&history, all()).await), (expected(1..=9), Vec::new()));
+    assert_eq!(ranges(&page(&history, all()).await), (expected(1..=9), Vec::new()));
 }
 
 fn read(buffer: &Buffer) -> Vec<(Key, Entry<'static>)> {
@@ -83,12 +87,12 @@ fn read(buffer: &Buffer) -> Vec<(Key, Entry<'static>)> {
 }
 
 #[test]
-fn a_gap_begins_with_the_first_event_that_was_dropped_and_stands_before_the_next_one() {
+fn a_gap_starts_at_the_first_dropped_event() {
     let worker =
         threads::spawn_in_background("history", HISTORY_QUEUE_MAX_JOBS, HISTORY_DELAY_MAX, Vec::<Job>::clear);
     let backlog = Arc::new(Backlog::behind(Zxid(0)));
     let sink = Recorder::new(worker, backlog.clone(), Arc::new(Metrics::default()));
-    // One event of this change has room.
+    // The buffer has space for a single event of this change.
     let full = i64::try_from(HISTORY_QUEUE_MAX_RECORDS).unwrap() / 3 + 1;
     (1..=full + 2).for_each(|zxid| change(&sink, zxid));
     let gap = |from: i64, missing: i64| {
@@ -102,7 +106,7 @@ fn a_gap_begins_with_the_first_event_that_was_dropped_and_stands_before_the_next
     assert_eq!(found.len(), HISTORY_QUEUE_MAX_RECORDS + 1);
     assert_eq!(found.last().unwrap(), &(key(full + 2, 2), gap(full - 1, 2 + 3 + 3)));
 
-    // While the thread writes them there is no room.
+    // The buffer is full while the thread writes the entries.
     (full + 3..=full + 5).for_each(|zxid| change(&sink, zxid));
     backlog.done(&mut taken);
     change(&sink, full + 6);
@@ -114,15 +118,15 @@ fn a_gap_begins_with_the_first_event_that_was_dropped_and_stands_before_the_next
 }
 
 #[tokio::test]
-async fn a_gap_that_a_crash_takes_along_is_declared_by_the_next_start() {
+async fn a_gap_lost_in_a_crash_is_declared_by_the_next_start() {
     let node = tempfile::tempdir().unwrap();
     let (history, sink) = start_without_room(node.path(), Arc::default());
     (1..=8).for_each(|zxid| change(&sink, zxid));
     sink.frozen(Zxid(8));
-    assert_eq!(told(&page(&history, all()).await).1, [(0, 8)]);
+    assert_eq!(ranges(&page(&history, all()).await).1, [(0, 8)]);
     drop((history, sink));
 
     let (history, sink) = start(node.path());
     sink.installed(Zxid(8), time_of(8));
-    assert_eq!(told(&page(&history, all()).await).1, [(0, 8)]);
+    assert_eq!(ranges(&page(&history, all()).await).1, [(0, 8)]);
 }

@@ -1,13 +1,13 @@
-//! Which commands may wait a moment, to share a log entry with commands that come soon. Pure.
+//! Selection of commands that may wait briefly, to share a log entry with later commands. Pure.
 //!
 //! Invariant: by the applied state, none of these commands alone grants a lock. The applied state lags behind
-//! the log by the entries in flight, so an acquire may wait for milliseconds although its lock has just come
-//! free. It is never lost, and keeps its place in the order.
+//! the log by the entries in flight, so an acquire may wait for milliseconds although its lock was just
+//! released. The acquire is never lost, and keeps its position in the queue.
 
 use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
 
-/// Whether all these are acquires that will wait for the release of another session.
+/// Returns whether all commands are acquires that will wait for the release of another session.
 pub fn all_only_join_queues<'p>(mut commands: impl Iterator<Item = &'p Proposal>, state: &Machine) -> bool {
     commands.all(|proposal| joins_a_queue(proposal, state))
 }

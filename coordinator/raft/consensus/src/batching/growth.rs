@@ -1,9 +1,9 @@
-//! The leader's verdict on commands that would make the state grow while the leader is above its memory
-//! limit, or too few voters have room on their disks. Pure.
+//! Refusal of growing commands while the leader is above its memory limit, or too few voters have room on
+//! their disks. Pure.
 //!
-//! A command that is refused stands in the entry as its refusal, a few bytes, in its place. So its client is
-//! answered in its turn by the node that it is connected to, and every node applies the same, whatever memory
-//! it has itself.
+//! A refused command stays in the entry at its position, as a refusal of a few bytes. So the client's own
+//! node answers the client in order, and every node applies the same result, independent of the node's own
+//! memory.
 
 use bytes::Bytes;
 use rowlock_proto::request::{Op, SetData};
@@ -11,10 +11,10 @@ use rowlock_proto::{ErrorCode, SessionId};
 use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
 
-/// Puts the refusal in the place of each command of a client that grows. Gives how many there were.
+/// Replaces each growing command of a client with its refusal. Returns the number of refusals.
 pub fn refuse(proposals: &mut [Proposal], state: &Machine) -> u64 {
     let mut refused = 0;
-    // What the cluster asks for itself has no session.
+    // Commands of the cluster itself have no session.
     for proposal in proposals.iter_mut().filter(|it| it.session != SessionId::NONE) {
         if grows(proposal, state) {
             let command = std::mem::replace(&mut proposal.command, Command::Noop);
@@ -26,7 +26,7 @@ pub fn refuse(proposals: &mut [Proposal], state: &Machine) -> u64 {
 }
 
 fn grows(proposal: &Proposal, state: &Machine) -> bool {
-    // One that has been done is only answered again.
+    // A repeated write only returns its first outcome again.
     if let Command::Tagged { id, .. } = proposal.command
         && state.knows_write(proposal.session, id)
     {
@@ -49,11 +49,11 @@ fn grows(proposal: &Proposal, state: &Machine) -> bool {
         | Command::Release(_)
         | Command::Abandon(_)
         | Command::Verify(_)
-        // The new place takes the room of the old one.
+        // The new position takes the room of the old one.
         | Command::Convert { .. }
         | Command::ForceRelease(_)
         | Command::LockDue { .. }
-        // At most one for each place that is there.
+        // At most one for each queue position.
         | Command::Ask(_)
         | Command::CompareDigests
         | Command::DigestAt { .. }
@@ -108,7 +108,7 @@ mod tests {
         Command::Tagged { id, acked: 0, command: Box::new(command) }
     }
 
-    /// A session, and a znode that its write number 1 has made.
+    /// Creates a session, and a znode by the session's write number 1.
     fn begun() -> (Machine, SessionId) {
         let mut machine = Machine::new();
         let open = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_is_refused_and_what_gives_back_passes() {
+    fn growing_commands_are_refused_and_shrinking_ones_pass() {
         let (machine, session) = begun();
         let made = || Command::Create { create: create("/b"), ttl_ms: None };
         let delete = || Op::Delete { path: "/a".to_owned(), version: Version::ANY };
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_write_is_answered_with_its_refusal_and_has_one_outcome() {
+    fn a_refused_write_has_one_outcome() {
         let (mut machine, session) = begun();
         let made = || Command::Create { create: create("/b"), ttl_ms: None };
         let mut plain = [proposal(session, made())];

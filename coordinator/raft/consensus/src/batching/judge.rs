@@ -1,38 +1,37 @@
-//! The leader's judgement: which of the commands that wait may enter the log, and how many of them one entry
-//! takes. Pure.
+//! Selection of the queued commands that enter the log, and of their number in one entry. Pure.
 //!
-//! A command that is too dear stands in the entry as a refusal, a few bytes, in its place. So its client is
-//! answered in its turn by the node that it is connected to, as with any other command, and every node
-//! applies the same.
+//! A command that costs too much stays in the entry at its position, as a refusal of a few bytes. So the
+//! client's own node answers the client in order, as after any other command, and every node applies the same
+//! result.
 //!
-//! Invariant: the first command always goes with the entry, so nothing waits for ever.
+//! Invariant: the first command always enters the entry, so no command waits for ever.
 
 use rowlock_proto::SessionId;
 use rowlock_state::command::{Command, Proposal};
 use rowlock_state::{ENTRY_STEPS_MAX, Machine};
 
-/// What becomes of the commands.
+/// Commands of one entry, and the remaining ones.
 #[derive(Debug, Default)]
-pub struct Judged {
+pub struct Selection {
     pub entry: Vec<Proposal>,
-    /// Of those behind it, in their order.
+    /// Commands behind the entry, in order.
     pub rest: Vec<Proposal>,
-    /// How many of the entry stand there as refusals.
+    /// Number of refusals in the entry.
     pub refused: u64,
 }
 
-pub fn judged(mut proposals: Vec<Proposal>, state: &Machine) -> Judged {
+pub fn select(mut proposals: Vec<Proposal>, state: &Machine) -> Selection {
     let (mut steps, mut refused) = (0, 0);
     for at in 0..proposals.len() {
         let proposal = &mut proposals[at];
-        // What nodes ask for themselves, the log needs.
+        // The log needs the nodes' own commands.
         let is_clients = proposal.session != SessionId::NONE;
         match state.price(proposal) {
             Ok(cost) if at > 0 && steps + cost.steps > ENTRY_STEPS_MAX => {
                 let rest = proposals.split_off(at);
                 assert!(!proposals.is_empty(), "the first command always goes with the entry");
                 assert!(!rest.is_empty(), "an entry is cut where a command is too much");
-                return Judged { entry: proposals, rest, refused };
+                return Selection { entry: proposals, rest, refused };
             }
             Ok(cost) => steps += cost.steps,
             Err(code) if is_clients => {
@@ -43,7 +42,7 @@ pub fn judged(mut proposals: Vec<Proposal>, state: &Machine) -> Judged {
             Err(_) => {}
         }
     }
-    Judged { entry: proposals, rest: Vec::new(), refused }
+    Selection { entry: proposals, rest: Vec::new(), refused }
 }
 
 #[cfg(test)]
@@ -73,12 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_too_dear_is_refused_in_its_place_and_keeps_its_number() {
+    fn an_expensive_command_is_refused_in_place_with_its_number() {
         let long = format!("/{}", "n".repeat(5_000));
         let Proposal { command, .. } = create(&long);
         let tagged = Command::Tagged { id: 7, acked: 3, command: Box::new(command) };
         let all = vec![create("/a"), create(&long), proposal(tagged), create("/b")];
-        let Judged { entry, rest, refused } = judged(all, &Machine::new());
+        let Selection { entry, rest, refused } = select(all, &Machine::new());
         assert_eq!((entry.len(), rest.len(), refused), (4, 0, 2));
         let refusal = Command::Refused(ErrorCode::BadArguments);
         assert_eq!((&entry[0], &entry[3]), (&create("/a"), &create("/b")));
@@ -87,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_for_one_entry_goes_with_the_next_and_nothing_waits_for_ever() {
+    fn commands_beyond_one_entry_enter_the_next_ones() {
         let mut waiting: Vec<Proposal> = (0..100).map(|_| checks(5_000)).collect();
         waiting.push(create("/last"));
         let state = Machine::new();
         let (mut entries, mut last) = (0, None);
         while !waiting.is_empty() {
-            let Judged { entry, rest, refused } = judged(waiting, &state);
+            let Selection { entry, rest, refused } = select(waiting, &state);
             let steps: u64 = entry.iter().map(|it| state.price(it).unwrap().steps).sum();
             assert!(!entry.is_empty() && steps <= ENTRY_STEPS_MAX && refused == 0);
             (entries, last, waiting) = (entries + 1, entry.last().cloned(), rest);
@@ -103,16 +102,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_asks_for_itself_is_never_refused() {
+    fn commands_of_the_cluster_itself_are_never_refused() {
         let path = format!("/{}", "/".repeat(500_000));
         let reap = Proposal { session: SessionId::NONE, ..proposal(Command::Reap { path }) };
-        let Judged { entry, refused, .. } = judged(vec![reap.clone()], &Machine::new());
+        let Selection { entry, refused, .. } = select(vec![reap.clone()], &Machine::new());
         assert_eq!((entry, refused), (vec![reap], 0));
         let set = rowlock_proto::request::SetData {
             path: "/a".to_owned(),
             data: Some(Bytes::from(vec![0; 1 << 20])),
             version: Version::ANY,
         };
-        assert_eq!(judged(vec![proposal(Command::SetData(set))], &Machine::new()).refused, 0);
+        assert_eq!(select(vec![proposal(Command::SetData(set))], &Machine::new()).refused, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Proposals that wait for the next log entry, or for the next batch to the leader.
+//! Proposals queued for the next log entry, or for the next batch to the leader.
 
 use std::collections::VecDeque;
 
@@ -9,24 +9,23 @@ use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 
 use super::weight;
 
-/// A queue of proposals. Invariant: it keeps their order.
+/// Queue of proposals. Invariant: the queue keeps the order of the proposals.
 #[derive(Debug)]
-pub struct ProposalLine {
-    /// Each with its weight, counted once.
+pub struct ProposalQueue {
+    /// Each with its weight, computed once.
     waiting: VecDeque<(usize, Proposal)>,
-    /// Sum of the weights.
     bytes: usize,
-    /// When the first came into the empty line.
+    /// Time when the first proposal entered the empty queue.
     since: Instant,
 }
 
-impl Default for ProposalLine {
-    fn default() -> ProposalLine {
-        ProposalLine { waiting: VecDeque::new(), bytes: 0, since: time::now() }
+impl Default for ProposalQueue {
+    fn default() -> ProposalQueue {
+        ProposalQueue { waiting: VecDeque::new(), bytes: 0, since: time::now() }
     }
 }
 
-impl ProposalLine {
+impl ProposalQueue {
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -35,7 +34,8 @@ impl ProposalLine {
         self.waiting.is_empty()
     }
 
-    /// How many commands, and how many bytes of them, an entry takes beside those in line. Zero: it is full.
+    /// Returns how many more commands, and how many more bytes, fit into one entry with the queued ones. Zero
+    /// means full.
     pub fn room(&self) -> (usize, usize) {
         assert!(!self.is_empty() || self.bytes == 0, "an empty line takes no room");
         let (commands, bytes) = (BATCH_MAX_COMMANDS, BATCH_MAX_BYTES);
@@ -54,7 +54,7 @@ impl ProposalLine {
         self.since
     }
 
-    /// Adds a proposal of this weight behind all others.
+    /// Appends a proposal of this weight.
     pub fn push(&mut self, weight: usize, proposal: Proposal) {
         if self.is_empty() {
             self.since = time::now();
@@ -63,12 +63,11 @@ impl ProposalLine {
         self.waiting.push_back((weight, proposal));
     }
 
-    /// Adds them behind all others.
     pub fn extend(&mut self, proposals: Vec<Proposal>) {
         proposals.into_iter().for_each(|proposal| self.push(weight(&proposal), proposal));
     }
 
-    /// Takes as many as go together. The first goes whatever its size.
+    /// Removes the proposals of the next entry. The first one fits whatever its size.
     pub fn take(&mut self) -> Vec<Proposal> {
         let mut bytes = 0;
         let fits = |(weight, _): &&(usize, Proposal)| {
@@ -88,8 +87,8 @@ impl ProposalLine {
         taken
     }
 
-    /// Puts back in front what was taken and has not left.
-    pub fn put_back(&mut self, proposals: Vec<Proposal>) {
+    /// Returns unsent proposals to the front of the queue.
+    pub fn push_front(&mut self, proposals: Vec<Proposal>) {
         for proposal in proposals.into_iter().rev() {
             let weight = weight(&proposal);
             self.bytes += weight;
@@ -97,7 +96,7 @@ impl ProposalLine {
         }
     }
 
-    /// Drops those that are not to be kept.
+    /// Drops the proposals that `keep` rejects.
     pub fn retain(&mut self, keep: impl Fn(&Proposal) -> bool) {
         let before = self.bytes;
         self.waiting.retain(|(_, proposal)| keep(proposal));
@@ -115,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Number `request`, with this much data.
+    /// Creates proposal number `request` with `bytes` of data.
     fn proposal(request: u64, bytes: usize) -> Proposal {
         let data = Some(Bytes::from(vec![0; bytes]));
         let set = SetData { path: "/a".to_owned(), data, version: Version::ANY };
@@ -128,8 +127,8 @@ mod tests {
         }
     }
 
-    fn line(count: u64, bytes: usize) -> ProposalLine {
-        let mut line = ProposalLine::default();
+    fn line(count: u64, bytes: usize) -> ProposalQueue {
+        let mut line = ProposalQueue::default();
         line.extend((0..count).map(|request| proposal(request, bytes)).collect());
         line
     }
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_go_together_as_an_entry_takes_and_the_rest_is_the_next() {
+    fn an_entry_takes_its_limit_and_the_rest_follows() {
         let most = BATCH_MAX_COMMANDS as u64;
         let mut small = line(most + 100, 0);
         assert!(small.is_full() && line(most, 0).is_full() && !line(most - 1, 0).is_full());
@@ -153,16 +152,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_too_much_for_an_entry_is_the_first_of_the_next() {
+    fn returned_proposals_come_first_in_the_next_entry() {
         let mut line = line(600, 10);
         let mut taken = line.take();
-        line.put_back(taken.split_off(100));
+        line.push_front(taken.split_off(100));
         assert_eq!(requests(&line.take()), (100..600).collect::<Vec<_>>());
         assert_eq!(line.room(), (BATCH_MAX_COMMANDS, BATCH_MAX_BYTES), "nothing is left, not even bytes");
     }
 
     #[test]
-    fn what_is_not_kept_takes_no_room() {
+    fn dropped_proposals_take_no_room() {
         let mut line = line(100, 1_000);
         line.retain(|proposal| proposal.origin.request % 2 == 1);
         assert_eq!(line.room().0, BATCH_MAX_COMMANDS - 50);

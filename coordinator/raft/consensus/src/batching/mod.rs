@@ -1,10 +1,9 @@
-//! The leader makes log entries: it puts all waiting commands into one entry, and keeps a few entries in
-//! flight.
+//! The leader's creation of log entries: all queued commands form one entry, and a few entries are in flight.
 //!
 //! Batching matters more for throughput than anything else (docs/decisions/speed.md). Under load hundreds of
 //! commands share a flush and a round trip, and an idle leader waits for nothing. An entry costs far more
-//! than a command in it. So commands that arrive while an entry is in flight are collected, and leave
-//! together as soon as that entry is applied.
+//! than a command in the entry. So commands that arrive while an entry is in flight are collected, and leave
+//! together once the entry is applied.
 
 mod coalesce;
 mod growth;
@@ -37,61 +36,58 @@ use crate::log_clock::LogClock;
 use crate::raft::Raft;
 use crate::raft::facts;
 use crate::raft_types::{EntryOutcome, Payload, TypeConfig};
-use judge::Judged;
-pub use line::ProposalLine;
+use judge::Selection;
+pub use line::ProposalQueue;
 
-/// Before an entry that Raft has refused is proposed again.
+/// Pause before an entry that Raft refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
-/// A refusal that is chosen comes so late that Raft has taken other entries meanwhile.
+/// Delay of a simulated refusal, so late that Raft has accepted other entries.
 const REFUSED_LATE: Duration = Duration::from_millis(5);
 
-/// Proposals for the leader of `term`; dropped if that term is over (their origins have given them up by
-/// then).
+/// Proposals for the leader of `term`; dropped when the term has ended (the origins have given up these
+/// proposals by then).
 #[derive(Debug)]
 pub struct TermBatch {
     pub term: u64,
-    /// In their sender's order.
+    /// Proposals in the order of the sender.
     pub proposals: Vec<Proposal>,
 }
 
-/// What log entries are made with.
+/// Dependencies for creating log entries.
 pub struct Maker {
     pub me: NodeId,
     pub raft: Raft,
-    /// Whether the entries of this leader enforce hard quotas.
+    /// The entries of this leader enforce hard quotas.
     pub enforce_quota: bool,
-    /// Set if they leave to superusers what ends a hold, where no rule names the lock.
+    /// Only superusers may end another session's hold on locks without a rule.
     pub guard_locks: bool,
-    /// Tells which locks are free.
     pub replica: Arc<AppliedState>,
     pub clock: Arc<LogClock>,
-    /// Batch sizes and commit latency.
     pub metrics: Arc<Metrics>,
 }
 
-/// The log entries that this node makes while it leads: owned by its intake, which has the line of proposals
-/// that wait.
+/// Log entries that this node creates while leading. Owned by the intake task, which also owns the queue of
+/// proposals.
 pub struct Entries {
     maker: Maker,
-    /// In which this node makes entries, if it leads.
+    /// Term in which this node creates entries while leading.
     term: u64,
-    /// Of the latest entry.
+    /// Number of the latest entry.
     made: Ordinal,
-    /// When the latest entry was proposed.
     proposed: Instant,
-    /// Those that were proposed and have not come back: the number of commands, and the entry if nothing of
-    /// it is applied, nor will be, because Raft has not taken it, or has taken it in front of one before it.
-    /// Else it is applied; or the term is over, or Raft stops: the origins see the change of leadership and
-    /// give up.
+    /// Proposed entries without a result. Each yields its number of commands, and the entry itself if no part
+    /// of the entry is or will be applied: Raft refused the entry, or accepted the entry ahead of an earlier
+    /// one. Otherwise the entry is applied; or the term ended, or Raft stops: then the origins see the change
+    /// of leadership and give up.
     in_flight: FuturesUnordered<BoxFuture<'static, (usize, Option<MadeEntry>)>>,
-    /// In all of those in flight.
+    /// Commands in all entries in flight.
     commands: usize,
-    /// Those of this term that came back and are to be proposed again.
+    /// Refused or skipped entries of this term, to be proposed again.
     undone: BTreeMap<Ordinal, MadeEntry>,
     again_at: Instant,
 }
 
-/// A log entry, made and to be proposed.
+/// Log entry that is encoded and ready to be proposed.
 struct MadeEntry {
     ordinal: Ordinal,
     commands: usize,
@@ -99,23 +95,23 @@ struct MadeEntry {
 }
 
 impl Entries {
-    /// None is made yet.
     pub fn new(maker: Maker) -> Entries {
         let (in_flight, undone, now) = (FuturesUnordered::new(), BTreeMap::new(), time::now());
         let made = Ordinal::default();
         Entries { maker, term: 0, made, proposed: now, in_flight, commands: 0, undone, again_at: now }
     }
 
-    /// Another leader, or another term: nothing is proposed again that an earlier leader made.
+    /// Starts a new term: entries of an earlier leader are not proposed again.
     pub fn begin_term(&mut self, term: u64) {
         assert!(self.term <= term, "terms rise");
         self.term = term;
         self.undone.retain(|ordinal, _| ordinal.term == term);
     }
 
-    /// When the next entry may be proposed: one that was refused, or the next one of this line. `None`: there
-    /// is none, or too many are in flight; then [`Entries::moved`] ends when one has come back.
-    pub fn due(&self, line: &ProposalLine) -> Option<Instant> {
+    /// Returns the time when the next entry may be proposed: a refused one, or the next one of this queue.
+    /// `None`: there is no such entry, or too many are in flight; then [`Entries::moved`] resolves when an
+    /// entry has a result.
+    pub fn due(&self, line: &ProposalQueue) -> Option<Instant> {
         let under_way = self.in_flight.len() + self.undone.len();
         assert!(under_way <= BATCHES_IN_FLIGHT_MAX, "no more entries are made than may be in flight");
         if !self.undone.is_empty() {
@@ -133,7 +129,7 @@ impl Entries {
         }
     }
 
-    /// Waits until an entry has come back; for ever while none is in flight. Cancel safe.
+    /// Waits for the result of an entry; for ever while none is in flight. Cancel safe.
     pub async fn moved(&mut self) {
         let Some((commands, undone)) = self.in_flight.next().await else { return pending().await };
         assert!(self.commands >= commands, "an entry that comes back was counted");
@@ -148,26 +144,26 @@ impl Entries {
         }
     }
 
-    /// Proposes what is [due](Entries::due), while this node may propose.
-    pub async fn propose(&mut self, line: &mut ProposalLine) {
+    /// Proposes the entry that is [due](Entries::due). Called only while this node may propose.
+    pub async fn propose(&mut self, line: &mut ProposalQueue) {
         if !self.undone.is_empty() {
             return self.propose_again().await;
         }
         let mut proposals = line.take();
         self.refuse_growth(&mut proposals);
-        let proposals = self.judge(proposals, line);
+        let proposals = self.select(proposals, line);
         (self.made, self.proposed) = (self.next_ordinal(), time::now());
         let commands = proposals.len();
         let entry = MadeEntry { ordinal: self.made, commands, payload: self.stamp(proposals) };
         self.hand_over(entry).await;
     }
 
-    /// A leader whose quorum was silent for a moment refuses entries until it hears of it again, and one that
-    /// hands leadership over until that is done or has failed. The term may go on, so no other task learns of
-    /// it: they are proposed again, to the end of the term. Those behind them that were taken meanwhile are
-    /// skipped by every node, and come again, too.
+    /// Proposes refused and skipped entries again, until the end of the term. A leader refuses entries while
+    /// its quorum is silent, and during a transfer of leadership. The term may continue, so no other task
+    /// learns of the refusal. Every node skips later entries that Raft accepted in the meantime; these
+    /// entries return here, too.
     ///
-    /// Invariant: in their order, with their numbers, and before any other.
+    /// Invariant: entries keep their order and their numbers, and precede every new entry.
     async fn propose_again(&mut self) {
         assert!(self.in_flight.is_empty(), "no entry overtakes those that are proposed again");
         let undone = std::mem::take(&mut self.undone);
@@ -180,16 +176,16 @@ impl Entries {
         }
     }
 
-    /// Whether these commands are few and lose nothing by waiting for others.
-    fn may_coalesce(&self, line: &ProposalLine) -> bool {
+    /// Returns whether these commands are few and lose nothing by waiting for others.
+    fn may_coalesce(&self, line: &ProposalQueue) -> bool {
         line.len() < FEW_COMMANDS
             && coalesce::all_only_join_queues(line.iter(), &self.maker.replica.state.read())
     }
 
-    /// The number of the next entry, behind the last one that was made here.
+    /// Returns the number of the next entry, behind the last one created here.
     ///
-    /// Invariant: called when this node may propose. So all entries of the term from a former life of this
-    /// task are applied.
+    /// Invariant: called only while this node may propose. So all entries of the term from a former life of
+    /// this task are applied.
     fn next_ordinal(&self) -> Ordinal {
         let (last, term) = (self.made, self.term);
         let last = if last.term == term { last } else { self.maker.replica.state.read().last_entry() };
@@ -199,26 +195,26 @@ impl Entries {
         next
     }
 
-    /// What goes with this entry; the rest is put back.
-    fn judge(&self, proposals: Vec<Proposal>, line: &mut ProposalLine) -> Vec<Proposal> {
+    /// Returns the commands of this entry, and returns the rest to the queue.
+    fn select(&self, proposals: Vec<Proposal>, line: &mut ProposalQueue) -> Vec<Proposal> {
         let waiting = proposals.len();
-        let Judged { entry, rest, refused } = judge::judged(proposals, &self.maker.replica.state.read());
+        let Selection { entry, rest, refused } = judge::select(proposals, &self.maker.replica.state.read());
         assert_eq!(entry.len() + rest.len(), waiting, "no command is lost between two entries");
         assert!(!entry.is_empty() || waiting == 0, "the first command always goes with the entry");
         assert!(refused <= entry.len() as u64, "a refusal stands in the entry");
         self.maker.metrics.commands_refused_total.add(refused);
         if refused > 0 {
-            tracing::debug!(refused, "commands are too dear for the log");
+            tracing::debug!(refused, "commands refused: too expensive for the log");
         }
         if !rest.is_empty() {
             self.maker.metrics.batches_cut_total.inc();
-            line.put_back(rest);
+            line.push_front(rest);
         }
         entry
     }
 
-    /// Above the memory limit of this node nothing that grows gets into the log, nor while no majority of the
-    /// voters has room on its disks.
+    /// Refuses growing commands while this node is above its memory limit, or while no majority of the voters
+    /// has room on its disks.
     fn refuse_growth(&self, proposals: &mut [Proposal]) {
         let has_memory = !self.maker.replica.memory.is_full();
         let has_room = self
@@ -269,7 +265,7 @@ impl Entries {
             return;
         }
         if choice::taken(Choice::EntryRefused, 50) {
-            return self.fly(entry.commands, async move {
+            return self.track(entry.commands, async move {
                 time::sleep(REFUSED_LATE).await;
                 Some(entry)
             });
@@ -284,14 +280,14 @@ impl Entries {
             tracing::error!(error = %fatal, "Raft has stopped; this node must be restarted");
             return;
         }
-        self.fly(entry.commands, async move {
+        self.track(entry.commands, async move {
             match answer.await {
                 Ok(Ok(done)) if done.data == EntryOutcome::Skipped => Some(entry),
                 Ok(Ok(_)) => {
                     metrics.commit_seconds.record(started.elapsed());
                     None
                 }
-                // Its documentation: rejected before the entry was appended.
+                // openraft documents this error as: rejected before the entry was appended.
                 Ok(Err(ClientWriteError::ForwardToLeader(e))) => {
                     tracing::debug!(error = %e, reason = ?e.reason, "an entry was refused");
                     rare::taken(Rare::EntryRefused);
@@ -310,19 +306,19 @@ impl Entries {
         });
     }
 
-    fn fly(&mut self, commands: usize, ended: impl Future<Output = Option<MadeEntry>> + Send + 'static) {
+    fn track(&mut self, commands: usize, ended: impl Future<Output = Option<MadeEntry>> + Send + 'static) {
         assert!(commands <= BATCH_MAX_COMMANDS, "an entry has no more commands than one may have");
         self.commands += commands;
         self.in_flight.push(ended.map(move |undone| (commands, undone)).boxed());
     }
 }
 
-/// About how many bytes a proposal takes in the log.
+/// Estimates the bytes of a proposal in the log.
 pub fn weight(proposal: &Proposal) -> usize {
     weight_of(&proposal.command, &proposal.identities)
 }
 
-/// The same of a command and those on whose behalf it is.
+/// Estimates the bytes of a command and of the identities on whose behalf the command runs.
 pub fn weight_of(command: &Command, identities: &[Id]) -> usize {
     use rowlock_proto::lock::Claim;
     use rowlock_proto::request::Op;

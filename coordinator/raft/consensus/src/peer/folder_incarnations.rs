@@ -1,5 +1,5 @@
-//! Answers the transport from the data folder: by which incarnation another node is known. And tells which
-//! versions the nodes say that they know.
+//! The transport's record of incarnations, stored in the data folder, and of the versions that other nodes
+//! reported.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -12,7 +12,7 @@ use rowlock_wal::{Folder, NotRecorded as NotOnDisk};
 
 use super::releases::Releases;
 
-/// A data folder, and what is known of the nodes' releases.
+/// Data folder, and the versions of the nodes.
 pub(super) struct FolderIncarnations(pub(super) Folder, pub(super) Releases);
 
 impl KnownIncarnations for FolderIncarnations {
@@ -30,7 +30,7 @@ impl KnownIncarnations for FolderIncarnations {
     }
 
     fn heard(&self, node: NodeId, versions: Versions) {
-        self.1.hear(node, versions);
+        self.1.record(node, versions);
     }
 
     fn record(&self, node: NodeId, incarnation: Incarnation) -> BoxFuture<'_, Result<(), NotRecorded>> {

@@ -1,7 +1,7 @@
-//! Forwarded proposals: batches on their way to the leader over a link of their own.
+//! Forwarded proposals: batches to the leader over a link of their own.
 //!
-//! Batches reach the leader's intake in the order in which they were sent. A link ends with its first refusal
-//! or with its connection, and is not mended: its owner decides what to do with the batches that come back.
+//! Batches reach the leader's intake in the order of sending. A link ends with its first refusal or with its
+//! connection, and never reconnects: the owner decides about the returned batches.
 
 use rowlock_state::command::Proposal;
 use rowlock_transport::{Lane, LinkEvent, PeerError, PeerLink};
@@ -10,24 +10,24 @@ use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FORWARD_WINDOW_BYTES, PEER_FRA
 use super::message::{Refusal, Request, Response};
 use super::pool::{Peer, decode};
 
-// A batch of the usual size fits into a frame, and some of them into the window.
+// A usual batch fits into a frame, and several fit into the window.
 const _: () = assert!(BATCH_MAX_BYTES < PEER_FRAME_MAX_BYTES);
 const _: () = assert!(BATCH_MAX_BYTES < PEER_FORWARD_WINDOW_BYTES);
 
-/// What has happened on a link. `Refused` and `Lost` are the last event, and give back every batch that was
-/// not acknowledged, in the order in which they were sent.
+/// Event of a link. `Refused` and `Lost` are the last event, and return every unacknowledged batch, in the
+/// order of sending.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ForwardEvent {
-    /// There may be room. The leader may have taken a batch, whose outcome comes with the log.
+    /// There may be room. The leader may have accepted a batch, whose outcome comes with the log.
     Moved,
-    /// None of these was taken, nor will be: all may be sent elsewhere.
+    /// The leader has accepted none of these batches, and never will: the owner may send all elsewhere.
     Refused { untaken: Vec<Vec<Proposal>>, refusal: Refusal },
-    /// There is no connection any more, or never was. It is not known whether the leader has these.
+    /// The connection ended, or dialing failed. The leader may or may not have these batches.
     Lost { unknown: Vec<Vec<Proposal>>, error: PeerError },
 }
 
-/// The sending end, to the leader of one term, with a copy of every batch that was not acknowledged. Dropping
-/// it ends the link at once: what was not acknowledged may or may not reach the leader.
+/// Sending end, to the leader of one term, with a copy of every unacknowledged batch. Dropping the link
+/// closes its connection at once: unacknowledged batches may or may not reach the leader.
 pub struct ForwardLink {
     peer: Peer,
     term: u64,
@@ -39,20 +39,20 @@ impl ForwardLink {
         ForwardLink { peer: peer.clone(), term, link: peer.link(Lane::Proposals) }
     }
 
-    /// Whether a batch may be sent now. If not, there may be room after the next event.
+    /// Returns whether a batch may be sent now. If not, there may be room after the next event.
     pub fn has_room(&self) -> bool {
         self.link.has_room()
     }
 
-    /// Whether the leader has batches that it has not acknowledged.
+    /// Returns whether the leader has unacknowledged batches.
     pub fn is_waiting(&self) -> bool {
         self.link.unanswered().next().is_some()
     }
 
-    /// Sends a batch behind all earlier ones. It leaves in [`ForwardLink::next`]. To be called where there is
-    /// room.
+    /// Queues a batch behind all earlier ones; [`ForwardLink::next`] writes the batch. The caller checks
+    /// `has_room` first.
     ///
-    /// Errors: it does not fit a frame, and never will.
+    /// Errors: the batch exceeds the frame size, and always will.
     pub fn send(&mut self, batch: Vec<Proposal>) -> Result<(), PeerError> {
         assert!(!batch.is_empty(), "a batch has a command");
         let request = Request::Forward { term: self.term, batch };
@@ -61,8 +61,7 @@ impl ForwardLink {
         self.link.send(&body, batch)
     }
 
-    /// Dials, writes and reads until something has happened; waits for ever after the last event. Cancel
-    /// safe.
+    /// Dials, writes and reads until the next event; waits for ever after the last event. Cancel safe.
     pub async fn next(&mut self) -> ForwardEvent {
         let (batch, answer) = match self.link.next().await {
             LinkEvent::Moved => return ForwardEvent::Moved,

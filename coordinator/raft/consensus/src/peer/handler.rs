@@ -1,4 +1,4 @@
-//! The listening side: turns the bytes of the other nodes into calls, and what these give into bytes.
+//! Listening side: decodes the requests of other nodes, calls the services, and encodes the responses.
 
 use std::sync::Arc;
 
@@ -19,56 +19,54 @@ use super::message::{Refusal, Request, Response};
 use super::releases::Releases;
 use super::service::{PeerService, RaftConnection, RaftService};
 
-/// The listener for other nodes.
 pub struct PeerServer<S> {
-    server: Server<Faces<S>>,
+    server: Server<Services<S>>,
 }
 
 impl<S: PeerService> PeerServer<S> {
-    /// A server whose tasks belong to `tasks`.
+    /// Creates a server whose tasks belong to `tasks`.
     pub fn new(us: Identity, raft: Arc<dyn RaftService>, service: Arc<S>, tasks: TaskGroup) -> Self {
         let known = Arc::new(FolderIncarnations(Folder::without_disk(us.node), Releases::default()));
-        PeerServer { server: Server::new(us, known, Arc::new(Faces { raft, service }), tasks) }
+        PeerServer { server: Server::new(us, known, Arc::new(Services { raft, service }), tasks) }
     }
 
-    /// Serves for the node of this folder, which remembers the nodes' incarnations, and of a release with
-    /// these versions.
+    /// Records incarnations in this folder, and offers the versions in `releases`.
     #[must_use]
     pub fn of_folder(self, folder: Folder, releases: Releases) -> Self {
         PeerServer { server: self.server.knowing(Arc::new(FolderIncarnations(folder, releases))) }
     }
 
-    /// Counts here what its connections hold.
+    /// Counts the memory of connections in `tally`.
     #[must_use]
     pub fn counted_in(self, tally: Tally) -> Self {
         PeerServer { server: self.server.counted_in(tally) }
     }
 
-    /// Accepts connections by this security.
+    /// Sets the security of accepted connections.
     #[must_use]
     pub fn secured_by(self, security: Security) -> Self {
         PeerServer { server: self.server.secured_by(security) }
     }
 
-    /// Counts refusals here and reports them to the listener.
+    /// Counts refusals in `metrics` and reports them to `listener`.
     #[must_use]
     pub fn measured_by(self, metrics: Arc<Metrics>, listener: RefusalListener) -> Self {
         PeerServer { server: self.server.measured_by(metrics, Some(listener)) }
     }
 
-    /// Starts accepting, until shutdown.
+    /// Accepts connections until shutdown.
     pub fn start(&self, listener: Listener) {
         self.server.start(listener);
     }
 }
 
-/// The node's two faces towards the others.
-struct Faces<S> {
+/// The node's two services for other nodes.
+struct Services<S> {
     raft: Arc<dyn RaftService>,
     service: Arc<S>,
 }
 
-impl<S: PeerService> Service for Faces<S> {
+impl<S: PeerService> Service for Services<S> {
     type Conversation = Handler<S>;
 
     fn open(&self, from: NodeId, lane: Lane) -> Handler<S> {

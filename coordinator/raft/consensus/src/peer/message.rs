@@ -1,4 +1,4 @@
-//! What nodes say to each other. Variants are appended, never reordered: their position is on the wire.
+//! Messages between nodes. Variants are appended, never reordered: their position is on the wire.
 
 use std::collections::BTreeSet;
 
@@ -18,121 +18,114 @@ use super::introduction::Introduction;
 use crate::raft_types::messages::{RaftRequest, RaftResponse};
 use rowlock_transport::Lane;
 
-/// The number of [`Request::Forward`] on the wire.
+/// Number of [`Request::Forward`] on the wire.
 const FORWARD: u8 = 1;
 
-/// A question to another node.
+/// Request to another node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     Raft(RaftRequest),
-    /// Proposals for the leader, in order. Answered with `Forwarded` when the leader's proposer has them;
-    /// their outcome comes with the log.
+    /// Proposals for the leader, in order. The leader answers `Forwarded` when its proposer has the batch;
+    /// the outcome comes with the log.
     Forward {
-        /// The leader's term, as the asking node knows it: another term's leader answers `NotLeader`. What
-        /// this node sent before may have been dropped with its term, and what follows it must be, too.
+        /// The leader's term, as known to the sender: the leader of another term answers `NotLeader`. Earlier
+        /// batches may have been dropped with their term; then later ones must be dropped, too.
         term: u64,
-        /// In order of submission.
         batch: Vec<Proposal>,
     },
-    /// Sessions that the asking node has heard of since it last said so. Answered with `TouchesNoted` once
-    /// the leader, in contact with a quorum, has restarted their timers.
+    /// Sessions with activity since the sender's last report. The leader, in contact with a quorum, restarts
+    /// their timers and answers `TouchesNoted`.
     Touches {
         /// Each at most once.
         sessions: Vec<SessionId>,
-        /// The leader's term, as the asking node knows it: another term's leader answers `NotLeader`.
+        /// The leader's term, as known to the sender: the leader of another term answers `NotLeader`.
         term: u64,
-        /// The asking node has too little room on its disk for what grows.
+        /// The sender's disk is short of room for growth.
         is_short: bool,
     },
-    /// Up to which log index must a linearizable read wait?
+    /// Asks for the log index that a linearizable read must wait for.
     ReadIndex,
-    /// How are you? Answered by any node.
+    /// Asks for the status. Every node answers.
     Status,
-    /// Take a node in as a learner; answered when the change is committed.
+    /// Adds a node as a learner; answered when the change is committed.
     AddLearner {
         node: NodeId,
         member: Member,
     },
-    /// Make exactly these nodes the voters; each must be a member already. Answered when the change is
+    /// Makes exactly these nodes the voters; each must be a member already. Answered when the change is
     /// committed.
     ChangeVoters {
         voters: BTreeSet<NodeId>,
     },
-    /// Change the membership as a client of ZooKeeper's asks for it. Answered with `Reconfigured`.
+    /// Changes the membership in ZooKeeper's terms. Answered with `Reconfigured`.
     Reconfigure(Wanted),
-    /// Sessions whose clients have hung up, and had asked that this shortens their time. Comes behind the
-    /// touches that these clients caused. Answered with `ClientDisconnectsNoted` by the leader of that term.
+    /// Sessions whose clients disconnected and had requested a shorter expiry for this case. Sent behind the
+    /// touches of these clients. The leader of that term answers `ClientDisconnectsNoted`.
     ClientDisconnects {
-        /// One per session at most.
+        /// At most one per session.
         disconnects: Vec<ClientDisconnect>,
         term: u64,
     },
-    /// A node that has been started asks what is known of it. Answered with `Introduced` by any node.
+    /// Asks, after a start, for the other node's knowledge about the sender. Every node answers `Introduced`.
     Introduce,
-    /// Do what an operator wants. Answered with `Operated`.
+    /// Performs an operator's request. Answered with `Operated`.
     Operate(Operation),
 }
 
-/// An answer of another node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Response {
     Raft(RaftResponse),
     /// The leader's proposer has the batch.
     Forwarded,
-    /// The timers have been restarted.
+    /// The timers were restarted.
     TouchesNoted {
-        /// Sessions whose timers do not run any more: unknown to the leader, or their expiry is decided.
-        /// Their heartbeats must not be answered.
+        /// Sessions without a running timer: unknown to the leader, or with a decided expiry. Their
+        /// heartbeats must stay unanswered.
         refused: Vec<SessionId>,
-        /// How many sessions per second may move from the asking node to the leader; 0: it has no room.
+        /// Sessions per second that may move from the sender to the leader; 0: the leader has no room.
         invites_per_second: u32,
     },
-    /// A read that waits for this log index to be applied sees everything that was done before the question
-    /// was asked.
+    /// A read that waits until this log index is applied sees every write that completed before the request.
     ReadIndex {
         index: u64,
     },
     Status(Status),
-    /// The membership change is committed.
     MembershipChanged {
         index: u64,
     },
-    /// Nothing was done, for the reason given.
+    /// The node did nothing, for the given reason.
     Refused(Refusal),
-    /// The reconfiguration is committed at this log index, or was refused with nothing done.
+    /// The reconfiguration is committed at this log index, or was refused without effect.
     Reconfigured(Result<u64, ErrorCode>),
-    /// The sessions of `ClientDisconnects` have their shorter time, but for those that are elsewhere by now.
+    /// The sessions of `ClientDisconnects` have their shorter time, except for those that moved to another
+    /// connection.
     ClientDisconnectsNoted,
     Introduced(Introduction),
-    /// The result of an operator's request as a document, or its error.
+    /// Result of an operator's request as a document, or its error.
     Operated(Result<String, ErrorCode>),
 }
 
-/// Why a node did nothing.
+/// Reason why a node did nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error("this node is not the leader")]
-    NotLeader {
-        /// As far as known.
-        leader: Option<NodeId>,
-    },
-    /// The leader without a quorum's confirmation.
+    NotLeader { leader: Option<NodeId> },
     #[error("the leader is not in contact with a quorum")]
     NoQuorum,
-    /// Its queues are full.
+    /// The node's queues are full.
     #[error("the node is overloaded")]
     Overloaded,
-    /// It is starting or stopping.
+    /// The node is starting or stopping.
     #[error("the node is not serving")]
     NotServing,
-    /// The request itself is wrong, as a membership change that cannot be.
+    /// The request is invalid, as a membership change that cannot work.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Request {
-    /// Its bytes. Those of forwarded proposals, of which there are as many as clients' writes, are a log
-    /// entry's ([`Proposal::encode_all`]), which leave out what repeats.
+    /// Encodes the request. Forwarded proposals, as frequent as clients' writes, use the encoding of log
+    /// entries ([`Proposal::encode_all`]), which omits repeated values.
     pub fn encode(&self) -> Vec<u8> {
         let Request::Forward { term, batch } = self else {
             let out = codec::encode(self);
@@ -149,7 +142,7 @@ impl Request {
         out
     }
 
-    /// The request that all of these bytes are; `max` bounds them.
+    /// Decodes a request from all of `bytes`; `max` bounds their number.
     pub fn decode(bytes: &Bytes, max: usize) -> Result<Request, CodecError> {
         busy::spend(Work::LogByte, bytes.len() as u64);
         if bytes.first() != Some(&FORWARD) || bytes.len() > max {
@@ -163,8 +156,8 @@ impl Request {
         Ok(Request::Forward { term: u64::from_le_bytes(*term), batch })
     }
 
-    /// Whether this may be asked on that lane; anything else is a bug of the other side and closes the
-    /// connection.
+    /// Returns whether the request is allowed on that lane. The listener closes the connection on any other
+    /// request: the sender has a bug.
     pub fn belongs_to(&self, lane: Lane) -> bool {
         match self {
             Request::Raft(RaftRequest::Append(_)) => {

@@ -1,5 +1,5 @@
-//! What nodes say to each other, on the connections of `rowlock_transport`: Raft's messages, forwarded
-//! proposals, session touches and the operators' requests.
+//! Messages between nodes, on the connections of `rowlock_transport`: Raft's messages, forwarded proposals,
+//! session touches and operators' requests.
 //!
 //! ```text
 //! Peer::call, AppendPipeline ──> bytes ──> transport ──> bytes ──> Handler ──> RaftService   (raft/rpc.rs)
@@ -7,11 +7,12 @@
 //! ```
 //!
 //! The caller's duties:
-//! 1. Every call has a deadline; [`PeerError::may_have_happened`] says whether a failed one may have taken
-//!    effect.
-//! 2. Nothing is resent here. A connection that breaks fails all that waits on it; the next call dials again.
-//! 3. A [`PeerLink`] and a [`ForwardLink`] keep order; after the last event nothing more goes through them:
-//!    open another.
+//! 1. Set a deadline for every call; [`PeerError::may_have_happened`] says whether a failed call may have
+//!    taken effect.
+//! 2. Repeat failed requests if needed: this module resends nothing. A broken connection fails all its
+//!    pending calls; the next call dials again.
+//! 3. Open another [`PeerLink`] or [`ForwardLink`] after the last event. A link keeps the order of its
+//!    requests.
 
 pub mod forward;
 pub mod introduction;

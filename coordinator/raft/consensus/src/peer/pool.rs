@@ -1,4 +1,4 @@
-//! Handles to the other nodes that speak in messages.
+//! Handles to the other nodes that send typed messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::forward::ForwardLink;
 use super::message::{Request, Response};
 use super::releases::Releases;
 
-/// All other nodes that this node knows of. Clone it freely.
+/// Handles of all other nodes known to this node. Cheap to clone.
 #[derive(Clone)]
 pub struct PeerPool {
     pool: Pool,
@@ -26,28 +26,28 @@ pub struct PeerPool {
 }
 
 impl PeerPool {
-    /// Knows no node yet. Its tasks belong to `tasks`.
+    /// Creates an empty pool whose tasks belong to `tasks`.
     pub fn new(us: Identity, tasks: TaskGroup) -> Self {
         let (folder, releases) = (Folder::without_disk(us.node), Releases::default());
         let known = Arc::new(FolderIncarnations(folder.clone(), releases.clone()));
         PeerPool { pool: Pool::new(us, known, tasks), folder, releases }
     }
 
-    /// Counts here what its connections and queues hold. To be called before any node is known.
+    /// Counts the memory of connections and queues in `tally`. Call before the first `set_address`.
     #[must_use]
     pub fn counted_in(self, tally: Tally) -> Self {
         PeerPool { pool: self.pool.counted_in(tally), ..self }
     }
 
-    /// Dials for the node of this folder, which remembers the nodes' incarnations, and of a release with
-    /// these versions. To be said before any node is known.
+    /// Records incarnations in this folder, and offers the versions in `releases`. Call before the first
+    /// `set_address`.
     #[must_use]
     pub fn of_folder(self, folder: Folder, releases: Releases) -> Self {
         let known = Arc::new(FolderIncarnations(folder.clone(), releases.clone()));
         PeerPool { pool: self.pool.knowing(known), folder, releases }
     }
 
-    /// Opens connections by this security. To be called before any node is known.
+    /// Sets the security of new connections. Call before the first `set_address`.
     #[must_use]
     pub fn secured_by(self, security: Security) -> Self {
         PeerPool { pool: self.pool.secured_by(security), ..self }
@@ -58,34 +58,32 @@ impl PeerPool {
         &self.folder
     }
 
-    /// Which versions the nodes know.
     pub fn releases(&self) -> &Releases {
         &self.releases
     }
 
-    /// Returns the identity of this node towards others.
     pub fn identity(&self) -> &Identity {
         self.pool.identity()
     }
 
-    /// Sets the address of a node (`host:port`), the first or another one. Connections that stand are kept;
-    /// the next one goes there.
+    /// Sets or changes the address (`host:port`) of a node. Open connections stay; the next attempt to dial
+    /// uses the new address.
     pub fn set_address(&self, node: NodeId, address: &str) -> Peer {
         Peer(self.pool.set_address(node, address))
     }
 
-    /// A handle of a node that may be at this address (`host:port`), beside those that are known. Its
-    /// connections end with it.
+    /// Returns a handle of a node that may be at this address (`host:port`), outside the known nodes. The
+    /// connections end with the handle.
     pub fn stranger(&self, node: NodeId, address: &str) -> Peer {
         Peer(self.pool.stranger(node, address))
     }
 
-    /// The handle of a node, if its address was told.
+    /// Returns the handle of a node whose address is known.
     pub fn peer(&self, node: NodeId) -> Option<Peer> {
         self.pool.peer(node).map(Peer)
     }
 
-    /// Forgets a node. Its connections end when the last handle is gone.
+    /// Forgets a node. The node's connections end with its last handle.
     pub fn remove(&self, node: NodeId) {
         self.pool.remove(node);
     }
@@ -94,7 +92,7 @@ impl PeerPool {
         self.pool.nodes()
     }
 
-    /// How long each node takes to answer, as far as that is known.
+    /// Returns the known round-trip times of the nodes.
     pub fn round_trips(&self) -> Vec<(NodeId, Duration)> {
         let trip = |node: NodeId| Some((node, self.pool.peer(node)?.round_trip()?));
         self.pool.nodes().into_iter().filter_map(trip).collect()
@@ -111,7 +109,7 @@ impl PeerPool {
     }
 }
 
-/// One other node. Clone it freely; connections are opened when they are first needed.
+/// Handle of one other node. Cheap to clone; connections open on first use.
 #[derive(Clone)]
 pub struct Peer(rowlock_transport::Peer);
 
@@ -120,16 +118,16 @@ impl Peer {
         self.0.node()
     }
 
-    /// A connection for calls of that lane stands at this moment.
+    /// Returns whether a connection for calls of that lane is open.
     pub fn is_connected(&self, lane: Lane) -> bool {
         self.0.is_connected(lane)
     }
 
-    /// Asks and waits for the answer until the deadline.
+    /// Sends a request and waits for the answer until the deadline.
     ///
-    /// Errors: [`PeerError::may_have_happened`] says which leave the outcome open. Cancel safe in the sense
-    /// that the answer is dropped; the request may be carried out. Requests of one lane leave in the order of
-    /// the calls.
+    /// Errors: [`PeerError::may_have_happened`] says which errors leave the outcome open. On cancellation the
+    /// answer is dropped; the request may be carried out. Requests of one lane leave in the order of the
+    /// calls.
     pub async fn call(
         &self,
         lane: Lane,
@@ -141,12 +139,12 @@ impl Peer {
         decode(self.node(), &answer)
     }
 
-    /// A link over a connection of its own, which its owner drives.
+    /// Opens a link over a connection of its own. The caller drives the link.
     pub fn link<T>(&self, lane: Lane) -> PeerLink<T> {
         self.0.link(lane)
     }
 
-    /// A link for forwarded proposals to the leader of `term`.
+    /// Opens a link for forwarded proposals to the leader of `term`.
     pub fn forward_link(&self, term: u64) -> ForwardLink {
         ForwardLink::open(self, term)
     }

@@ -1,4 +1,4 @@
-//! Which versions the nodes of the cluster know, as each said when it was last met.
+//! Versions of the cluster's nodes, as last reported by each node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use rowlock_proto::NodeId;
 use rowlock_types::limits::KNOWN_NODES_MAX;
 use rowlock_types::versions::Versions;
 
-/// This node's own versions, and those of the nodes that it has met since its start. Clones are the same.
+/// This node's own versions, and those of other nodes connected since the start. Clones share their state.
 ///
-/// A restarted node dials and is dialed again, so its release is known before it does anything else.
+/// A restarted node dials and accepts connections first, so the other nodes know its release before its other
+/// requests.
 #[derive(Clone, Debug)]
 pub struct Releases {
     ours: Arc<Versions>,
-    /// Bounded: only of nodes that are recorded (`limits::KNOWN_NODES_MAX`).
+    /// Bounded: only nodes in the data folder's record (`limits::KNOWN_NODES_MAX`).
     heard: Arc<Mutex<BTreeMap<NodeId, Versions>>>,
 }
 
@@ -25,7 +26,7 @@ impl Default for Releases {
 }
 
 impl Releases {
-    /// Of a node that knows these, and has met no other.
+    /// Creates the record of a node with the versions `ours`, without other nodes.
     pub fn of(ours: Versions) -> Releases {
         Releases { ours: Arc::new(ours), heard: Arc::default() }
     }
@@ -34,12 +35,12 @@ impl Releases {
         &self.ours
     }
 
-    /// Returns the latest versions of another node. `None`: it has not been met.
+    /// Returns the latest versions of another node. `None`: no connection since the start.
     pub fn heard_of(&self, node: NodeId) -> Option<Versions> {
         self.heard.lock().get(&node).cloned()
     }
 
-    pub(super) fn hear(&self, node: NodeId, versions: Versions) {
+    pub(super) fn record(&self, node: NodeId, versions: Versions) {
         let mut heard = self.heard.lock();
         heard.insert(node, versions);
         assert!(heard.len() <= KNOWN_NODES_MAX, "only nodes that are recorded are heard of");

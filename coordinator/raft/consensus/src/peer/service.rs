@@ -1,4 +1,4 @@
-//! What a node does for the others: the two faces that `handler.rs` turns requests into calls of.
+//! Services of a node for other nodes: the two traits called by `handler.rs`.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -19,10 +19,10 @@ use rowlock_transport::Lane;
 
 /// Handler for requests of other nodes, apart from Raft. Implemented above, in `node.rs`.
 pub trait PeerService: Send + Sync + 'static {
-    /// Takes forwarded proposals into the leader's proposer, behind all that came from `from` before. The
-    /// next batch of that connection is not offered before this one is taken; waiting here holds the sender
-    /// back. Once it refuses, every later batch of the connection is refused without asking. It refuses
-    /// unless it leads in `term`.
+    /// Passes forwarded proposals to the leader's proposer, behind all earlier ones of `from`. The next batch
+    /// of the connection waits for the end of this call, so waiting here slows the sender down. After the
+    /// first refusal the listener refuses every later batch of the connection without a call. Refuses unless
+    /// this node leads in `term`.
     fn forward(
         &self,
         from: NodeId,
@@ -30,9 +30,9 @@ pub trait PeerService: Send + Sync + 'static {
         batch: Vec<Proposal>,
     ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// Restarts the sessions' timers and gives those that do not run any more; done when a quorum has
-    /// confirmed that this node leads in `term`. `is_short`: the disk of `from` is short of room. Also gives
-    /// how many sessions per second `from` may send here.
+    /// Restarts the sessions' timers. Resolves when a quorum has confirmed that this node leads in `term`.
+    /// Returns the sessions whose timers do not run, and the number of sessions per second that `from` may
+    /// send here. `is_short`: the disk of `from` is short of room.
     fn touches(
         &self,
         from: NodeId,
@@ -41,7 +41,7 @@ pub trait PeerService: Send + Sync + 'static {
         is_short: bool,
     ) -> impl Future<Output = Result<(Vec<SessionId>, u32), Refusal>> + Send;
 
-    /// Shortens the time of sessions whose clients have hung up, if this node leads in `term`.
+    /// Shortens the time of sessions whose clients disconnected, if this node leads in `term`.
     fn client_disconnects(
         &self,
         from: NodeId,
@@ -49,33 +49,33 @@ pub trait PeerService: Send + Sync + 'static {
         term: u64,
     ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// A connection of `from`, for this lane, has ended.
+    /// Called when a connection of `from`, for this lane, has ended.
     fn peer_disconnected(&self, from: NodeId, lane: Lane);
 
-    /// The log index that a linearizable read must wait for, confirmed by a quorum.
+    /// Returns the log index that a linearizable read must wait for, confirmed by a quorum.
     fn read_index(&self) -> impl Future<Output = Result<u64, Refusal>> + Send;
 
-    /// Introduces this node to `from`, which has been started.
+    /// Introduces this node to `from`, which has started.
     fn introduce(&self, from: NodeId) -> impl Future<Output = Introduction> + Send;
 
     fn status(&self) -> impl Future<Output = Status> + Send;
 
-    /// Takes a learner in; gives the log index of the committed change.
+    /// Adds a learner. Returns the log index of the committed change.
     fn add_learner(&self, node: NodeId, member: Member) -> impl Future<Output = Result<u64, Refusal>> + Send;
 
-    /// Makes these the voters; gives the log index of the committed change.
+    /// Makes these the voters. Returns the log index of the committed change.
     fn change_voters(&self, voters: BTreeSet<NodeId>) -> impl Future<Output = Result<u64, Refusal>> + Send;
 
-    /// Changes the membership as a client of ZooKeeper's asks for it; gives the log index of the committed
-    /// change, or the code with which it is refused. A refusal to look at it at all is the outer one; after
-    /// `NoQuorum` the change may have happened.
+    /// Changes the membership in ZooKeeper's terms. Returns the log index of the committed change, or the
+    /// code of the rejection. The outer error means that the change was not attempted, except `NoQuorum`,
+    /// after which the change may have happened.
     fn reconfigure(
         &self,
         wanted: Wanted,
     ) -> impl Future<Output = Result<Result<u64, ErrorCode>, Refusal>> + Send;
 
-    /// Does what an operator wants; gives a document, or the code with which it is refused. A refusal to look
-    /// at it at all is the outer one.
+    /// Performs an operator's request. Returns a document, or the code of the rejection. The outer error
+    /// means that the request was not attempted.
     fn operate(
         &self,
         operation: Operation,
@@ -87,9 +87,9 @@ pub trait RaftService: Send + Sync + 'static {
     fn open(&self, from: NodeId, lane: Lane) -> Box<dyn RaftConnection>;
 }
 
-/// Raft's side of one connection; dropped with it.
+/// Raft's side of one connection; dropped with the connection.
 pub trait RaftConnection: Send {
-    /// Carries out one request. The future must have handed it on by the end of its first poll, so that
+    /// Carries out one request. The future must pass the request on by the end of its first poll, so that
     /// requests keep their order.
     fn handle(&mut self, request: RaftRequest) -> BoxFuture<'static, RaftResponse>;
 }

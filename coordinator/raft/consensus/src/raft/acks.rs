@@ -1,10 +1,10 @@
-//! When each member last acknowledged this leader, and so when a quorum did.
+//! Time of each member's last acknowledgement to this leader, and of the last one by a quorum.
 //!
-//! An answer acknowledges the request that it answers, and those sent before it. openraft takes it for an
-//! answer to later requests too, if these reach no further into the log (they only say what is committed),
-//! since it counts on one request at a time: with requests sent ahead of answers, an old answer read late
-//! would pass for a fresh one, and a leader that has been deposed meanwhile would confirm heartbeats. So the
-//! streams that know which request is answered keep the times.
+//! An answer acknowledges its own request, and all earlier ones. openraft also counts an answer for later
+//! requests that reach no further into the log (these only carry the commit index), since openraft expects
+//! one request at a time. With requests sent ahead of answers, an old answer read late would count as a fresh
+//! one, and a deposed leader would confirm heartbeats. So the streams, which match answers with requests,
+//! keep the times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -22,15 +22,15 @@ use rowlock_types::metrics::Silence;
 use super::Raft;
 use crate::raft_types::{LeaderId, TypeConfig};
 
-/// One per node; clones share its state.
+/// Acknowledgements on this node; clones share their state.
 #[derive(Clone)]
 pub struct Acks {
     latest: Arc<Mutex<Latest>>,
     /// Changes with every answer.
     heard: Arc<watch::Sender<()>>,
-    /// By member: since when this node knows it as one.
+    /// Start of each member's membership, as seen by this node.
     members: Arc<Mutex<BTreeMap<u64, Instant>>>,
-    /// This node's part and the voters, once its Raft runs.
+    /// Role of this node and the voters, available once Raft runs.
     metrics: Arc<OnceLock<WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>>>,
 }
 
@@ -43,26 +43,26 @@ impl Default for Acks {
 
 #[derive(Default)]
 struct Latest {
-    /// Under which leader, which is this node.
+    /// The leader of the records below, which is this node.
     leader: Option<LeaderId>,
-    /// When the first answer to that leader came.
+    /// Time of the first answer to that leader.
     since: Option<Instant>,
-    /// Time at which its first heartbeat was about to be sent.
+    /// Time before that leader's first heartbeat.
     began: Option<Instant>,
-    /// By member: when the latest of its answered requests was about to be sent.
+    /// Send time of the latest answered request, by member.
     sent: BTreeMap<u64, Instant>,
-    /// By member: up to where it has stored this leader's log.
+    /// Index up to which a member has stored this leader's log, by member.
     stored: BTreeMap<u64, u64>,
 }
 
 impl Acks {
-    /// Reads this node's part from these metrics of its Raft from now on.
+    /// Starts reading this node's role from the metrics of its Raft.
     pub fn follow_raft(&self, metrics: WatchReceiverOf<TypeConfig, RaftMetrics<TypeConfig>>) {
         assert!(self.metrics.set(metrics).is_ok(), "a node has one Raft");
     }
 
-    /// While this node leads: its term, and when the latest request that a quorum has acknowledged was about
-    /// to be sent.
+    /// Returns this node's term and the send time of the latest request that a quorum acknowledged, while
+    /// this node leads.
     pub fn last(&self) -> Option<(u64, Instant)> {
         let metrics: &RaftMetrics<TypeConfig> = &self.metrics.get()?.borrow_watched();
         if !metrics.state.is_leader() {
@@ -73,7 +73,7 @@ impl Acks {
         Some((metrics.current_term, at))
     }
 
-    /// Returns for how long no quorum has acknowledged `leader`, which is this node and is about to send a
+    /// Returns the time since a quorum last acknowledged `leader`, which is this node and is about to send a
     /// heartbeat.
     pub fn without_quorum(&self, leader: LeaderId) -> Duration {
         let now = time::now();
@@ -89,8 +89,8 @@ impl Acks {
         now.saturating_since(last.map_or(began, |last| last.max(began)))
     }
 
-    /// `member` has accepted a request of this leader, which was not sent before `sent`.
-    pub fn note(&self, leader: LeaderId, member: u64, sent: Instant) {
+    /// Records that `member` accepted a request of this leader, sent at `sent` or later.
+    pub fn record(&self, leader: LeaderId, member: u64, sent: Instant) {
         let mut latest = self.latest.lock();
         latest.follow(leader);
         if latest.leader == Some(leader) {
@@ -103,8 +103,8 @@ impl Acks {
         }
     }
 
-    /// `member` has said that it has stored this leader's log up to `index`.
-    pub fn note_stored(&self, leader: LeaderId, member: u64, index: u64) {
+    /// Records that `member` has stored this leader's log up to `index`.
+    pub fn record_stored(&self, leader: LeaderId, member: u64, index: u64) {
         let mut latest = self.latest.lock();
         latest.follow(leader);
         if latest.leader == Some(leader) {
@@ -114,20 +114,20 @@ impl Acks {
         }
     }
 
-    /// Up to where `member` has stored the log of this leader, as far as it has said so.
+    /// Returns the index up to which `member` has acknowledged the log of this leader.
     pub fn stored(&self, leader: LeaderId, member: u64) -> Option<u64> {
         let latest = self.latest.lock();
         latest.stored.get(&member).copied().filter(|_| latest.leader == Some(leader))
     }
 
-    /// Forgets what `member` has stored: it comes with another data folder.
+    /// Forgets the acknowledgements of `member`, which returns with another data folder.
     fn forget(&self, member: u64) {
         let mut latest = self.latest.lock();
         latest.stored.remove(&member);
         latest.sent.remove(&member);
     }
 
-    /// From now on these are the members. One that is added later has not been silent before.
+    /// Sets the members. The silence of a member that is added later starts at `now`.
     fn follow_members(&self, members: &BTreeSet<NodeId>, now: Instant) {
         let mut known = self.members.lock();
         known.retain(|member, _| members.contains(&NodeId(*member)));
@@ -137,14 +137,14 @@ impl Acks {
         assert_eq!(known.len(), members.len(), "each member is known once");
     }
 
-    /// How long the members other than `us` have been silent towards this leader, in order of their numbers.
+    /// Returns the silence of each member other than this leader, in order of their numbers.
     fn silences(&self, leader: LeaderId, now: Instant) -> Vec<Silence> {
         let latest = self.latest.lock();
         let Some(since) = latest.since.filter(|_| latest.leader == Some(leader)) else { return Vec::new() };
         let of = |(member, added): (&u64, &Instant)| {
             let (at, is_least) = match latest.sent.get(member) {
                 Some(sent) => (*sent, false),
-                // It may have been silent before this leader began.
+                // The member may have been silent before this leader began.
                 None => (since.max(*added), since > *added),
             };
             Silence { node: NodeId(*member), lasts: now.saturating_since(at), is_least }
@@ -152,13 +152,13 @@ impl Acks {
         self.members.lock().iter().filter(|(member, _)| **member != leader.node_id).map(of).collect()
     }
 
-    /// When the latest request that `member` has answered was about to be sent.
+    /// Returns the send time of the latest request that `member` has answered.
     #[cfg(test)]
     pub fn acknowledged_by(&self, member: u64) -> Option<Instant> {
         self.latest.lock().sent.get(&member).copied()
     }
 
-    /// When a quorum last acknowledged the leader `us` of `term`; now, if it is a quorum by itself.
+    /// Returns when a quorum last acknowledged the leader `us` of `term`; now, if `us` is a quorum alone.
     fn quorum(&self, term: u64, us: u64, configs: &[BTreeSet<u64>]) -> Option<Instant> {
         let latest = self.latest.lock();
         let is_ours = latest.leader == Some(LeaderId { term, node_id: us });
@@ -174,13 +174,13 @@ impl Acks {
                 needed => times.get(needed - 1).copied(),
             }
         };
-        // While the voters change, a quorum is one of the old and one of the new.
+        // While the voters change, both the old and the new voters need a quorum.
         configs.iter().map(of).min().flatten()
     }
 }
 
 impl Latest {
-    /// Forgets an earlier leader.
+    /// Forgets the acknowledgements to an earlier leader.
     fn follow(&mut self, leader: LeaderId) {
         if self.leader < Some(leader) {
             *self = Latest { leader: Some(leader), ..Latest::default() };
@@ -189,7 +189,6 @@ impl Latest {
     }
 }
 
-/// A leader's contact to its quorum.
 #[derive(Clone)]
 pub struct QuorumContact {
     raft: Raft,
@@ -197,17 +196,18 @@ pub struct QuorumContact {
 }
 
 impl QuorumContact {
-    /// Of the node whose Raft this is, and whose network notes `acks`.
+    /// Creates the contact of the node with this Raft, whose network records `acks`.
     pub fn new(raft: Raft, acks: Acks) -> Self {
         QuorumContact { raft, acks }
     }
 
-    /// Changes whenever a member acknowledges a request.
+    /// Returns a receiver that changes whenever a member acknowledges a request.
     pub fn heard(&self) -> watch::Receiver<()> {
         self.acks.heard.subscribe()
     }
 
-    /// If this node leads: its term, and up to where `member` has said that it has stored its log.
+    /// Returns this node's term and the index up to which `member` has acknowledged the log, while this node
+    /// leads.
     pub fn stored_by(&self, member: u64) -> Option<(u64, u64)> {
         let metrics = self.raft.metrics();
         let metrics: &RaftMetrics<TypeConfig> = &metrics.borrow_watched();
@@ -216,8 +216,7 @@ impl QuorumContact {
         stored.filter(|_| metrics.state.is_leader()).map(|index| (term, index))
     }
 
-    /// Forgets what `member` has said so far. It was taken out of the members and comes with another data
-    /// folder.
+    /// Forgets the acknowledgements of `member`, which was removed and returns with another data folder.
     pub fn forget(&self, member: u64) {
         self.acks.forget(member);
     }
@@ -226,7 +225,7 @@ impl QuorumContact {
         self.acks.follow_members(members, time::now());
     }
 
-    /// For how long each other member has not answered this leader. Empty on other nodes.
+    /// Returns the silence of each other member towards this leader. Empty on other nodes.
     pub fn silences(&self) -> Vec<Silence> {
         let metrics = self.raft.metrics();
         let metrics: &RaftMetrics<TypeConfig> = &metrics.borrow_watched();
@@ -234,8 +233,8 @@ impl QuorumContact {
         if metrics.state.is_leader() { self.acks.silences(leader, time::now()) } else { Vec::new() }
     }
 
-    /// When this leader was last known to have a quorum, with its term: when the last request that one
-    /// acknowledged was about to be sent. Nothing on other nodes.
+    /// Returns this leader's term and the send time of the latest request that a quorum acknowledged. `None`
+    /// on other nodes.
     pub fn last(&self) -> Option<(u64, Instant)> {
         self.acks.last()
     }
@@ -253,71 +252,71 @@ mod tests {
         LeaderId { term, node_id: US }
     }
 
-    fn acks(noted: &[(u64, Instant)]) -> Acks {
+    fn acks(acknowledged: &[(u64, Instant)]) -> Acks {
         let acks = Acks::default();
-        noted.iter().for_each(|(member, at)| acks.note(leader(3), *member, *at));
+        acknowledged.iter().for_each(|(member, at)| acks.record(leader(3), *member, *at));
         acks
     }
 
     #[test]
-    fn a_quorum_has_acknowledged_what_its_slowest_member_has() {
+    fn a_quorum_acknowledges_with_its_slowest_member() {
         let start = time::now();
         let at = |s| start + Duration::from_secs(s);
         let five = [BTreeSet::from([1, 2, 3, 4, 5])];
         assert_eq!(acks(&[(2, at(9))]).quorum(3, US, &five), None);
         assert_eq!(acks(&[(2, at(9)), (4, at(7)), (5, at(8))]).quorum(3, US, &five), Some(at(8)));
-        let noted = acks(&[(2, at(9)), (3, at(2)), (2, at(1))]);
-        assert_eq!(noted.quorum(3, US, &five), Some(at(2)), "the latest of a member counts");
-        assert_eq!(noted.quorum(3, US, &[[2, 3].into()]), Some(at(2)), "a leader without a vote");
-        assert!(noted.quorum(3, US, &[[US].into()]) >= Some(start));
+        let acks = acks(&[(2, at(9)), (3, at(2)), (2, at(1))]);
+        assert_eq!(acks.quorum(3, US, &five), Some(at(2)), "the latest of a member counts");
+        assert_eq!(acks.quorum(3, US, &[[2, 3].into()]), Some(at(2)), "a leader without a vote");
+        assert!(acks.quorum(3, US, &[[US].into()]) >= Some(start));
     }
 
     #[test]
     fn while_the_voters_change_both_quorums_count() {
         let start = time::now();
         let at = |s| start + Duration::from_secs(s);
-        let noted = acks(&[(2, at(5)), (4, at(3)), (7, at(9))]);
-        assert_eq!(noted.quorum(3, US, &[[1, 2, 3].into(), [1, 4, 5].into()]), Some(at(3)));
-        assert_eq!(noted.quorum(3, US, &[[1, 2, 3].into(), [1, 5, 6].into()]), None);
+        let acks = acks(&[(2, at(5)), (4, at(3)), (7, at(9))]);
+        assert_eq!(acks.quorum(3, US, &[[1, 2, 3].into(), [1, 4, 5].into()]), Some(at(3)));
+        assert_eq!(acks.quorum(3, US, &[[1, 2, 3].into(), [1, 5, 6].into()]), None);
     }
 
     #[test]
-    fn what_was_acknowledged_in_another_term_does_not_count() {
-        let noted = acks(&[(2, time::now())]);
+    fn acknowledgements_of_another_term_do_not_count() {
+        let acks = acks(&[(2, time::now())]);
         let three = [BTreeSet::from([1, 2, 3])];
-        assert!(noted.quorum(3, US, &three).is_some());
-        assert_eq!(noted.quorum(4, US, &three), None);
-        noted.note(leader(4), 3, time::now());
-        assert!(noted.quorum(3, US, &three).is_none() && noted.quorum(4, US, &three).is_some());
-        noted.note(leader(3), 2, time::now() + Duration::from_secs(9));
-        assert!(noted.quorum(3, US, &three).is_none(), "a late answer");
+        assert!(acks.quorum(3, US, &three).is_some());
+        assert_eq!(acks.quorum(4, US, &three), None);
+        acks.record(leader(4), 3, time::now());
+        assert!(acks.quorum(3, US, &three).is_none() && acks.quorum(4, US, &three).is_some());
+        acks.record(leader(3), 2, time::now() + Duration::from_secs(9));
+        assert!(acks.quorum(3, US, &three).is_none(), "a late answer");
     }
 
     #[test]
-    fn a_member_is_silent_since_its_last_answer_or_since_it_is_one_or_since_this_leader_began() {
-        let noted = acks(&[]);
+    fn silence_starts_at_the_last_answer_or_at_membership() {
+        let acks = acks(&[]);
         let before = time::now();
         let nodes = |all: &[u64]| all.iter().copied().map(NodeId).collect::<BTreeSet<_>>();
-        noted.follow_members(&nodes(&[US, 2, 3]), before);
-        noted.note(leader(3), 2, before);
+        acks.follow_members(&nodes(&[US, 2, 3]), before);
+        acks.record(leader(3), 2, before);
         let at = |s| time::now() + Duration::from_secs(s);
-        noted.follow_members(&nodes(&[US, 2, 3, 4]), at(60));
-        let found = noted.silences(leader(3), at(90));
-        let told: Vec<_> = found.iter().map(|it| (it.node.0, it.lasts.as_secs(), it.is_least)).collect();
-        assert_eq!(told, [(2, 90, false), (3, 90, true), (4, 30, false)]);
-        assert!(noted.silences(leader(4), at(90)).is_empty(), "another leader has heard nobody");
-        noted.follow_members(&nodes(&[US, 2]), at(90));
-        assert_eq!(noted.silences(leader(3), at(90)).len(), 1, "who is no member is not silent");
+        acks.follow_members(&nodes(&[US, 2, 3, 4]), at(60));
+        let found = acks.silences(leader(3), at(90));
+        let silent: Vec<_> = found.iter().map(|it| (it.node.0, it.lasts.as_secs(), it.is_least)).collect();
+        assert_eq!(silent, [(2, 90, false), (3, 90, true), (4, 30, false)]);
+        assert!(acks.silences(leader(4), at(90)).is_empty(), "another leader has no answers");
+        acks.follow_members(&nodes(&[US, 2]), at(90));
+        assert_eq!(acks.silences(leader(3), at(90)).len(), 1, "a removed member is not silent");
     }
 
     #[test]
-    fn whoever_waits_for_an_acknowledgement_is_woken_by_it_and_not_by_one_of_an_earlier_term() {
-        let noted = acks(&[]);
-        let heard = noted.heard.subscribe();
-        noted.note(leader(3), 2, time::now());
+    fn only_acknowledgements_of_the_current_term_wake_waiters() {
+        let acks = acks(&[]);
+        let heard = acks.heard.subscribe();
+        acks.record(leader(3), 2, time::now());
         assert!(heard.has_changed());
-        let heard = noted.heard.subscribe();
-        noted.note(leader(2), 2, time::now());
+        let heard = acks.heard.subscribe();
+        acks.record(leader(2), 2, time::now());
         assert!(!heard.has_changed());
     }
 }

@@ -1,7 +1,7 @@
-//! Whether this node may take part: vote, acknowledge, stand for election.
+//! Permission of this node to vote, acknowledge and stand for election.
 //!
-//! Closed at every start, until `bootstrap/` knows from the others that this node has forgotten nothing. What
-//! asks this node for a vote or an acknowledgement until then gets none (`rpc.rs`).
+//! Closed at every start, until `bootstrap/` has learned from the other nodes that this node's data is
+//! complete. Until then this node answers no vote request and no append request (`rpc.rs`).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rowlock_env::sync::watch;
 use rowlock_proto::NodeId;
 
-/// The door. Clones are the same one.
+/// Gate before Raft's requests. Clones share their state.
 #[derive(Clone)]
 pub struct Admission {
     is_open: watch::Sender<bool>,
@@ -23,36 +23,35 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// One that stands open.
+    /// Creates an open gate.
     pub fn open() -> Self {
         let admission = Admission::default();
         admission.grant();
         admission
     }
 
-    /// Opens it, for as long as the node runs.
+    /// Opens the gate, for as long as the node runs.
     pub fn grant(&self) {
         self.waits_for.lock().clear();
         self.is_open.send(true);
     }
 
-    /// Whether it is open.
     pub fn is_granted(&self) -> bool {
         *self.is_open.borrow()
     }
 
-    /// Waits until it is open. Cancel safe.
+    /// Waits until the gate is open. Cancel safe.
     pub async fn granted(&self) {
         let opened = self.is_open.subscribe().wait_for(|is_open| *is_open).await;
         assert!(opened.is_ok(), "this door has the sender");
     }
 
-    /// Says for whose word the node waits.
+    /// Records the nodes whose introduction this node still needs.
     pub fn wait_for(&self, nodes: Vec<NodeId>) {
         *self.waits_for.lock() = nodes;
     }
 
-    /// For whose word the node waits; empty when it is admitted.
+    /// Returns the nodes whose introduction this node still needs; empty after the admission.
     pub fn waits_for(&self) -> Vec<NodeId> {
         self.waits_for.lock().clone()
     }

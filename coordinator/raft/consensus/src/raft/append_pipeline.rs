@@ -1,10 +1,10 @@
-//! Pipelined replication: append requests leave while earlier ones are not yet answered.
+//! Pipelined replication: append requests leave before earlier ones are answered.
 //!
 //! openraft's default sends one request, waits for its flush on the follower, and only then sends the next.
-//! Here the follower always has work queued. The link keeps the requests' order, its window bounds what a
-//! slow follower can make the leader hold, and the first answer that is not a plain success ends the stream,
-//! because everything sent behind it rests on an assumption that has failed. openraft's replication task
-//! drives the link itself, so no other task stands between an entry and the socket.
+//! With the pipeline the follower always has queued work. The link keeps the requests' order, and its window
+//! bounds the memory that a slow follower costs the leader. The first answer that is not a plain success ends
+//! the stream, because all later requests rest on a failed assumption. openraft's replication task drives the
+//! link, so no other task sits between an entry and the socket.
 
 use std::future::pending;
 use std::time::Duration;
@@ -28,40 +28,41 @@ use crate::raft_types::{LeaderId, LogId, TypeConfig};
 
 type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
 
-/// The requests of one stream to a follower, and its answers.
+/// Requests of one stream to a follower, and the answers.
 pub struct AppendPipeline<'l, S> {
     node: NodeId,
     link: &'l mut PeerLink<InFlightAppend>,
     faults: Faults,
     acks: Acks,
     commit_notify: CommitNotify,
-    /// None once it has ended.
+    /// `None` after the end of the input.
     input: Option<S>,
     /// Longest time without any answer.
     idle_max: Duration,
-    /// When an answer last came, or the first request of a full stop went out.
+    /// Time of the last answer, or of the first request after an idle period.
     moved: Instant,
-    /// A request could not be sent; told when everything before it is answered.
+    /// Send error of a request, reported after the answers to all earlier requests.
     failed: Option<PeerError>,
     done: bool,
 }
 
-/// What an append request said.
+/// Summary of a sent append request.
 pub struct InFlightAppend {
     leader: LeaderId,
     /// The entry before the first one sent.
     prev: Option<LogId>,
     last: Option<LogId>,
-    /// It was not sent before.
+    /// Lower bound of the send time.
     since: Instant,
 }
 
 impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l, S> {
-    /// Sends what `input` yields to `node`. Answers to what an earlier stream sent on this link are ignored.
+    /// Creates the pipeline of `input` to `node`. Answers to requests of an earlier stream on this link are
+    /// ignored.
     ///
-    /// A stream lives as long as its leader, so openraft's time for a request cannot bound it. It bounds the
-    /// silence instead, but not below `limits::PEER_APPEND_IDLE_MAX`: a disk's bad moment is no reason to
-    /// send everything again.
+    /// A stream lives as long as its leader, so openraft's timeout of a request cannot bound the stream. The
+    /// timeout bounds the silence instead, with a minimum of `limits::PEER_APPEND_IDLE_MAX`: a short stall of
+    /// a disk must not cause a full resend.
     pub fn new(
         (node, link): (NodeId, &'l mut PeerLink<InFlightAppend>),
         faults: Faults,
@@ -83,12 +84,12 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
         }
     }
 
-    /// The stream of answers; polling it sends.
+    /// Returns the stream of answers; polling the stream sends requests.
     pub fn answers(self) -> impl Stream<Item = Item> + Send + 'l {
         stream::unfold(self, |mut pipeline| async move { Some((pipeline.next().await?, pipeline)) })
     }
 
-    /// Sends as long as there is something to send and room for it, and waits for the oldest answer.
+    /// Sends while there are requests and room, and waits for the oldest answer.
     async fn next(&mut self) -> Option<Item> {
         while !self.done {
             let (has_room, waits) = (self.has_room(), self.waits());
@@ -129,7 +130,7 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
         self.failed.is_none() && self.link.has_room()
     }
 
-    /// A request is without an answer.
+    /// Returns whether a request has no answer yet.
     fn waits(&self) -> bool {
         self.link.unanswered().next().is_some()
     }
@@ -149,7 +150,7 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
         }
     }
 
-    /// The oldest request's answer.
+    /// Handles the oldest request's answer.
     fn answered(&mut self, request: &InFlightAppend, answer: &[u8]) -> Item {
         let InFlightAppend { leader, prev, last, since } = *request;
         assert!(prev <= last, "a request ends behind the entry before it, or there");
@@ -158,14 +159,14 @@ impl<'l, S: Stream<Item = AppendRequest> + Send + Unpin + 'l> AppendPipeline<'l,
             let (response, clients) = response.into_append().map_err(|other| unexpected(&other))?;
             self.commit_notify.set_clients(clients);
             let sent = (self.acknowledged(since, last), prev, last);
-            let response = judge(&self.acks, leader, self.node, sent, response)?;
+            let response = record_answer(&self.acks, leader, self.node, sent, response)?;
             Ok(response.into_stream_result(prev, last))
         });
         self.done = !matches!(&item, Ok(Ok(reached)) if *reached == last);
         item
     }
 
-    /// When the latest request was sent that an answer to the one of `since` and `last` acknowledges.
+    /// Returns the send time of the newest append acknowledged by the response to (`since`, `last`).
     fn acknowledged(&self, since: Instant, last: Option<LogId>) -> Instant {
         if mutant::is(Mutant::AnswerCountsForLater) {
             let alike = self.link.unanswered().filter(|later| later.last == last);
@@ -182,7 +183,7 @@ async fn next_of<S: Stream<Item = AppendRequest> + Unpin>(input: &mut Option<S>)
     }
 }
 
-/// Whether the entries of a request follow each other and the one before them.
+/// Returns whether the entries of a request follow each other and the entry before them.
 fn continues(request: &AppendRequest) -> bool {
     let before = request.prev_log_id.map(|prev| prev.index);
     let mut indexes = before.into_iter().chain(request.entries.iter().map(|entry| entry.log_id.index));
@@ -192,15 +193,15 @@ fn continues(request: &AppendRequest) -> bool {
         .is_some()
 }
 
-/// Takes a member's answer to a request: notes that it takes the sender for its leader, and how far it has
-/// stored the log. One that has less than it had said has lost some of it, and is not to be counted on: an
-/// older copy of its folder was put back.
+/// Records a member's answer to a request: the member accepts the sender as leader, and has stored the log up
+/// to an index. A member with less than acknowledged before has lost data, because an older copy of its
+/// folder was restored, and cannot count for a quorum.
 ///
-/// `sent`: when the request was sent, the entry before its first one, and its last one.
+/// `sent`: send time, the entry before the first one in the request, and the last entry.
 ///
 /// # Errors
-/// It has, or the answer makes no sense.
-pub fn judge(
+/// The member has lost data, or the answer does not fit the request.
+pub fn record_answer(
     acks: &Acks,
     leader: LeaderId,
     node: NodeId,
@@ -208,7 +209,7 @@ pub fn judge(
     response: AppendResponse,
 ) -> Result<AppendResponse, RPCError<TypeConfig>> {
     if !matches!(response, AppendResponse::HigherVote(_)) {
-        acks.note(leader, node.0, sent);
+        acks.record(leader, node.0, sent);
     }
     let stored = match &response {
         AppendResponse::Success => last,
@@ -229,7 +230,7 @@ pub fn judge(
                 return Ok(AppendResponse::Success);
             }
             if prev.is_none() {
-                // Nothing stands before the first entry that could conflict; openraft would panic.
+                // No entry precedes the first one, so no conflict is possible; openraft would panic.
                 return Err(unexpected(&RaftResponse::Append(response)));
             }
             None
@@ -240,7 +241,7 @@ pub fn judge(
         }
     };
     if let Some(stored) = stored {
-        acks.note_stored(leader, node.0, stored.index);
+        acks.record_stored(leader, node.0, stored.index);
     }
     Ok(response)
 }

@@ -1,15 +1,15 @@
-//! Says when a node takes a snapshot, which lets the log behind it be purged: at intervals of entries,
-//! and when the log has too many bytes, since one entry may hold a hundred bytes or a megabyte.
+//! Schedule of snapshots, which allow the log behind them to be purged: at intervals of entries, and when the
+//! log has too many bytes, since one entry may hold a hundred bytes or a megabyte.
 //!
-//! openraft would count entries by itself, and all nodes would write their snapshots at the same entry.
-//! Writing one costs processor and disk, so here each node has entries of its own for it, by its number: a
-//! quorum is never busy with it because of the count alone.
+//! openraft alone would count entries, and all nodes would write their snapshots at the same entry. Writing a
+//! snapshot costs processor and disk time, so each node offsets its schedule by its number: the schedule
+//! never occupies a quorum at once.
 //!
-//! openraft also takes a snapshot that fails for the end of the node. So the snapshot is written here, and
-//! openraft hears of it when it is on disk and known to be readable.
+//! openraft also stops the node after a failed snapshot. So this module writes the snapshot, and reports the
+//! snapshot to openraft once it is on disk and verified.
 //!
-//! Invariant: whatever fails here, the node goes on with its snapshot of before and all of the log behind it,
-//! and tries again later.
+//! Invariant: after any failure here the node continues with its previous snapshot and the whole log behind
+//! that, and retries later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,31 +28,29 @@ use rowlock_wal::{Log, StorageError};
 use super::Raft;
 use crate::raft_types::LogId;
 
-/// How often the log is looked at.
+/// Period of the checks.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Divides the bytes that the log may have: a quarter stays behind a snapshot, for followers that are late.
+/// Divisor of the log's byte limit: a quarter stays behind a snapshot, for late followers.
 const KEPT_PART: usize = 4;
 
-// Less is kept than is allowed, and the bounds are in their order.
+// Checks that less is kept than allowed, and that the bounds are ordered.
 const _: () = assert!(KEPT_PART > 1);
 const _: () = assert!(LOG_MEMORY_BYTES <= LOG_MEMORY_MAX_BYTES);
 
-/// 2^64 divided by the golden ratio: multiples of it modulo 2^64 are spread evenly, however many there are.
+/// 2^64 divided by the golden ratio: multiples modulo 2^64 are spread evenly, for any number of nodes.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Dependencies of the task.
 pub struct Compaction {
-    /// When snapshots are due.
     pub schedule: Schedule,
-    /// Takes snapshots and purges.
     pub raft: Raft,
     pub log: Log,
-    /// Knows the size of the last snapshot: writing more than that again and again would gain nothing.
+    /// Source of the last snapshot's size: rewriting a larger snapshot for a shorter log gains nothing.
     pub metrics: Arc<Metrics>,
-    /// The log's part of the node's memory limit. A log that filled all of it would never get shorter.
+    /// The log's share of the node's memory limit. A log that filled the whole limit would never get shorter.
     pub log_max: usize,
-    /// Snapshots that have failed in a row.
+    /// Pauses after failed snapshots.
     pub retry: Backoff,
 }
 
@@ -61,14 +59,14 @@ impl Compaction {
     pub async fn run(mut self) {
         loop {
             time::sleep_about(EVERY).await;
-            if self.look().await.is_err() {
+            if self.compact_if_due().await.is_err() {
                 return;
             }
         }
     }
 
-    /// Takes a snapshot if one is due.
-    async fn look(&mut self) -> Result<(), ()> {
+    /// Takes a snapshot or purges the log if due. The error means that Raft has stopped.
+    async fn compact_if_due(&mut self) -> Result<(), ()> {
         let (applied, snapshot) = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
@@ -83,10 +81,11 @@ impl Compaction {
         if snapshot > 0 && choice::taken(Choice::LogPurged, 20) {
             return self.raft.trigger().purge_log(snapshot).await.map_err(stopped);
         }
-        self.look_at_bytes(snapshot).await
+        self.limit_bytes(snapshot).await
     }
 
-    /// Writes a snapshot of what is applied, and tells openraft of it. One that fails is tried again later.
+    /// Writes a snapshot of the applied state, and reports the snapshot to openraft. Schedules a retry after
+    /// a failure.
     async fn take_snapshot(&mut self) -> Result<(), ()> {
         match take_snapshot(&self.raft).await {
             Ok(index) => {
@@ -113,8 +112,8 @@ impl Compaction {
         }
     }
 
-    /// Takes one step towards a log within its bound: a snapshot first, then the purge.
-    async fn look_at_bytes(&mut self, snapshot: u64) -> Result<(), ()> {
+    /// Takes one step towards a log within its byte limit: first a snapshot, then a purge.
+    async fn limit_bytes(&mut self, snapshot: u64) -> Result<(), ()> {
         let snapshot_bytes = usize::try_from(self.metrics.snapshot_bytes.get()).unwrap_or(usize::MAX);
         let most = self.schedule.most_bytes(snapshot_bytes).min(self.log_max);
         if self.log.bytes() <= most {
@@ -128,18 +127,18 @@ impl Compaction {
     }
 }
 
-/// Why there is no new snapshot.
+/// Reason why no snapshot was written.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSnapshot {
-    /// It could not be written, or not be read back. Nothing has changed.
+    /// The snapshot could not be written, or not be read back. Nothing has changed.
     #[error(transparent)]
     Failed(#[from] StorageError),
     #[error("{0}")]
     Stopped(String),
 }
 
-/// Writes a snapshot of what is applied now and tells openraft of it. Gives the index of the last entry in
-/// it.
+/// Writes a snapshot of the applied state and reports the snapshot to openraft. Returns the index of the
+/// snapshot's last entry.
 pub async fn take_snapshot(raft: &Raft) -> Result<u64, NoSnapshot> {
     let ended = |error: &dyn std::fmt::Display| NoSnapshot::Stopped(error.to_string());
     let frozen = raft.with_state_machine(|machine| {
@@ -153,23 +152,23 @@ pub async fn take_snapshot(raft: &Raft) -> Result<u64, NoSnapshot> {
 }
 
 fn stopped(error: impl std::fmt::Display) {
-    tracing::debug!(%error, "the log is not looked after any more");
+    tracing::debug!(%error, "log compaction stopped");
 }
 
-/// The entries, or bytes of them, after which a node takes snapshots. Pure.
+/// Schedule of snapshots by entries and bytes. Pure.
 #[derive(Debug)]
 pub struct Schedule {
-    /// The node's share of whatever nodes have different parts of: all of it would be 2^64.
+    /// The node's fraction of any quantity, in units of 2^-64: nodes have different fractions.
     part: u64,
     every: u64,
-    /// Added to an index, this makes a multiple of `every` due.
+    /// Offset of the node: a snapshot is due when index plus offset passes a multiple of `every`.
     ahead: u64,
-    /// The last entry in the newest snapshot that was written here. openraft hears of it a little later.
+    /// Last entry of the newest snapshot written here. openraft learns of the snapshot a little later.
     written: u64,
 }
 
 impl Schedule {
-    /// The entries at which `node` takes snapshots: at other ones than another node.
+    /// Creates the schedule of `node`, with other entries than another node's.
     pub fn new(node: NodeId, every: u64) -> Schedule {
         assert!(every > 0, "a snapshot is taken after some entries");
         let part = GOLDEN.wrapping_mul(node.0);
@@ -178,20 +177,20 @@ impl Schedule {
         Schedule { part, every, ahead, written: 0 }
     }
 
-    /// Bytes of the log beyond which a snapshot is due, when the last one has `snapshot_bytes`. Writing a
-    /// large state for a short log would gain nothing, and a log much longer than the state is only slower to
-    /// start from.
+    /// Returns the size of the log, in bytes, beyond which a snapshot is due, when the last one has
+    /// `snapshot_bytes`. Writing a large state for a short log would gain nothing, and a log much longer than
+    /// the state only slows the start.
     fn most_bytes(&self, snapshot_bytes: usize) -> usize {
         let most = LOG_MEMORY_MAX_BYTES.max(snapshot_bytes);
         let wanted = snapshot_bytes.saturating_mul(2).clamp(LOG_MEMORY_BYTES, most);
-        // All nodes have the same log: up to an eighth less, so that they do not all write at the same time.
+        // All nodes have the same log: subtract up to an eighth, so that they write at different times.
         let less = usize::try_from(share(wanted as u64 / 8, self.part)).unwrap_or(0);
         assert!(less <= wanted / 8, "nodes differ by an eighth at most");
         wanted - less
     }
 
-    /// Whether a snapshot is to be written when `applied` is the last entry applied and `snapshot` the last
-    /// one in the newest snapshot.
+    /// Returns whether a snapshot is due when `applied` is the last applied entry and `snapshot` the last one
+    /// in the newest snapshot.
     fn is_due(&self, applied: u64, snapshot: u64) -> bool {
         self.turn(applied) > self.turn(snapshot)
     }
@@ -201,7 +200,7 @@ impl Schedule {
     }
 }
 
-/// `part` 2^64ths of `whole`.
+/// Returns `whole` times `part` / 2^64.
 fn share(whole: u64, part: u64) -> u64 {
     u64::try_from((u128::from(whole) * u128::from(part)) >> 64).expect("Invariant: less than the whole")
 }
@@ -210,7 +209,7 @@ fn share(whole: u64, part: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The entries at which a node takes its snapshots, if it looks at each.
+    /// Returns the entries at which a node takes its snapshots, if each entry is checked.
     fn due(node: u64, every: u64) -> Vec<u64> {
         let schedule = Schedule::new(NodeId(node), every);
         let mut snapshot = 0;
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_takes_a_snapshot_every_so_many_entries_and_never_with_another() {
+    fn nodes_take_periodic_snapshots_at_different_entries() {
         let nodes: Vec<Vec<u64>> = (1..=5).map(|node| due(node, 1_000)).collect();
         for due in &nodes {
             assert!(due[0] <= 1_000 && due.windows(2).all(|two| two[1] - two[0] == 1_000), "{due:?}");
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn log_may_be_twice_the_snapshot_within_its_bounds_and_no_two_nodes_agree() {
+    fn the_log_limit_is_twice_the_snapshot_and_differs_by_node() {
         let most = |node, snapshot| Schedule::new(NodeId(node), 1_000).most_bytes(snapshot);
         for (snapshot, wanted) in [
             (0, LOG_MEMORY_BYTES),
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_index_and_a_snapshot_after_each_entry_are_in_order() {
+    fn the_largest_index_and_the_shortest_period_work() {
         assert!(Schedule::new(NodeId(254), u64::MAX).is_due(u64::MAX, 0));
         assert_eq!(due(3, 1), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     }

@@ -1,12 +1,12 @@
-//! Stands for election, in the place of openraft's timer.
+//! Elections, replacing openraft's timer.
 //!
-//! In the flow: [`LeaderLease`] knows when the leader was heard; this task asks the other voters whether they
-//! would vote for this node (Pre-Vote: Ongaro's thesis, section 9.6), and has openraft stand for election
-//! when a majority would. openraft's own timer starts a term after each timeout, whether or not the votes of
-//! the last term can be on disk by then: with slow disks no term ends. Here each round waits twice as long as
-//! the one before, and longer on a disk whose flushes take longer.
+//! In the flow: [`LeaderLease`] records when the leader was heard; this task asks the other voters whether
+//! they would vote for this node (Pre-Vote: Ongaro's thesis, section 9.6), and starts openraft's election
+//! after a majority agreed. openraft's own timer starts a term after each timeout, even if the votes of the
+//! last term cannot be on disk by then: with slow disks no election succeeds. Here each round waits twice as
+//! long as the previous one, and longer on a disk with slower flushes.
 //!
-//! Invariant: no term begins unless a majority of the voters has said that its leader's lease is over.
+//! Invariant: no term begins unless a majority of the voters has confirmed the end of its leader's lease.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,16 +28,16 @@ use crate::peer::{Lane, PeerPool, Request, Response};
 use crate::raft_types::messages::{RaftRequest, RaftResponse, VoteRequest};
 use crate::raft_types::{TypeConfig, Vote};
 
-/// First pause after a majority has refused; doubled each time up to `ASK_PAUSE_MAX`. At random up to twice
-/// as long, since two nodes that ask at the same moment would split the vote.
+/// First pause after a majority refused; doubled each time up to `ASK_PAUSE_MAX`. A random factor of up to
+/// two keeps nodes from asking at the same moment and splitting the vote.
 const ASK_PAUSE: Duration = Duration::from_millis(10);
 const ASK_PAUSE_MAX: Duration = Duration::from_millis(160);
-/// A voter that is asked answers within this time or two heartbeats, unless it cannot be reached or flushes.
+/// Deadline of a pre-vote, or two heartbeats if longer. A reachable voter that does not flush answers in
+/// time.
 const ASK_PATIENCE: Duration = Duration::from_millis(150);
-/// A candidacy of which neither vote request nor leader is seen ends: openraft has not taken it.
+/// Longest candidacy without a vote request or a leader: openraft has ignored the election.
 const CANDIDACY_MAX: Duration = Duration::from_secs(30);
 
-/// Dependencies of the task.
 pub struct Elections<SM: RaftStateMachine<TypeConfig>> {
     pub raft: Raft<TypeConfig, SM>,
     pub peers: PeerPool,
@@ -46,13 +46,13 @@ pub struct Elections<SM: RaftStateMachine<TypeConfig>> {
     pub timers: RaftConfig,
 }
 
-/// This node's part in the cluster, by the newest membership in its log.
+/// This node's role in the cluster, by the newest membership in its log.
 struct View {
     leads: bool,
     is_voter: bool,
     term: u64,
     leader: Option<u64>,
-    /// The sets of voters that need a majority each: two while the voters change.
+    /// Sets of voters that need a majority each: two while the voters change.
     sets: Vec<BTreeSet<u64>>,
     others: Vec<(NodeId, Member)>,
 }
@@ -81,7 +81,7 @@ impl View {
 }
 
 impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
-    /// Runs until Raft stops. Not to be started twice.
+    /// Runs until Raft stops. Must be started only once.
     pub async fn run(self) {
         let (mut refusals, mut rounds, mut followed) = (0, 0, None);
         while let Some(view) = self.is_due().await {
@@ -95,7 +95,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                 time::sleep(pause + random_below(pause)).await;
                 continue;
             }
-            tracing::info!(term = view.term + 1, round = rounds, "stands for election");
+            tracing::info!(term = view.term + 1, round = rounds, "election started");
             assert!(!view.leads && view.is_voter, "only a voter that does not lead stands");
             self.lease.stands(view.term + 1);
             if self.raft.trigger().elect(false).await.is_err() {
@@ -114,7 +114,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
         View::of(&self.raft.metrics().borrow_watched())
     }
 
-    /// Waits until the leader has been silent for a timeout drawn at random. `None`: Raft has stopped.
+    /// Waits until the leader has been silent for a random timeout. `None`: Raft has stopped.
     async fn is_due(&self) -> Option<View> {
         let RaftConfig { election_timeout_min_ms: least, election_timeout_max_ms: greatest, .. } =
             self.timers;
@@ -140,7 +140,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
         }
     }
 
-    /// Asks all voters whether they would vote for this node.
+    /// Asks all voters whether they would vote for this node. Returns whether a majority would.
     async fn would_win(&self, view: &View, refusals: u32) -> bool {
         let me = self.peers.identity().node.0;
         let stood = self.raft.with_raft_state(move |state| {
@@ -171,7 +171,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
                         granted.insert(node);
                     }
                 }
-                Some((node, answer)) => tracing::debug!(node, ?answer, "does not say how it would vote"),
+                Some((node, answer)) => tracing::debug!(node, ?answer, "no answer to a pre-vote"),
                 None => break,
             }
             if view.is_majority(&answered) {
@@ -182,8 +182,8 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
         view.is_majority(&granted)
     }
 
-    /// Waits until there is a leader of a later term than `before`, or this round's time is over. Returns
-    /// whether there is a leader.
+    /// Waits for a leader of a later term than `before`, or for the end of this round. Returns whether there
+    /// is a leader.
     async fn is_decided(&self, before: &View, round: u32) -> bool {
         let begun = time::now();
         let mut server = self.raft.server_metrics();
@@ -193,7 +193,8 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             let view = self.view();
             let (_, heard) = self.lease.latest();
             let hears = heard.is_some_and(|heard| heard > begun) && self.lease.lasts();
-            if hears || (view.term > before.term && view.leader.is_some()) {
+            // Raft has taken no candidacy of a node that has become the leader meanwhile.
+            if hears || view.leads || (view.term > before.term && view.leader.is_some()) {
                 return true;
             }
             let over = self.lease.round(round).map_or(begun + CANDIDACY_MAX, |(sent, lasts)| sent + lasts);

@@ -1,5 +1,5 @@
-//! What only Raft knows, and what only it can do, in the node's own terms: no module outside this folder has
-//! to name openraft.
+//! State of Raft and requests to Raft, in the node's own terms: no module outside this folder has to name
+//! openraft.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,17 +18,16 @@ use rowlock_types::status::Role;
 use super::open::Raft;
 use crate::raft_types::{LogId, StoredMembership, TypeConfig, position};
 
-/// How this node stands in Raft.
+/// State of this node in Raft.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub role: Role,
     pub term: u64,
     pub leader: Option<NodeId>,
-    /// End of the log.
     pub last_index: Option<u64>,
-    /// Log index up to which it has applied, 0 for none.
+    /// Log index up to which this node has applied, 0 for none.
     pub applied_index: u64,
-    /// Log index up to which it knows the log to be committed, 0 for none. A new leader may know less.
+    /// Log index up to which this node knows the log to be committed, 0 for none. A new leader may know less.
     pub committed_index: u64,
     /// Log index of the last snapshot, 0 for none.
     pub snapshot_index: u64,
@@ -36,14 +35,13 @@ pub struct Facts {
     pub purged_index: u64,
     /// The newest membership in the log.
     pub members: Members,
-    /// Where in the log that is.
+    /// Position of that membership.
     pub members_at: Option<Position>,
-    /// On the leader: up to which log index each other member has stored the log.
+    /// Log index up to which each other member has stored the log. Empty unless this node leads.
     pub replicated: Vec<(NodeId, u64)>,
 }
 
 impl Facts {
-    /// Members without a vote.
     pub fn learners(&self) -> Vec<NodeId> {
         let learners = self.members.nodes.keys().filter(|node| !self.members.voters.contains(node));
         learners.copied().collect()
@@ -80,8 +78,7 @@ fn members(stored: &StoredMembership) -> Members {
     Members { nodes, voters: membership.voter_ids().map(NodeId).collect() }
 }
 
-/// The committed membership and its log index (0 for none). `None` on the way from one set of voters to
-/// another.
+/// Returns the committed membership and its log index (0 for none). `None` during a change of voters.
 pub fn settled_members(raft: &Raft) -> Option<(Members, u64)> {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -90,22 +87,21 @@ pub fn settled_members(raft: &Raft) -> Option<(Members, u64)> {
     is_settled.then(|| (members(committed), committed.log_id().as_ref().map_or(0, |id| id.index)))
 }
 
-/// What a node that has been started must know of its own log, the present state and not the last report.
+/// A started node's knowledge of its own log: the present state, not the last report.
 #[derive(Clone, Debug)]
 pub struct Recovered {
     /// Voters of the newest membership in the log.
     pub voters: BTreeSet<NodeId>,
-    /// Where in the log that is.
+    /// Log index of that membership.
     pub members_at: Option<u64>,
-    /// End of the log.
     pub last_index: Option<u64>,
     pub term: u64,
 }
 
-/// Returns what was found at the start: see [`Recovered`].
+/// Returns the state found at the start.
 ///
 /// # Errors
-/// Raft has stopped; says why.
+/// Raft has stopped; the error is the reason.
 pub async fn recovered(raft: &Raft) -> Result<Recovered, String> {
     let state = raft.with_raft_state(|state| {
         let members = state.membership_state.effective();
@@ -119,17 +115,17 @@ pub async fn recovered(raft: &Raft) -> Result<Recovered, String> {
     state.await.map_err(|error| error.to_string())
 }
 
-/// The leader, as far as this node knows.
+/// Returns the leader known to this node.
 pub fn leader(raft: &Raft) -> Option<NodeId> {
     raft.metrics().borrow_watched().current_leader.map(NodeId)
 }
 
-/// Log index up to which this node has applied, 0 for none.
+/// Returns the log index up to which this node has applied, 0 for none.
 pub fn applied_index(raft: &Raft) -> u64 {
     raft.metrics().borrow_watched().last_applied.as_ref().map_or(0, |id| id.index)
 }
 
-/// Whether the node is a member, voting or not, as far as this node knows.
+/// Returns whether `node` is a member, voting or not, by this node's log.
 pub fn is_member(raft: &Raft, node: NodeId) -> bool {
     raft.metrics().borrow_watched().membership_config.membership().get_node(&node.0).is_some()
 }
@@ -148,15 +144,15 @@ pub fn voter_sets(raft: &Raft) -> Vec<BTreeSet<NodeId>> {
     sets.iter().map(|set| set.iter().copied().map(NodeId).collect()).collect()
 }
 
-/// It knows of no other member.
+/// Returns whether this node knows no other member.
 pub fn is_alone(raft: &Raft) -> bool {
     let metrics = raft.metrics();
     let known = metrics.borrow_watched();
     known.membership_config.membership().nodes().count() <= 1
 }
 
-/// Whether this node has applied a membership with `node` in it: unlike one that is only in its log, which
-/// may come from a leader that has been deposed since, that stays.
+/// Returns whether this node has applied a membership that includes `node`. Unlike a membership in the log,
+/// which may come from a deposed leader, an applied one is final.
 pub fn has_joined(raft: &Raft, node: NodeId) -> bool {
     has_applied_member(&raft.metrics().borrow_watched(), node)
 }
@@ -167,8 +163,8 @@ pub(super) fn has_applied_member(metrics: &RaftMetrics<TypeConfig>, node: NodeId
     is_applied && known.membership().get_node(&node.0).is_some()
 }
 
-/// On the leader: the other voters that have acknowledged something `within` this time, and how much of the
-/// log each has stored.
+/// Returns the other voters that acknowledged a request `within` this time, with the index up to which each
+/// has stored the log. Called on the leader.
 pub fn alive_voters(raft: &Raft, me: NodeId, within: Duration) -> BTreeMap<NodeId, u64> {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -188,8 +184,8 @@ pub fn alive_voters(raft: &Raft, me: NodeId, within: Duration) -> BTreeMap<NodeI
     found
 }
 
-/// On the leader: the other members, voters and learners, that have acknowledged something `within` this
-/// time.
+/// Returns the other members, voters and learners, that acknowledged a request `within` this time. Called on
+/// the leader.
 pub fn alive_members(raft: &Raft, within: Duration) -> BTreeSet<NodeId> {
     let metrics = raft.metrics();
     let metrics = metrics.borrow_watched();
@@ -199,13 +195,13 @@ pub fn alive_members(raft: &Raft, within: Duration) -> BTreeSet<NodeId> {
     alive.map(|(node, _)| NodeId(node)).collect()
 }
 
-/// Forms a cluster of these voters. Says why not, if there is one already.
+/// Forms a cluster of these voters. The error is the reason, for example an existing cluster.
 pub async fn form(raft: &Raft, voters: BTreeMap<NodeId, Member>) -> Result<(), String> {
     let voters: BTreeMap<u64, Member> = voters.into_iter().map(|(node, member)| (node.0, member)).collect();
     raft.initialize(voters).await.map_err(|error| error.to_string())
 }
 
-/// Why Raft has not done it.
+/// Reason why Raft refused a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotDone {
     NotLeader,
@@ -215,13 +211,13 @@ pub enum NotDone {
     Stopped,
 }
 
-/// Takes a node in as a learner, and gives the log index of the committed change.
+/// Adds a node as a learner. Returns the log index of the committed change.
 pub async fn add_learner(raft: &Raft, node: NodeId, member: Member) -> Result<u64, NotDone> {
     change(raft, ChangeMembers::AddNodes(BTreeMap::from([(node.0, member)]))).await
 }
 
-/// Makes exactly these the voters, and gives the log index of the committed change. One that is replaced
-/// stays as a learner until it is removed on purpose.
+/// Makes exactly these the voters. Returns the log index of the committed change. A replaced voter stays as a
+/// learner until its removal.
 pub async fn change_voters(raft: &Raft, voters: BTreeSet<NodeId>) -> Result<u64, NotDone> {
     let ids = voters.into_iter().map(|node| node.0).collect();
     change(raft, ChangeMembers::ReplaceAllVoters(ids)).await
@@ -235,8 +231,8 @@ async fn change(raft: &Raft, change: ChangeMembers<u64, Member>) -> Result<u64, 
     }
 }
 
-/// The log index that a linearizable read must wait for, confirmed by a quorum. Never by the lease: a voter
-/// that has restarted quickly may have voted for another leader.
+/// Returns the log index that a linearizable read must wait for, confirmed by a quorum. Never by the lease: a
+/// voter that restarted quickly may have voted for another leader.
 pub async fn read_index(raft: &Raft) -> Result<u64, NotDone> {
     match raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
         Ok(linearizer) => Ok(linearizer.read_log_id().index()),
@@ -246,19 +242,19 @@ pub async fn read_index(raft: &Raft) -> Result<u64, NotDone> {
     }
 }
 
-/// Asks another node to lead. Whether it succeeds shows in who leads.
+/// Asks another node to lead. The leadership shows whether the transfer succeeded.
 pub async fn hand_over(raft: &Raft, to: NodeId) {
     let _: Result<(), Fatal<TypeConfig>> = raft.trigger().transfer_leader(to.0).await;
 }
 
-/// Has the quorum acknowledge this leader now. Raft that has stopped acknowledges nothing.
-pub async fn ask_quorum(raft: &Raft) {
+/// Sends a heartbeat, so that the quorum acknowledges this leader now. Has no effect after Raft has stopped.
+pub async fn contact_quorum(raft: &Raft) {
     let _: Result<(), Fatal<TypeConfig>> = raft.trigger().heartbeat().await;
 }
 
-/// Waits until Raft has stopped by itself, and says why. Cancel safe.
+/// Waits until Raft has stopped by itself, and returns the reason. Cancel safe.
 pub async fn stopped(raft: &Raft) -> String {
-    // These change seldom, while every entry changes `metrics`; both end with the core.
+    // The server metrics change seldom, while every entry changes `metrics`; both end with the core.
     let mut server = raft.server_metrics();
     while server.changed().await.is_ok() {}
     match &raft.metrics().borrow_watched().running_state {

@@ -1,9 +1,9 @@
-//! Who leads, and since when a leader may propose.
+//! The current leader, and the moment from which a leader may propose.
 //!
-//! A fresh leader answers `ForwardToLeader { leader: None }` until a quorum has acknowledged it, and no error
-//! of a write proves that nothing was written. So a new leader first commits an entry that may safely be
-//! repeated (an empty batch), as often as it takes; only then is it `ready` and clients' commands go into the
-//! log.
+//! A fresh leader answers `ForwardToLeader { leader: None }` until a quorum has acknowledged the leadership,
+//! and no error of a write proves that the write was lost. So a new leader first commits an entry that is
+//! safe to repeat (an empty batch), retrying as often as needed; only then is the leader `ready`, and
+//! clients' commands enter the log.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -20,19 +20,19 @@ use rowlock_types::node_hook::Hook;
 use super::Raft;
 use crate::raft_types::Payload;
 
-/// A node's view of who leads. Terms and leaders only move forward.
+/// A node's view of the leadership. Terms and leaders only move forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
     /// Raft term of this view.
     pub term: u64,
-    /// The leader of that term, if one is known.
+    /// Leader of that term, if known.
     pub leader: Option<NodeId>,
     /// This node is that leader and has committed an entry in this term.
     pub ready: bool,
 }
 
 impl Leadership {
-    /// Whether this is the view of the leader `me`, which may propose.
+    /// Returns whether `me` is the leader of this view and may propose.
     pub fn is_led_by(&self, me: NodeId) -> bool {
         assert!(!self.ready || self.leader.is_some(), "a leader that is ready is known");
         self.ready && self.leader == Some(me)
@@ -43,8 +43,8 @@ const RETRY: Duration = Duration::from_millis(20);
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
 const _: () = assert!(RETRY.as_millis() < WRITE_DEADLINE.as_millis());
 
-/// Follows Raft's metrics, reports who the followers are, and opens the gate when this node has become
-/// leader. Ends with Raft.
+/// Follows Raft's metrics, publishes the leadership, and opens the gate after this node has become leader.
+/// Ends with Raft.
 pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership>, hook: Hook) {
     let mut metrics = raft.server_metrics();
     let mut gate = pin!(None);
@@ -70,8 +70,7 @@ pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership
         }
         let view = *leadership.borrow();
         let must_open = view.leader == Some(me) && !view.ready;
-        // Other changes of the metrics leave the gate alone: the batch in it would be committed a second
-        // time.
+        // Other changes of the metrics leave the gate alone: its batch would be committed a second time.
         if must_open && gate.is_none() {
             gate.set(Some(open_gate(&raft)));
         }
@@ -90,8 +89,8 @@ pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership
     }
 }
 
-/// Commits an empty batch, in the first version, which every node reads. Dropped when another node leads, and
-/// tried again after a while, which an empty batch survives.
+/// Commits an empty batch, in the first version, which every node reads. The caller drops this future when
+/// another node leads, and retries after a failure; an empty batch is safe to repeat.
 async fn open_gate(raft: &Raft) -> bool {
     let write = raft.client_write(Payload(Batch::default().encode()));
     match time::timeout(WRITE_DEADLINE, write).await {

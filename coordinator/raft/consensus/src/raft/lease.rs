@@ -1,11 +1,11 @@
-//! The lease that a voter gives its leader: while the lease lasts, the voter refuses other candidates.
+//! The lease that a voter grants its leader: while the lease lasts, the voter refuses other candidates.
 //!
-//! `rpc.rs` reports each heartbeat and each vote, the peer server each connection that ends, and
-//! `elections.rs` reads from the lease when this node stands for election. openraft has a lease of its own
-//! with one length for everything; it is never asked (`RaftDispatch` marks each vote that this lease permits
-//! as permitted). No read and no write depends on a lease: two leaders of two terms are safe in Raft, and a
-//! lease only keeps a node that hears its leader badly from disturbing those that hear it well (Ongaro's
-//! thesis, section 4.2.3).
+//! `rpc.rs` reports each heartbeat and each vote, the peer server each ended connection, and `elections.rs`
+//! reads from the lease when this node stands for election. openraft's own lease has one length for
+//! everything and stays unused (`RaftDispatch` marks each vote permitted by this lease as permitted). No read
+//! and no write depends on a lease: two leaders of two terms are safe in Raft, and a lease only keeps a node
+//! with a bad connection to its leader from disturbing the nodes with a good one (Ongaro's thesis, section
+//! 4.2.3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use super::acks::Acks;
 use crate::config::RaftConfig;
 use crate::raft_types::LeaderId;
 
-/// Flushes that a leadership takes until its first heartbeat: the candidate's vote, the voter's vote, the
-/// leader's confirmed vote, and one that was under way.
+/// Flushes from a candidacy to the leader's first heartbeat: the candidate's vote, the voter's vote, the
+/// leader's confirmed vote, and one in progress.
 const FLUSHES_OF_AN_ELECTION: u32 = 4;
 
-/// A mutant waits for so long.
-const FIXED: Duration = Duration::from_millis(20);
+/// Wait of the mutant for votes and for the answer to a vote request.
+pub(super) const FIXED: Duration = Duration::from_millis(20);
 
-/// One per node; clones share its state.
+/// Lease of this node; clones share their state.
 #[derive(Clone)]
 pub struct LeaderLease {
     acks: Acks,
@@ -36,7 +36,7 @@ pub struct LeaderLease {
     silence: Duration,
     begun: Instant,
     state: Arc<Mutex<LeaseState>>,
-    /// Changes when a connection ends or an own vote request leaves, and not with heartbeats.
+    /// Changes when a connection ends or an own vote request leaves, not with heartbeats.
     changed: Arc<watch::Sender<()>>,
 }
 
@@ -45,26 +45,25 @@ struct LeaseState {
     /// Leader of the latest heartbeat.
     leader: Option<LeaderId>,
     heard: Option<Instant>,
-    /// End of the connection on which the leader sent its heartbeats, if no heartbeat has come since.
+    /// End of the connection on which the leader sent its heartbeats, if no later heartbeat came.
     disconnected: Option<Instant>,
-    /// Votes that Raft is giving: they wait for the disk.
+    /// Votes in progress in Raft, waiting for the disk.
     voting: usize,
     /// Time of the latest vote for another candidate.
     voted: Option<Instant>,
-    /// Start of this node's latest candidacy, also of one that the leader asked for.
+    /// Start of this node's latest candidacy, also of one requested by the leader.
     stood: Option<Instant>,
     /// Departure of that candidacy's vote requests, behind the flush of the own vote.
     sent: Option<Instant>,
-    /// Term of that vote or candidacy, whichever is later. A leader of it decides the election.
+    /// Term of that vote or candidacy, whichever is later. A leader of this term decides the election.
     term: u64,
-    /// Duration of the latest flush of a vote.
     flush: Duration,
-    /// Time at which a majority of the voters last said how they would vote.
+    /// Time of the last answers from a majority of the voters to a pre-vote.
     answered: Option<Instant>,
 }
 
 impl LeaderLease {
-    /// Starts without a leader: a restarted voter knows of none.
+    /// Creates the lease without a leader: a restarted voter knows none.
     pub fn new(raft: &RaftConfig, acks: Acks) -> Self {
         let heartbeat = Duration::from_millis(raft.heartbeat_ms);
         let least = Duration::from_millis(raft.election_timeout_min_ms);
@@ -73,9 +72,9 @@ impl LeaderLease {
             acks,
             least,
             probe: heartbeat * 3,
-            // The lease of a voter that still hears this leader, and the time for an election.
+            // The lease of a voter that still hears this leader, plus the time for an election.
             silence: least + Duration::from_millis(raft.election_timeout_max_ms),
-            // A leader that lives dials again with its next heartbeat.
+            // A live leader dials again with its next heartbeat.
             reconnect: heartbeat + heartbeat / 2,
             begun: time::now(),
             state: Arc::default(),
@@ -83,12 +82,12 @@ impl LeaderLease {
         }
     }
 
-    /// Wakes `elections.rs`; heartbeats do not.
+    /// Returns a receiver for events relevant to `elections.rs`; heartbeats are not among them.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Records a heartbeat of `leader`, as soon as it has arrived: Raft may take it later, behind a flush.
+    /// Records a heartbeat of `leader` on arrival: Raft may handle the heartbeat later, behind a flush.
     pub fn heard(&self, leader: LeaderId) {
         let mut state = self.state.lock();
         if state.leader <= Some(leader) {
@@ -110,13 +109,13 @@ impl LeaderLease {
         Some(leader.term)
     }
 
-    /// Records that Raft is asked for a vote in `term`.
+    /// Records that a vote in `term` was requested from Raft.
     pub(super) fn voting(&self, term: u64) -> Voting {
         self.state.lock().voting += 1;
         Voting { lease: self.clone(), term, begun: time::now() }
     }
 
-    /// Records that a majority of the voters has said how it would vote.
+    /// Records that a majority of the voters answered a pre-vote.
     pub(super) fn majority_answered(&self) {
         self.state.lock().answered = Some(time::now());
     }
@@ -143,9 +142,9 @@ impl LeaderLease {
         }
     }
 
-    /// Whether this node, which leads as `leader`, may send a heartbeat. Without a quorum for a lease it is
-    /// silent, since a voter that still hears it would elect no leader (openraft 2080); in between it sends a
-    /// few heartbeats, which a quorum that has come back acknowledges.
+    /// Returns whether this node, leading as `leader`, may send a heartbeat. After a lease without a quorum
+    /// the leader is silent, since a voter with a valid lease would elect no other leader (openraft 2080).
+    /// Between the silences the leader sends a few heartbeats, which a recovered quorum acknowledges.
     pub(super) fn may_send_heartbeat(&self, leader: LeaderId) -> bool {
         let alone = self.acks.without_quorum(leader);
         let Some(beyond) = alone.checked_sub(self.least) else { return true };
@@ -154,7 +153,7 @@ impl LeaderLease {
         mutant::is(Mutant::HeartbeatsWithoutQuorum) || beyond.as_micros() % cycle >= self.silence.as_micros()
     }
 
-    /// Returns when the leader's lease ends; `None` without a leader.
+    /// Returns the end of the leader's lease; `None` without a leader.
     fn end(&self, state: &LeaseState) -> Option<Instant> {
         let by_silence = state.heard.map(|heard| heard + self.least);
         let by_connection = state.disconnected.map(|at| at + self.reconnect);
@@ -164,16 +163,15 @@ impl LeaderLease {
         }
     }
 
-    /// Whether a lease lasts, of the leader or of this node's own leadership: no candidate gets a vote that
-    /// the leader has not asked for.
+    /// Returns whether a lease lasts, of the leader or of this node's own leadership: then a candidate gets a
+    /// vote only on the leader's request.
     pub fn lasts(&self) -> bool {
         let (state, now) = (*self.state.lock(), time::now());
         let confirmed = self.acks.last().is_some_and(|(_, at)| now < at + self.least);
         confirmed || self.end(&state).is_some_and(|end| now < end)
     }
 
-    /// Whether an election of which this node knows is still under way: no other candidate is told that it
-    /// would win.
+    /// Returns whether a known election is in progress: then this node promises no vote to another candidate.
     pub fn awaits_votes(&self) -> bool {
         let state = *self.state.lock();
         let patience = self.patience(self.least, &state);
@@ -182,7 +180,7 @@ impl LeaderLease {
     }
 
     /// Returns when this node stands for election: after `timeout` of silence, or `jitter` after the lease of
-    /// a leader whose connection has ended. An election of another candidate has its time.
+    /// a leader with an ended connection. Another candidate's election gets its time first.
     pub(super) fn due(&self, timeout: Duration, jitter: Duration) -> Instant {
         let state = *self.state.lock();
         let silence = match (state.heard, state.disconnected) {
@@ -193,8 +191,8 @@ impl LeaderLease {
         election.map_or(silence, |election| election.max(silence))
     }
 
-    /// Returns when the vote requests of the latest candidacy left, and how long they are waited for in its
-    /// round (from 0) of a leaderless time: each round lasts twice as long.
+    /// Returns the departure of the latest candidacy's vote requests, and the time to wait in its round (from
+    /// 0) of a leaderless period: each round lasts twice as long.
     pub(super) fn round(&self, round: u32) -> Option<(Instant, Duration)> {
         let state = *self.state.lock();
         let doubled = self.least.saturating_mul(1 << round.min(10));
@@ -203,22 +201,23 @@ impl LeaderLease {
         state.sent.map(|sent| (sent, lasts))
     }
 
-    /// Returns `least`, or longer on a disk on which an election takes longer.
+    /// Returns `least`, or longer on a disk with slow flushes.
     fn patience(&self, least: Duration, state: &LeaseState) -> Duration {
         if mutant::is(Mutant::ElectionsDoNotWait) {
             return FIXED;
         }
-        least.max(state.flush.saturating_mul(FLUSHES_OF_AN_ELECTION))
+        // A vote that waited for room on a full disk took minutes and says nothing of the next one.
+        least.max(state.flush.saturating_mul(FLUSHES_OF_AN_ELECTION).min(ROUND_MAX))
     }
 
-    /// Returns the term of the leader that was heard last, and when.
+    /// Returns the term and the time of the last heartbeat.
     pub(super) fn latest(&self) -> (Option<u64>, Option<Instant>) {
         let state = *self.state.lock();
         (state.leader.map(|leader| leader.term), state.heard)
     }
 }
 
-/// A vote that Raft is asked for. Without a call of `granted` it counts for nothing.
+/// Vote in progress in Raft. Without a call of `granted` the vote has no effect on the lease.
 pub(super) struct Voting {
     lease: LeaderLease,
     term: u64,
@@ -242,7 +241,7 @@ impl Drop for Voting {
     }
 }
 
-/// Votes are not waited for any longer than this, unless the timers of `cluster.toml` are longer.
+/// Longest wait for votes, unless the timers of `cluster.toml` are longer.
 pub(super) const ROUND_MAX: Duration = Duration::from_secs(8);
 
 #[cfg(test)]
@@ -256,13 +255,13 @@ mod tests {
         LeaderLease::new(&RaftConfig::default(), Acks::default())
     }
 
-    /// Time from now until this node stands for election.
+    /// Returns the time from now until this node stands for election.
     fn waits(lease: &LeaderLease) -> Duration {
         lease.due(TIMEOUT, Duration::ZERO).saturating_since(time::now())
     }
 
     #[test]
-    fn a_broken_connection_ends_the_lease_soon_and_a_heartbeat_restores_it() {
+    fn a_broken_connection_ends_the_lease_until_a_heartbeat() {
         let lease = lease();
         assert!(!lease.lasts() && waits(&lease).is_zero(), "a restarted voter knows no leader");
         assert_eq!(
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn votes_are_waited_for_twice_as_long_in_each_round_and_as_long_as_the_disk_needs() {
+    fn rounds_double_and_respect_slow_flushes() {
         let lease = lease();
         assert_eq!(lease.round(0), None, "no vote request has left");
         lease.stands(7);
@@ -312,12 +311,15 @@ mod tests {
         assert_eq!([lasts(3), lasts(40)], [ROUND_MAX; 2]);
         lease.state.lock().flush = Duration::from_millis(700);
         assert_eq!([lasts(0), lasts(2)], [Duration::from_millis(2_800), 4 * lease.least]);
+        // A vote waited for room on a full disk.
+        lease.voting(7).granted();
         lease.state.lock().flush = Duration::from_secs(60);
         assert_eq!(lasts(0), ROUND_MAX);
+        assert!(waits(&lease) <= ROUND_MAX, "the next candidate is heard as soon");
     }
 
     #[test]
-    fn a_leader_is_silent_from_a_lease_after_its_last_quorum_on() {
+    fn a_leader_without_a_quorum_is_silent_after_a_lease() {
         let raft = RaftConfig { election_timeout_min_ms: 0, ..RaftConfig::default() };
         let lease = LeaderLease::new(&raft, Acks::default());
         assert!(!lease.may_send_heartbeat(LEADER), "without a quorum for no time at all");

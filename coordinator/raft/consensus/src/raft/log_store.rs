@@ -1,7 +1,7 @@
 //! openraft's log storage, on the log of the disk (`rowlock_wal`).
 //!
-//! Stands between openraft's core and [`Log`]: translates, and tells the hook. Reads never touch the disk. It
-//! must never say that something is durable by itself: only the log does.
+//! This adapter translates between openraft's core and [`Log`], and reports to the hook. Reads never touch
+//! the disk. Only the log, never this adapter, may declare an entry durable.
 
 use std::fmt::Debug;
 use std::io;
@@ -26,10 +26,10 @@ use super::stored;
 use crate::entry_times::EntryTimes;
 use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 
-// Entries that are read together fit into a frame.
+// Checks that entries read together fit into a frame.
 const _: () = assert!(REPLICATION_READ_MAX_BYTES + BATCH_MAX_BYTES < PEER_FRAME_MAX_BYTES);
 
-/// The log of this node. Clones are the same log; only openraft's core may write through it.
+/// The log of this node. Clones share the log; only openraft's core may write.
 #[derive(Clone)]
 pub struct LogStore {
     log: Log,
@@ -49,17 +49,17 @@ impl LogStore {
         LogStore { log, hook: Hook::default(), poll, times: Arc::default() }
     }
 
-    /// Tells `times` when entries come and are on disk.
+    /// Records arrival and flush of entries in `times`.
     pub fn timed(self, times: Arc<EntryTimes>) -> Self {
         LogStore { times, ..self }
     }
 
-    /// Keeps its node awake for up to this time behind an entry, while that pays ([`BusyPoll`]).
+    /// Keeps the node awake for up to this time after an entry, while polling pays ([`BusyPoll`]).
     pub fn polled(self, window: Duration) -> Self {
         LogStore { poll: BusyPoll::new(window), ..self }
     }
 
-    /// Reports to `hook`, beginning with what was found on the disk.
+    /// Reports to `hook`, beginning with the entries found on the disk.
     pub fn hooked(self, hook: Hook) -> Self {
         let log = self.log.read();
         hook.tell(|hook| {
@@ -74,18 +74,17 @@ impl LogStore {
         LogStore { hook, ..self }
     }
 
-    /// Who hears of what happens to it.
     pub fn hook(&self) -> &Hook {
         &self.hook
     }
 
-    /// The log itself. Only openraft's core may write to it.
+    /// Returns the log itself. Only openraft's core may write to the log.
     pub fn log(&self) -> &Log {
         &self.log
     }
 }
 
-/// Tells openraft what has become of its entries.
+/// Reports the outcome of a flush to openraft.
 fn flushed(callback: IOFlushed<TypeConfig>) -> Done {
     Done::Callback(Box::new(move |result| callback.io_completed(result)))
 }
@@ -106,7 +105,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
-        // Readers compare the vote to notice a change of leader: they may see it early, never late.
+        // Readers compare the vote to detect a change of leader: an early vote is safe, a late one is not.
         let vote = stored::vote(*vote);
         self.log.save_vote(vote).await?;
         self.hook.tell(|hook| hook.voted(stored::ballot(vote)));
@@ -188,7 +187,7 @@ impl RaftLogReader<TypeConfig> for LogReader {
         Ok(entries.into_iter().map(stored::raft_entry).collect())
     }
 
-    /// Vote and entries are read under one lock, so the vote need not be read again behind the entries.
+    /// Reads vote and entries under one lock, so that the vote need not be read again after the entries.
     async fn leader_bounded_stream<RB>(
         &mut self,
         leader: LeaderId,

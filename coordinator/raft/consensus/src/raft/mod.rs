@@ -1,4 +1,4 @@
-//! openraft's side of a node: network, adapters of log and state machine, leadership. Its types are in
+//! openraft's side of a node: network, adapters of log and state machine, leadership. The types are in
 //! `raft_types/`.
 
 pub mod acks;

@@ -1,7 +1,7 @@
-//! openraft's network: its requests to other nodes, sent over `peer/`. The listener's side is `raft/rpc.rs`.
+//! openraft's network: requests to other nodes, sent over `peer/`. The listener's side is `raft/rpc.rs`.
 //!
-//! Each request is sent at most once; openraft decides what to repeat. Replication is pipelined: append
-//! requests go out as they are made, within a window, and the answers are given back in order.
+//! Each request is sent at most once; openraft decides on retries. Replication is pipelined: append requests
+//! leave as soon as they exist, within a window, and answers return in order.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -16,6 +16,7 @@ use openraft::network::{RPCOption, stream_append_sequential};
 use openraft::raft::StreamAppendResult;
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::limits::TERM_AHEAD_MAX;
@@ -23,7 +24,7 @@ use rowlock_types::member::Member;
 
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline, InFlightAppend};
-use super::lease::LeaderLease;
+use super::lease::{FIXED, LeaderLease};
 use super::snapshot_transfer::{self, SnapshotSource};
 use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
 use crate::raft_types::messages::{
@@ -32,7 +33,7 @@ use crate::raft_types::messages::{
 };
 use crate::raft_types::{TypeConfig, Vote};
 
-/// Makes the connections to the other members, whose addresses come with the membership. `D` is the state
+/// Factory of connections to the other members, whose addresses come with the membership. `D` is the state
 /// machine's snapshot data.
 pub struct Network<D> {
     pool: PeerPool,
@@ -43,7 +44,7 @@ pub struct Network<D> {
 }
 
 impl<D> Network<D> {
-    /// Uses the connections of this pool. `acks` records the answers to append requests, `lease` the vote
+    /// Creates the network on this pool. `acks` records the answers to append requests, `lease` the vote
     /// requests.
     pub fn new(pool: PeerPool, acks: Acks, lease: LeaderLease) -> Self {
         Network { pool, acks, lease, term: Arc::default(), data: PhantomData }
@@ -69,25 +70,25 @@ impl<D: SnapshotSource> RaftNetworkFactory<TypeConfig> for Network<D> {
     }
 }
 
-/// One other member, as openraft sees it. Replication has a link of its own; everything else is a call on the
-/// lane where it belongs.
+/// One other member, as seen by openraft. Replication has a link of its own; other requests are calls on
+/// their lanes.
 pub struct Target<D> {
     us: NodeId,
     peer: Peer,
-    /// It replicates, and does not send heartbeats.
+    /// This target replicates and sends no heartbeats.
     pipelines: bool,
-    /// Never locked: openraft only wants to be able to share this.
+    /// Never contended: openraft only requires `Sync`.
     link: Mutex<Option<PeerLink<InFlightAppend>>>,
     acks: Acks,
     lease: LeaderLease,
-    /// The greatest that this node has spoken of.
+    /// Greatest term in this node's requests.
     term: Arc<AtomicU64>,
     data: PhantomData<fn() -> D>,
 }
 
 impl<D> Target<D> {
-    /// One request, one answer, within openraft's time.
-    async fn ask(
+    /// Sends one request and returns the answer, within openraft's time.
+    async fn request(
         &self,
         action: RPCTypes,
         lane: Lane,
@@ -120,10 +121,11 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         let prev = request.prev_log_id;
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
         let request = RaftRequest::Append(request);
-        // As long as openraft waits: an answer over a long way is late, and counts.
-        let response = self.ask(RPCTypes::AppendEntries, Lane::Heartbeat, request, option.hard_ttl()).await?;
+        // Wait as long as openraft does: a late answer over a long distance still counts.
+        let response =
+            self.request(RPCTypes::AppendEntries, Lane::Heartbeat, request, option.hard_ttl()).await?;
         let (response, _) = response.into_append().map_err(|other| unexpected(&other))?;
-        append_pipeline::judge(&self.acks, leader, self.peer.node(), (sent, prev, last), response)
+        append_pipeline::record_answer(&self.acks, leader, self.peer.node(), (sent, prev, last), response)
     }
 
     fn stream_append<'s, S>(
@@ -159,13 +161,14 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<VoteResponse, RPCError<TypeConfig>> {
         self.lease.vote_requested();
-        match self.ask(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), option.soft_ttl()).await? {
+        let patience = if mutant::is(Mutant::ElectionsDoNotWait) { FIXED } else { option.soft_ttl() };
+        match self.request(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), patience).await? {
             RaftResponse::Vote(response) => Ok(response),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Never called: `elections.rs` asks for pre-votes.
+    /// Never called: `elections.rs` sends the pre-votes.
     async fn pre_vote(
         &mut self,
         _request: VoteRequest,
@@ -195,35 +198,35 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<TransferResponse, RPCError<TypeConfig>> {
         let request = RaftRequest::TransferLeader(request);
-        match self.ask(RPCTypes::TransferLeader, Lane::Control, request, option.soft_ttl()).await? {
+        match self.request(RPCTypes::TransferLeader, Lane::Control, request, option.soft_ttl()).await? {
             RaftResponse::TransferLeader(response) => Ok(response),
             other => Err(unexpected(&other)),
         }
     }
 }
 
-/// Tells openraft, in its words, how a request failed.
+/// Conversion of request failures to openraft's errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     us: NodeId,
     target: NodeId,
-    /// A term of ours, this one or a later one.
+    /// Term of this node, at the request or later.
     term: u64,
     action: RPCTypes,
     timeout: Duration,
 }
 
 impl Faults {
-    /// For an answer of one request.
+    /// Returns openraft's time for one request.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Finds Raft's answer, or the fault.
+    /// Returns Raft's answer, or the converted error.
     pub fn check(&self, answer: Result<Response, PeerError>) -> Result<RaftResponse, RPCError<TypeConfig>> {
         match answer {
-            // openraft has no word for a failure of the other side here; it should not be asked again at
-            // once.
+            // openraft has no error for a failure of the other node here; `Unreachable` prevents an immediate
+            // retry.
             Ok(Response::Raft(RaftResponse::Failed(why))) => {
                 Err(Unreachable::from_string(format!("node {} failed: {why}", self.target)).into())
             }
@@ -238,8 +241,8 @@ impl Faults {
         }
     }
 
-    /// A broken connection may be retried at once; what cannot be reached, or would fail again, only after a
-    /// pause.
+    /// Converts an error. openraft retries a broken connection at once, and an unreachable node or a
+    /// permanent error only after a pause.
     pub fn fault(&self, error: &PeerError) -> RPCError<TypeConfig> {
         match error {
             PeerError::Timeout { .. } => {
@@ -258,7 +261,7 @@ impl Faults {
     }
 }
 
-/// An answer of the wrong kind.
+/// Returns the error for an answer of the wrong kind.
 pub fn unexpected(response: &RaftResponse) -> RPCError<TypeConfig> {
     Unreachable::from_string(format!("the answer does not fit the request: {response:?}")).into()
 }

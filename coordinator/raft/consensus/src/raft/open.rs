@@ -25,20 +25,19 @@ use crate::raft_types::{Payload, TypeConfig};
 
 pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
 
-/// Entries in one append request between nodes. Each holds up to `limits::BATCH_MAX_COMMANDS` commands; bytes
-/// are bounded by the log's reader.
+/// Most entries in one append request between nodes. Each holds up to `limits::BATCH_MAX_COMMANDS` commands;
+/// the log's reader bounds the bytes.
 const APPEND_MAX_ENTRIES: u64 = 64;
-/// Silence after which sending one chunk of a snapshot has failed, milliseconds.
+/// Timeout of one snapshot chunk, milliseconds.
 const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
 
-/// openraft waits this long for a vote. `elections.rs` decides how long a candidacy lasts, and openraft
-/// ignores votes for an earlier one.
+/// openraft's wait for a vote. `elections.rs` limits the candidacy, and openraft ignores votes for an earlier
+/// one.
 const VOTE_MS: u64 = 10_000;
 const _: () = assert!(VOTE_MS as u128 > ROUND_MAX.as_millis());
 
-/// Pauses before replication tries an unreachable member again; the last one stays. Short, so that a node
-/// that comes back serves soon: dialing has its own, longer pauses (`pacing::DIAL_PAUSES`), so a try
-/// costs little.
+/// Pauses before replication retries an unreachable member; the last one repeats. Short, so that a recovered
+/// node serves soon: dialing has its own, longer pauses (`pacing::DIAL_PAUSES`), so a try costs little.
 const REPLICATION_BACKOFF: &str = "20ms 50ms 100ms 100ms";
 
 fn raft_config(settings: &Settings) -> Config {
@@ -47,12 +46,13 @@ fn raft_config(settings: &Settings) -> Config {
     Config {
         cluster_name: settings.cluster.clone(),
         heartbeat_interval: raft.heartbeat_ms,
-        // Only limits of openraft's waiting: it neither begins an election nor refuses a vote by itself.
+        // Limits of openraft's waiting only: openraft neither begins an election nor refuses a vote by
+        // itself.
         election_timeout_min: vote_ms,
         election_timeout_max: vote_ms + 1,
         install_snapshot_timeout: SNAPSHOT_CHUNK_TIMEOUT_MS,
         max_payload_entries: APPEND_MAX_ENTRIES,
-        // Further behind than what stays in the log: by snapshot.
+        // A follower further behind than the kept log gets a snapshot.
         replication_lag_threshold: raft.snapshot_every.max(raft.keep_logs),
         // See `compaction`.
         snapshot_policy: SnapshotPolicy::Never,
@@ -66,27 +66,26 @@ fn raft_config(settings: &Settings) -> Config {
     }
 }
 
-/// How this node's Raft is set.
+/// Settings of this node's Raft.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub cluster: String,
     pub node: NodeId,
-    /// Its timers, and when a snapshot is taken.
+    /// Timers, and the period of snapshots.
     pub raft: RaftConfig,
 }
 
-/// Why Raft does not start.
+/// Reason why Raft does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The data folder cannot be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The settings are refused, or the recovery has failed.
+    /// The settings are invalid, or the recovery failed.
     #[error("{0}")]
     Raft(String),
 }
 
-/// Starts Raft on an open folder. It takes no part before its [`Admission`] is granted and
+/// Starts Raft on an open folder. The node takes no part before its [`Admission`] is granted and
 /// [`Elections`](super::Elections) run.
 pub async fn open(
     settings: &Settings,
@@ -114,7 +113,7 @@ pub async fn open(
     Ok((raft.clone(), QuorumContact::new(raft, acks), lease, log, snapshots))
 }
 
-/// The other nodes' way to this Raft.
+/// Creates the service through which other nodes reach this Raft.
 pub fn dispatch(
     raft: &Raft,
     log: &LogStore,

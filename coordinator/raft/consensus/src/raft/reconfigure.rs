@@ -1,10 +1,11 @@
 //! The leader's part of a reconfiguration in ZooKeeper's terms: checks that the new configuration will have a
-//! quorum, takes new members in as learners, and changes the voters by joint consensus.
+//! quorum, adds new members as learners, and changes the voters by joint consensus.
 //!
-//! In the flow: reached through `reconfig` on the node that a client asked, and the control lane. A leader
-//! that is not to vote any more hands leadership over first, and the question is asked again of the next one.
+//! In the flow: called through `reconfig` on the client's node, and the control lane. A leader that will not
+//! vote any more first transfers the leadership, and the client's node repeats the request to the next
+//! leader.
 //!
-//! Must never do: begin what cannot finish. Without a majority of the new voters, alive and caught up,
+//! Invariant: no change begins that cannot finish. Without a majority of the new voters, alive and caught up,
 //! nothing changes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,19 +28,19 @@ use super::state_machine::StateMachine;
 use crate::peer::{Lane, PeerPool, Refusal, Request};
 use crate::raft_types::{LogId, StoredMembership, TypeConfig};
 
-/// A change that takes longer has no quorum any more.
+/// Deadline of a change; a slower one has lost its quorum.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
-/// For new members to say that they are there.
+/// Deadline for new members to answer a probe.
 const PROBE_DEADLINE: Duration = Duration::from_secs(1);
-/// For new members to catch up, so that there is a quorum of the new voters.
+/// Deadline for new members to catch up, so that the new voters have a quorum.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A member that has acknowledged nothing for so long does not count as alive.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// Longest silence of a live member.
 const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 
-// Who is asked whether it lives answers within the time of the whole change.
+// Checks that a probe ends within the time of the whole change.
 const _: () = assert!(PROBE_DEADLINE.as_millis() < CHANGE_DEADLINE.as_millis());
-const _: () = assert!(LOOK_EVERY.as_millis() < CATCH_UP_DEADLINE.as_millis());
+const _: () = assert!(CHECK_EVERY.as_millis() < CATCH_UP_DEADLINE.as_millis());
 
 /// Changes the membership while this node leads, one change at a time. `M` is the state machine.
 pub struct Reconfigurer<M: RaftStateMachine<TypeConfig> = StateMachine> {
@@ -50,17 +51,16 @@ pub struct Reconfigurer<M: RaftStateMachine<TypeConfig> = StateMachine> {
     busy: AtomicBool,
 }
 
-/// Why a step did not succeed.
+/// Failure of a step.
 enum Failed {
-    /// Refused, with nothing done.
     Code(ErrorCode),
-    /// Another node must be asked, or the outcome is open: see `PeerService::reconfigure`.
+    /// Another node leads, or the outcome is open: see `PeerService::reconfigure`.
     Refused(Refusal),
 }
 
 struct Busy<'a>(&'a AtomicBool);
 
-/// Node numbers as text: `1,2,3`.
+/// Formats node numbers as text: `1,2,3`.
 fn ids(nodes: &BTreeSet<NodeId>) -> String {
     nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",")
 }
@@ -82,8 +82,9 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         Reconfigurer { me, raft, leadership, peers, busy: AtomicBool::new(false) }
     }
 
-    /// See [`crate::peer::PeerService::reconfigure`]. Cancelling it may leave the change half done: new
-    /// members are learners then, or the voters are changed and who left is still a learner.
+    /// Changes the membership: see [`crate::peer::PeerService::reconfigure`]. Cancellation may leave the
+    /// change half done: new members are learners, or the voters are changed and removed ones are still
+    /// learners.
     pub async fn reconfigure(&self, wanted: &Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {
         match self.try_reconfigure(wanted).await {
             Ok(index) => Ok(Ok(index)),
@@ -92,8 +93,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         }
     }
 
-    /// Ends a change of voters that a former leader began and did not live to end: until then both majorities
-    /// are needed. Does nothing on other nodes, or while a change is under way.
+    /// Completes a change of voters that a former leader left unfinished: until then both majorities are
+    /// needed. Does nothing on other nodes, or during another change.
     pub async fn finish_interrupted(&self) {
         let view = *self.leadership.borrow();
         if !view.is_led_by(self.me) || self.busy.swap(true, Ordering::AcqRel) {
@@ -105,8 +106,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
             let voters = members(&stored).voters;
             tracing::info!(voters = ids(&voters), "membership change of a former leader is completed");
             let raw = voters.iter().map(|id| id.0).collect();
-            // Who does not vote any more stays as a learner, since it is unknown what the former leader was
-            // asked. If this fails, the next turn tries again.
+            // Former voters stay as learners, since the former leader's request is unknown. After a failure
+            // the next turn tries again.
             let _ = self.change(ChangeMembers::ReplaceAllVoters(raw), true, Some(*stored.log_id())).await;
         }
     }
@@ -146,7 +147,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         self.carry_out(&current, &target).await
     }
 
-    /// The membership in force, unless a change is under way.
+    /// Returns the membership in force, unless a change is in progress.
     fn membership(&self) -> Result<StoredMembership, Failed> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -156,7 +157,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         Ok((*metrics.membership_config).clone())
     }
 
-    /// Voters to be that are alive and have stored the log up to `index`.
+    /// Returns the future voters that are alive and have stored the log up to `index`.
     fn synced(&self, voters: &BTreeSet<NodeId>, index: u64) -> BTreeSet<NodeId> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -176,7 +177,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         synced
     }
 
-    /// `NewConfigNoQuorum` unless a majority of the new voters is there or can be got there in time.
+    /// Returns `NewConfigNoQuorum` unless a majority of the new voters is in sync or can catch up in time.
     async fn ensure_quorum(
         &self,
         current: &Members,
@@ -191,7 +192,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         }
         let strangers = target.voters.iter().filter(|id| !current.nodes.contains_key(id));
         let there = self.probe(strangers.map(|id| (*id, &target.nodes[id]))).await;
-        // Members that are alive can catch up.
+        // Live members can catch up.
         let alive = self.synced(&target.voters, 0);
         if !majority(alive.union(&there).count()) {
             return Err(Failed::Code(ErrorCode::NewConfigNoQuorum));
@@ -206,12 +207,12 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
                 self.change(ChangeMembers::RemoveNodes(added), true, None).await?;
                 return Err(Failed::Code(ErrorCode::NewConfigNoQuorum));
             }
-            time::sleep(LOOK_EVERY).await;
+            time::sleep(CHECK_EVERY).await;
         }
         Ok(())
     }
 
-    /// Which of these nodes, that are no members yet, answer at their addresses.
+    /// Returns the nodes among these non-members that answer at their addresses.
     async fn probe(&self, nodes: impl Iterator<Item = (NodeId, &Member)>) -> BTreeSet<NodeId> {
         let deadline = Instant::now() + PROBE_DEADLINE;
         let calls = nodes.map(|(id, member)| {
@@ -227,8 +228,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         futures_util::future::join_all(calls).await.into_iter().flatten().collect()
     }
 
-    /// Makes another voter the leader that will still be one after the change. Without such a voter this node
-    /// goes on.
+    /// Transfers the leadership to a voter that stays a voter after the change. Without such a voter this
+    /// node continues.
     async fn hand_over(&self, current: &Members, target: &Members) -> Result<(), Failed> {
         let index = self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0);
         let stay: BTreeSet<NodeId> = target.voters.intersection(&current.voters).copied().collect();
@@ -236,7 +237,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
             return Ok(());
         };
         tracing::info!(to = %next, "handing leadership over before leaving the voters");
-        // Whether it succeeds shows in who leads when the question comes again.
+        // The repeated request shows whether the transfer succeeded.
         let _ = self.raft.trigger().transfer_leader(next.0).await;
         Err(Failed::Refused(Refusal::NotLeader { leader: None }))
     }
@@ -261,8 +262,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
             ChangeMembers::ReplaceAllVoters(raw(target.voters.iter().collect())),
             ChangeMembers::RemoveNodes(leaving_learners),
         ];
-        // Voters that leave are removed on the way, unless one is to stay as a learner: Raft does the same
-        // with all.
+        // Leaving voters are removed in this step, unless one stays as a learner: Raft treats all leaving
+        // voters alike.
         let index = self.change(ChangeMembers::Batch(batch), demoted, None).await?;
         if !demoted || leaving_voters.is_empty() {
             return Ok(index);
@@ -308,7 +309,7 @@ fn failed(error: RaftError<TypeConfig, ClientWriteError<TypeConfig>>) -> Failed 
     }
 }
 
-/// A change of voters has begun and not ended.
+/// Returns whether a change of voters is unfinished.
 fn is_joint(stored: &StoredMembership) -> bool {
     stored.membership().get_joint_config().len() > 1
 }

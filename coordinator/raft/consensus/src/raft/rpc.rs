@@ -1,8 +1,8 @@
-//! The listener's side of Raft's messages between nodes: each request becomes one call of openraft.
+//! Listener's side of Raft's messages between nodes: each request becomes one call of openraft.
 //!
-//! It stands between `peer/handler.rs`, which reads the frames, and openraft, which decides. It decides
-//! nothing itself, except that what no node of the cluster can have sent does not reach openraft: a snapshot
-//! or an entry that would stop the node, and a term that can never be taken back.
+//! This layer sits between `peer/handler.rs`, which decodes the frames, and openraft, which decides. The only
+//! decision here: requests that no node of the cluster can have sent do not reach openraft, such as a
+//! snapshot or an entry that would stop the node, or a term that can never be taken back.
 
 use std::fmt;
 use std::io;
@@ -36,28 +36,28 @@ use crate::raft_types::messages::{
 };
 use crate::raft_types::{EntryPayload, LogId, Payload, SnapshotMeta, TypeConfig, Vote, position};
 
-/// Where received snapshots are written.
+/// Storage for received snapshots.
 pub trait SnapshotSink: Send + Sync + 'static {
-    /// A complete one, as the state machine takes it.
+    /// Complete snapshot, as accepted by the state machine.
     type Data: Send + 'static;
-    /// One that is being received; dropping it discards it.
+    /// Partial snapshot; dropping the value discards the snapshot.
     type Incoming: IncomingSnapshot<Data = Self::Data>;
 
-    /// Begins to receive one. Called on a thread that may block.
+    /// Begins to receive a snapshot. Called on a thread that may block.
     fn begin(&self) -> io::Result<Self::Incoming>;
 }
 
 pub trait IncomingSnapshot: Send + 'static {
     type Data: Send + 'static;
 
-    /// Appends bytes. Need not make them durable. Called on a thread that may block.
+    /// Appends bytes, not necessarily durably. Called on a thread that may block.
     fn write(&mut self, data: &[u8]) -> io::Result<()>;
 
-    /// Makes it durable. Called on a thread that may block.
+    /// Makes the snapshot durable. Called on a thread that may block.
     fn finish(self) -> io::Result<Self::Data>;
 }
 
-/// Hands the other nodes' requests to this node's Raft.
+/// Passes the other nodes' requests to this node's Raft.
 pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     raft: Raft<TypeConfig, SM>,
     lease: LeaderLease,
@@ -68,7 +68,7 @@ pub struct RaftDispatch<SM: RaftStateMachine<TypeConfig>, K> {
     reader: Reader,
 }
 
-/// Reads the commands of an entry before it is stored; an error says why they cannot be read.
+/// Decodes the commands of an entry before the log stores the entry; the error is the reason of a failure.
 pub type Reader = Arc<dyn Fn(&Payload) -> Result<(), String> + Send + Sync>;
 
 impl<SM, K> RaftDispatch<SM, K>
@@ -76,26 +76,26 @@ where
     SM: RaftStateMachine<TypeConfig>,
     K: SnapshotSink<Data = SM::SnapshotData>,
 {
-    /// For this Raft, with received snapshots written to `sink`. `metrics` know whether this node has
-    /// clients.
+    /// Creates the dispatch to this Raft, with received snapshots written to `sink`. `metrics` count this
+    /// node's clients.
     pub fn new(raft: Raft<TypeConfig, SM>, lease: LeaderLease, sink: Arc<K>, metrics: Arc<Metrics>) -> Self {
         let (hook, admission) = (Hook::default(), Admission::open());
         let reader: Reader = Arc::new(|_| Ok(()));
         RaftDispatch { raft, lease, sink, metrics, hook, admission, reader }
     }
 
-    /// Reports to `hook` what leaders are told.
+    /// Reports acknowledgements to `hook`.
     pub fn hooked(self, hook: Hook) -> Self {
         RaftDispatch { hook, ..self }
     }
 
-    /// Refuses an entry that `reader` cannot read.
+    /// Refuses entries that `reader` cannot decode.
     #[must_use]
     pub fn reading(self, reader: Reader) -> Self {
         RaftDispatch { reader, ..self }
     }
 
-    /// Answers nothing before the node may take part.
+    /// Refuses all requests before `admission` is granted.
     #[must_use]
     pub fn behind(self, admission: Admission) -> Self {
         RaftDispatch { admission, ..self }
@@ -135,7 +135,7 @@ struct PeerConnection<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> {
     admission: Admission,
     reader: Reader,
     has_complained: bool,
-    /// Taken out by each step and put back if it succeeds; an ordered lane has one step at a time.
+    /// Removed by each step and restored after its success; an ordered lane has one step at a time.
     receiving: Slot<K::Incoming>,
 }
 
@@ -159,7 +159,7 @@ where
             let why = "it may have lost its data, and waits for the others to say that it has not";
             return std::future::ready(RaftResponse::Failed(why.into())).boxed();
         }
-        if let Err(why) = self.judge(&request) {
+        if let Err(why) = self.validate(&request) {
             return std::future::ready(RaftResponse::Failed(why)).boxed();
         }
         let raft = self.raft.clone();
@@ -208,27 +208,27 @@ where
 }
 
 impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> PeerConnection<SM, K> {
-    /// Refuses what no node of the cluster can have sent. Logged once for each connection: a sender of it may
-    /// send much of it.
-    fn judge(&mut self, request: &RaftRequest) -> Result<(), String> {
-        let judged = self.judge_term(request.term()).and_then(|()| match request {
-            RaftRequest::Append(request) => self.judge_entries(request),
+    /// Rejects requests that no node of the cluster can have sent. Logs once per connection: the sender may
+    /// repeat the request often.
+    fn validate(&mut self, request: &RaftRequest) -> Result<(), String> {
+        let validated = self.validate_term(request.term()).and_then(|()| match request {
+            RaftRequest::Append(request) => self.validate_entries(request),
             _ => Ok(()),
         });
-        if let Err(why) = &judged
+        if let Err(why) = &validated
             && !std::mem::replace(&mut self.has_complained, true)
         {
             tracing::error!(
                 from = %self.from,
                 %why,
-                "refused what another node has sent: look whether all nodes run the same release, and who it is"
+                "refused a request of another node; check that all nodes run the same release, and the identity of the sender"
             );
         }
-        judged
+        validated
     }
 
-    fn judge_term(&self, term: u64) -> Result<(), String> {
-        // The limit is far: what a glance at the metrics lags behind does not count.
+    fn validate_term(&self, term: u64) -> Result<(), String> {
+        // The limit is far away, so slightly stale metrics are sufficient.
         if term <= TERM_AHEAD_MAX {
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> PeerConnection<SM, K> {
         Ok(())
     }
 
-    fn judge_entries(&self, request: &AppendRequest) -> Result<(), String> {
+    fn validate_entries(&self, request: &AppendRequest) -> Result<(), String> {
         for entry in &request.entries {
             if let EntryPayload::Normal(payload) = &entry.payload {
                 (self.reader)(payload)
@@ -250,7 +250,7 @@ impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> PeerConnection<SM, K> {
     }
 }
 
-/// Appends, and says with the answer whether this node has clients then.
+/// Appends, and reports in the answer whether this node has clients.
 async fn append<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     request: AppendRequest,
@@ -273,12 +273,12 @@ fn appended(response: AppendResponse, metrics: &Metrics) -> RaftResponse {
     }
 }
 
-/// Answers a heartbeat as soon as Raft has taken it. openraft answers only after all flushes before it, and
-/// with a slow disk the leader would take this node for silent (docs/decisions/heartbeats.md).
+/// Answers a heartbeat as soon as Raft has accepted the heartbeat. openraft answers only after all earlier
+/// flushes, and with a slow disk the leader would consider this node silent (docs/decisions/heartbeats.md).
 ///
-/// Invariant: success says that this node's vote was the sender's after the request had come, so that no
-/// later leader has its vote yet. It says nothing about the log: the leader's heartbeats name no entry that
-/// this node has not acknowledged before.
+/// Invariant: success means that this node's vote was the sender's after the request arrived, so that no
+/// later leader has this node's vote yet. Success implies nothing about the log: the leader's heartbeats name
+/// only entries that this node has acknowledged before.
 async fn heartbeat<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     request: AppendRequest,
@@ -287,7 +287,7 @@ async fn heartbeat<SM: RaftStateMachine<TypeConfig>>(
     assert!(request.entries.is_empty(), "entries are answered when they are flushed");
     let vote = request.vote;
     let mut flushed = pin!(raft.append_entries(request));
-    // The first poll hands it on, and the question behind it.
+    // The first poll passes the request on; the check of the vote follows behind.
     if let Poll::Ready(result) = poll!(&mut flushed) {
         return answer(result, |response| appended(response, &metrics));
     }
@@ -307,7 +307,7 @@ async fn heartbeat<SM: RaftStateMachine<TypeConfig>>(
     }
 }
 
-/// Returns the request that is judged: with the mutant every log counts as the newest.
+/// Returns the request to evaluate: with the mutant every log counts as the newest.
 fn believed(mut request: VoteRequest) -> VoteRequest {
     if mutant::is(Mutant::VoteForStaleLog) {
         request.last_log_id = Some(LogId::new(request.vote.leader_id, u64::MAX));
@@ -315,8 +315,8 @@ fn believed(mut request: VoteRequest) -> VoteRequest {
     request
 }
 
-/// Asks Raft for a vote, unless a lease lasts. openraft is told that it may vote: its own lease has another
-/// length.
+/// Requests a vote from Raft, unless a lease lasts. The request tells openraft to ignore its own lease, which
+/// has another length.
 async fn vote<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     request: VoteRequest,
@@ -336,7 +336,7 @@ async fn vote<SM: RaftStateMachine<TypeConfig>>(
     answer(response, RaftResponse::Vote)
 }
 
-/// Returns whether this node would vote for the candidate, and changes nothing.
+/// Returns whether this node would vote for the candidate. Changes nothing.
 async fn pre_vote<SM: RaftStateMachine<TypeConfig>>(
     raft: Raft<TypeConfig, SM>,
     request: VoteRequest,
@@ -344,7 +344,7 @@ async fn pre_vote<SM: RaftStateMachine<TypeConfig>>(
 ) -> RaftResponse {
     let request = (!lease.lasts()).then(|| believed(request));
     let response = would_vote(&raft, request).await.map(|response| VoteResponse {
-        // Raft may have voted meanwhile.
+        // Raft may have voted in the meantime.
         vote_granted: response.vote_granted && !lease.awaits_votes(),
         ..response
     });
@@ -376,7 +376,7 @@ fn answer<T, E: fmt::Display>(
     result.map_or_else(|error| RaftResponse::Failed(error.to_string()), response)
 }
 
-/// Does a step where it may block, and keeps what it gives for the next one.
+/// Runs a step on a thread that may block, and stores the result for the next step.
 async fn proceed<I: IncomingSnapshot>(
     slot: Slot<I>,
     step: impl FnOnce() -> Result<Receiving<I>, String> + Send + 'static,
@@ -403,7 +403,7 @@ fn begin<K: SnapshotSink>(
 }
 
 impl<I: IncomingSnapshot> Receiving<I> {
-    /// Appends a chunk; after an error the transfer is over.
+    /// Appends a chunk. An error ends the transfer.
     fn take(mut self, offset: u64, data: &[u8]) -> Result<Self, String> {
         let end = self.written.saturating_add(data.len() as u64);
         if offset != self.written || end > self.len {

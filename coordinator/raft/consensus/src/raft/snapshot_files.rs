@@ -1,4 +1,4 @@
-//! The snapshots on the disk, as those who send and receive them need them.
+//! Snapshots on the disk, as sources and sinks of transfers.
 
 use std::io;
 
@@ -33,7 +33,7 @@ impl IncomingSnapshot for Incoming {
         Incoming::write(self, data)
     }
 
-    /// With its state: openraft takes what cannot be read when it is installed for the end of the node.
+    /// Also decodes the state: openraft stops the node when an installed snapshot cannot be decoded.
     fn finish(self) -> io::Result<SnapshotFile> {
         let snapshot = Incoming::finish(self)?;
         snapshot.load_state()?;

@@ -1,8 +1,8 @@
-//! Sending a snapshot to a follower that is too far behind: in chunks, each acknowledged before the next is
-//! read.
+//! Transfer of a snapshot to a follower that is too far behind: in chunks, each acknowledged before the next
+//! is read.
 //!
-//! So one snapshot costs one chunk of memory on either side. Nothing is resumed: a transfer that fails begins
-//! again.
+//! So one snapshot costs one chunk of memory on either side. A failed transfer starts again from the
+//! beginning.
 
 use std::io;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::peer::{Lane, Peer, Request};
 use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
 use crate::raft_types::{TypeConfig, Vote};
 
-// A chunk fits into a frame, with what goes with it.
+// Checks that a chunk and its header fit into a frame.
 const _: () = assert!(2 * PEER_SNAPSHOT_CHUNK_BYTES <= PEER_FRAME_MAX_BYTES);
 
-/// A complete snapshot that can be read piece by piece.
+/// Complete snapshot, readable in parts.
 pub trait SnapshotSource: Send + Sync + 'static {
     fn total_bytes(&self) -> io::Result<u64>;
 
@@ -31,7 +31,7 @@ pub trait SnapshotSource: Send + Sync + 'static {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
-/// Sends it and waits until it is installed. Cancel safe: the follower drops what it has.
+/// Sends the snapshot and waits for its installation. Cancel safe: the follower drops the received part.
 pub(super) async fn send<D: SnapshotSource>(
     peer: &Peer,
     faults: Faults,
@@ -44,7 +44,7 @@ pub(super) async fn send<D: SnapshotSource>(
     let patience = faults.timeout();
     let begin = SnapshotStep::Begin { vote, meta: meta.clone(), len };
     proceed(step(peer, faults, begin, patience).await?)?;
-    // Not before: a node that cannot be reached is tried several times per second.
+    // Logged only now: an unreachable node is tried several times per second.
     tracing::info!(node = %peer.node(), %meta, bytes = len, "sending a snapshot");
     let piece = if choice::taken(Choice::SnapshotInPieces, 2) { len / 4 + 1 } else { len };
     let most = piece.min(PEER_SNAPSHOT_CHUNK_BYTES as u64);
@@ -58,8 +58,8 @@ pub(super) async fn send<D: SnapshotSource>(
         assert!(offset <= len, "a chunk ends in the snapshot");
     }
     assert_eq!(offset, len, "the whole snapshot is sent");
-    // It reads all of it again, flushes, and builds its state from it: that takes the longer the more there
-    // is.
+    // The follower reads the whole snapshot again, flushes, and builds its state: the time grows with the
+    // size.
     let mebibytes = u32::try_from(len >> 20).unwrap_or(u32::MAX);
     let patience = patience + PEER_SNAPSHOT_INSTALL_PER_MIB.saturating_mul(mebibytes);
     match step(peer, faults, SnapshotStep::Install, patience).await? {

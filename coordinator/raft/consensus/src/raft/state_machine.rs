@@ -1,9 +1,9 @@
-//! openraft's state machine: committed entries go into the replica, snapshots come out of it and replace it.
+//! openraft's state machine: applies committed entries to the replica, and writes and installs snapshots.
 //!
-//! Stands between openraft's state machine task (the only one that applies) and [`AppliedState`], which
-//! everybody reads. What an entry does besides changing the state (events, answers) is the business of the
-//! [`Apply`] it is given. It must never answer a client itself, and never hold the lock of the state across
-//! an await.
+//! This adapter sits between openraft's state machine task (the only one that applies) and [`AppliedState`],
+//! which all connections read. The [`Apply`] of the layer above performs the other effects of an entry
+//! (events, answers). The adapter never answers a client, and never holds the lock of the state across an
+//! await.
 
 use std::io;
 use std::sync::Arc;
@@ -31,26 +31,26 @@ use crate::raft_types::{
     EntryOutcome, EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
 };
 
-/// What a node does with a committed batch. All functions run under the lock of the state, and none may wait.
+/// Effects of a committed batch on a node. All functions run under the lock of the state, and none may wait.
 pub trait Apply: Send + Sync + 'static {
-    /// Applies every proposal of `batch`, the log entry `entry`, to `machine`, in order; or none, if it does
-    /// not follow the last entry of its term.
+    /// Applies every proposal of `batch`, the log entry `entry`, to `machine`, in order; or none, if the
+    /// entry does not follow the last entry of its term.
     fn apply(&self, machine: &mut Machine, entry: EntryStages, batch: Batch) -> EntryOutcome;
 
-    /// A snapshot of this state is about to be written; when it is, the log before it may go.
+    /// Called before a snapshot of this state is written; afterwards the log before the snapshot may be
+    /// purged.
     fn frozen(&self, machine: &Machine) {
         let _ = machine;
     }
 
-    /// A snapshot has replaced the state: what lies between the old and the new one was not applied here one
-    /// by one. Also called at start, for the state that was loaded.
+    /// Called after a snapshot replaced the state, and at the start for the loaded state: entries between the
+    /// old and the new state were not applied one by one.
     fn installed(&self, machine: &Machine);
 }
 
-/// A snapshot as openraft knows it.
 type RaftSnapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, SnapshotFile>;
 
-/// The adapter. Owned by openraft's state machine task.
+/// Adapter, owned by openraft's state machine task.
 pub struct StateMachine {
     replica: Arc<AppliedState>,
     snapshots: SnapshotStore,
@@ -61,7 +61,7 @@ pub struct StateMachine {
     membership: StoredMembership,
 }
 
-/// The state at one moment, to be written out beside apply.
+/// Frozen state, for writing a snapshot beside apply.
 pub struct SnapshotWriter {
     frozen: Frozen,
     meta: rowlock_wal::SnapshotMeta,
@@ -69,17 +69,17 @@ pub struct SnapshotWriter {
     metrics: Arc<Metrics>,
 }
 
-/// What openraft takes for the making of a snapshot. An error of it ends the node, so a node that runs writes
-/// its snapshots beside openraft ([`super::compaction`]) and gives it those that are on disk.
+/// openraft's builder of a snapshot. Its errors stop the node, so a running node writes its snapshots beside
+/// openraft ([`super::compaction`]) and passes finished ones to openraft.
 pub enum SnapshotBuilder {
-    /// Written before openraft was asked to build one.
+    /// Snapshot written before openraft requested one.
     Written(SnapshotFile),
-    /// To be written: only while a node starts.
+    /// Snapshot to be written: only while a node starts.
     ToWrite(Option<Box<SnapshotWriter>>),
 }
 
 impl StateMachine {
-    /// Begins with the newest snapshot, if there is one; openraft then applies the log behind it.
+    /// Begins with the newest snapshot, if any; openraft then applies the log behind the snapshot.
     pub async fn open(
         replica: Arc<AppliedState>,
         snapshots: SnapshotStore,
@@ -98,7 +98,7 @@ impl StateMachine {
         Ok(opened)
     }
 
-    /// Freezes the present state, to be written out.
+    /// Freezes the present state for a snapshot.
     pub fn freeze(&self) -> SnapshotWriter {
         assert!(self.membership.log_id() <= &self.last_applied, "a membership is applied when it is known");
         let frozen = {
@@ -126,12 +126,11 @@ impl StateMachine {
         assert!(self.last_applied < Some(log_id), "entries are applied in order, each once");
         let mut outcome = EntryOutcome::Applied;
         match payload {
-            EntryPayload::Blank => self.tell_of_raft_entry(log_id),
+            EntryPayload::Blank => self.report_raft_entry(log_id),
             EntryPayload::Normal(Payload(bytes)) => {
                 let mut batch = match self.replica.batch_cache.take(&bytes) {
                     Some(batch) => batch,
-                    // Damaged or of a newer version: whatever it is, applying the rest without it would fork
-                    // this replica.
+                    // A damaged entry or one of a newer version: skipping the entry would fork this replica.
                     None => Batch::decode_shared(&bytes).map_err(|error| {
                         io::Error::new(io::ErrorKind::InvalidData, format!("{log_id}: {error}"))
                     })?,
@@ -151,15 +150,14 @@ impl StateMachine {
             }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(log_id), membership);
-                self.tell_of_raft_entry(log_id);
+                self.report_raft_entry(log_id);
             }
         }
         self.last_applied = Some(log_id);
         Ok(outcome)
     }
 
-    /// Before an entry is applied that takes the cluster to a version that this node does not know: it stops
-    /// in front of it.
+    /// Stops the node before an entry that raises the cluster to an unsupported version.
     fn check_versions(&self, batch: &Batch) -> io::Result<()> {
         for proposal in &batch.proposals {
             if let Command::RaiseVersion { to } = &proposal.command {
@@ -176,11 +174,11 @@ impl StateMachine {
             .is_some_and(|snapshot| snapshot.meta().last_log_id == self.last_applied.map(stored::log_id))
     }
 
-    fn tell_of_raft_entry(&self, log_id: LogId) {
+    fn report_raft_entry(&self, log_id: LogId) {
         self.hook.tell(|hook| hook.applied(position(log_id), None, &self.replica.state.read()));
     }
 
-    /// The replica becomes what the snapshot holds. Gives what it was.
+    /// Replaces the replica's state with the snapshot's. Returns the old state.
     fn replace(&mut self, machine: Machine, snapshot: &SnapshotFile) -> Machine {
         let meta = stored::raft_meta(snapshot.meta());
         assert!(meta.last_log_id >= self.last_applied, "a snapshot never takes the state back");
@@ -200,15 +198,15 @@ impl StateMachine {
 }
 
 impl SnapshotWriter {
-    /// Writes the snapshot, reads it back, and makes it the newest. After an error everything is as it was:
-    /// the snapshot before it is the newest, and the log behind that is needed.
+    /// Writes the snapshot, reads it back, and makes it the newest. After an error nothing has changed: the
+    /// previous snapshot is the newest, and the log behind that snapshot is needed.
     ///
     /// Dropping the future does not stop the work.
     pub async fn write(self) -> Result<SnapshotFile, StorageError> {
         let begun = time::now();
         let SnapshotWriter { frozen, meta, snapshots, metrics } = self;
         let covers = meta.last_log_id;
-        // The state goes with it: where much has changed since, dropping it is long work, too.
+        // The worker also drops the state, which is long work after many changes.
         let written = worker::run_in_background("snapshot-write", move || {
             let digest = frozen.machine().digest();
             let body = |mut out: &mut dyn io::Write| frozen.encode(&mut out);
@@ -225,8 +223,8 @@ impl SnapshotWriter {
     }
 }
 
-/// The newest snapshot whose state can be read, and that state. One that cannot be is put aside if an older
-/// one and the log, or the log alone, take its place.
+/// Returns the newest readable snapshot and its state. An unreadable snapshot is set aside if an older one
+/// and the log, or the log alone, replace it.
 fn load_newest(
     store: &SnapshotStore,
     replica: &AppliedState,
@@ -234,17 +232,17 @@ fn load_newest(
     while let Some(snapshot) = store.current() {
         match load(snapshot, replica) {
             Ok(loaded) => {
-                store.settle();
+                store.remove_older();
                 return Ok(Some(loaded));
             }
-            Err(StorageError::BadSnapshot { why, .. }) => store.put_newest_aside(&why)?,
+            Err(StorageError::BadSnapshot { why, .. }) => store.set_aside_newest(&why)?,
             Err(error) => return Err(error),
         }
     }
     Ok(None)
 }
 
-/// Reads the state out of a snapshot. Blocks on the disk.
+/// Decodes the state of a snapshot. Blocks on the disk.
 fn load(snapshot: SnapshotFile, replica: &AppliedState) -> Result<(Machine, SnapshotFile), StorageError> {
     let mut machine = snapshot.state()?;
     replica.check_version(machine.version()).map_err(StorageError::OtherRelease)?;
@@ -276,16 +274,16 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             if let Some(responder) = responder {
                 responder.send(outcome);
             }
-            // Heartbeats, votes and questions about this node's health may share the thread with this.
+            // Heartbeats, votes and status requests may share the thread with apply.
             if at_work >= APPLY_SLICE || busy::turn_is_over() {
                 at_work = Duration::ZERO;
-                task::give_way().await;
+                task::yield_now().await;
             }
         }
         Ok(())
     }
 
-    /// `force` is said only while a node starts, where an error is the answer to a person who starts it.
+    /// openraft sets `force` only while a node starts, where the error is reported to the operator.
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
         if force {
             return Some(self.get_snapshot_builder().await);
@@ -310,14 +308,14 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let begun = time::now();
         let (store, replica) = (self.snapshots.clone(), self.replica.clone());
         let (machine, snapshot) = worker::run_blocking("snapshot-install", move || {
-            // Read before it becomes the newest: a snapshot that cannot be read must not replace one that
-            // can.
+            // Decode the snapshot before it becomes the newest: an unreadable snapshot must not replace a
+            // readable one.
             let (machine, snapshot) = load(snapshot, &replica)?;
             store.keep(snapshot).map(|kept| (machine, kept))
         })
         .await?;
         let old = self.replace(machine, &snapshot);
-        // A large tree takes long to go, and this thread has other things to do.
+        // Dropping a large tree takes long, and this thread has other work.
         worker::run_in_background("state-drop", move || drop(old)).await;
         self.metrics.snapshots_installed_total.inc();
         self.metrics.snapshot_install_seconds.record(begun.elapsed());

@@ -1,6 +1,6 @@
-//! The same facts in openraft's types and in those of the disk (`rowlock_wal`). Pure.
+//! Conversions between openraft's types and the types on disk (`rowlock_wal`). Pure.
 //!
-//! Functions without a prefix give the disk's, those with `raft_` openraft's.
+//! Functions without a prefix return the disk's types, functions with `raft_` openraft's.
 
 use openraft::Membership;
 use rowlock_proto::NodeId;
@@ -31,7 +31,7 @@ pub fn raft_vote(vote: wal::Vote) -> Vote {
     Vote { leader_id: raft_leader_id(vote.leader_id), committed: vote.committed }
 }
 
-/// An entry. Its commands are shared, not copied.
+/// Converts an entry. The commands are shared, not copied.
 pub fn entry(entry: Entry) -> wal::Entry {
     let payload = match entry.payload {
         EntryPayload::Blank => wal::Payload::Blank,
@@ -43,7 +43,7 @@ pub fn entry(entry: Entry) -> wal::Entry {
     stored
 }
 
-/// An entry. Its commands are shared, not copied.
+/// Converts an entry. The commands are shared, not copied.
 pub fn raft_entry(entry: wal::Entry) -> Entry {
     let payload = match entry.payload {
         wal::Payload::Blank => EntryPayload::Blank,
@@ -71,12 +71,12 @@ pub fn raft_meta(meta: &wal::SnapshotMeta) -> SnapshotMeta {
     SnapshotMeta { last_log_id: meta.last_log_id.map(raft_log_id), last_membership }
 }
 
-/// As a hook is told of it.
+/// Converts to the hook's type.
 pub fn position(id: wal::LogId) -> Position {
     Position { term: id.leader_id.term, leader: NodeId(id.leader_id.node_id), index: id.index }
 }
 
-/// As a hook is told of it.
+/// Converts to the hook's type.
 pub fn ballot(vote: wal::Vote) -> Ballot {
     let candidate = NodeId(vote.leader_id.node_id);
     Ballot { term: vote.leader_id.term, candidate, elected: vote.committed }
@@ -104,7 +104,8 @@ fn membership(members: &Membership<u64, Member>) -> wal::Membership {
     stored
 }
 
-/// By the bytes that both have: openraft's constructors refuse what its own entries may hold (none).
+/// Converts through the encoding, which both types share: openraft's constructors reject the empty membership
+/// that its own entries may hold.
 fn raft_membership(members: &wal::Membership) -> Membership<u64, Member> {
     let bytes = codec::encode(members);
     codec::decode(&bytes, bytes.len()).expect("Invariant: both have the same form")
@@ -116,7 +117,7 @@ mod tests {
     use crate::raft::testing;
 
     #[test]
-    fn what_is_stored_is_found_again_and_has_the_bytes_of_openrafts_own_types() {
+    fn stored_types_round_trip_with_openrafts_bytes() {
         let blank = Entry { log_id: testing::log_id(3, 9), payload: EntryPayload::Blank };
         for raft in [blank, testing::entry(3, 8, b"commands"), testing::membership_entry(3, 7)] {
             let stored = entry(raft.clone());

@@ -10,7 +10,7 @@ use crate::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
 
-/// A position, of node 1 as the leader.
+/// Returns a position with node 1 as the leader.
 pub fn log_id(term: u64, index: u64) -> LogId {
     LogId { leader_id: LeaderId { term, node_id: 1 }, index }
 }
@@ -20,7 +20,7 @@ pub fn entry(term: u64, index: u64, payload: &[u8]) -> Entry {
     Entry { log_id: log_id(term, index), payload }
 }
 
-/// An entry with a membership of one node.
+/// Returns an entry with a membership of one node.
 pub fn membership_entry(term: u64, index: u64) -> Entry {
     let member = Member { peer_addr: "a:1".to_owned(), client_addr: "b:2".to_owned() };
     let membership = Membership::new([[1].into()].into(), BTreeMap::from([(1, member)]));

@@ -12,29 +12,26 @@ pub type AppendResponse = openraft::raft::AppendEntriesResponse<TypeConfig>;
 /// openraft's vote and pre-vote request.
 pub type VoteRequest = openraft::raft::VoteRequest<TypeConfig>;
 pub type VoteResponse = openraft::raft::VoteResponse<TypeConfig>;
-/// "Become the leader", from the leader that wants to go.
+/// Request of a leaving leader to the next one.
 pub type TransferRequest = openraft::raft::TransferLeaderRequest<TypeConfig>;
 pub type TransferResponse = openraft::raft::TransferLeaderResponse<TypeConfig>;
-/// The answer to a whole snapshot.
 pub type SnapshotResponse = openraft::raft::SnapshotResponse<TypeConfig>;
 pub type Snapshot<D> = openraft::type_config::alias::SnapshotOf<TypeConfig, D>;
 
-/// What one node's Raft asks of another's.
+/// Request from one node's Raft to another's.
 #[derive(Clone, Serialize, Deserialize)]
 pub enum RaftRequest {
-    /// Entries, or a heartbeat.
     Append(AppendRequest),
     Vote(VoteRequest),
     PreVote(VoteRequest),
     TransferLeader(TransferRequest),
-    /// A step of a snapshot's transfer.
     Snapshot(SnapshotStep),
 }
 
-/// The steps of a snapshot's transfer, each answered before the next is sent, all on one connection.
+/// Steps of a snapshot's transfer, each answered before the next is sent, all on one connection.
 #[derive(Clone, Serialize, Deserialize)]
 pub enum SnapshotStep {
-    /// Its description. Drops what an earlier transfer on this connection has left.
+    /// Description of the snapshot. Drops the remains of an earlier transfer on this connection.
     Begin {
         vote: Vote,
         meta: SnapshotMeta,
@@ -43,11 +40,11 @@ pub enum SnapshotStep {
     },
     /// The next bytes of the file.
     Chunk {
-        /// Where they belong; must be where the last chunk ended.
+        /// Offset in the file; must equal the end of the last chunk.
         offset: u64,
         data: Bytes,
     },
-    /// All bytes have been sent: check, make durable, install.
+    /// End of the file: check, make durable, install.
     Install,
 }
 
@@ -72,7 +69,7 @@ impl fmt::Debug for RaftRequest {
 }
 
 impl RaftRequest {
-    /// The greatest term that it speaks of.
+    /// Returns the greatest term in the request.
     pub fn term(&self) -> u64 {
         let of_log = |id: &Option<LogId>| id.map_or(0, |id| id.leader_id.term);
         match self {
@@ -98,30 +95,29 @@ impl RaftRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RaftResponse {
     Append(AppendResponse),
-    /// To `Vote` and `PreVote`.
+    /// Answer to `Vote` and `PreVote`.
     Vote(VoteResponse),
     TransferLeader(TransferResponse),
-    /// To `Snapshot`: go on with the next step.
+    /// Answer to `Snapshot`: continue with the next step.
     SnapshotProceed,
     SnapshotInstalled(SnapshotResponse),
-    /// The node could not: its Raft has stopped, or the snapshot could not be written.
+    /// The node failed: its Raft has stopped, or the snapshot could not be written.
     Failed(String),
-    /// To `Append`, by a node without clients: it need not learn of commits at once, see `commit_notify`.
+    /// Answer to `Append` by a node without clients: commits may be notified later, see `commit_notify`.
     AppendQuiet(AppendResponse),
 }
 
-/// Whether clients are connected to a follower.
+/// Presence of clients on a follower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientPresence {
     /// Clients are connected, or may be.
     #[default]
     Present,
-    /// No client is connected.
     Absent,
 }
 
 impl RaftResponse {
-    /// The greatest term that it speaks of.
+    /// Returns the greatest term in the response.
     pub fn term(&self) -> u64 {
         match self {
             RaftResponse::Append(AppendResponse::HigherVote(vote))
@@ -138,10 +134,10 @@ impl RaftResponse {
         }
     }
 
-    /// The answer to an append request, and whether the node that gives it has clients.
+    /// Returns the answer to an append request, and whether the answering node has clients.
     ///
     /// # Errors
-    /// It is the answer to something else.
+    /// The response answers another request.
     pub fn into_append(self) -> Result<(AppendResponse, ClientPresence), RaftResponse> {
         match self {
             RaftResponse::Append(response) => Ok((response, ClientPresence::Present)),

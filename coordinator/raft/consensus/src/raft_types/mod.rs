@@ -1,7 +1,6 @@
-//! The types that openraft is parameterised with, and Raft's messages. All other code of the crate uses these
-//! names.
+//! Parameter types of openraft, and Raft's messages. All other code of the crate uses these names.
 //!
-//! Below `raft/`, which decides, and `peer/`, which carries: neither has to know the other for a word.
+//! Below `raft/`, which decides, and `peer/`, which transports: so neither depends on the other.
 
 pub mod messages;
 pub mod runtime;
@@ -16,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use runtime::EnvRuntime;
 
-/// The payload of a normal log entry: an encoded `rowlock_state::command::Batch`.
+/// Payload of a normal log entry: an encoded `rowlock_state::command::Batch`.
 ///
-/// It stays encoded from the proposer to apply: followers copy bytes and decode once.
+/// The payload stays encoded from the proposer to apply: followers copy bytes and decode once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload(pub Bytes);
 
@@ -34,11 +33,11 @@ impl fmt::Display for Payload {
     }
 }
 
-/// What a committed entry came to. The origin nodes answer their clients from their own apply.
+/// Outcome of a committed entry. The origin nodes answer their clients from their own apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryOutcome {
     Applied,
-    /// It did not follow the last entry of its term, and nothing of it was applied on any node.
+    /// The entry did not follow the last entry of its term, and no node applied any part.
     Skipped,
 }
 
@@ -52,7 +51,6 @@ impl fmt::Display for EntryOutcome {
 }
 
 openraft::declare_raft_types!(
-    /// Rowlock's choice of types.
     pub TypeConfig:
         D = Payload,
         R = EntryOutcome,
@@ -66,13 +64,13 @@ pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
 pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 /// The membership with its position in the log.
 pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
-/// Where a membership change is, or a batch, or nothing.
+/// Membership change, batch, or blank.
 pub type EntryPayload = openraft::type_config::alias::PayloadOf<TypeConfig>;
-/// A term and who led or wants to lead in it.
+/// Term, with its leader or candidate.
 pub type LeaderId = openraft::type_config::alias::LeaderIdOf<TypeConfig>;
 pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
 
-/// As a hook is told of it.
+/// Converts to the hook's type.
 pub fn position(id: LogId) -> Position {
     Position { term: id.leader_id.term, leader: NodeId(id.leader_id.node_id), index: id.index }
 }

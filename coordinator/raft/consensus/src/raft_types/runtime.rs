@@ -1,8 +1,8 @@
-//! openraft's asynchronous runtime, on `rowlock_env`: whatever world is behind env (tokio, a simulator),
-//! openraft lives in it too, and no type parameter for it spreads through the code.
+//! openraft's asynchronous runtime, on `rowlock_env`: openraft runs in any world behind env (tokio, a
+//! simulator), without a type parameter in the rest of the code.
 //!
-//! It only adapts. Channels that belong to no runtime (mpsc, oneshot, mutex) come from openraft's tokio
-//! adapters; watch is env's, because tokio's wakes its waiters in random order.
+//! This module only adapts. Channels independent of the runtime (mpsc, oneshot, mutex) come from openraft's
+//! tokio adapters; watch is env's, because tokio's wakes its waiters in random order.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,17 +18,15 @@ use openraft_rt_tokio::{TokioMpsc, TokioMutex, TokioOneshot};
 use rowlock_env::sync::watch;
 use rowlock_env::{rng, task, time, worker};
 
-/// What is no farther away is no tick, or one that is due anyway.
+/// Deadlines closer than this are kept exactly: they are no ticks, or ticks already due.
 const NEAR: Duration = Duration::from_millis(1);
 
-/// The runtime that openraft is given.
 #[derive(Debug)]
 pub struct EnvRuntime {
-    /// Only for `block_on`, which openraft's own test suites use; a node never does.
+    /// Only for `block_on`, used by openraft's own test suites and never by a node.
     blocking: tokio::runtime::Runtime,
 }
 
-/// A point on env's monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EnvInstant(time::Instant);
 
@@ -39,13 +37,12 @@ pub struct EnvRng;
 #[derive(Debug)]
 pub struct EnvWatch;
 
-/// The sending half of [`EnvWatch`].
 pub struct EnvWatchSender<T> {
     inner: watch::Sender<T>,
     receivers: Arc<AtomicUsize>,
 }
 
-/// The receiving half of [`EnvWatch`]. Counted, because openraft wants a send without receivers to fail.
+/// The receiving half of [`EnvWatch`]. Counted, because openraft expects a send without receivers to fail.
 pub struct EnvWatchReceiver<T> {
     inner: watch::Receiver<T>,
     receivers: Arc<AtomicUsize>,
@@ -76,9 +73,9 @@ impl AsyncRuntime for EnvRuntime {
         time::sleep(duration)
     }
 
-    /// openraft sleeps so until its next tick, which looks whether a heartbeat or an election is due: every
-    /// fifth of a heartbeat's interval, which would wake an idle node 120 times per second. Its other
-    /// deadlines, which gather the news of the disk, are a microsecond away and kept.
+    /// Rounds openraft's ticks, which check for due heartbeats and elections: a tick every fifth of a
+    /// heartbeat's interval would wake an idle node 120 times per second. openraft's other deadlines, which
+    /// gather results of the disk, are a microsecond away and kept exactly.
     fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
         let is_near = deadline.0 - time::now() < NEAR;
         if is_near { time::sleep_until(deadline.0) } else { time::sleep_until_about(deadline.0) }
@@ -275,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_passes_openrafts_runtime_suite() {
+    fn the_runtime_passes_openrafts_suite() {
         openraft_rt::testing::Suite::<EnvRuntime>::test_all();
     }
 }

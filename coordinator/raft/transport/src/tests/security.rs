@@ -68,7 +68,7 @@ async fn nodes_with_certificates_of_their_authority_talk() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_the_node_that_it_says_is_refused_and_counted() {
+async fn impostors_are_refused_and_counted() {
     let authority = Authority::new("nodes", DAY).expect("is made");
     let other = Authority::new("nodes", DAY).expect("is made");
     let two = Listening::start(Security::Mtls(node(&authority, 2))).await;
@@ -100,7 +100,7 @@ async fn whoever_is_not_the_node_that_it_says_is_refused_and_counted() {
 }
 
 #[tokio::test]
-async fn a_dialer_says_nothing_to_another_node_than_the_one_that_it_dialed() {
+async fn a_dialer_sends_nothing_to_a_wrong_node() {
     let authority = Authority::new("nodes", DAY).expect("is made");
     let two = Listening::start(Security::Mtls(node(&authority, 2))).await;
     let pool = Pool::new(identity(1), Arc::new(Anybody(1, None)), two.tasks.clone());
@@ -113,7 +113,7 @@ async fn a_dialer_says_nothing_to_another_node_than_the_one_that_it_dialed() {
 }
 
 #[tokio::test]
-async fn while_nodes_change_over_those_with_and_without_certificates_talk() {
+async fn nodes_with_and_without_certificates_talk_in_transition() {
     let authority = Authority::new("nodes", DAY).expect("is made");
     let (plain, both) = (Security::None, |n| Security::Both(node(&authority, n)));
     let cases = [(both(1), plain.clone()), (plain, both(2)), (both(1), both(2))];

@@ -1,9 +1,7 @@
-//! Reads a log that may be damaged, for a person who wants to see what is in it: record by record, with its
-//! place, and what cannot be read.
+//! Dump of a log for an operator, damaged or not: each record with its offset, and each unreadable range.
 //!
-//! It changes nothing, takes no lock and refuses nothing but a folder that cannot be listed. Of the log it
-//! holds one segment at a time. Must never be used by a node: what a node may start with is judged by
-//! `recover`.
+//! The dump changes nothing, takes no lock and fails only on an unlistable folder. Memory holds a single
+//! segment at a time. A node must never use the dump: `recover` decides on starting.
 
 use std::io;
 use std::path::Path;
@@ -15,38 +13,33 @@ use super::record::Record;
 use super::recover::read_whole;
 use super::segment::{FIRST_RECORD_AT, FileKind, SegmentHeader, SegmentSeq, file_kind};
 
-/// An item of the dump, in the order of the files.
+/// Item of a dump, in the order of the files.
 #[derive(Debug)]
-pub enum Seen<'a> {
+pub enum DumpItem<'a> {
     Segment {
         file: &'a str,
         bytes: u64,
-        /// The node of the segment, or why it is unknown; then no record can be read.
+        /// Node in the header, or the reason for an unreadable header; an unreadable header ends the
+        /// segment's dump.
         node: Result<u64, String>,
     },
     Record {
         file: &'a str,
         offset: u64,
-        /// The decoded record, or why it cannot be decoded.
+        /// Decoded record, or the error of decoding.
         record: Result<Record, String>,
     },
-    /// Something is wrong here. What follows, if anything, is behind it.
-    Damage {
-        /// The file; one that should be there, if it is missing.
-        file: &'a str,
-        offset: u64,
-        what: String,
-    },
-    /// Behind the last record there are remains of a write that was not finished. It was never reported that
-    /// it was on the disk.
+    /// Damage. Later items lie behind this offset.
+    Damage { file: &'a str, offset: u64, what: String },
+    /// Leftovers of an unfinished write behind the last record. The log never acknowledged these bytes.
     Torn { file: &'a str, offset: u64 },
 }
 
-/// Shows `visit` all that is in the log of the data folder at `path`. Blocks on the disk.
+/// Passes each item of the log in data folder `path` to `visit`. Blocks on the disk.
 ///
 /// # Errors
-/// The folder cannot be listed, or what `visit` fails with.
-pub fn dump(path: &Path, mut visit: impl FnMut(Seen<'_>) -> io::Result<()>) -> io::Result<()> {
+/// The folder cannot be listed, or `visit` fails.
+pub fn dump(path: &Path, mut visit: impl FnMut(DumpItem<'_>) -> io::Result<()>) -> io::Result<()> {
     let dir = Dir::open(&path.join(crate::WAL_DIR))?;
     let mut seqs: Vec<SegmentSeq> = Vec::new();
     for name in dir.list()? {
@@ -60,7 +53,7 @@ pub fn dump(path: &Path, mut visit: impl FnMut(Seen<'_>) -> io::Result<()>) -> i
     for (at, seq) in seqs.iter().enumerate() {
         if let Some(missing) = before.map(SegmentSeq::next).filter(|next| next != seq) {
             let what = format!("segments are missing before {}", seq.file_name());
-            visit(Seen::Damage { file: &missing.file_name(), offset: 0, what })?;
+            visit(DumpItem::Damage { file: &missing.file_name(), offset: 0, what })?;
         }
         before = Some(*seq);
         let file = seq.file_name();
@@ -68,7 +61,11 @@ pub fn dump(path: &Path, mut visit: impl FnMut(Seen<'_>) -> io::Result<()>) -> i
         match dir.open_to_read(&file).and_then(|file| read_whole(&file, &mut bytes)) {
             Ok(len) => show(&file, &bytes[..len], is_last, &mut visit)?,
             Err(error) => {
-                visit(Seen::Damage { file: &file, offset: 0, what: format!("it cannot be read: {error}") })?;
+                visit(DumpItem::Damage {
+                    file: &file,
+                    offset: 0,
+                    what: format!("it cannot be read: {error}"),
+                })?;
             }
         }
     }
@@ -79,11 +76,11 @@ fn show(
     file: &str,
     bytes: &[u8],
     is_last: bool,
-    visit: &mut impl FnMut(Seen<'_>) -> io::Result<()>,
+    visit: &mut impl FnMut(DumpItem<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let header = SegmentHeader::decode(bytes);
     let node = header.as_ref().map(|(header, _)| header.node).map_err(ToString::to_string);
-    visit(Seen::Segment { file, bytes: bytes.len() as u64, node })?;
+    visit(DumpItem::Segment { file, bytes: bytes.len() as u64, node })?;
     let Ok((header, mut chain)) = header else { return Ok(()) };
     let key = header.key();
     let mut at = FIRST_RECORD_AT as usize;
@@ -93,41 +90,40 @@ fn show(
                 break;
             }
             let record = Record::decode(frame.kind, frame.body).map_err(|error| error.to_string());
-            visit(Seen::Record { file, offset: at as u64, record })?;
+            visit(DumpItem::Record { file, offset: at as u64, record })?;
             at += frame.occupied();
             assert!(at <= bytes.len(), "a record ends in its segment");
             chain = frame.chain;
         }
-        match behind(bytes, at, key) {
-            Behind::Nothing => return Ok(()),
-            Behind::Remains if is_last => return visit(Seen::Torn { file, offset: at as u64 }),
-            Behind::Remains => {
+        match tail(bytes, at, key) {
+            Tail::Nothing => return Ok(()),
+            Tail::Remains if is_last => return visit(DumpItem::Torn { file, offset: at as u64 }),
+            Tail::Remains => {
                 let what = "the records end here, and those of the next segment do not".to_owned();
-                return visit(Seen::Damage { file, offset: at as u64, what });
+                return visit(DumpItem::Damage { file, offset: at as u64, what });
             }
-            Behind::Flushed { next, previous } => {
-                let what = format!("this was on the disk and cannot be read; it goes on at offset {next}");
-                visit(Seen::Damage { file, offset: at as u64, what })?;
-                assert!(next >= at, "it goes on behind what could be read");
+            Tail::Flushed { next, previous } => {
+                let what = format!("a flushed record cannot be read; the log continues at offset {next}");
+                visit(DumpItem::Damage { file, offset: at as u64, what })?;
+                assert!(next >= at, "the log continues behind the readable records");
                 (at, chain) = (next, previous);
             }
         }
     }
 }
 
-/// The bytes behind the readable records.
-enum Behind {
+enum Tail {
     Nothing,
-    /// Remains of an unfinished write.
+    /// Leftovers of an unfinished write.
     Remains,
-    /// A record that says that what is before it had been flushed.
+    /// A later record proves the bytes before `next` flushed.
     Flushed {
         next: usize,
         previous: frame::Chain,
     },
 }
 
-fn behind(bytes: &[u8], end: usize, key: SegmentKey) -> Behind {
+fn tail(bytes: &[u8], end: usize, key: SegmentKey) -> Tail {
     let (mut remains, mut at) = (None, end);
     let mut flushed = false;
     while at + frame::FRAME_HEADER_BYTES <= bytes.len() {
@@ -139,13 +135,13 @@ fn behind(bytes: &[u8], end: usize, key: SegmentKey) -> Behind {
     }
     match remains {
         None => match bytes.get(end..end + frame::FRAME_HEADER_BYTES) {
-            // Half a record has no right checksum.
-            Some(header) if header[12..16] == key.segment.to_le_bytes() => Behind::Remains,
-            _ => Behind::Nothing,
+            // A half-written record has no valid checksum.
+            Some(header) if header[12..16] == key.segment.to_le_bytes() => Tail::Remains,
+            _ => Tail::Nothing,
         },
-        // The records that were written together with the unreadable one are read as well.
-        Some((next, previous)) if flushed => Behind::Flushed { next, previous },
-        Some(_) => Behind::Remains,
+        // Reading resumes at the records from the same batch as the unreadable record.
+        Some((next, previous)) if flushed => Tail::Flushed { next, previous },
+        Some(_) => Tail::Remains,
     }
 }
 
@@ -155,7 +151,7 @@ mod tests {
     use crate::log::frame::{Chain, FrameContext};
     use rowlock_world::spoilt::Spoiler;
 
-    /// Marks, each flushed before the next; the segment and where they stand.
+    /// Makes a segment of marks, each flushed before the next mark; returns the bytes and the marks' offsets.
     fn segment(marks: u64) -> (Vec<u8>, Vec<usize>) {
         let (seq, previous_chain) = (SegmentSeq(5), Chain(0));
         let header =
@@ -179,15 +175,15 @@ mod tests {
         (bytes, offsets)
     }
 
-    /// The marks that are shown, where damage is, and whether the end is torn.
+    /// Dumps a segment: returns the marks, the offsets of damage, and true for a torn end.
     fn shown(bytes: &[u8]) -> (Vec<u64>, Vec<u64>, bool) {
         let (mut marks, mut damage, mut torn) = (Vec::new(), Vec::new(), false);
         let seen = show("5.wal", bytes, true, &mut |seen| {
             match seen {
-                Seen::Record { record: Ok(Record::Mark(mark)), .. } => marks.push(mark & 0xff),
-                Seen::Record { offset, .. } | Seen::Damage { offset, .. } => damage.push(offset),
-                Seen::Torn { .. } => torn = true,
-                Seen::Segment { node, .. } => damage.extend(node.is_err().then_some(0)),
+                DumpItem::Record { record: Ok(Record::Mark(mark)), .. } => marks.push(mark & 0xff),
+                DumpItem::Record { offset, .. } | DumpItem::Damage { offset, .. } => damage.push(offset),
+                DumpItem::Torn { .. } => torn = true,
+                DumpItem::Segment { node, .. } => damage.extend(node.is_err().then_some(0)),
             }
             Ok(())
         });
@@ -196,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_its_place_and_what_follows_is_shown() {
+    fn damage_is_shown_with_its_offset_and_later_records_follow() {
         let (bytes, offsets) = segment(6);
         assert_eq!(shown(&bytes), ((0..6).collect(), Vec::new(), false));
         for (lost, offset) in offsets.iter().enumerate().take(5) {
@@ -207,7 +203,7 @@ mod tests {
         }
         let mut torn = bytes;
         torn[offsets[5] + frame::FRAME_HEADER_BYTES] ^= 1;
-        assert_eq!(shown(&torn), ((0..5).collect(), Vec::new(), true), "nobody says that it was flushed");
+        assert_eq!(shown(&torn), ((0..5).collect(), Vec::new(), true), "no record proves the flush");
     }
 
     #[test]
@@ -223,7 +219,7 @@ mod tests {
         let mut found = Vec::new();
         let walked = dump(folder.path(), |seen| {
             match seen {
-                Seen::Damage { what, .. } => found.push(what),
+                DumpItem::Damage { what, .. } => found.push(what),
                 other => panic!("{other:?}"),
             }
             Ok(())
@@ -239,13 +235,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_spoilt_segment_only_what_was_written_is_shown() {
+    fn a_spoilt_segment_shows_only_written_records() {
         let (bytes, _) = segment(20);
         let (mut spoiler, mut less, mut more_than_begin) = (Spoiler::new(9), 0, 0);
         for _ in 0..2_000 {
             let (marks, damage, _) = shown(&spoiler.spoil(&bytes));
             assert!(marks.iter().all(|mark| *mark < 20), "{marks:?}");
-            // Behind damage a copy of a record is shown where it lies.
+            // A copied record behind damage is shown at its offset.
             assert!(marks.is_sorted() || !damage.is_empty(), "{marks:?}");
             less += usize::from(marks.len() < 20);
             more_than_begin += usize::from(!damage.is_empty() && marks.last() == Some(&19));

@@ -1,4 +1,4 @@
-//! The bytes of one record in a segment: a header that chains it to its predecessor, and its body. Pure.
+//! Bytes of a record in a segment: a header with the chain to the preceding record, and the body. Pure.
 //!
 //! ```text
 //!  0  crc      u32  CRC-32 of everything behind it, up to the end of the body, begun with the segment's salt
@@ -11,73 +11,69 @@
 //! 24  body, then zeroes up to a multiple of 8
 //! ```
 //!
-//! Little endian. `flushed` is what tells a torn write from damage: a record whose place is below the
-//! `flushed` of any intact later record had reached the disk, so if it is unreadable, the disk has lost it.
+//! Little endian. `flushed` distinguishes a torn write from damage: a record below the `flushed` offset of
+//! any later intact record had reached the disk, so an unreadable record there is a loss by the disk.
 
 use rowlock_env::mutant::{self, Mutant};
 
-/// Bytes before the body.
 pub const FRAME_HEADER_BYTES: usize = 24;
-/// Records start at multiples of this.
+/// Alignment of records, in bytes.
 pub const FRAME_ALIGN: usize = 8;
-/// Largest body. An entry is bounded far below it by the proposer; this bounds what recovery believes.
+/// Largest body. The proposer limits an entry far below this bound; recovery trusts no larger length.
 pub const BODY_MAX_BYTES: usize = 256 << 20;
 
-// A record that follows another one is aligned, and the length of a body is a u32.
+// Alignment of the next record, and a u32 for the length of a body.
 const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(FRAME_ALIGN));
 const _: () = assert!(BODY_MAX_BYTES <= u32::MAX as usize);
 
-/// The value that ties a record to the one before.
+/// Link of a record: its CRC, repeated in the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain(pub u32);
 
-/// Key that ties a record to its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentKey {
     /// Low half of the segment's sequence number.
     pub segment: u32,
-    /// Random, from the segment's header: a client cannot put bytes into a znode that look like a record.
+    /// Random value from the segment's header: a client cannot forge a record inside a znode.
     pub salt: u32,
 }
 
-/// Where in a segment a record is written, and what precedes it.
+/// Position of a new record in the segment.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameContext {
     pub key: SegmentKey,
-    /// The chain value of the record before.
+    /// Link of the preceding record.
     pub previous: Chain,
     /// Offset up to which the segment is on disk.
     pub flushed: u32,
 }
 
-/// A record found in a segment, its CRC verified; the chain is for the caller to check.
+/// A record with a verified CRC; the caller checks the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// The chain value of this record.
     pub chain: Chain,
-    /// The link it claims to follow.
+    /// Link of the preceding record, according to the header.
     pub previous: Chain,
     pub flushed: u32,
-    /// Number of the record's kind.
     pub kind: u8,
     pub body: &'a [u8],
 }
 
 impl Frame<'_> {
-    /// Bytes that it takes in the segment.
+    /// Returns the record's size in the segment, in bytes.
     pub fn occupied(&self) -> usize {
         occupied(self.body.len())
     }
 }
 
-/// Bytes that a record with a body of `len` takes in a segment.
+/// Returns the size in a segment of a record with a body of `len` bytes.
 pub fn occupied(len: usize) -> usize {
     let room = (FRAME_HEADER_BYTES + len).next_multiple_of(FRAME_ALIGN);
     debug_assert!(room >= FRAME_HEADER_BYTES + len, "a record has room for its header and its body");
     room
 }
 
-/// Appends a record to `out` and returns its link for the next one.
+/// Appends a record to `out` and returns its link for the next record.
 pub fn write(out: &mut Vec<u8>, place: FrameContext, kind: u8, body: &[u8]) -> Chain {
     assert!(body.len() <= BODY_MAX_BYTES, "a record of {} bytes", body.len());
     let start = out.len();
@@ -106,7 +102,7 @@ fn crc(bytes: &[u8], salt: u32) -> u32 {
     hasher.finalize()
 }
 
-/// The record at the start of `bytes`, if there is an intact one that was written for the segment with `key`.
+/// Returns the record at the start of `bytes`, if intact and written for the segment with `key`.
 pub fn read(bytes: &[u8], key: SegmentKey) -> Option<Frame<'_>> {
     let header = bytes.get(..FRAME_HEADER_BYTES)?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);

@@ -1,6 +1,6 @@
-//! The log of a running node: in memory for everybody who reads, in the write-ahead log for what must last.
+//! Log of a running node: in memory for readers, in the write-ahead log for durability.
 //!
-//! Reads never touch the disk. It must never say that something is durable by itself: only the worker does.
+//! Reads never touch the disk. Only the worker reports durability, never this handle.
 
 use std::io;
 use std::sync::Arc;
@@ -18,27 +18,26 @@ use super::worker::{Done, Job};
 use crate::entry::{Entry, LogId, Vote};
 use crate::memlog::{Gap, MemLog};
 
-/// How long a write waits before it looks again whether the worker's queue has room.
+/// Pause between attempts to submit to a full queue.
 const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(1);
 
-/// The log of this node. Clones are the same log. One task at a time may write through it; everybody may
-/// read.
+/// Log of this node. Clones share the log. A single task at a time may write; any task may read.
 #[derive(Clone)]
 pub struct Log {
     memory: Arc<Mutex<MemLog>>,
-    /// The latest vote that is on disk.
+    /// Latest vote on disk.
     flushed_vote: Arc<Mutex<Option<Vote>>>,
     worker: Worker<Job>,
 }
 
 impl Log {
     pub(crate) fn new(memory: MemLog, worker: Worker<Job>) -> Self {
-        // What was read is on disk.
+        // Recovery has flushed the recovered vote.
         let flushed_vote = Arc::new(Mutex::new(memory.checkpoint().vote));
         Log { memory: Arc::new(Mutex::new(memory)), flushed_vote, worker }
     }
 
-    /// The log in memory. The guard must not be held across an await, nor for long.
+    /// Locks the log in memory. Callers must not hold the guard across an await, nor for long.
     pub fn read(&self) -> MutexGuard<'_, MemLog> {
         self.memory.lock()
     }
@@ -47,37 +46,37 @@ impl Log {
         *self.memory.lock().checkpoint()
     }
 
-    /// Bytes of the log that are held in memory.
+    /// Returns the payload bytes of the entries in memory.
     pub fn bytes(&self) -> usize {
         self.memory.lock().bytes()
     }
 
-    /// Since when the oldest write waits for the disk, while one does. A write that found no room is not
-    /// counted.
+    /// Returns the submission time of the oldest write in progress on the disk. Excludes a write that waits
+    /// for disk space.
     pub fn unflushed_since(&self) -> Option<Instant> {
         self.worker.busy_since()
     }
 
-    /// Up to which index to purge so that `keep_bytes` stay. Walks what stays: ask only when there is too
-    /// much.
+    /// Returns the index up to which a purge leaves at most `keep_bytes` of payloads. Walks the kept entries:
+    /// call only above the bound.
     pub fn purge_point(&self, keep_bytes: usize) -> Option<u64> {
         self.memory.lock().purge_point(keep_bytes)
     }
 
-    /// Replaces the vote. It is on disk when this returns; readers may see it before. That the candidate of
-    /// the stored vote was elected is on disk with the next write: a node that forgets it has broken no
-    /// promise, and an election on slow disks does not wait for it.
+    /// Replaces the vote, durably on return; readers may see the vote earlier. The mere confirmation of a
+    /// stored vote (its candidate was elected) waits for the next write: forgetting the confirmation breaks
+    /// no promise, and an election on slow disks does not wait for the flush.
     ///
     /// # Errors
-    /// The disk has failed or the log is closed: the vote must not be sent.
+    /// The disk has failed or the log is closed: the caller must not send the vote.
     ///
     /// # Cancel safety
-    /// The vote may reach the disk all the same.
+    /// After cancellation the vote may still reach the disk.
     pub async fn save_vote(&self, vote: Vote) -> io::Result<()> {
         self.memory.lock().set_vote(vote);
         let only_confirms = vote.only_confirms(*self.flushed_vote.lock());
         if only_confirms || mutant::is(Mutant::VoteBeforeFlush) {
-            self.write(vec![Record::Vote(vote)], Done::Nobody).await?;
+            self.write(vec![Record::Vote(vote)], Done::Unawaited).await?;
         } else if !mutant::is(Mutant::VoteInMemory) {
             self.write_durably(vec![Record::Vote(vote)]).await?;
             *self.flushed_vote.lock() = Some(vote);
@@ -85,16 +84,16 @@ impl Log {
         Ok(())
     }
 
-    /// How far the log is known to be committed. Written with the next batch, never for itself.
+    /// Sets the commit position. The worker writes the position with the next batch, never alone.
     pub fn set_committed(&self, committed: Option<LogId>) {
         self.memory.lock().set_committed(committed);
     }
 
-    /// Adds entries at the end, which readers see at once. `done` is told when they are on disk, or that they
-    /// never will be.
+    /// Appends entries, visible to readers at once. The worker completes `done` after the flush or on
+    /// failure.
     ///
     /// # Errors
-    /// An entry does not continue the log (a bug of the caller), or the worker's queue does not move.
+    /// An entry does not continue the log (a bug of the caller), or the worker's queue is stuck.
     pub async fn append(&self, entries: Vec<Entry>, done: Done) -> io::Result<()> {
         let mut records = Vec::with_capacity(entries.len());
         {
@@ -112,33 +111,32 @@ impl Log {
         self.write(records, done).await
     }
 
-    /// As [`Log::append`], and returns when they are on disk.
+    /// Appends entries and returns after the flush.
     pub async fn append_durably(&self, entries: Vec<Entry>) -> io::Result<()> {
         let (done, written) = oneshot::channel();
         self.append(entries, Done::Waiter(done)).await?;
         written.await.map_err(|_| ended())?
     }
 
-    /// Takes what is behind `after` out of the log; everything, if none. No caller waits for the disk:
-    /// whatever is appended next covers it.
+    /// Removes the entries behind `after`, or all entries for `None`. Returns without a flush: the next
+    /// awaited append covers the truncation.
     pub async fn truncate_after(&self, after: Option<LogId>) -> io::Result<()> {
         rare::taken(Rare::LogTruncated);
         self.memory.lock().truncate_after(after);
         if mutant::is(Mutant::TruncateInMemory) {
             return Ok(());
         }
-        self.write(vec![Record::Truncate(after)], Done::Nobody).await
+        self.write(vec![Record::Truncate(after)], Done::Unawaited).await
     }
 
-    /// Takes what is at or before `upto` out of the log, since a snapshot covers it. No caller waits for the
-    /// disk.
+    /// Removes the entries up to `upto`, inclusive; a snapshot covers them. Returns without a flush.
     pub async fn purge(&self, upto: LogId) -> io::Result<()> {
         self.memory.lock().purge(upto);
-        self.write(vec![Record::Purge(upto)], Done::Nobody).await
+        self.write(vec![Record::Purge(upto)], Done::Unawaited).await
     }
 
-    /// Writes what is pending and lets go of the data folder; later writes fail. For the end of the node,
-    /// after Raft's.
+    /// Writes the pending records and releases the data folder; later writes fail. Called at the node's end,
+    /// after Raft has stopped.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
         let committed = self.checkpoint().committed;
@@ -149,7 +147,7 @@ impl Log {
 
     /// Queues a job; waits while the queue is full.
     async fn submit(&self, mut job: Job) -> io::Result<()> {
-        // A worker that has ended gives jobs back for ever; a full queue moves within one flush.
+        // Bounded: an ended worker returns the job each time, and a full queue drains within a flush.
         for _ in 0..10_000 {
             match self.worker.submit(job) {
                 Ok(()) => return Ok(()),
@@ -168,7 +166,7 @@ impl Log {
         self.submit(Job::Write { records, committed, done }).await
     }
 
-    /// Writes, and returns when it is on disk.
+    /// Writes records and returns after the flush.
     async fn write_durably(&self, records: Vec<Record>) -> io::Result<()> {
         let (done, written) = oneshot::channel();
         self.write(records, Done::Waiter(done)).await?;

@@ -1,4 +1,4 @@
-//! What the log is made of: everything that must survive, in the order in which it was decided. Pure.
+//! Records of the log: Raft's durable decisions, in their order. Pure.
 
 use rowlock_types::codec::{self, CodecError};
 use serde::{Deserialize, Serialize};
@@ -6,39 +6,37 @@ use serde::{Deserialize, Serialize};
 use super::frame::BODY_MAX_BYTES;
 use crate::entry::{Entry, LogId, Vote};
 
-/// One record. Kinds are numbered in the file: never renumber, a new kind is a new format version.
+/// A record. The file stores the kind as a number: never renumber; a new kind needs a new format version.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// A log entry, one index above the last.
+    /// A log entry at the next index.
     Entry(Entry),
     Vote(Vote),
-    /// How far the log is known to be committed.
     Committed(LogId),
-    /// Entries up to this one, inclusive, are covered by a snapshot.
+    /// A snapshot covers the entries up to this position, inclusive.
     Purge(LogId),
-    /// Entries behind this one (all, if none) were replaced by another leader's.
+    /// Another leader's entries replace the entries behind this position (all, for `None`).
     Truncate(Option<LogId>),
-    /// At the start of a segment: what the segments before it amount to, so that they can be recycled.
+    /// Summary of the earlier segments at the start of a segment: lets the earlier segments be recycled.
     Checkpoint(Checkpoint),
-    /// Says nothing of its own. At a start its number is random, so that nothing behind a cut tail follows
-    /// the chain any more; behind the last flush of a log that rests it is there to say what had been
-    /// flushed.
+    /// Carries no state. At a start the number is random and breaks the chain to any record behind a cut
+    /// tail; behind the last flush of an idle log the mark's `flushed` offset proves the flush.
     Mark(u64),
 }
 
-/// The log without its entries.
+/// State of the log without the entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub vote: Option<Vote>,
     pub committed: Option<LogId>,
-    /// Covered by a snapshot.
+    /// Last entry covered by a snapshot.
     pub purged: Option<LogId>,
-    /// Last entry (the purged one if there is none behind it).
+    /// Last entry, or the purged position in an empty log.
     pub last: Option<LogId>,
 }
 
 impl Checkpoint {
-    pub fn note(&mut self, record: &Record) {
+    pub fn update(&mut self, record: &Record) {
         match record {
             Record::Entry(entry) => self.last = Some(entry.log_id),
             Record::Vote(vote) => self.vote = Some(*vote),
@@ -46,7 +44,8 @@ impl Checkpoint {
             Record::Truncate(after) => {
                 let keep = after.map_or(0, |log_id| log_id.index + 1);
                 if self.last.is_some_and(|last| last.index >= keep) {
-                    // What is purged is committed and never truncated; the end stays at or behind it.
+                    // Purged entries are committed and never truncated; the end stays at or behind the purge
+                    // position.
                     self.last = self.purged.filter(|purged| purged.index >= keep).or(*after);
                     let end = self.last.map_or(0, |last| last.index + 1);
                     let purged = self.purged.map_or(0, |purged| purged.index + 1);
@@ -57,7 +56,7 @@ impl Checkpoint {
                 if self.purged.is_none_or(|purged| purged.index < upto.index) {
                     self.purged = Some(*upto);
                 }
-                // A snapshot was installed that reaches beyond the log.
+                // An installed snapshot reaches beyond the log.
                 if self.last.is_none_or(|last| last.index <= upto.index) {
                     self.last = Some(*upto);
                 }
@@ -72,19 +71,18 @@ impl Checkpoint {
     }
 }
 
-/// Why a record with a matching checksum makes no sense: a bug, or the format of another version.
+/// Refusal of a record with a valid checksum: a bug, or another version's format.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// Not a kind that this version knows.
     #[error("a record of unknown kind {0}")]
     Kind(u8),
-    /// Not what its kind says.
+    /// A body without the form of its kind.
     #[error("a record of kind {0} is {1}")]
     Body(u8, CodecError),
 }
 
 impl Record {
-    /// Appends the body to `out` and gives the kind.
+    /// Appends the body to `out` and returns the kind.
     pub fn encode_into(&self, out: &mut Vec<u8>) -> u8 {
         let start = out.len();
         let kind = match self {
@@ -96,7 +94,7 @@ impl Record {
             Record::Checkpoint(checkpoint) => (codec::encode_into(checkpoint, out), 6).1,
             Record::Mark(nonce) => (codec::encode_into(nonce, out), 7).1,
         };
-        // An entry's bytes may be many, and are compared with what they were by the checksum.
+        // Entries may be large, and their checksum is verified anyway.
         debug_assert!(
             matches!(self, Record::Entry(_))
                 || Record::decode(kind, &out[start..]).is_ok_and(|record| record == *self),

@@ -1,6 +1,6 @@
-//! Reads the log's folder at start: which segments there are, whether they are whole, what they say.
+//! Recovery of the log's folder at start: finds the segments, checks the chain and replays the records.
 //!
-//! It changes nothing on the disk; the writer cuts the tail by writing over it. `verify` uses it, too.
+//! Recovery changes nothing on disk; the writer overwrites a torn tail. `verify` uses recovery as well.
 
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
@@ -17,38 +17,36 @@ use crate::error::StorageError;
 use crate::identity::Identity;
 use crate::memlog::MemLog;
 
-/// Bytes of the longest segment: one record may have a segment of its own. A file that says that it is longer
-/// would take as much memory.
+/// Longest accepted segment, in bytes: a single record may need its own segment. Bounds the memory for a file
+/// with a corrupt length.
 const SEGMENT_MAX_BYTES: u64 = 2 * BODY_MAX_BYTES as u64;
 
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentInfo {
     pub seq: SegmentSeq,
-    /// Bytes of its file.
     pub len: u64,
-    /// Highest index of the entries in it.
+    /// Highest index of the segment's entries.
     pub max_index: Option<u64>,
     pub key: SegmentKey,
-    /// Where the records end.
+    /// Offset behind the last record.
     pub end: u64,
-    /// The records before it are known to be flushed: the last one says so.
+    /// Offset known to be flushed, according to the last record.
     pub flushed: u64,
-    /// The chain value that the next record must follow.
+    /// Link for the next record.
     pub chain: Chain,
 }
 
-/// The contents of the log's folder.
 #[derive(Debug, Default)]
 pub struct Recovered {
     pub log: MemLog,
     /// All segments, oldest first.
     pub segments: Vec<SegmentInfo>,
-    /// Files that wait to be used again.
+    /// Files for reuse as segments.
     pub spares: Vec<String>,
-    /// Unfinished files, to be removed.
+    /// Unfinished files, for removal.
     pub leftovers: Vec<String>,
     pub records: u64,
-    /// Remains of an unfinished write are behind the end of the last segment.
+    /// True if the leftovers of an unfinished write follow the last segment's records.
     pub torn: bool,
 }
 
@@ -147,7 +145,7 @@ fn read_segment(
     Ok(SegmentInfo { seq, len: bytes.len() as u64, max_index, key: header.key(), end, flushed, chain })
 }
 
-/// The last segment may end torn; tells whether it does.
+/// Checks the end of the last segment. Returns true for a torn end.
 fn check_tail(path: &std::path::Path, found: &Scan) -> Result<bool, StorageError> {
     match found.ending {
         Ending::Clean => Ok(false),
@@ -166,7 +164,7 @@ fn check_tail(path: &std::path::Path, found: &Scan) -> Result<bool, StorageError
     }
 }
 
-/// Reads a whole segment, with zeroes behind it where it is shorter than a header. Returns its length.
+/// Reads a whole segment into `bytes`, zero-filled to the size of a header block. Returns the file's length.
 pub(super) fn read_whole(file: &File, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
     let len = file.len()?;
     if len > SEGMENT_MAX_BYTES {

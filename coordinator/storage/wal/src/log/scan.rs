@@ -1,38 +1,34 @@
-//! Reads a segment's records in order and decides how they end: cleanly, torn, or damaged. Pure.
+//! Scan of a segment's records in order, with a verdict on the end: clean, torn or damaged. Pure.
 //!
-//! A write that was in flight when power failed may leave any part of itself on the disk; whatever of it is
-//! unreadable is cut, because it was never reported as durable. A record that had been flushed is never
-//! cut: see `frame`.
+//! A power loss may leave any part of an unflushed write on disk; recovery cuts the unreadable part, because
+//! the log never acknowledged the write. Recovery never cuts a flushed record: see `frame`.
 
 use super::frame::{self, Chain, FRAME_ALIGN, Frame, SegmentKey};
 use super::segment::FIRST_RECORD_AT;
 
-/// How the records of a segment end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Behind the last record there is nothing of this segment.
+    /// No bytes of this segment follow the last record.
     Clean,
-    /// Behind the last record there are remains of a write that was not finished.
+    /// Leftovers of an unfinished write follow the last record.
     Torn,
-    /// The record at the end is unreadable though it had been flushed: an intact record at `intact_at` says
-    /// so.
+    /// A flushed record is unreadable, according to the intact record at `intact_at`.
     Damaged {
-        /// Offset of the record that was written after the unreadable one had been flushed.
+        /// Offset of a record written after the flush of the unreadable record.
         intact_at: u64,
     },
 }
 
-/// The contents of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// Where the readable records end.
+    /// Offset behind the last readable record.
     pub end: u64,
-    /// The link that the next record must follow.
+    /// Link for the next record.
     pub chain: Chain,
     pub ending: Ending,
 }
 
-/// Walks the chain in `bytes` (a whole segment), which starts at `first`, giving each record with its offset
+/// Walks the chain in `bytes` (a whole segment) from the link `first`, and passes each record with its offset
 /// to `visit`.
 pub fn scan<E>(
     bytes: &[u8],
@@ -66,7 +62,8 @@ fn ending(bytes: &[u8], key: SegmentKey, end: usize) -> Ending {
         }
         at += FRAME_ALIGN;
     }
-    // Half a record has no valid CRC: this segment's number in the place of a header will do for the report.
+    // A half-written record has no valid CRC: the segment's number at a header's position suffices for the
+    // report.
     let header = bytes.get(end..end + frame::FRAME_HEADER_BYTES);
     let begun = header.is_some_and(|h| h[12..16] == key.segment.to_le_bytes());
     if remains || begun { Ending::Torn } else { Ending::Clean }
@@ -83,7 +80,7 @@ mod tests {
     const FIRST: Chain = Chain(77);
     const SIZE: usize = 16 << 10;
 
-    /// Batches of records, each batch flushed before the next is written; gives the segment and the records'
+    /// Makes a segment of batches, each flushed before the next batch; returns the bytes and the records'
     /// offsets.
     fn segment(batches: &[&[&[u8]]]) -> (Vec<u8>, Vec<usize>) {
         let mut bytes = vec![0; FIRST_RECORD_AT as usize];
@@ -132,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_in_the_unflushed_batch_is_torn_even_with_intact_records_behind_it() {
+    fn a_hole_in_the_unflushed_batch_before_intact_records_is_torn() {
         let (mut bytes, offsets) = segment(&[&[b"a"], &[b"b", b"c", b"d"]]);
         bytes[offsets[2]..offsets[3]].fill(0);
         let (found, scan) = bodies(&bytes);
@@ -163,10 +160,9 @@ mod tests {
     }
 
     #[test]
-    fn records_of_the_segments_former_life_are_not_seen() {
+    fn records_of_a_recycled_segments_former_life_are_ignored() {
         let (old, _) = segment(&[&[b"old 1"], &[b"old 2"], &[b"old 3"]]);
-        // The same file is used again under another number: one new record, old ones behind it at aligned
-        // places.
+        // Recycles the file under another number: a new record first, then old records at aligned offsets.
         let (key, first) = (SegmentKey { segment: 6, salt: 22 }, Chain(99));
         let mut new = Vec::new();
         let place = FrameContext { key, previous: first, flushed: FIRST_RECORD_AT as u32 };
@@ -183,8 +179,8 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_cut_and_lies_behind_the_new_end_is_not_seen_again() {
-        // Life 1 wrote b and c in one batch, b was torn, c stayed. Life 2 writes other records over b.
+    fn a_cut_record_behind_the_new_end_is_not_read_again() {
+        // First life: a batch of b and c, with b torn and c intact. Second life: another record over b.
         let (bytes, offsets) = segment(&[&[b"a"], &[b"b", b"c"]]);
         let cut = offsets[1];
         let chain = frame::read(&bytes[offsets[0]..], KEY).expect("intact").chain;
@@ -199,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_spoilt_segment_only_what_was_written_is_read_and_from_its_start() {
+    fn a_spoilt_segment_yields_a_prefix_of_the_written_records() {
         let (good, _) = segment(&[&[b"a", b"bb"], &[b"ccc", b"dddd"], &[b"eeeee"]]);
         let (written, _) = bodies(&good);
         let used = good.iter().rposition(|byte| *byte != 0).unwrap();

@@ -1,8 +1,7 @@
-//! What a segment file is called and how it begins. Pure.
+//! Name and header of a segment file. Pure.
 //!
-//! A segment is a file of fixed size, reserved before use. Its first block holds the header, records follow.
-//! The header is on disk before the file gets its name, so a segment with a name and without a valid header
-//! is damaged.
+//! A segment is a file of fixed size, reserved before use. The first block holds the header, records follow.
+//! The header is on disk before the file gets its name, so a named segment without a valid header is damaged.
 
 use std::ops::Range;
 
@@ -12,28 +11,28 @@ use rowlock_types::versions::this_build;
 use super::frame::{Chain, SegmentKey};
 use crate::layout::{FOLDER, OtherBuild, of_entries, reads_entries};
 
-/// Where the records begin: the header has a block of its own, which is never written again.
+/// Offset of the first record: the header has its own block and is written once.
 pub const FIRST_RECORD_AT: u64 = 4096;
-/// Bytes of the header that mean something.
+/// Bytes of the header in use.
 pub const HEADER_BYTES: usize = 128;
-/// The fingerprint of the folder's formats.
+/// Fingerprint of the folder's formats.
 const LAYOUT: Range<usize> = 52..56;
-/// The fingerprint of the entries.
+/// Fingerprint of the entries.
 const ENTRIES: Range<usize> = 64..68;
-/// The build as text, with zeros behind it.
+/// Name of the build, padded with zeros.
 const BUILD: Range<usize> = 68..HEADER_BYTES;
-/// Version of segment and record bytes. A change of either gets a new one.
+/// Version of segment and record bytes: a change of either format needs a new version.
 pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"RWLKWAL\0";
 const SUFFIX: &str = ".wal";
 const SPARE_PREFIX: &str = "spare-";
 
-// The header ends before the first record, which is aligned.
+// The header ends before the first record, and the first record is aligned.
 const _: () = assert!(HEADER_BYTES as u64 <= FIRST_RECORD_AT);
 const _: () = assert!(FIRST_RECORD_AT.is_multiple_of(super::frame::FRAME_ALIGN as u64));
 
-/// Counts the segments of a log; never used twice.
+/// Sequence number of a segment, never reused within a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentSeq(pub u64);
 
@@ -44,14 +43,14 @@ impl SegmentSeq {
         SegmentSeq(self.0 + 1)
     }
 
-    /// The name of its file; names sort like numbers.
+    /// Returns the name of the segment's file. Names sort like their numbers.
     pub fn file_name(self) -> String {
         let name = format!("{:016x}{SUFFIX}", self.0);
         debug_assert_eq!(file_kind(&name), FileKind::Segment(self), "a segment is known by its name");
         name
     }
 
-    /// The name under which its file waits to be used again.
+    /// Returns the name of the file as a spare.
     pub fn spare_name(self) -> String {
         let name = format!("{SPARE_PREFIX}{:016x}", self.0);
         debug_assert_eq!(file_kind(&name), FileKind::Spare, "a spare is known by its name");
@@ -63,7 +62,6 @@ impl SegmentSeq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Segment(SegmentSeq),
-    /// Reserved space without content of value.
     Spare,
     Other,
 }
@@ -83,39 +81,34 @@ pub fn file_kind(name: &str) -> FileKind {
 pub struct SegmentHeader {
     pub seq: SegmentSeq,
     pub node: u64,
-    /// Hash of the cluster's name (the name itself is in the identity file).
+    /// Hash of the cluster's name (the name is in the `identity` file).
     pub cluster_hash: u64,
-    /// Random, so that no two chains begin alike; its low half salts the records.
+    /// Random, against equal chains; the low half salts the records.
     pub nonce: u64,
-    /// Last link of the segment before, 0 for the first.
+    /// Last link of the preceding segment, 0 for the first segment.
     pub previous_chain: Chain,
-    /// Where the records of the segment before end, 0 for the first.
+    /// End of the preceding segment's records, 0 for the first segment.
     pub previous_end: u64,
 }
 
-/// Why bytes are not a segment header that this version can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// The first bytes are not ours.
     #[error("it does not begin like a log segment")]
     NotASegment,
-    /// Written by another version of Rowlock.
     #[error("it has format version {0}, this version of Rowlock reads {FORMAT_VERSION}")]
     Version(u32),
     #[error("the checksum of its header does not match")]
     Checksum,
-    /// Written by another build of this version.
     #[error("it was written by another build{}", by.0.as_ref().map_or(String::new(), |build| format!(", {}", build.escape_debug())))]
     OtherBuild { by: OtherBuild },
 }
 
 impl SegmentHeader {
-    /// Returns the key of this segment's records.
     pub fn key(&self) -> SegmentKey {
         SegmentKey { segment: self.seq.0 as u32, salt: self.nonce as u32 }
     }
 
-    /// The bytes, and the link that the first record follows.
+    /// Returns the header's bytes and the link for the first record.
     pub fn encode(&self) -> ([u8; HEADER_BYTES], Chain) {
         let mut out = [0; HEADER_BYTES];
         out[0..8].copy_from_slice(&MAGIC);
@@ -141,7 +134,7 @@ impl SegmentHeader {
         (out, Chain(crc))
     }
 
-    /// From the first bytes of a file, with the link that the first record follows.
+    /// Decodes a file's first bytes. Returns the header and the link for the first record.
     pub fn decode(bytes: &[u8]) -> Result<(SegmentHeader, Chain), HeaderError> {
         let mut copy = [0; HEADER_BYTES];
         copy.copy_from_slice(bytes.get(..HEADER_BYTES).ok_or(HeaderError::NotASegment)?);
@@ -196,7 +189,7 @@ pub(crate) mod tests {
     };
 
     #[test]
-    fn names_tell_what_a_file_is_and_sort_like_numbers() {
+    fn names_give_the_kind_of_a_file_and_sort_like_numbers() {
         assert_eq!(file_kind(&SegmentSeq(10).file_name()), FileKind::Segment(SegmentSeq(10)));
         assert!(SegmentSeq(9).file_name() < SegmentSeq(10).file_name());
         assert_eq!(file_kind(&SegmentSeq(10).spare_name()), FileKind::Spare);
@@ -214,7 +207,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A header with other bytes there, and the checksum of them.
+    /// Makes a header with `new` at offset `at` and a valid checksum.
     fn with(at: usize, new: &[u8]) -> [u8; HEADER_BYTES] {
         let (mut bytes, _) = HEADER.encode();
         bytes[at..at + new.len()].copy_from_slice(new);
@@ -238,7 +231,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Without the build and its fingerprints.
+    /// Excludes the build and its fingerprints.
     pub(crate) const GOLDEN: &str = concat!(
         "52574c4b57414c00010000000000000006050403020100000300000000000000887766554433221109000000000000",
         "00efbeadde000000000020000000000000"

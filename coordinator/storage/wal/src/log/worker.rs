@@ -1,8 +1,8 @@
-//! The log's thread: takes all writes that wait, writes them as one batch, flushes once, then tells
-//! everybody.
+//! Thread of the log: takes all queued writes, writes them as a single batch, flushes once, then notifies the
+//! waiters.
 //!
-//! Invariant: nothing is reported as done before the flush, and nothing ever again after a failure. A
-//! disk without room is no failure as long as nothing has been flushed: the batch waits until there is some.
+//! Invariant: the thread acknowledges only after the flush, and never again after a failure. A full disk is
+//! no failure before the first flush of a batch: the batch waits for space.
 
 use std::io;
 use std::sync::Arc;
@@ -22,54 +22,50 @@ use crate::entry::LogId;
 use crate::error::{DiskFailure, Unwritten, is_for_lack_of_room};
 use crate::reserve::Reserve;
 
-/// How often a batch that found no room is tried again.
+/// Pause between attempts to write a batch on a full disk.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 
-/// Called once, from the log's thread, when the disk has failed: the node must stop and show the message.
+/// Called once, from the log's thread, after a disk failure: the node must stop and log the message.
 pub type OnFatal = Arc<dyn Fn(&DiskFailure) + Send + Sync>;
 
-/// A request to the log's thread.
 pub enum Job {
     Write {
         records: Vec<Record>,
-        /// How far the log was known to be committed when this was asked. Written with the batch, never for
-        /// itself: a flush per commit would double the flushes, and forgetting the last one costs nothing but
-        /// its re-learning.
+        /// Commit position at submission. Written with the batch, never alone: a flush per commit would
+        /// double the flushes, and a restarted node relearns a lost position.
         committed: Option<LogId>,
         done: Done,
     },
-    /// Write what is pending, and let go of the folder.
+    /// Writes the pending records and releases the folder.
     Close {
-        /// As far as the log is known to be committed.
+        /// Commit position at submission.
         committed: Option<LogId>,
-        /// Told when everything is on disk and closed.
+        /// Completed once everything is on disk and the folder is released.
         done: oneshot::Sender<()>,
     },
-    /// Puts a file that fails under the log.
+    /// Replaces the log's file by a failing file.
     #[cfg(test)]
     Replace(rowlock_env::disk::File),
 }
 
-/// Callback that receives the result of a write.
 pub type Callback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// The receiver of a write's result.
 pub enum Done {
-    /// No one: a later awaited write covers it.
-    Nobody,
-    /// This callback, which runs on the log's thread: it must not block.
+    /// No receiver: a later awaited write covers this write.
+    Unawaited,
+    /// Called on the log's thread, and must not block.
     Callback(Callback),
     Waiter(oneshot::Sender<io::Result<()>>),
 }
 
 impl Done {
-    fn tell(self, result: &Result<(), DiskFailure>) {
+    fn complete(self, result: &Result<(), DiskFailure>) {
         let result = result.as_ref().map_err(DiskFailure::to_io).copied();
         match self {
-            Done::Nobody => {}
+            Done::Unawaited => {}
             Done::Callback(callback) => callback(result),
             Done::Waiter(waiter) => {
-                let _ = waiter.send(result); // the task may have been dropped
+                let _ = waiter.send(result); // the waiting task may have been dropped
             }
         }
     }
@@ -78,7 +74,7 @@ impl Done {
 enum State {
     Open {
         writer: Box<Writer>,
-        /// Records that did not fit on the disk, and all later ones.
+        /// Records without space on the disk, and all later records.
         waiting: Option<RecordBatch>,
         _lock: DirLock,
     },
@@ -93,8 +89,8 @@ struct Thread {
     on_fatal: OnFatal,
 }
 
-/// Starts the thread. It holds `lock` until it is closed, fails or ends. `reserve` is given up when there is
-/// no room.
+/// Starts the thread. The thread holds `lock` until the log is closed, fails or ends, and releases `reserve`
+/// on a full disk.
 pub fn start(
     writer: Writer,
     lock: DirLock,
@@ -108,8 +104,8 @@ pub fn start(
 }
 
 impl Thread {
-    /// Does the jobs, and says when to come again without any. The node hears of a failure before those who
-    /// wait for the batch that failed.
+    /// Runs the jobs, and returns the delay until the next call without jobs. After a failure, calls
+    /// `on_fatal` before the waiters of the failed batch are notified.
     fn run(&mut self, jobs: &mut Vec<Job>) -> Option<Duration> {
         let mut next = match &mut self.state {
             State::Open { waiting, .. } => waiting.take(),
@@ -124,16 +120,16 @@ impl Thread {
             self.fill(&mut batch, &mut rest);
             let result = self.write(&mut batch);
             if let Err(Unwritten::NoRoom(failure)) = &result {
-                self.say_that_it_waits(failure);
+                self.report_waiting(failure);
                 if let (None, State::Open { waiting, .. }) = (&batch.close, &mut self.state) {
-                    assert!(rest.peek().is_none(), "a batch takes all that has come, or ends with a close");
-                    assert!(waiting.is_none(), "one batch waits, with all that comes behind it");
+                    assert!(rest.peek().is_none(), "a batch takes all queued jobs, or ends with a close");
+                    assert!(waiting.is_none(), "a single batch waits, with all later jobs");
                     *waiting = Some(batch);
                     return Some(NO_ROOM_PAUSE);
                 }
             } else if self.metrics.wal_waits_for_room.get() == 1 {
                 self.metrics.wal_waits_for_room.set(0);
-                tracing::info!("the log has room again");
+                tracing::info!("the log continues: the disk has space again");
             }
             if let (Err(Unwritten::Failed(failure)), State::Open { .. }) = (&result, &self.state) {
                 self.fail(failure.clone());
@@ -143,7 +139,7 @@ impl Thread {
         Some(FLUSH_MARK_DELAY)
     }
 
-    /// Takes what has come into the batch, up to a close.
+    /// Moves jobs into the batch, up to a close.
     fn fill(&mut self, batch: &mut RecordBatch, jobs: &mut impl Iterator<Item = Job>) {
         for job in jobs {
             match job {
@@ -163,20 +159,22 @@ impl Thread {
         }
     }
 
-    /// Without room the reserve is given up, once.
+    /// Writes the batch; on a full disk, releases the reserve once and retries.
     fn write(&mut self, batch: &mut RecordBatch) -> Result<(), Unwritten> {
         let mut result = batch.write(&mut self.state);
-        if matches!(result, Err(Unwritten::NoRoom(_))) && self.reserve.give_up() {
+        if matches!(result, Err(Unwritten::NoRoom(_))) && self.reserve.release() {
             rare::taken(Rare::ReserveGivenUp);
-            tracing::warn!("the disk is full: the log goes on in the room of the file `reserve`. Free space");
+            tracing::warn!(
+                "the disk is full: the log continues in the space of the file `reserve`; free space on this file system"
+            );
             result = batch.write(&mut self.state);
         }
         assert!(result.is_err() || !matches!(self.state, State::Failed(_)), "a failed log is not written");
         result
     }
 
-    fn say_that_it_waits(&self, failure: &DiskFailure) {
-        assert!(is_for_lack_of_room(failure.kind), "only for room is waited");
+    fn report_waiting(&self, failure: &DiskFailure) {
+        assert!(is_for_lack_of_room(failure.kind), "a batch waits for space only");
         if self.metrics.wal_waits_for_room.get() == 1 {
             return;
         }
@@ -185,8 +183,8 @@ impl Thread {
         tracing::error!(
             path = %failure.path.display(),
             error = failure.text,
-            "the disk is full: this node writes nothing to its log and acknowledges nothing until there is room. Free \
-             space on this file system: the node goes on by itself"
+            "the disk is full: this node writes and acknowledges nothing; free space on this file system, and the node \
+             continues"
         );
     }
 
@@ -196,10 +194,9 @@ impl Thread {
         self.state = State::Failed(failure);
     }
 
-    /// Runs when no request has arrived for a while.
     fn rest(&mut self) {
         let State::Open { writer, .. } = &mut self.state else { return };
-        // Without room there is no mark: what it says, the next record says as well.
+        // On a full disk the mark is skipped: the next record carries the same offset.
         if let Err(Unwritten::Failed(failure)) = writer.mark_flushed() {
             self.fail(failure);
         }
@@ -216,7 +213,7 @@ struct RecordBatch {
 
 impl RecordBatch {
     fn add(&mut self, records: Vec<Record>, committed: Option<LogId>, done: Option<Done>) {
-        assert!(self.close.is_none(), "what comes after a close belongs to the next batch");
+        assert!(self.close.is_none(), "jobs after a close belong to the next batch");
         if self.records.is_empty() {
             self.records = records;
         } else {
@@ -226,7 +223,8 @@ impl RecordBatch {
         self.waiting.extend(done);
     }
 
-    /// After [`Unwritten::NoRoom`] it may be called again: what has been staged is left out then.
+    /// Writes the batch. After [`Unwritten::NoRoom`] the caller may retry: the staged records have left the
+    /// batch.
     fn write(&mut self, state: &mut State) -> Result<(), Unwritten> {
         match state {
             State::Open { writer, .. } => {
@@ -234,8 +232,8 @@ impl RecordBatch {
                 let news =
                     self.committed.filter(|committed| Some(*committed) != known).map(Record::Committed);
                 if let Err(unwritten) = writer.write(self.records.iter().chain(&news)) {
-                    let asked = self.records.len() + usize::from(news.is_some());
-                    assert!(writer.staged() <= asked, "no record is staged that was not given");
+                    let given = self.records.len() + usize::from(news.is_some());
+                    assert!(writer.staged() <= given, "no record is staged that was not given");
                     let staged = writer.staged().min(self.records.len());
                     self.records.drain(..staged);
                     return Err(unwritten);
@@ -256,7 +254,7 @@ impl RecordBatch {
     fn finish(self, state: &mut State, result: &Result<(), DiskFailure>) {
         assert!(result.is_err() || !matches!(state, State::Failed(_)), "after a failure nothing is done");
         for done in self.waiting {
-            done.tell(result);
+            done.complete(result);
         }
         if let Some(close) = self.close {
             if matches!(state, State::Open { .. }) {

@@ -1,8 +1,9 @@
-//! Writes records: encodes, writes once, flushes once; begins a new segment when one is full, and uses old
-//! ones again.
+//! Writer of the log's end: encodes records, writes and flushes once per batch, begins a new segment in place
+//! of a full one, and recycles old segments.
 //!
-//! Runs on the log's thread only. After [`Unwritten::Failed`] it must not be used any more: what is on the
-//! disk is then unknown. After [`Unwritten::NoRoom`] it goes on behind the last record that it has staged.
+//! Runs on the log's thread only. After [`Unwritten::Failed`] the writer must not be used any more: the
+//! content of the disk is then unknown. After [`Unwritten::NoRoom`] the writer continues behind the last
+//! staged record.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,52 +24,51 @@ use super::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
 use crate::error::{DiskFailure, StorageError, Unwritten, is_for_lack_of_room};
 use crate::identity::Identity;
 
-/// Segments that are kept for later use; more are removed. What was written before is cheaper to write: its
-/// blocks are reserved and its pages are in memory.
+/// Bound of the spare segments; further segments are removed. A spare is cheaper to write than a new file:
+/// its blocks are reserved and its pages are cached.
 const SPARES_MAX: usize = 2;
-/// Staged bytes beyond this are handed to the system before the batch is complete.
+/// Bound of the staged bytes: above this bound the writer hands bytes to the system before the batch is
+/// complete.
 const STAGED_MAX_BYTES: usize = 4 << 20;
-/// Name of a segment that is being made.
 const UNFINISHED: &str = "new-segment.tmp";
-/// A flush of reserved blocks that were never written waits for the file system's journal as well (6 KB on
-/// ext4: 183 us, 98 in blocks that had been written). So a small write that reaches such blocks also fills
-/// those behind it with zeroes, once for many.
+/// Zeroes behind a small write into fresh blocks. A flush of reserved but never written blocks also waits for
+/// the file system's journal (6 KB on ext4: 183 us, against 98 us in written blocks), so a small write zeroes
+/// the following blocks in advance, once for many writes.
 const FILL_AHEAD_BYTES: usize = 256 << 10;
-/// A larger write is not small.
+/// Bound of a small write, in bytes.
 const FILL_AHEAD_BELOW_BYTES: u64 = 32 << 10;
-/// Room for the checkpoint at the beginning of a segment.
+/// Space for the checkpoint at the beginning of a segment.
 const CHECKPOINT_ROOM: u64 = 512;
 
-// A small write is filled ahead at once: the zeroes are more than it is.
+// A small write is shorter than its zeroes.
 const _: () = assert!(FILL_AHEAD_BELOW_BYTES < FILL_AHEAD_BYTES as u64);
-// `flushed` of a record is a u32 (see `frame`): the longest segment holds one record of the greatest size.
+// `flushed` of a record is a u32 (see `frame`): the longest segment holds a single record of the greatest
+// size.
 const _: () = assert!(frame::BODY_MAX_BYTES as u64 + FIRST_RECORD_AT + CHECKPOINT_ROOM < u32::MAX as u64);
 
-/// The end of the log.
 pub struct Writer {
     dir: Dir,
     identity: Identity,
     segment_bytes: u64,
     metrics: Arc<Metrics>,
     active: Active,
-    /// Segments before the active one, oldest first.
+    /// Segments before the active segment, oldest first.
     older: VecDeque<Older>,
     spares: Vec<String>,
-    /// State of the log up to the last staged record.
+    /// State of the log after the last staged record.
     checkpoint: Checkpoint,
     /// Encoded records, not yet written.
     staged: Vec<u8>,
-    /// One record's body, kept for its allocation.
+    /// Buffer for the body of a record.
     body: Vec<u8>,
-    /// [`FILL_AHEAD_BYTES`] of them; in the program's file they would only make it larger.
+    /// [`FILL_AHEAD_BYTES`] zeroes, on the heap: a constant would enlarge the program's file.
     zeroes: Box<[u8]>,
-    /// A record says that the last flush is done, see [`Writer::mark_flushed`].
+    /// True if a mark follows the last flush, see [`Writer::mark_flushed`].
     is_marked: bool,
-    /// Records of the last write that were staged.
+    /// Staged records of the last write.
     taken: usize,
 }
 
-/// The segment that records go into.
 struct Active {
     seq: SegmentSeq,
     file: File,
@@ -76,13 +76,13 @@ struct Active {
     key: SegmentKey,
     /// Link of the last staged record.
     chain: Chain,
-    /// Behind what is on disk.
+    /// End of the bytes on disk.
     flushed: u64,
-    /// Behind what was handed to the system.
+    /// End of the bytes handed to the system.
     written: u64,
-    /// Behind what is staged.
+    /// End of the staged bytes.
     end: u64,
-    /// Behind the blocks that have been written before, now or in a former life.
+    /// End of the blocks written before, in this segment's life or a former life.
     filled: u64,
     max_index: Option<u64>,
 }
@@ -94,7 +94,7 @@ struct Older {
 }
 
 impl Active {
-    /// Invariant: what is flushed was written, what is written was staged, and all of it is in the segment.
+    /// Asserts the order of the offsets: header, flushed, written, staged, end of the file.
     fn check(&self) {
         assert!(FIRST_RECORD_AT <= self.flushed, "the header is on disk before any record");
         assert!(self.flushed <= self.written, "what is flushed was written");
@@ -105,8 +105,8 @@ impl Active {
 }
 
 impl Writer {
-    /// Continues the log that was found in `dir`, or begins a new one. What was read, and a mark behind it,
-    /// is on disk when this returns.
+    /// Continues the log in `dir`, or begins a new log. On return the recovered records, and a mark behind
+    /// the records, are on disk.
     pub fn open(
         dir: Dir,
         identity: Identity,
@@ -146,26 +146,24 @@ impl Writer {
             is_marked: false,
             taken: 0,
         };
-        // A killed process leaves records that are readable and not flushed. They must be on disk before
-        // anything is written behind them that says so.
+        // A killed process leaves readable, unflushed records. The flush must precede any record with a
+        // higher `flushed` offset.
         writer.active.file.sync_data().map_err(StorageError::io("flushing", &writer.active_path()))?;
-        // The checkpoint, because a segment may have been begun and nothing of it have been finished: see
-        // `wal`.
+        // Repeats the checkpoint, because a crash may have left the last segment without records: see `wal`.
         let begin = [Record::Checkpoint(checkpoint), Record::Mark(rng::u64())];
         writer.write(&begin).map_err(into_storage_error)?;
-        assert_eq!(writer.checkpoint, checkpoint, "opening changes nothing of what the log amounts to");
+        assert_eq!(writer.checkpoint, checkpoint, "opening does not change the state of the log");
         Ok(writer)
     }
 
-    /// Returns the state of the log.
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
 
-    /// Writes records behind the others. On disk when this returns.
+    /// Writes records at the end of the log, durably on return.
     ///
     /// # Errors
-    /// After [`Unwritten::NoRoom`], [`Writer::staged`] tells how many of them must not be given again.
+    /// After [`Unwritten::NoRoom`] the caller must not pass the first [`Writer::staged`] records again.
     pub fn write<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), Unwritten> {
         self.taken = 0;
         for record in records {
@@ -174,22 +172,22 @@ impl Writer {
         }
         self.flush()?;
         let count = self.taken;
-        assert!(self.staged.is_empty() && self.staged() == count, "all that was given is on disk");
-        assert!(self.staged.is_empty(), "who is told that it is on disk has nothing waiting");
+        assert!(self.staged.is_empty() && self.staged() == count, "all records of the write are on disk");
+        assert!(self.staged.is_empty(), "an acknowledged write has no staged bytes");
         self.active.check();
         self.is_marked = false;
         self.metrics.wal_flush_records.record(count);
         self.recycle()
     }
 
-    /// How many records of the last write were staged: they come with the next one.
+    /// Returns the number of staged records of the last write: the next write includes these records.
     pub fn staged(&self) -> usize {
         self.taken
     }
 
-    /// Writes a record behind the last flush, which says that all before it had been flushed, and flushes it:
-    /// from then on a record before it that cannot be read is damage, and is not taken for a write that power
-    /// loss has torn. Does nothing if nothing was written since the last time.
+    /// Writes and flushes a mark behind the last flush. The mark proves all earlier records flushed: from
+    /// then on recovery treats an unreadable earlier record as damage instead of a torn write. Does nothing
+    /// without a write since the last mark.
     pub fn mark_flushed(&mut self) -> Result<(), Unwritten> {
         if self.is_marked || mutant::is(Mutant::NoFlushMark) {
             return Ok(());
@@ -199,7 +197,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Invariant: an error comes before the record is staged.
+    /// Encodes a record behind the staged records.
+    ///
+    /// Invariant: an error leaves the record unstaged.
     fn stage(&mut self, record: &Record) -> Result<(), Unwritten> {
         if self.staged.len() > STAGED_MAX_BYTES {
             self.hand_over()?;
@@ -207,7 +207,7 @@ impl Writer {
         self.body.clear();
         let kind = record.encode_into(&mut self.body);
         let room = frame::occupied(self.body.len()) as u64;
-        // Only for entries: a node that starts would need more room than it has.
+        // Only for entries, because a start may lack the disk space for another segment.
         let is_early = matches!(record, Record::Entry(_))
             && self.active.end > FIRST_RECORD_AT + CHECKPOINT_ROOM
             && choice::taken(Choice::SegmentEarly, 30);
@@ -232,7 +232,7 @@ impl Writer {
         if let Record::Entry(entry) = record {
             active.max_index = active.max_index.max(Some(entry.log_id.index));
         }
-        self.checkpoint.note(record);
+        self.checkpoint.update(record);
         Ok(())
     }
 
@@ -251,8 +251,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes zeroes behind a small write that reaches blocks never written before. Where they find no room,
-    /// they are not written: they only save time.
+    /// Writes zeroes behind a small write into fresh blocks. Ignores a full disk: the zeroes only save time.
     fn fill_ahead(&mut self) -> Result<(), Unwritten> {
         let active = &mut self.active;
         assert!(active.written <= active.len, "records end in their segment");
@@ -302,7 +301,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a segment with room for a record that takes `room`.
+    /// Begins a segment with space for a record of `room` bytes.
     fn rotate(&mut self, room: u64) -> Result<(), Unwritten> {
         self.flush()?;
         assert!(self.staged.is_empty(), "a segment is left with all its records");
@@ -324,8 +323,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes the oldest segments out of the log when nothing in them is needed. The purge that allows it is
-    /// on disk.
+    /// Removes the oldest segments from the log while the purge covers all their entries. The purge is
+    /// already on disk.
     fn recycle(&mut self) -> Result<(), Unwritten> {
         while let Some(oldest) = self.older.front() {
             let purged = self.checkpoint.purged.map(|log_id| log_id.index);
@@ -337,7 +336,7 @@ impl Writer {
             let keep = oldest.len == self.segment_bytes && self.spares.len() < SPARES_MAX;
             let spare = oldest.seq.spare_name();
             let done = match keep.then(|| self.dir.rename(&name, &spare)) {
-                // The directory has no room for another name.
+                // The directory has no space for another name.
                 Some(Err(error)) if is_for_lack_of_room(error.kind()) => self.dir.remove(&name),
                 Some(renamed) => {
                     rare::taken(Rare::SegmentRecycled);
@@ -346,12 +345,12 @@ impl Writer {
                 }
                 None => self.dir.remove(&name),
             };
-            // One at a time, oldest first, so that no crash leaves a hole.
+            // Removes the segments singly, oldest first, so that no crash leaves a hole.
             let path = self.dir.path().join(&name);
             let skips = mutant::is(Mutant::RecycleWithoutDirSync);
             done.and_then(|()| if skips { Ok(()) } else { self.dir.sync() })
                 .map_err(|error| Unwritten::of_flush("recycling", &path, &error))?;
-            let removed = self.older.pop_front().expect("Invariant: it was looked at above");
+            let removed = self.older.pop_front().expect("Invariant: the loop has found the front");
             let next = self.older.front().map_or(self.active.seq, |older| older.seq);
             assert_eq!(next, removed.seq.next(), "segments leave the log in their order");
         }
@@ -362,7 +361,7 @@ impl Writer {
         self.dir.path().join(self.active.seq.file_name())
     }
 
-    /// Puts another file under the active segment, to see it fail.
+    /// Replaces the active segment's file by a failing file.
     #[cfg(test)]
     pub fn replace_file(&mut self, file: File) {
         self.active.file = file;
@@ -377,12 +376,12 @@ impl From<&SegmentInfo> for Older {
 
 struct NewSegment {
     seq: SegmentSeq,
-    /// Last link and end of the segment before.
+    /// Last link and end of the preceding segment.
     previous: (Chain, u64),
     len: u64,
 }
 
-/// Makes a segment out of a spare or of nothing. It has its name, its header and its space when this returns.
+/// Makes a segment from a spare or from nothing. On return the file has its name, header and space.
 fn create(
     dir: &Dir,
     identity: &Identity,
@@ -403,7 +402,7 @@ fn create(
     let path = dir.path().join(&name);
     let unflushed = |error: io::Error| {
         if spare.is_none() {
-            // What it has got is needed for the next attempt. A file that stays is found then.
+            // Frees the space for the next attempt. The next start removes a remaining file.
             let _ = dir.remove(UNFINISHED);
         }
         Unwritten::before_flush("creating", &path, &error)
@@ -448,9 +447,9 @@ fn create(
     })
 }
 
-/// Opens the last segment to continue it. Its records are handed to the system again if nothing says that
-/// they are on disk: after a flush that failed, Linux takes what it could not write for written, and flushing
-/// alone would write nothing (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
+/// Opens the last segment for writing. Writes the records above the proven `flushed` offset again: after a
+/// failed flush Linux marks the unwritten pages clean, and a mere flush would write nothing (Rebello et al.,
+/// "Can Applications Recover from fsync Failures?", 2020).
 fn reopen(dir: &Dir, last: &SegmentInfo) -> Result<Active, StorageError> {
     let name = last.seq.file_name();
     let path = dir.path().join(&name);
@@ -466,7 +465,7 @@ fn reopen(dir: &Dir, last: &SegmentInfo) -> Result<Active, StorageError> {
     Ok(Active { seq, file, len, key, chain, flushed, written, end, filled, max_index })
 }
 
-/// For who opens a folder.
+/// Converts a failed write into the error of an opener.
 pub fn into_storage_error(unwritten: Unwritten) -> StorageError {
     let DiskFailure { action, path, kind, text } = unwritten.failure();
     StorageError::Io { action, path, source: io::Error::new(kind, text) }

@@ -1,5 +1,4 @@
-//! An open snapshot file: what is passed around as a snapshot. Read in pieces, by anybody, at any
-//! offset.
+//! An open snapshot file, shared by its readers. Any reader may read any offset.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -19,10 +18,11 @@ use crate::error::StorageError;
 use crate::identity::Identity;
 use crate::layout::OtherBuild;
 
-/// Bytes that are read at once where the whole file is read.
+/// Bytes per read of a whole file.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// A complete, verified snapshot. Clones are the same file; it stays readable after its name is gone.
+/// A complete, verified snapshot. Clones share the file; an open file stays readable after the removal of its
+/// name.
 #[derive(Clone, Debug)]
 pub struct SnapshotFile {
     inner: Arc<OpenSnapshot>,
@@ -35,11 +35,11 @@ struct OpenSnapshot {
     header_len: u64,
     dir: Dir,
     name: Mutex<FileName>,
-    /// The state in it, where that was read before anybody needs it.
+    /// State decoded in advance by [`SnapshotFile::load_state`].
     state: Mutex<Option<Machine>>,
 }
 
-/// Name of the file, which decides whether it outlives its last handle.
+/// Name of the file. A temporary file is removed with its last handle.
 #[derive(Debug)]
 enum FileName {
     Temporary(String),
@@ -47,7 +47,7 @@ enum FileName {
 }
 
 impl SnapshotFile {
-    /// Opens `name` in `dir` and verifies all of it. A temporary one is removed with its last handle.
+    /// Opens `name` in `dir` and verifies all bytes. A temporary file is removed with its last handle.
     pub(super) fn verify(
         dir: &Dir,
         name: &str,
@@ -103,17 +103,17 @@ impl SnapshotFile {
         &self.inner.header.meta
     }
 
-    /// Bytes of the whole file: what a transfer sends.
+    /// Returns the bytes of the whole file, as sent in a transfer.
     pub fn len(&self) -> u64 {
         self.inner.header_len + self.inner.header.body_len
     }
 
-    /// Never: there is always a header.
+    /// Returns false: a snapshot has a header.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Reads at most `max` bytes from `offset`; fewer at the end, none behind it. Blocks on the disk.
+    /// Reads at most `max` bytes from `offset`: fewer at the end, none behind the end. Blocks on the disk.
     pub fn read_at(&self, offset: u64, max: usize) -> io::Result<Vec<u8>> {
         let left = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut chunk = vec![0; max.min(left)];
@@ -126,7 +126,7 @@ impl SnapshotFile {
         self.inner.file.read_exact_at(buf, offset)
     }
 
-    /// The state in it. Blocks on the disk.
+    /// Decodes the state, or takes the state decoded in advance. Blocks on the disk.
     pub fn state(&self) -> Result<Machine, StorageError> {
         match self.inner.state.lock().take() {
             Some(state) => Ok(state),
@@ -134,14 +134,14 @@ impl SnapshotFile {
         }
     }
 
-    /// Reads the state in it and keeps it for the first caller. Blocks on the disk.
+    /// Decodes the state and keeps it for the first call of [`SnapshotFile::state`]. Blocks on the disk.
     pub fn load_state(&self) -> Result<(), StorageError> {
         let state = self.read_state(Duration::ZERO)?;
         *self.inner.state.lock() = Some(state);
         Ok(())
     }
 
-    /// Whether this state can be read from it. Takes its time. Blocks on the disk.
+    /// Decodes the state, with pauses, and compares its digest. Blocks on the disk.
     pub fn check_state(&self, digest: u64) -> Result<(), StorageError> {
         if self.read_state(SNAPSHOT_PIECE_PAUSE)?.digest() == digest {
             return Ok(());
@@ -169,7 +169,7 @@ impl SnapshotFile {
         })
     }
 
-    /// Reads the state machine's encoding. Blocks on the disk.
+    /// Returns a reader of the state machine's encoding. Blocks on the disk.
     pub fn body(&self) -> impl Read + use<> {
         self.open_body()
     }
@@ -183,7 +183,7 @@ impl SnapshotFile {
         self.inner.dir.path().join(self.name())
     }
 
-    /// It lies in this folder.
+    /// Returns true if the file lies in `dir`.
     pub(super) fn is_in(&self, dir: &Path) -> bool {
         self.inner.dir.path() == dir
     }
@@ -194,13 +194,12 @@ impl SnapshotFile {
         }
     }
 
-    /// It was renamed and stays.
     pub(super) fn keep_as(&self, name: String) {
         *self.inner.name.lock() = FileName::Kept(name);
     }
 
-    /// Gives its room on the disk back, a little at a time. Its name is gone. If it is still being read,
-    /// nothing is done: the file system does it when the last one lets go. Blocks on the disk.
+    /// Frees the disk space in small steps, after the removal of the name. Does nothing while other handles
+    /// exist: the file system then frees the space with the last handle. Blocks on the disk.
     pub(super) fn discard(self) -> io::Result<()> {
         let Some(inner) = Arc::into_inner(self.inner) else { return Ok(()) };
         let mut len = inner.file.len()?;
@@ -234,13 +233,12 @@ impl Drop for OpenSnapshot {
     }
 }
 
-/// The state machine's encoding.
 struct Body {
     snapshot: SnapshotFile,
     at: u64,
     chunk: Vec<u8>,
     used: usize,
-    /// After each chunk, where others are to have processor and disk.
+    /// Pause after each chunk, which leaves processor and disk to other work.
     pause: Duration,
 }
 

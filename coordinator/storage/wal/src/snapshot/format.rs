@@ -1,11 +1,11 @@
-//! How a snapshot file begins. Pure.
+//! Header of a snapshot file. Pure.
 //!
 //! ```text
 //!  0  magic        8 bytes
 //!  8  version      u32
 //! 12  header crc   u32  of the first 64 bytes with this field zero, and of the meta
 //! 16  cluster      u64  hash of the cluster's name
-//! 24  node         u64  who built it
+//! 24  node         u64  builder of the snapshot
 //! 32  meta length  u32
 //! 36  body crc     u32
 //! 40  body length  u64
@@ -22,14 +22,13 @@ use crate::layout::FOLDER;
 
 /// Bytes before the meta.
 pub const FIXED_BYTES: usize = 64;
-/// Version of header and meta; the body has its own.
+/// Version of header and meta; the body has its own version.
 pub const FORMAT_VERSION: u32 = 1;
-/// Largest meta (a membership); bounds what a reader believes.
+/// Largest meta (a membership), in bytes; bounds a reader's memory.
 pub const META_MAX_BYTES: usize = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"RWLKSNP\0";
 
-/// The beginning of a snapshot file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SnapshotHeader {
     /// Hash of the cluster's name.
@@ -37,11 +36,9 @@ pub struct SnapshotHeader {
     pub node: u64,
     pub meta: SnapshotMeta,
     pub body_len: u64,
-    /// CRC-32 of the body.
     pub body_crc: u32,
 }
 
-/// The lengths that a header's fixed part tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
     /// Bytes of fixed part and meta.
@@ -50,27 +47,21 @@ pub struct Lengths {
     pub file: u64,
 }
 
-/// Why bytes are not a snapshot header that this version can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// The first bytes are not ours.
     #[error("it does not begin like a snapshot")]
     NotASnapshot,
-    /// Written by another version of Rowlock.
     #[error("it has format version {0}, this version of Rowlock reads {FORMAT_VERSION}")]
     Version(u32),
-    /// Written by another build of this version.
     #[error("it was written by another build")]
     OtherBuild,
     #[error("the checksum of its header does not match")]
     Checksum,
-    /// Intact, and not what it should be.
     #[error("its header is {0}")]
     Meta(String),
 }
 
 impl SnapshotHeader {
-    /// The bytes before the body.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; FIXED_BYTES];
         codec::encode_into(&self.meta, &mut out);
@@ -90,7 +81,7 @@ impl SnapshotHeader {
         out
     }
 
-    /// How much there is to read, from the fixed part. Nothing is verified yet but magic, version and build.
+    /// Returns the lengths in the fixed part. Checks magic, version and build, but no checksum.
     pub fn lengths(fixed: &[u8; FIXED_BYTES]) -> Result<Lengths, FormatError> {
         if fixed[0..8] != MAGIC {
             return Err(FormatError::NotASnapshot);
@@ -111,7 +102,7 @@ impl SnapshotHeader {
         Ok(Lengths { header, file })
     }
 
-    /// From fixed part and meta, verified.
+    /// Verifies and decodes fixed part and meta.
     pub fn decode(bytes: &[u8]) -> Result<SnapshotHeader, FormatError> {
         let mut fixed = [0; FIXED_BYTES];
         fixed.copy_from_slice(bytes.get(..FIXED_BYTES).ok_or(FormatError::NotASnapshot)?);
@@ -182,7 +173,7 @@ pub(crate) mod tests {
         assert_eq!(SnapshotHeader::decode(&bytes), Err(FormatError::OtherBuild));
     }
 
-    /// Without the checksum and the build's fingerprint.
+    /// Excludes the checksum and the build's fingerprint.
     pub(crate) const GOLDEN: &str = concat!(
         "52574c4b534e500001000000000000000700000000000000020000000000000016000000",
         "01efcdabe80300000000000000000000000000000000000000000000",

@@ -1,4 +1,4 @@
-//! A snapshot file in the making: bytes arrive in order, from another node or from the local state machine.
+//! A growing snapshot file: bytes arrive in order, from another node or from the local state machine.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::entry::SnapshotMeta;
 use crate::error::StorageError;
 use crate::identity::Identity;
 
-/// Receives the bytes of a snapshot file. Dropped before it is finished, it leaves nothing behind.
+/// Receiver of a snapshot file's bytes. A drop before [`Incoming::finish`] removes the file.
 #[derive(Debug)]
 pub struct Incoming {
     dir: Dir,
@@ -30,7 +30,7 @@ impl Incoming {
         Ok(Incoming { dir, identity, name, file: Some(file), len: 0 })
     }
 
-    /// Bytes received so far: where the next chunk must start.
+    /// Returns the received bytes: the offset of the next chunk.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -42,14 +42,14 @@ impl Incoming {
     /// Appends a chunk. Blocks on the disk.
     pub fn write(&mut self, chunk: &[u8]) -> io::Result<()> {
         self.file().write_all_at(chunk, self.len)?;
-        // Else all of it would go to the disk at its end, and a flush of the log would wait that long.
+        // Spreads the disk writes: a single large write at the end would delay the log's next flush.
         self.file().begin_writing_out(self.len, chunk.len() as u64);
         self.len += chunk.len() as u64;
         Ok(())
     }
 
-    /// All bytes are here: flushes and verifies them. The result is still temporary; installing it gives it a
-    /// name. Blocks on the disk.
+    /// Flushes and verifies the complete file. The result is still temporary:
+    /// [`SnapshotStore::keep`](super::SnapshotStore::keep) gives the final name. Blocks on the disk.
     pub fn finish(mut self) -> Result<SnapshotFile, StorageError> {
         if !mutant::is(Mutant::SnapshotNotFlushed) {
             self.file().sync_all().map_err(StorageError::io("flushing", &self.path()))?;
@@ -79,8 +79,8 @@ impl Drop for Incoming {
     }
 }
 
-/// Writes the body of a snapshot behind the place of its header, then the header. It takes its time: the node
-/// serves requests meanwhile.
+/// Writer of a snapshot: the body first, behind a gap for the header, then the header. Pauses between pieces:
+/// the node serves requests meanwhile.
 pub(super) struct Outgoing {
     incoming: Incoming,
     header: SnapshotHeader,
@@ -100,7 +100,6 @@ impl Outgoing {
         outgoing
     }
 
-    /// Completes the file; see [`Incoming::finish`].
     pub(super) fn finish(mut self) -> Result<SnapshotFile, StorageError> {
         let path = self.incoming.path();
         self.flush().map_err(StorageError::io("writing", &path))?;

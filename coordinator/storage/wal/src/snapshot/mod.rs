@@ -1,10 +1,10 @@
-//! Snapshot files: the whole applied state at one position of the log.
+//! Snapshot files: the whole applied state at a single log position.
 //!
-//! `format` is the header's bytes (pure); `file` an open snapshot, which is read and sent in pieces; `store`
-//! the folder with the newest one; `incoming` a snapshot that arrives from another node.
+//! `format` is the header's bytes (pure); `file` is an open snapshot, read and sent in pieces; `store` is the
+//! folder with the newest snapshot; `incoming` is a snapshot under construction.
 //!
-//! Invariant: a file is complete, checked and on disk before it gets its name, and its state has been read
-//! from it; older ones go only after that.
+//! Invariant: a file is complete, checked and on disk before it gets its name, and its state has been decoded
+//! once; older snapshots are removed only afterwards.
 
 pub mod file;
 pub mod format;

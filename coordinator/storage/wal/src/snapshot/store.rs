@@ -1,4 +1,5 @@
-//! The folder of the snapshots: finds the newest usable one at start, keeps the newest one from then on.
+//! Folder of the snapshots: finds the newest usable snapshot at start and keeps the newest snapshot
+//! afterwards.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -20,7 +21,7 @@ const SUFFIX: &str = ".snapshot";
 const DAMAGED_SUFFIX: &str = ".damaged";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// The snapshots of this node. Clones are the same store.
+/// Snapshots of this node. Clones share the store.
 #[derive(Clone, Debug)]
 pub struct SnapshotStore {
     inner: Arc<StoreState>,
@@ -31,21 +32,21 @@ struct StoreState {
     dir: Dir,
     identity: Identity,
     current: Mutex<Option<SnapshotFile>>,
-    /// Older ones that were found at start, the newest last: until it is known that the newest can be read.
+    /// Older snapshots from the start, the newest last: fallbacks until the newest state has been decoded.
     older: Mutex<Vec<SnapshotFile>>,
-    /// Where the log began at start.
+    /// Purge position of the log at start.
     purged: Option<LogId>,
-    /// Names of temporary files begin with it, so that what a stopped node of this process still writes or
-    /// removes is none of those of the next one.
+    /// Random prefix of temporary files: a stopped node in the same process cannot write or remove the next
+    /// node's temporary files.
     start: u64,
     temporaries: AtomicU64,
-    /// Written under the lock of `current`: what is being written then takes no name any more.
+    /// Set under the lock of `current`: a snapshot under construction then keeps its temporary name.
     is_closed: AtomicBool,
 }
 
 impl SnapshotStore {
-    /// Finds the newest usable snapshot. `purged` is where the log begins: a snapshot must reach that far.
-    /// Gives the names of damaged files, which are renamed and otherwise left alone.
+    /// Finds the newest usable snapshot, which must reach `purged`, the log's beginning. Returns the store
+    /// and the names of damaged files; damaged files are renamed and otherwise unchanged.
     pub(crate) fn open(
         dir: Dir,
         identity: Identity,
@@ -69,8 +70,8 @@ impl SnapshotStore {
         Ok((SnapshotStore { inner: Arc::new(inner) }, damaged))
     }
 
-    /// The newest snapshot whose state can be read, and the names of those that cannot be used, without
-    /// changing anything. Reads the state.
+    /// Returns the newest snapshot with a decodable state, and the names of unusable files. Changes nothing;
+    /// decodes the state.
     pub(crate) fn inspect(
         dir: &Dir,
         identity: &Identity,
@@ -96,7 +97,7 @@ impl SnapshotStore {
         self.inner.current.lock().clone()
     }
 
-    /// Writes a snapshot of the local state and makes it the newest if `check` finds what it is to hold.
+    /// Writes a snapshot of the local state, and makes the file the newest snapshot if `check` succeeds.
     /// Blocks on the disk.
     pub fn write(
         &self,
@@ -111,8 +112,8 @@ impl SnapshotStore {
         self.keep(written)
     }
 
-    /// The newest one can be read: older ones are not needed any more. Blocks on the disk.
-    pub fn settle(&self) {
+    /// Removes the older snapshots, once the caller has decoded the newest state. Blocks on the disk.
+    pub fn remove_older(&self) {
         self.inner.older.lock().clear();
         let Some(newest) = self.current() else { return };
         if let Err(error) = remove_others(&self.inner.dir, &newest.name()) {
@@ -120,9 +121,9 @@ impl SnapshotStore {
         }
     }
 
-    /// The newest one cannot be read: the next older one takes its place, or none, if the log begins early
-    /// enough. Otherwise nothing is changed. Blocks on the disk.
-    pub fn put_newest_aside(&self, why: &str) -> Result<(), StorageError> {
+    /// Renames an undecodable newest snapshot and falls back to the next older snapshot, or to the log alone
+    /// if the log reaches back far enough. Changes nothing without a fallback. Blocks on the disk.
+    pub fn set_aside_newest(&self, why: &str) -> Result<(), StorageError> {
         let StoreState { dir, current, older, purged, .. } = &*self.inner;
         let (mut current, mut older) = (current.lock(), older.lock());
         let bad = current.as_ref().expect("the caller has read it").name();
@@ -135,29 +136,29 @@ impl SnapshotStore {
         tracing::error!(
             name = bad,
             why,
-            "a snapshot cannot be read and was put aside; an older one, or the log, takes its place: keep the file and \
-             report it, then remove it"
+            "an unreadable snapshot was renamed, and an older snapshot or the log replaces it: keep the file, report it, \
+             then remove it"
         );
         *current = older.pop();
         Ok(())
     }
 
-    /// The node has stopped. A snapshot that is still being written changes the folder no more, which may
-    /// soon be another node's of this process. Waits for one that takes its name just now.
+    /// Stops all changes of the folder, because the next node of this process may own the folder soon. Waits
+    /// for a snapshot during its renaming; a later renaming fails.
     pub fn close(&self) {
         let _current = self.inner.current.lock();
         self.inner.is_closed.store(true, Ordering::Relaxed);
     }
 
-    /// A place for the bytes of another node's snapshot file.
+    /// Creates a temporary file for another node's snapshot.
     pub fn begin_receive(&self) -> Result<Incoming, StorageError> {
         let number = self.inner.temporaries.fetch_add(1, Ordering::Relaxed);
         let name = format!("{:016x}-{number}{TEMPORARY_SUFFIX}", self.inner.start);
         Incoming::create(self.inner.dir.clone(), self.inner.identity.clone(), name)
     }
 
-    /// Makes a snapshot the newest one, durably, and removes the others; a file of another folder is copied
-    /// first. An older one than the newest changes nothing. Blocks on the disk.
+    /// Makes a snapshot the newest, durably, and removes the older snapshots; copies a file from another
+    /// folder first. Ignores a snapshot older than the newest. Blocks on the disk.
     pub fn keep(&self, snapshot: SnapshotFile) -> Result<SnapshotFile, StorageError> {
         let dir = &self.inner.dir;
         let snapshot = if snapshot.is_in(dir.path()) { snapshot } else { self.copy(&snapshot)? };
@@ -188,8 +189,8 @@ impl SnapshotStore {
         self.inner.older.lock().clear();
         let removed = remove_others(dir, &name);
         drop(current);
-        // Without the lock, which others want who cannot wait. The name is gone, durably, so no crash leaves
-        // half of it.
+        // Runs without the lock, because tasks wait for the lock. The name is removed durably, so a crash
+        // leaves no partial snapshot.
         let discarded = removed
             .and_then(|()| before.filter(|old| old.name() != name).map_or(Ok(()), SnapshotFile::discard));
         if let Err(error) = discarded {
@@ -220,13 +221,13 @@ fn file_name(last: Option<LogId>) -> String {
     }
 }
 
-/// The newest one is on disk; what is left of others only takes room.
+/// Logs a failed removal: the newest snapshot is on disk, and leftovers only occupy space.
 fn warn_of_remains(dir: &Dir, error: &io::Error) {
     let path = dir.path().display();
-    tracing::warn!(%error, %path, "an older snapshot could not be removed; it goes with the next one or at the next start");
+    tracing::warn!(%error, %path, "cannot remove an older snapshot; the next snapshot or start removes it");
 }
 
-/// Returns the new name of a file that cannot be used.
+/// Returns the new name of an unusable file.
 fn set_aside(name: &str) -> String {
     Path::new(name).with_extension(&DAMAGED_SUFFIX[1..]).to_string_lossy().into_owned()
 }
@@ -242,15 +243,15 @@ fn remove_others(dir: &Dir, name: &str) -> io::Result<()> {
 #[derive(Default)]
 struct Survey {
     usable: Option<SnapshotFile>,
-    /// Usable, too, the newest last.
+    /// Usable, the newest last.
     older: Vec<SnapshotFile>,
-    /// Name and what is wrong.
+    /// Names with their damage.
     damaged: Vec<(String, String)>,
     superfluous: Vec<String>,
 }
 
 impl Survey {
-    /// The usable snapshot must reach to where the log begins.
+    /// Checks the usable snapshot against the log's beginning.
     fn check(&self, dir: &Dir, purged: Option<LogId>) -> Result<(), StorageError> {
         let reaches = |snapshot: &SnapshotFile| snapshot.meta().last_log_id.map(|log_id| log_id.index);
         let Some(purged) = purged.map(|log_id| log_id.index) else { return Ok(()) };
@@ -267,7 +268,6 @@ impl Survey {
     }
 }
 
-/// Looks at all files; changes nothing.
 fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
     let mut survey = Survey::default();
     for name in dir.list().map_err(StorageError::io("listing", dir.path()))? {
@@ -282,8 +282,7 @@ fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
         match SnapshotFile::verify(dir, &name, file, false, identity) {
             Ok(snapshot) => survey.older.push(snapshot),
             Err(StorageError::BadSnapshot { why, .. }) => survey.damaged.push((name, why)),
-            // Not damaged, but another build's, or the disk cannot read it: neither put aside nor replaced by
-            // the log.
+            // Another build's snapshot, or a failing disk: neither renamed nor replaced by the log.
             Err(error) => return Err(error),
         }
     }

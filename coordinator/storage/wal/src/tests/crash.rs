@@ -1,4 +1,4 @@
-//! What is found again after a stop, a kill, a torn write, and damage.
+//! Recovery after a stop, a kill, a torn write, and damage.
 
 use rowlock_state::Machine;
 
@@ -69,7 +69,7 @@ async fn a_torn_tail_is_cut_at_every_byte_of_the_last_record() {
         std::fs::write(&segments(copy.path())[0], &torn).expect("writes");
         let mut log = open(copy.path()).await.log;
         assert_eq!(stored(&mut log).await, entries(1, 0..3, 40), "cut at {cut}");
-        // And life goes on where it was cut.
+        // The log continues at the cut.
         append(&mut log, entries(2, 3..5, 40)).await;
         let again = killed(copy.path());
         let last = stored(&mut open(again.path()).await.log).await.pop().expect("has entries");
@@ -78,7 +78,7 @@ async fn a_torn_tail_is_cut_at_every_byte_of_the_last_record() {
 }
 
 #[tokio::test]
-async fn a_flipped_bit_in_the_middle_is_refused_with_file_offset_and_advice() {
+async fn a_flipped_bit_is_refused_with_file_offset_and_advice() {
     let dir = temp();
     let mut log = open(dir.path()).await.log;
     for index in 0..4 {
@@ -137,7 +137,7 @@ async fn purged_segments_are_recycled_and_never_resurrect_old_records() {
         next += 40;
         super::snapshots::write(&opened.snapshots, round, next - 1);
         log.purge(log_id(round, next - 1)).await.expect("purges");
-        settle(log).await;
+        flush_all(log).await;
         assert!(segments(dir.path()).len() <= 2, "round {round}: {:?}", segments(dir.path()));
 
         let copy = killed(dir.path());
@@ -170,19 +170,19 @@ async fn a_purged_log_continues_behind_the_purge_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_kill_between_the_steps_of_making_a_segment_leaves_a_log_that_opens() {
+async fn a_kill_at_any_step_of_making_a_segment_leaves_a_sound_log() {
     let dir = temp();
     let mut opened = open(dir.path()).await;
     append(&mut opened.log, entries(1, 0..60, 1000)).await;
     super::snapshots::write(&opened.snapshots, 1, 59);
     opened.log.purge(log_id(1, 40)).await.expect("purges");
-    settle(&mut opened.log).await;
+    flush_all(&mut opened.log).await;
     let expected = stored(&mut opened.log).await;
     let newest = segments(dir.path()).pop().expect("has segments");
     let unfinished: [(&str, Option<Vec<u8>>); 3] = [
         ("new-segment.tmp", Some(vec![0; 100])),
         ("new-segment.tmp", None),
-        // A spare whose new header was written, not yet renamed.
+        // A spare with a new header, before its renaming.
         ("spare-0000000000000001", None),
     ];
     for (name, content) in unfinished {
@@ -210,12 +210,12 @@ async fn a_record_larger_than_a_segment_gets_one_of_its_own() {
 async fn appended_entries_are_readable_before_they_are_durable() {
     let dir = temp();
     let log = open(dir.path()).await.log;
-    log.append(entries(1, 0..3, 10), Done::Nobody).await.expect("appends");
+    log.append(entries(1, 0..3, 10), Done::Unawaited).await.expect("appends");
     assert_eq!(log.read().range(&(0..2)).count(), 2);
 }
 
 #[tokio::test]
-async fn a_kill_right_after_a_segment_was_begun_loses_nothing_when_the_older_ones_are_recycled() {
+async fn a_kill_after_beginning_a_segment_loses_nothing() {
     let dir = temp();
     let mut log = open(dir.path()).await.log;
     log.save_vote(vote(7, 3)).await.expect("saves");
@@ -230,7 +230,7 @@ async fn a_kill_right_after_a_segment_was_begun_loses_nothing_when_the_older_one
     let last = stored(&mut opened.log).await.pop().expect("has entries").log_id;
     super::snapshots::write(&opened.snapshots, 1, last.index);
     opened.log.purge(last).await.expect("purges");
-    settle(&mut opened.log).await;
+    flush_all(&mut opened.log).await;
     assert_eq!(segments(copy.path()), [newest]);
     let mut log = open(killed(copy.path()).path()).await.log;
     assert_eq!(stored_vote(&mut log).await, Some(vote(7, 3)));
@@ -252,7 +252,7 @@ async fn a_first_start_that_was_killed_at_any_step_can_be_repeated() {
     std::fs::write(dir.path().join("identity.tmp"), b"rowl").expect("writes");
     drop(open(dir.path()).await);
     let copy = killed(dir.path());
-    // Before the first segment had its name, and before it was noted that it has.
+    // A kill before the first segment has its name, and before the identity file records the log as begun.
     let identity = copy.path().join("identity");
     let begun = std::fs::read_to_string(&identity).expect("reads");
     let (content, _) = begun.rsplit_once("crc ").expect("it ends with a checksum");
@@ -295,7 +295,7 @@ async fn a_stopped_nodes_folder_can_be_verified_without_changing_it() {
     assert!(matches!(verify(dir.path()), Err(StorageError::Damaged { .. })));
 }
 
-/// Offset and end of the last entry's record in the last segment, found by its payload.
+/// Returns the range of the last entry's record in the last segment, found by its payload.
 fn last_entry(bytes: &[u8], payload: u8) -> std::ops::Range<usize> {
     let run = [payload; 64];
     let at = bytes.windows(run.len()).rposition(|window| window == run).expect("is there");
@@ -303,11 +303,11 @@ fn last_entry(bytes: &[u8], payload: u8) -> std::ops::Range<usize> {
 }
 
 #[tokio::test]
-async fn rot_in_the_last_flushed_batch_of_a_log_that_rests_is_damage_and_nothing_is_cut() {
+async fn rot_in_the_last_flushed_batch_of_an_idle_log_is_damage() {
     let dir = temp();
     let mut log = open(dir.path()).await.log;
     append(&mut log, entries(1, 0..3, 100)).await;
-    // The mark follows by itself.
+    // The worker writes the mark after a pause.
     let is_marked = || verify_copy(dir.path()).records >= 6;
     let begun = rowlock_env::time::now();
     while !is_marked() {
@@ -324,7 +324,7 @@ async fn rot_in_the_last_flushed_batch_of_a_log_that_rests_is_damage_and_nothing
 }
 
 #[tokio::test]
-async fn rot_in_the_last_batch_of_a_log_that_was_closed_is_damage() {
+async fn rot_in_the_last_batch_of_a_closed_log_is_damage() {
     let dir = temp();
     let mut log = open(dir.path()).await.log;
     append(&mut log, entries(1, 0..3, 100)).await;
@@ -337,7 +337,7 @@ async fn rot_in_the_last_batch_of_a_log_that_was_closed_is_damage() {
     assert!(matches!(try_open(dir.path()).await, Err(StorageError::Damaged { .. })));
 }
 
-/// What a process that is killed now leaves behind.
+/// Verifies a copy of the folder, as a killed process would leave the files.
 fn verify_copy(dir: &Path) -> crate::RecoveryReport {
     verify(killed(dir).path()).expect("is whole").report
 }

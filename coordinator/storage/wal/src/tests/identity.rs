@@ -1,4 +1,4 @@
-//! Whose folder it is, and that only one process has it.
+//! Ownership of a folder, and the lock of its process.
 
 use super::*;
 

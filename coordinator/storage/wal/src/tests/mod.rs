@@ -1,4 +1,4 @@
-//! The whole storage on real files: what survives, what is cut, what is refused, and what is said about it.
+//! The whole storage on real files: survival, cuts, refusals, and their messages.
 
 #![allow(clippy::disallowed_methods)] // the tests damage files behind env's back
 
@@ -25,7 +25,7 @@ use super::open::{Opened, Storage};
 use super::testing::entry;
 use crate::entry::{Entry, Vote};
 
-/// Small segments, so that a test sees many.
+/// Small segments: a short test fills several.
 const SMALL: u64 = 16 << 10;
 
 fn identity() -> Identity {
@@ -45,11 +45,11 @@ async fn open(dir: &Path) -> Opened {
     try_open(dir).await.expect("opens")
 }
 
-/// Opens with a place where a disk failure is noted.
-async fn open_noting(dir: &Path, metrics: Arc<Metrics>) -> (Opened, Arc<Mutex<Vec<DiskFailure>>>) {
+/// Opens a folder and collects its disk failures.
+async fn open_recording(dir: &Path, metrics: Arc<Metrics>) -> (Opened, Arc<Mutex<Vec<DiskFailure>>>) {
     let failures = Arc::new(Mutex::new(Vec::new()));
-    let noted = failures.clone();
-    let on_fatal = Arc::new(move |failure: &DiskFailure| noted.lock().push(failure.clone()));
+    let collected = failures.clone();
+    let on_fatal = Arc::new(move |failure: &DiskFailure| collected.lock().push(failure.clone()));
     let opened = Storage::open_with(dir, identity(), on_fatal, metrics, SMALL).await.expect("opens");
     (opened, failures)
 }
@@ -81,7 +81,7 @@ async fn a_folder_is_its_users_alone_and_a_looser_one_is_mended() {
         let loose = std::fs::Permissions::from_mode(if path.is_dir() { 0o755 } else { 0o644 });
         std::fs::set_permissions(&path, loose).expect("is ours");
     }
-    // The log's thread of the node before may still have the folder.
+    // The former node's thread may still hold the folder.
     let opened = loop {
         match try_open(&dir).await {
             Err(StorageError::InUse(_)) => tokio::task::yield_now().await,
@@ -91,7 +91,7 @@ async fn a_folder_is_its_users_alone_and_a_looser_one_is_mended() {
     assert!(opened.report.exposed && is_private());
 }
 
-/// Raft keeps the latest report only: one that came behind a later one's would undo it (openraft 1960).
+/// Raft keeps the latest report only: a late older report would replace a newer report (openraft 1960).
 #[tokio::test]
 async fn appends_are_reported_in_their_order() {
     let dir = temp();
@@ -106,11 +106,11 @@ async fn appends_are_reported_in_their_order() {
         let entries = entries(1, index..index + 1, 10);
         log.append(entries, Done::Callback(Box::new(report))).await.expect("is queued");
     }
-    settle(&mut log).await;
+    flush_all(&mut log).await;
     assert_eq!(*reported.lock(), (0..60).collect::<Vec<u64>>());
 }
 
-/// What a process that is killed now leaves behind, in another folder.
+/// Copies the files that a killed process would leave.
 fn killed(dir: &Path) -> TempDir {
     let copy = temp();
     for sub in ["", "wal", "snapshots"] {
@@ -130,7 +130,7 @@ async fn append(log: &mut Log, entries: impl IntoIterator<Item = Entry> + Send) 
     log.append_durably(entries).await.expect("appends");
 }
 
-/// Entries of a term with a payload of `bytes`.
+/// Makes entries of a term, each with a payload of `bytes`.
 fn entries(term: u64, range: std::ops::Range<u64>, bytes: usize) -> Vec<Entry> {
     range.map(|index| entry(term, index, &vec![index as u8; bytes])).collect()
 }
@@ -143,8 +143,7 @@ async fn stored_vote(log: &mut Log) -> Option<Vote> {
     log.checkpoint().vote
 }
 
-/// Lets everything that was asked before reach the disk.
-async fn settle(log: &mut Log) {
+async fn flush_all(log: &mut Log) {
     log.append_durably(Vec::new()).await.expect("flushes");
 }
 

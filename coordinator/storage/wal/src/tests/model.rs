@@ -1,5 +1,4 @@
-//! Random histories of writes, stops and kills against a naive model: whatever was acknowledged is there
-//! again.
+//! Random histories of writes, stops and kills against a naive model: every acknowledged write survives.
 
 use proptest::prelude::*;
 
@@ -10,22 +9,21 @@ use crate::testing::{log_id, vote};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Entries of the current term, with payloads of this size.
+    /// Appends entries of the current term, each with a payload of `bytes`.
     Append {
         count: u64,
         bytes: usize,
     },
-    /// A new leader replaces the last entries that are not committed.
+    /// A new leader replaces the last uncommitted entries.
     Replace {
         count: u64,
     },
-    /// The last entries are committed.
     Commit,
-    /// A snapshot of what is committed, but the last few; the log before it goes.
+    /// Takes a snapshot of the committed entries but the last `keep`, and purges the log up to the snapshot.
     Purge {
         keep: u64,
     },
-    /// A snapshot from elsewhere that reaches beyond the log.
+    /// Installs another node's snapshot beyond the log's end.
     Install {
         beyond: u64,
     },
@@ -49,7 +47,6 @@ fn step() -> impl Strategy<Value = Step> {
 struct Run {
     dir: TempDir,
     opened: Opened,
-    /// What must be found again.
     model: MemLog,
     term: u64,
 }
@@ -59,7 +56,7 @@ impl Run {
         self.model.checkpoint().last.map_or(0, |last| last.index + 1)
     }
 
-    fn note(&mut self, record: Record) {
+    fn record(&mut self, record: Record) {
         self.model.replay(record).expect("the model's records follow each other");
     }
 
@@ -67,7 +64,7 @@ impl Run {
         let entries = entries(self.term, self.next()..self.next() + count, bytes);
         append(&mut self.opened.log, entries.clone()).await;
         for entry in entries {
-            self.note(Record::Entry(entry));
+            self.record(Record::Entry(entry));
         }
     }
 
@@ -80,16 +77,16 @@ impl Run {
         self.term += 1;
         let vote = vote(self.term, 2);
         self.opened.log.save_vote(vote).await.expect("saves");
-        self.note(Record::Vote(vote));
+        self.record(Record::Vote(vote));
         self.opened.log.truncate_after(Some(after)).await.expect("truncates");
-        self.note(Record::Truncate(Some(after)));
+        self.record(Record::Truncate(Some(after)));
         self.append(1, 10).await;
     }
 
     async fn commit(&mut self) {
         if let Some(last) = self.model.checkpoint().last {
             self.opened.log.set_committed(Some(last));
-            self.note(Record::Committed(last));
+            self.record(Record::Committed(last));
             self.append(1, 0).await; // carries it
         }
     }
@@ -106,8 +103,8 @@ impl Run {
     async fn purge_upto(&mut self, upto: crate::entry::LogId) {
         super::snapshots::write_small(&self.opened.snapshots, upto);
         self.opened.log.purge(upto).await.expect("purges");
-        self.note(Record::Purge(upto));
-        settle(&mut self.opened.log).await;
+        self.record(Record::Purge(upto));
+        flush_all(&mut self.opened.log).await;
     }
 
     async fn reopen(&mut self, kill: bool) {
@@ -147,7 +144,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_was_acknowledged_is_found_again(steps in proptest::collection::vec(step(), 1..60)) {
+    fn every_acknowledged_write_is_recovered(steps in proptest::collection::vec(step(), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let dir = temp();

@@ -1,4 +1,4 @@
-//! Snapshot files: kept, sent, damaged, fallen back from.
+//! Snapshot files: kept, sent, damaged, replaced by older files.
 
 use std::io::{Read, Write};
 
@@ -9,13 +9,13 @@ use crate::entry::{LogId, SnapshotMeta};
 use crate::snapshot::{SnapshotFile, SnapshotStore};
 use crate::testing::{log_id, snapshot_meta};
 
-/// A snapshot that covers `index`, with a content that says so.
+/// Writes a snapshot up to `index`, with the index as its content.
 pub fn write(store: &SnapshotStore, term: u64, index: u64) -> SnapshotFile {
     let body = |out: &mut dyn Write| out.write_all(content(index).as_bytes());
     store.write(snapshot_meta(term, index), body, |_| Ok(())).expect("writes")
 }
 
-/// A snapshot with next to no content.
+/// Writes a snapshot of an empty state.
 pub fn write_small(store: &SnapshotStore, last: LogId) {
     let meta = SnapshotMeta { last_log_id: Some(last), ..SnapshotMeta::default() };
     let state = |mut out: &mut dyn Write| Machine::new().freeze().encode(&mut out);
@@ -80,7 +80,7 @@ async fn a_snapshot_travels_in_chunks_and_is_installed() {
 }
 
 #[tokio::test]
-async fn a_damaged_or_short_or_foreign_transfer_is_refused_and_leaves_nothing() {
+async fn a_bad_transfer_is_refused_and_leaves_nothing() {
     let (here, there) = (temp(), temp());
     let sent = write(&open(here.path()).await.snapshots, 1, 10);
     let whole = sent.read_at(0, sent.len() as usize).expect("reads");
@@ -138,7 +138,7 @@ async fn a_kill_before_the_rename_leaves_the_older_snapshot_in_force() {
 }
 
 #[tokio::test]
-async fn what_a_stopped_node_still_writes_and_removes_is_none_of_the_next_nodes_files() {
+async fn a_stopped_node_leaves_the_next_nodes_snapshots_alone() {
     let dir = temp();
     let before = open(dir.path()).await;
     let late = before.snapshots.begin_receive().expect("begins");
@@ -156,14 +156,14 @@ async fn what_a_stopped_node_still_writes_and_removes_is_none_of_the_next_nodes_
 }
 
 #[tokio::test]
-async fn a_damaged_newest_snapshot_gives_way_to_the_one_before_if_the_log_reaches_back_to_it() {
+async fn an_older_snapshot_replaces_a_damaged_one_if_the_log_reaches() {
     let (dir, other) = (temp(), temp());
     let mut opened = open(dir.path()).await;
     append(&mut opened.log, entries(1, 0..30, 10)).await;
     write(&opened.snapshots, 1, 10);
     opened.log.purge(log_id(1, 10)).await.expect("purges");
-    settle(&mut opened.log).await;
-    // A kill between the rename of the newer one and the removal of the older one leaves both.
+    flush_all(&mut opened.log).await;
+    // A kill between the renaming of the newer file and the removal of the older file leaves both.
     let copy = killed(dir.path());
     write(&open(other.path()).await.snapshots, 1, 20);
     let newer = "0000000000000014-1-1.snapshot";
@@ -179,7 +179,7 @@ async fn a_damaged_newest_snapshot_gives_way_to_the_one_before_if_the_log_reache
 }
 
 #[tokio::test]
-async fn a_damaged_only_snapshot_is_refused_if_the_log_was_purged_and_put_aside_if_not() {
+async fn a_damaged_only_snapshot_is_refused_only_after_a_purge() {
     let dir = temp();
     let mut opened = open(dir.path()).await;
     append(&mut opened.log, entries(1, 0..30, 10)).await;
@@ -189,7 +189,7 @@ async fn a_damaged_only_snapshot_is_refused_if_the_log_was_purged_and_put_aside_
     assert_eq!(open(whole_log.path()).await.report.damaged_snapshots.len(), 1);
 
     opened.log.purge(log_id(1, 10)).await.expect("purges");
-    settle(&mut opened.log).await;
+    flush_all(&mut opened.log).await;
     let purged = killed(dir.path());
     damage(purged.path(), &files(purged.path())[0]);
     let text = try_open(purged.path()).await.err().expect("is refused").to_string();
@@ -197,9 +197,9 @@ async fn a_damaged_only_snapshot_is_refused_if_the_log_was_purged_and_put_aside_
     assert_eq!(files(purged.path()), files(dir.path()), "nothing was changed");
 }
 
-/// The snapshot was put aside as damaged, with the advice to empty the folder.
+/// Before the fix, the store renamed the snapshot as damaged and advised to empty the folder.
 #[tokio::test]
-async fn a_snapshot_or_a_segment_of_another_build_is_refused_as_such_and_left_alone() {
+async fn another_builds_snapshot_or_segment_is_refused_unchanged() {
     let dir = temp();
     let opened = open(dir.path()).await;
     let mut log = opened.log;
@@ -228,12 +228,12 @@ async fn a_snapshot_or_a_segment_of_another_build_is_refused_as_such_and_left_al
 }
 
 #[tokio::test]
-async fn a_snapshot_over_a_conflicting_log_that_was_not_yet_cut_replaces_its_end() {
+async fn a_snapshot_replaces_the_end_of_a_conflicting_log() {
     let dir = temp();
     let opened = open(dir.path()).await;
     let mut log = opened.log;
     append(&mut log, entries(1, 0..10, 10)).await;
-    // Another leader's snapshot has its name on disk; the process is killed before the log was cut.
+    // Another leader's snapshot has its final name; the kill comes before the cut of the log.
     write_small(&opened.snapshots, log_id(2, 5));
     let copy = killed(dir.path());
     for cut in [Some(Some(log_id(1, 4))), None] {
@@ -245,7 +245,7 @@ async fn a_snapshot_over_a_conflicting_log_that_was_not_yet_cut_replaces_its_end
         assert_eq!(stored(&mut log).await, []);
         log.close().await;
     }
-    // One of this log leaves what is behind it.
+    // A snapshot of this log leaves the entries behind its position.
     let opened = open(dir.path().join("other").as_path()).await;
     let mut log = opened.log;
     append(&mut log, entries(1, 0..10, 10)).await;

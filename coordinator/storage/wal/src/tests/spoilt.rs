@@ -1,4 +1,4 @@
-//! The state in a snapshot, spoilt, as a damaged disk or another node may give it.
+//! Spoilt states in snapshots, from a damaged disk or a hostile node.
 
 use bytes::Bytes;
 use rowlock_proto::SessionId;
@@ -13,14 +13,14 @@ use rowlock_world::spoilt::Spoiler;
 /// Magic, versions and fingerprint before the first block.
 const HEADER_BYTES: usize = 16;
 
-/// A block of these records as the snapshot `good` has it: its checksum is right.
+/// Makes a block of `records` under the header of `good`, with a valid checksum.
 fn sealed(good: &[u8], records: &[u8]) -> Vec<u8> {
     let len = u32::try_from(records.len()).unwrap().to_le_bytes();
     [&good[..HEADER_BYTES], &len, &crc32fast::hash(records).to_le_bytes(), records].concat()
 }
 
 #[test]
-fn a_spoilt_state_is_refused_or_is_the_one_that_was_written_also_behind_a_right_checksum() {
+fn a_spoilt_state_is_refused_or_decodes_as_written() {
     let (machine, mut good) = (busy_machine(), Vec::new());
     machine.freeze().encode(&mut good).expect("memory takes everything");
     let records = good[HEADER_BYTES + 8..].to_vec();
@@ -44,7 +44,7 @@ fn a_spoilt_state_is_refused_or_is_the_one_that_was_written_also_behind_a_right_
     assert_eq!(Machine::decode(&mut good.as_slice()).expect("is not spoilt").digest(), machine.digest());
 }
 
-/// With sessions, znodes of all kinds, a queue and kept outcomes.
+/// Makes a state with sessions, znodes of all kinds, a queue and kept outcomes.
 fn busy_machine() -> Machine {
     let mut machine = Machine::new();
     let mut proposal = Proposal {

@@ -1,4 +1,4 @@
-//! A simulated disk under a storage of one host.
+//! A simulated disk under the storage of a single host.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,7 +14,7 @@ use rowlock_env::world::{self, Boxed, Conduit, Disk, Port, TaskId, TimerId, Worl
 use rowlock_world::disk::HostDisk;
 use rowlock_world::rng::Rng;
 
-/// A world of one host without network, whose tasks take turns.
+/// A world of a single host without a network. Its tasks run in turns.
 struct Bench {
     disk: Arc<dyn Disk>,
     millis: AtomicU64,
@@ -58,8 +58,7 @@ impl World for Bench {
     }
 }
 
-/// Runs one life of a process: until `main` ends or the power has gone. Then `end` comes before anything is
-/// dropped.
+/// Runs a process until `main` ends or the power fails, then runs `end` before dropping anything.
 pub fn live<T>(
     disk: &Arc<HostDisk>,
     seed: u64,

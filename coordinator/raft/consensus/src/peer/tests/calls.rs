@@ -107,7 +107,7 @@ async fn an_answer_overtakes_one_that_takes_longer() {
 }
 
 #[tokio::test]
-async fn a_deadline_fires_when_the_other_side_hangs_and_the_connection_stays() {
+async fn a_hanging_peer_times_out_and_keeps_the_connection() {
     let service = Service::new();
     let node = listen_anywhere(service.clone()).await;
     let pool = pool(&node.address);
@@ -124,7 +124,7 @@ async fn a_deadline_fires_when_the_other_side_hangs_and_the_connection_stays() {
 }
 
 #[tokio::test]
-async fn what_was_never_sent_is_told_apart_from_what_may_have_happened() {
+async fn unsent_requests_differ_from_unknown_outcomes() {
     let listener = Listener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().to_string();
     drop(listener);

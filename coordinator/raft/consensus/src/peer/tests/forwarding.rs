@@ -128,7 +128,7 @@ async fn a_link_that_never_connected_has_sent_nothing() {
 }
 
 #[tokio::test]
-async fn a_leader_that_does_not_take_batches_fills_the_window_and_no_more() {
+async fn a_stuck_leader_fills_at_most_the_window() {
     let service = Service::new();
     service.gate.send(false);
     let node = listen_anywhere(service.clone()).await;

@@ -223,7 +223,7 @@ fn each_message_has_a_sample() {
 }
 
 #[test]
-fn spoilt_requests_of_another_node_are_refused_or_can_be_written_again() {
+fn corrupted_requests_are_refused_or_round_trip() {
     let forward = Request::Forward { term: 3, batch: vec![proposal(1), proposal(300)] };
     let append = Request::Raft(RaftRequest::Append(append()));
     let (mut spoiler, mut read, mut refused) = (Spoiler::new(4), 0, 0);

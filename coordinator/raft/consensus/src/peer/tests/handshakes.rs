@@ -24,7 +24,7 @@ async fn still_serves(address: &str) {
 }
 
 #[tokio::test]
-async fn a_node_of_another_cluster_is_refused_and_told_nothing_of_this_one() {
+async fn a_refused_foreign_node_learns_nothing_of_this_cluster() {
     let node = listen_anywhere(Service::new()).await;
     let stranger = Identity { cluster: "other".into(), node: NodeId(1) };
     let pool = PeerPool::new(stranger, TaskGroup::new(Shutdown::new()));
@@ -59,7 +59,7 @@ async fn a_node_that_dials_the_wrong_address_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_node_without_a_common_version_is_refused_with_both_releases() {
+async fn a_version_refusal_reports_both_releases() {
     let node = listen_anywhere(Service::new()).await;
     let mut raw = Raw::connect(&node.address).await;
     let theirs = Versions { least: 8, most: 9, release: "9.1.0".to_owned(), build: Box::default() };
@@ -75,7 +75,7 @@ async fn a_node_without_a_common_version_is_refused_with_both_releases() {
 }
 
 #[tokio::test]
-async fn a_node_of_another_build_is_refused_before_it_is_heard_or_recorded() {
+async fn a_node_of_another_build_is_refused_before_its_record() {
     let node = listen_anywhere(Service::new()).await;
     let mut raw = Raw::connect(&node.address).await;
     let mut hello = hello(Lane::Control);

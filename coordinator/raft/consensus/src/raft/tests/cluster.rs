@@ -25,7 +25,7 @@ async fn a_cluster_elects_and_replicates_a_thousand_entries_to_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_go_on_without_one_node_and_it_catches_up_when_its_network_is_back() {
+async fn a_partitioned_node_catches_up_after_the_repair() {
     let cluster = Cluster::start(3).await;
     let leader = cluster.form().await;
     let follower = leader % 3 + 1;
@@ -114,7 +114,7 @@ async fn leadership_moves_to_the_node_that_the_leader_names() {
 /// Found by the simulator (seed 4073 of 10 s): such a node took itself for a member, and no other node knew
 /// of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_has_not_joined_by_what_a_deposed_leader_has_put_into_its_log() {
+async fn an_uncommitted_membership_does_not_join_a_node() {
     let cluster = Cluster::start(4).await;
     let old = cluster.form().await;
     let others: Vec<u64> = (1..=3).filter(|id| *id != old).collect();

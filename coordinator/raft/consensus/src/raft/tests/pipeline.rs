@@ -94,7 +94,7 @@ fn option() -> RPCOption {
 }
 
 #[tokio::test]
-async fn requests_leave_unanswered_within_the_window_and_answers_keep_their_order() {
+async fn the_pipeline_sends_a_window_and_keeps_the_answers_order() {
     let follower = Follower::new(None);
     let node = listening(&follower).await;
     let mut target = target(&node.address).await;
@@ -150,7 +150,7 @@ async fn a_follower_that_never_answers_ends_the_stream_in_time() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_may_be_retried_at_once_and_a_missing_node_only_later() {
+async fn only_broken_connections_are_retried_at_once() {
     let follower = Follower::new(None);
     let node = listening(&follower).await;
     let mut target = target(&node.address).await;
@@ -180,7 +180,7 @@ fn news_of(last: u64) -> AppendRequest {
 }
 
 #[tokio::test]
-async fn an_answer_acknowledges_nothing_that_was_sent_behind_its_request() {
+async fn an_answer_acknowledges_no_later_request() {
     // Answers entries when what was sent behind them has come, and that never.
     let (news_came, _) = watch::channel(false);
     let seen = news_came.clone();
@@ -252,7 +252,7 @@ async fn arrived(quiet: bool, more: bool, expected: usize) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn a_follower_without_clients_hears_of_a_commit_with_the_next_entries_or_a_moment_later() {
+async fn a_follower_without_clients_learns_of_commits_later() {
     assert_eq!(arrived(false, true, 3).await, [3, 0, 1]);
     assert_eq!(arrived(true, true, 2).await, [3, 1]);
     assert_eq!(arrived(true, false, 2).await, [3, 0]);

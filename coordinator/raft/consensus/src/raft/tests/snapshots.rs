@@ -104,7 +104,7 @@ async fn a_cancelled_transfer_ends_at_once_and_nothing_is_installed() {
 }
 
 #[tokio::test]
-async fn an_answer_with_a_term_that_no_node_can_have_reached_is_refused() {
+async fn an_answer_with_an_impossible_term_is_refused() {
     let answer = |request| {
         let RaftRequest::Vote(VoteRequest { vote: asked, .. }) = request else { panic!("{request:?}") };
         let term = if asked.leader_id.term == 7 { u64::MAX } else { asked.leader_id.term + TERM_AHEAD_MAX };

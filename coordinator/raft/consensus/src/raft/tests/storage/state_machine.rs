@@ -118,14 +118,14 @@ async fn entries_change_the_replica_and_the_marks() {
 }
 
 #[tokio::test]
-async fn between_dear_entries_the_other_tasks_of_the_thread_have_their_turn() {
+async fn other_tasks_run_between_expensive_entries() {
     let dir = temp();
     let mut node = node_with(dir.path(), Applier { takes: APPLY_SLICE, ..Applier::default() }).await;
     let applier = node.applier.clone();
     let heartbeat = task::spawn("heartbeat", async move {
         loop {
             applier.turns.fetch_add(1, Ordering::Relaxed);
-            task::give_way().await;
+            task::yield_now().await;
         }
     });
     let entries = [membership_entry(1, 0)].into_iter().chain((1..=20).map(batch_entry));
@@ -137,7 +137,7 @@ async fn between_dear_entries_the_other_tasks_of_the_thread_have_their_turn() {
 }
 
 #[tokio::test]
-async fn an_entry_that_cannot_be_decoded_stops_apply_before_it_counts_as_applied() {
+async fn an_undecodable_entry_stops_apply_unapplied() {
     let dir = temp();
     let mut node = node(dir.path()).await;
     let entries = vec![batch_entry(0), entry(1, 1, b"\xffnonsense"), batch_entry(2)];
@@ -167,7 +167,7 @@ async fn a_restarted_node_begins_with_its_snapshot() {
 }
 
 #[tokio::test]
-async fn an_installed_snapshot_replaces_the_state_and_survives_a_restart() {
+async fn an_installed_snapshot_survives_a_restart() {
     let (here, there) = (temp(), temp());
     let mut leader = node(here.path()).await;
     apply(&mut leader, vec![membership_entry(1, 0), batch_entry(1), batch_entry(2)]).await.expect("applies");
@@ -214,7 +214,7 @@ async fn a_snapshot_that_was_announced_as_another_is_refused() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_is_not_read_back_as_the_state_changes_nothing() {
+async fn a_snapshot_with_another_state_is_discarded() {
     let dir = temp();
     let mut node = node(dir.path()).await;
     apply(&mut node, vec![membership_entry(1, 0), batch_entry(1)]).await.expect("applies");
@@ -239,7 +239,7 @@ async fn a_snapshot_that_is_not_read_back_as_the_state_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_is_finished_after_its_node_has_stopped_leaves_the_folder_alone() {
+async fn a_snapshot_after_the_stop_leaves_the_folder_alone() {
     let dir = temp();
     let mut node = node(dir.path()).await;
     apply(&mut node, vec![membership_entry(1, 0), batch_entry(1)]).await.expect("applies");
@@ -255,7 +255,7 @@ async fn a_snapshot_that_is_finished_after_its_node_has_stopped_leaves_the_folde
 }
 
 #[tokio::test]
-async fn a_received_snapshot_whose_content_is_no_state_is_refused_before_raft_hears_of_it() {
+async fn an_undecodable_snapshot_is_refused_before_raft() {
     let (here, there) = (temp(), temp());
     let bad = stateless(&open(here.path()).await.snapshots, 1, 10);
     let store = open(there.path()).await.snapshots;
@@ -316,7 +316,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_newest_snapshot_that_cannot_be_read_gives_way_to_the_one_before_and_to_the_log() {
+async fn an_unreadable_snapshot_yields_to_the_previous_and_the_log() {
     for purged in [None, Some(1)] {
         let (dir, at) = folder_with_a_bad_newest(purged).await;
         let report = verify(dir.path()).expect("a node can start").report;
@@ -334,7 +334,7 @@ async fn a_newest_snapshot_that_cannot_be_read_gives_way_to_the_one_before_and_t
 }
 
 #[tokio::test]
-async fn a_newest_snapshot_that_cannot_be_read_is_refused_where_nothing_takes_its_place() {
+async fn an_irreplaceable_unreadable_snapshot_is_refused() {
     let (dir, _) = folder_with_a_bad_newest(Some(2)).await;
     let before = names(dir.path());
     assert!(matches!(verify(dir.path()), Err(StorageError::NoSnapshot { .. })));

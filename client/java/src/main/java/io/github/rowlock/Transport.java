@@ -144,6 +144,8 @@ final class Transport {
         final CompletableFuture<Answer> result = new CompletableFuture<>();
         final AtomicReference<CompletableFuture<?>> current = new AtomicReference<>();
         private int tried;
+        /** Status and first line of the last answer. */
+        private String answered;
         /** Since when all answers were strange. */
         private long strangeSince = FOREVER;
 
@@ -194,7 +196,8 @@ final class Transport {
         private void judge(int asked, HttpResponse<byte[]> response, Throwable error) {
             String failed;
             if (error != null) {
-                failed = said(error);
+                // A request that the end of the caller's time has cut off says nothing of its node.
+                failed = answered != null && Clock.now() >= bounds.until ? answered : said(error);
                 strangeSince = FOREVER;
             } else {
                 response.headers().firstValue("Rowlock-Leader").ifPresent(Transport.this::follow);
@@ -207,7 +210,8 @@ final class Transport {
                     result.complete(answer);
                     return;
                 }
-                failed = answer.status() + " " + answer.said();
+                answered = answer.status() + " " + answer.said();
+                failed = answered;
             }
             // At the end of the caller's time, or of a canceled call, the node is not to blame.
             if (Clock.now() < bounds.until && !result.isDone()) {
