@@ -174,8 +174,8 @@ async fn locks_that_are_asked_for_side_by_side_below_one_lock_wait_for_each_othe
     assert_eq!(std::fs::read_to_string(cluster.folder.join("code")).unwrap(), format!("{DEADLOCK}\n"));
 }
 
-/// Prints "free" unless a process runs whose id is in the file `command` or `grandchild`: a command that did not
-/// start has written none.
+/// Prints "free" unless a process runs whose id is in the file `command` or `grandchild`: a command that did
+/// not start has written none.
 const LOOK_FOR_WRITTEN: &str = "for file in command grandchild; do \
      if [ -s $file ] && grep -qs '^State:.[^Z]' /proc/$(cat $file)/status; then exit; fi; done; echo free";
 
