@@ -35,7 +35,7 @@ impl Replace {
 impl fmt::Display for Replace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.node.map_or("ID".to_owned(), |node| node.to_string());
-        let command = format!("rowlock member replace {number} NEW, docs/runbook.md");
+        let command = format!("rowlock member replace {number} NEW, docs/operations.md");
         match self.heard {
             Heard::Nothing => write!(
                 f,

@@ -146,7 +146,7 @@ impl fmt::Display for OtherRelease {
                 f,
                 "the cluster has gone over to version {number}, that of release {release}, and this is {ours}, which does \
                  not know it. Nothing was changed. Run release {release} or a later one on this node. There is no way \
-                 back to an older one, but a backup that was made with it (docs/backup.md)."
+                 back to an older one, but a backup that was made with it (docs/operations.md)."
             )
         } else {
             write!(
