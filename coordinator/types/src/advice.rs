@@ -26,7 +26,7 @@ pub struct Replace {
 }
 
 impl Replace {
-    /// Makes the advice of a node that has not contacted the other nodes.
+    /// Makes the advice of a node without contact to the other nodes.
     pub fn unasked(node: Option<NodeId>) -> Replace {
         Replace { node, heard: Heard::Nothing }
     }

@@ -1,4 +1,4 @@
-//! The disconnect of a client, which its node reports to the leader. Pure.
+//! The disconnect of a client, reported by the client's node to the leader. Pure.
 
 use std::time::Duration;
 

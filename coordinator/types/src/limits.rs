@@ -13,7 +13,7 @@ pub const HANDSHAKE_FRAME_MAX_BYTES: usize = 1 << 10;
 /// TLS handshakes in progress at all listeners; each holds handshake state.
 pub const TLS_HALF_OPEN_MAX: usize = 1_024;
 /// TLS handshakes that a node starts per second; a burst may have a twentieth of them. Beyond: handshakes
-/// wait, and those that cannot finish in time are closed. A handshake costs some tenths of a millisecond.
+/// wait, and the node closes late handshakes. A handshake costs some tenths of a millisecond.
 pub const TLS_HANDSHAKES_PER_SECOND: u32 = 1_000;
 /// Bytes read after the first frame while the session opens, approximately. Beyond: the bytes wait in the
 /// socket.
@@ -21,8 +21,8 @@ pub const HANDSHAKE_ARRIVED_MAX_BYTES: usize = 16 << 10;
 /// Connections without their first frame. Beyond: the node closes the oldest, since a client sends the frame
 /// at once.
 pub const HALF_OPEN_MAX: usize = 4_096;
-/// Messages (events, replies) queued for one connection's task. Beyond: the node drops them and closes the
-/// connection.
+/// Messages (events, replies) queued for a connection's task. Beyond: the node drops the messages and closes
+/// the connection.
 pub const OUTBOX_MAX_MESSAGES: usize = 16_384;
 /// Approximate bytes of these messages. Beyond: the same. A single larger message still passes.
 pub const OUTBOX_MAX_BYTES: usize = 8 << 20;
@@ -35,24 +35,24 @@ pub const HELD_SMALL_BYTES: u64 = 64 << 10;
 /// Bytes of data and names in the reply to one multiRead. The operation that reaches the bound is still done.
 /// Beyond: the remaining operations get ThrottledOp.
 pub const MULTI_READ_MAX_BYTES: usize = 4 << 20;
-/// Requests of one connection that wait for their commit. Beyond: the node stops reading from the socket.
+/// Requests of a connection that wait for the commit. Beyond: the node stops reading from the socket.
 pub const PIPELINE_MAX_REQUESTS: usize = 1_024;
-/// Identities of one connection. Beyond: the auth packet fails, which closes the connection.
+/// Identities of a connection. Beyond: the auth packet fails, which closes the connection.
 pub const IDENTITIES_MAX: usize = 64;
-/// Bytes of one connection's identities: every write of the connection carries them. Beyond: the auth packet
-/// fails, which closes the connection.
+/// Bytes of a connection's identities: every write of the connection carries the identities. Beyond: the auth
+/// packet fails, which closes the connection.
 pub const IDENTITIES_MAX_BYTES: usize = 64 << 10;
 /// Bytes of the frames that wait under [`PIPELINE_MAX_REQUESTS`]. Beyond: the node stops reading from the
 /// socket.
 pub const PIPELINE_MAX_BYTES: usize = 4 << 20;
 /// Shortest disconnect grace of a connection in milliseconds: time to reconnect. Below: raised to this value.
 pub const DISCONNECT_GRACE_MIN_MS: u32 = 100;
-/// Bytes of one connection's watches: 256 and the path for each. Beyond: the request gets a system error, and
+/// Bytes of a connection's watches: 256 and the path for each. Beyond: the request gets a system error, and
 /// the node closes the connection.
 pub const WATCH_BYTES_PER_CONNECTION: usize = 64 << 20;
 /// Bytes of all connections' watches above which each connection may have only [`WATCH_BYTES_SMALL`].
 pub const WATCH_BYTES_ALL: usize = 256 << 20;
-/// Bytes of one connection's watches above [`WATCH_BYTES_ALL`]. Beyond: as [`WATCH_BYTES_PER_CONNECTION`].
+/// Bytes of a connection's watches above [`WATCH_BYTES_ALL`]. Beyond: as [`WATCH_BYTES_PER_CONNECTION`].
 pub const WATCH_BYTES_SMALL: usize = 16 << 10;
 /// Submissions queued for the proposer, each of at most one client frame: a gigabyte in the worst case, while
 /// there is no leader and every client writes the largest znodes. Beyond: submitting waits, so reading from
@@ -68,7 +68,7 @@ pub const FAIR_QUEUE_MAX: usize = 16_384;
 /// Writes of a node's clients on their way to the log, or in the log and not applied. The proposer allows
 /// fewer while replies are slow. Beyond: writes wait for their connection's turn.
 pub const WRITES_UNDER_WAY_MAX: usize = 2_048;
-/// Commands in one log entry.
+/// Commands in a log entry.
 pub const BATCH_MAX_COMMANDS: usize = 512;
 /// Bytes of the commands in one log entry (a single larger command still passes).
 pub const BATCH_MAX_BYTES: usize = 1 << 20;
@@ -95,10 +95,10 @@ pub const HTTP_CONNECTIONS_OF_ADDRESS_MAX: usize = 16;
 pub const HTTP_HEAD_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 /// Time that an HTTP connection with a request has before newer connections may replace the connection.
 pub const HTTP_YIELD_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
-/// Life of an HTTP connection, which carries one request. Beyond: the node closes the connection.
+/// Life of an HTTP connection, for a single request. Beyond: the node closes the connection.
 pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 /// TLS handshakes that the HTTP listener starts per second; a burst may have a twentieth of them. Beyond:
-/// handshakes wait, and those that cannot finish in time are closed.
+/// handshakes wait, and the node closes late handshakes.
 pub const HTTP_TLS_HANDSHAKES_PER_SECOND: u32 = 200;
 /// API connections (locks over HTTP) at once. Beyond: the oldest without a request closes, else the oldest.
 pub const API_CONNECTIONS_MAX: usize = 10_000;
@@ -109,7 +109,7 @@ pub const API_CONNECTIONS_OF_ADDRESS_MAX: usize = 1_000;
 pub const API_REQUEST_MAX: Duration = Duration::from_secs(75);
 /// Streams of lock events at one node. Beyond: 503 with Retry-After.
 pub const API_WATCHES_MAX: usize = 1_000;
-/// Age of an API stream of lock events. Beyond: the stream ends, and its client continues with a new one.
+/// Age of an API stream of lock events. Beyond: the stream ends, and the client opens a new stream.
 pub const API_WATCH_MAX: Duration = Duration::from_secs(600);
 /// Silence of a stream of lock events before the node sends a keepalive.
 pub const API_WATCH_KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
@@ -130,10 +130,10 @@ pub const LOCK_FEED_MAX: usize = 16_384;
 pub const LOCK_FEED_MAX_BYTES: usize = 8 << 20;
 /// Time between two requests of an API connection. Beyond: the node closes the connection.
 pub const API_IDLE_MAX: Duration = Duration::from_secs(120);
-/// Age of an API connection. Beyond: the next response is the last, so that a revoked certificate soon loses
-/// its effect.
+/// Age of an API connection. Beyond: the next response is the last, so a revoked certificate soon has no
+/// effect.
 pub const API_CONNECTION_MAX: Duration = Duration::from_secs(600);
-/// Requests that wait for locks at one node. Beyond: 503 with Retry-After.
+/// Requests that wait for locks at a node. Beyond: 503 with Retry-After.
 pub const API_WAITS_MAX: usize = 5_000;
 /// Longest wait of one request for a lock; the queue position stays. Beyond: 400.
 pub const API_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -173,8 +173,8 @@ pub const LOG_QUEUE_MAX_BYTES: usize = 1 << 20;
 /// Lines of the audit log queued for their file. Beyond: the node drops lines, counts them and logs their
 /// number.
 pub const AUDIT_QUEUE_MAX: usize = 8_192;
-/// Audited failures per second of clients without a proven identity. Beyond: dropped and counted, so that
-/// these clients cannot push the records of other clients out of the files.
+/// Audited failures per second of clients without a proven identity. Beyond: dropped and counted. Protects
+/// the records of other clients from being pushed out of the files.
 pub const AUDIT_STRANGERS_PER_SECOND: u32 = 100;
 /// Bytes of the first frame of a connection between nodes, sent before the handshake. Beyond: closed.
 pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
@@ -216,7 +216,7 @@ pub const PEER_SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
 pub const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for the peer handshake, on either side. Beyond: closed.
 pub const PEER_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Silence of the other side after which the dialer sends a ping.
+/// Silence of the other side before the dialer sends a ping.
 pub const PEER_PING_AFTER: Duration = Duration::from_secs(1);
 /// Silence of the other side after the ping. Beyond: the dialer closes the connection and dials again.
 pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(2);
@@ -226,7 +226,7 @@ pub const PEER_IDLE_MAX: Duration = Duration::from_secs(10);
 pub const PEER_SNAPSHOT_INSTALL_PER_MIB: Duration = Duration::from_millis(20);
 /// Silence of a follower during replication. Beyond: the leader restarts the replication.
 pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
-/// Keepalives of this node's clients that wait for the leader. Beyond: they stay unanswered.
+/// Keepalives of this node's clients that wait for the leader. Beyond: no reply.
 pub const KEEPALIVES_WAITING_MAX: usize = 65_536;
 /// Disconnects of this node's clients that wait for the leader. Beyond: these sessions keep their whole
 /// timeout.
@@ -234,28 +234,28 @@ pub const DISCONNECTS_WAITING_MAX: usize = 32_768;
 // All waiting entries share one frame: a session id takes at most 9 bytes, and a disconnect 24.
 const _: () = assert!(KEEPALIVES_WAITING_MAX * 9 < PEER_SMALL_FRAME_MAX_BYTES);
 const _: () = assert!(DISCONNECTS_WAITING_MAX * 24 < PEER_SMALL_FRAME_MAX_BYTES);
-/// Disconnects of sessions that the leader does not know yet. Beyond: the leader drops the disconnect of the
-/// lowest session, which then keeps its whole timeout.
+/// Disconnects of sessions still unknown to the leader. Beyond: the leader drops the disconnect of the lowest
+/// session, which then keeps its whole timeout.
 pub const DISCONNECTS_EARLY_MAX: usize = 1_024;
 /// Keepalives queued for the liveness task. Beyond: dropped; the session's next frame sends another.
 pub const KEEPALIVE_QUEUE_MAX: usize = 65_536;
 /// Batches of proposals queued for the leader's intake, each of about `BATCH_MAX_BYTES` at most. Beyond:
 /// forwarding waits.
 pub const INTAKE_QUEUE_MAX: usize = 64;
-/// Reconfigurations of superusers that wait on one node. Beyond: the reply is that one is in progress.
+/// Queued reconfigurations of superusers on a node. Beyond: the reply is ReconfigInProgress.
 pub const RECONFIG_QUEUE_MAX: usize = 16;
-/// Operations of superusers that wait on one node. Beyond: refused as too many.
+/// Queued operations of superusers on a node. Beyond: refused as too many.
 pub const OPERATIONS_QUEUE_MAX: usize = 16;
 /// Writes queued for the log's thread. Beyond: Raft waits with its next write.
 pub const WAL_QUEUE_MAX: usize = 16_384;
-/// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the
-/// next sweep removes them.
+/// Containers and TTL znodes removed by a sweep (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the
+/// next sweep continues.
 pub const SWEEP_MAX_ZNODES: usize = 10_000;
-/// Due locks that one sweep proposes. Beyond: the next sweep proposes them.
+/// Due locks proposed by a sweep. Beyond: the next sweep continues.
 pub const LOCK_SWEEP_MAX: usize = 2_048;
-/// Exceeded quotas that one sweep logs. Beyond: the sweep logs only their number.
+/// Exceeded quotas logged by a sweep. Beyond: the sweep logs only the number.
 pub const SWEEP_MAX_QUOTA_WARNINGS: usize = 10;
-/// Bytes of entries that one replication read loads into memory (a single larger entry still passes).
+/// Bytes of entries loaded into memory by a replication read (a single larger entry still passes).
 pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;
 /// Bytes of the log in memory above which the node takes a snapshot and purges the log, however few entries
 /// the log has, while the state is small: the memory is reused again and again. For a larger state the bound
@@ -271,7 +271,7 @@ pub const SNAPSHOT_PIECE_PAUSE: Duration = Duration::from_millis(2);
 /// Bytes that one step cuts off the previous snapshot's file: the log's flushes may wait for the file system,
 /// and freeing more room takes longer.
 pub const SNAPSHOT_CUT_BYTES: u64 = 4 << 20;
-/// Pause after each such step.
+/// Pause after each step of [`SNAPSHOT_CUT_BYTES`].
 pub const SNAPSHOT_CUT_PAUSE: Duration = Duration::from_millis(5);
 /// Lock events queued for the history's thread. Beyond: dropped and counted, and the history shows a gap.
 pub const HISTORY_QUEUE_MAX_RECORDS: usize = 65_536;
@@ -298,8 +298,8 @@ pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);
 /// second. Beyond: the node checks no passwords from the host (AuthFailed, and the connection closes), except
 /// of users with a correct password from there before; wrong tokens get HTTP 429 instead of 401.
 pub const WRONG_PASSWORDS_PER_SECOND: u32 = 10;
-/// Hosts with their own count of one kind of request (wrong passwords, new sessions). Beyond: all other hosts
-/// share one count.
+/// Hosts with a separate count of a kind of request (wrong passwords, new sessions). Beyond: all further
+/// hosts share a count.
 pub const HOSTS_COUNTED_MAX: usize = 1_024;
 /// Reports in progress at once. Beyond: ThrottledOp, or HTTP's 503.
 pub const REPORTS_MAX: usize = 8;
@@ -307,7 +307,7 @@ pub const REPORTS_MAX: usize = 8;
 pub const REPORTS_FOR_SUPERUSERS: usize = 2;
 /// Backups that clients fetch from a node at once. Beyond: ThrottledOp.
 pub const BACKUPS_MAX: usize = 2;
-/// Bytes of a backup in one reply.
+/// Bytes of a backup in a reply.
 pub const BACKUP_PIECE_BYTES: u64 = 256 << 10;
 /// Items of a report without a requested number.
 pub const REPORT_DEFAULT_ITEMS: usize = 100;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A member's entry in the membership: the addresses that other nodes and clients use.
+/// A member's entry in the membership: the addresses for nodes and clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// `host:port` for the other nodes. A member from a reconfiguration in ZooKeeper's terms may have a

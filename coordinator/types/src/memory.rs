@@ -16,7 +16,7 @@ use rowlock_state::Machine;
 
 use crate::limits::LOG_MEMORY_BYTES;
 
-/// A znode without its path and its data.
+/// A znode without path and data.
 const ZNODE_BYTES: u64 = 256;
 /// Additional bytes of an ephemeral znode: entries in the session's list and in a queue.
 const EPHEMERAL_BYTES: u64 = 256;
@@ -108,7 +108,7 @@ impl Drop for Share {
 #[derive(Debug, Default)]
 pub struct Memory {
     parts: [AtomicU64; Part::ALL.len()],
-    /// Bytes of [`Part::Peers`]; its holders count them.
+    /// Bytes of [`Part::Peers`], counted by the holders.
     pub peers: Tally,
     limit: AtomicU64,
 }

@@ -93,8 +93,7 @@ pub trait NodeHook: Send + Sync + 'static {
 
     // Leadership, as the node's own tasks see it: a term that ends at once may never be reported.
 
-    /// This node leads `term` from now on. The node proposes nothing before it has committed an entry of its
-    /// own.
+    /// This node leads `term` from now on. The node proposes nothing before the commit of an own entry.
     fn leads(&self, term: u64) {
         let _ = term;
     }

@@ -6,7 +6,7 @@
 use rowlock_proto::{FencingToken, NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
-/// One operation. Sent between nodes: append variants, never reorder them.
+/// One operation. Sent between nodes: append variants, never reorder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
     /// `/v1/hand-over`: hands the leadership over to another voter.
@@ -21,12 +21,12 @@ pub enum Operation {
         /// False ends the drain.
         on: bool,
     },
-    /// `/v1/rebalance`: the node closes a share of its clients' connections, so that these clients connect to
+    /// `/v1/rebalance`: the node closes a share of its clients' connections, and these clients connect to
     /// other nodes.
     Rebalance { node: NodeId, percent: u8 },
     /// `/v1/end-session`: ends a session, whatever its client does.
     EndSession { session: SessionId },
-    /// `/v1/upgrade`: shows or changes the version that the cluster writes.
+    /// `/v1/upgrade`: shows or changes the version written by the cluster.
     Upgrade(UpgradeStep),
     /// `/v1/log-level`: shows or changes the node's log level.
     LogLevel { node: NodeId, change: LogLevelChange },

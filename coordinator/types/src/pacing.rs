@@ -36,9 +36,8 @@ pub const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
 /// Longest delay of a commit notice to a follower without clients. Beyond: the leader sends the notice even
 /// without other messages.
 pub const COMMIT_NOTIFY_DELAY_MAX: Duration = Duration::from_millis(5);
-/// Silence of the log after which the log writes the record that its last flush is done. Longer than the
-/// pause between occasional locks and than the steps of an election, so that none of them waits for the flush
-/// of this record.
+/// Silence of the log before the log records the end of the last flush. Longer than the pause between
+/// occasional locks and than the steps of an election: neither waits for the flush of this record.
 pub const FLUSH_MARK_DELAY: Duration = Duration::from_secs(1);
 
 /// Pauses between dials of an unreachable node. Short: a returning node is reached soon.

@@ -43,7 +43,7 @@ pub enum NotServing {
     NoQuorum,
     /// A majority of the voters answers, but has no leader yet.
     Electing,
-    /// The node has not applied all entries that were committed when it regained contact.
+    /// The node has not applied all entries committed before the node regained contact.
     CatchesUp,
 }
 
@@ -86,9 +86,9 @@ pub struct Status {
     /// serves.
     #[serde(skip)]
     pub not_serving: Option<NotServing>,
-    /// Last log index that this node has applied.
+    /// Last log index applied by this node.
     pub applied_index: u64,
-    /// Last log index that this node knows as committed.
+    /// Last log index known to this node as committed.
     pub committed_index: u64,
     pub last_log_index: u64,
     /// Log index of the last snapshot; 0 without one.
@@ -104,6 +104,6 @@ pub struct Status {
     /// Milliseconds for which each other member has not answered the leader; only in the leader's responses
     /// to other nodes.
     pub silent: Vec<(NodeId, u64)>,
-    /// Nodes that must confirm that this node has forgotten nothing; until then the node takes no part.
+    /// Nodes that must confirm that this node's data is complete; until then the node takes no part.
     pub waits_for: Vec<NodeId>,
 }

@@ -1,4 +1,4 @@
-//! Versions of Rowlock's formats that a node knows: messages between nodes, log entries, snapshots, and the
+//! Versions of Rowlock's formats known to a node: messages between nodes, log entries, snapshots, and the
 //! effect of an entry on the state.
 //!
 //! One number covers all formats, since a release changes them together. Every release also knows the
@@ -65,9 +65,9 @@ impl Build {
 /// change. The build follows that frame and appears nowhere else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// The oldest version that the node supports.
+    /// The oldest version supported by the node.
     pub least: u16,
-    /// The newest version that the node supports.
+    /// The newest version supported by the node.
     pub most: u16,
     /// The release, as printed by `rowlock --version`.
     pub release: String,

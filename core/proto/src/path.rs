@@ -171,8 +171,8 @@ fn check_names(path: &str, number_follows: bool) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Returns true for characters that Java forbids. Java checks UTF-16 units, so every character above U+FFFF is
-/// two forbidden surrogates (U+D800..U+DFFF).
+/// Returns true for characters that Java forbids. Java checks UTF-16 units, so every character above U+FFFF
+/// is two forbidden surrogates (U+D800..U+DFFF).
 fn is_forbidden(character: char) -> bool {
     matches!(
         u32::from(character),

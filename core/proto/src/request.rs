@@ -1,6 +1,6 @@
 //! Requests: every operation that a client may send, as one closed enum.
 //!
-//! Paths are kept as received: the server answers a bad path (`BadArguments`), decoding does not fail.
+//! Decoding keeps paths as received: the server answers a bad path (`BadArguments`).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Removes the znodes of finished scripts, as superuser, so that a cluster can serve any number of scripts.
+//! Removes the znodes of finished scripts, as superuser: a cluster can serve any number of scripts.
 //!
-//! No verdict depends on the cleaning: without a superuser, a side keeps its znodes.
+//! No verdict depends on the cleaning: without a superuser, a side keeps the znodes.
 
 use bytes::Bytes;
 use rowlock_proto::request::PathWatch;

@@ -86,7 +86,7 @@ pub fn header_has_own_zxid(request: OpCode) -> bool {
     )
 }
 
-/// Returns true for requests that break the reference server: never send them.
+/// Returns true for requests that would break the reference server. Scripts never send such a request.
 pub fn is_deadly(request: &Request) -> bool {
     use rowlock_proto::CreateMode;
     match request {

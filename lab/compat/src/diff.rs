@@ -56,7 +56,7 @@ pub struct Diff {
     /// Stop after this many differences
     #[arg(long, value_name = "N", default_value_t = 5)]
     differences: usize,
-    /// Print the intended differences and how they are handled
+    /// Print the intended differences and their treatment
     #[arg(long)]
     known: bool,
 }

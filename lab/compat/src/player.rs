@@ -163,7 +163,7 @@ impl<'a> Player<'a> {
         self.queue(slot, Cause::Between, OpCode::Sync.as_i32(), &sync);
     }
 
-    /// Checks that the server has not closed the connection after its last reply.
+    /// Checks that the connection is still open after the last reply.
     async fn probe(&mut self, slot: usize) -> anyhow::Result<()> {
         self.queue(slot, Cause::Between, OpCode::Ping.as_i32(), &[]);
         self.drain(slot).await
@@ -231,7 +231,7 @@ impl<'a> Player<'a> {
         &self.hosts[self.clients[slot].server % self.hosts.len()]
     }
 
-    /// Performs one handshake. A refused handshake leaves the client without a connection.
+    /// Performs a handshake. A refused handshake leaves the client without a connection.
     async fn handshake(&mut self, slot: usize, session: &Session, cause: Cause) -> anyhow::Result<bool> {
         let (connection, response) =
             Connection::open(self.host(slot), session, self.clients[slot].seen).await?;
@@ -278,7 +278,7 @@ impl<'a> Player<'a> {
     }
 
     /// Closes the client's session. One transaction causes all resulting events: every other client receives
-    /// its events together, and the transcript sorts them.
+    /// the events together, in any order, so the transcript sorts them.
     async fn close_session(&mut self, slot: usize, cause: Cause) -> anyhow::Result<()> {
         for other in 0..self.clients.len() {
             self.drain(other).await?;

@@ -20,14 +20,13 @@ pub struct Script {
     pub restrictive: bool,
 }
 
-/// One action of one client.
+/// An action of a client.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub slot: usize,
     pub action: Action,
 }
 
-/// An action of a client.
 #[derive(Clone, Debug)]
 pub enum Action {
     Send {

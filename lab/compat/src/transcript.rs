@@ -67,7 +67,7 @@ impl Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     Step(usize),
-    /// The reply to a request that the player sent between two steps.
+    /// The reply to a request of the player itself, between two steps.
     Between,
     Event,
 }

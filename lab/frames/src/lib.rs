@@ -19,9 +19,9 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::request::Create;
 use rowlock_proto::{Acl, CreateMode, ErrorCode, FencingToken, Request, Xid, encode, frame};
 
-/// Locks in one acquire and claims in one release: the server's maximum.
+/// Locks of an acquire and claims of a release: the server's maximum.
 pub const PLACES_MAX: usize = 1_024;
-/// Ephemeral znodes of one large session, with short paths.
+/// Ephemeral znodes of a large session, with short paths.
 pub const EPHEMERALS: usize = 20_000;
 /// Readers of one session that wait for one lock: a connection can queue this many notices at once.
 pub const READERS: usize = 16_000;
@@ -38,15 +38,15 @@ pub struct At<'a> {
 /// A kind of request that can be large.
 pub struct Kind {
     pub name: &'static str,
-    /// Requests that must precede this one, below the given znode. All of them succeed.
+    /// Preceding requests below the given znode. All of them succeed.
     pub prepare: fn(&str) -> Vec<Request>,
     /// The request with this number of items or bytes.
     pub request: fn(&At<'_>, usize) -> Request,
     /// Proven identities of the client.
     pub identities: Identities,
-    /// Error of a request that fills a frame, if the server refuses such a request before the log.
+    /// Error of a request that fills a frame, if the server refuses the request before the log.
     pub refused: Option<ErrorCode>,
-    /// Number of items that the server still admits, if it refuses a full frame. The test of the state checks
+    /// Number of items still admitted by a server that refuses a full frame. The test of the state checks
     /// that the number is about the largest.
     pub admitted: usize,
     /// True if the largest admitted request succeeds.

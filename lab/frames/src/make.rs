@@ -105,7 +105,7 @@ pub(crate) fn claim(at: &At<'_>, number: usize, longer: usize) -> Claim {
     Claim { path: path.into(), token: at.token }
 }
 
-/// Creates one holder, and `count` readers that wait for the holder.
+/// Creates one holder, and `count` waiting readers.
 pub(crate) fn readers(root: &str, count: usize) -> Vec<Request> {
     let lock = || format!("{root}/l0");
     let reader = |at| Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock(), format!("r{at}-")) };

@@ -35,7 +35,7 @@ pub struct RawClient {
     /// Number of frames received, without the handshake.
     pub frames_in: usize,
     pub bytes_in: usize,
-    /// A frame that arrives before the awaited one fails the test; otherwise the client queues it below.
+    /// A frame before the awaited frame fails the test; otherwise the client queues the early frame below.
     strict: bool,
     pub events: VecDeque<WatchedEvent>,
     pub notices: VecDeque<(Zxid, Notice)>,

@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use rowlock_fuzz::fuzz_target;
 use rowlock_proto::{OpCode, decode, encode, frame};
 
-/// Smaller than libFuzzer's largest input (4096), so that inputs lie on both sides of the limit.
+/// Smaller than libFuzzer's largest input (4096), so inputs lie on both sides of the limit.
 const MAX_BYTES: usize = 2048;
 
 fuzz_target!(|input: &[u8]| {

@@ -1,7 +1,7 @@
 //! Writes the initial corpus of the fuzz targets into `corpus/TARGET/`: real encodings of every kind. Git
 //! ignores the corpus.
 //!
-//! Built as a target with zero running time, so that one build produces all seeds.
+//! Built as a target with zero running time, so a single build produces all seeds.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 #[cfg(feature = "libfuzzer")]
 pub use libfuzzer_sys::fuzz_target;
 
-/// Defines the target without libFuzzer: a program that reads the files in its arguments.
+/// Defines the target without libFuzzer: a program that reads the files named as arguments.
 #[cfg(not(feature = "libfuzzer"))]
 #[macro_export]
 macro_rules! fuzz_target {
@@ -82,7 +82,7 @@ pub fn within_worth<T>(input: &[u8], at_least: usize, per_byte: usize, operation
     within(at_least + per_byte * input.len(), operation)
 }
 
-/// Returns a new folder for files that a reader opens: in memory, if the system has such a place.
+/// Returns a new folder for files that a reader opens: in memory, if the system supports this.
 pub fn folder() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let above = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };

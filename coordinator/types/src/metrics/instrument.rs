@@ -153,8 +153,8 @@ impl Silence {
     }
 }
 
-/// Seconds since each other member answered this leader, exported as one series per member. Empty on other
-/// nodes. One task writes the gauge, so its lock is almost never contended.
+/// Seconds since each member answered this leader, exported as a series per member. Empty on followers. A
+/// single task writes the gauge, so the lock is almost never contended.
 #[derive(Debug, Default)]
 pub struct SilenceGauge(Mutex<Vec<Silence>>);
 
@@ -248,7 +248,7 @@ impl<const N: usize> Buckets<N> {
     }
 }
 
-/// A histogram at one moment. `count` is the sum of the buckets, so that the two never disagree.
+/// A histogram at one moment. `count` is the sum of the buckets, and so never contradicts the buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// Upper bound (inclusive) and the number of values up to the bound.

@@ -6,7 +6,7 @@ use rowlock_proto::NodeId;
 /// The end of the previous leadership, as seen by the winner of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaderEnd {
-    /// The node knew no leader since its start.
+    /// The node knew no leader since the start.
     Start,
     /// The leader asked this node to take over.
     HandedOver,
@@ -14,7 +14,7 @@ pub enum LeaderEnd {
     Disconnected,
     /// The leader was silent for a whole election timeout.
     Silent,
-    /// This node led, and lost contact with its quorum.
+    /// This node led, and lost contact with the quorum.
     NoQuorum,
 }
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_winner_counts_an_election_by_the_previous_leaders_end() {
+    fn an_election_counts_where_it_is_won_and_by_what_was_seen_of_the_leader_before() {
         let seen = Leaderships::default();
         seen.begins(ME, ME, 1);
         seen.begins(ME, ME, 1);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_older_leader_is_not_counted_for_this_one() {
+    fn what_was_noted_of_an_older_leader_says_nothing_of_this_one() {
         let seen = Leaderships::default();
         seen.begins(ME, OTHER, 1);
         seen.ends(1, LeaderEnd::Disconnected);

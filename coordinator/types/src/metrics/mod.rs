@@ -151,7 +151,7 @@ metrics! {
 
     /// Commands submitted to the proposer of this node.
     proposals_total: Counter,
-    /// Commands that this node waits for.
+    /// Commands awaited by this node.
     proposals_in_flight: Gauge,
     /// Commands with an unknown outcome (leader lost).
     proposals_lost_total: Counter,
@@ -159,7 +159,7 @@ metrics! {
     batches_total: Counter,
     /// Log entries proposed only to compare digests.
     comparison_batches_total: Counter,
-    /// Log entries skipped after they overtook another one; proposed again.
+    /// Log entries skipped after overtaking another entry; proposed again.
     batches_skipped_total: Counter,
     /// Commands refused by this node as leader because of their cost.
     commands_refused_total: Counter,
@@ -206,7 +206,7 @@ metrics! {
     growth_refused_for_room_total: Counter,
     /// Snapshots written by this node.
     snapshots_written_total: Counter,
-    /// Snapshots that this node failed to write.
+    /// Snapshots not written because of an error.
     snapshots_failed_total: Counter,
     /// Snapshots received from the leader and installed.
     snapshots_installed_total: Counter,
@@ -271,7 +271,7 @@ metrics! {
     log_lines_dropped_total: Counter,
     /// Backups made by this node's schedule.
     backups_made_total: Counter,
-    /// Backups that this node failed to make.
+    /// Scheduled backups of this node that failed.
     backups_failed_total: Counter,
     /// Size of the last scheduled backup.
     backup_bytes: Gauge,

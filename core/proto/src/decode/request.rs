@@ -118,7 +118,7 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Request> {
     })
 }
 
-/// Decodes an envelope. Refuses opcodes that are not writes, and nested envelopes.
+/// Decodes an envelope. Refuses content that may not be tagged, nested envelopes included.
 ///
 /// Invariant: the client cannot choose the depth of the recursion.
 fn tagged(r: &mut Reader<'_>) -> Decoded<Request> {

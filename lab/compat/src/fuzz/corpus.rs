@@ -13,10 +13,10 @@ use rowlock_world::rng::Rng;
 /// Largest body of a frame that servers accept, less some room for the header.
 const LARGE_BYTES: usize = 0xf_ffff - 64;
 
-/// Maximum number of Rowlock's own requests in one conversation.
+/// Maximum number of Rowlock's own requests in a conversation.
 const LOCK_REQUESTS_MAX: usize = 12;
 
-/// Returns the frames of one conversation, handshake first.
+/// Returns the frames of a conversation, handshake first.
 pub fn conversation(rng: &mut Rng) -> Vec<Bytes> {
     if rng.chance(3) {
         return vec![word(rng)];

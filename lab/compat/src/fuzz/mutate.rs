@@ -7,7 +7,7 @@ use rowlock_world::rng::Rng;
 /// Edge values of lengths and counts.
 const EDGES: &[i32] =
     &[0, 1, -1, -2, 4, 16, 127, 0xffff, 0xf_ffff, 0xf_fff0, 0x10_0000, i32::MAX, i32::MIN, 0x7f7f_7f7f];
-/// Maximum number of mutations in one conversation.
+/// Maximum number of mutations in a conversation.
 const MUTATIONS_MAX: usize = 4;
 
 /// The bytes to send, and the end of the connection.

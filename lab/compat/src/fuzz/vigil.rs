@@ -27,7 +27,7 @@ const WARM_UP_CHECKS: u64 = 90;
 const GROWTH_MAX_MIB: u64 = 192;
 /// Number of checks between two deletions of the attackers' znodes.
 const CHECKS_PER_SWEEP: u64 = 5;
-/// Longest deletion: one tree may need many requests.
+/// Longest deletion: a tree may need many requests.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
 
 pub struct Vigil {

@@ -1,4 +1,4 @@
-//! Paths in scripts: few names, so that steps collide; occasionally an invalid path.
+//! Paths in scripts: few names, to make steps collide; occasionally an invalid path.
 
 use super::Generator;
 
@@ -94,8 +94,7 @@ impl Generator {
         }
     }
 
-    /// Returns a path of the wanted style: a usual path if one is found soon, else a path that no other step
-    /// uses.
+    /// Returns a path of the wanted style: a usual path if one is found soon, else an unused path.
     pub(super) fn path_of_style(&mut self, wanted: impl Fn(WatchStyle) -> bool) -> String {
         for _ in 0..20 {
             let path = self.path();

@@ -7,8 +7,8 @@ use rowlock_proto::{OpCode, Request};
 use crate::script::{Action, body};
 use rowlock_world::rng::Rng;
 
-/// Opcodes that no server knows. Excludes opcodes that servers use among themselves, and Rowlock's own
-/// opcodes (1000 and above).
+/// Opcodes unknown to every server. Excludes opcodes used between servers, and Rowlock's own opcodes (1000
+/// and above).
 const UNKNOWN_OPCODES: &[i32] = &[10, 23, 99, 108, 200, 999, i32::MAX];
 
 /// Returns true for requests that begin with a required path.
@@ -20,8 +20,8 @@ fn begins_with_path(opcode: OpCode) -> bool {
     )
 }
 
-/// Returns a body that is too short or too long, or whose path has an invalid length. Never changes other
-/// values: the result could be a request that breaks the reference.
+/// Returns a body of a wrong length, or whose path has an invalid length. Never changes other values: the
+/// result could break the reference.
 pub(super) fn malformed(rng: &mut Rng, request: &Request) -> Action {
     let whole = body(request);
     let opcode = request.opcode().as_i32();
