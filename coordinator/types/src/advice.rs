@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_to_replace_is_conditional_until_a_majority_has_the_data() {
+    fn advice_is_conditional_until_a_majority_confirms_the_data() {
         let asked = Replace { node: Some(NodeId(2)), heard: Heard::Quorum }.to_string();
         let unasked = Replace::unasked(Some(NodeId(2))).to_string();
         for text in [&asked, &unasked] {

@@ -95,8 +95,9 @@ codes! {
     ReconfigDisabled = -123, "reconfiguration is disabled";
     /// The server demands authentication before any other request.
     SessionClosedRequireSaslAuth = -124, "session closed: authentication required";
-    /// The request would exceed a quota, the bound of a lock's queue or the leader's memory limit.
-    QuotaExceeded = -125, "no room: a quota, a lock's queue, what one session may have, the memory limit of the servers or a majority of their disks is full";
+    /// The request would exceed a quota, the bound of a lock's queue, a session's limits, the leader's memory
+    /// limit or the disk space of a majority.
+    QuotaExceeded = -125, "no room: the request exceeds a quota, the bound of a lock's queue, a session's limits, the servers' memory limit or the disk space of a majority";
     /// The server has too many requests and did nothing: retry later.
     ThrottledOp = -127, "throttled";
 }

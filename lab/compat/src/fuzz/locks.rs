@@ -63,7 +63,7 @@ pub fn request(rng: &mut Rng) -> Request {
         1 => Request::SessionOptions(SessionOptions { disconnect_grace_ms: rng.pick(NUMBERS) }),
         2 => Request::Report(rng.pick(REPORTS).to_owned()),
         3 => Request::Operate(rng.pick(REPORTS).to_owned()),
-        4 => Request::Ask(ask(rng)),
+        4 => Request::Ask(question(rng)),
         _ => lock_write(rng),
     }
 }
@@ -123,7 +123,7 @@ fn acquire(rng: &mut Rng) -> Acquire {
     }
 }
 
-fn ask(rng: &mut Rng) -> Ask {
+fn question(rng: &mut Rng) -> Ask {
     let text = |rng: &mut Rng| "\u{e9}".repeat(rng.pick(&[0, 1, 20, 64, 128, 129, 5_000]));
     Ask { lock: lock(rng), reason: text(rng), by: text(rng), within_ms: rng.pick(NUMBERS) }
 }
