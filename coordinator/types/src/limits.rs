@@ -113,8 +113,8 @@ pub const API_WATCHES_MAX: usize = 1_000;
 pub const API_WATCH_MAX: Duration = Duration::from_secs(600);
 /// Silence of a stream of lock events before the node sends a keepalive.
 pub const API_WATCH_KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
-/// Divisor: share of the node's thread that all streams of lock events together may use. Beyond: streams
-/// pause and collect events.
+/// Divisor: part of the processor time of the node's thread for all streams of lock events together. Beyond:
+/// streams pause and collect events.
 pub const API_WATCH_SHARE: u32 = 5;
 /// Accounted work of one piece of a stream, besides its events and bytes: a wake-up, and a write to the
 /// socket.
@@ -147,7 +147,7 @@ pub const API_BODY_MAX_BYTES: usize = 16 << 10;
 pub const API_DATA_MAX_BYTES: usize = 1_000_000;
 /// Names of children in one response. A larger request is an error.
 pub const API_PAGE_MAX: usize = 10_000;
-/// Bytes of these names. Beyond: the response ends early and has `more`.
+/// Bytes of these names. Beyond: the response ends early and is marked incomplete.
 pub const API_PAGE_MAX_BYTES: usize = 768 << 10;
 /// Bytes of znodes in transit to and from API clients of one node. Beyond: 503 with Retry-After.
 pub const API_ANSWERS_MAX_BYTES: usize = 64 << 20;
@@ -176,7 +176,7 @@ pub const AUDIT_QUEUE_MAX: usize = 8_192;
 /// Audited failures per second of clients without a proven identity. Beyond: dropped and counted. Protects
 /// the records of other clients from being pushed out of the files.
 pub const AUDIT_STRANGERS_PER_SECOND: u32 = 100;
-/// Bytes of the first frame of a connection between nodes, sent before the handshake. Beyond: closed.
+/// Size of the hello, the first frame of a connection between nodes. Beyond: closed.
 pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
 /// Connections to the peer port without a finished handshake. Beyond: closed at once.
 pub const PEER_STRANGERS_MAX: usize = 1_024;

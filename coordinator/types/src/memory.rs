@@ -22,7 +22,7 @@ const ZNODE_BYTES: u64 = 256;
 const EPHEMERAL_BYTES: u64 = 256;
 /// A session, in the state and on the leader.
 const SESSION_BYTES: u64 = 512;
-/// An idle connection.
+/// A connection without traffic, in bytes.
 pub const CONNECTION_BYTES: u64 = 1_536;
 /// Additional bytes of a TLS connection: keys and permanent buffers. Measured with 3,000 connections.
 pub const TLS_BYTES: u64 = 8 << 10;

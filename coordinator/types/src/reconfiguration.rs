@@ -40,7 +40,6 @@ pub enum Change {
     Incremental {
         /// New members, or members with another role or address.
         joining: Vec<Server>,
-        /// Members to remove.
         leaving: Vec<NodeId>,
     },
     Replace(Vec<Server>),

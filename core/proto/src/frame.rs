@@ -47,19 +47,13 @@ pub fn split(buf: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError
     let whole = LENGTH_BYTES + length;
     if buf.len() < whole {
         buf.reserve((whole - buf.len()).min(RESERVE_STEP_BYTES));
-        debug_assert!(
-            buf.capacity() > buf.len(),
-            "a read into a full buffer would look like the end of the stream"
-        );
+        debug_assert!(buf.capacity() > buf.len(), "a read into a full buffer would look like the end");
         return Ok(None);
     }
     buf.advance(LENGTH_BYTES);
     let behind = buf.len() - length;
     let frame = buf.split_to(length).freeze();
-    debug_assert!(
-        frame.len() == length && buf.len() == behind,
-        "the cut is not at the start of the next frame"
-    );
+    debug_assert!(frame.len() == length && buf.len() == behind, "the cut is not at the next frame");
     Ok(Some(frame))
 }
 

@@ -12,7 +12,7 @@ use rowlock_wal::snapshot::format::{FIXED_BYTES, SnapshotHeader};
 
 /// Bytes before the first block: magic, versions, fingerprint.
 const HEADER_BYTES: usize = 16;
-/// Kind of `Record::End`.
+/// Kind byte of a `Record::End`.
 const END: u8 = 4;
 
 fuzz_target!(|input: &[u8]| {

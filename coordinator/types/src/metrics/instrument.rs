@@ -28,7 +28,6 @@ impl Counter {
     }
 }
 
-/// A current amount.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 

@@ -19,11 +19,7 @@ pub fn connect_request(request: &ConnectRequest, out: &mut BytesMut) {
         out.buffer(Some(&request.password));
         write_read_only(out, request.read_only);
     });
-    debug_assert_eq!(
-        decode::connect_request(last_frame(out, start)).as_ref(),
-        Ok(request),
-        "decodes to another request"
-    );
+    debug_assert_eq!(decode::connect_request(last_frame(out, start)).as_ref(), Ok(request), "not read back");
 }
 
 /// Appends the first frame of a server.
@@ -39,7 +35,7 @@ pub fn connect_response(response: &ConnectResponse, out: &mut BytesMut) {
     debug_assert_eq!(
         decode::connect_response(last_frame(out, start)).as_ref(),
         Ok(response),
-        "decodes to another response"
+        "not read back"
     );
 }
 

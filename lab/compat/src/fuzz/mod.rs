@@ -34,7 +34,7 @@ pub struct Fuzz {
     /// Client address of the node; all data of its cluster is deleted
     #[arg(long, value_name = "HOST:PORT")]
     target: String,
-    /// Duration in minutes
+    /// Duration of the attack in minutes
     #[arg(long, value_name = "M", default_value_t = 10.0)]
     minutes: f64,
     /// Seed of the conversations
