@@ -1,4 +1,5 @@
-//! The only user of bincode: encodes and decodes log records, snapshot headers and frames between nodes.
+//! Encodes and decodes log records, snapshot headers and frames between nodes with bincode. The replicated
+//! state has a codec of its own.
 //!
 //! Varint integers, little endian, fields in order, no self-description: a change of a type changes the
 //! format that carries the type, and needs a new version of that format. Bytes from outside never cause
@@ -43,8 +44,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<T, CodecE
     Ok(value)
 }
 
-/// Decodes a value from the start of `bytes` and returns its length, for formats that may gain fields.
-/// `bytes` have at most `max` bytes.
+/// Decodes a value from the start of `bytes`, for formats that may gain fields. Returns the value and its
+/// encoded length. `bytes` have at most `max` bytes.
 ///
 /// # Errors
 /// [`CodecError`]; never `TrailingBytes`.

@@ -34,7 +34,7 @@ pub enum Operation {
     RaiseTokens { above: FencingToken },
 }
 
-/// A change of a node's log level.
+/// A query or a change of a node's log level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogLevelChange {
     Show,
