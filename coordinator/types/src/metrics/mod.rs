@@ -77,9 +77,9 @@ metrics! {
     /// Seconds since this leader sent the newest request that the member has answered.
     member_silent_seconds: SilenceGauge,
 
-    /// Queue positions that hold a lock.
+    /// Queue positions holding a lock.
     locks_held: Gauge,
-    /// Queue positions that wait for a lock.
+    /// Queue positions waiting for a lock.
     lock_waiters: Gauge,
     /// Lock grants applied by this node.
     lock_grants_total: Counter,
@@ -163,7 +163,7 @@ metrics! {
     batches_skipped_total: Counter,
     /// Commands refused by this node as leader because of their cost.
     commands_refused_total: Counter,
-    /// Log entries cut short because of the cost of their commands.
+    /// Log entries cut short: their commands cost too much.
     batches_cut_total: Counter,
     /// Commands per log entry proposed.
     batch_commands: SizeHistogram,
@@ -206,7 +206,7 @@ metrics! {
     growth_refused_for_room_total: Counter,
     /// Snapshots written by this node.
     snapshots_written_total: Counter,
-    /// Snapshots not written because of an error.
+    /// Failed writes of snapshots.
     snapshots_failed_total: Counter,
     /// Snapshots received from the leader and installed.
     snapshots_installed_total: Counter,
@@ -269,9 +269,9 @@ metrics! {
     audit_dropped_total: Counter,
     /// Log lines dropped because the reader of stderr was slow or gone.
     log_lines_dropped_total: Counter,
-    /// Backups made by this node's schedule.
+    /// Scheduled backups made by this node.
     backups_made_total: Counter,
-    /// Scheduled backups of this node that failed.
+    /// Failed scheduled backups of this node.
     backups_failed_total: Counter,
     /// Size of the last scheduled backup.
     backup_bytes: Gauge,
