@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rowlock_coordinator::config::NodeConfig;
-use rowlock_coordinator::node::{BootstrapError, Node, NodeError, StartError};
+use rowlock_coordinator::{BootstrapError, Node, NodeError, StartError};
 use rowlock_proto::NodeId;
 use rowlock_wal::{StorageError, is_of_the_disk};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};

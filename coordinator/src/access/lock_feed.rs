@@ -18,8 +18,12 @@ use rowlock_env::sync::watch;
 use rowlock_history::{Entry, Gap, GapReason, Key, Record};
 use rowlock_proto::Zxid;
 use rowlock_proto::report::HistoryEntry;
+use rowlock_state::Machine;
+use rowlock_state::command::Proposal;
 use rowlock_state::outcome::LockEvent;
 use rowlock_types::limits::{LOCK_FEED_MAX, LOCK_FEED_MAX_BYTES};
+
+use crate::apply::Observer;
 
 pub(crate) struct Happened {
     pub(crate) at: (Key, Entry<'static>),
@@ -110,32 +114,34 @@ impl Default for LockFeed {
     }
 }
 
-impl LockFeed {
-    pub(crate) fn lock(&self, event: &LockEvent<'_>) {
+impl Observer for LockFeed {
+    fn lock(&self, event: &LockEvent<'_>) {
         if self.readers.load(SeqCst) > 0 {
             self.ring.lock().push(event);
         }
     }
 
+    fn applied(&self, _: u64, _: &[Proposal], _: &Machine) {
+        self.publish();
+    }
+
     /// A snapshot has replaced the state: what led to this change is not known.
-    pub(crate) fn installed(&self, zxid: Zxid, time_ms: i64) {
+    fn installed(&self, machine: &Machine) {
         if self.readers.load(SeqCst) > 0 {
-            self.ring.lock().gap(zxid, time_ms);
+            self.ring.lock().gap(machine.last_zxid(), machine.time_ms());
             self.publish();
         }
     }
+}
 
+impl LockFeed {
     /// The batch is over.
-    pub(crate) fn publish(&self) {
+    fn publish(&self) {
         if self.readers.load(SeqCst) == 0 {
             return;
         }
         let end = self.ring.lock().publish();
         self.end.send_if_modified(|seen| std::mem::replace(seen, end) != end);
-    }
-
-    pub(crate) fn readers(&self) -> usize {
-        self.readers.load(SeqCst)
     }
 
     /// A place behind all that has happened. Between two batches: a caller that holds the read lock of the
@@ -188,6 +194,11 @@ impl Ring {
 }
 
 impl Reading {
+    /// The number of readers of the feed, with this one.
+    pub(crate) fn streams(&self) -> usize {
+        self.feed.readers.load(SeqCst)
+    }
+
     /// At most this many of the events that come next; one command's may be cut.
     pub(crate) fn take(&mut self, most: usize) -> Piece {
         assert!(most > 0, "a piece of nothing is never the last one");

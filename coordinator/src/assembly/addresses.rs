@@ -18,8 +18,10 @@ pub struct Addresses {
     /// For the other nodes.
     pub peer: SocketAddr,
     /// Listener for HTTP: health, metrics, reports.
+    #[cfg(feature = "access")]
     pub http: SocketAddr,
     /// For locks by HTTP.
+    #[cfg(feature = "access")]
     pub api: Option<SocketAddr>,
 }
 
@@ -29,28 +31,32 @@ impl Addresses {
             client: listeners.any_client().local_addr(),
             secure_client: listeners.secure_client.as_ref().map(Listener::local_addr),
             peer: listeners.peer.local_addr(),
-            http: listeners.http.local_addr(),
-            api: listeners.api.as_ref().map(Listener::local_addr),
+            #[cfg(feature = "access")]
+            http: listeners.access.http.local_addr(),
+            #[cfg(feature = "access")]
+            api: listeners.access.api.as_ref().map(Listener::local_addr),
         }
     }
 
     /// Puts the chosen ports where the configuration says 0, so that the others are told ports at which this
     /// node can be found.
     pub(super) fn write_into(&self, config: &mut NodeConfig) {
-        let NodeConfig { id, client_addr, secure_client_addr, peer_addr, http_addr, api_addr, file, .. } =
-            config;
+        let NodeConfig { id, client_addr, secure_client_addr, peer_addr, file, .. } = config;
         client_addr.iter_mut().for_each(|address| fill(address, self.client));
         fill_if_any(secure_client_addr, self.secure_client);
         fill(peer_addr, self.peer);
-        fill(http_addr, self.http);
-        fill_if_any(api_addr, self.api);
         let entry = file.nodes.iter_mut().find(|member: &&mut _| member.id == NodeId(id.0));
         let entry = entry.expect("a node's configuration holds its own entry");
         entry.client_addr.iter_mut().for_each(|address| fill(address, self.client));
         fill_if_any(&mut entry.secure_client_addr, self.secure_client);
         fill(&mut entry.peer_addr, self.peer);
-        fill(&mut entry.http_addr, self.http);
-        fill_if_any(&mut entry.api_addr, self.api);
+        #[cfg(feature = "access")]
+        {
+            fill(&mut config.http_addr, self.http);
+            fill_if_any(&mut config.api_addr, self.api);
+            fill(&mut entry.http_addr, self.http);
+            fill_if_any(&mut entry.api_addr, self.api);
+        }
     }
 }
 

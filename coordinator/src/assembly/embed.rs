@@ -3,7 +3,6 @@
 //! of the crate.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rowlock_consensus::raft::compaction::take_snapshot;
@@ -11,9 +10,9 @@ use rowlock_consensus::raft::facts;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 
-use super::{Addresses, LogSwitch, Node, NodeError};
+use super::{Addresses, Node, NodeError};
 use crate::config::{ClusterConfig, ConfigError, NodeConfig, NodeEntry};
-use crate::operations::end_session::{EndSession, NotExpired};
+use crate::end_session::{EndSession, NotExpired};
 
 /// Loopback, on a port that the system chooses.
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -76,12 +75,6 @@ impl NodeConfig {
 }
 
 impl Node {
-    /// Lets operators change what this program logs (`rowlock log-level`). Without it, or before it, they are
-    /// refused. The first switch stays.
-    pub fn log_is_switched_by(&self, switch: Arc<dyn LogSwitch>) {
-        self.log_level.is_switched_by(switch);
-    }
-
     /// Whether the node makes progress, with or without a quorum. Never waits.
     pub fn vitals(&self) -> Vitals {
         let status = self.status.borrow();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
 
-use crate::operations::hand_over::HandOver;
+use crate::hand_over::HandOver;
 use crate::proposer::pending::PendingWrites;
 
 /// For the writes of this node's own clients to be answered.

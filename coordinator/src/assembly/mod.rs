@@ -4,17 +4,24 @@
 //! To embed a node in a program: [`Node::start`], then [`Node::stopped`] beside the program's own work, and
 //! [`Node::shutdown`] at the end. What only embedders need is in `embed.rs`.
 
+#[cfg_attr(not(feature = "access"), path = "without_access.rs")]
+mod access;
 mod addresses;
+mod admin;
 mod audit;
+#[cfg_attr(not(feature = "cluster"), path = "without_cluster.rs")]
+mod cluster;
 mod duties;
 mod embed;
 mod leave;
 mod notes;
 mod operating;
 mod parts;
+#[cfg(feature = "access")]
 mod source;
 mod stop;
 mod tls;
+#[cfg(feature = "access")]
 mod tokens;
 mod wiring;
 
@@ -35,14 +42,17 @@ use rowlock_types::status::Status;
 use rowlock_types::versions::OtherRelease;
 use rowlock_wal::StorageError;
 
+#[cfg(feature = "cluster")]
 pub use crate::bootstrap::BootstrapError;
+#[cfg(feature = "cluster")]
 use crate::comparison::Difference;
 use crate::config::NodeConfig;
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
-use crate::http::api::Direct;
-pub use crate::operations::end_session::NotExpired;
+pub use crate::end_session::NotExpired;
+#[cfg(feature = "cluster")]
 use crate::operations::log_level::LogLevel;
+#[cfg(feature = "cluster")]
 pub use crate::operations::log_level::LogSwitch;
 use crate::proposer::Proposer;
 use crate::replica::Replica;
@@ -50,7 +60,6 @@ pub use addresses::Addresses;
 pub use embed::{NotServing, SnapshotFailed, Vitals};
 use parts::{Parts, Trust};
 use tls::Tls;
-use tokens::Tokens;
 
 /// Why a node does not start, in one line with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -117,12 +126,14 @@ pub enum NodeError {
     #[error("{0}")]
     Disk(String),
     /// The node may not be part of its cluster.
+    #[cfg(feature = "cluster")]
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// The cluster has gone over to a version that this release does not know.
     #[error("{0}")]
     OtherRelease(OtherRelease),
     /// Its state is another one than that of the other nodes.
+    #[cfg(feature = "cluster")]
     #[error("{0}")]
     Differs(Difference),
     /// Raft has stopped for a reason of its own.
@@ -143,18 +154,17 @@ pub struct Node {
     failure: watch::Receiver<Option<NodeError>>,
     proposer: Proposer,
     metrics: Arc<Metrics>,
+    #[cfg(feature = "cluster")]
     log_level: Arc<LogLevel>,
     tls: Tls,
-    tokens: Tokens,
-    api: Option<Direct>,
+    access: access::Handles,
 }
 
 struct Listeners {
     client: Option<Listener>,
     secure_client: Option<Listener>,
     peer: Listener,
-    http: Listener,
-    api: Option<Listener>,
+    access: access::Listeners,
 }
 
 impl Listeners {
@@ -169,9 +179,8 @@ impl Listeners {
             return Err(StartError::NoClients);
         }
         let peer = bind(&config.peer_addr, "the other nodes").await?;
-        let http = bind(&config.http_addr, "HTTP").await?;
-        let api = maybe(&config.api_addr, "locks by HTTP").await?;
-        Ok(Listeners { client, secure_client, peer, http, api })
+        let access = access::Listeners::bind(config).await?;
+        Ok(Listeners { client, secure_client, peer, access })
     }
 
     fn any_client(&self) -> &Listener {
@@ -219,7 +228,7 @@ impl Node {
             let listeners = Listeners::bind(&config).await?;
             tls::refuse_open_port(&config, listeners.peer.local_addr())?;
             let tls = tls::open(&config).await?;
-            let tokens = tokens::open(&config).await?;
+            let tokens = access::open_tokens(&config).await?;
             let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
             let audit = audit::open(&config, metrics.clone()).await?;
             let trust = Trust { tls, tokens, audit, metrics };
@@ -248,18 +257,11 @@ impl Node {
         self.metrics.clone()
     }
 
-    /// Locks by HTTP, past the listener: only in a simulated world, which has none.
-    #[doc(hidden)]
-    pub fn api(&self) -> Option<Direct> {
-        self.api.clone()
-    }
-
     /// Has the files of certificates and tokens looked at now, rather than within ten seconds. Whether there
     /// are any.
     pub fn look_at_files(&self) -> bool {
         let tls = self.tls.as_ref().inspect(|keeper| keeper.reload_soon()).is_some();
-        let tokens = self.tokens.as_ref().inspect(|keeper| keeper.reload_soon()).is_some();
-        tls || tokens
+        self.access.look_at_files() || tls
     }
 
     /// Waits until the node fails. It serves no client then; shut it down. Cancel safe.

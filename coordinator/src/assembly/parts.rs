@@ -11,26 +11,23 @@ use rowlock_consensus::raft::{self, Admission, LeaderLease, OpenError, QuorumCon
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, worker};
-use rowlock_history::{History, HistorySink};
 use rowlock_types::metrics::Metrics;
 use rowlock_types::node_hook::Hook;
 use rowlock_wal::{
     DiskFailure, Identity, Opened, Reserve, SnapshotStore, Storage, StorageError, check_release,
 };
 
+use super::access::AccessFloor;
 use super::audit::AuditLog;
+use super::cluster::ClusterFloor;
 use super::tls::{self, Tls};
-use super::tokens::Tokens;
 use super::{NodeError, StartError};
 use crate::apply::Applier;
-use crate::bootstrap::Founders;
-use crate::comparison::Marks;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;
 use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::PendingWrites;
 use crate::replica::Replica;
-use crate::report::{Backups, Reports};
 use crate::slow::SlowRequests;
 use rowlock_sessions::expiry_table::ExpiryTable;
 
@@ -43,15 +40,13 @@ pub(super) struct Parts {
     pub(super) snapshots: SnapshotStore,
     pub(super) reserve: Reserve,
     pub(super) admission: Admission,
-    pub(super) founders: Founders,
     pub(super) replica: Arc<Replica>,
     pub(super) pending: Arc<PendingWrites>,
     pub(super) slow: Arc<SlowRequests>,
-    pub(super) marks: Arc<Marks>,
+    pub(super) cluster: ClusterFloor,
     pub(super) registry: Arc<Registry>,
     pub(super) expiry_table: Arc<ExpiryTable>,
-    pub(super) history: History,
-    pub(super) reports: Reports,
+    pub(super) access: AccessFloor,
     pub(super) clock: Arc<LogClock>,
     pub(super) lock_rings: watch::Receiver<Option<i64>>,
     pub(super) trust: Trust,
@@ -65,7 +60,7 @@ pub(super) struct Parts {
 /// Whom a node believes, and where it writes down who has done what.
 pub(super) struct Trust {
     pub(super) tls: Tls,
-    pub(super) tokens: Tokens,
+    pub(super) tokens: super::access::Tokens,
     pub(super) audit: AuditLog,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -77,31 +72,28 @@ impl Parts {
         replica.memory.limit_to(config.limits.memory_bytes());
         let incarnation = rng::u64();
         let pending = Arc::new(PendingWrites::new(config.id, incarnation));
-        let marks = Arc::new(Marks::new(config.id, incarnation));
+        let cluster = ClusterFloor::new(config.id, incarnation);
         let (registry, expiry_table) = (Arc::new(Registry::new()), Arc::new(ExpiryTable::default()));
         let clock = Arc::new(LogClock::starting_now());
         let slow_after = config.log.slow_request_ms.map(Duration::from_millis);
         let slow = Arc::new(SlowRequests::new(slow_after, metrics.clone()));
         let (lock_alarm, lock_rings) = LockAlarm::new();
-        let (history, history_sink) = start_history(config, metrics.clone()).await;
+        let tasks = TaskGroup::new(Shutdown::new());
+        let access = AccessFloor::open(config, metrics.clone(), (&registry, &clock, &tasks)).await;
         let applier = Arc::new(Applier {
             replica: replica.clone(),
             pending: pending.clone(),
             registry: registry.clone(),
             expiry_table: expiry_table.clone(),
             clock: clock.clone(),
-            marks: marks.clone(),
+            observers: cluster.observers().into_iter().chain(access.observers()).collect(),
             lock_alarm,
-            history: history_sink,
             slow: slow.clone(),
             metrics: metrics.clone(),
         });
-        let tasks = TaskGroup::new(Shutdown::new());
         let opened = open_storage(config, metrics.clone(), failure.0.clone()).await?;
         let reserve = opened.reserve.clone();
         let peers = peers_of(config, &trust.tls, &opened, &replica, &tasks);
-        let backups = Backups::new(config.data_dir.clone(), config.name.clone());
-        let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone());
         let settings = raft::Settings { cluster: config.name.clone(), node: config.id, raft: config.raft };
         let (raft, quorum, lease, storage, snapshots) = raft::open(
             &settings,
@@ -122,15 +114,13 @@ impl Parts {
             snapshots,
             reserve,
             admission: Admission::default(),
-            founders: Founders::default(),
             replica,
             pending,
             slow,
-            marks,
+            cluster,
             registry,
             expiry_table,
-            reports,
-            history,
+            access,
             clock,
             lock_rings,
             trust,
@@ -141,12 +131,6 @@ impl Parts {
             failure,
         })
     }
-}
-
-/// Looks for the history in the data folder.
-async fn start_history(config: &NodeConfig, metrics: Arc<Metrics>) -> (History, Arc<dyn HistorySink>) {
-    let (node, settings) = (config.data_dir.clone(), config.history);
-    worker::run_blocking("history-look", move || History::start(&node, settings, metrics)).await
 }
 
 /// Opens the data folder and recovers.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use rowlock_consensus::raft::Raft;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{time, worker};
-use rowlock_history::History;
 use rowlock_wal::{Log, SnapshotStore};
 
+use super::access::AccessFloor;
 use super::audit::Writing;
 use super::leave::Leave;
 
@@ -25,7 +25,7 @@ pub(super) async fn stop_at(
     leave: Leave,
     (tasks, audit): (TaskGroup, Writing),
     raft: Raft,
-    history: History,
+    access: AccessFloor,
     (snapshots, log): (SnapshotStore, Log),
 ) {
     shutdown.wait().await;
@@ -35,7 +35,7 @@ pub(super) async fn stop_at(
     if time::timeout(RAFT_DEADLINE, raft.shutdown()).await.is_err() {
         tracing::warn!("Raft did not stop in time");
     }
-    history.close().await;
+    access.close().await;
     // The log holds the lock on the folder, so it is the last one.
     let closing = async {
         worker::run_blocking("snapshots-close", move || snapshots.close()).await;

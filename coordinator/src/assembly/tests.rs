@@ -1,7 +1,7 @@
 //! A node of its own, seen from inside: what it takes from other nodes and out of its log.
 
-#[path = "../../../tests/support/ports.rs"]
-mod ports;
+#[cfg(feature = "cluster")]
+mod comparison;
 
 use crate::peer_support::Raw;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use rowlock_consensus::raft::facts;
 use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, RaftResponse, VoteRequest};
 use rowlock_consensus::raft_types::{Entry, EntryOutcome, EntryPayload, LogId, Payload, Vote};
 use rowlock_env::net::Stream;
-use rowlock_env::time::{self, Instant};
+use rowlock_env::time::Instant;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Proposal};
@@ -22,7 +22,7 @@ use rowlock_types::limits::TERM_AHEAD_MAX;
 use rowlock_types::versions::Versions;
 use std::time::Duration;
 
-use crate::{Node, NodeConfig, NodeError};
+use crate::{Node, NodeConfig};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -178,37 +178,4 @@ async fn an_entry_that_has_overtaken_another_one_is_skipped_and_can_come_again()
     node.shutdown().await;
     let survivor = rowlock_backup::survivor::read(folder.path()).expect("its folder is whole");
     assert_eq!(survivor.machine.counts().sessions, 2, "recovery skips the same entries");
-}
-
-/// As if a bit had flipped in its memory.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_whose_state_differs_from_the_others_stops_and_they_go_on_even_if_it_leads() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut text = format!("name = \"test-{}\"\n", ports::free());
-    for id in 1..=3 {
-        text += &format!("[[node]]\nid = {id}\n");
-        for name in ["client", "peer", "http"] {
-            text += &format!("{name} = \"{}\"\n", ports::address());
-        }
-    }
-    let mut nodes = Vec::new();
-    for id in 1..=3 {
-        let config = NodeConfig::from_toml(&text, folder.path(), NodeId(id)).expect("the text is right");
-        nodes.push(Node::start(config).await.expect("starts"));
-    }
-    for node in &nodes {
-        node.serving(Instant::now() + PATIENCE).await.expect("serves");
-    }
-    let leader =
-        nodes.iter().position(|node| node.status().borrow().leader == Some(node.status().borrow().node));
-    let wrong = nodes.swap_remove(leader.expect("one leads"));
-    wrong.replica.state.write().apply(1, &opening(), &mut ()).result.expect("opens");
-    let stopped = time::timeout(PATIENCE, wrong.stopped()).await.expect("it notices");
-    let NodeError::Differs(difference) = &stopped else { panic!("{stopped}") };
-    assert!(difference.to_string().contains("a majority has another one"), "{difference}");
-    wrong.shutdown().await;
-    for node in nodes {
-        node.serving(Instant::now() + PATIENCE).await.expect("goes on without it");
-        node.shutdown().await;
-    }
 }

@@ -13,28 +13,22 @@ use rowlock_env::backoff::Backoff;
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown};
-use rowlock_env::time;
 use rowlock_tls::{Material, Reloaded};
-use rowlock_types::limits::{INTAKE_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX};
+use rowlock_types::limits::{INTAKE_QUEUE_MAX, PROPOSER_QUEUE_MAX, TOUCH_QUEUE_MAX};
 use rowlock_types::status::Status;
 use tokio::sync::mpsc;
 
+use super::admin::Floors;
+use super::cluster::Operating;
 use super::operating::Signals;
 use super::parts::{Parts, fail};
-use super::source::Source;
 use super::stop::stop_at;
 use super::tls::Expiry;
 use super::{Addresses, Listeners, Node, NodeError};
-use crate::api::Api;
-use crate::bootstrap::Bootstrap;
-use crate::comparison::Comparison;
+use crate::admin::Admin;
 use crate::config::NodeConfig;
-use crate::http::api::{ApiContext, Direct};
-use crate::http::{self, Access, HttpAddresses, HttpContext, LeaderView};
-use crate::operations::Operator;
 use crate::proposer::intake::Intake;
 use crate::proposer::{Proposer, Submission};
-use crate::reconfig::{Ask, Reconfig};
 use crate::service::Service;
 use crate::status_publisher::StatusPublisher;
 use crate::zk::read_only::Isolation;
@@ -48,7 +42,7 @@ use rowlock_sessions::{Keepalive, SessionTouch};
 pub(super) struct Wires {
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) signals: Signals,
-    pub(super) operator: Arc<Operator>,
+    pub(super) operator: Operating,
     pub(super) status: watch::Receiver<Status>,
     pub(super) proposals: mpsc::Sender<TermBatch>,
     pub(super) proposer: Proposer,
@@ -73,8 +67,7 @@ impl Parts {
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
-        let (leave, operator, signals) =
-            self.operator((config.id, config.upgrade), &leadership, &proposer, &proposals);
+        let (leave, operator, signals) = self.operating(&config, &leadership, &proposer, &proposals);
         let wires =
             Wires { leadership, signals, operator, status, proposals, proposer, reconfigurer, config };
         let contact = Arc::new(LastContact::default());
@@ -87,7 +80,7 @@ impl Parts {
         }
         self.start_leadership(&wires, leadership_tx);
         self.start_compaction(&wires.config);
-        self.tasks.spawn_until_shutdown("history", self.history.clone().keep_trimmed());
+        self.access.start(&self.tasks);
         self.start_intake(&wires, (submissions, batches));
         let heartbeat_acks = Arc::new(HeartbeatAcks::new(
             self.raft.clone(),
@@ -98,24 +91,27 @@ impl Parts {
         ));
         self.start_sessions(&wires, contact.clone(), heartbeat_acks.clone(), keepalives);
         self.start_status_publisher(&wires, contact.clone(), status_tx);
-        self.start_peer_server(&wires, heartbeat_acks, listeners.peer);
+        let (access, cluster) = (self.access.admin(), self.start_admin(&wires));
+        let admin: Arc<dyn Admin> = Arc::new(Floors { access, cluster });
+        self.start_peer_server(&wires, heartbeat_acks, listeners.peer, admin.clone());
         let tls = self.trust.tls.clone();
         let secure =
             listeners.secure_client.zip(tls).map(|(listener, keeper)| SecureDoor { listener, keeper });
         let doors = Doors { plain: listeners.client, secure };
-        let of_clients = self.start_clients(&wires, contact, SessionTouch::new(touch), doors);
-        let api = self.start_http(&wires, listeners.http, listeners.api, of_clients);
+        let of_clients = self.start_clients(&wires, (contact, SessionTouch::new(touch)), doors, admin);
+        let access = self.start_access(&wires, (listeners.access, self.trust.tokens.clone()), of_clients);
         self.start_bootstrap(&wires);
         self.start_comparison(&wires);
         self.start_watchdog();
         self.start_tls(&wires.config);
-        self.start_tokens();
         // Not the tasks' word: they go on until the node has left.
         let word = Shutdown::new();
         let folder = (self.snapshots, self.storage.log().clone());
         let audit = self.trust.audit.start();
-        let end = stop_at(word.clone(), leave, (self.tasks, audit), self.raft.clone(), self.history, folder);
+        let end = stop_at(word.clone(), leave, (self.tasks, audit), self.raft.clone(), self.access, folder);
         Node {
+            #[cfg(feature = "cluster")]
+            log_level: wires.operator.log_level.clone(),
             raft: self.raft,
             word,
             end: Some(task::spawn("stop", end)),
@@ -126,10 +122,8 @@ impl Parts {
             failure: self.failure.1,
             proposer: wires.proposer,
             metrics: self.metrics,
-            log_level: wires.operator.log_level.clone(),
             tls: self.trust.tls,
-            tokens: self.trust.tokens,
-            api,
+            access,
         }
     }
 
@@ -222,7 +216,13 @@ impl Parts {
         self.tasks.spawn_until_shutdown("status-publisher", publisher.run());
     }
 
-    fn start_peer_server(&self, wires: &Wires, heartbeat_acks: Arc<HeartbeatAcks>, listener: Listener) {
+    fn start_peer_server(
+        &self,
+        wires: &Wires,
+        heartbeat_acks: Arc<HeartbeatAcks>,
+        listener: Listener,
+        admin: Arc<dyn Admin>,
+    ) {
         let elections = Elections {
             raft: self.raft.clone(),
             peers: self.peers.clone(),
@@ -241,12 +241,12 @@ impl Parts {
             heartbeat_acks,
             lease: self.lease.clone(),
             reconfigurer: wires.reconfigurer.clone(),
-            operator: wires.operator.clone(),
+            admin,
             status: wires.status.clone(),
             quorum: self.quorum.clone(),
             admission: self.admission.clone(),
             data_folder: self.peers.folder().clone(),
-            founders: wires.config.discovery.clone().map(|discovery| (discovery, self.founders.clone())),
+            discovers: wires.config.discovery.is_some(),
             replica: self.replica.applied().clone(),
             metrics: self.metrics.clone(),
         };
@@ -270,22 +270,17 @@ impl Parts {
     fn start_clients(
         &self,
         wires: &Wires,
-        contact: Arc<LastContact>,
-        touch: SessionTouch,
+        (contact, touch): (Arc<LastContact>, SessionTouch),
         doors: Doors,
+        admin: Arc<dyn Admin>,
     ) -> ClientContext {
         let isolation =
             Isolation::new(wires.config.client.read_only_mode, contact, contact_max(&wires.config));
-        let (reconfig, questions) = mpsc::channel(RECONFIG_QUEUE_MAX);
-        self.start_reconfig(wires, questions);
-        let operations = self.start_operations(wires.config.id, &wires.leadership, &wires.operator);
         let context = ClientContext {
             replica: self.replica.clone(),
             proposer: wires.proposer.clone(),
-            reconfig,
-            operations,
+            admin,
             new_sessions: Arc::new(NewSessions::new(wires.config.client.new_sessions_per_second)),
-            reports: self.reports.clone().guarded(wires.config.guards_locks()),
             touch,
             status: wires.status.clone(),
             isolation: Arc::new(isolation),
@@ -298,98 +293,6 @@ impl Parts {
         let shutdown = self.shutdown_word();
         self.tasks.spawn("client-listener", zk::Listener::new(context.clone()).run(doors, shutdown));
         context
-    }
-
-    fn start_reconfig(&self, wires: &Wires, queue: mpsc::Receiver<Ask>) {
-        let reconfig = Reconfig {
-            me: wires.config.id,
-            queue,
-            leadership: wires.leadership.clone(),
-            here: wires.reconfigurer.clone(),
-            peers: self.peers.clone(),
-            replica: self.replica.clone(),
-        };
-        self.tasks.spawn_until_shutdown("reconfig", reconfig.run());
-    }
-
-    /// In a simulated world nothing is started: there requests come by what is returned.
-    fn start_http(
-        &self,
-        wires: &Wires,
-        listener: Listener,
-        api: Option<Listener>,
-        clients: ClientContext,
-    ) -> Option<Direct> {
-        let context = HttpContext {
-            metrics: self.metrics.clone(),
-            status: wires.status.clone(),
-            source: Arc::new(Source { replica: self.replica.clone(), registry: self.registry.clone() }),
-            reports: self.reports.clone().guarded(wires.config.guards_locks()),
-            hosts: wires.config.http_hosts(),
-            access: Arc::new(self.http_access(&wires.config)),
-            nodes: HttpAddresses::of(&wires.config),
-            elections: http::Elections::start(&self.tasks, wires.status.clone()),
-            leader_view: LeaderView::start(&self.tasks, self.peers.clone(), wires.status.clone()),
-            started: time::now(),
-            turnstile: self.registry.turnstile.clone(),
-        };
-        let keeper = self.trust.tls.clone().filter(|_| wires.config.http.tls);
-        let shutdown = self.shutdown_word();
-        if rowlock_env::world::is_simulated() {
-            let api = Arc::new(Api::new(clients));
-            return Some(Direct::new(ApiContext { http: context, api }, shutdown));
-        }
-        let api_context = ApiContext { http: context.clone(), api: Arc::new(Api::new(clients)) };
-        if let Some(listener) = api {
-            let (context, keeper, shutdown) = (api_context.clone(), keeper.clone(), shutdown.clone());
-            self.tasks.spawn("api", http::api::serve(listener, context, false, keeper, shutdown));
-        }
-        if wires.config.http.api {
-            self.tasks.spawn("http", http::api::serve(listener, api_context, true, keeper, shutdown));
-        } else {
-            self.tasks.spawn("http", http::serve(listener, context, keeper, shutdown));
-        }
-        None
-    }
-
-    fn http_access(&self, config: &NodeConfig) -> Access {
-        let superusers = config.client.x509_superusers.clone();
-        Access::new(config.http.is_closed(), self.trust.tokens.clone(), superusers)
-            .recorded_in(self.trust.audit.door.clone())
-    }
-
-    /// Reads the tokens again when their file changes.
-    fn start_tokens(&self) {
-        let Some(keeper) = self.trust.tokens.clone() else { return };
-        let metrics = self.metrics.clone();
-        self.tasks.spawn_until_shutdown("token-file", async move {
-            let reader = keeper.clone();
-            let told = |reloaded| super::tokens::tell(&keeper, &metrics, reloaded);
-            keeper.run("token-file", move || reader.reload(), told).await;
-        });
-    }
-
-    fn start_bootstrap(&self, wires: &Wires) {
-        let (raft, peers) = (self.raft.clone(), self.peers.clone());
-        let admission = self.admission.clone();
-        let (config, founders) = (wires.config.clone(), self.founders.clone());
-        let status = wires.status.clone();
-        let bootstrap = Bootstrap { config, raft, peers, admission, founders, status };
-        let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
-        self.tasks.spawn("bootstrap", async move {
-            if let Err(error) = bootstrap.run(shutdown).await {
-                fail(&failure, error.into());
-            }
-        });
-    }
-
-    fn start_comparison(&self, wires: &Wires) {
-        let (raft, marks) = (self.raft.clone(), self.marks.clone());
-        let comparison = Comparison { raft, marks, proposer: wires.proposer.clone() };
-        let failure = self.failure.0.clone();
-        self.tasks.spawn_until_shutdown("comparison", async move {
-            fail(&failure, NodeError::Differs(comparison.run().await));
-        });
     }
 
     /// Reads the certificates again when their files change.

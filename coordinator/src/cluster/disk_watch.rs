@@ -17,7 +17,7 @@ use rowlock_types::metrics::Metrics;
 use rowlock_wal::Reserve;
 
 use crate::config::LimitsConfig;
-use crate::operations::hand_over::HandOver;
+use crate::hand_over::HandOver;
 use crate::replica::Replica;
 
 /// How often it looks.

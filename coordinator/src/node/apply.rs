@@ -13,14 +13,12 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
-use rowlock_history::{HistorySink, Off};
 use rowlock_proto::SessionId;
-use rowlock_state::command::{Attachment, Batch, Command};
+use rowlock_state::command::{Attachment, Batch, Command, Proposal};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
 use rowlock_state::{Machine, Question};
 use rowlock_types::metrics::{Metrics, Stage};
 
-use crate::comparison::Marks;
 use crate::delivery::events::Dispatcher;
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::registry::Registry;
@@ -28,7 +26,6 @@ use crate::delivery::watch::WatchTable;
 use crate::lock_sweep::LockAlarm;
 use crate::proposer::pending::PendingWrites;
 use crate::replica::Replica;
-use crate::report::reason;
 use crate::slow::SlowRequests;
 use rowlock_sessions::expiry_table::ExpiryTable;
 
@@ -36,6 +33,19 @@ use rowlock_sessions::expiry_table::ExpiryTable;
 const CLOCK_EVERY: usize = 16;
 /// Steps that are accounted for each changed znode: apply asks for no price.
 const CHANGE_STEPS: u64 = 64;
+
+/// Hears of everything that is applied. Called under the write lock of the state, in order: no function may
+/// wait or fail.
+pub trait Observer: Send + Sync + 'static {
+    /// Hears of an event of a queue position, behind the connections.
+    fn lock(&self, _: &LockEvent<'_>) {}
+    /// Hears of the end of a batch: `machine` is the state behind the entry at `index`.
+    fn applied(&self, _index: u64, _: &[Proposal], _machine: &Machine) {}
+    /// Hears of a snapshot of the present state: afterwards the log may be purged up to it.
+    fn frozen(&self, _machine: &Machine) {}
+    /// Hears that a snapshot has replaced the state.
+    fn installed(&self, _machine: &Machine) {}
+}
 
 /// The observer that a node gives to its state machine adapter.
 pub struct Applier {
@@ -49,11 +59,9 @@ pub struct Applier {
     pub expiry_table: Arc<ExpiryTable>,
     /// Raised to the time of all that is applied, so that this node goes on there when it leads.
     pub clock: Arc<LogClock>,
-    /// Notes digests, for the comparison with the other replicas.
-    pub marks: Arc<Marks>,
+    /// Called in this order.
+    pub observers: Vec<Arc<dyn Observer>>,
     pub lock_alarm: LockAlarm,
-    /// Keeps what happens to locks.
-    pub history: Arc<dyn HistorySink>,
     /// Tells of entries that took long.
     pub slow: Arc<SlowRequests>,
     pub metrics: Arc<Metrics>,
@@ -63,7 +71,7 @@ pub struct Applier {
 pub(crate) struct Sink<'a> {
     connections: Dispatcher<'a>,
     expiry_table: &'a ExpiryTable,
-    history: &'a dyn HistorySink,
+    observers: &'a [Arc<dyn Observer>],
 }
 
 impl<'a> Sink<'a> {
@@ -74,12 +82,12 @@ impl<'a> Sink<'a> {
         metrics: &'a Metrics,
         expiry_table: &'a ExpiryTable,
     ) -> Self {
-        Sink { connections: Dispatcher::new(watches, registry, metrics), expiry_table, history: &Off }
+        Sink { connections: Dispatcher::new(watches, registry, metrics), expiry_table, observers: &[] }
     }
 
-    /// Returns it with `history` keeping what happens to locks.
-    fn recorded_by(self, history: &'a dyn HistorySink) -> Self {
-        Sink { history, ..self }
+    /// Returns it with observers of what happens to locks.
+    pub(crate) fn observed_by(self, observers: &'a [Arc<dyn Observer>]) -> Self {
+        Sink { observers, ..self }
     }
 }
 
@@ -126,12 +134,12 @@ impl EventSink for Sink<'_> {
             );
         }
         self.connections.lock(event);
-        self.history.lock(event);
+        self.observers.iter().for_each(|observer| observer.lock(event));
     }
 
     fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
         self.connections.asked(event, question);
-        self.history.lock(event);
+        self.observers.iter().for_each(|observer| observer.lock(event));
     }
 }
 
@@ -157,6 +165,19 @@ impl Applier {
     }
 }
 
+/// As reports and logs have it.
+pub(crate) fn reason(why: Why) -> &'static str {
+    match why {
+        Why::Released => "released",
+        Why::SessionClosed => "session-closed",
+        Why::SessionExpired => "session-expired",
+        Why::Deleted => "deleted",
+        Why::Forced => "forced",
+        Why::Revoked => "revoked",
+        Why::SessionEnded => "session-ended",
+    }
+}
+
 /// What [`Mutant::MinHoldForgotten`] does to a command.
 fn forget_min_hold(command: &mut Command) {
     match command {
@@ -179,7 +200,7 @@ impl Apply for Applier {
         }
         let mut watches = self.replica.watches.lock();
         let sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.expiry_table);
-        let mut sink = sink.recorded_by(&*self.history);
+        let mut sink = sink.observed_by(&self.observers);
         let mut stamp = batch.stamp();
         if mutant::is(Mutant::ApplyByLocalClock) {
             stamp.time_ms = time::wall_ms();
@@ -204,16 +225,15 @@ impl Apply for Applier {
             first_taken = first_taken.or(taken);
         }
         self.replica.memory.set_state(machine);
-        self.marks.applied(entry.index, &batch.proposals, machine);
         self.clock.observe(machine.time_ms());
-        self.history.applied();
+        self.observers.iter().for_each(|one| one.applied(entry.index, &batch.proposals, machine));
         self.lock_alarm.look(machine);
         self.measure(&entry, first_taken, batch.proposals.len());
         EntryOutcome::Applied
     }
 
     fn frozen(&self, machine: &Machine) {
-        self.history.frozen(machine.last_zxid());
+        self.observers.iter().for_each(|observer| observer.frozen(machine));
     }
 
     /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's
@@ -221,10 +241,8 @@ impl Apply for Applier {
     fn installed(&self, machine: &Machine) {
         self.replica.memory.set_state(machine);
         self.clock.observe(machine.time_ms());
-        self.history.installed(machine.last_zxid(), machine.time_ms());
-        self.registry.feed.installed(machine.last_zxid(), machine.time_ms());
+        self.observers.iter().for_each(|observer| observer.installed(machine));
         self.lock_alarm.look(machine);
-        self.marks.installed();
         if self.metrics.connections.get() > 0 {
             rare::taken(Rare::SnapshotUnderClients);
         }

@@ -1,10 +1,8 @@
 //! What the leader proposes without being asked: one task asks each [`Duty`] in turn.
 //!
 //! A duty decides from the applied state and never waits, so that none holds up another. Work that waits for
-//! other nodes or for a disk (`autopilot/`, `backups.rs`), and the expiry of sessions, have tasks of their
-//! own.
+//! other nodes or for a disk (autopilot, backups), and the expiry of sessions, have tasks of their own.
 
-mod backups;
 mod cluster;
 mod founding;
 mod zk_config;
@@ -19,9 +17,8 @@ use rowlock_state::command::Command;
 use rowlock_types::limits::BATCH_MAX_COMMANDS;
 use tokio::sync::mpsc;
 
-use crate::upgrade::of_the_cluster;
-pub use backups::Backups;
-pub use cluster::ClusterDuty;
+use crate::proposer::of_the_cluster;
+pub use cluster::{ClusterDuty, RaisedVersion};
 
 /// Something that a leader proposes by itself.
 pub trait Duty: Send {

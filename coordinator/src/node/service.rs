@@ -29,9 +29,7 @@ use rowlock_types::status::Status;
 use rowlock_wal::Folder;
 use tokio::sync::mpsc;
 
-use crate::bootstrap::Founders;
-use crate::config::Discovery;
-use crate::operations::Operator;
+use crate::admin::Admin;
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
 use rowlock_sessions::liveness::REPORT_DEADLINE;
@@ -55,8 +53,8 @@ pub struct Service {
     pub lease: LeaderLease,
     /// Carries out ZooKeeper's `reconfig`.
     pub reconfigurer: Arc<Reconfigurer>,
-    /// Carries out operators' requests to this node.
-    pub operator: Arc<Operator>,
+    /// Carries out operators' requests to this node, and records founders.
+    pub admin: Arc<dyn Admin>,
     pub status: watch::Receiver<Status>,
     /// How far the other nodes have stored the log, while this node leads.
     pub quorum: QuorumContact,
@@ -64,8 +62,8 @@ pub struct Service {
     pub admission: Admission,
     /// Has the known incarnations of other nodes.
     pub data_folder: Folder,
-    /// With `[cluster]`: discovery, and the founders' addresses until there is a cluster.
-    pub founders: Option<(Discovery, Founders)>,
+    /// With `[cluster]`: founders are recorded until there is a cluster.
+    pub discovers: bool,
     /// The applied state; it also notes which nodes have room on disk.
     pub replica: Arc<AppliedState>,
     pub metrics: Arc<Metrics>,
@@ -211,10 +209,8 @@ impl PeerService for Service {
     }
 
     async fn add_learner(&self, node: NodeId, member: Member) -> Result<u64, Refusal> {
-        if let Some((discovery, founders)) = &self.founders
-            && facts::voters(&self.raft).is_empty()
-        {
-            founders.note(discovery, node, member);
+        if self.discovers && facts::voters(&self.raft).is_empty() {
+            self.admin.record_founder(node, member);
             return Err(self.not_leader());
         }
         self.lead(facts::add_learner(&self.raft, node, member)).await
@@ -229,6 +225,6 @@ impl PeerService for Service {
     }
 
     async fn operate(&self, operation: Operation) -> Result<Result<String, ErrorCode>, Refusal> {
-        self.operator.carry_out(&operation).await
+        self.admin.carry_out(&operation).await
     }
 }

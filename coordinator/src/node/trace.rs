@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-pub(crate) const HEADER: &str = "traceparent";
+pub const HEADER: &str = "traceparent";
 /// Bytes of `00-<trace id>-<parent id>-<flags>`.
 const SIZE: usize = 55;
 

@@ -4,6 +4,7 @@
 mod disconnect_grace;
 mod failed_snapshot;
 mod graceful_stop;
+#[cfg(feature = "access")]
 mod history;
 mod memory;
 mod node_hook;

@@ -19,6 +19,7 @@
 //! | [`incarnation`] | one data folder of a node | the folder, to the other nodes |
 //! | [`versions`] | which versions of all forms a node knows | each node, to the others |
 //! | [`duration`] | durations as people write them | `cluster.toml`, to its readers |
+//! | [`history`] | the settings of the lock history | `cluster.toml`, to the history |
 //! | [`codec`] | how a value becomes bytes | log, snapshots, history, messages between nodes |
 //!
 //! # What it promises
@@ -42,6 +43,7 @@ pub mod advice;
 pub mod client_disconnect;
 pub mod codec;
 pub mod duration;
+pub mod history;
 pub mod incarnation;
 pub mod limits;
 pub mod member;

@@ -69,7 +69,7 @@ impl Api {
     /// knows them.
     pub fn questions_to(&self, session: SessionId) -> Vec<Questioned> {
         let state = self.context.replica.state.read();
-        let now_ms = self.context.reports.now_ms(&state);
+        let now_ms = self.reports.now_ms(&state);
         let mut all: Vec<_> = state.questions_to(session).collect();
         all.sort_by_key(|it| (Reverse(it.question.asked_ms), it.token));
         let one = |it: rowlock_state::AskedHolder<'_>| Questioned {

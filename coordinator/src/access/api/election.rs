@@ -16,7 +16,7 @@ use rowlock_types::limits::{API_WAIT_MAX, API_WATCH_BATCH};
 
 use super::call::Call;
 use super::{Api, Caller, For, LockName, Place, Refusal, Standing, Wanted, Which};
-use crate::delivery::lock_feed::Reading;
+use crate::lock_feed::Reading;
 
 /// Where the elections are that have names.
 const FOLDER: &str = "/locks/@elections";
@@ -96,7 +96,7 @@ impl Api {
         Call::new(self, caller).sync().await?;
         let (mut reading, mut led) = {
             let state = self.context.replica.state.read();
-            (self.context.registry.feed.read(), look(&state, caller, election)?)
+            (self.feed.read(), look(&state, caller, election)?)
         };
         while after == Some(led.zxid) && time::now() < until {
             news(&mut reading, election, until.min(time::now() + LOOK_EVERY)).await;

@@ -34,6 +34,8 @@ use rowlock_proto::acl::Id;
 use rowlock_types::limits::{API_WAITS_MAX, API_WATCHES_MAX};
 use tokio::sync::Semaphore;
 
+use crate::lock_feed::LockFeed;
+use crate::report::Reports;
 use crate::trace::TraceParent;
 use crate::zk::ClientContext;
 pub use ask::Questioned;
@@ -50,6 +52,9 @@ pub use znode::{By, Change, Changed, Children, Consistency, Page, ZnodePath, acl
 /// The door for requests on leases and locks.
 pub struct Api {
     context: ClientContext,
+    reports: Reports,
+    /// What happens to locks, for streams and elections.
+    feed: Arc<LockFeed>,
     /// Places of requests that wait for a lock.
     waits: Places,
     /// Places of streams of lock events.
@@ -71,14 +76,14 @@ pub struct Caller {
 }
 
 impl Api {
-    /// Takes what an ordinary connection needs of its node.
-    pub fn new(context: ClientContext) -> Self {
-        Self::bounded(context, API_WAITS_MAX)
+    /// Takes what an ordinary connection needs of its node, the node's reports and the feed of its locks.
+    pub(crate) fn new(context: ClientContext, reports: Reports, feed: Arc<LockFeed>) -> Self {
+        Self::bounded((context, reports, feed), API_WAITS_MAX)
     }
 
-    fn bounded(context: ClientContext, waits: usize) -> Self {
+    fn bounded((context, reports, feed): (ClientContext, Reports, Arc<LockFeed>), waits: usize) -> Self {
         let (waits, watches) = (Places::new(waits), Places::new(API_WATCHES_MAX));
-        Api { context, waits, watches, bytes: znode::all_bytes(), pace: Arc::default() }
+        Api { context, reports, feed, waits, watches, bytes: znode::all_bytes(), pace: Arc::default() }
     }
 
     /// Uses up an invitation to the leader, if there is one.

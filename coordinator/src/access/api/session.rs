@@ -6,7 +6,7 @@ use rowlock_types::limits::API_ANSWER_MAX;
 
 use super::call::Call;
 use super::{Api, Caller, Refusal};
-use crate::operations::end_session::{EndSession, NotExpired};
+use crate::end_session::{EndSession, NotExpired};
 
 impl Api {
     /// Ends the session, or the lease, as if its client had fallen silent. Whether there was one; repeating

@@ -21,9 +21,10 @@ use rowlock_state::command::Command;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::access::tests::Node;
 use crate::delivery::outbox;
 use crate::proposer::{Proposer, Submission};
-use crate::zk::tests::node::{Log, Node, config};
+use crate::zk::tests::node::{Log, config};
 
 fn caller() -> Caller {
     Caller { address: SocketAddr::from(([127, 0, 0, 1], 7)), identities: Arc::default(), trace: None }
@@ -66,9 +67,9 @@ async fn token(api: &Api, secret: &Secret, id: &str) -> FencingToken {
 #[tokio::test]
 async fn a_request_that_comes_again_finds_its_place_and_one_that_comes_too_late_takes_none() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     // Another node would have the same state, and nothing of this one's requests.
-    let other = Api::new(node.context.clone());
+    let other = node.api();
     let secret = open(&api).await;
     let first = token(&api, &secret, "a").await;
     assert_eq!(token(&other, &secret, "a").await, first);
@@ -87,7 +88,7 @@ async fn a_request_that_comes_again_finds_its_place_and_one_that_comes_too_late_
 #[tokio::test]
 async fn a_request_waits_for_the_release_and_for_the_end_of_a_lease_and_then_holds_the_lock() {
     let node = Node::start().await;
-    let api = Arc::new(Api::new(node.context.clone()));
+    let api = Arc::new(node.api());
     let (one, two, three) = (open(&api).await, open(&api).await, open(&api).await);
     let first = token(&api, &one, "1").await;
     let begin = |secret: &Secret, id: &str| {
@@ -125,7 +126,7 @@ async fn a_request_waits_for_the_release_and_for_the_end_of_a_lease_and_then_hol
 #[tokio::test]
 async fn what_waits_for_a_time_stays_in_the_queue_until_it_is_given_up() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let (one, two) = (open(&api).await, open(&api).await);
     let first = token(&api, &one, "1").await;
     let waiting = place(&api, wanted(&two, "2", 20)).await;
@@ -146,7 +147,7 @@ async fn what_waits_for_a_time_stays_in_the_queue_until_it_is_given_up() {
 #[tokio::test]
 async fn a_lost_answer_leaves_one_place_that_the_retry_finds() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let secret = open(&api).await;
     node.log(Log::Loses);
     assert_eq!(place(&api, wanted(&secret, "1", 0)).await, Err(Refusal::Unknown));
@@ -161,7 +162,7 @@ async fn a_lost_answer_leaves_one_place_that_the_retry_finds() {
 #[tokio::test]
 async fn a_release_whose_answer_was_lost_says_the_same_again_and_one_of_a_lost_lock_says_so() {
     let node = Node::start().await;
-    let (api, other) = (Api::new(node.context.clone()), Api::new(node.context.clone()));
+    let (api, other) = (node.api(), node.api());
     let (one, two) = (open(&api).await, open(&api).await);
     let token = token(&api, &one, "1").await;
     let waiting = place(&api, wanted(&two, "2", 20)).await;
@@ -188,7 +189,7 @@ async fn waiting_is_no_sign_of_life_so_a_lease_ends_while_its_request_waits() {
     let mut short = config();
     short.session.min_timeout_ms = 200;
     let node = Node::with(short, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let holder = open(&api).await;
     token(&api, &holder, "1").await;
     let brief = api.open(&caller(), 200).await.unwrap();
@@ -214,7 +215,7 @@ async fn waiting_is_no_sign_of_life_so_a_lease_ends_while_its_request_waits() {
 #[tokio::test]
 async fn an_acquire_is_answered_when_the_leader_has_noted_the_lease_and_not_before() {
     let node = Node::start().await;
-    let api = Arc::new(Api::new(node.context.clone()));
+    let api = Arc::new(node.api());
     let wanted = wanted(&open(&api).await, "1", 0);
     node.leader_in_contact.send(false);
     let asked = spawn("asks", {
@@ -236,7 +237,7 @@ async fn an_acquire_is_answered_when_the_leader_has_noted_the_lease_and_not_befo
 #[tokio::test]
 async fn too_many_that_wait_are_refused_and_so_is_a_wrong_secret() {
     let node = Node::start().await;
-    let api = Api::bounded(node.context.clone(), 0);
+    let api = Api::bounded(node.parts(), 0);
     let secret = open(&api).await;
     assert!(matches!(place(&api, wanted(&secret, "1", 1)).await, Err(Refusal::Full(_))));
     token(&api, &secret, "1").await;
@@ -256,7 +257,7 @@ async fn too_many_that_wait_are_refused_and_so_is_a_wrong_secret() {
 #[tokio::test]
 async fn an_acquire_without_a_lease_makes_one_and_leaves_none_behind_if_the_lock_is_busy() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let new = || {
         let by = For::New(10_000);
         Wanted { by, request_id: None, ..wanted(&"0".repeat(48).parse().unwrap(), "-", 0) }
@@ -276,7 +277,7 @@ async fn an_acquire_without_a_lease_makes_one_and_leaves_none_behind_if_the_lock
 #[tokio::test]
 async fn one_lease_takes_the_lock_3000_times_and_a_late_copy_of_the_newest_ones_takes_nothing() {
     let node = Node::start().await;
-    let apis = [Api::new(node.context.clone()), Api::new(node.context.clone())];
+    let apis = [node.api(), node.api()];
     let secret = open(&apis[0]).await;
     let mut last = FencingToken(0);
     for round in 0..3_000_usize {
@@ -304,7 +305,7 @@ async fn one_lease_takes_the_lock_3000_times_and_a_late_copy_of_the_newest_ones_
 #[tokio::test]
 async fn a_request_that_waits_goes_on_waiting_when_its_lease_begins_a_page() {
     let node = Node::start().await;
-    let api = Arc::new(Api::new(node.context.clone()));
+    let api = Arc::new(node.api());
     // It waits for half of its lease, which the rounds do not take on a slow machine either.
     let open = async || api.open(&caller(), 40_000).await.unwrap().secret;
     let (other, secret) = (open().await, open().await);
@@ -338,7 +339,7 @@ async fn a_write_waits_for_its_share_of_a_full_queue_as_other_clients_do() {
     let real = node.context.proposer.clone();
     let first = Submission::of_node(Command::Noop, outbox::channel().0);
     assert!(context.proposer.try_submit(first).is_ok());
-    let api = Api::new(context);
+    let api = node.api_of(context);
     let open = spawn("waits", async move { api.open(&caller(), 10_000).await.map(drop) });
     time::sleep(Duration::from_millis(200)).await;
     let passed_on = spawn("passes-on", async move {

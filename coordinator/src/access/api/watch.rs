@@ -20,7 +20,7 @@ use super::call::Call;
 use super::pace::Pace;
 use super::shares::HeldShare;
 use super::{Api, Caller, Refusal};
-use crate::delivery::lock_feed::{FeedEntry, Reading};
+use crate::lock_feed::{FeedEntry, Reading};
 use crate::report::question::{Scope, WatchQuestion};
 use crate::report::{Past, Span, shown};
 use crate::zk::ClientContext;
@@ -78,15 +78,14 @@ impl Api {
         Call::new(self, caller).sync().await?;
         let (reading, frozen) = {
             let state = self.context.replica.state.read();
-            (self.context.registry.feed.read(), state.freeze())
+            (self.feed.read(), state.freeze())
         };
         let last = frozen.machine().last_zxid();
         let after = after.unwrap_or(last);
         if after > last {
             return Err(Refusal::Bad(format!("there was no change {} yet", after.0)));
         }
-        let past =
-            self.context.reports.since(&frozen, &scope, Span { after, last }, &caller.identities).await;
+        let past = self.reports.since(&frozen, &scope, Span { after, last }, &caller.identities).await;
         let (context, caller) = (self.context.clone(), caller.clone());
         let (pause_until, pace) = (time::now(), self.pace.clone());
         let (begin, told, _place) = (None, last, place);
@@ -148,7 +147,7 @@ impl Watch {
     /// Begins the pause behind a piece with this number of bytes.
     pub fn sends(&mut self, bytes: usize) {
         let work = busy::spent() + API_WATCH_PIECE + Work::SentByte.cost(bytes as u64);
-        let streams = self.context.registry.feed.readers();
+        let streams = self.reading.streams();
         self.pause_until = time::now() + self.pace.pause(work, streams);
     }
 

@@ -12,6 +12,7 @@ use super::list::List;
 use super::locks::{address, label, permits};
 use super::question::{HistoryQuestion, cursor_text};
 use super::{Refusal, Viewer};
+use crate::apply::reason;
 
 /// The entries that are asked for and may be seen, newest first, and where there may be more.
 pub(super) async fn collect(
@@ -108,19 +109,6 @@ fn happened(record: &Record<'_>) -> HistoryEvent {
                 ) => HistoryEvent::Lost(end),
             }
         }
-    }
-}
-
-/// As reports and logs have it.
-pub(crate) fn reason(why: Why) -> &'static str {
-    match why {
-        Why::Released => "released",
-        Why::SessionClosed => "session-closed",
-        Why::SessionExpired => "session-expired",
-        Why::Deleted => "deleted",
-        Why::Forced => "forced",
-        Why::Revoked => "revoked",
-        Why::SessionEnded => "session-ended",
     }
 }
 

@@ -32,7 +32,6 @@ use crate::delivery::outbox::{Message, Outbox};
 use crate::delivery::registry::Registry;
 pub use access::Viewer;
 pub use backup::Backups;
-pub(crate) use history::reason;
 pub(crate) use locks::asked;
 pub use places::Requester;
 use places::{Permit, ReportSlots};

@@ -1,5 +1,8 @@
 //! Documents of real queues, field by field.
 
+mod clients;
+mod frames;
+
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_history::{HistoryConfig, HistorySink};

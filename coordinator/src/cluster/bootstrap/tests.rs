@@ -9,8 +9,8 @@ use rowlock_types::member::Member;
 use rowlock_wal::{Entry, FolderState, Identity, LeaderId, LogId, Membership, Payload, Storage};
 
 use super::LEADER_EVERY;
+use crate::Node;
 use crate::config::{NodeConfig, NodeEntry};
-use crate::node::Node;
 
 /// A learner with number 4 of the cluster that the scripted node 2 listens for.
 fn newcomer(data: &std::path::Path, other: &str) -> NodeConfig {

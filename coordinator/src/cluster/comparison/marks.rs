@@ -13,6 +13,8 @@ use rowlock_state::command::{Command, Proposal};
 use rowlock_types::advice::Replace;
 use rowlock_types::limits::MARKS_MAX;
 
+use crate::apply::Observer;
+
 /// Shared by apply, which notes, and the task, which judges.
 pub struct Marks {
     me: NodeId,
@@ -60,34 +62,6 @@ impl Marks {
         Marks { me, incarnation, kept: Mutex::default(), noted: watch::channel(0).0 }
     }
 
-    /// A batch has been applied: `machine` is the state behind the entry at `index`.
-    pub fn applied(&self, index: u64, proposals: &[Proposal], machine: &Machine) {
-        let mut is_news = false;
-        for proposal in proposals {
-            match proposal.command {
-                Command::CompareDigests => self.mark(index, machine.digest()),
-                Command::DigestAt { index, digest } => {
-                    let is_mine = proposal.origin.node == self.me;
-                    let is_of_now = is_mine && proposal.origin.incarnation == self.incarnation;
-                    let mut kept = self.kept.lock();
-                    let Some(mark) = kept.iter_mut().find(|mark| mark.index == index) else { continue };
-                    // What a former process has said may have been the reason why it stopped.
-                    if is_of_now {
-                        mark.state = MarkState::Logged;
-                    } else if !is_mine {
-                        rare::taken(Rare::DigestsCompared);
-                        mark.others.insert(proposal.origin.node, digest);
-                    }
-                }
-                _ => continue,
-            }
-            is_news = true;
-        }
-        if is_news {
-            self.noted.modify(|noted| *noted += 1);
-        }
-    }
-
     fn mark(&self, index: u64, mine: u64) {
         let mut kept = self.kept.lock();
         if kept.back().is_some_and(|last| last.index == index) {
@@ -98,11 +72,6 @@ impl Marks {
             kept.pop_front();
         }
         kept.push_back(Mark { index, mine, others: BTreeMap::new(), state: MarkState::Due });
-    }
-
-    /// A snapshot has replaced the state: the digests belong to one that is gone.
-    pub fn installed(&self) {
-        self.kept.lock().clear();
     }
 
     /// Changes when something is noted.
@@ -155,6 +124,41 @@ impl Marks {
                 majority,
             })
         })
+    }
+}
+
+impl Observer for Marks {
+    /// A batch has been applied: `machine` is the state behind the entry at `index`.
+    fn applied(&self, index: u64, proposals: &[Proposal], machine: &Machine) {
+        let mut is_news = false;
+        for proposal in proposals {
+            match proposal.command {
+                Command::CompareDigests => self.mark(index, machine.digest()),
+                Command::DigestAt { index, digest } => {
+                    let is_mine = proposal.origin.node == self.me;
+                    let is_of_now = is_mine && proposal.origin.incarnation == self.incarnation;
+                    let mut kept = self.kept.lock();
+                    let Some(mark) = kept.iter_mut().find(|mark| mark.index == index) else { continue };
+                    // What a former process has said may have been the reason why it stopped.
+                    if is_of_now {
+                        mark.state = MarkState::Logged;
+                    } else if !is_mine {
+                        rare::taken(Rare::DigestsCompared);
+                        mark.others.insert(proposal.origin.node, digest);
+                    }
+                }
+                _ => continue,
+            }
+            is_news = true;
+        }
+        if is_news {
+            self.noted.modify(|noted| *noted += 1);
+        }
+    }
+
+    /// A snapshot has replaced the state: the digests belong to one that is gone.
+    fn installed(&self, _: &Machine) {
+        self.kept.lock().clear();
     }
 }
 
@@ -305,7 +309,7 @@ mod tests {
     #[test]
     fn what_was_noted_before_a_snapshot_says_nothing_about_the_state_behind_it() {
         let (marks, mine) = marked(5);
-        marks.installed();
+        marks.installed(&Machine::new());
         says(&marks, (2, 1), 5, mine ^ 1);
         says(&marks, (3, 1), 5, mine ^ 1);
         assert_eq!(marks.judge(&voters(3)), None);

@@ -7,8 +7,6 @@
 //!
 //! Must never do: anything for a client that is no superuser; connections check that before they ask.
 
-pub mod end_session;
-pub mod hand_over;
 pub mod log_level;
 mod operator;
 mod token_floor;
@@ -24,7 +22,8 @@ use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_types::operation::Operation;
 use tokio::sync::mpsc;
 
-use crate::delivery::outbox::{Message, Outbox};
+use crate::admin::Ask;
+use crate::delivery::outbox::Message;
 pub use operator::Operator;
 
 /// An operation that takes longer may still happen, and its operator is told so.
@@ -37,17 +36,10 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How often a drained node looks whether it leads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub struct Ask {
-    pub operation: Operation,
-    pub reply_to: Outbox,
-    /// Given back with it.
-    pub tag: u64,
-}
-
 /// The task of this node that passes operations on, one after the other.
 pub struct Operations {
     pub me: NodeId,
-    pub queue: mpsc::Receiver<Ask>,
+    pub queue: mpsc::Receiver<Ask<Operation>>,
     pub leadership: watch::Receiver<Leadership>,
     pub here: Arc<Operator>,
     /// The way to the others.
@@ -68,11 +60,11 @@ impl Operations {
                 Ok(None) => return,
                 Err(_) => continue,
             };
-            let deadline = match &ask.operation {
+            let deadline = match &ask.wanted {
                 Operation::Rebalance { .. } | Operation::LogLevel { .. } => DEADLINE_AT_ONCE,
                 _ => DEADLINE,
             };
-            let done = time::timeout(deadline, self.pass_on(&ask.operation)).await;
+            let done = time::timeout(deadline, self.pass_on(&ask.wanted)).await;
             let result = done.unwrap_or(Err(ErrorCode::OperationTimeout));
             ask.reply_to.push(Message::Reported { tag: ask.tag, result });
         }

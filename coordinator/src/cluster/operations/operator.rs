@@ -16,11 +16,11 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_types::operation::Operation;
 use serde_json::{Value, json};
 
-use super::end_session::{EndSession, NotExpired};
-use super::hand_over::HandOver;
 use super::log_level::LogLevel;
 use super::token_floor;
 use crate::delivery::registry::Registry;
+use crate::end_session::{EndSession, NotExpired};
+use crate::hand_over::HandOver;
 use crate::upgrade::Upgrades;
 
 /// For the other nodes to say whether they serve.

@@ -7,8 +7,8 @@ use rowlock_state::TOKEN_FLOOR_MAX;
 use rowlock_state::command::Command;
 use serde_json::{Value, json};
 
-use super::end_session::EndSession;
 use crate::delivery::outbox;
+use crate::end_session::EndSession;
 use crate::proposer::Submission;
 
 /// Has all tokens of places that are taken from now on be larger than `above`. Places that are in a queue

@@ -15,12 +15,13 @@ use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
-use rowlock_state::Machine;
 use rowlock_types::reconfiguration::Wanted;
 use tokio::sync::mpsc;
 
-use crate::delivery::outbox::{Message, Outbox};
+use crate::admin::Ask;
+use crate::delivery::outbox::Message;
 use crate::replica::Replica;
+use crate::zk::reconfig::config_version;
 
 /// A reconfiguration that takes longer has failed, as far as its client is concerned.
 const DEADLINE: Duration = Duration::from_secs(40);
@@ -31,36 +32,10 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How often it is looked whether the change shows here.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-pub struct Ask {
-    pub wanted: Wanted,
-    /// Where `Message::Reconfigured` goes, or `Message::Lost` when the outcome cannot be known.
-    pub reply_to: Outbox,
-    /// Given back with it.
-    pub tag: u64,
-}
-
-/// The answer to a client that is no superuser: as ZooKeeper does it, mistakes are found before rights are
-/// missed.
-pub fn refusal(machine: &Machine, wanted: &Wanted) -> ErrorCode {
-    if wanted.config_id != -1 && u64::try_from(wanted.config_id).ok() != config_version(machine) {
-        return ErrorCode::BadVersion;
-    }
-    wanted.change().err().unwrap_or(ErrorCode::NoAuth)
-}
-
-/// The version that /zookeeper/config shows.
-pub fn config_version(machine: &Machine) -> Option<u64> {
-    let (data, _) = machine.get_data("/zookeeper/config", &[]).ok()?;
-    let data = data?;
-    let text = std::str::from_utf8(&data).ok()?;
-    let version = text.lines().find_map(|line| line.strip_prefix("version="))?;
-    u64::from_str_radix(version, 16).ok()
-}
-
 /// The task of this node that carries questions to the leader, one after the other.
 pub struct Reconfig {
     pub me: NodeId,
-    pub queue: mpsc::Receiver<Ask>,
+    pub queue: mpsc::Receiver<Ask<Wanted>>,
     pub leadership: watch::Receiver<Leadership>,
     pub here: Arc<Reconfigurer>,
     /// The way to another leader.

@@ -19,13 +19,14 @@ use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::{Raft, facts};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::{ErrorCode, NodeId, SessionId};
-use rowlock_state::command::{Attachment, Command, Origin, Proposal};
+use rowlock_proto::{ErrorCode, NodeId};
+use rowlock_state::command::Command;
 use rowlock_types::operation::UpgradeStep;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::config::{Finalize, UpgradeConfig};
+use crate::proposer::of_the_cluster;
 use crate::replica::Replica;
 use survey::{Health, MemberVersions, Stand, Survey};
 
@@ -148,16 +149,5 @@ impl Upgrades {
             time::sleep(LOOK_EVERY).await;
         }
         Ok(self.status())
-    }
-}
-
-/// A command that no client has sent.
-pub(crate) fn of_the_cluster(command: Command) -> Proposal {
-    Proposal {
-        origin: Origin::default(),
-        session: SessionId::NONE,
-        attachment: Attachment::default(),
-        identities: Default::default(),
-        command,
     }
 }

@@ -26,7 +26,8 @@ use tokio::sync::mpsc;
 
 use crate::moment;
 pub(crate) use note::{Note, paths};
-pub(crate) use subject::{Client, asker, text, who as named};
+pub use subject::{Client, who as named};
+pub(crate) use subject::{asker, text};
 pub use writer::{AuditWriter, Settings};
 
 /// Kinds of records, as in `[audit]`.

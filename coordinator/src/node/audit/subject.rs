@@ -17,7 +17,7 @@ const IDENTITIES_MAX: usize = 8;
 pub(super) const CUT: char = '…';
 
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Client {
+pub struct Client {
     /// Its identities as `scheme:id`; of a digest only the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub who: Vec<String>,
@@ -48,7 +48,7 @@ impl Client {
     }
 }
 
-pub(crate) fn who(identities: &[Id]) -> Vec<String> {
+pub fn who(identities: &[Id]) -> Vec<String> {
     let mut all: Vec<String> = identities
         .iter()
         .take(IDENTITIES_MAX)

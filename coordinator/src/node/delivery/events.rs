@@ -70,13 +70,11 @@ impl EventSink for Dispatcher<'_> {
             | LockEventKind::Asked
             | LockEventKind::Gone { .. } => {}
         }
-        self.registry.feed.lock(event);
         let Some(pushed) = pushed(event) else { return };
         self.notify(event.session, || frame(event.zxid, (event.path, event.token), pushed));
     }
 
     fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
-        self.registry.feed.lock(event);
         if event.is_acquired && !mutant::is(Mutant::AskForgetsTheHolder) {
             let pushed = NoticeEvent::Asked(question.told_at(event.time_ms));
             self.notify(event.session, || frame(event.zxid, (event.path, event.token), pushed));
@@ -131,7 +129,6 @@ impl Drop for Dispatcher<'_> {
     fn drop(&mut self) {
         self.metrics.watch_fired_total.add(self.watches.fired() - self.fired_before);
         self.watches.show(self.metrics);
-        self.registry.feed.publish();
     }
 }
 

@@ -10,7 +10,6 @@
 //! Must never do: wait, or touch a socket.
 
 pub mod events;
-pub(crate) mod lock_feed;
 pub mod outbox;
 pub mod registry;
 pub(crate) mod stats;

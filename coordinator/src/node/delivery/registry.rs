@@ -20,7 +20,6 @@ use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::Attachment;
 
-use super::lock_feed::LockFeed;
 use super::outbox::{CloseReason, Message, Outbox};
 use super::stats::ConnectionStats;
 use crate::delivery::watch::ConnectionId;
@@ -28,7 +27,6 @@ use crate::delivery::watch::ConnectionId;
 #[derive(Default)]
 pub struct Registry {
     inner: Mutex<RegistryState>,
-    pub(crate) feed: Arc<LockFeed>,
     /// Which all connections pass, those of HTTP too.
     pub(crate) turnstile: Turnstile,
 }
@@ -220,7 +218,7 @@ impl Registry {
 
     /// Tells this percentage of the connections that speak for a session to close: any of them, at least one
     /// if there is one. Returns how many, and of how many.
-    pub(crate) fn close_share(&self, percent: u8) -> (usize, usize) {
+    pub fn close_share(&self, percent: u8) -> (usize, usize) {
         let inner = self.inner.lock();
         let all: Vec<(u64, ConnectionId)> = inner.sessions.keys().map(|key| (rng::u64(), key.1)).collect();
         let share = (all.len() * usize::from(percent)).div_ceil(100).min(all.len());

@@ -11,7 +11,7 @@ use rowlock_state::outcome::Outcome;
 
 use super::*;
 use crate::leader_duties::tests::{LEADS, Stage};
-use crate::upgrade::of_the_cluster;
+use crate::proposer::of_the_cluster;
 
 const TIMEOUT_MS: u32 = 10;
 

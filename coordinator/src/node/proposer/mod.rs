@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
-use rowlock_state::command::{Attachment, Command};
+use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::delivery::outbox::Outbox;
@@ -87,5 +87,16 @@ impl Proposer {
             TrySendError::Full(submission) => NotTaken::Full(Box::new(submission)),
             TrySendError::Closed(_) => NotTaken::Closed,
         })
+    }
+}
+
+/// A command that no client has sent.
+pub(crate) fn of_the_cluster(command: Command) -> Proposal {
+    Proposal {
+        origin: Origin::default(),
+        session: SessionId::NONE,
+        attachment: Attachment::default(),
+        identities: Default::default(),
+        command,
     }
 }

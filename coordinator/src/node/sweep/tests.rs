@@ -12,7 +12,7 @@ use rowlock_state::outcome::Outcome;
 
 use super::*;
 use crate::leader_duties::tests::{LEADS, Stage};
-use crate::upgrade::of_the_cluster;
+use crate::proposer::of_the_cluster;
 
 fn apply_at(time_ms: i64, replica: &Replica, session: SessionId, command: Command) -> Outcome {
     let proposal = Proposal { session, attachment: Attachment(1), ..of_the_cluster(command) };

@@ -17,7 +17,12 @@ use crate::config::NodeConfig;
 use crate::delivery::registry::Door;
 
 /// One `name version` per line.
-const TEXT: &str = "acquire 3\ntagged 1\nsession-options 1\nreport 1\noperate 1\n";
+const TEXT: &str = match (cfg!(feature = "access"), cfg!(feature = "cluster")) {
+    (true, true) => "acquire 3\ntagged 1\nsession-options 1\nreport 1\noperate 1\n",
+    (true, false) => "acquire 3\ntagged 1\nsession-options 1\nreport 1\n",
+    (false, true) => "acquire 3\ntagged 1\nsession-options 1\noperate 1\n",
+    (false, false) => "acquire 3\ntagged 1\nsession-options 1\n",
+};
 
 /// Sources of the leader's client address.
 #[derive(Clone, Copy)]

@@ -44,11 +44,11 @@ use super::pings::{AskConfirmation, Pings};
 use super::read::{LocalReader, ReadReply, Then};
 use super::write::{ReplyForm, Route};
 use super::{read_only, sasl, write};
+use crate::admin::Ask;
 use crate::audit::{Note, asker};
 use crate::delivery::outbox::{CloseReason, Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
-use crate::reconfig::Ask;
 
 /// Reads that are answered under one read lock. Beyond: the lock is let go, so that apply gets its turn.
 const READS_PER_LOCK: usize = 64;
@@ -409,8 +409,8 @@ impl Conversation {
     fn begin_reconfig(&mut self) {
         while let Some((tag, wanted)) = self.queue.begin_reconfig() {
             let ask = Ask { wanted, reply_to: self.peer.outbox.clone(), tag };
-            if self.shared.context.reconfig.try_send(ask).is_err() {
-                self.queue.reconfigured(tag, Err(ErrorCode::ReconfigInProgress));
+            if let Err(code) = self.shared.context.admin.reconfigure(ask) {
+                self.queue.reconfigured(tag, Err(code));
             }
         }
     }

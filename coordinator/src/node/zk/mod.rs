@@ -22,6 +22,7 @@ mod pending;
 mod pings;
 mod read;
 pub mod read_only;
+pub(crate) mod reconfig;
 mod sasl;
 mod secure;
 mod watching;
@@ -36,20 +37,17 @@ use std::sync::Arc;
 use rowlock_env::sync::watch;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Status;
-use tokio::sync::mpsc;
 
 pub use listener::{Doors, Listener, SecureDoor};
 pub use new_sessions::NewSessions;
-pub(crate) use new_sessions::Opener;
+pub use new_sessions::Opener;
 
+use crate::admin::Admin;
 use crate::audit::Audit;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Registry;
-use crate::operations;
 use crate::proposer::Proposer;
-use crate::reconfig;
 use crate::replica::Replica;
-use crate::report::Reports;
 use crate::slow::SlowRequests;
 use read_only::Isolation;
 use rowlock_sessions::SessionTouch;
@@ -60,13 +58,10 @@ pub struct ClientContext {
     /// The local state, for reads, and the watches on it.
     pub replica: Arc<Replica>,
     pub proposer: Proposer,
-    /// Takes superusers' changes of the membership.
-    pub reconfig: mpsc::Sender<reconfig::Ask>,
-    /// Takes what superusers want nodes to do.
-    pub operations: mpsc::Sender<operations::Ask>,
+    /// Takes questions for reports, and what superusers want.
+    pub admin: Arc<dyn Admin>,
     /// Whether one more session may be opened.
     pub new_sessions: Arc<NewSessions>,
-    pub reports: Reports,
     /// Takes signs of life.
     pub touch: SessionTouch,
     /// Whether clients may be served, and what the words tell about the node.

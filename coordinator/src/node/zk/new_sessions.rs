@@ -23,7 +23,7 @@ const RESERVE_PART: u64 = 16;
 const RESERVE_MIN: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opener {
+pub enum Opener {
     Client,
     /// A superuser, or a request that only operators make. They have a reserve beyond `limits.sessions`, and
     /// need no share.

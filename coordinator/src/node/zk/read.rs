@@ -22,10 +22,10 @@ use rowlock_types::metrics::Metrics;
 use rowlock_types::reconfiguration::Wanted;
 
 use super::announcement::Whereabouts;
+use super::reconfig;
 use super::{announcement, identity, watching};
 use crate::delivery::outbox::Outbox;
 use crate::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
-use crate::reconfig;
 
 /// Bytes of a name in an answer besides its own.
 const NAME_BYTES: usize = 4;

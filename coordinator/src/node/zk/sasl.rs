@@ -187,7 +187,7 @@ pub(super) mod tests {
     }
 
     /// Returns a client's answer to the challenge with this nonce.
-    pub(in crate::zk) fn token(user: &str, password: &str, nonce: &str) -> String {
+    pub(in crate::node::zk) fn token(user: &str, password: &str, nonce: &str) -> String {
         let start = format!(
             "charset=utf-8,username=\"{user}\",realm=\"zk-sasl-md5\",nonce=\"{nonce}\",nc=00000001,cnonce=\"c,\\\"n\",\
              digest-uri=\"zookeeper/zk-sasl-md5\",maxbuf=65536,qop=auth"

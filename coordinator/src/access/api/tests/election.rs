@@ -27,7 +27,7 @@ fn value(led: &Led) -> Option<&str> {
 #[tokio::test]
 async fn a_poll_for_the_leader_ends_when_another_one_leads_and_else_when_its_time_is_over() {
     let node = Node::start().await;
-    let api = Arc::new(Api::new(node.context.clone()));
+    let api = Arc::new(node.api());
     let (one, two) = (open(&api).await, open(&api).await);
     assert_eq!(leader(&api, None, 0).await, Led { zxid: Zxid(0), leader: None });
     let Place::Held(first) = campaign(&api, &one, "1", 0).await else { panic!("nobody leads") };
@@ -55,7 +55,7 @@ async fn a_poll_for_the_leader_ends_when_another_one_leads_and_else_when_its_tim
 #[tokio::test]
 async fn a_candidate_makes_way_for_the_successor_that_the_leader_has_named() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let (one, two, three) = (open(&api).await, open(&api).await, open(&api).await);
     let Place::Held(first) = campaign(&api, &one, "1", 0).await else { panic!("nobody leads") };
     campaign(&api, &two, "2", 10).await;

@@ -16,7 +16,7 @@ async fn all(api: &Api, names: &[&str], wanted: Wanted) -> Result<Vec<Place>, Re
 #[tokio::test]
 async fn all_locks_are_held_or_none_is_and_a_copy_finds_the_same_places() {
     let node = Node::start().await;
-    let (api, other) = (Api::new(node.context.clone()), Api::new(node.context.clone()));
+    let (api, other) = (node.api(), node.api());
     let (one, two) = (open(&api).await, open(&api).await);
     let held = all(&api, &["a", "b"], wanted(&one, "1", 0)).await.unwrap();
     assert!(held.iter().all(|place| matches!(place, Place::Held(_))), "{held:?}");
@@ -45,7 +45,7 @@ async fn all_locks_are_held_or_none_is_and_a_copy_finds_the_same_places() {
 #[tokio::test]
 async fn whoever_waits_for_several_locks_has_them_when_the_last_one_is_free() {
     let node = Node::start().await;
-    let api = Arc::new(Api::new(node.context.clone()));
+    let api = Arc::new(node.api());
     let (one, two, three) = (open(&api).await, open(&api).await, open(&api).await);
     let first = all(&api, &["a"], wanted(&one, "1", 0)).await.unwrap();
     let second = all(&api, &["b"], wanted(&two, "2", 0)).await.unwrap();
@@ -75,7 +75,7 @@ async fn whoever_waits_for_several_locks_has_them_when_the_last_one_is_free() {
 #[tokio::test]
 async fn the_loss_of_one_of_several_locks_is_told_when_the_last_one_is_free() {
     let node = Node::start().await;
-    let api = Arc::new(Api::new(node.context.clone()));
+    let api = Arc::new(node.api());
     let (one, two) = (open(&api).await, open(&api).await);
     let busy = all(&api, &["b"], wanted(&one, "1", 0)).await.unwrap();
     let waits = spawn("waits", {

@@ -22,7 +22,7 @@ async fn node() -> Node {
 #[tokio::test]
 async fn state_locks_of_one_address_leave_sessions_and_state_locks_to_others() {
     let node = node().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let mut held = 0;
     for n in 0..100 {
         let name = state_lock(&format!("state-{n}")).unwrap();
@@ -46,7 +46,7 @@ async fn state_locks_of_one_address_leave_sessions_and_state_locks_to_others() {
 #[tokio::test]
 async fn sessions_of_one_address_leave_some_to_others_and_an_operator_releases_and_writes_all_the_same() {
     let node = node().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let mut greedy = Vec::new();
     for _ in 0..200 {
         match api.open(&from(1), 10_000).await {

@@ -25,7 +25,7 @@ async fn give_back(api: &Api, id: &str) -> Unlocked {
 #[tokio::test]
 async fn one_id_holds_the_lock_of_a_state_and_others_are_told_which() {
     let node = Node::start().await;
-    let (api, other) = (Api::new(node.context.clone()), Api::new(node.context.clone()));
+    let (api, other) = (node.api(), node.api());
     let held = take(&api, "one").await;
     let StateLock::Held(first) = &held else { panic!("{held:?}") };
     assert_eq!(take(&other, "one").await, held, "asking again finds it, at whatever node");
@@ -52,7 +52,7 @@ async fn one_id_holds_the_lock_of_a_state_and_others_are_told_which() {
 #[tokio::test]
 async fn the_lock_of_a_state_stands_in_one_queue_with_all_others_and_an_operator_may_force_it() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let (name, secret) = (state_lock("a/b").unwrap(), open(&api).await);
     assert_eq!(name.path(), "/locks/@terraform/a/b");
     let standing = api.acquire(&caller(), &name, wanted(&secret, "1", 0)).await.unwrap();
@@ -76,7 +76,7 @@ async fn the_lock_of_a_state_stands_in_one_queue_with_all_others_and_an_operator
 #[tokio::test]
 async fn an_attempt_whose_answer_is_lost_holds_nothing_for_long_and_is_found_by_its_id() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let name = state_lock("prod").unwrap();
     let id = info("one");
     // As if the node had stopped behind the acquire.
@@ -96,7 +96,7 @@ async fn an_attempt_whose_answer_is_lost_holds_nothing_for_long_and_is_found_by_
 #[tokio::test]
 async fn the_end_of_the_lease_by_which_a_node_acts_for_somebody_is_no_end_of_theirs() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let name = state_lock("prod").unwrap();
     let StateLock::Held(claim) = take(&api, "one").await else { panic!("it was free") };
     node.log(Log::Expires);
@@ -124,7 +124,7 @@ fn lock_info_is_an_object_with_an_id_of_visible_characters() {
 #[tokio::test]
 async fn what_is_known_of_a_state_lock_does_not_open_its_lease() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let StateLock::Held(claim) = take(&api, "one").await else { panic!("it was free") };
     let session = node.context.replica.state.read().sessions().map(|(id, _)| id).next().unwrap();
     let hash =
@@ -144,7 +144,7 @@ async fn what_is_known_of_a_state_lock_does_not_open_its_lease() {
 #[tokio::test]
 async fn a_place_that_its_acl_hides_is_not_shown_to_who_locks_or_unlocks_a_state() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let (name, secret) = (state_lock("prod").unwrap(), open(&api).await);
     let owner = Id { scheme: "digest".to_owned(), id: "u:x".to_owned() };
     let acquire = Acquire {

@@ -5,7 +5,7 @@ use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_types::limits::LOCK_FEED_MAX;
 
 use super::*;
-use crate::delivery::lock_feed::FeedEntry;
+use crate::lock_feed::FeedEntry;
 use crate::report::question::{Scope, WatchQuestion};
 
 fn all(after: Option<Zxid>) -> WatchQuestion {
@@ -45,7 +45,7 @@ async fn take_and_give_back(api: &Api, secret: &Secret, lock: &LockName, id: &st
 #[tokio::test]
 async fn a_stream_tells_what_happens_to_its_locks_in_order_and_nothing_of_others() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let (secret, other) = (open(&api).await, "other".parse::<LockName>().unwrap());
     let mut one = api.watch(&caller(), of("/locks/ci/deploy")).await.unwrap();
     let prefix = WatchQuestion { scope: Scope::Prefix("/locks/".to_owned()), after: None };
@@ -75,7 +75,7 @@ async fn a_stream_tells_what_happens_to_its_locks_in_order_and_nothing_of_others
 #[tokio::test]
 async fn a_client_that_is_too_slow_and_one_whose_past_is_not_kept_are_told_of_a_gap() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let secret = open(&api).await;
     let mut slow = api.watch(&caller(), all(None)).await.unwrap();
     let begin = slow.next().await.unwrap().checkpoint.unwrap();
@@ -106,7 +106,7 @@ async fn a_client_that_is_too_slow_and_one_whose_past_is_not_kept_are_told_of_a_
 #[tokio::test]
 async fn an_event_is_encoded_once_for_all_streams_and_many_streams_collect_events() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let secret = open(&api).await;
     let mut streams = Vec::new();
     for _ in 0..200 {

@@ -32,7 +32,7 @@ async fn read(api: &Api, at: &str) -> Result<(Bytes, Stat), Refusal> {
 #[tokio::test]
 async fn a_change_with_the_version_takes_effect_and_one_with_another_does_not() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let nobody = By::default;
     assert_eq!(read(&api, "/a").await, Err(Refusal::NoZnode));
     let made = change(&api, "/a", create("1", CreateMode::Persistent), nobody()).await;
@@ -60,7 +60,7 @@ async fn a_change_with_the_version_takes_effect_and_one_with_another_does_not() 
 #[tokio::test]
 async fn a_change_of_a_lease_that_comes_again_takes_effect_once_through_whatever_node() {
     let node = Node::start().await;
-    let (api, other) = (Api::new(node.context.clone()), Api::new(node.context.clone()));
+    let (api, other) = (node.api(), node.api());
     let secret = open(&api).await;
     let job = ZnodePath::sequential("/job-").unwrap();
     let mut made = Vec::new();
@@ -92,7 +92,7 @@ async fn a_change_of_a_lease_that_comes_again_takes_effect_once_through_whatever
 #[tokio::test]
 async fn a_change_with_a_fence_takes_effect_only_while_its_token_holds_the_lock() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let (first, second) = (open(&api).await, open(&api).await);
     let token = token(&api, &first, "fixed").await;
     let fenced = |token, id: Option<&str>| {
@@ -134,7 +134,7 @@ async fn a_change_with_a_fence_takes_effect_only_while_its_token_holds_the_lock(
 #[tokio::test]
 async fn an_ephemeral_znode_is_the_leases_and_goes_with_it() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let alone = change(&api, "/a", create("", CreateMode::Ephemeral), By::default()).await;
     assert!(matches!(alone, Err(Refusal::Bad(_))), "{alone:?}");
     let secret = open(&api).await;
@@ -154,7 +154,7 @@ async fn an_ephemeral_znode_is_the_leases_and_goes_with_it() {
 #[tokio::test]
 async fn an_acl_is_asked_with_the_callers_address_and_an_operator_passes_all() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let acl = vec![acl_entry("ip:10.0.0.0/8:cdrwa").unwrap(), acl_entry("world:anyone:r").unwrap()];
     let wanted =
         Change::Create { data: Bytes::new(), mode: CreateMode::Persistent, ttl_ms: None, acl: acl.clone() };
@@ -187,7 +187,7 @@ async fn an_acl_is_asked_with_the_callers_address_and_an_operator_passes_all() {
 #[tokio::test]
 async fn children_come_in_pages_that_go_on_where_the_last_one_ended() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let secret = open(&api).await;
     change(&api, "/a", create("", CreateMode::Container), by(&secret, None)).await.unwrap();
     for number in 0..10 {
@@ -213,7 +213,7 @@ async fn children_come_in_pages_that_go_on_where_the_last_one_ended() {
 #[tokio::test]
 async fn bytes_of_znodes_on_their_way_are_bounded() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let first = api.room(limits::API_ANSWERS_MAX_BYTES).unwrap();
     assert!(matches!(api.room(1), Err(Refusal::Full(_))));
     assert!(api.room(0).is_ok());
@@ -231,7 +231,7 @@ fn with_identity(name: &str) -> Caller {
 #[tokio::test]
 async fn a_guess_of_the_token_of_a_hidden_lock_learns_nothing_and_its_holder_can_use_it() {
     let node = Node::start().await;
-    let api = Api::new(node.context.clone());
+    let api = node.api();
     let private = || vec![acl_entry("digest:alice:hash:cdrwa").unwrap()];
     let alice = with_identity("alice:hash");
     for path in ["/locks", "/locks/ci"] {

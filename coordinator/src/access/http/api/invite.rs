@@ -48,10 +48,9 @@ mod tests {
     use tower_service::Service as _;
 
     use super::{ApiContext, Response};
-    use crate::api::Api;
+    use crate::access::tests::Node;
     use crate::http::connection::Visitor;
     use crate::http::{HttpAddresses, HttpContext, tests};
-    use crate::zk::tests::node::Node;
 
     const LEASES: (Method, &str) = (Method::POST, "/v1/leases");
 
@@ -76,7 +75,7 @@ mod tests {
                 nodes: [1, 2, 3].map(entry).into(),
                 ..tests::context(node.context.status.clone(), metrics)
             };
-            let context = ApiContext { http, api: Arc::new(Api::new(node.context.clone())) };
+            let context = ApiContext { http, api: Arc::new(node.api()) };
             let routes = super::super::router(context, false, Shutdown::new());
             Server { node, routes, pace: 0 }
         }

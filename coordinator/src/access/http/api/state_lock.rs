@@ -16,7 +16,7 @@ use crate::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
 use crate::report::question::decoded;
 
 /// Before the name of the state.
-pub(in crate::http) const PREFIX: &str = "/v1/terraform/";
+pub(in crate::access::http) const PREFIX: &str = "/v1/terraform/";
 
 pub(super) async fn state_lock(asked: Asked, request: Request) -> Answer {
     match request.method().as_str() {

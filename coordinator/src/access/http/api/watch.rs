@@ -149,7 +149,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::delivery::lock_feed::FeedEntry;
+    use crate::lock_feed::FeedEntry;
 
     fn gap(zxid: i64) -> Arc<FeedEntry> {
         let event = HistoryEvent::Gap { reason: "a\nb".to_owned(), from_zxid: Zxid(1), missing: None };

@@ -5,10 +5,10 @@ use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, Request, perms};
 use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use serde_json::{Value, json};
 
-use super::client::{Client, create, set, unwatched};
-use super::locks::acquire;
-use super::node::Node;
+use crate::access::tests::Node;
 use crate::report::{ReportSlot, Requester};
+use crate::zk::tests::client::{Client, create, set, unwatched};
+use crate::zk::tests::locks::acquire;
 
 fn ask(what: &str) -> Request {
     Request::Report(what.to_owned())
@@ -96,7 +96,7 @@ async fn a_client_may_ask_for_many_reports_at_once_and_gets_them_in_order() {
         assert!(client.reply().await.1.is_ok() && client.reply().await.1.is_ok());
     }
     assert_eq!(node.context.registry.len(), 1);
-    assert_eq!(node.context.reports.free(), REPORTS_MAX);
+    assert_eq!(node.reports.free(), REPORTS_MAX);
     node.stop().await;
 }
 
@@ -104,14 +104,14 @@ async fn a_client_may_ask_for_many_reports_at_once_and_gets_them_in_order() {
 fn all_places(node: &Node) -> Vec<ReportSlot> {
     let party = |last| Requester::Http([10, 0, 0, last].into());
     let hosts = (REPORTS_FOR_SUPERUSERS..REPORTS_MAX).map(|host| party(host as u8));
-    hosts.map(|party| node.context.reports.begin(&[], party).unwrap()).collect()
+    hosts.map(|party| node.reports.begin(&[], party).unwrap()).collect()
 }
 
 #[tokio::test]
 async fn sessions_that_take_all_reports_they_can_leave_some_to_http_of_the_same_address() {
     let node = Node::start().await;
     let local = [127, 0, 0, 1].into();
-    let of = |party| node.context.reports.begin(&[], party);
+    let of = |party| node.reports.begin(&[], party);
     let places: Vec<_> = std::iter::from_fn(|| of(Requester::Sessions(local)).ok()).collect();
     let mut client = Client::connect(&node).await;
     assert_eq!(client.call(ask("/v1/locks")).await, Err(ErrorCode::ThrottledOp));

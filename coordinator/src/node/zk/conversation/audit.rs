@@ -27,7 +27,7 @@ impl Conversation {
     }
 
     /// Records what was begun and will not be answered here.
-    pub(in crate::zk) fn record_unanswered(&mut self) {
+    pub(in crate::node::zk) fn record_unanswered(&mut self) {
         for note in self.queue.take_notes() {
             note.unanswered(&self.shared.context.audit);
         }
@@ -61,7 +61,7 @@ impl Conversation {
 }
 
 /// Records a TLS handshake: that of a client with a certificate, or one that was refused.
-pub(in crate::zk) fn record_tls(shared: &Shared, peer: &ClientConnection, refused: Option<&str>) {
+pub(in crate::node::zk) fn record_tls(shared: &Shared, peer: &ClientConnection, refused: Option<&str>) {
     let audit = &shared.context.audit;
     if !audit.wants(Event::Auth) || (refused.is_none() && peer.proven.get().is_none()) {
         return;

@@ -30,12 +30,12 @@ impl Conversation {
 
     /// The client has sent pings, or its first requests, and waits for nothing: a client that has requests
     /// sends no pings. Says so once for each time.
-    pub(in crate::zk) fn has_come_to_rest(&mut self) -> bool {
+    pub(in crate::node::zk) fn has_come_to_rest(&mut self) -> bool {
         std::mem::take(&mut self.may_rest) && self.queue.is_empty() && self.pings.len() == 0
     }
 
     /// Gives back the room of what is empty. The next request allocates it again.
-    pub(in crate::zk) fn rest(&mut self, inbox: &mut Inbox) {
+    pub(in crate::node::zk) fn rest(&mut self, inbox: &mut Inbox) {
         self.queue.rest();
         inbox.rest();
         if self.messages.is_empty() {

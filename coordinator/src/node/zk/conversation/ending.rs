@@ -9,7 +9,7 @@ use crate::delivery::outbox::CloseReason;
 
 impl Conversation {
     /// Why the conversation is over, if it is; what `output` holds is then the last of it. Asked for once.
-    pub(in crate::zk) fn take_end(&mut self) -> Option<EndReason> {
+    pub(in crate::node::zk) fn take_end(&mut self) -> Option<EndReason> {
         match &mut self.phase {
             Phase::Over(end) => Some(std::mem::replace(end, EndReason::Finished)),
             Phase::Finishing if self.queue.is_empty() => Some(EndReason::Finished),
@@ -18,7 +18,7 @@ impl Conversation {
     }
 
     /// Why the conversation was broken off from outside, if it was.
-    pub(in crate::zk) fn take_broken_off(&mut self) -> Option<EndReason> {
+    pub(in crate::node::zk) fn take_broken_off(&mut self) -> Option<EndReason> {
         matches!(self.phase, Phase::Over(_)).then(|| self.take_end()).flatten()
     }
 

@@ -4,20 +4,18 @@
 //! Invariant: the events of all that the report shows are in `output` before its reply.
 
 use rowlock_env::time::Instant;
-use rowlock_proto::ErrorCode;
 
 use super::Conversation;
+use crate::admin::{Ask, Reader};
 use crate::delivery::outbox::Inbox;
-use crate::operations::Ask;
-use crate::report::{Requester, Viewer};
 
 impl Conversation {
     /// Passes the operation on that is next in line, if one is.
     pub(super) fn begin_operation(&mut self) {
         while let Some((tag, operation)) = self.queue.begin_operation() {
-            let ask = Ask { operation, reply_to: self.peer.outbox.clone(), tag };
-            if self.shared.context.operations.try_send(ask).is_err() {
-                self.queue.reported(tag, Err(ErrorCode::ThrottledOp));
+            let ask = Ask { wanted: operation, reply_to: self.peer.outbox.clone(), tag };
+            if let Err(code) = self.shared.context.admin.operate(ask) {
+                self.queue.reported(tag, Err(code));
             }
         }
     }
@@ -34,11 +32,11 @@ impl Conversation {
             self.seen(state.last_zxid());
             let frozen = state.freeze();
             drop(state);
-            let party = Requester::Sessions(self.peer.addr.ip());
-            let reader = Viewer { who: self.identities.to_vec(), session: self.attached.session };
-            let (reports, reply_to) = (&self.shared.context.reports, self.peer.outbox.clone());
-            if let Err(refusal) = reports.make(frozen, question, (reader, party), tag, reply_to) {
-                self.queue.reported(tag, Err(refusal.code()));
+            let (who, session) = (self.identities.to_vec(), self.attached.session);
+            let reader = Reader { who, session, address: self.peer.addr.ip() };
+            let ask = Ask { wanted: question, reply_to: self.peer.outbox.clone(), tag };
+            if let Err(code) = self.shared.context.admin.report(frozen, ask, reader) {
+                self.queue.reported(tag, Err(code));
             }
             answered += self.answer_settled(now);
         }

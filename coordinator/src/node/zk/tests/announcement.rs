@@ -11,7 +11,12 @@ use super::client::{Client, connect_request, create, delete, set, unwatched, wat
 use super::node::{Node, config};
 
 /// What every client may rely on: a line per feature.
-const TEXT: &[u8] = b"acquire 3\ntagged 1\nsession-options 1\nreport 1\noperate 1\n";
+const TEXT: &[u8] = match (cfg!(feature = "access"), cfg!(feature = "cluster")) {
+    (true, true) => b"acquire 3\ntagged 1\nsession-options 1\nreport 1\noperate 1\n",
+    (true, false) => b"acquire 3\ntagged 1\nsession-options 1\nreport 1\n",
+    (false, true) => b"acquire 3\ntagged 1\nsession-options 1\noperate 1\n",
+    (false, false) => b"acquire 3\ntagged 1\nsession-options 1\n",
+};
 
 #[tokio::test]
 async fn the_announcement_is_readable_and_in_no_list() {

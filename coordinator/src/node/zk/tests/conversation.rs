@@ -7,12 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::busy;
 use rowlock_env::sync::watch;
-use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
-use rowlock_history::History;
 use rowlock_proto::lock::PlaceState;
 use rowlock_proto::{
     CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
@@ -27,14 +24,13 @@ use tokio::sync::mpsc;
 
 use super::client::{create, set, unwatched, watched};
 use super::locks::acquire;
-use super::node::config;
+use super::node::{Reporter, config};
 use crate::delivery::events::Dispatcher;
 use crate::delivery::outbox::{self, CloseReason, Inbox, Message};
 use crate::delivery::registry::{Door, Most, Registry};
 use crate::delivery::watch::{WatchBounds, WatchTable};
 use crate::proposer::{Proposer, Submission};
 use crate::replica::Replica;
-use crate::report::{Backups, Reports};
 use crate::slow::SlowRequests;
 use crate::zk::conversation::{Access, Attached, Conversation};
 use crate::zk::end_reason::EndReason;
@@ -56,15 +52,11 @@ struct Stage {
 impl Stage {
     fn new() -> Stage {
         let (to_leader, touches) = mpsc::channel(4);
-        let (clock, tasks) = (Arc::new(LogClock::starting_now()), TaskGroup::new(Shutdown::new()));
-        let backups = Backups::new(std::env::temp_dir(), "test".to_owned());
         let context = ClientContext {
             new_sessions: Arc::new(crate::zk::NewSessions::new(0)),
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
-            reconfig: mpsc::channel(1).0,
-            operations: mpsc::channel(1).0,
-            reports: Reports::new(History::default(), Arc::default(), clock, backups, tasks),
+            admin: Arc::new(Reporter),
             touch: SessionTouch::new(to_leader),
             status: watch::channel(Status::default()).1,
             isolation: Arc::new(Isolation::new(false, Arc::default(), Duration::ZERO)),

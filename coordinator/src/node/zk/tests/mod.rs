@@ -3,17 +3,15 @@
 
 mod abuse;
 mod announcement;
-mod client;
+pub(crate) mod client;
 mod client_disconnect;
 mod conversation;
 mod flood;
-mod frames;
 mod handshake;
-mod locks;
+pub(crate) mod locks;
 pub(crate) mod node;
 mod proof;
 mod read_only;
-mod reports;
 mod requests;
 mod turns;
 mod watches;

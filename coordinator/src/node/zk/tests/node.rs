@@ -3,28 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::net;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
 use rowlock_env::time;
-use rowlock_history::History;
-use rowlock_proto::{NodeId, SessionId};
+use rowlock_proto::{ErrorCode, NodeId, SessionId};
+use rowlock_state::Frozen;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::Outcome;
 use rowlock_types::limits;
 use rowlock_types::metrics::Metrics;
+use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::{Role, Status};
 use tokio::sync::mpsc;
 
-use crate::apply::Sink;
+use crate::admin::{Admin, Ask, Reader};
+use crate::apply::{Observer, Sink};
 use crate::config::{ClientConfig, NodeConfig};
 use crate::delivery::outbox::{CloseReason, Message};
 use crate::delivery::registry::Registry;
 use crate::proposer::{Proposer, Submission};
-use crate::reconfig::Ask;
 use crate::replica::Replica;
-use crate::report::{Backups, Reports};
 use crate::slow::SlowRequests;
 use crate::zk::read_only::Isolation;
 use crate::zk::{ClientContext, Doors, Listener, NewSessions};
@@ -80,6 +79,16 @@ impl Node {
     }
 
     pub async fn with(config: NodeConfig, addr: &str, handshake_max: Duration) -> Node {
+        Node::amid(Around::new(), config, addr, handshake_max).await
+    }
+
+    pub(crate) async fn amid(
+        around: Around,
+        config: NodeConfig,
+        addr: &str,
+        handshake_max: Duration,
+    ) -> Node {
+        let Around { registry, tasks, reports, observers } = around;
         let (proposals, queue) = mpsc::channel(limits::PROPOSER_QUEUE_MAX);
         let (touches, heard) = mpsc::channel(1_024);
         let (questions, asked) = mpsc::channel(limits::RECONFIG_QUEUE_MAX);
@@ -93,17 +102,12 @@ impl Node {
         });
         // Whether the status says that it serves is all that counts here.
         let isolation = Isolation::new(config.client.read_only_mode, Arc::default(), Duration::ZERO);
-        let (registry, tasks) = (Arc::new(Registry::new()), TaskGroup::new(Shutdown::new()));
-        let clock = Arc::new(LogClock::starting_now());
-        let backups = Backups::new(std::env::temp_dir(), "test".to_owned());
         let new_sessions = Arc::new(NewSessions::new(config.client.new_sessions_per_second));
         let context = ClientContext {
             new_sessions,
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
-            reconfig: questions,
-            operations: mpsc::channel(1).0,
-            reports: Reports::new(History::default(), registry.clone(), clock, backups, tasks.clone()),
+            admin: Arc::new(TestAdmin { reports, questions }),
             touch: SessionTouch::new(touches),
             status: status_seen,
             isolation: Arc::new(isolation),
@@ -121,6 +125,7 @@ impl Node {
         let applier = Applier {
             context: context.clone(),
             expiry_table: expiry_table.clone(),
+            observers,
             queue,
             orders,
             requests: 0,
@@ -171,8 +176,50 @@ async fn until(stop: Shutdown, work: impl Future<Output = ()>) {
     tokio::select! { () = stop.wait() => {}, () = work => {} }
 }
 
+/// What a node for tests shares with a floor on it.
+pub(crate) struct Around {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) tasks: TaskGroup,
+    pub(crate) reports: Arc<dyn Admin>,
+    pub(crate) observers: Vec<Arc<dyn Observer>>,
+}
+
+impl Around {
+    pub(crate) fn new() -> Around {
+        let (registry, tasks) = (Arc::new(Registry::new()), TaskGroup::new(Shutdown::new()));
+        Around { registry, tasks, reports: Arc::new(Reporter), observers: Vec::new() }
+    }
+}
+
+/// Answers each report at once, by the zxid of the state.
+pub(crate) struct Reporter;
+
+impl Admin for Reporter {
+    fn report(&self, frozen: Frozen, ask: Ask<String>, _: Reader) -> Result<(), ErrorCode> {
+        let result = Ok(frozen.machine().last_zxid().0.to_string());
+        ask.reply_to.push(Message::Reported { tag: ask.tag, result });
+        Ok(())
+    }
+}
+
+/// Passes changes of the membership to [`reconfigure`].
+struct TestAdmin {
+    reports: Arc<dyn Admin>,
+    questions: mpsc::Sender<Ask<Wanted>>,
+}
+
+impl Admin for TestAdmin {
+    fn reconfigure(&self, ask: Ask<Wanted>) -> Result<(), ErrorCode> {
+        self.questions.try_send(ask).map_err(|_| ErrorCode::ReconfigInProgress)
+    }
+
+    fn report(&self, frozen: Frozen, ask: Ask<String>, reader: Reader) -> Result<(), ErrorCode> {
+        self.reports.report(frozen, ask, reader)
+    }
+}
+
 /// Stands for the leader that changes the membership: writes who joins into /zookeeper/config.
-async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask>) {
+async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask<Wanted>>) {
     while let Some(Ask { wanted, reply_to, tag }) = asked.recv().await {
         let result = wanted.change().map(|_| ());
         if result.is_ok() {
@@ -200,6 +247,7 @@ async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask>) {
 struct Applier {
     context: ClientContext,
     expiry_table: Arc<ExpiryTable>,
+    observers: Vec<Arc<dyn Observer>>,
     queue: mpsc::Receiver<Submission>,
     orders: watch::Receiver<Log>,
     requests: u64,
@@ -226,7 +274,8 @@ impl Applier {
         let mut state = replica.state.write();
         let mut watches = replica.watches.lock();
         let mut sink =
-            Sink::new(&mut watches, &self.context.registry, &self.context.metrics, &self.expiry_table);
+            Sink::new(&mut watches, &self.context.registry, &self.context.metrics, &self.expiry_table)
+                .observed_by(&self.observers);
         for submission in batch.drain(..) {
             self.requests += 1;
             let proposal = Proposal {
@@ -244,6 +293,7 @@ impl Applier {
             }
             submission.reply_to.push(Message::applied(submission.tag, applied));
         }
+        self.observers.iter().for_each(|observer| observer.applied(self.requests, &[], &state));
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::*;
 
 /// The file that nodes contain.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/http/api/openapi/openapi.json");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/access/http/api/openapi/openapi.json");
 
 #[test]
 #[allow(clippy::disallowed_methods)] // the file of the test

@@ -4,8 +4,8 @@ use rowlock_frames::{At, LOCAL, bytes};
 use rowlock_proto::{CreateMode, FencingToken, frame};
 use rowlock_types::limits;
 
-use super::client::{Client, Frame, create};
-use super::node::Node;
+use crate::access::tests::Node;
+use crate::zk::tests::client::{Client, Frame, create};
 
 #[tokio::test]
 async fn the_answer_to_the_largest_request_of_every_kind_is_bounded() {
