@@ -207,9 +207,11 @@ fn not_started(e: &StartError) -> Failure {
         StartError::Disk(_) => Failure::new(IO, e),
         StartError::Storage(_) | StartError::Audit(_) => Failure::new(DATA_FOLDER, e),
         StartError::Listen { .. } => Failure::new(UNAVAILABLE, e),
-        StartError::Tls(_) | StartError::Tokens(_) | StartError::Insecure { .. } | StartError::NoClients => {
-            Failure::new(CONFIG, e)
-        }
+        StartError::Tls(_)
+        | StartError::Tokens(_)
+        | StartError::Insecure { .. }
+        | StartError::NotBuilt { .. }
+        | StartError::NoClients => Failure::new(CONFIG, e),
         StartError::Raft(_) => Failure::new(SOFTWARE, e),
     }
 }
@@ -280,6 +282,7 @@ mod tests {
                 UNAVAILABLE,
             ),
             (StartError::NoClients, CONFIG),
+            (StartError::NotBuilt { setting: "api", feature: "access" }, CONFIG),
             (StartError::Tokens(why.clone()), CONFIG),
             (StartError::Raft(why.clone()), SOFTWARE),
         ] {

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::parts::{Parts, fail};
 use super::wiring::Wires;
-use super::{Node, NodeError};
+use super::{Node, NodeError, StartError};
 use crate::admin::{Admin, Ask, Operated};
 use crate::apply::Observer;
 use crate::autopilot::Autopilot;
@@ -43,8 +43,9 @@ pub(super) struct ClusterFloor {
 }
 
 impl ClusterFloor {
-    pub(super) fn new(node: NodeId, incarnation: u64) -> ClusterFloor {
-        ClusterFloor { marks: Arc::new(Marks::new(node, incarnation)), founders: Founders::default() }
+    pub(super) fn new(config: &NodeConfig, incarnation: u64) -> Result<ClusterFloor, StartError> {
+        let marks = Arc::new(Marks::new(config.id, incarnation));
+        Ok(ClusterFloor { marks, founders: Founders::default() })
     }
 
     pub(super) fn observers(&self) -> [Arc<dyn Observer>; 1] {

@@ -105,6 +105,16 @@ pub enum StartError {
         /// The address, which is not on loopback.
         address: SocketAddr,
     },
+    /// The configuration asks for something that this build does not have.
+    #[error(
+        "{setting} needs a build with the feature `{feature}` of rowlock-coordinator: add it, or remove the setting"
+    )]
+    NotBuilt {
+        /// The key in the configuration.
+        setting: &'static str,
+        /// The feature of the crate that is missing.
+        feature: &'static str,
+    },
     /// Raft's configuration or recovery failed.
     #[error("Raft does not start: {0}")]
     Raft(String),

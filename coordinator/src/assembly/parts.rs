@@ -72,7 +72,7 @@ impl Parts {
         replica.memory.limit_to(config.limits.memory_bytes());
         let incarnation = rng::u64();
         let pending = Arc::new(PendingWrites::new(config.id, incarnation));
-        let cluster = ClusterFloor::new(config.id, incarnation);
+        let cluster = ClusterFloor::new(config, incarnation)?;
         let (registry, expiry_table) = (Arc::new(Registry::new()), Arc::new(ExpiryTable::default()));
         let clock = Arc::new(LogClock::starting_now());
         let slow_after = config.log.slow_request_ms.map(Duration::from_millis);

@@ -18,8 +18,16 @@ use crate::zk::ClientContext;
 pub(super) struct Listeners;
 
 impl Listeners {
-    pub(super) async fn bind(_: &NodeConfig) -> Result<Listeners, StartError> {
-        Ok(Listeners)
+    pub(super) async fn bind(config: &NodeConfig) -> Result<Listeners, StartError> {
+        let settings = [
+            (config.api_addr.is_some(), "api"),
+            (config.http.api, "api in [http]"),
+            (config.http.token_file.is_some(), "token_file in [http]"),
+        ];
+        match settings.into_iter().find(|(is_set, _)| *is_set) {
+            Some((_, setting)) => Err(StartError::NotBuilt { setting, feature: "access" }),
+            None => Ok(Listeners),
+        }
     }
 }
 

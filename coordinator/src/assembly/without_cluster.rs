@@ -8,17 +8,16 @@ use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::{Raft, facts};
 use rowlock_env::sync::watch;
 use rowlock_env::time;
-use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
 use rowlock_wal::{FolderState, StorageError};
 use tokio::sync::mpsc;
 
-use super::NodeError;
 use super::parts::{Parts, fail};
 use super::wiring::Wires;
+use super::{NodeError, StartError};
 use crate::admin::Admin;
 use crate::apply::Observer;
-use crate::config::NodeConfig;
+use crate::config::{NodeConfig, NodeEntry};
 use crate::hand_over::HandOver;
 use crate::leader_duties::{Duty, RaisedVersion};
 use crate::replica::Replica;
@@ -29,8 +28,16 @@ const JOINED_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct ClusterFloor;
 
 impl ClusterFloor {
-    pub(super) fn new(_: NodeId, _: u64) -> ClusterFloor {
-        ClusterFloor
+    pub(super) fn new(config: &NodeConfig, _: u64) -> Result<ClusterFloor, StartError> {
+        let settings = [
+            (config.learner, "learner"),
+            (config.discovery.is_some(), "[cluster]"),
+            (config.backup.every_ms.is_some(), "[backup]"),
+        ];
+        match settings.into_iter().find(|(is_set, _)| *is_set) {
+            Some((_, setting)) => Err(StartError::NotBuilt { setting, feature: "cluster" }),
+            None => Ok(ClusterFloor),
+        }
     }
 
     pub(super) fn observers(&self) -> [Arc<dyn Observer>; 0] {
@@ -94,19 +101,9 @@ impl Parts {
             }
             admission.grant();
             let voters = config.nodes.iter().filter(|node| !node.learner);
-            let voters = voters.map(|node| {
-                (
-                    node.id,
-                    Member {
-                        peer_addr: node.peer_addr.clone(),
-                        client_addr: node.any_client_addr().to_owned(),
-                    },
-                )
-            });
+            let voters = voters.map(|node| (node.id, member(node))).collect();
             // Refused if there is a log, or another node has formed the cluster meanwhile.
-            if !config.learner
-                && let Err(error) = facts::form(&raft, voters.collect()).await
-            {
+            if let Err(error) = facts::form(&raft, voters).await {
                 tracing::debug!(%error, "the cluster has been formed before");
             }
             while !facts::has_joined(&raft, config.id) {
@@ -117,4 +114,8 @@ impl Parts {
             }
         });
     }
+}
+
+fn member(entry: &NodeEntry) -> Member {
+    Member { peer_addr: entry.peer_addr.clone(), client_addr: entry.any_client_addr().to_owned() }
 }

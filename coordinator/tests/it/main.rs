@@ -11,3 +11,5 @@ mod node_hook;
 mod secure_clients;
 mod security;
 mod support;
+#[cfg(not(any(feature = "access", feature = "cluster")))]
+mod without_features;
