@@ -4,7 +4,7 @@ default:
     @just --list
 
 # All that must hold before a change lands.
-verify: fmt lint docs test simulate deterministic
+verify: fmt lint docs core test simulate deterministic
 
 # Formatting, checked and not changed.
 fmt:
@@ -15,6 +15,11 @@ lint:
 
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+
+# A node without the features `access` and `cluster`.
+core:
+    cargo clippy -p rowlock-coordinator --no-default-features --all-targets -- -D warnings
+    cargo test -p rowlock-coordinator --no-default-features
 
 test:
     cargo test --workspace --no-fail-fast

@@ -56,7 +56,7 @@ async fn debug_lines_appear_when_an_operator_wants_them_and_go_when_their_time_i
     eventually("the time is over", secs(60), over).await;
     assert_eq!(attached(&cluster, 2).await, 0);
 
-    let all = operator(&cluster, &["log-level", "warn, rowlock_coordinator::zk=debug"]).await;
+    let all = operator(&cluster, &["log-level", "warn, rowlock_coordinator::node::zk=debug"]).await;
     assert_eq!((all.code, all.out.lines().count()), (0, 3), "{}", all.err);
     for id in 1..=3 {
         assert!(attached(&cluster, id).await >= 1);

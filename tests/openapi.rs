@@ -21,7 +21,7 @@ fn the_document_is_valid_openapi() {
     };
     let Some(python) = tool.find() else { return };
     let mut command = tools::command(python);
-    let document = root.join("coordinator/src/http/api/openapi/openapi.json");
+    let document = root.join("coordinator/src/access/http/api/openapi/openapi.json");
     let said = finish(command.args(["-c", VALIDATE]).arg(document).spawn().unwrap());
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
 }

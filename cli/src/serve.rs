@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rowlock_coordinator::config::NodeConfig;
-use rowlock_coordinator::node::{BootstrapError, Node, NodeError, StartError};
+use rowlock_coordinator::{BootstrapError, Node, NodeError, StartError};
 use rowlock_proto::NodeId;
 use rowlock_wal::{StorageError, is_of_the_disk};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -207,9 +207,11 @@ fn not_started(e: &StartError) -> Failure {
         StartError::Disk(_) => Failure::new(IO, e),
         StartError::Storage(_) | StartError::Audit(_) => Failure::new(DATA_FOLDER, e),
         StartError::Listen { .. } => Failure::new(UNAVAILABLE, e),
-        StartError::Tls(_) | StartError::Tokens(_) | StartError::Insecure { .. } | StartError::NoClients => {
-            Failure::new(CONFIG, e)
-        }
+        StartError::Tls(_)
+        | StartError::Tokens(_)
+        | StartError::Insecure { .. }
+        | StartError::NotBuilt { .. }
+        | StartError::NoClients => Failure::new(CONFIG, e),
         StartError::Raft(_) => Failure::new(SOFTWARE, e),
     }
 }
@@ -280,6 +282,7 @@ mod tests {
                 UNAVAILABLE,
             ),
             (StartError::NoClients, CONFIG),
+            (StartError::NotBuilt { setting: "api", feature: "access" }, CONFIG),
             (StartError::Tokens(why.clone()), CONFIG),
             (StartError::Raft(why.clone()), SOFTWARE),
         ] {

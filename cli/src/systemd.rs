@@ -9,8 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use rowlock_coordinator::node::{Node, Vitals};
-use rowlock_coordinator::{Role, Status};
+use rowlock_coordinator::{Node, Role, Status, Vitals};
 use rowlock_env::time::{self, Instant};
 
 /// Longest interval between two checks of the node.

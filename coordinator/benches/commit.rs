@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rowlock_coordinator::Node;
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_coordinator::delivery::outbox::{Inbox, Message, Outbox, channel};
-use rowlock_coordinator::node::Node;
 use rowlock_coordinator::proposer::{Proposer, Submission};
 use rowlock_env::disk::Dir;
 use rowlock_env::net::{Listener, Stream};

@@ -29,8 +29,8 @@ use std::time::Duration;
 
 pub use rowlock_consensus::config::RaftConfig;
 use rowlock_env::disk::Dir;
-pub use rowlock_history::HistoryConfig;
 use rowlock_proto::NodeId;
+pub use rowlock_types::history::HistoryConfig;
 use rowlock_types::versions::Versions;
 use rowlock_wal::SEGMENT_BYTES;
 use serde::{Deserialize, Serialize};
@@ -394,7 +394,7 @@ impl NodeConfig {
 
     /// The names that HTTP requests may be for: those of `[http]`, and the hosts of all nodes' `http` and
     /// `api`.
-    pub(crate) fn http_hosts(&self) -> Arc<[String]> {
+    pub fn http_hosts(&self) -> Arc<[String]> {
         let addresses = self.nodes.iter().flat_map(|node| node.api_addr.iter().chain([&node.http_addr]));
         let of_nodes = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0.to_owned()));
         self.http.hosts.iter().cloned().chain(of_nodes).collect()

@@ -47,6 +47,13 @@
 //! handler and no logger (it speaks through `tracing`), reads no environment variable, and writes nowhere but
 //! into its data folder.
 //!
+//! # Features
+//!
+//! Both are on. `access` has HTTP with the console, leases for HTTP clients, reports and the lock history;
+//! `cluster` has what nodes need to find each other, to change members and versions, to notice lost data, and
+//! what operators do. Without them a node is ZooKeeper's protocol, locks, Raft and disk: the voters of its
+//! configuration form the cluster, and nothing notices that a node has lost its data.
+//!
 //! # The caller's duties
 //!
 //! 1. A tokio runtime with timers and IO, whose threads are not blocked for long. A node that cannot run
@@ -61,44 +68,35 @@
 //! The names at this level are what embedding needs. The modules are the inside of a node, public for the
 //! binary, the tools and the benchmarks of this repository; they change with every release.
 
-pub mod api;
-pub mod apply;
-pub mod audit;
-pub mod autopilot;
-pub mod bootstrap;
-
-pub mod comparison;
+#[cfg(feature = "access")]
+pub mod access;
+#[warn(missing_docs)]
+mod assembly;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 #[warn(missing_docs)]
 pub mod config;
-pub mod delivery;
-mod disk_watch;
-mod guesses;
-pub mod http;
-pub mod leader_duties;
-pub mod lock_sweep;
-pub mod moment;
-#[warn(missing_docs)]
 pub mod node;
-pub mod operations;
-pub mod proposer;
-pub mod reconfig;
-pub mod replica;
-pub mod report;
-pub mod service;
-pub mod slow;
-mod slow_links;
-pub mod status_publisher;
-pub mod sweep;
-pub mod tokens;
-pub mod trace;
-pub mod upgrade;
-pub mod way;
-pub mod zk;
 
-pub use config::{ClusterConfig, ConfigError, NodeConfig};
+#[cfg(feature = "access")]
+pub use access::{api, http, report, tokens};
+#[cfg(feature = "cluster")]
+pub use cluster::{autopilot, backups, bootstrap, comparison, operations, reconfig, upgrade};
 pub use node::{
-    Addresses, LogSwitch, Node, NodeError, NotExpired, NotServing, SnapshotFailed, StartError, Vitals,
+    admin, apply, audit, delivery, end_session, hand_over, leader_duties, lock_sweep, moment, proposer,
+    replica, service, slow, status_publisher, sweep, trace, way, zk,
 };
+
+#[cfg(feature = "access")]
+use access::lock_feed;
+#[cfg(feature = "cluster")]
+use cluster::disk_watch;
+use node::{guesses, slow_links};
+
+pub use assembly::{Addresses, Node, NodeError, NotExpired, NotServing, SnapshotFailed, StartError, Vitals};
+#[cfg(feature = "cluster")]
+pub use assembly::{BootstrapError, LogSwitch};
+pub use config::{ClusterConfig, ConfigError, NodeConfig};
 pub use rowlock_env::time::Instant;
 pub use rowlock_proto::{NodeId, SessionId};
 pub use rowlock_types::node_hook::{Ballot, NodeHook, Position};

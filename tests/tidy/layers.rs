@@ -1,7 +1,7 @@
 //! Which module may import which: between crates by their manifests, inside the coordinator by its files'
 //! imports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::{Tree, product_lines};
 
@@ -63,12 +63,9 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
         }
     }
     let imports = imports(tree);
-    let wires = imports.iter().filter(|(module, other)| other == "node" && module != "lib");
-    found.extend(
-        wires.map(|(module, _)| format!("coordinator: {module} must not know node, which wires all")),
-    );
+    found.extend(imports.iter().filter_map(|(from, to)| climbs(from, to)));
     let circles = circles(&imports);
-    found.extend(circles.iter().map(|(a, b)| format!("coordinator: {a} and {b} import each other")));
+    found.extend(circles.iter().map(|(a, b)| format!("coordinator: {} and {} import each other", a.1, b.1)));
     found
 }
 
@@ -82,32 +79,62 @@ fn dependencies(manifest: &str) -> Vec<String> {
         .collect()
 }
 
-/// (module, module that it imports) of the coordinator's top modules.
-fn imports(tree: &Tree) -> BTreeSet<(String, String)> {
+/// A floor of the coordinator and a module on it. `lib`, `assembly` and `config` are floors of their own.
+type Module = (String, String);
+
+/// The folders of floors with several modules. The heart is `node`; the others are features.
+const FLOORS: [&str; 3] = ["node", "cluster", "access"];
+/// A crate that belongs to the floor `access`.
+const HISTORY: &str = "rowlock_history";
+
+/// Refuses an import of a floor above: features know the heart and not each other; `assembly` knows all.
+fn climbs((floor, module): &Module, (other, imported): &Module) -> Option<String> {
+    let may = match other.as_str() {
+        "assembly" => floor == "lib",
+        "cluster" | "access" => [other.as_str(), "lib", "assembly"].contains(&floor.as_str()),
+        _ => true,
+    };
+    (!may).then(|| format!("coordinator: {module} ({floor}) must not know {imported} ({other})"))
+}
+
+fn module_of(path: &str) -> Option<Module> {
+    let mut parts = path.strip_prefix("coordinator/src/")?.split(['/', '.']);
+    let floor = parts.next()?;
+    let module = if FLOORS.contains(&floor) { parts.next().filter(|it| *it != "rs") } else { None };
+    Some((floor.to_owned(), module.unwrap_or(floor).to_owned()))
+}
+
+/// (module, module that it imports) of the coordinator.
+fn imports(tree: &Tree) -> BTreeSet<(Module, Module)> {
+    let modules: BTreeMap<String, Module> =
+        tree.sources().filter_map(|(path, _)| module_of(path)).map(|it| (it.1.clone(), it)).collect();
     let mut found = BTreeSet::new();
     for (path, text) in tree.product() {
-        let Some(inside) = path.strip_prefix("coordinator/src/") else { continue };
-        let module = inside.split(['/', '.']).next().unwrap();
+        let Some(module) = module_of(path) else { continue };
         for line in product_lines(text).filter(|line| !line.trim_start().starts_with("//")) {
-            for (at, _) in line.match_indices("crate::") {
-                let word = line[at + 7..].split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
-                let other = word.into_iter().next().unwrap();
-                let is_module = tree.has(&format!("coordinator/src/{other}.rs"))
-                    || tree.has(&format!("coordinator/src/{other}"));
-                if is_module && !other.is_empty() && other != module {
-                    found.insert((module.to_owned(), other.to_owned()));
-                }
-            }
+            let named = line.match_indices("crate::").map(|(at, _)| &line[at + 7..]);
+            // Modules of a floor stand at the crate's root, too.
+            let named = named.map(|rest| {
+                let inner = FLOORS.iter().find_map(|floor| rest.strip_prefix(floor)?.strip_prefix("::"));
+                [inner.and_then(|inner| modules.get(word(inner))), modules.get(word(rest))]
+            });
+            let history = line.contains(HISTORY).then(|| ("access".to_owned(), HISTORY.to_owned()));
+            let others = named.filter_map(|[inner, outer]| inner.or(outer)).cloned().chain(history);
+            found.extend(others.filter(|other| *other != module).map(|other| (module.clone(), other)));
         }
     }
     found
 }
 
-/// Pairs in both directions, each once. `node` wires all others and `lib` names them: they do not count.
-fn circles(imports: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
-    let back = |(a, b): &(String, String)| imports.contains(&(b.clone(), a.clone()));
+fn word(text: &str) -> &str {
+    text.split(|letter: char| !(letter.is_alphanumeric() || letter == '_')).next().unwrap_or_default()
+}
+
+/// Pairs in both directions, each once. `assembly` wires all others and `lib` names them: they do not count.
+fn circles(imports: &BTreeSet<(Module, Module)>) -> BTreeSet<(Module, Module)> {
+    let back = |(a, b): &(Module, Module)| imports.contains(&(b.clone(), a.clone()));
     let counts =
-        |(a, b): &(String, String)| a < b && ![a, b].iter().any(|one| *one == "node" || *one == "lib");
+        |(a, b): &(Module, Module)| a < b && ![a, b].iter().any(|one| ["assembly", "lib"].contains(&&*one.0));
     imports.iter().filter(|pair| counts(pair) && back(pair)).cloned().collect()
 }
 
@@ -126,23 +153,39 @@ mod tests {
     #[test]
     fn modules_that_import_each_other_are_found_and_their_tests_do_not_count() {
         let lower = "use crate::upper::Thing;\n";
-        let upper = "use crate::lower;\n// crate::other\n#[cfg(test)]\nmod tests { use crate::other; }\n";
+        let upper =
+            "use crate::node::lower;\n// crate::other\n#[cfg(test)]\nmod tests { use crate::other; }\n";
         let files = [
-            ("coordinator/src/lower.rs", lower),
-            ("coordinator/src/upper/mod.rs", upper),
-            ("coordinator/src/other.rs", "use crate::upper;\n"),
+            ("coordinator/src/node/lower.rs", lower),
+            ("coordinator/src/node/upper/mod.rs", upper),
+            ("coordinator/src/node/other.rs", "use crate::upper;\n"),
         ];
         assert_eq!(breaches(&Tree::with(&files)), ["coordinator: lower and upper import each other"]);
     }
 
     #[test]
-    fn a_module_that_knows_the_node_is_found() {
+    fn an_import_of_a_floor_above_is_found_by_either_path() {
         let files = [
-            ("coordinator/src/lib.rs", "pub use crate::node::Node;\n"),
-            ("coordinator/src/node/mod.rs", "use crate::part::Part;\n"),
-            ("coordinator/src/part.rs", "use crate::node::Node;\n"),
+            ("coordinator/src/lib.rs", "pub use crate::assembly::Node;\n"),
+            ("coordinator/src/assembly/mod.rs", "use crate::http::Http;\nuse crate::members::Members;\n"),
+            ("coordinator/src/config.rs", "use crate::assembly::Node;\n"),
+            ("coordinator/src/node/apply.rs", "use crate::access::http;\nuse rowlock_history::Key;\n"),
+            ("coordinator/src/node/zk/mod.rs", "use crate::members::Members;\n"),
+            ("coordinator/src/cluster/members.rs", "use crate::apply::Observer;\n"),
+            (
+                "coordinator/src/access/http/mod.rs",
+                "use crate::cluster::{members};\nuse rowlock_history::Key;\n",
+            ),
+            ("coordinator/src/cluster.rs", "pub mod members;\n"),
         ];
         let found = breaches(&Tree::with(&files));
-        assert_eq!(found, ["coordinator: part must not know node, which wires all"]);
+        let wanted = [
+            "http (access) must not know cluster (cluster)",
+            "config (config) must not know assembly (assembly)",
+            "apply (node) must not know http (access)",
+            "apply (node) must not know rowlock_history (access)",
+            "zk (node) must not know members (cluster)",
+        ];
+        assert_eq!(found, wanted.map(|rest| format!("coordinator: {rest}")));
     }
 }

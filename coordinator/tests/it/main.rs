@@ -4,9 +4,12 @@
 mod disconnect_grace;
 mod failed_snapshot;
 mod graceful_stop;
+#[cfg(feature = "access")]
 mod history;
 mod memory;
 mod node_hook;
 mod secure_clients;
 mod security;
 mod support;
+#[cfg(not(any(feature = "access", feature = "cluster")))]
+mod without_features;

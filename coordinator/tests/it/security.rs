@@ -7,8 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rowlock_coordinator::config::{PeerSecurity, TlsFiles};
-use rowlock_coordinator::node::StartError;
-use rowlock_coordinator::{Instant, Node, NodeConfig};
+use rowlock_coordinator::{Instant, Node, NodeConfig, StartError};
 use rowlock_env::disk::Dir;
 use rowlock_env::time;
 use rowlock_tls::issue::{Authority, Leaf};

@@ -19,6 +19,7 @@
 //! | [`incarnation`] | identity of a data folder | the folder, for the other nodes |
 //! | [`versions`] | versions of all formats that a node knows | each node, for the other nodes |
 //! | [`duration`] | text form of durations | `cluster.toml` |
+//! | [`history`] | settings of the lock history | `cluster.toml`, for the history |
 //! | [`codec`] | encoding of values into bytes | log, snapshots, history, messages between nodes |
 //!
 //! # Guarantees
@@ -43,6 +44,7 @@ pub mod advice;
 pub mod client_disconnect;
 pub mod codec;
 pub mod duration;
+pub mod history;
 pub mod incarnation;
 pub mod limits;
 pub mod member;

@@ -49,37 +49,19 @@ use rowlock_types::limits::{
     HISTORY_CLOSE_MAX, HISTORY_DELAY_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_QUEUE_MAX_JOBS,
 };
 use rowlock_types::metrics::Metrics;
-use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 pub use query::{Filter, Page};
 pub use queue::{HistorySink, Off, Recorder};
 pub use readers::Readers;
 pub use record::{Entry, Gap, GapReason, Key, Record};
+pub use rowlock_types::history::HistoryConfig;
 
 use queue::Backlog;
 use store::{Bounds, Found};
 use worker::{Job, Keeper};
 
 const TRIM_EVERY: Duration = Duration::from_secs(60);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct HistoryConfig {
-    pub enabled: bool,
-    /// Age after which entries are removed, in milliseconds.
-    #[serde(rename = "max_age", with = "rowlock_types::duration")]
-    pub max_age_ms: u64,
-    /// Bound of the history's disk space per node, in bytes. Above the bound the oldest entries are removed.
-    pub max_bytes: u64,
-}
-
-impl Default for HistoryConfig {
-    /// Returns the default: a week, in a quarter of a gigabyte.
-    fn default() -> Self {
-        HistoryConfig { enabled: true, max_age_ms: 7 * 86_400_000, max_bytes: 256 << 20 }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {

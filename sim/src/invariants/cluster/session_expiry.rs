@@ -30,7 +30,7 @@ const BELIEVES_PERCENT: u32 = 90;
 /// A leader that stalled for this long notices, also by a slow clock.
 const STOOD_STILL: Duration = Duration::from_millis(1_060);
 /// A leader with older contact to a quorum expires no session: two seconds, by a slow clock
-/// (`coordinator/src/node/wiring.rs`).
+/// (`coordinator/src/assembly/wiring.rs`).
 const CONTACT_MAX: Duration = Duration::from_millis(2_100);
 
 pub struct SessionExpiry {

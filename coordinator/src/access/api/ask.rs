@@ -1,0 +1,82 @@
+//! Questions to the holders of a lock, and what those that hold locks by HTTP learn of them: no notice
+//! reaches a client without a connection, so answers carry the questions.
+
+use std::cmp::Reverse;
+
+use rowlock_proto::lock::{Ask, Party};
+use rowlock_proto::report::ShownQuestion;
+use rowlock_proto::{ErrorCode, FencingToken, SessionId};
+use rowlock_state::command::{Attachment, Command};
+use rowlock_state::outcome::Outcome;
+use rowlock_types::limits::API_QUESTIONS_MAX;
+
+use super::call::Call;
+use super::{Api, Caller, Refusal};
+use crate::report;
+
+/// A question to the holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Questioned {
+    pub lock: String,
+    pub token: FencingToken,
+    pub asked: ShownQuestion,
+}
+
+impl Api {
+    /// Asks the holders of a lock. Gives how many there were, and the first of those that the caller may see.
+    /// Whether it may set a deadline is the business of the HTTP listener and of the lock's ACL.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`]: this caller asked the holders of this lock less than a second ago, and sets no
+    /// deadline. [`Refusal::Unknown`]: repeat it; that is a question more.
+    pub async fn ask(&self, caller: &Caller, ask: Ask) -> Result<(u32, Vec<Party>), Refusal> {
+        self.check_serving()?;
+        let command = Command::Ask(ask.clone());
+        let applied = Call::new(self, caller).submit(SessionId::NONE, Attachment::default(), command).await?;
+        match applied.result {
+            Ok(Outcome::Asked(count)) => Ok((count, self.questioned(caller, &ask))),
+            Ok(other) => unreachable!("a question tells how many holders it has reached: {other:?}"),
+            Err(ErrorCode::ThrottledOp) => Err(Refusal::Full(
+                "you asked the holders of this lock less than a second ago, or too many ask",
+            )),
+            Err(ErrorCode::BadArguments) => Err(Refusal::Bad("this cannot be the path of a lock".to_owned())),
+            Err(code) => Err(Refusal::of(code)),
+        }
+    }
+
+    fn questioned(&self, caller: &Caller, ask: &Ask) -> Vec<Party> {
+        let state = self.context.replica.state.read();
+        let Some(queue) = state.lock_queue(&ask.lock) else { return Vec::new() };
+        let may_read = |path: &str| state.may_read(path, &caller.identities);
+        if !may_read(&ask.lock) {
+            return Vec::new();
+        }
+        let has_it =
+            |question: &rowlock_state::Question| (&question.reason, &question.by) == (&ask.reason, &ask.by);
+        let asked =
+            queue.holders().filter(|it| it.asked.as_deref().is_some_and(has_it) && may_read(&it.path));
+        let party = |it: rowlock_state::ContenderView| Party {
+            path: it.path.into(),
+            session: it.session,
+            token: it.token,
+            label: it.label,
+            since_ms: it.granted_ms.unwrap_or(it.requested_ms),
+        };
+        asked.take(API_QUESTIONS_MAX).map(party).collect()
+    }
+
+    /// The newest questions to the session, one for each lock that it holds and was asked for, as this node
+    /// knows them.
+    pub fn questions_to(&self, session: SessionId) -> Vec<Questioned> {
+        let state = self.context.replica.state.read();
+        let now_ms = self.reports.now_ms(&state);
+        let mut all: Vec<_> = state.questions_to(session).collect();
+        all.sort_by_key(|it| (Reverse(it.question.asked_ms), it.token));
+        let one = |it: rowlock_state::AskedHolder<'_>| Questioned {
+            lock: it.lock.to_owned(),
+            token: it.token,
+            asked: report::asked(it.question, now_ms),
+        };
+        all.into_iter().take(API_QUESTIONS_MAX).map(one).collect()
+    }
+}

@@ -1,0 +1,98 @@
+//! Several locks in one request.
+
+use rowlock_types::limits::API_LOCKS_MAX;
+
+use super::*;
+
+fn parts(names: &[&str]) -> Vec<Part> {
+    let part = |name: &&str| Part { lock: name.parse().unwrap(), mode: Mode::Exclusive, limit: 0 };
+    names.iter().map(part).collect()
+}
+
+async fn all(api: &Api, names: &[&str], wanted: Wanted) -> Result<Vec<Place>, Refusal> {
+    api.acquire_all(&caller(), &parts(names), wanted).await.map(|standings| standings.places)
+}
+
+#[tokio::test]
+async fn all_locks_are_held_or_none_is_and_a_copy_finds_the_same_places() {
+    let node = Node::start().await;
+    let (api, other) = (node.api(), node.api());
+    let (one, two) = (open(&api).await, open(&api).await);
+    let held = all(&api, &["a", "b"], wanted(&one, "1", 0)).await.unwrap();
+    assert!(held.iter().all(|place| matches!(place, Place::Held(_))), "{held:?}");
+    assert_eq!(all(&other, &["a", "b"], wanted(&one, "1", 0)).await, Ok(held.clone()));
+    let busy = all(&api, &["c", "b"], wanted(&two, "2", 0)).await.unwrap();
+    assert!(matches!(&busy[..], [Place::Gone, Place::Busy { holder: Some(_) }]), "{busy:?}");
+    let free = |lock: &str| {
+        node.context.replica.state.read().lock_queue(lock).is_none_or(|it| it.holder_count() == 0)
+    };
+    assert!(free("/locks/c"), "none is taken");
+    for (name, place) in ["a", "b"].iter().zip(&held) {
+        let (Place::Held(claim), name) = (place, name.parse().unwrap()) else { panic!("they are held") };
+        assert_eq!(api.release(&caller(), &name, (&one, &Which::Token(claim.token))).await, Ok(true));
+    }
+    let late = all(&other, &["a", "b"], wanted(&one, "1", 0)).await;
+    assert_eq!(late, Ok(vec![Place::Gone, Place::Gone]), "a late copy takes nothing");
+    for names in [vec![], vec!["a"; API_LOCKS_MAX + 1], vec!["a", "a"]] {
+        assert!(matches!(all(&api, &names, wanted(&two, "3", 0)).await, Err(Refusal::Bad(_))), "{names:?}");
+    }
+    let new = Wanted { by: For::New(10_000), request_id: None, ..wanted(&one, "-", 0) };
+    assert!(matches!(all(&api, &["a", "b"], new).await, Err(Refusal::Bad(_))), "it needs a lease");
+    drop((api, other));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_waits_for_several_locks_has_them_when_the_last_one_is_free() {
+    let node = Node::start().await;
+    let api = Arc::new(node.api());
+    let (one, two, three) = (open(&api).await, open(&api).await, open(&api).await);
+    let first = all(&api, &["a"], wanted(&one, "1", 0)).await.unwrap();
+    let second = all(&api, &["b"], wanted(&two, "2", 0)).await.unwrap();
+    let waits = spawn("waits", {
+        let (api, wanted) = (api.clone(), wanted(&three, "3", 5_000));
+        async move { all(&api, &["a", "c", "b"], wanted).await }
+    });
+    let waiters = |lock: &str| {
+        let state = node.context.replica.state.read();
+        state.lock_queue(lock).map_or(0, |queue| queue.waiter_count())
+    };
+    while waiters("/locks/b") == 0 {
+        time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(waiters("/locks/a"), 1, "it stands in all queues at once");
+    for (name, secret, held) in [("b", &two, second), ("a", &one, first)] {
+        let [Place::Held(claim)] = &held[..] else { panic!("{held:?}") };
+        let which = Which::Token(claim.token);
+        assert_eq!(api.release(&caller(), &name.parse().unwrap(), (secret, &which)).await, Ok(true));
+    }
+    let held = waits.await.unwrap().unwrap();
+    assert!(held.iter().all(|place| matches!(place, Place::Held(_))), "{held:?}");
+    drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_loss_of_one_of_several_locks_is_told_when_the_last_one_is_free() {
+    let node = Node::start().await;
+    let api = Arc::new(node.api());
+    let (one, two) = (open(&api).await, open(&api).await);
+    let busy = all(&api, &["b"], wanted(&one, "1", 0)).await.unwrap();
+    let waits = spawn("waits", {
+        let (api, wanted) = (api.clone(), wanted(&two, "2", 5_000));
+        async move { all(&api, &["a", "b"], wanted).await }
+    });
+    let state = || node.context.replica.state.read();
+    while state().lock_queue("/locks/b").is_none_or(|queue| queue.waiter_count() == 0) {
+        time::sleep(Duration::from_millis(1)).await;
+    }
+    let lost = state().lock_queue("/locks/a").and_then(|queue| queue.holders().next().map(|it| it.token));
+    assert_eq!(api.force(&caller(), &"a".parse().unwrap(), lost.expect("it is held")).await, Ok(true));
+    let [Place::Held(claim)] = &busy[..] else { panic!("{busy:?}") };
+    let which = Which::Token(claim.token);
+    assert_eq!(api.release(&caller(), &"b".parse().unwrap(), (&one, &which)).await, Ok(true));
+    let stands = waits.await.unwrap().unwrap();
+    assert!(matches!(&stands[..], [Place::Gone, Place::Held(_)]), "{stands:?}");
+    drop(api);
+    node.stop().await;
+}

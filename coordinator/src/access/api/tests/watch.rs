@@ -1,0 +1,126 @@
+//! Streams of lock events.
+
+use rowlock_proto::Zxid;
+use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_types::limits::LOCK_FEED_MAX;
+
+use super::*;
+use crate::lock_feed::FeedEntry;
+use crate::report::question::{Scope, WatchQuestion};
+
+fn all(after: Option<Zxid>) -> WatchQuestion {
+    WatchQuestion { scope: Scope::All, after }
+}
+
+fn of(lock: &str) -> WatchQuestion {
+    WatchQuestion { scope: Scope::Lock(lock.to_owned()), after: None }
+}
+
+/// Reads a stream up to this number of entries.
+async fn entries(watch: &mut Watch, count: usize) -> Vec<Arc<FeedEntry>> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        all.extend(watch.next().await.expect("the node serves").entries);
+    }
+    all
+}
+
+fn what(entry: &HistoryEntry) -> (&'static str, &str) {
+    match &entry.event {
+        HistoryEvent::Requested { place, .. } => ("requested", &place.lock),
+        HistoryEvent::Granted { place, .. } => ("granted", &place.lock),
+        HistoryEvent::Released(end) => ("released", &end.place.lock),
+        HistoryEvent::Lost(end) => ("lost", &end.reason),
+        HistoryEvent::Gap { reason, .. } => ("gap", reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn take_and_give_back(api: &Api, secret: &Secret, lock: &LockName, id: &str) {
+    let standing = api.acquire(&caller(), lock, wanted(secret, id, 0)).await.unwrap();
+    let Place::Held(claim) = standing.place else { panic!("it is free") };
+    assert_eq!(api.release(&caller(), lock, (secret, &Which::Token(claim.token))).await, Ok(true));
+}
+
+#[tokio::test]
+async fn a_stream_tells_what_happens_to_its_locks_in_order_and_nothing_of_others() {
+    let node = Node::start().await;
+    let api = node.api();
+    let (secret, other) = (open(&api).await, "other".parse::<LockName>().unwrap());
+    let mut one = api.watch(&caller(), of("/locks/ci/deploy")).await.unwrap();
+    let prefix = WatchQuestion { scope: Scope::Prefix("/locks/".to_owned()), after: None };
+    let mut both = api.watch(&caller(), prefix).await.unwrap();
+    assert_eq!(node.context.metrics.api_watches.get(), 2);
+    let begin = one.next().await.unwrap();
+    assert!(begin.entries.is_empty() && begin.checkpoint.is_some(), "{begin:?}");
+    take_and_give_back(&api, &secret, &other, "0").await;
+    take_and_give_back(&api, &secret, &lock(), "1").await;
+    token(&api, &secret, "2").await;
+    api.close(&caller(), &secret).await.unwrap();
+    let told = entries(&mut one, 6).await;
+    let deploy = "/locks/ci/deploy";
+    let wanted = ["requested", "granted", "released", "requested", "granted", "released"];
+    assert_eq!(told.iter().map(|entry| what(entry)).collect::<Vec<_>>(), wanted.map(|event| (event, deploy)));
+    assert!(told.is_sorted_by_key(|entry| entry.zxid));
+    let told = entries(&mut both, 9).await;
+    assert_eq!(told.iter().map(|entry| what(entry).1).filter(|lock| *lock == "/locks/other").count(), 3);
+    drop((one, both));
+    assert_eq!(node.context.metrics.api_watches.get(), 0);
+    node.stop_serving();
+    assert_eq!(api.watch(&caller(), all(None)).await.err(), Some(Refusal::NotServing));
+    drop(api);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_is_too_slow_and_one_whose_past_is_not_kept_are_told_of_a_gap() {
+    let node = Node::start().await;
+    let api = node.api();
+    let secret = open(&api).await;
+    let mut slow = api.watch(&caller(), all(None)).await.unwrap();
+    let begin = slow.next().await.unwrap().checkpoint.unwrap();
+    for round in 0..LOCK_FEED_MAX / 3 + 2 {
+        take_and_give_back(&api, &secret, &lock(), &round.to_string()).await;
+    }
+    let told = slow.next().await.unwrap();
+    assert_eq!(what(&told.entries[0]), ("gap", "too-slow"));
+    assert!(
+        told.entries[0].zxid > begin && told.entries[0].zxid <= told.entries[1].zxid,
+        "{:?}",
+        told.entries[0]
+    );
+    // This node keeps no history.
+    let mut late = api.watch(&caller(), all(Some(begin))).await.unwrap();
+    let told = late.next().await.unwrap();
+    assert_eq!(told.entries.iter().map(|entry| what(entry)).collect::<Vec<_>>(), [("gap", "no-history")]);
+    let checkpoint = told.checkpoint.unwrap();
+    assert_eq!(told.entries[0].zxid, checkpoint, "all of the past is missing");
+    let mut same = api.watch(&caller(), all(Some(checkpoint))).await.unwrap();
+    assert!(same.next().await.unwrap().entries.is_empty(), "nothing has happened since");
+    let ahead = Zxid(checkpoint.0 + 1_000);
+    assert!(matches!(api.watch(&caller(), all(Some(ahead))).await.err(), Some(Refusal::Bad(_))));
+    drop((slow, late, same, api));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_is_encoded_once_for_all_streams_and_many_streams_collect_events() {
+    let node = Node::start().await;
+    let api = node.api();
+    let secret = open(&api).await;
+    let mut streams = Vec::new();
+    for _ in 0..200 {
+        let mut stream = api.watch(&caller(), all(None)).await.unwrap();
+        stream.next().await.expect("its beginning");
+        streams.push(stream);
+    }
+    take_and_give_back(&api, &secret, &lock(), "1").await;
+    let first = entries(&mut streams[0], 3).await;
+    for stream in &mut streams[1..] {
+        let told = stream.next().await.expect("the node serves").entries;
+        assert_eq!(told.len(), 3, "all that has happened meanwhile comes at once");
+        assert!(told.iter().zip(&first).all(|(one, other)| Arc::ptr_eq(one, other)));
+    }
+    drop((streams, api));
+    node.stop().await;
+}

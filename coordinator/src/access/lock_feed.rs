@@ -1,0 +1,307 @@
+//! What happens to locks, for those who watch it by HTTP: the newest events, in memory, once for all of them.
+//!
+//! In the flow: apply puts events in while it holds the write lock of the state, and those of a batch can be
+//! read when it is over. Each reader has a place of its own, and copies from there on.
+//!
+//! Invariant: apply never waits for a reader. One that falls behind `limits::LOCK_FEED_MAX` events, or their
+//! bytes, has missed something, and learns that. Without readers nothing is kept.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rowlock_env::busy::{self, Work};
+use rowlock_env::sync::watch;
+use rowlock_history::{Entry, Gap, GapReason, Key, Record};
+use rowlock_proto::Zxid;
+use rowlock_proto::report::HistoryEntry;
+use rowlock_state::Machine;
+use rowlock_state::command::Proposal;
+use rowlock_state::outcome::LockEvent;
+use rowlock_types::limits::{LOCK_FEED_MAX, LOCK_FEED_MAX_BYTES};
+
+use crate::apply::Observer;
+
+pub(crate) struct Happened {
+    pub(crate) at: (Key, Entry<'static>),
+    line: OnceLock<Arc<FeedEntry>>,
+}
+
+/// An event as clients are told it.
+#[derive(Debug)]
+pub struct FeedEntry {
+    pub entry: HistoryEntry,
+    encoded: OnceLock<Bytes>,
+}
+
+impl Happened {
+    /// Made once, for all who are told.
+    pub(crate) fn line(&self, make: impl FnOnce(Key, &Entry<'static>) -> HistoryEntry) -> Arc<FeedEntry> {
+        self.line.get_or_init(|| Arc::new(FeedEntry::from(make(self.at.0, &self.at.1)))).clone()
+    }
+}
+
+impl From<HistoryEntry> for FeedEntry {
+    fn from(entry: HistoryEntry) -> FeedEntry {
+        FeedEntry { entry, encoded: OnceLock::new() }
+    }
+}
+
+impl Deref for FeedEntry {
+    type Target = HistoryEntry;
+
+    fn deref(&self) -> &HistoryEntry {
+        &self.entry
+    }
+}
+
+impl FeedEntry {
+    /// The entry as its followers get it. `encode` is called once, for all of them.
+    pub fn encoded(&self, encode: impl FnOnce(&HistoryEntry) -> Vec<u8>) -> &Bytes {
+        self.encoded.get_or_init(|| {
+            let bytes = Bytes::from(encode(&self.entry));
+            busy::spend(Work::EncodedByte, bytes.len() as u64);
+            bytes
+        })
+    }
+}
+
+/// What an event takes beside its texts.
+const EVENT_BYTES: usize = 256;
+
+pub(crate) struct LockFeed {
+    readers: AtomicUsize,
+    ring: Mutex<Ring>,
+    /// How many events there have been that can be read.
+    end: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Ring {
+    events: VecDeque<(usize, Arc<Happened>)>,
+    /// Number of the first one.
+    first: u64,
+    /// Of the first one that cannot be read yet.
+    end: u64,
+    bytes: usize,
+    last: Option<Key>,
+}
+
+pub(crate) struct Reading {
+    feed: Arc<LockFeed>,
+    at: u64,
+    end: watch::Receiver<u64>,
+}
+
+/// What a reader is given at once.
+#[derive(Default)]
+pub(crate) struct Piece {
+    pub(crate) events: Vec<Arc<Happened>>,
+    /// There were others before, which it has missed.
+    pub(crate) has_missed: bool,
+    /// There is no more for now.
+    pub(crate) is_last: bool,
+    /// The last one's command has no more.
+    pub(crate) is_whole: bool,
+}
+
+impl Default for LockFeed {
+    fn default() -> Self {
+        LockFeed { readers: AtomicUsize::new(0), ring: Mutex::default(), end: watch::channel(0).0 }
+    }
+}
+
+impl Observer for LockFeed {
+    fn lock(&self, event: &LockEvent<'_>) {
+        if self.readers.load(SeqCst) > 0 {
+            self.ring.lock().push(event);
+        }
+    }
+
+    fn applied(&self, _: u64, _: &[Proposal], _: &Machine) {
+        self.publish();
+    }
+
+    /// A snapshot has replaced the state: what led to this change is not known.
+    fn installed(&self, machine: &Machine) {
+        if self.readers.load(SeqCst) > 0 {
+            self.ring.lock().gap(machine.last_zxid(), machine.time_ms());
+            self.publish();
+        }
+    }
+}
+
+impl LockFeed {
+    /// The batch is over.
+    fn publish(&self) {
+        if self.readers.load(SeqCst) == 0 {
+            return;
+        }
+        let end = self.ring.lock().publish();
+        self.end.send_if_modified(|seen| std::mem::replace(seen, end) != end);
+    }
+
+    /// A place behind all that has happened. Between two batches: a caller that holds the read lock of the
+    /// state knows behind which zxid.
+    pub(crate) fn read(self: &Arc<Self>) -> Reading {
+        self.readers.fetch_add(1, SeqCst);
+        let at = self.ring.lock().end;
+        Reading { feed: self.clone(), at, end: self.end.subscribe() }
+    }
+}
+
+impl Ring {
+    fn push(&mut self, event: &LockEvent<'_>) {
+        let ordinal =
+            self.last.filter(|last| last.zxid == event.zxid).map_or(0, |last| last.ordinal.saturating_add(1));
+        let key = Key { time_ms: event.time_ms, zxid: event.zxid, ordinal };
+        let bytes = EVENT_BYTES + 2 * event.path.len() + event.label.len() + event.address.len();
+        self.add(bytes, key, Entry::Lock(Record::of(event).into_owned()));
+    }
+
+    fn gap(&mut self, zxid: Zxid, time_ms: i64) {
+        let from = self.last.map_or(Zxid(0), |last| last.zxid);
+        let gap = Gap { from, missing: None, why: GapReason::Snapshot };
+        self.add(EVENT_BYTES, Key { time_ms, zxid, ordinal: u32::MAX }, Entry::Gap(gap));
+    }
+
+    fn add(&mut self, bytes: usize, key: Key, entry: Entry<'static>) {
+        assert!(self.last.is_none_or(|last| last.zxid <= key.zxid), "apply goes forward");
+        self.last = Some(key);
+        self.bytes += bytes;
+        let line = OnceLock::new();
+        self.events.push_back((bytes, Arc::new(Happened { at: (key, entry), line })));
+        while self.events.len() > LOCK_FEED_MAX || self.bytes > LOCK_FEED_MAX_BYTES {
+            let Some((bytes, _)) = self.events.pop_front() else { break };
+            self.bytes -= bytes;
+            self.first += 1;
+        }
+    }
+
+    fn publish(&mut self) -> u64 {
+        self.end = self.first + self.events.len() as u64;
+        self.end
+    }
+
+    fn clear(&mut self) {
+        self.first = self.publish();
+        self.bytes = 0;
+        self.events = VecDeque::new();
+    }
+}
+
+impl Reading {
+    /// The number of readers of the feed, with this one.
+    pub(crate) fn streams(&self) -> usize {
+        self.feed.readers.load(SeqCst)
+    }
+
+    /// At most this many of the events that come next; one command's may be cut.
+    pub(crate) fn take(&mut self, most: usize) -> Piece {
+        assert!(most > 0, "a piece of nothing is never the last one");
+        let ring = self.feed.ring.lock();
+        assert!(self.at <= ring.end, "nobody has read what has not happened");
+        let has_missed = self.at < ring.first;
+        self.at = self.at.max(ring.first);
+        let skip = usize::try_from(self.at - ring.first).unwrap_or(usize::MAX);
+        let count = usize::try_from(ring.end.saturating_sub(self.at)).unwrap_or(usize::MAX).min(most);
+        let events: Vec<_> = ring.events.iter().skip(skip).take(count).map(|(_, one)| one.clone()).collect();
+        self.at += events.len() as u64;
+        let next = ring.events.get(skip + events.len()).filter(|_| self.at < ring.end);
+        let is_whole = next.map(|(_, one)| one.at.0.zxid) != events.last().map(|one| one.at.0.zxid);
+        Piece { is_last: next.is_none(), is_whole: is_whole || next.is_none(), events, has_missed }
+    }
+
+    /// Waits until there may be more. Cancel safe.
+    pub(crate) async fn ready(&mut self) {
+        // The feed lives as long as this reader.
+        let _ = self.end.changed().await;
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut ring = self.feed.ring.lock();
+        if self.feed.readers.fetch_sub(1, SeqCst) == 1 {
+            ring.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::lock::Mode;
+    use rowlock_proto::{FencingToken, SessionId};
+    use rowlock_state::outcome::LockEventKind;
+
+    use super::*;
+
+    fn happen(feed: &LockFeed, zxid: i64, label: &[u8]) {
+        feed.lock(&LockEvent {
+            zxid: Zxid(zxid),
+            time_ms: 1,
+            lock: "/a",
+            path: "/a/b",
+            token: FencingToken(zxid),
+            session: SessionId(1),
+            address: "",
+            label,
+            acl: &[],
+            lock_acl: &[],
+            mode: Mode::Exclusive,
+            is_acquired: true,
+            by: "",
+            kind: LockEventKind::Requested { ahead: 0 },
+        });
+    }
+
+    fn zxids(piece: &Piece) -> Vec<i64> {
+        piece.events.iter().map(|event| event.at.0.zxid.0).collect()
+    }
+
+    #[tokio::test]
+    async fn readers_get_each_what_happens_after_they_came_when_the_batch_is_over() {
+        let feed = Arc::new(LockFeed::default());
+        happen(&feed, 1, b"");
+        feed.publish();
+        let mut one = feed.read();
+        happen(&feed, 2, b"");
+        assert!(one.take(9).events.is_empty(), "the batch is not over");
+        feed.publish();
+        one.ready().await;
+        let mut two = feed.read();
+        happen(&feed, 3, b"");
+        happen(&feed, 3, b"");
+        feed.publish();
+        let piece = one.take(2);
+        assert_eq!((zxids(&piece), piece.is_last), (vec![2, 3], false));
+        let piece = one.take(2);
+        assert_eq!((zxids(&piece), piece.is_last, piece.events[0].at.0.ordinal), (vec![3], true, 1));
+        assert_eq!(zxids(&two.take(9)), [3, 3]);
+        drop((one, two));
+        assert!(feed.ring.lock().events.is_empty(), "nobody wants it");
+    }
+
+    #[test]
+    fn a_reader_that_is_too_slow_has_missed_something_and_memory_is_bounded() {
+        let feed = Arc::new(LockFeed::default());
+        let mut slow = feed.read();
+        let last = i64::try_from(LOCK_FEED_MAX).unwrap() + 10;
+        for zxid in 1..=last {
+            happen(&feed, zxid, b"");
+        }
+        feed.publish();
+        let piece = slow.take(1);
+        assert_eq!((zxids(&piece), piece.has_missed), (vec![11], true));
+        assert!(!slow.take(1).has_missed, "it is told once");
+        let label = vec![0; 1 << 20];
+        for zxid in last..last + 100 {
+            happen(&feed, zxid, &label);
+        }
+        let ring = feed.ring.lock();
+        assert!(ring.bytes <= LOCK_FEED_MAX_BYTES && ring.events.len() < 9);
+    }
+}

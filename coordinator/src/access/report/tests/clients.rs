@@ -1,0 +1,151 @@
+//! Reports to clients: their order among other requests, and who is told what.
+
+use rowlock_proto::response::Response;
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, Request, perms};
+use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
+use serde_json::{Value, json};
+
+use crate::access::tests::Node;
+use crate::report::{ReportSlot, Requester};
+use crate::zk::tests::client::{Client, create, set, unwatched};
+use crate::zk::tests::locks::acquire;
+
+fn ask(what: &str) -> Request {
+    Request::Report(what.to_owned())
+}
+
+fn document(answer: Result<Response, ErrorCode>) -> Value {
+    match answer {
+        Ok(Response::Report(text)) => serde_json::from_str(&text).unwrap(),
+        other => panic!("a report was expected: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_report_shows_what_was_asked_before_it_and_nothing_behind_it() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    for (n, prefix) in ["a-lock-", "b-lock-", "c-lock-"].into_iter().enumerate() {
+        client.send(Request::Acquire([acquire(prefix)].into())).await;
+        client.send(ask("/v1/queue?lock=/locks/a")).await;
+        client.send(create(&format!("/{n}"), CreateMode::Persistent)).await;
+    }
+    for n in 0..3 {
+        assert!(matches!(client.reply().await.1, Ok(Response::PlaceStates(_))));
+        let (header, report) = client.reply().await;
+        let report = document(report);
+        assert_eq!((&report["holder_count"], &report["waiter_count"]), (&json!(1), &json!(n)));
+        assert_eq!(report["zxid"], header.zxid.0);
+        assert!(client.reply().await.1.is_ok());
+    }
+    let mut other = Client::connect(&node).await;
+    assert_eq!(document(other.call(ask("/v1/sessions")).await)["sessions"][0]["locks_held"], 0, "its own");
+    let sessions = document(client.call(ask("/v1/sessions")).await);
+    let first = &sessions["sessions"][0];
+    assert_eq!((&first["locks_held"], &first["locks_waiting"]), (&json!(1), &json!(2)));
+    assert!(first["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{first}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_report_that_cannot_be_made_is_refused_and_the_connection_goes_on() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    let secret = Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth: "bob:secret".into() };
+    client.call(secret).await.unwrap();
+    let Request::Create(mut private) = create("/p", CreateMode::Persistent) else { unreachable!() };
+    let mine = Id { scheme: "auth".to_owned(), id: String::new() };
+    private.acl = Some([Acl { perms: perms::ALL, id: mine }].into());
+    client.call(Request::Create(private)).await.unwrap();
+
+    let mut other = Client::connect(&node).await;
+    for (what, code) in [
+        ("/v1/queue?lock=/p", ErrorCode::NoAuth),
+        ("/v1/history?lock=/p/l", ErrorCode::NoAuth),
+        ("/v1/queue?lock=/none", ErrorCode::NoNode),
+        ("/v1/sessions?session=0x1234", ErrorCode::NoAuth),
+        ("/v1/locks?limit=no", ErrorCode::BadArguments),
+        ("/v1/nothing", ErrorCode::BadArguments),
+        ("", ErrorCode::BadArguments),
+        // This node keeps none.
+        ("/v1/history", ErrorCode::Unimplemented),
+    ] {
+        assert_eq!(other.call(ask(what)).await, Err(code), "{what}");
+    }
+    assert_eq!(document(other.call(ask("/v1/locks")).await)["locks"], json!([]));
+    assert_eq!(document(client.call(ask("/v1/queue?lock=/p")).await)["holders"], json!([]));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_may_ask_for_many_reports_at_once_and_gets_them_in_order() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    client.send(create("/a", CreateMode::Persistent)).await;
+    for n in 0..50 {
+        client.send(ask("/v1/locks")).await;
+        client.send(set("/a", &n.to_string())).await;
+        client.send(Request::GetData(unwatched("/a"))).await;
+    }
+    assert!(client.reply().await.1.is_ok());
+    let mut last = None;
+    for _ in 0..50 {
+        let zxid = document(client.reply().await.1)["zxid"].as_i64();
+        assert!(zxid > last);
+        last = zxid;
+        assert!(client.reply().await.1.is_ok() && client.reply().await.1.is_ok());
+    }
+    assert_eq!(node.context.registry.len(), 1);
+    assert_eq!(node.reports.free(), REPORTS_MAX);
+    node.stop().await;
+}
+
+/// All places but those for superusers, taken by as many hosts as that takes.
+fn all_places(node: &Node) -> Vec<ReportSlot> {
+    let party = |last| Requester::Http([10, 0, 0, last].into());
+    let hosts = (REPORTS_FOR_SUPERUSERS..REPORTS_MAX).map(|host| party(host as u8));
+    hosts.map(|party| node.reports.begin(&[], party).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn sessions_that_take_all_reports_they_can_leave_some_to_http_of_the_same_address() {
+    let node = Node::start().await;
+    let local = [127, 0, 0, 1].into();
+    let of = |party| node.reports.begin(&[], party);
+    let places: Vec<_> = std::iter::from_fn(|| of(Requester::Sessions(local)).ok()).collect();
+    let mut client = Client::connect(&node).await;
+    assert_eq!(client.call(ask("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
+    assert!(of(Requester::Http(local)).is_ok());
+    drop(places);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn beyond_the_reports_that_are_made_at_once_a_client_is_throttled() {
+    let node = Node::start().await;
+    let mut client = Client::connect(&node).await;
+    let places = all_places(&node);
+    client.send(ask("/v1/locks")).await;
+    client.send(ask("/v1/sessions")).await;
+    assert_eq!(client.reply().await.1, Err(ErrorCode::ThrottledOp));
+    assert_eq!(client.reply().await.1, Err(ErrorCode::ThrottledOp));
+    drop(places);
+    assert!(client.call(ask("/v1/locks")).await.is_ok());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_superuser_gets_a_report_while_others_take_all_that_they_can() {
+    let node = Node::start().await;
+    let (mut other, mut superuser) = (Client::connect(&node).await, Client::connect(&node).await);
+    let test = Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth: "super:test".into() };
+    superuser.call(test).await.unwrap();
+    let places = all_places(&node);
+    assert_eq!(other.call(ask("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
+    for _ in 0..20 {
+        assert!(superuser.call(ask("/v1/locks")).await.is_ok());
+    }
+    drop(places);
+    assert!(other.call(ask("/v1/locks")).await.is_ok());
+    node.stop().await;
+}

@@ -1,0 +1,74 @@
+//! Where a node really listens: port 0 in its configuration means a port that the system chose.
+
+use std::net::SocketAddr;
+
+use rowlock_env::net::Listener;
+use rowlock_proto::NodeId;
+
+use super::Listeners;
+use crate::config::NodeConfig;
+
+/// Where a node listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// For clients: without TLS if it listens so, else with it.
+    pub client: SocketAddr,
+    /// For clients with TLS.
+    pub secure_client: Option<SocketAddr>,
+    /// For the other nodes.
+    pub peer: SocketAddr,
+    /// Listener for HTTP: health, metrics, reports.
+    #[cfg(feature = "access")]
+    pub http: SocketAddr,
+    /// For locks by HTTP.
+    #[cfg(feature = "access")]
+    pub api: Option<SocketAddr>,
+}
+
+impl Addresses {
+    pub(super) fn of(listeners: &Listeners) -> Self {
+        Addresses {
+            client: listeners.any_client().local_addr(),
+            secure_client: listeners.secure_client.as_ref().map(Listener::local_addr),
+            peer: listeners.peer.local_addr(),
+            #[cfg(feature = "access")]
+            http: listeners.access.http.local_addr(),
+            #[cfg(feature = "access")]
+            api: listeners.access.api.as_ref().map(Listener::local_addr),
+        }
+    }
+
+    /// Puts the chosen ports where the configuration says 0, so that the others are told ports at which this
+    /// node can be found.
+    pub(super) fn write_into(&self, config: &mut NodeConfig) {
+        let NodeConfig { id, client_addr, secure_client_addr, peer_addr, file, .. } = config;
+        client_addr.iter_mut().for_each(|address| fill(address, self.client));
+        fill_if_any(secure_client_addr, self.secure_client);
+        fill(peer_addr, self.peer);
+        let entry = file.nodes.iter_mut().find(|member: &&mut _| member.id == NodeId(id.0));
+        let entry = entry.expect("a node's configuration holds its own entry");
+        entry.client_addr.iter_mut().for_each(|address| fill(address, self.client));
+        fill_if_any(&mut entry.secure_client_addr, self.secure_client);
+        fill(&mut entry.peer_addr, self.peer);
+        #[cfg(feature = "access")]
+        {
+            fill(&mut config.http_addr, self.http);
+            fill_if_any(&mut config.api_addr, self.api);
+            fill(&mut entry.http_addr, self.http);
+            fill_if_any(&mut entry.api_addr, self.api);
+        }
+    }
+}
+
+fn fill_if_any(address: &mut Option<String>, chosen: Option<SocketAddr>) {
+    if let (Some(address), Some(chosen)) = (address, chosen) {
+        fill(address, chosen);
+    }
+}
+
+/// Replaces the port 0 by the chosen one.
+fn fill(address: &mut String, chosen: SocketAddr) {
+    if let Some(host) = address.strip_suffix(":0") {
+        *address = format!("{host}:{}", chosen.port());
+    }
+}

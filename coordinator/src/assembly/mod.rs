@@ -1,0 +1,317 @@
+//! A node: opens the storage, starts Raft, and wires every part to the others (`parts.rs`, `wiring.rs`): the
+//! one place that knows them all.
+//!
+//! To embed a node in a program: [`Node::start`], then [`Node::stopped`] beside the program's own work, and
+//! [`Node::shutdown`] at the end. What only embedders need is in `embed.rs`.
+
+#[cfg_attr(not(feature = "access"), path = "without_access.rs")]
+mod access;
+mod addresses;
+mod admin;
+mod audit;
+#[cfg_attr(not(feature = "cluster"), path = "without_cluster.rs")]
+mod cluster;
+mod duties;
+mod embed;
+mod leave;
+mod notes;
+mod operating;
+mod parts;
+#[cfg(feature = "access")]
+mod source;
+mod stop;
+mod tls;
+#[cfg(feature = "access")]
+mod tokens;
+mod wiring;
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use rowlock_consensus::raft::{OpenError, Raft};
+use rowlock_env::net::Listener;
+use rowlock_env::sync::watch;
+use rowlock_env::task::{Shutdown, Task};
+use rowlock_env::time;
+use rowlock_tls::TlsError;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::node_hook::{Hook, NodeHook};
+use rowlock_types::status::Status;
+use rowlock_types::versions::OtherRelease;
+use rowlock_wal::StorageError;
+
+#[cfg(feature = "cluster")]
+pub use crate::bootstrap::BootstrapError;
+#[cfg(feature = "cluster")]
+use crate::comparison::Difference;
+use crate::config::NodeConfig;
+use crate::delivery::outbox::CloseReason;
+use crate::delivery::registry::Registry;
+pub use crate::end_session::NotExpired;
+#[cfg(feature = "cluster")]
+use crate::operations::log_level::LogLevel;
+#[cfg(feature = "cluster")]
+pub use crate::operations::log_level::LogSwitch;
+use crate::proposer::Proposer;
+use crate::replica::Replica;
+pub use addresses::Addresses;
+pub use embed::{NotServing, SnapshotFailed, Vitals};
+use parts::{Parts, Trust};
+use tls::Tls;
+
+/// Why a node does not start, in one line with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data folder cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} for {purpose}: {source}; {remedy}")]
+    Listen {
+        /// The `host:port` that is taken or wrong.
+        address: String,
+        /// Clients of the address, for people.
+        purpose: &'static str,
+        /// The system's reason for the refusal.
+        source: io::Error,
+        /// Advice to the operator, in one phrase.
+        remedy: &'static str,
+    },
+    /// There is no address for clients, neither without TLS nor with it.
+    #[error("the node has no address for clients: give one (client_addr or secure_client_addr)")]
+    NoClients,
+    /// The certificates cannot be used.
+    #[error("[tls]: {0}")]
+    Tls(#[from] TlsError),
+    /// The file of tokens cannot be used.
+    #[error("token_file in [http]: {0}")]
+    Tokens(String),
+    /// The audit log cannot be written.
+    #[error("[audit]: {0}; make the folder writable, or name another file")]
+    Audit(io::Error),
+    /// The disk failed after the folder was open.
+    #[error("{0}")]
+    Disk(String),
+    /// Any host that reaches the nodes' port would be taken for a node, and the configuration does not allow
+    /// it.
+    #[error(
+        "the nodes' port would listen at {address}, and whoever reaches it there is believed to be a node: set \
+         security = \"mtls\" in [peer] and give the certificates in [tls], or write security = \"none\" in [peer] if \
+         nobody but the nodes reaches that network"
+    )]
+    Insecure {
+        /// The address, which is not on loopback.
+        address: SocketAddr,
+    },
+    /// The configuration asks for something that this build does not have.
+    #[error(
+        "{setting} needs a build with the feature `{feature}` of rowlock-coordinator: add it, or remove the setting"
+    )]
+    NotBuilt {
+        /// The key in the configuration.
+        setting: &'static str,
+        /// The feature of the crate that is missing.
+        feature: &'static str,
+    },
+    /// Raft's configuration or recovery failed.
+    #[error("Raft does not start: {0}")]
+    Raft(String),
+}
+
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Storage(error) => StartError::Storage(error),
+            OpenError::Raft(why) => StartError::Raft(why),
+        }
+    }
+}
+
+/// Why a running node stopped by itself. A person must act.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The disk failed; nothing was acknowledged after that.
+    #[error("{0}")]
+    Disk(String),
+    /// The node may not be part of its cluster.
+    #[cfg(feature = "cluster")]
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// The cluster has gone over to a version that this release does not know.
+    #[error("{0}")]
+    OtherRelease(OtherRelease),
+    /// Its state is another one than that of the other nodes.
+    #[cfg(feature = "cluster")]
+    #[error("{0}")]
+    Differs(Difference),
+    /// Raft has stopped for a reason of its own.
+    #[error("Raft has stopped: {0}; start the node again, and keep its log for us if this repeats")]
+    Raft(String),
+}
+
+/// A running node. Dropping it tells it to stop, as [`Node::shutdown`] does, and does not wait for the end.
+pub struct Node {
+    raft: Raft,
+    word: Shutdown,
+    /// Stops all tasks in order when the shutdown fires; there until [`Node::shutdown`] waits for it.
+    end: Option<Task<()>>,
+    addresses: Addresses,
+    registry: Arc<Registry>,
+    replica: Arc<Replica>,
+    status: watch::Receiver<Status>,
+    failure: watch::Receiver<Option<NodeError>>,
+    proposer: Proposer,
+    metrics: Arc<Metrics>,
+    #[cfg(feature = "cluster")]
+    log_level: Arc<LogLevel>,
+    tls: Tls,
+    access: access::Handles,
+}
+
+struct Listeners {
+    client: Option<Listener>,
+    secure_client: Option<Listener>,
+    peer: Listener,
+    access: access::Listeners,
+}
+
+impl Listeners {
+    async fn bind(config: &NodeConfig) -> Result<Listeners, StartError> {
+        let maybe = async |address: &Option<String>, purpose| match address {
+            Some(address) => bind(address, purpose).await.map(Some),
+            None => Ok(None),
+        };
+        let client = maybe(&config.client_addr, "clients").await?;
+        let secure_client = maybe(&config.secure_client_addr, "clients with TLS").await?;
+        if client.is_none() && secure_client.is_none() {
+            return Err(StartError::NoClients);
+        }
+        let peer = bind(&config.peer_addr, "the other nodes").await?;
+        let access = access::Listeners::bind(config).await?;
+        Ok(Listeners { client, secure_client, peer, access })
+    }
+
+    fn any_client(&self) -> &Listener {
+        let any = self.client.as_ref().or(self.secure_client.as_ref());
+        any.expect("Invariant: a node without a listener for clients is not started")
+    }
+}
+
+async fn bind(address: &str, purpose: &'static str) -> Result<Listener, StartError> {
+    Listener::bind(address).await.map_err(|source| {
+        let remedy = match source.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another process uses it: stop that process, or change the port in cluster.toml"
+            }
+            io::ErrorKind::AddrNotAvailable => "this machine has no such address: correct it in cluster.toml",
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need a privilege: use a higher port in cluster.toml"
+            }
+            _ => "correct the address in cluster.toml",
+        };
+        StartError::Listen { address: address.to_owned(), purpose, source, remedy }
+    })
+}
+
+type Starting = Pin<Box<dyn Future<Output = Result<Node, StartError>> + Send>>;
+
+impl Node {
+    /// Opens the data folder, listens, and starts everything. Returns before the node serves: see
+    /// [`Node::status`].
+    ///
+    /// Cancelling it may leave tasks running until the process ends.
+    pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
+        Self::start_as(config, Hook::default()).await
+    }
+
+    /// As [`Node::start`], and `observer` hears of all that the node's log and state go through.
+    pub async fn start_hooked(config: NodeConfig, hook: Arc<dyn NodeHook>) -> Result<Node, StartError> {
+        Self::start_as(config, Hook::by(hook)).await
+    }
+
+    /// Behind a pointer, so that all that a node runs is compiled with this crate, once, and not with each
+    /// that starts one.
+    fn start_as(mut config: NodeConfig, hook: Hook) -> Starting {
+        Box::pin(async move {
+            let listeners = Listeners::bind(&config).await?;
+            tls::refuse_open_port(&config, listeners.peer.local_addr())?;
+            let tls = tls::open(&config).await?;
+            let tokens = access::open_tokens(&config).await?;
+            let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
+            let audit = audit::open(&config, metrics.clone()).await?;
+            let trust = Trust { tls, tokens, audit, metrics };
+            Addresses::of(&listeners).write_into(&mut config);
+            let config = Arc::new(config);
+            let parts = Parts::open(&config, trust, hook).await?;
+            Ok(parts.run(config, listeners))
+        })
+    }
+
+    /// Returns a channel with the current status of this node.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
+    /// The door for writes, past ZooKeeper's protocol: for the benchmarks of this repository, not for
+    /// embedders.
+    #[doc(hidden)]
+    pub fn proposer(&self) -> Proposer {
+        self.proposer.clone()
+    }
+
+    /// What this node counts and measures: for tests of this repository. Others read `/metrics`.
+    #[doc(hidden)]
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
+    /// Has the files of certificates and tokens looked at now, rather than within ten seconds. Whether there
+    /// are any.
+    pub fn look_at_files(&self) -> bool {
+        let tls = self.tls.as_ref().inspect(|keeper| keeper.reload_soon()).is_some();
+        self.access.look_at_files() || tls
+    }
+
+    /// Waits until the node fails. It serves no client then; shut it down. Cancel safe.
+    pub async fn stopped(&self) -> NodeError {
+        let mut failure = self.failure.clone();
+        loop {
+            if let Some(error) = failure.borrow_and_update().clone() {
+                return error;
+            }
+            if failure.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Stops in order: clients first, then leadership if this node has it, the tasks, Raft, and the log.
+    /// Nothing of the node is left when it returns.
+    ///
+    /// # Cancel safety
+    /// Once polled, the node stops even when the future is dropped.
+    pub async fn shutdown(mut self) {
+        self.say_stop();
+        if let Some(end) = self.end.take()
+            && let Err(error) = end.await
+        {
+            tracing::error!(%error, "the node did not stop in order");
+        }
+    }
+
+    fn say_stop(&self) {
+        self.registry.close_all(CloseReason::Leaving);
+        self.word.trigger();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.say_stop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

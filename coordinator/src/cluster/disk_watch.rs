@@ -1,0 +1,177 @@
+//! Looks how much room is left on the file system of the data folder, keeps the reserve, and says whether
+//! this node is short of room.
+//!
+//! In the flow: [`Room`](rowlock_consensus::room::Room) is told here; the node's reports to the leader carry
+//! it on. A leader that is short while another voter has room hands over to that one: a log that stops for
+//! want of room does less harm on a follower. A disk that does not answer counts as one without room.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::rare::{self, Rare};
+use rowlock_env::time::{self, Instant};
+use rowlock_env::worker;
+use rowlock_proto::NodeId;
+use rowlock_types::metrics::Metrics;
+use rowlock_wal::Reserve;
+
+use crate::config::LimitsConfig;
+use crate::hand_over::HandOver;
+use crate::replica::Replica;
+
+/// How often it looks.
+const EVERY: Duration = Duration::from_millis(500);
+/// How long a look may take before the rest is done without it.
+const LOOK_PATIENCE: Duration = Duration::from_millis(500);
+/// A leader that is short for so long hands over, if it can.
+const HAND_OVER_AFTER: Duration = Duration::from_secs(1);
+/// Between two attempts to.
+const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
+/// A node that was short has room again with an eighth more than the least: the divisor.
+const MORE_BY_PART: u64 = 8;
+
+/// What the task needs.
+pub struct DiskWatch {
+    /// The room that is kept for the log.
+    pub reserve: Reserve,
+    pub limits: LimitsConfig,
+    /// Where it is said who has room.
+    pub replica: Arc<Replica>,
+    /// How a leader has another one lead.
+    pub hand_over: HandOver,
+    pub metrics: Arc<Metrics>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    #[default]
+    Plenty,
+    Low,
+    /// Less than `min_free_bytes`, or the log waits for room.
+    Short,
+}
+
+impl DiskWatch {
+    pub async fn run(self) {
+        let (mut level, mut unfit_since, mut handed_over) = (Level::default(), None, None);
+        let mut looking = Box::pin(look(self.reserve.clone(), self.limits));
+        loop {
+            // A disk that does not answer does not answer this either.
+            let found = time::timeout(LOOK_PATIENCE, &mut looking).await.ok();
+            if found.is_some() {
+                looking = Box::pin(look(self.reserve.clone(), self.limits));
+            }
+            match found {
+                Some(Ok(free)) => level = self.judge(level, free),
+                Some(Err(error)) => tracing::debug!(%error, "cannot see how much room is on the disk"),
+                None => {}
+            }
+            let hangs = self.metrics.disk_hangs.get() == 1;
+            let is_unfit = level == Level::Short || hangs;
+            self.replica.room.set_short(is_unfit);
+            assert!(level != Level::Short || self.replica.room.is_short(), "the leader is told");
+            unfit_since = is_unfit.then(|| unfit_since.unwrap_or_else(time::now));
+            let is_due = unfit_since
+                .is_some_and(|since: Instant| hangs || since.elapsed() >= HAND_OVER_AFTER)
+                && handed_over.is_none_or(|at: Instant| at.elapsed() >= HAND_OVER_PAUSE);
+            if let Some(next) = is_due.then(|| self.roomier_voter()).flatten() {
+                handed_over = Some(time::now());
+                rare::taken(Rare::HandedOverForRoom);
+                tracing::warn!(
+                    to = %next,
+                    "this leader's disk has no room or does not answer, and another voter's is fit: handing over"
+                );
+                self.hand_over.to(next).await;
+            }
+            time::sleep_about(EVERY).await;
+        }
+    }
+
+    /// While this node leads: the voter with most of the log, of those that have room.
+    fn roomier_voter(&self) -> Option<NodeId> {
+        if !self.hand_over.leads() {
+            return None;
+        }
+        let term = self.hand_over.leadership.borrow().term;
+        let with_room = self.replica.room.others_with_room(term);
+        let alive = self.hand_over.alive_voters().into_iter();
+        let fit = alive.filter(|(node, _)| with_room.contains(node));
+        let next = fit.max_by_key(|(_, stored)| *stored).map(|(node, _)| node);
+        assert!(next != Some(self.hand_over.me), "a leader does not hand over to itself");
+        next
+    }
+
+    fn judge(&self, before: Level, free: u64) -> Level {
+        let log_waits = self.metrics.wal_waits_for_room.get() == 1;
+        let level = level(&self.limits, before, free, log_waits);
+        assert!(level == Level::Short || !log_waits, "a log that waits for room is short of it");
+        self.metrics.disk_free_bytes.set(free);
+        self.metrics.disk_low.set(u64::from(level >= Level::Low));
+        self.metrics.disk_short.set(u64::from(level == Level::Short));
+        let LimitsConfig { warn_free_bytes, min_free_bytes, .. } = self.limits;
+        match (before, level) {
+            (Level::Plenty | Level::Low, Level::Short) => tracing::error!(
+                free,
+                min_free_bytes,
+                "the disk is nearly full. When too few voters have room, writes that grow are refused. Free space"
+            ),
+            (Level::Plenty, Level::Low) => {
+                tracing::warn!(free, warn_free_bytes, "the disk fills up: free space");
+            }
+            (Level::Short, Level::Low | Level::Plenty) => tracing::info!(free, "the disk has room again"),
+            _ => {}
+        }
+        level
+    }
+}
+
+fn level(limits: &LimitsConfig, before: Level, free: u64, log_waits: bool) -> Level {
+    let least = limits.min_free_bytes;
+    // It does not change back and forth with every byte.
+    let least = if before == Level::Short { least.saturating_add(least / MORE_BY_PART) } else { least };
+    assert!(least >= limits.min_free_bytes, "a node that was short needs no less than one that was not");
+    if log_waits || free < least {
+        Level::Short
+    } else if free < limits.warn_free_bytes {
+        Level::Low
+    } else {
+        Level::Plenty
+    }
+}
+
+/// Keeps the reserve, and asks the file system how much is free beside it. That may take its time.
+async fn look(reserve: Reserve, limits: LimitsConfig) -> io::Result<u64> {
+    let work = move || {
+        let rest = limits.min_free_bytes.saturating_add(limits.reserve_bytes);
+        match reserve.keep(limits.reserve_bytes, rest) {
+            Ok(true) => tracing::debug!(bytes = limits.reserve_bytes, "keeps room for the log"),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "cannot keep room for the log"),
+        }
+        reserve.free_bytes()
+    };
+    // No thread of its own: it must not outlive its node.
+    worker::run_blocking("disk-look", work).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_fills_up_and_has_room_again() {
+        let limits = LimitsConfig { warn_free_bytes: 200, min_free_bytes: 80, ..LimitsConfig::default() };
+        let then = |before, free| level(&limits, before, free, false);
+        assert_eq!(then(Level::Plenty, 200), Level::Plenty);
+        assert_eq!(then(Level::Plenty, 199), Level::Low);
+        assert_eq!(then(Level::Low, 80), Level::Low);
+        assert_eq!(then(Level::Low, 79), Level::Short);
+        assert_eq!(then(Level::Short, 89), Level::Short, "a little more is not enough");
+        assert_eq!(then(Level::Short, 90), Level::Low);
+        assert_eq!(then(Level::Short, 200), Level::Plenty);
+        assert_eq!(level(&limits, Level::Plenty, 1_000, true), Level::Short, "the log waits");
+        let off = LimitsConfig { warn_free_bytes: 0, min_free_bytes: 0, ..limits };
+        assert_eq!(level(&off, Level::Plenty, 0, false), Level::Plenty);
+    }
+}

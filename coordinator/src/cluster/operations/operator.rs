@@ -1,0 +1,137 @@
+//! Does at this node what an operator wants, whether a client of this node has asked for it or another node.
+//!
+//! Invariant: a drained node serves no client, and hands leadership over whenever it gets it and another can
+//! take it. The drain is in memory only: a restart ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
+use rowlock_consensus::raft::facts;
+use rowlock_env::sync::watch;
+use rowlock_env::time::Instant;
+use rowlock_proto::acl::Id;
+use rowlock_proto::{ErrorCode, NodeId, SessionId};
+use rowlock_types::operation::Operation;
+use serde_json::{Value, json};
+
+use super::log_level::LogLevel;
+use super::token_floor;
+use crate::delivery::registry::Registry;
+use crate::end_session::{EndSession, NotExpired};
+use crate::hand_over::HandOver;
+use crate::upgrade::Upgrades;
+
+/// For the other nodes to say whether they serve.
+const STATUS_DEADLINE: Duration = Duration::from_secs(1);
+/// Time for the end of a session, or for other tokens, to be committed.
+const END_DEADLINE: Duration = Duration::from_secs(10);
+
+pub struct Operator {
+    pub hand_over: HandOver,
+    /// The version of the cluster.
+    pub upgrades: Arc<Upgrades>,
+    pub registry: Arc<Registry>,
+    pub ending: EndSession,
+    pub log_level: Arc<LogLevel>,
+    /// Heard by the status publisher, which ends serving.
+    pub drained: watch::Sender<bool>,
+}
+
+impl Operator {
+    /// Does it, within a few seconds. The document says what has come of it; the code, why nothing has:
+    /// `BadArguments` (no such voter, no filter), `NewConfigNoQuorum` (no other node could take over),
+    /// `Unimplemented` (this program cannot), or `OperationTimeout` (it may still happen).
+    ///
+    /// # Errors
+    /// [`Refusal::NotLeader`]: it is for the leader.
+    ///
+    /// # Cancel safety
+    /// What has begun may go on.
+    pub async fn carry_out(&self, operation: &Operation) -> Result<Result<String, ErrorCode>, Refusal> {
+        let done = match operation {
+            Operation::HandOver { .. } | Operation::Upgrade(_) if !self.hand_over.leads() => {
+                let leader = self.hand_over.leadership.borrow().leader;
+                return Err(Refusal::NotLeader { leader });
+            }
+            Operation::HandOver { to } => self.give_up_leadership(*to).await,
+            Operation::Upgrade(step) => self.upgrades.carry_out(*step).await,
+            Operation::Drain { on, .. } => self.drain(*on).await,
+            Operation::Rebalance { percent, .. } => Ok(self.rebalance(*percent)),
+            Operation::LogLevel { change, .. } => self.log_level.carry_out(change),
+            Operation::EndSession { session } => self.end_session(*session).await,
+            Operation::RaiseTokens { above } => {
+                token_floor::raise(&self.ending, *above, Instant::now() + END_DEADLINE).await
+            }
+        };
+        Ok(done.map(|document| document.to_string()))
+    }
+
+    async fn give_up_leadership(&self, to: Option<NodeId>) -> Result<Value, ErrorCode> {
+        let me = self.hand_over.me;
+        if to == Some(me) {
+            return Ok(json!({ "leader": me.0 }));
+        }
+        if to.is_some_and(|to| !facts::voters(&self.hand_over.raft).contains(&to)) {
+            return Err(ErrorCode::BadArguments);
+        }
+        let alive = self.hand_over.alive_voters();
+        let next = to.filter(|to| alive.contains_key(to));
+        let next = if to.is_some() { next } else { self.hand_over.successor() };
+        let next = next.ok_or(ErrorCode::NewConfigNoQuorum)?;
+        assert!(alive.contains_key(&next) || to.is_none(), "only a voter that is alive is to lead");
+        let leads = self.hand_over.to(next).await.ok_or(ErrorCode::OperationTimeout)?;
+        Ok(json!({ "leader": leads.0 }))
+    }
+
+    async fn drain(&self, on: bool) -> Result<Value, ErrorCode> {
+        if on {
+            if !self.another_serves().await {
+                return Err(ErrorCode::NewConfigNoQuorum);
+            }
+            if self.hand_over.leads() {
+                self.give_up_leadership(None).await?;
+            }
+        }
+        self.drained.send(on);
+        tracing::info!(on, "drained by an operator");
+        Ok(json!({ "node": self.hand_over.me.0, "drained": on }))
+    }
+
+    /// Whether the clients of this node have another one to go to.
+    async fn another_serves(&self) -> bool {
+        let members = facts::facts(&self.hand_over.raft).members;
+        let (me, deadline) = (self.hand_over.me, Instant::now() + STATUS_DEADLINE);
+        let asked = members.nodes.keys().filter(|node| **node != me).map(|node| async move {
+            let answer = self.hand_over.peers.call(*node, Lane::Control, &Request::Status, deadline).await;
+            matches!(answer, Ok(Response::Status(status)) if status.serving)
+        });
+        join_all(asked).await.contains(&true)
+    }
+
+    fn rebalance(&self, percent: u8) -> Value {
+        let (closed, of) = self.registry.close_share(percent);
+        tracing::info!(closed, of, "closing clients' connections for an operator, so that they spread");
+        json!({ "node": self.hand_over.me.0, "closed": closed, "connections": of })
+    }
+
+    async fn end_session(&self, session: SessionId) -> Result<Value, ErrorCode> {
+        let by_superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
+        match self.ending.run(session, by_superuser.into(), Instant::now() + END_DEADLINE).await {
+            Ok(()) => Ok(json!({ "session": session.to_string(), "ended": true })),
+            Err(NotExpired::NoSession) => Err(ErrorCode::NoNode),
+            Err(NotExpired::Unknown) => Err(ErrorCode::OperationTimeout),
+        }
+    }
+
+    /// A drained node may have been elected: hands leadership over again.
+    pub(super) async fn stay_drained(&self) {
+        if *self.drained.borrow()
+            && self.hand_over.leads()
+            && let Some(next) = self.hand_over.successor()
+        {
+            self.hand_over.to(next).await;
+        }
+    }
+}

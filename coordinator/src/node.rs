@@ -1,0 +1,26 @@
+//! The heart of a node: ZooKeeper's protocol, writes on their way into the log, apply, the ways back to the
+//! clients, the leader's duties, and the audit log.
+//!
+//! Invariant: nothing here knows `cluster` or `access`, which are features. They reach the heart by three
+//! traits: [`admin::Admin`], [`apply::Observer`] and [`leader_duties::Duty`].
+
+pub mod admin;
+pub mod apply;
+pub mod audit;
+pub mod delivery;
+pub mod end_session;
+pub(crate) mod guesses;
+pub mod hand_over;
+pub mod leader_duties;
+pub mod lock_sweep;
+pub mod moment;
+pub mod proposer;
+pub mod replica;
+pub mod service;
+pub mod slow;
+pub(crate) mod slow_links;
+pub mod status_publisher;
+pub mod sweep;
+pub mod trace;
+pub mod way;
+pub mod zk;

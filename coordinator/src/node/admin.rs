@@ -1,0 +1,80 @@
+//! Requests of a client that the heart of a node passes on: reports, changes of the membership, operations.
+//!
+//! In the flow: a connection gives an [`Ask`] to the [`Admin`] of its node and goes on; the answer comes
+//! through the outbox. Another node's requests of this kind come from [`crate::service`].
+//!
+//! Must never do: wait, or be asked for a client that has no right to it; connections check that before.
+
+use std::future::ready;
+use std::net::IpAddr;
+use std::pin::Pin;
+
+use rowlock_consensus::peer::Refusal;
+use rowlock_proto::acl::Id;
+use rowlock_proto::{ErrorCode, NodeId, SessionId};
+use rowlock_state::Frozen;
+use rowlock_types::member::Member;
+use rowlock_types::operation::Operation;
+use rowlock_types::reconfiguration::Wanted;
+
+use crate::delivery::outbox::Outbox;
+
+/// A request, and where its answer goes.
+pub struct Ask<T> {
+    pub wanted: T,
+    /// Receives the answer, or `Message::Lost` when the outcome cannot be known.
+    pub reply_to: Outbox,
+    /// Given back with the answer.
+    pub tag: u64,
+}
+
+/// The client that asks for a report.
+pub struct Reader {
+    pub who: Vec<Id>,
+    pub session: SessionId,
+    pub address: IpAddr,
+}
+
+/// The result of an operation: a document or the reason for none. A refusal means that it is not for this
+/// node.
+pub type Operated = Result<Result<String, ErrorCode>, Refusal>;
+
+/// Carries out requests beyond ZooKeeper's reads and writes. A node without such a part refuses them.
+pub trait Admin: Send + Sync + 'static {
+    /// Begins a change of the membership, answered by `Message::Reconfigured`.
+    ///
+    /// # Errors
+    /// Nothing has begun, and no answer comes.
+    fn reconfigure(&self, _: Ask<Wanted>) -> Result<(), ErrorCode> {
+        Err(ErrorCode::ReconfigDisabled)
+    }
+
+    /// Begins an operation, answered by `Message::Reported`.
+    ///
+    /// # Errors
+    /// Nothing has begun, and no answer comes.
+    fn operate(&self, _: Ask<Operation>) -> Result<(), ErrorCode> {
+        Err(ErrorCode::Unimplemented)
+    }
+
+    /// Begins a report on the state `frozen`, answered by `Message::Reported`.
+    ///
+    /// # Errors
+    /// Nothing has begun, and no answer comes.
+    fn report(&self, _frozen: Frozen, _: Ask<String>, _: Reader) -> Result<(), ErrorCode> {
+        Err(ErrorCode::Unimplemented)
+    }
+
+    /// Carries out an operation at this node for another node.
+    fn carry_out<'a>(&'a self, _: &'a Operation) -> Pin<Box<dyn Future<Output = Operated> + Send + 'a>> {
+        Box::pin(ready(Ok(Err(ErrorCode::Unimplemented))))
+    }
+
+    /// Records the address of a founder while there is no cluster.
+    fn record_founder(&self, _: NodeId, _: Member) {}
+}
+
+/// The admin of a node that has neither reports nor operators.
+pub struct NoAdmin;
+
+impl Admin for NoAdmin {}

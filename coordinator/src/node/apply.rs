@@ -1,0 +1,254 @@
+//! What a committed entry does on this node beyond changing the state: watches fire, sessions and waiters for
+//! locks are told, and this node's own clients get their answers. Called by the state machine adapter under
+//! the write lock of the state.
+
+use std::sync::Arc;
+
+use rowlock_consensus::entry_times::EntryStages;
+use rowlock_consensus::log_clock::LogClock;
+use rowlock_consensus::raft::state_machine::Apply;
+use rowlock_consensus::raft_types::EntryOutcome;
+use rowlock_env::busy::{self, Work};
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
+use rowlock_env::rng;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::SessionId;
+use rowlock_state::command::{Attachment, Batch, Command, Proposal};
+use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
+use rowlock_state::{Machine, Question};
+use rowlock_types::metrics::{Metrics, Stage};
+
+use crate::delivery::events::Dispatcher;
+use crate::delivery::outbox::CloseReason;
+use crate::delivery::registry::Registry;
+use crate::delivery::watch::WatchTable;
+use crate::lock_sweep::LockAlarm;
+use crate::proposer::pending::PendingWrites;
+use crate::replica::Replica;
+use crate::slow::SlowRequests;
+use rowlock_sessions::expiry_table::ExpiryTable;
+
+/// The clock is read after this many commands: a command takes microseconds.
+const CLOCK_EVERY: usize = 16;
+/// Steps that are accounted for each changed znode: apply asks for no price.
+const CHANGE_STEPS: u64 = 64;
+
+/// Hears of everything that is applied. Called under the write lock of the state, in order: no function may
+/// wait or fail.
+pub trait Observer: Send + Sync + 'static {
+    /// Hears of an event of a queue position, behind the connections.
+    fn lock(&self, _: &LockEvent<'_>) {}
+    /// Hears of the end of a batch: `machine` is the state behind the entry at `index`.
+    fn applied(&self, _index: u64, _: &[Proposal], _machine: &Machine) {}
+    /// Hears of a snapshot of the present state: afterwards the log may be purged up to it.
+    fn frozen(&self, _machine: &Machine) {}
+    /// Hears that a snapshot has replaced the state.
+    fn installed(&self, _machine: &Machine) {}
+}
+
+/// The observer that a node gives to its state machine adapter.
+pub struct Applier {
+    /// For the watches; the state comes with the call.
+    pub replica: Arc<Replica>,
+    /// Clients that wait for an answer.
+    pub pending: Arc<PendingWrites>,
+    /// Whose session moved or ended.
+    pub registry: Arc<Registry>,
+    /// Which sessions the leader looks after.
+    pub expiry_table: Arc<ExpiryTable>,
+    /// Raised to the time of all that is applied, so that this node goes on there when it leads.
+    pub clock: Arc<LogClock>,
+    /// Called in this order.
+    pub observers: Vec<Arc<dyn Observer>>,
+    pub lock_alarm: LockAlarm,
+    /// Tells of entries that took long.
+    pub slow: Arc<SlowRequests>,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Receiver of the changes of a batch.
+pub(crate) struct Sink<'a> {
+    connections: Dispatcher<'a>,
+    expiry_table: &'a ExpiryTable,
+    observers: &'a [Arc<dyn Observer>],
+}
+
+impl<'a> Sink<'a> {
+    /// For one batch; `watches` is locked (after the state) for as long.
+    pub(crate) fn new(
+        watches: &'a mut WatchTable,
+        registry: &'a Registry,
+        metrics: &'a Metrics,
+        expiry_table: &'a ExpiryTable,
+    ) -> Self {
+        Sink { connections: Dispatcher::new(watches, registry, metrics), expiry_table, observers: &[] }
+    }
+
+    /// Returns it with observers of what happens to locks.
+    pub(crate) fn observed_by(self, observers: &'a [Arc<dyn Observer>]) -> Self {
+        Sink { observers, ..self }
+    }
+}
+
+impl EventSink for Sink<'_> {
+    fn changed(&mut self, change: &Change<'_>) {
+        busy::spend(Work::Step, CHANGE_STEPS);
+        self.connections.changed(change);
+    }
+
+    fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        self.expiry_table.opened(session, attachment, timeout_ms);
+        self.connections.session_opened(session, attachment, timeout_ms);
+    }
+
+    fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        self.expiry_table.opened(session, attachment, timeout_ms);
+        self.connections.session_attached(session, attachment, timeout_ms);
+    }
+
+    fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
+        match end {
+            SessionEnd::Expired => tracing::info!(%session, "session expired"),
+            SessionEnd::Ended => tracing::info!(%session, "session ended by a superuser"),
+            SessionEnd::Closed => {}
+        }
+        self.expiry_table.ended(session);
+        self.connections.session_ended(session, end);
+    }
+
+    fn lock(&mut self, event: &LockEvent<'_>) {
+        if let LockEventKind::Gone { held_ms: Some(held_ms), why, .. } = event.kind
+            && !matches!(why, Why::Released | Why::SessionClosed)
+        {
+            let label = String::from_utf8_lossy(event.label);
+            tracing::info!(
+                lock = event.lock,
+                reason = reason(why),
+                session = %event.session,
+                token = event.token.0,
+                label = &*label,
+                address = event.address,
+                held_ms,
+                "lock lost"
+            );
+        }
+        self.connections.lock(event);
+        self.observers.iter().for_each(|observer| observer.lock(event));
+    }
+
+    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+        self.connections.asked(event, question);
+        self.observers.iter().for_each(|observer| observer.lock(event));
+    }
+}
+
+impl Applier {
+    /// Notes the stages of an entry that is applied. `first_taken`: when this node's intake had taken the
+    /// first of its own commands in it.
+    fn measure(&self, entry: &EntryStages, first_taken: Option<Instant>, commands: usize) {
+        if !entry.known {
+            return;
+        }
+        let (ended, stages) = (time::now(), &self.metrics.stage_seconds);
+        debug_assert!(entry.appended <= entry.begun && entry.begun <= ended, "a clock does not go back");
+        debug_assert!(commands > 0 || first_taken.is_none(), "who waits waits for a command");
+        if let Some(taken) = first_taken {
+            stages.record(Stage::Forward, entry.appended.saturating_since(taken));
+        }
+        if let Some(flush) = entry.flush() {
+            stages.record(Stage::Flush, flush);
+        }
+        stages.record(Stage::Quorum, entry.quorum());
+        stages.record(Stage::Apply, ended.saturating_since(entry.begun));
+        self.slow.entry(entry, commands, ended);
+    }
+}
+
+/// As reports and logs have it.
+pub(crate) fn reason(why: Why) -> &'static str {
+    match why {
+        Why::Released => "released",
+        Why::SessionClosed => "session-closed",
+        Why::SessionExpired => "session-expired",
+        Why::Deleted => "deleted",
+        Why::Forced => "forced",
+        Why::Revoked => "revoked",
+        Why::SessionEnded => "session-ended",
+    }
+}
+
+/// What [`Mutant::MinHoldForgotten`] does to a command.
+fn forget_min_hold(command: &mut Command) {
+    match command {
+        Command::Tagged { command, .. } => forget_min_hold(command),
+        Command::Acquire(all) => all.iter_mut().for_each(|one| one.min_hold_ms = 0),
+        _ => {}
+    }
+}
+
+impl Apply for Applier {
+    fn apply(&self, machine: &mut Machine, entry: EntryStages, mut batch: Batch) -> EntryOutcome {
+        if !machine.takes(batch.ordinal) && !mutant::is(Mutant::OvertakenApplied) {
+            rare::taken(Rare::EntryOvertaken);
+            tracing::warn!(
+                entry = entry.index,
+                "skipped a log entry that does not follow the one before; its leader proposes it again"
+            );
+            self.metrics.batches_skipped_total.inc();
+            return EntryOutcome::Skipped;
+        }
+        let mut watches = self.replica.watches.lock();
+        let sink = Sink::new(&mut watches, &self.registry, &self.metrics, &self.expiry_table);
+        let mut sink = sink.observed_by(&self.observers);
+        let mut stamp = batch.stamp();
+        if mutant::is(Mutant::ApplyByLocalClock) {
+            stamp.time_ms = time::wall_ms();
+        }
+        stamp.time_ms += i64::from(mutant::is(Mutant::SilentlyDiffers) && rng::below(300) == 0);
+        if mutant::is(Mutant::GateByRelease) {
+            machine.gate_by(self.replica.versions.most);
+        }
+        let (mut now, mut first_taken) = (entry.begun, None);
+        for (nth, proposal) in batch.proposals.iter_mut().enumerate() {
+            busy::spend(Work::Command, 1);
+            if mutant::is(Mutant::MinHoldForgotten) {
+                forget_min_hold(&mut proposal.command);
+            }
+            let applied = machine.apply_stamped(stamp, proposal, &mut sink);
+            if nth % CLOCK_EVERY == 0 {
+                now = time::now();
+            }
+            // Behind the events of the same command, in front of those of the next: per connection in zxid
+            // order.
+            let taken = self.pending.answer(applied, &mut proposal.command, (entry, now));
+            first_taken = first_taken.or(taken);
+        }
+        self.replica.memory.set_state(machine);
+        self.clock.observe(machine.time_ms());
+        self.observers.iter().for_each(|one| one.applied(entry.index, &batch.proposals, machine));
+        self.lock_alarm.look(machine);
+        self.measure(&entry, first_taken, batch.proposals.len());
+        EntryOutcome::Applied
+    }
+
+    fn frozen(&self, machine: &Machine) {
+        self.observers.iter().for_each(|observer| observer.frozen(machine));
+    }
+
+    /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's
+    /// clients, so they connect again and look (setWatches tells them what they missed).
+    fn installed(&self, machine: &Machine) {
+        self.replica.memory.set_state(machine);
+        self.clock.observe(machine.time_ms());
+        self.observers.iter().for_each(|observer| observer.installed(machine));
+        self.lock_alarm.look(machine);
+        if self.metrics.connections.get() > 0 {
+            rare::taken(Rare::SnapshotUnderClients);
+        }
+        self.pending.give_up_all();
+        if !mutant::is(Mutant::SnapshotKeepsConnections) {
+            self.registry.close_all(CloseReason::NotServing);
+        }
+    }
+}

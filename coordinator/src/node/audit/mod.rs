@@ -1,0 +1,239 @@
+//! The audit log: who has done what at this node, one JSON document a line.
+//!
+//! In the flow: the task that serves a client tells [`Audit`] what happened; the line waits in a bounded
+//! queue, and a task of its own writes it (`writer`). No task waits for the file: where the queue or the disk
+//! is full, records are missing, which is counted and told, and the node goes on.
+//!
+//! Invariant: a line is made by `serde_json`, so that no name, path or label of a client can end it or add a
+//! second one. Must never do: record data of znodes, passwords or tokens.
+
+mod note;
+mod subject;
+mod writer;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rowlock_env::rate::{Bucket, LogLimiter};
+use rowlock_env::time;
+use rowlock_proto::{NodeId, Right};
+use rowlock_types::limits::{AUDIT_QUEUE_MAX, AUDIT_STRANGERS_PER_SECOND};
+use rowlock_types::metrics::Metrics;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::moment;
+pub(crate) use note::{Note, paths};
+pub use subject::{Client, who as named};
+pub(crate) use subject::{asker, text};
+pub use writer::{AuditWriter, Settings};
+
+/// Kinds of records, as in `[audit]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Event {
+    /// A client proves who it is, or fails to.
+    Auth,
+    Acl,
+    /// Acts of operators: reconfig, forceRelease, starts and stops of the node.
+    Admin,
+    /// Something was refused for lack of a permission or a proof.
+    Denied,
+    /// Locks are taken and given back by requests for locks.
+    Locks,
+    /// Znodes are created, changed and deleted.
+    Writes,
+}
+
+/// One line of the file.
+#[derive(Debug, Serialize)]
+pub(crate) struct AuditRecord<'a> {
+    pub event: Event,
+    /// Name of the request.
+    pub op: &'a str,
+    /// On what; empty: it has no path.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub paths: &'a [String],
+    /// Further details of the request.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub detail: &'a str,
+    /// `ok`, or the name of the error.
+    pub result: &'a str,
+    /// The right on a lock for lack of which it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Right>,
+    #[serde(flatten)]
+    pub client: Client,
+}
+
+impl AuditRecord<'_> {
+    /// What operators have done is in the node's log even without an audit log. Refused requests are not:
+    /// strangers could fill the log with them.
+    fn log(&self) {
+        let Some(address) = self.client.address.filter(|_| self.event == Event::Admin) else { return };
+        if [OK, "unknown"].contains(&self.result) {
+            let AuditRecord { op, detail, result, .. } = self;
+            let (who, on) = (self.client.who.join(","), self.paths.join(","));
+            tracing::info!(op, on, detail, result, who, %address, "operator request");
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct WrittenRecord<'a> {
+    time: String,
+    node: u64,
+    #[serde(flatten)]
+    record: &'a AuditRecord<'a>,
+}
+
+/// Takes records. Without an audit log it wants none.
+#[derive(Clone, Default)]
+pub struct Audit(Option<Arc<AuditState>>);
+
+struct AuditState {
+    node: NodeId,
+    events: BTreeSet<Event>,
+    lines: mpsc::Sender<String>,
+    /// For records of clients that have proven nothing.
+    strangers: Mutex<Bucket>,
+    missing_log: LogLimiter,
+    metrics: Arc<Metrics>,
+}
+
+impl Audit {
+    /// Opens the file and starts nothing: the writer is to be run. Blocks.
+    ///
+    /// # Errors
+    /// The file, and why it cannot be written.
+    pub fn open(
+        settings: Settings,
+        events: BTreeSet<Event>,
+        node: NodeId,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<(Audit, AuditWriter)> {
+        let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
+        let writer = AuditWriter::open(settings, queue, metrics.clone())?;
+        Ok((Audit(Some(Arc::new(AuditState::new(node, events, lines, metrics)))), writer))
+    }
+
+    /// Whether anything is recorded.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether events of this kind are recorded.
+    pub(crate) fn wants(&self, event: Event) -> bool {
+        self.0.as_ref().is_some_and(|inner| inner.events.contains(&event))
+    }
+
+    /// Records it, if such events are wanted. Never waits.
+    pub(crate) fn record(&self, record: &AuditRecord<'_>) {
+        record.log();
+        let Some(inner) = self.0.as_ref().filter(|inner| inner.events.contains(&record.event)) else {
+            return;
+        };
+        // Else strangers could push out of the files what others have done.
+        if record.client.has_proven_nothing()
+            && record.result != OK
+            && !inner.strangers.lock().take(time::now())
+        {
+            inner.metrics.audit_dropped_total.inc();
+            return;
+        }
+        let line = WrittenRecord { time: moment::rfc3339(time::wall_ms()), node: inner.node.0, record };
+        let mut text = serde_json::to_string(&line).expect("Invariant: a record has nothing but texts");
+        text.push('\n');
+        match inner.lines.try_send(text) {
+            Ok(()) => inner.metrics.audit_records_total.inc(),
+            Err(_) => inner.missing(),
+        }
+    }
+}
+
+/// The result of what has happened.
+pub(crate) const OK: &str = "ok";
+
+impl AuditState {
+    fn new(
+        node: NodeId,
+        events: BTreeSet<Event>,
+        lines: mpsc::Sender<String>,
+        metrics: Arc<Metrics>,
+    ) -> AuditState {
+        let strangers = Mutex::new(Bucket::new(AUDIT_STRANGERS_PER_SECOND, AUDIT_STRANGERS_PER_SECOND));
+        AuditState { node, events, lines, strangers, missing_log: LogLimiter::default(), metrics }
+    }
+
+    fn missing(&self) {
+        self.metrics.audit_dropped_total.inc();
+        if let Some(suppressed) = self.missing_log.admit() {
+            tracing::error!(suppressed, "records are missing in the audit log: its queue is full");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An audit log that keeps its lines.
+    pub(super) fn audit(events: &[Event]) -> (Audit, mpsc::Receiver<String>) {
+        let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
+        let inner = AuditState::new(NodeId(1), events.iter().copied().collect(), lines, Arc::default());
+        (Audit(Some(Arc::new(inner))), queue)
+    }
+
+    pub(super) fn next(lines: &mut mpsc::Receiver<String>) -> Option<serde_json::Value> {
+        lines.try_recv().ok().map(|line| serde_json::from_str(&line).unwrap())
+    }
+
+    fn failed(who: Vec<String>) -> AuditRecord<'static> {
+        let client = Client { who, address: Some("10.0.0.1:5".parse().unwrap()), ..Client::default() };
+        AuditRecord {
+            event: Event::Auth,
+            op: "auth",
+            paths: &[],
+            detail: "digest",
+            result: "AuthFailed",
+            missing: None,
+            client,
+        }
+    }
+
+    #[test]
+    fn strangers_cannot_fill_the_log_and_others_are_recorded_meanwhile() {
+        let (audit, mut lines) = audit(&[Event::Auth]);
+        let strangers = || failed(vec!["ip:10.0.0.1".to_owned()]);
+        let all = u64::from(2 * AUDIT_STRANGERS_PER_SECOND);
+        for _ in 0..all {
+            audit.record(&strangers());
+        }
+        audit.record(&failed(vec!["x509:CN=a".to_owned()]));
+        let metrics = &audit.0.as_ref().unwrap().metrics;
+        let (written, dropped) = (metrics.audit_records_total.get(), metrics.audit_dropped_total.get());
+        assert_eq!(written + dropped, all + 1);
+        // A slow machine needs so long for it that tokens come back.
+        assert!(written > u64::from(AUDIT_STRANGERS_PER_SECOND) && dropped > 0, "{written} {dropped}");
+        let mut last = None;
+        while let Some(line) = next(&mut lines) {
+            last = Some(line);
+        }
+        assert_eq!(last.unwrap()["who"][0], "x509:CN=a");
+    }
+
+    #[test]
+    fn records_for_which_the_queue_has_no_room_are_counted_and_nobody_waits() {
+        let (audit, mut lines) = audit(&[Event::Auth]);
+        for _ in 0..AUDIT_QUEUE_MAX + 10 {
+            audit.record(&failed(vec!["x509:CN=a".to_owned()]));
+        }
+        let metrics = &audit.0.as_ref().unwrap().metrics;
+        assert_eq!(metrics.audit_dropped_total.get(), 10);
+        assert!(next(&mut lines).is_some());
+        audit.record(&failed(vec!["x509:CN=a".to_owned()]));
+        assert_eq!(metrics.audit_dropped_total.get(), 10);
+    }
+}

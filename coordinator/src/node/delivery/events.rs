@@ -1,0 +1,285 @@
+//! What apply's events do on this node: watches fire, connections of sessions that moved or ended are told,
+//! and clients that wait for a lock or have lost one are notified.
+//!
+//! In the flow: made for one batch, under the write lock of the state; so a reader of the new state finds
+//! the events in its outbox already. Must never do: wait, or look at a socket.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
+use rowlock_proto::{FencingToken, SessionId, Zxid, encode};
+use rowlock_state::command::Attachment;
+use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
+use rowlock_state::{AskedHolder, Question};
+use rowlock_types::metrics::Metrics;
+
+use super::registry::Registry;
+use crate::delivery::watch::WatchTable;
+
+/// The event sink of apply. Dropping it brings the metrics up to date.
+pub struct Dispatcher<'a> {
+    watches: &'a mut WatchTable,
+    registry: &'a Registry,
+    metrics: &'a Metrics,
+    fired_before: u64,
+}
+
+impl<'a> Dispatcher<'a> {
+    /// For one batch; `watches` is locked (after the state) for as long.
+    pub fn new(watches: &'a mut WatchTable, registry: &'a Registry, metrics: &'a Metrics) -> Self {
+        let fired_before = watches.fired();
+        Dispatcher { watches, registry, metrics, fired_before }
+    }
+}
+
+impl EventSink for Dispatcher<'_> {
+    fn changed(&mut self, change: &Change<'_>) {
+        self.watches.fire(change);
+    }
+
+    fn session_opened(&mut self, _session: SessionId, _attachment: Attachment, _timeout_ms: u32) {
+        self.metrics.sessions_opened_total.inc();
+    }
+
+    fn session_attached(&mut self, session: SessionId, attachment: Attachment, _timeout_ms: u32) {
+        self.registry.session_attached(session, attachment);
+    }
+
+    fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
+        match end {
+            SessionEnd::Closed => self.metrics.sessions_closed_total.inc(),
+            SessionEnd::Expired => self.metrics.sessions_expired_total.inc(),
+            SessionEnd::Ended => self.metrics.sessions_ended_total.inc(),
+        }
+        self.registry.session_ended(session);
+    }
+
+    fn lock(&mut self, event: &LockEvent<'_>) {
+        match event.kind {
+            LockEventKind::Granted { waited_ms } => {
+                self.metrics.lock_grants_total.inc();
+                self.metrics.lock_wait_seconds.record(ms(waited_ms));
+            }
+            LockEventKind::Gone { held_ms: Some(held_ms), .. } => {
+                self.metrics.lock_hold_seconds.record(ms(held_ms));
+            }
+            LockEventKind::Requested { .. }
+            | LockEventKind::Converted
+            | LockEventKind::Asked
+            | LockEventKind::Gone { .. } => {}
+        }
+        let Some(pushed) = pushed(event) else { return };
+        self.notify(event.session, || frame(event.zxid, (event.path, event.token), pushed));
+    }
+
+    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+        if event.is_acquired && !mutant::is(Mutant::AskForgetsTheHolder) {
+            let pushed = NoticeEvent::Asked(question.told_at(event.time_ms));
+            self.notify(event.session, || frame(event.zxid, (event.path, event.token), pushed));
+        }
+    }
+}
+
+impl Dispatcher<'_> {
+    fn notify(&self, session: SessionId, frame: impl FnOnce() -> Bytes) {
+        if self.registry.notify(session, frame) {
+            self.metrics.lock_notices_total.inc();
+        }
+    }
+}
+
+/// The notice of a question that was asked earlier. `zxid`: of the state that it is taken from, at `now_ms`.
+pub(crate) fn question_frame(zxid: Zxid, asked: &AskedHolder<'_>, now_ms: i64) -> Bytes {
+    frame(zxid, (asked.path, asked.token), NoticeEvent::Asked(asked.question.told_at(now_ms)))
+}
+
+fn frame(zxid: Zxid, (path, token): (&str, FencingToken), event: NoticeEvent) -> Bytes {
+    let claim = Claim { path: path.into(), token };
+    let mut out = BytesMut::new();
+    encode::notice(zxid, &Notice { claim, event }, &mut out);
+    out.freeze()
+}
+
+/// What the place's session is told. Not of what it did itself: the reply says that. So a grant in the very
+/// command that made the place, whose zxid the token is, is no news.
+fn pushed(event: &LockEvent<'_>) -> Option<NoticeEvent> {
+    let is_new = event.zxid.0 == event.token.0;
+    match event.kind {
+        _ if !event.is_acquired => None,
+        LockEventKind::Granted { .. } if mutant::is(Mutant::LoseNotices) => None,
+        LockEventKind::Granted { .. } => (!is_new).then_some(NoticeEvent::Granted),
+        LockEventKind::Gone { why, .. } => match why {
+            Why::Deleted => Some(NoticeEvent::Deleted),
+            Why::Forced => Some(NoticeEvent::Forced),
+            Why::Revoked => Some(NoticeEvent::Revoked),
+            Why::Released | Why::SessionClosed | Why::SessionExpired | Why::SessionEnded => None,
+        },
+        LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Asked => None,
+    }
+}
+
+/// The leader's clock may have been set back; nothing lasts less than no time.
+fn ms(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+impl Drop for Dispatcher<'_> {
+    fn drop(&mut self) {
+        self.metrics.watch_fired_total.add(self.watches.fired() - self.fired_before);
+        self.watches.show(self.metrics);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::net::SocketAddr;
+
+    use rowlock_proto::acl::Acl;
+    use rowlock_proto::lock::{self, Mode};
+    use rowlock_proto::{Xid, decode};
+    use rowlock_state::Deadline;
+
+    use super::super::outbox::{self, Inbox, Message};
+    use super::super::registry::{Door, Most};
+    use super::*;
+
+    const MINE: SessionId = SessionId(7);
+
+    struct Stage {
+        registry: Registry,
+        metrics: Metrics,
+        watches: WatchTable,
+        inbox: Inbox,
+    }
+
+    impl Stage {
+        /// The session [`MINE`] has a connection here.
+        fn new() -> Stage {
+            let (outbox, inbox) = outbox::channel();
+            let registry = Registry::new();
+            let most = Most { connections: 1, of_address: 0, half_open: 1 };
+            let peer =
+                registry.accepted(SocketAddr::from(([127, 0, 0, 1], 1)), Door::Plain, outbox, most).unwrap();
+            registry.attach(peer.id, MINE, Attachment(1));
+            Stage { registry, metrics: Metrics::default(), watches: WatchTable::default(), inbox }
+        }
+
+        fn lock(&mut self, event: LockEvent<'_>) -> Vec<(Zxid, Notice)> {
+            Dispatcher::new(&mut self.watches, &self.registry, &self.metrics).lock(&event);
+            self.told()
+        }
+
+        fn asked(&mut self, event: LockEvent<'_>, question: &Question) -> Vec<(Zxid, Notice)> {
+            Dispatcher::new(&mut self.watches, &self.registry, &self.metrics).asked(&event, question);
+            self.told()
+        }
+
+        fn told(&mut self) -> Vec<(Zxid, Notice)> {
+            let mut messages = VecDeque::new();
+            self.inbox.take(&mut messages).unwrap();
+            let notice = |message| {
+                let Message::Event(mut frame) = message else { panic!("{message:?}") };
+                let length = frame.split_to(4);
+                assert_eq!(&length[..], u32::try_from(frame.len()).unwrap().to_be_bytes());
+                let header = decode::reply_header(&mut frame).unwrap();
+                assert_eq!((header.xid, header.err), (Xid::NOTICE, None));
+                (header.zxid, decode::notice(&mut frame).unwrap())
+            };
+            messages.into_iter().map(notice).collect()
+        }
+    }
+
+    fn event(kind: LockEventKind) -> LockEvent<'static> {
+        LockEvent {
+            zxid: Zxid(9),
+            time_ms: 1_000,
+            lock: "/locks/a",
+            path: "/locks/a/x-lock-0000000001",
+            token: FencingToken(5),
+            session: MINE,
+            address: "",
+            label: b"",
+            acl: Acl::open_entries(),
+            lock_acl: Acl::open_entries(),
+            mode: Mode::Exclusive,
+            is_acquired: true,
+            by: "",
+            kind,
+        }
+    }
+
+    fn gone(why: Why) -> LockEvent<'static> {
+        event(LockEventKind::Gone { held_ms: Some(20), waited_ms: 3, why })
+    }
+
+    #[test]
+    fn a_grant_is_told_once_to_the_session_that_waited() {
+        let mut stage = Stage::new();
+        let granted = event(LockEventKind::Granted { waited_ms: 3 });
+        let claim = Claim { path: granted.path.into(), token: granted.token };
+        assert_eq!(stage.lock(granted), [(Zxid(9), Notice { claim, event: NoticeEvent::Granted })]);
+        assert_eq!(stage.lock(LockEvent { session: SessionId(8), ..granted }), []);
+        assert_eq!(stage.metrics.lock_grants_total.get(), 2);
+        assert_eq!(stage.metrics.lock_notices_total.get(), 1);
+        assert_eq!(stage.metrics.lock_wait_seconds.view().sum, 6);
+    }
+
+    #[test]
+    fn what_a_reply_says_is_not_told_twice() {
+        let mut stage = Stage::new();
+        let at_once = LockEvent { token: FencingToken(9), ..event(LockEventKind::Granted { waited_ms: 0 }) };
+        for event in [
+            at_once,
+            event(LockEventKind::Requested { ahead: 1 }),
+            event(LockEventKind::Converted),
+            gone(Why::Released),
+            gone(Why::SessionClosed),
+            gone(Why::SessionExpired),
+        ] {
+            assert_eq!(stage.lock(event), [], "{:?}", event.kind);
+        }
+        assert_eq!(stage.metrics.lock_grants_total.get(), 1);
+        assert_eq!(stage.metrics.lock_hold_seconds.view().count, 3);
+    }
+
+    #[test]
+    fn a_loss_by_somebody_elses_doing_is_told_with_its_cause() {
+        let mut stage = Stage::new();
+        for (why, pushed) in [
+            (Why::Deleted, NoticeEvent::Deleted),
+            (Why::Forced, NoticeEvent::Forced),
+            (Why::Revoked, NoticeEvent::Revoked),
+        ] {
+            let told = stage.lock(gone(why));
+            assert!(matches!(&told[..], [(_, notice)] if notice.event == pushed), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_question_is_told_to_the_session_that_holds_with_the_time_that_is_left() {
+        let mut stage = Stage::new();
+        let deadline = Some(Deadline { since_ms: 400, within_ms: 2_000 });
+        let (reason, by) = ("hotfix".to_owned(), "ip:10.0.0.1".to_owned());
+        let askers = std::sync::Arc::default();
+        let question = Question { reason: reason.clone(), by: by.clone(), asked_ms: 1_000, deadline, askers };
+        let told = stage.asked(event(LockEventKind::Asked), &question);
+        let left_ms = Some(1_400);
+        let expected = NoticeEvent::Asked(lock::QuestionNotice { reason, by, asked_ms: 1_000, left_ms });
+        assert!(matches!(&told[..], [(Zxid(9), notice)] if notice.event == expected), "{told:?}");
+        let plain = LockEvent { is_acquired: false, ..event(LockEventKind::Asked) };
+        assert_eq!(stage.asked(plain, &question), [], "its client knows no such notice");
+        assert_eq!(stage.metrics.lock_notices_total.get(), 1);
+    }
+
+    #[test]
+    fn places_made_by_plain_creates_are_told_nothing() {
+        let mut stage = Stage::new();
+        let plain = |event| LockEvent { is_acquired: false, ..event };
+        assert_eq!(stage.lock(plain(event(LockEventKind::Granted { waited_ms: 3 }))), []);
+        assert_eq!(stage.lock(plain(gone(Why::Deleted))), []);
+        assert_eq!(stage.metrics.lock_grants_total.get(), 1);
+    }
+}

@@ -1,0 +1,116 @@
+//! What the leader proposes without being asked: one task asks each [`Duty`] in turn.
+//!
+//! A duty decides from the applied state and never waits, so that none holds up another. Work that waits for
+//! other nodes or for a disk (autopilot, backups), and the expiry of sessions, have tasks of their own.
+
+mod cluster;
+mod founding;
+mod zk_config;
+
+use rowlock_consensus::batching::TermBatch;
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::choice::{self, Choice};
+use rowlock_env::sync::watch;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::NodeId;
+use rowlock_state::command::Command;
+use rowlock_types::limits::BATCH_MAX_COMMANDS;
+use tokio::sync::mpsc;
+
+use crate::proposer::of_the_cluster;
+pub use cluster::{ClusterDuty, RaisedVersion};
+
+/// Something that a leader proposes by itself.
+pub trait Duty: Send {
+    /// Returns the commands that the leader of `term` proposes at `now`. A proposal can get lost, so a later
+    /// call returns again what is still due then.
+    fn due(&mut self, term: u64, now: Instant) -> Due;
+
+    /// Whether it is asked when the [`LockAlarm`](crate::lock_sweep::LockAlarm) rings.
+    fn hears_alarm(&self) -> bool {
+        false
+    }
+}
+
+/// The commands of a duty, and when it is asked again.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Proposed in this order.
+    pub commands: Vec<Command>,
+    /// The next call. `None`: when the leadership changes or the alarm rings.
+    pub next: Option<Instant>,
+}
+
+/// The task of the leader's duties.
+pub struct LeaderDuties {
+    pub me: NodeId,
+    /// All duties are asked at once when this node begins to lead.
+    pub leadership: watch::Receiver<Leadership>,
+    /// Queue of the intake.
+    pub proposals: mpsc::Sender<TermBatch>,
+    /// Set by apply when a lock may have to be swept earlier.
+    pub alarm: watch::Receiver<Option<i64>>,
+    /// Asked in this order.
+    pub duties: Vec<Box<dyn Duty>>,
+}
+
+impl LeaderDuties {
+    /// Runs until its channels close.
+    pub async fn run(mut self) {
+        let mut view = Leadership::default();
+        let mut next_calls = vec![None; self.duties.len()];
+        let mut is_rung = false;
+        loop {
+            let (now, seen) = (time::now(), *self.leadership.borrow_and_update());
+            let leads = seen.is_led_by(self.me);
+            if seen != view {
+                view = seen;
+                next_calls.fill(leads.then_some(now));
+            }
+            // Marked as heard before the state is read: a change in between rings again.
+            is_rung = leads && (is_rung || self.alarm.has_changed());
+            let _ = self.alarm.borrow_and_update();
+            for (duty, next) in self.duties.iter_mut().zip(&mut next_calls) {
+                if next.is_none_or(|at| at > now) && !(is_rung && duty.hears_alarm()) {
+                    continue;
+                }
+                let due = duty.due(view.term, now);
+                *next = due.next;
+                // All duties need room in this queue. The intake empties it even when the term is over.
+                if propose(&self.proposals, view.term, due.commands).await.is_err() {
+                    return;
+                }
+            }
+            is_rung = false;
+            let next = next_calls.iter().flatten().min().copied();
+            tokio::select! {
+                biased;
+                changed = self.leadership.changed() => if changed.is_err() { return },
+                rung = self.alarm.changed(), if leads => match rung {
+                    Ok(()) => is_rung = true,
+                    Err(_) => return,
+                },
+                () = time::sleep_until(next.unwrap_or(now)), if next.is_some() => {}
+            }
+        }
+    }
+}
+
+async fn propose(
+    queue: &mpsc::Sender<TermBatch>,
+    term: u64,
+    commands: Vec<Command>,
+) -> Result<(), mpsc::error::SendError<TermBatch>> {
+    if !commands.is_empty() && choice::taken(Choice::DutyLost, 5) {
+        return Ok(());
+    }
+    let mut proposals = commands.into_iter().map(of_the_cluster).peekable();
+    while proposals.peek().is_some() {
+        let proposals = proposals.by_ref().take(BATCH_MAX_COMMANDS).collect();
+        queue.send(TermBatch { term, proposals }).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,230 @@
+//! Requests from other nodes: if this node leads, it takes proposals and touches, confirms read indexes and
+//! changes members.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_consensus::applied_state::AppliedState;
+use rowlock_consensus::batching::TermBatch;
+use rowlock_consensus::peer::{Introduction, Lane, PeerService, Refusal};
+use rowlock_consensus::raft::facts::NotDone;
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::reconfigure::Reconfigurer;
+use rowlock_consensus::raft::{Admission, LeaderLease, QuorumContact, Raft, facts, is_member};
+use rowlock_env::choice::{self, Choice};
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::rare::{self, Rare};
+use rowlock_env::sync::watch;
+use rowlock_env::time;
+use rowlock_proto::{ErrorCode, NodeId, SessionId};
+use rowlock_state::command::Proposal;
+use rowlock_types::client_disconnect::ClientDisconnect;
+use rowlock_types::member::Member;
+use rowlock_types::metrics::{LeaderEnd, Metrics, Silence};
+use rowlock_types::operation::Operation;
+use rowlock_types::reconfiguration::Wanted;
+use rowlock_types::status::Status;
+use rowlock_wal::Folder;
+use tokio::sync::mpsc;
+
+use crate::admin::Admin;
+use rowlock_sessions::expiry_table::ExpiryTable;
+use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
+use rowlock_sessions::liveness::REPORT_DEADLINE;
+
+/// A membership change or a read's confirmation that takes longer has no quorum.
+const QUORUM_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Handles the requests of other nodes.
+pub struct Service {
+    pub me: NodeId,
+    pub raft: Raft,
+    pub leadership: watch::Receiver<Leadership>,
+    pub proposals: mpsc::Sender<TermBatch>,
+    /// Set when this node is about to stop: it refuses proposals, which are for the next leader.
+    pub leaving: watch::Receiver<bool>,
+    /// The timers of all sessions, while this node leads.
+    pub expiry_table: Arc<ExpiryTable>,
+    /// Confirms what the other nodes report.
+    pub heartbeat_acks: Arc<HeartbeatAcks>,
+    /// Ends with the leader's heartbeat connection.
+    pub lease: LeaderLease,
+    /// Carries out ZooKeeper's `reconfig`.
+    pub reconfigurer: Arc<Reconfigurer>,
+    /// Carries out operators' requests to this node, and records founders.
+    pub admin: Arc<dyn Admin>,
+    pub status: watch::Receiver<Status>,
+    /// How far the other nodes have stored the log, while this node leads.
+    pub quorum: QuorumContact,
+    /// Whether this node takes part.
+    pub admission: Admission,
+    /// Has the known incarnations of other nodes.
+    pub data_folder: Folder,
+    /// With `[cluster]`: founders are recorded until there is a cluster.
+    pub discovers: bool,
+    /// The applied state; it also notes which nodes have room on disk.
+    pub replica: Arc<AppliedState>,
+    pub metrics: Arc<Metrics>,
+}
+
+impl Service {
+    fn not_leader(&self) -> Refusal {
+        Refusal::NotLeader { leader: self.leadership.borrow().leader.filter(|leader| *leader != self.me) }
+    }
+
+    fn leads(&self) -> Option<Leadership> {
+        let view = *self.leadership.borrow();
+        (view.leader == Some(self.me)).then_some(view)
+    }
+
+    /// How many sessions per second one other member may send here.
+    fn invites_per_second(&self) -> u32 {
+        let status = self.status.borrow();
+        let followers = (status.voters.len() + status.learners.len()).saturating_sub(1);
+        if !status.serving || self.replica.memory.is_full() {
+            return 0;
+        }
+        self.replica.invitations.per_second(followers, self.metrics.connections.get())
+    }
+
+    /// Whether this node leads `term` and runs its timers, for the sessions of node `from`.
+    fn leads_for(&self, from: NodeId, term: u64) -> Result<(), Refusal> {
+        match self.leads() {
+            Some(view) if view.ready && view.term == term && self.expiry_table.term() == Some(term) => {}
+            _ => return Err(self.not_leader()),
+        }
+        if is_member(&self.raft, from) { Ok(()) } else { Err(Refusal::NotServing) }
+    }
+
+    /// Runs an operation of the leader; without an end in [`QUORUM_DEADLINE`] there is no quorum.
+    async fn lead<T>(&self, doing: impl Future<Output = Result<T, NotDone>>) -> Result<T, Refusal> {
+        if self.leads().is_none() {
+            return Err(self.not_leader());
+        }
+        match time::timeout(QUORUM_DEADLINE, doing).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(NotDone::NotLeader)) => Err(self.not_leader()),
+            Ok(Err(NotDone::Invalid(why))) => Err(Refusal::Invalid(why)),
+            Ok(Err(NotDone::Stopped)) => Err(Refusal::NotServing),
+            Ok(Err(NotDone::NoQuorum)) | Err(_) => Err(Refusal::NoQuorum),
+        }
+    }
+}
+
+/// The term in which a node takes proposals that were forwarded to the leader of `term`.
+fn taken_in(leads_in: Option<u64>, term: u64) -> Option<u64> {
+    leads_in.filter(|leads_in| *leads_in == term || mutant::is(Mutant::ForwardOfAnyTerm))
+}
+
+impl PeerService for Service {
+    /// Refused in another term than this one: a leader that has lost its leadership and regained it has
+    /// dropped what it had taken before.
+    async fn forward(&self, _from: NodeId, term: u64, proposals: Vec<Proposal>) -> Result<(), Refusal> {
+        if *self.leaving.borrow() {
+            self.metrics.forwards_refused_total.inc();
+            return Err(Refusal::NotServing);
+        }
+        let leads_in = self.leads().map(|view| view.term);
+        if leads_in.is_some_and(|leads_in| leads_in > term) {
+            rare::taken(Rare::ForwardOfEarlierTerm);
+        }
+        let is_refused = choice::taken(Choice::ForwardRefused, 50);
+        let Some(term) = taken_in(leads_in, term).filter(|_| !is_refused) else {
+            self.metrics.forwards_refused_total.inc();
+            return Err(self.not_leader());
+        };
+        self.metrics.forwards_received_total.add(proposals.len() as u64);
+        self.proposals.send(TermBatch { term, proposals }).await.map_err(|_| Refusal::NotServing)
+    }
+
+    /// Refused to a node that is no member (any more): the answer is its contact to the quorum, without which
+    /// it serves no client; and nothing tells it what is committed.
+    async fn touches(
+        &self,
+        from: NodeId,
+        sessions: Vec<SessionId>,
+        term: u64,
+        is_short: bool,
+    ) -> Result<(Vec<SessionId>, u32), Refusal> {
+        self.leads_for(from, term)?;
+        self.replica.room.record(term, from, is_short);
+        match self.heartbeat_acks.touch(term, sessions, REPORT_DEADLINE).await {
+            Ok(refused) => Ok((refused, self.invites_per_second())),
+            Err(Unconfirmed::NotLeader) => Err(self.not_leader()),
+            Err(Unconfirmed::NoQuorum) => Err(Refusal::NoQuorum),
+        }
+    }
+
+    async fn client_disconnects(
+        &self,
+        from: NodeId,
+        disconnects: Vec<ClientDisconnect>,
+        term: u64,
+    ) -> Result<(), Refusal> {
+        self.leads_for(from, term)?;
+        if self.heartbeat_acks.client_disconnected(term, &disconnects) {
+            Ok(())
+        } else {
+            Err(self.not_leader())
+        }
+    }
+
+    /// The leader sends its heartbeats over a connection of its own.
+    fn peer_disconnected(&self, from: NodeId, lane: Lane) {
+        if lane == Lane::Heartbeat
+            && let Some(term) = self.lease.disconnected(from.0)
+        {
+            self.metrics.leaderships_total.ends(term, LeaderEnd::Disconnected);
+            tracing::debug!(node = %from, "the leader's connection has ended");
+        }
+    }
+
+    async fn read_index(&self) -> Result<u64, Refusal> {
+        self.lead(facts::read_index(&self.raft)).await
+    }
+
+    async fn introduce(&self, from: NodeId) -> Introduction {
+        let (raft, stored) = (facts::facts(&self.raft), self.quorum.stored_by(from.0));
+        let nodes = raft.members.nodes.iter();
+        let addresses = nodes.map(|(node, member)| (*node, member.dial_addr())).collect();
+        Introduction {
+            voters: raft.members.voters.iter().copied().collect(),
+            learners: raft.learners(),
+            members_at: raft.members_at.map(|at| at.index),
+            last_index: raft.last_index,
+            is_admitted: self.admission.is_granted(),
+            term: stored.map_or(raft.term, |(term, _)| term),
+            leader: raft.leader,
+            acknowledged: stored.map(|(_, index)| index),
+            known: self.data_folder.known(),
+            addresses,
+        }
+    }
+
+    async fn status(&self) -> Status {
+        let status = self.status.borrow().clone();
+        Status { silent: Silence::known(&self.quorum.silences()), ..status }
+    }
+
+    async fn add_learner(&self, node: NodeId, member: Member) -> Result<u64, Refusal> {
+        if self.discovers && facts::voters(&self.raft).is_empty() {
+            self.admin.record_founder(node, member);
+            return Err(self.not_leader());
+        }
+        self.lead(facts::add_learner(&self.raft, node, member)).await
+    }
+
+    async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<u64, Refusal> {
+        self.lead(facts::change_voters(&self.raft, voters)).await
+    }
+
+    async fn reconfigure(&self, wanted: Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {
+        self.reconfigurer.reconfigure(&wanted).await
+    }
+
+    async fn operate(&self, operation: Operation) -> Result<Result<String, ErrorCode>, Refusal> {
+        self.admin.carry_out(&operation).await
+    }
+}

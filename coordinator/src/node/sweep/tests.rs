@@ -1,0 +1,148 @@
+//! What the leader proposes, and when.
+
+use rowlock_consensus::batching::TermBatch;
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::time;
+use rowlock_proto::acl::Acl;
+use rowlock_proto::request::Create;
+use rowlock_proto::{SessionId, Version};
+use rowlock_state::Proof;
+use rowlock_state::command::{Attachment, Proposal};
+use rowlock_state::outcome::Outcome;
+
+use super::*;
+use crate::leader_duties::tests::{LEADS, Stage};
+use crate::proposer::of_the_cluster;
+
+fn apply_at(time_ms: i64, replica: &Replica, session: SessionId, command: Command) -> Outcome {
+    let proposal = Proposal { session, attachment: Attachment(1), ..of_the_cluster(command) };
+    let applied = replica.state.write().apply(time_ms, &proposal, &mut ());
+    applied.result.expect("the command is right")
+}
+
+fn apply(replica: &Replica, session: SessionId, command: Command) -> Outcome {
+    apply_at(1, replica, session, command)
+}
+
+fn create(replica: &Replica, session: SessionId, path: &str, flags: i32, ttl_ms: Option<i64>) {
+    let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags };
+    apply(replica, session, Command::Create { create, ttl_ms });
+}
+
+/// A container that has lost its child, one that never had any, a TTL znode whose time is over since long ago
+/// and one whose time never is.
+fn replica() -> Arc<Replica> {
+    let replica = Arc::new(Replica::default());
+    let opened =
+        apply(&replica, SessionId::NONE, Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 1 });
+    let Outcome::Session { session, .. } = opened else { panic!("{opened:?}") };
+    create(&replica, session, "/left", 4, None);
+    create(&replica, session, "/left/child", 0, None);
+    apply(&replica, session, Command::Delete { path: "/left/child".to_owned(), version: Version::ANY });
+    create(&replica, session, "/new", 4, None);
+    create(&replica, session, "/over", 5, Some(1));
+    // Time never goes back: what comes from here on is of the present.
+    apply_at(time::wall_ms(), &replica, SessionId::NONE, Command::Noop);
+    create(&replica, session, "/stays", 5, Some(0xff_ffff_ffff));
+    replica
+}
+
+fn paths(batch: &TermBatch) -> Vec<&str> {
+    fn path(proposal: &Proposal) -> &str {
+        match &proposal.command {
+            Command::Reap { path } => path,
+            other => panic!("{other:?}"),
+        }
+    }
+    batch.proposals.iter().map(path).collect()
+}
+
+fn stage(replica: &Arc<Replica>, every: Duration) -> Stage {
+    let sweep = Sweep::new(replica.clone(), Arc::new(LogClock::starting_now()), every);
+    Stage::new(LEADS, None, sweep)
+}
+
+#[tokio::test]
+async fn a_new_leader_sweeps_at_once_and_again_in_its_next_term() {
+    let mut stage = stage(&replica(), Duration::from_secs(3_600));
+    for term in [2, 3] {
+        stage.leadership.send(Leadership { term, ..LEADS });
+        let batch = stage.next().await;
+        assert_eq!((batch.term, paths(&batch)), (term, vec!["/left", "/over"]));
+    }
+    assert!(stage.stop().await.is_empty(), "nothing but one sweep per term");
+}
+
+#[tokio::test]
+async fn the_leader_sweeps_again_after_the_interval_and_finds_what_has_become_due() {
+    let replica = replica();
+    let mut stage = stage(&replica, Duration::from_millis(1));
+    let first = stage.next().await;
+    for path in paths(&first) {
+        apply(&replica, SessionId::NONE, Command::Reap { path: path.to_owned() });
+    }
+    let session = replica.state.read().sessions().next().expect("a session").0;
+    create(&replica, session, "/later", 5, Some(1));
+    // Sweeps from before may still be queued.
+    loop {
+        let batch = stage.next().await;
+        if paths(&batch) == ["/later"] {
+            break;
+        }
+        assert_eq!(paths(&batch), ["/left", "/over"]);
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn many_znodes_are_proposed_a_batch_at_a_time() {
+    let replica = replica();
+    let session = replica.state.read().sessions().next().expect("a session").0;
+    for n in 0..BATCH_MAX_COMMANDS {
+        create(&replica, session, &format!("/z{n}"), 5, Some(1));
+    }
+    // Until the last one has expired.
+    let created_ms = time::wall_ms();
+    while time::wall_ms() < created_ms + 5 {
+        rowlock_env::task::yield_now().await;
+    }
+    let clock = Arc::new(LogClock::starting_now());
+    let mut sweep = Sweep::new(replica, clock, Duration::from_secs(3_600));
+    let mut sizes = Vec::new();
+    let mut now = Instant::now();
+    while sizes.len() < 2 {
+        let due = sweep.due(2, now);
+        let next = due.next.expect("there is more, or the next sweep");
+        match due.commands.len() {
+            0 => time::sleep_until(next).await,
+            size => sizes.push((size, next)),
+        }
+        now = Instant::now().max(next);
+    }
+    let [(first, then), (second, later)] = sizes[..] else { panic!("{sizes:?}") };
+    assert_eq!((first, second), (BATCH_MAX_COMMANDS, 2));
+    assert!(later - then > Duration::from_secs(3_000), "the rest at once, then the interval");
+}
+
+#[test]
+fn quotas_that_are_exceeded_are_found_and_others_are_not() {
+    let replica = replica();
+    let session = replica.state.read().sessions().next().expect("a session").0;
+    let limits = |path: &str, text: &'static str| {
+        create(&replica, session, &format!("/zookeeper/quota{path}"), 0, None);
+        let create = Create {
+            path: format!("/zookeeper/quota{path}/zookeeper_limits"),
+            data: Some(text.into()),
+            acl: Some(Acl::shared_open()),
+            flags: 0,
+        };
+        apply(&replica, session, Command::Create { create, ttl_ms: None });
+    };
+    create(&replica, session, "/new/a", 0, None);
+    limits("/new", "count=1,bytes=-1");
+    limits("/stays", "count=1,bytes=0");
+    limits("/missing", "count=0,bytes=0");
+    let found = search(&replica.state.read(), 2);
+    let exceeded: Vec<&str> = found.exceeded.iter().map(|quota| quota.path.as_str()).collect();
+    assert_eq!((exceeded, found.exceeded_count), (vec!["/new"], 1));
+}

@@ -1,0 +1,81 @@
+//! What of a conversation goes into the audit log. Must never do: change what is answered.
+
+use rowlock_proto::response::Response;
+use rowlock_proto::{ErrorCode, Request};
+
+use super::super::listener::Shared;
+use super::super::pending::Received;
+use super::Conversation;
+use crate::audit::{AuditRecord, Client, Event, Note, OK};
+use crate::delivery::registry::ClientConnection;
+
+impl Conversation {
+    /// Returns the note to record when the request is answered.
+    pub(super) fn note(&self, request: &Request) -> Option<Box<Note>> {
+        let client = || self.client();
+        Note::of(request, client, &self.shared.context.audit)
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.identities, self.attached.session, self.peer.addr)
+    }
+
+    pub(super) fn record_answer(&self, pending: &Received, body: Option<&Response>, err: Option<ErrorCode>) {
+        if let Some(note) = &pending.note {
+            note.answered(body, err, &self.shared.context.audit);
+        }
+    }
+
+    /// Records what was begun and will not be answered here.
+    pub(in crate::node::zk) fn record_unanswered(&mut self) {
+        for note in self.queue.take_notes() {
+            note.unanswered(&self.shared.context.audit);
+        }
+    }
+
+    /// Records an attempt to prove who it is.
+    pub(super) fn record_auth(&self, detail: &str, result: Result<(), &str>) {
+        let (event, result) = (Event::Auth, result.err().unwrap_or(OK));
+        let audit = &self.shared.context.audit;
+        if audit.wants(event) {
+            let (client, detail) = (self.client(), &crate::audit::text(detail));
+            audit.record(&AuditRecord {
+                event,
+                op: "auth",
+                paths: &[],
+                detail,
+                result,
+                missing: None,
+                client,
+            });
+        }
+    }
+
+    /// Records a request that was not looked at, because its client has proven nothing.
+    pub(super) fn record_barred(&self, request: &Request) {
+        if let Some(note) = self.note(request) {
+            let err = Some(ErrorCode::SessionClosedRequireSaslAuth);
+            note.answered(None, err, &self.shared.context.audit);
+        }
+    }
+}
+
+/// Records a TLS handshake: that of a client with a certificate, or one that was refused.
+pub(in crate::node::zk) fn record_tls(shared: &Shared, peer: &ClientConnection, refused: Option<&str>) {
+    let audit = &shared.context.audit;
+    if !audit.wants(Event::Auth) || (refused.is_none() && peer.proven.get().is_none()) {
+        return;
+    }
+    let proven = peer.proven.get().map(|identities| identities.to_vec()).unwrap_or_default();
+    let client = Client::new(&proven, rowlock_proto::SessionId::NONE, peer.addr);
+    let (detail, result) = (refused.unwrap_or_default(), if refused.is_some() { "Refused" } else { OK });
+    audit.record(&AuditRecord {
+        event: Event::Auth,
+        op: "tls",
+        paths: &[],
+        detail,
+        result,
+        missing: None,
+        client,
+    });
+}

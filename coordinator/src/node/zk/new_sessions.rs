@@ -1,0 +1,190 @@
+//! Whether this node may open one more session. All listeners of a node share it: ZooKeeper's protocol and
+//! locks by HTTP.
+//!
+//! Each host has a share: it may open a session while it has fewer than `limits.sessions_share` times as many
+//! as are still free. So one host alone gets most of them, and however many greedy hosts there are, some are
+//! left for the next one. The rate at which sessions are opened is shared by the same rule.
+
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+use rowlock_env::rate::{Bucket, PerHost};
+use rowlock_env::time::{self, Instant};
+use rowlock_state::{Host, Opened};
+use rowlock_types::limits::{HOSTS_COUNTED_MAX, STATE_LOCKS_MAX};
+
+use super::ClientContext;
+
+/// Seconds of the rate that an idle node gives at once: all clients of an application that restarts.
+const BURST_SECONDS: u32 = 5;
+/// Operators have `limits.sessions` divided by this in addition.
+const RESERVE_PART: u64 = 16;
+/// Sessions of that reserve at least.
+const RESERVE_MIN: u64 = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opener {
+    Client,
+    /// A superuser, or a request that only operators make. They have a reserve beyond `limits.sessions`, and
+    /// need no share.
+    Operator,
+    /// A client that locks the state of a program, by a session that may be silent for weeks.
+    StateLock,
+}
+
+pub struct NewSessions {
+    rate: Mutex<Bucket>,
+    of_hosts: PerHost,
+}
+
+impl NewSessions {
+    /// At most `per_second` a second; 0: no limit.
+    pub fn new(per_second: u32) -> Self {
+        let burst = per_second.saturating_mul(BURST_SECONDS).max(1);
+        let of_hosts = PerHost::new(Bucket::new(per_second, u32::MAX), HOSTS_COUNTED_MAX);
+        NewSessions { rate: Mutex::new(Bucket::new(per_second, burst)), of_hosts }
+    }
+
+    /// Takes the place of one more session of a client at `addr`. Judged here by what is applied, so that a
+    /// refusal costs the cluster nothing; sessions that are being opened at the same moment are not counted.
+    ///
+    /// # Errors
+    /// Which limit is reached.
+    pub(crate) fn make_room(
+        &self,
+        context: &ClientContext,
+        addr: IpAddr,
+        opener: Opener,
+    ) -> Result<(), &'static str> {
+        let (all, own, is_in_grace) = {
+            let state = context.replica.state.read();
+            (state.opened(), state.opened_by(Host::of(addr)), state.grace_ms() > 0)
+        };
+        let limits = &context.config.limits;
+        let share = Share(limits.sessions_share);
+        let verdict = room(share, limits.sessions, (all, own), opener).and_then(|()| {
+            if is_in_grace {
+                Err("the cluster was restored a moment ago: clients of the old one may still believe that they hold locks")
+            } else if opener == Opener::Operator {
+                // A forced release gives back memory.
+                Ok(())
+            } else if context.replica.memory.is_full() {
+                Err("limits.memory_bytes is reached")
+            } else if !self.is_slow_enough(share, addr, time::now()) {
+                Err("client.new_sessions_per_second is reached")
+            } else {
+                Ok(())
+            }
+        });
+        if verdict.is_err() {
+            context.metrics.sessions_refused_total.inc();
+        }
+        verdict
+    }
+
+    fn is_slow_enough(&self, share: Share, addr: IpAddr, now: Instant) -> bool {
+        let mut rate = self.rate.lock();
+        self.of_hosts.with(addr, now, |own| {
+            let has_share = share.allows(own.missing(now).into(), rate.left(now).into());
+            has_share && rate.take(now) && own.take(now)
+        })
+    }
+}
+
+/// How many times as much as is left a host may have; 0: whatever it likes.
+#[derive(Clone, Copy)]
+struct Share(u64);
+
+impl Share {
+    fn allows(self, own: u64, left: u64) -> bool {
+        left > 0 && (self.0 == 0 || own < left.saturating_mul(self.0))
+    }
+}
+
+/// Whether the number of open sessions allows for one more. `most` 0: no limit but that of state locks.
+fn room(share: Share, most: u64, (all, own): (Opened, Opened), opener: Opener) -> Result<(), &'static str> {
+    let lasting_most = if most == 0 { STATE_LOCKS_MAX } else { (most / 4).clamp(1, STATE_LOCKS_MAX) };
+    let lasting_left = lasting_most.saturating_sub(all.lasting);
+    if opener == Opener::StateLock && !share.allows(own.lasting, lasting_left) {
+        return Err("as many state locks are held as may be, or this address has its share of them");
+    }
+    let left = most.saturating_sub(all.sessions);
+    match opener {
+        _ if most == 0 => Ok(()),
+        Opener::Operator => {
+            let reserve = (most / RESERVE_PART).max(RESERVE_MIN);
+            let has_room = all.sessions < most.saturating_add(reserve);
+            if has_room { Ok(()) } else { Err("limits.sessions is reached") }
+        }
+        _ if left == 0 => Err("limits.sessions is reached"),
+        _ if share.allows(own.sessions, left) => Ok(()),
+        _ => Err("this address has its share of limits.sessions (limits.sessions_share)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many sessions hosts get that take all they can, in turns.
+    fn taken(share: u64, most: u64, opener: Opener, hosts: usize) -> Vec<u64> {
+        let (mut all, mut own) = (Opened::default(), vec![Opened::default(); hosts]);
+        let lasting = u64::from(opener == Opener::StateLock);
+        loop {
+            let before = all;
+            for of_host in &mut own {
+                if room(Share(share), most, (all, *of_host), opener).is_ok() {
+                    for counts in [&mut all, of_host] {
+                        counts.sessions += 1;
+                        counts.lasting += lasting;
+                    }
+                }
+            }
+            if all == before {
+                return own.into_iter().map(|counts| counts.sessions).collect();
+            }
+        }
+    }
+
+    #[test]
+    fn however_many_hosts_take_all_they_can_the_next_one_gets_a_session() {
+        assert_eq!(taken(4, 100_000, Opener::Client, 1), [80_000]);
+        assert_eq!(taken(4, 100_000, Opener::Client, 2), [44_445, 44_444]);
+        for hosts in [1, 2, 10, 1_000] {
+            let all: u64 = taken(4, 100_000, Opener::Client, hosts).iter().sum();
+            assert!(all < 100_000, "{hosts} hosts have {all}");
+        }
+        assert_eq!(taken(0, 100, Opener::Client, 1), [100], "without shares");
+    }
+
+    #[test]
+    fn state_locks_leave_most_sessions_to_others_and_each_host_has_its_share_of_them() {
+        assert_eq!(taken(4, 100_000, Opener::StateLock, 1), [20_000]);
+        assert_eq!(taken(0, 100_000, Opener::StateLock, 1), [25_000]);
+        assert_eq!(taken(0, 0, Opener::StateLock, 1), [STATE_LOCKS_MAX]);
+    }
+
+    #[test]
+    fn operators_have_a_reserve_when_all_sessions_are_taken() {
+        let full = Opened { sessions: 100, lasting: 0 };
+        assert!(room(Share(0), 100, (full, full), Opener::Client).is_err());
+        assert!(room(Share(4), 100, (full, full), Opener::Operator).is_ok());
+        let no_reserve = Opened { sessions: 116, lasting: 0 };
+        assert!(room(Share(4), 100, (no_reserve, full), Opener::Operator).is_err());
+    }
+
+    #[test]
+    fn a_host_that_opens_sessions_without_pause_leaves_some_of_the_rate_to_others() {
+        let (sessions, begin) = (NewSessions::new(100), Instant::now());
+        let [greedy, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let mut opened = 0;
+        for ms in 0..20_000 {
+            let now = begin + std::time::Duration::from_millis(ms);
+            opened += (0..5).filter(|_| sessions.is_slow_enough(Share(4), greedy, now)).count();
+            if ms % 100 == 99 {
+                assert!(sessions.is_slow_enough(Share(4), other, now), "after {ms} ms");
+            }
+        }
+        assert!((2_000..2_400).contains(&opened), "{opened}: a burst of 400, and the rest of the rate");
+    }
+}

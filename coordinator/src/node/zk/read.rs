@@ -1,0 +1,229 @@
+//! Answers requests that need no log entry from the local replica.
+//!
+//! In the flow: called by the conversation when a request's turn has come, under the read lock of the state
+//! and after the events of everything that state contains have been taken from the outbox. So an event never
+//! comes after a reply that shows its change, and the event of a watch never before the reply that sets it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rowlock_consensus::invitations::Invitations;
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::time;
+use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::request::{PathWatch, ReadOp};
+use rowlock_proto::response::{OpResult, Response};
+use rowlock_proto::{ErrorCode, Request, Right, SessionId, Stat};
+use rowlock_state::Machine;
+use rowlock_types::limits;
+use rowlock_types::memory::Memory;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::reconfiguration::Wanted;
+
+use super::announcement::Whereabouts;
+use super::reconfig;
+use super::{announcement, identity, watching};
+use crate::delivery::outbox::Outbox;
+use crate::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
+
+/// Bytes of a name in an answer besides its own.
+const NAME_BYTES: usize = 4;
+
+/// The state and the reader of a local read.
+pub(super) struct LocalReader<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) watches: &'a Mutex<WatchTable>,
+    pub(super) metrics: &'a Metrics,
+    pub(super) memory: &'a Memory,
+    pub(super) connection: ConnectionId,
+    pub(super) outbox: &'a Outbox,
+    pub(super) session: SessionId,
+    pub(super) identities: &'a Arc<[Id]>,
+    pub(super) whereabouts: Whereabouts<'a>,
+    /// For a session that is at work.
+    pub(super) invitations: Option<&'a Invitations>,
+}
+
+/// The answer to a request.
+pub(super) struct ReadReply {
+    /// Encoded events that go out before the reply (setWatches: what was missed).
+    pub(super) events: Vec<Bytes>,
+    pub(super) result: Result<Response, ErrorCode>,
+    /// The fate of the connection.
+    pub(super) then: Then,
+}
+
+/// The fate of the connection after a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Stay,
+    Close,
+}
+
+impl From<Result<Response, ErrorCode>> for ReadReply {
+    fn from(result: Result<Response, ErrorCode>) -> Self {
+        ReadReply { events: Vec::new(), result, then: Then::Stay }
+    }
+}
+
+impl From<TooManyWatches> for ReadReply {
+    fn from(_: TooManyWatches) -> Self {
+        ReadReply { events: Vec::new(), result: Err(ErrorCode::SystemError), then: Then::Close }
+    }
+}
+
+impl LocalReader<'_> {
+    /// Answers one request and sets or removes the watches that it names.
+    pub(super) fn answer(&self, request: Request) -> ReadReply {
+        self.try_answer(request).unwrap_or_else(ReadReply::from)
+    }
+
+    fn try_answer(&self, request: Request) -> Result<ReadReply, TooManyWatches> {
+        let machine = self.machine;
+        Ok(ReadReply::from(match request {
+            Request::Exists(of) => self.exists(&of)?,
+            Request::GetData(of) => {
+                let found = self.data(&of.path);
+                self.watch_found(&of, found.is_ok(), Kinds::DATA)?;
+                found.map(|(data, stat)| Response::Data(data, stat))
+            }
+            Request::GetChildren(of) => {
+                let found = self.children(&of.path);
+                self.watch_found(&of, found.is_ok(), Kinds::CHILD)?;
+                found.map(|(names, _)| Response::Children(names))
+            }
+            Request::GetChildren2(of) => {
+                let found = self.children(&of.path);
+                self.watch_found(&of, found.is_ok(), Kinds::CHILD)?;
+                found.map(|(names, stat)| Response::Children2(names, stat))
+            }
+            Request::GetAcl(path) => self.acl(&path).map(|(acl, stat)| Response::Acl(acl, stat)),
+            Request::GetAllChildrenNumber(path) => match self.announced(&path) {
+                Some(_) => Ok(Response::Number(0)),
+                None => machine.all_children_number(&path, self.identities).map(Response::Number),
+            },
+            Request::GetEphemerals(prefix) => {
+                Ok(Response::Children(machine.ephemerals(self.session, &prefix)))
+            }
+            Request::MultiRead(ops) => Ok(Response::Multi(self.read_all(ops))),
+            // A superuser's is carried out elsewhere.
+            Request::Reconfig { joining, leaving, new_members, config_id } => {
+                let wanted = Wanted { joining, leaving, new_members, config_id };
+                Err(reconfig::refusal(machine, &wanted))
+            }
+            // In force since it came.
+            Request::Operate(_) => Err(ErrorCode::NoAuth),
+            Request::SessionOptions(_) => Ok(Response::Empty),
+            Request::Sync(path) if mutant::is(Mutant::SyncIsLocal) => Ok(Response::Path(path)),
+            Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),
+            // Of a read-only connection: its session is known to no other node.
+            Request::CloseSession => Ok(Response::Empty),
+            Request::SetWatches(watches) | Request::SetWatches2(watches) => {
+                let by = (self.connection, &**self.identities);
+                let set = |table: &mut _| watching::set_watches(machine, table, by, &watches);
+                let events = self.with_watches(set)?;
+                return Ok(ReadReply { events, result: Ok(Response::Empty), then: Then::Stay });
+            }
+            Request::AddWatch { .. } if self.memory.is_full() => Err(ErrorCode::QuotaExceeded),
+            Request::AddWatch { path, .. } if !machine.rules().may_see(&path, self.identities) => {
+                Err(ErrorCode::NoRight(Right::See))
+            }
+            Request::AddWatch { path, mode } => {
+                self.with_watches(|table| watching::add_watch(table, self.connection, &path, mode))?
+            }
+            Request::CheckWatches { path, kind } => {
+                self.with_watches(|table| watching::check_watches(table, self.connection, &path, kind))
+            }
+            Request::RemoveWatches { path, kind } => {
+                self.with_watches(|table| watching::remove_watches(table, self.connection, &path, kind))
+            }
+            other => unreachable!("answered elsewhere: {}", other.opcode()),
+        }))
+    }
+
+    /// Returns the announcement of this node, if the path is the announcement's.
+    fn announced(&self, path: &str) -> Option<(Bytes, Stat)> {
+        let invite = || self.invitations.is_some_and(|it| it.take(time::now(), self.metrics));
+        announcement::shown(path, self.whereabouts, self.machine.cluster(), invite)
+    }
+
+    fn data(&self, path: &str) -> Result<(Option<Bytes>, Stat), ErrorCode> {
+        match self.announced(path) {
+            Some((data, stat)) => Ok((Some(data), stat)),
+            None => self.machine.get_data(path, self.identities),
+        }
+    }
+
+    fn children(&self, path: &str) -> Result<(Vec<String>, Stat), ErrorCode> {
+        match self.announced(path) {
+            Some((_, stat)) => Ok((Vec::new(), stat)),
+            None => self.machine.get_children(path, self.identities),
+        }
+    }
+
+    fn acl(&self, path: &str) -> Result<(Vec<Acl>, Stat), ErrorCode> {
+        match self.announced(path) {
+            Some((_, stat)) => Ok((announcement::acl(), stat)),
+            None => self.machine.get_acl(path, self.identities),
+        }
+    }
+
+    /// Leaves a watch also where there is no znode: it hears of the creation.
+    fn exists(&self, of: &PathWatch) -> Result<Result<Response, ErrorCode>, TooManyWatches> {
+        let found = match self.announced(&of.path) {
+            Some((_, stat)) => Ok(stat),
+            None => self.machine.exists(&of.path, self.identities),
+        };
+        let watchable = matches!(found, Ok(_) | Err(ErrorCode::NoNode));
+        self.watch_found(of, watchable, Kinds::DATA)?;
+        Ok(found.map(Response::Stat))
+    }
+
+    fn watch_found(&self, of: &PathWatch, found: bool, kinds: Kinds) -> Result<(), TooManyWatches> {
+        if !(of.watch && found) {
+            return Ok(());
+        }
+        self.with_watches(|table| table.add(self.connection, &of.path, kinds))
+    }
+
+    fn with_watches<R>(&self, change: impl FnOnce(&mut WatchTable) -> R) -> R {
+        let mut table = self.watches.lock();
+        table.join(self.connection, self.outbox, self.identities);
+        let result = change(&mut table);
+        table.show(self.metrics);
+        result
+    }
+
+    /// A short operation may have a long answer, again and again: what is beyond the bound is not done.
+    fn read_all(&self, ops: Vec<ReadOp>) -> Vec<OpResult> {
+        let mut bytes = 0;
+        let mut one = |op| {
+            if bytes >= limits::MULTI_READ_MAX_BYTES {
+                return OpResult::Error(Some(ErrorCode::ThrottledOp));
+            }
+            let result = self.read_op(op);
+            bytes += match &result {
+                OpResult::GetData(data, _) => data.as_ref().map_or(0, Bytes::len),
+                OpResult::GetChildren(names) => names.iter().map(|name| NAME_BYTES + name.len()).sum(),
+                _ => 0,
+            };
+            result
+        };
+        ops.into_iter().map(&mut one).collect()
+    }
+
+    fn read_op(&self, op: ReadOp) -> OpResult {
+        let result = match op {
+            ReadOp::GetData(path) => {
+                let found = self.data(&path);
+                found.map(|(data, stat)| OpResult::GetData(data, stat))
+            }
+            ReadOp::GetChildren(path) => {
+                let found = self.children(&path);
+                found.map(|(names, _)| OpResult::GetChildren(names))
+            }
+        };
+        result.unwrap_or_else(|code| OpResult::Error(Some(code)))
+    }
+}
