@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::acl::{Acl, Id};
 use crate::error::ErrorCode;
 use crate::ids::{SessionId, Xid, Zxid};
-use crate::lock::PlaceState;
+use crate::lock::{Few, PlaceState};
 use crate::stat::Stat;
 
 /// The answer to [`crate::request::ConnectRequest`]; it has no header.
@@ -61,10 +62,10 @@ pub enum OpResult {
     GetChildren(Vec<String>),
 }
 
-/// Body of a successful reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Body of a successful reply. Also the answer of the replicated state to a request of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {
-    /// No body: delete, ping, auth, setWatches, checkWatches, removeWatches, closeSession.
+    /// No body: delete, abandon, ping, auth, setWatches, checkWatches, removeWatches, closeSession.
     Empty,
     /// Reply to create and sync.
     Path(String),
@@ -89,9 +90,9 @@ pub enum Response {
     /// whoAmI: scheme and user.
     WhoAmI(Vec<Id>),
     /// acquire, convert: the state of one place per lock.
-    PlaceStates(Vec<PlaceState>),
+    PlaceStates(Few<PlaceState>),
     /// release, verify: for each claim, whether it was (is) held. forceRelease: one.
-    Held(Vec<bool>),
+    Held(SmallVec<[bool; 8]>),
     /// Reply to report: a JSON document.
     Report(String),
 }

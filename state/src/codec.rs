@@ -26,14 +26,27 @@ const GUARD_LOCKS: u8 = 2;
 /// All flags that this release knows.
 const FLAGS: u8 = ENFORCE_QUOTA | GUARD_LOCKS;
 
-/// How bincode numbers those commands that are read and written by hand: by their order in
-/// [`crate::command::Command`].
+/// The byte that a client's request begins with. The numbers below [`tag::FIRST`] are bincode's, for the
+/// cluster's own commands, by their order in [`crate::command::Command`].
 mod tag {
-    pub(super) const CREATE: u8 = 5;
-    pub(super) const DELETE: u8 = 6;
-    pub(super) const ACQUIRE: u8 = 13;
-    pub(super) const RELEASE: u8 = 14;
-    pub(super) const VERIFY: u8 = 16;
+    pub(super) const FIRST: u8 = 64;
+    pub(super) const CREATE: u8 = 64;
+    pub(super) const DELETE: u8 = 65;
+    pub(super) const SET_DATA: u8 = 66;
+    pub(super) const SET_ACL: u8 = 67;
+    pub(super) const SYNC: u8 = 68;
+    pub(super) const MULTI: u8 = 69;
+    pub(super) const CREATE2: u8 = 70;
+    pub(super) const CREATE_CONTAINER: u8 = 71;
+    pub(super) const CREATE_TTL: u8 = 72;
+    pub(super) const CLOSE_SESSION: u8 = 73;
+    pub(super) const ACQUIRE: u8 = 74;
+    pub(super) const RELEASE: u8 = 75;
+    pub(super) const ABANDON: u8 = 76;
+    pub(super) const VERIFY: u8 = 77;
+    pub(super) const CONVERT: u8 = 78;
+    pub(super) const FORCE_RELEASE: u8 = 79;
+    pub(super) const ASK: u8 = 80;
 }
 
 /// The byte that a proposal begins with: which of these follow, in this order, because they are not as in the
@@ -71,9 +84,7 @@ mod bits {
     /// Longest hold, lock-delay and minimum hold; otherwise none.
     pub(super) const TIMES: u8 = 128;
 
-    /// The time to live of a create follows.
-    pub(super) const TTL: u8 = 8;
-    pub(super) const OF_CREATE: u8 = DATA | ACL | OPEN | TTL;
+    pub(super) const OF_CREATE: u8 = DATA | ACL | OPEN;
 }
 
 mod mode {
@@ -199,249 +210,4 @@ impl Proposal {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use proptest::prelude::*;
-    use rowlock_proto::acl::{Acl, Id};
-    use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Owner};
-    use rowlock_proto::request::SetData;
-    use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
-
-    use super::*;
-    use crate::command::{Attachment, Command, Ordinal, Origin};
-    use crate::proof::Proof;
-    use crate::upgrade::ClusterVersion;
-
-    /// Of every length that a number may have.
-    fn number() -> impl Strategy<Value = u64> {
-        (any::<u64>(), 0..64u32).prop_map(|(number, shift)| number >> shift)
-    }
-
-    fn int() -> impl Strategy<Value = i64> {
-        (number(), any::<bool>()).prop_map(|(n, negative)| if negative { !(n as i64) } else { n as i64 })
-    }
-
-    fn text() -> impl Strategy<Value = String> {
-        prop_oneof!["[a-z/é]{0,12}", "[a-z]{240,270}"]
-    }
-
-    fn data() -> impl Strategy<Value = Option<Bytes>> {
-        prop::option::of(prop::collection::vec(any::<u8>(), 0..5).prop_map(Bytes::from))
-    }
-
-    fn id() -> impl Strategy<Value = Id> {
-        (text(), text()).prop_map(|(scheme, id)| Id { scheme, id })
-    }
-
-    fn claims() -> impl Strategy<Value = Vec<Claim>> {
-        let claim =
-            (text(), int()).prop_map(|(path, token)| Claim { path: path.into(), token: FencingToken(token) });
-        prop::collection::vec(claim, 0..3)
-    }
-
-    fn acquire() -> impl Strategy<Value = Acquire> {
-        let u32s = || number().prop_map(|number| number as u32);
-        let acl = (int(), id()).prop_map(|(perms, id)| Acl { perms: perms as i32, id });
-        let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared), u32s().prop_map(Mode::Permits)];
-        let owner = prop_oneof![
-            Just(Owner::Unnamed),
-            Just(Owner::Session),
-            number().prop_map(Owner::Named),
-            number().prop_map(Owner::Under)
-        ];
-        let acls =
-            prop_oneof![prop::collection::vec(acl, 0..3).prop_map(Arc::from), Just(Acl::shared_open()),];
-        let acl = prop::option::of(acls);
-        (text(), text(), data(), acl, mode, owner, any::<[bool; 2]>(), [u32s(), u32s(), u32s(), u32s()])
-            .prop_map(
-                |(
-                    lock,
-                    prefix,
-                    data,
-                    acl,
-                    mode,
-                    owner,
-                    [wait, min_hold_lapses],
-                    [limit, max_hold_ms, lock_delay_ms, min_hold_ms],
-                )| Acquire {
-                    lock: lock.into(),
-                    prefix: prefix.into(),
-                    data,
-                    acl,
-                    mode,
-                    limit,
-                    wait,
-                    owner,
-                    max_hold_ms,
-                    lock_delay_ms,
-                    min_hold_ms,
-                    min_hold_lapses,
-                },
-            )
-    }
-
-    fn command() -> impl Strategy<Value = Command> {
-        let other = prop_oneof![
-            Just(Command::Noop),
-            Just(Command::CloseSession),
-            claims().prop_map(|claims| Command::Verify(claims.into())),
-            (text(), data())
-                .prop_map(|(path, data)| { Command::SetData(SetData { path, data, version: Version::ANY }) }),
-            (text(), text()).prop_map(|(lock, prefix)| Command::Abandon(vec![Attempt { lock, prefix }])),
-            text().prop_map(|lock| Command::LockDue { lock }),
-            (number(), any::<[u8; 4]>()).prop_map(|(timeout, password)| Command::OpenSession {
-                proof: Proof::of(&password),
-                timeout_ms: timeout as u32,
-            }),
-            (prop::option::of(number()), int(), number()).prop_map(|(from, session, timeout)| {
-                let (from, session) = (from.map(Attachment), SessionId(session));
-                Command::Reattach { from, session, proof: Proof::of(b"p"), timeout_ms: timeout as u32 }
-            }),
-            Just(Command::CompareDigests),
-            (number(), text()).prop_map(|(number, release)| Command::RaiseVersion {
-                to: ClusterVersion { number: number as u16, release },
-            }),
-            any::<bool>().prop_map(|hold| Command::HoldVersion { hold }),
-            int().prop_map(|above| Command::RaiseTokens { above: rowlock_proto::FencingToken(above) }),
-            (number(), number()).prop_map(|(index, digest)| Command::DigestAt { index, digest }),
-            Just(Command::Refused(rowlock_proto::ErrorCode::BadArguments)),
-        ];
-        let plain = prop_oneof![
-            prop::collection::vec(acquire(), 0..3).prop_map(|all| Command::Acquire(all.into())),
-            claims().prop_map(|claims| Command::Release(claims.into())),
-            other,
-        ];
-        plain.prop_recursive(2, 2, 1, |inner| {
-            (number(), number(), inner).prop_map(|(id, acked, command)| match command {
-                write if write.is_write() => Command::Tagged { id, acked, command: Box::new(write) },
-                other => other,
-            })
-        })
-    }
-
-    /// Whose parts are often those of the one before.
-    fn proposals() -> impl Strategy<Value = Vec<Proposal>> {
-        let few = |of: u64| prop_oneof![4 => (0..2u64).prop_map(move |n| n * of), 1 => number()];
-        let identities = prop::collection::vec(id(), 0..3);
-        let identities = prop_oneof![2 => Just(vec![]), 2 => Just(vec![Id::anyone()]), 1 => identities];
-        let proposal = ([few(1), few(u64::MAX), few(2), few(1)], int(), identities, command());
-        prop::collection::vec(proposal, 0..6).prop_map(|all| {
-            let numbered = all.into_iter().enumerate();
-            let made =
-                numbered.map(|(at, ([node, incarnation, request, attachment], session, ids, command))| {
-                    let request = request.wrapping_add(at as u64);
-                    Proposal {
-                        origin: Origin { node: NodeId(node), incarnation, request },
-                        session: SessionId(session),
-                        attachment: Attachment(attachment),
-                        identities: ids.into(),
-                        command,
-                    }
-                });
-            made.collect()
-        })
-    }
-
-    fn batch() -> impl Strategy<Value = Batch> {
-        let ordinal = (number(), number()).prop_map(|(term, number)| Ordinal { term, number });
-        (int(), any::<bool>(), ordinal, proposals()).prop_map(
-            |(time_ms, enforce_quota, ordinal, proposals)| Batch {
-                time_ms,
-                enforce_quota,
-                guard_locks: !enforce_quota,
-                ordinal,
-                proposals,
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn what_was_written_is_read(batch in batch()) {
-            let bytes = batch.encode();
-            prop_assert_eq!(Batch::decode(&bytes).unwrap(), batch.clone());
-            let mut alone = Vec::new();
-            Proposal::encode_all(&batch.proposals, &mut alone);
-            prop_assert_eq!(Proposal::decode_all(&alone.into()).unwrap(), batch.proposals);
-        }
-
-        #[test]
-        fn no_cut_of_a_batch_is_a_batch(batch in batch(), cut in any::<prop::sample::Index>()) {
-            let bytes = batch.encode();
-            prop_assert!(Batch::decode(&bytes[..cut.index(bytes.len())]).is_err());
-        }
-
-        /// Whatever damage makes of it is a batch like any other.
-        #[test]
-        fn what_is_made_of_damaged_bytes_can_be_written(
-            batch in batch(),
-            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
-        ) {
-            let mut bytes = batch.encode().to_vec();
-            for (at, byte) in damage {
-                let at = at.index(bytes.len());
-                bytes[at] = byte;
-            }
-            if let Ok(read) = Batch::decode(&bytes) {
-                prop_assert_eq!(Batch::decode(&read.encode()).unwrap(), read);
-            }
-        }
-    }
-
-    #[test]
-    fn what_repeats_is_left_out() {
-        let acquire = Acquire::exclusive("/locks/orders", "_c_0b6cfd19-3e5f-4c81-9c4e-5f0d3b6cfd19-lock-");
-        let text = acquire.lock.len() + acquire.prefix.len();
-        let proposal = |n: u64| Proposal {
-            origin: Origin { node: NodeId(1), incarnation: u64::MAX, request: 1_000_000 + n },
-            session: SessionId(1 << 56 | n as i64),
-            attachment: Attachment(1),
-            identities: [Id { scheme: "ip".to_owned(), id: "192.168.100.200".to_owned() }].into(),
-            command: Command::Tagged {
-                id: 70_000 + n,
-                acked: 69_999 + n,
-                command: Box::new(Command::Acquire([acquire.clone()].into())),
-            },
-        };
-        let length = |count| {
-            let mut bytes = Vec::new();
-            Proposal::encode_all(&(0..count).map(proposal).collect::<Vec<_>>(), &mut bytes);
-            bytes.len()
-        };
-        // What is new, session, id, kind, how many, what else, and the lengths of two texts.
-        assert_eq!(length(3) - length(2), text + 1 + 1 + 5 + 1 + 1 + 1 + 2);
-    }
-
-    #[test]
-    fn lists_that_claim_more_than_there_is_are_damage() {
-        let bytes = [&[1, 0, 0, 0, 0, 253][..], &u64::MAX.to_le_bytes()].concat();
-        assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))));
-        let bytes = [&[1, 0, 0, 0, 0, 252][..], &1_000_000u32.to_le_bytes(), &[0; 2_000_000]].concat();
-        assert!(matches!(Batch::decode(&bytes), Err(BatchError::Damaged(_))), "two thirds of them are there");
-    }
-    #[test]
-    fn a_tag_is_on_a_write_and_never_on_another_tag_however_long_the_chain() {
-        let (tagged, noop, abandon) = ([12, 1, 0], 0, [15, 0]);
-        // Before the command: the entry's number, and what repeats.
-        let head = [1, 0, 0, 0, 0, 1, 0, 0];
-        let read = |command: &[u8]| Batch::decode(&[&head[..], command].concat());
-        assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "one tag on a write");
-        assert!(read(&[noop]).is_ok());
-        assert!(read(&[&tagged[..], &[noop]].concat()).is_err(), "that changes nothing");
-        for count in [2, 1_000_000] {
-            assert!(read(&[&tagged.repeat(count)[..], &abandon].concat()).is_err(), "{count} tags");
-            assert!(read(&[&tagged[..], &abandon].concat()).is_ok(), "and the next one is read again");
-        }
-        let tag_before = |command: &[u8]| {
-            Batch::decode(&[&[1, 0, 0, 0, 0, 1, head::TAG | head::ACKED, 0, 1, 0][..], command].concat())
-        };
-        assert!(tag_before(&abandon).is_ok());
-        assert!(tag_before(&[noop]).is_err() && tag_before(&[&tagged[..], &abandon].concat()).is_err());
-    }
-    #[test]
-    fn a_forged_length_gets_no_memory() {
-        let claims = [&[7, 2, b'/', b'a', 1, 252][..], &(BATCH_MAX_BYTES as u32 / 2).to_le_bytes()].concat();
-        assert!(matches!(from_bincode::<Command>(&claims), Err(DecodeError::LimitExceeded)));
-    }
-}
+mod tests;

@@ -2,15 +2,13 @@
 //!
 //! A log entry is one [`Batch`]: the commands that waited together, folded by the leader.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Few, Mode};
-use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId, Version};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use rowlock_proto::lock::Claim;
+use rowlock_proto::request::{Op, Request};
+use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId};
+use serde::{Deserialize, Serialize};
 
 use crate::proof::Proof;
 use crate::upgrade::ClusterVersion;
@@ -45,10 +43,13 @@ pub struct Proposal {
     pub command: Command,
 }
 
-/// A change of the replicated state.
+/// A change of the replicated state: a client's request, or one of the cluster's own commands.
+///
+/// Invariant: bincode numbers the variants by their order. The last two are skipped there, since `codec`
+/// writes them; so they stay the last ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// Nothing: a new leader's first entry, and `sync`'s place in the log. Takes no zxid.
+    /// Nothing: a new leader's first entry, and a place in the log that a node waits for. Takes no zxid.
     Noop,
     /// Opens a session; its id is made from this command's zxid and the origin node.
     OpenSession {
@@ -68,8 +69,6 @@ pub enum Command {
         /// Newly negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// The session (of the proposal) ends by its client's wish.
-    CloseSession,
     /// The leader saw no sign of life for the whole timeout; or a superuser, whose identities the proposal
     /// has, ends the session. Without effect if the session has been attached again.
     ExpireSession {
@@ -77,59 +76,13 @@ pub enum Command {
         /// The attachment that the leader's decision was about.
         attachment: Attachment,
     },
-    /// create, create2, createContainer (flags 4), createTTL.
-    Create {
-        /// Path, data, ACL, flags.
-        create: Create,
-        /// Time to live in milliseconds, for the TTL modes.
-        ttl_ms: Option<i64>,
-    },
-    Delete {
-        path: String,
-        version: Version,
-    },
-    SetData(SetData),
-    SetAcl(SetAcl),
-    /// multi: all or nothing.
-    Multi(Vec<Op>),
     /// The leader's sweep: deletes the container or TTL znode if it is still idle and childless.
-    Reap {
-        path: String,
-    },
+    Reap { path: String },
     /// Writes `/zookeeper/config`, after the membership has changed.
     Configure {
         /// The text that ZooKeeper clients read.
         config: String,
     },
-    /// A write that takes effect once in its session, however often it comes. Takes no zxid when it comes
-    /// again.
-    Tagged {
-        /// Which write of the session it is.
-        id: u64,
-        /// Up to here the session's client knows the outcomes.
-        acked: u64,
-        /// The write: one of a client ([`Command::is_write`]), not this one again and not `CloseSession`.
-        #[serde(deserialize_with = "one_write")]
-        command: Box<Command>,
-    },
-    /// acquire: places in the queues of all these locks, or in none.
-    Acquire(Few<Acquire>),
-    /// release: gives back what is held.
-    Release(Few<Claim>),
-    /// abandon: leaves queues, whatever the state of the place.
-    Abandon(Vec<Attempt>),
-    /// verify: which of these are held. Takes no zxid.
-    Verify(Few<Claim>),
-    /// convert: holds in another mode.
-    Convert {
-        claim: Claim,
-        /// In which mode from now on.
-        mode: Mode,
-        /// Name of a new place's znode before its number.
-        prefix: String,
-    },
-    /// forceRelease: ends the hold of another session.
-    ForceRelease(Claim),
     /// The leader's sweep: a lock-delay may be over, or something has been held for too long.
     LockDue {
         /// Path of the lock's znode.
@@ -147,53 +100,36 @@ pub enum Command {
     /// memory. Its author is answered with this.
     Refused(ErrorCode),
     /// The cluster's id, drawn by its first leader. The first one counts. Takes no zxid.
-    Found {
-        cluster: ClusterId,
-    },
+    Found { cluster: ClusterId },
     /// The leader of a restored cluster has waited for its grace: sessions may be opened. Takes no zxid.
     EndGrace,
     /// The cluster goes over to a version that all its members know. An older one changes nothing. Takes no
     /// zxid. Every release reads this command: it tells an older one that it must stop, and what to run.
-    RaiseVersion {
-        to: ClusterVersion,
-    },
+    RaiseVersion { to: ClusterVersion },
     /// Whether the leader waits for an operator's word before it raises the version. Takes no zxid.
-    HoldVersion {
-        hold: bool,
-    },
-    /// ask: a question to the holders of a lock. Needs no session.
-    Ask(Ask),
+    HoldVersion { hold: bool },
     /// A change of a znode that takes effect only while the claim holds its lock, also another session's. Its
     /// outcome is that of a multi of a check and the change.
-    Fenced {
-        claim: Claim,
-        change: Op,
-    },
+    Fenced { claim: Claim, change: Op },
     /// Raises the zxid, so that all fencing tokens from here on are larger than `above`: resources know the
     /// tokens of another service. A smaller number changes nothing. Takes no zxid.
-    RaiseTokens {
-        above: FencingToken,
+    RaiseTokens { above: FencingToken },
+    /// A write that takes effect once in its session, however often it comes. Takes no zxid when it comes
+    /// again.
+    #[serde(skip)]
+    Tagged {
+        /// Which write of the session it is.
+        id: u64,
+        /// Up to here the session's client knows the outcomes.
+        acked: u64,
+        /// The write ([`Command::is_write`]), and so never a tagged one.
+        command: Box<Command>,
     },
-}
-
-thread_local! {
-    static IS_TAGGED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// What a number belongs to. Tags in tags would be read by recursion, and a long chain of them would be the
-/// end of the stack: the second one is refused before it is looked into.
-fn one_write<'de, D: Deserializer<'de>>(from: D) -> Result<Box<Command>, D::Error> {
-    if IS_TAGGED.replace(true) {
-        return Err(D::Error::custom("a tagged command in a tagged command"));
-    }
-    let command = Command::deserialize(from);
-    IS_TAGGED.set(false);
-    let command = command?;
-    if command.is_write() {
-        Ok(Box::new(command))
-    } else {
-        Err(D::Error::custom("a tag on what is no write"))
-    }
+    /// A client's request as it came, of an opcode that [is logged](rowlock_proto::OpCode::is_logged). The
+    /// state answers with the request's [`Response`](rowlock_proto::response::Response). The proposal says
+    /// for which session and with whose rights; what else the client said is in the request.
+    #[serde(skip)]
+    Client(Request),
 }
 
 fn path_in(op: &mut Op) -> &mut String {
@@ -206,41 +142,55 @@ fn path_in(op: &mut Op) -> &mut String {
     }
 }
 
+/// Takes out the first path of a logged request.
+fn take_path_of(request: &mut Request) -> Option<String> {
+    let path = match request {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create, _) => &mut create.path,
+        Request::Delete { path, .. } | Request::Sync(path) => path,
+        Request::SetData(set) => &mut set.path,
+        Request::SetAcl(set) => &mut set.path,
+        Request::Multi(ops) => path_in(ops.first_mut()?),
+        Request::Abandon(all) => &mut all.first_mut()?.lock,
+        Request::Ask(ask) => &mut ask.lock,
+        // A slice of an entry, which is not to be kept.
+        Request::Acquire(all) => return Some(all.first()?.lock.to_string()),
+        Request::Release(claims) | Request::Verify(claims) => return Some(claims.first()?.path.to_string()),
+        Request::Convert { claim, .. } | Request::ForceRelease(claim) => return Some(claim.path.to_string()),
+        _ => return None,
+    };
+    Some(std::mem::take(path))
+}
+
 impl Command {
-    /// Whether it is a client's write, of which its session may keep the outcome. What the cluster does
-    /// itself is none, nor what changes nothing.
+    /// Makes the command of a client's request. `None`: it does not go through the log, or it is a tag on
+    /// what is no write.
+    pub fn of_client(request: Request) -> Option<Command> {
+        match request {
+            Request::Tagged { id, acked, request } if request.opcode().may_be_tagged() => {
+                Some(Command::Client(*request).tagged(id, acked))
+            }
+            request if request.opcode().is_logged() => Some(Command::Client(request)),
+            _ => None,
+        }
+    }
+
+    /// Returns the write with its number.
+    #[must_use]
+    pub fn tagged(self, id: u64, acked: u64) -> Command {
+        assert!(self.is_write(), "a number belongs to a write");
+        Command::Tagged { id, acked, command: Box::new(self) }
+    }
+
+    /// Returns whether a session may keep the outcome: of a client's write, not of what the cluster does
+    /// itself.
     pub fn is_write(&self) -> bool {
         match self {
-            Command::Create { .. }
-            | Command::Delete { .. }
-            | Command::SetData(_)
-            | Command::SetAcl(_)
-            | Command::Multi(_)
-            | Command::Acquire(_)
-            | Command::Release(_)
-            | Command::Abandon(_)
-            | Command::Convert { .. }
-            | Command::ForceRelease(_)
-            | Command::Fenced { .. }
-            | Command::Refused(_) => true,
-            Command::Noop
-            | Command::Tagged { .. }
-            | Command::Verify(_)
-            | Command::LockDue { .. }
-            | Command::OpenSession { .. }
-            | Command::Reattach { .. }
-            | Command::CompareDigests
-            | Command::DigestAt { .. }
-            | Command::CloseSession
-            | Command::ExpireSession { .. }
-            | Command::Reap { .. }
-            | Command::Found { .. }
-            | Command::EndGrace
-            | Command::RaiseVersion { .. }
-            | Command::HoldVersion { .. }
-            | Command::RaiseTokens { .. }
-            | Command::Ask(_)
-            | Command::Configure { .. } => false,
+            Command::Client(request) => request.opcode().may_be_tagged(),
+            Command::Fenced { .. } | Command::Refused(_) => true,
+            _ => false,
         }
     }
 
@@ -252,28 +202,22 @@ impl Command {
         }
     }
 
-    /// What it does, as the audit log and other pages call it; a tagged one like the one in it.
+    /// Returns the client's request in it, tagged or not.
+    pub fn request(&self) -> Option<&Request> {
+        if let Command::Client(request) = self.untagged() { Some(request) } else { None }
+    }
+
+    /// Returns its name in log lines; a tagged one has that of the command in it.
     pub fn name(&self) -> &'static str {
         match self.untagged() {
+            Command::Client(request) => request.opcode().as_str(),
             Command::Noop => "sync",
             Command::OpenSession { .. } => "openSession",
             Command::Reattach { .. } => "reattach",
-            Command::CloseSession => "closeSession",
             Command::ExpireSession { .. } => "expireSession",
-            Command::Create { .. } => "create",
-            Command::Delete { .. } => "delete",
-            Command::SetData(_) => "setData",
-            Command::SetAcl(_) => "setACL",
-            Command::Multi(_) => "multi",
             Command::Reap { .. } => "reap",
             Command::Configure { .. } => "configure",
             Command::Tagged { .. } => "tagged",
-            Command::Acquire(_) => "acquire",
-            Command::Release(_) => "release",
-            Command::Abandon(_) => "abandon",
-            Command::Verify(_) => "verify",
-            Command::Convert { .. } => "convert",
-            Command::ForceRelease(_) => "forceRelease",
             Command::LockDue { .. } => "lockDue",
             Command::CompareDigests => "compareDigests",
             Command::DigestAt { .. } => "digestAt",
@@ -282,7 +226,6 @@ impl Command {
             Command::EndGrace => "endGrace",
             Command::RaiseVersion { .. } => "raiseVersion",
             Command::HoldVersion { .. } => "holdVersion",
-            Command::Ask(_) => "ask",
             Command::Fenced { .. } => "fenced",
             Command::RaiseTokens { .. } => "raiseTokens",
         }
@@ -291,44 +234,16 @@ impl Command {
     /// Takes out the path that the command is about, or the first of them, for a log line. To be called when
     /// the command has been applied: it is not the same afterwards.
     pub fn take_path(&mut self) -> Option<String> {
-        let of = match self {
-            Command::Tagged { command, .. } => {
-                assert!(!matches!(**command, Command::Tagged { .. }), "no tag stands in another one");
-                return command.take_path();
-            }
-            Command::Create { create, .. } => &mut create.path,
-            Command::Delete { path, .. } | Command::Reap { path } => path,
-            Command::SetData(set) => &mut set.path,
-            Command::SetAcl(set) => &mut set.path,
-            Command::Multi(ops) => path_in(ops.first_mut()?),
-            Command::Fenced { change, .. } => path_in(change),
-            // A slice of an entry, which is not to be kept.
-            Command::Acquire(all) => return Some(all.first()?.lock.to_string()),
-            Command::Abandon(all) => &mut all.first_mut()?.lock,
-            Command::Release(claims) | Command::Verify(claims) => {
-                return Some(claims.first()?.path.to_string());
-            }
-            Command::Convert { claim, .. } | Command::ForceRelease(claim) => {
-                return Some(claim.path.to_string());
-            }
-            Command::LockDue { lock } => lock,
-            Command::Ask(ask) => &mut ask.lock,
-            Command::Noop
-            | Command::OpenSession { .. }
-            | Command::Reattach { .. }
-            | Command::CloseSession
-            | Command::ExpireSession { .. }
-            | Command::Configure { .. }
-            | Command::CompareDigests
-            | Command::DigestAt { .. }
-            | Command::Refused(_)
-            | Command::Found { .. }
-            | Command::EndGrace
-            | Command::RaiseVersion { .. }
-            | Command::HoldVersion { .. }
-            | Command::RaiseTokens { .. } => return None,
+        let command = match self {
+            Command::Tagged { command, .. } => &mut **command,
+            other => other,
         };
-        Some(std::mem::take(of))
+        match command {
+            Command::Client(request) => take_path_of(request),
+            Command::Reap { path } | Command::LockDue { lock: path } => Some(std::mem::take(path)),
+            Command::Fenced { change, .. } => Some(std::mem::take(path_in(change))),
+            _ => None,
+        }
     }
 
     /// The same with nothing of the command in it but the refusal: a number of a write has one outcome, this
@@ -336,9 +251,7 @@ impl Command {
     #[must_use]
     pub fn refused(self, code: ErrorCode) -> Command {
         match self {
-            Command::Tagged { id, acked, .. } => {
-                Command::Tagged { id, acked, command: Box::new(Command::Refused(code)) }
-            }
+            Command::Tagged { id, acked, .. } => Command::Refused(code).tagged(id, acked),
             _ => Command::Refused(code),
         }
     }

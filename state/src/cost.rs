@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Ask, Mode};
 use rowlock_proto::request::{Create, Op};
@@ -125,48 +126,21 @@ impl Machine {
 impl<'a> Bill<'a> {
     fn command(&mut self, command: &'a Command) -> Result<(), ErrorCode> {
         match command {
-            Command::Create { create, .. } => self.create(create)?,
-            Command::Multi(ops) => {
-                ops.iter().try_for_each(|op| self.op(op).and_then(|()| self.is_within()))?
-            }
+            Command::Client(request) => return self.request(request),
             Command::Fenced { claim, change } => {
                 self.touch(&claim.path);
                 self.op(change)?;
             }
-            Command::SetData(set) => self.data(&set.path, set.data.as_ref().map_or(0, |data| data.len())),
-            Command::SetAcl(set) => {
-                self.change(&set.path);
-                self.list(set.acl.as_deref())?;
-            }
-            Command::Delete { path, .. } => self.leave(path),
             Command::Reap { path } => self.change(path),
-            Command::LockDue { lock } => self.due(lock),
-            Command::Ask(ask) => self.ask(ask),
-            Command::Acquire(all) if all.len() > PLACES_MAX => return Err(ErrorCode::BadArguments),
-            Command::Acquire(all) => {
-                self.steps(SEARCH_FLOOR as u64);
-                for acquire in all {
-                    self.acquire(acquire)?;
-                    self.is_within()?;
-                }
+            // The end of a session, of holds that last too long, or of a place cannot be refused.
+            Command::LockDue { lock } => {
+                self.due(lock);
+                return Ok(());
             }
-            Command::Release(claims) => {
-                claims.iter().for_each(|claim| self.leave(&claim.path));
-                // A release of one lock is never refused.
-                return if claims.len() > 1 { self.is_within() } else { Ok(()) };
+            Command::ExpireSession { session, .. } => {
+                self.end(*session);
+                return Ok(());
             }
-            Command::ForceRelease(claim) => self.leave(&claim.path),
-            Command::Verify(claims) => claims.iter().for_each(|claim| self.touch(&claim.path)),
-            Command::Abandon(all) => {
-                for attempt in all {
-                    self.change(&attempt.lock);
-                    self.grants(&attempt.lock);
-                }
-                return if all.len() > 1 { self.is_within() } else { Ok(()) };
-            }
-            Command::Convert { claim, prefix, .. } => self.convert(&claim.path, prefix)?,
-            Command::CloseSession => self.end(self.session),
-            Command::ExpireSession { session, .. } => self.end(*session),
             Command::Configure { config } => self.steps(config.len() as u64 / BYTES_PER_STEP),
             Command::OpenSession { .. } => self.cost.bytes += ZNODE_BYTES,
             Command::Tagged { .. }
@@ -181,10 +155,56 @@ impl<'a> Bill<'a> {
             | Command::RaiseTokens { .. }
             | Command::DigestAt { .. } => {}
         }
-        // The end of a session, of holds that last too long, or of a place cannot be refused.
-        match command {
-            Command::CloseSession | Command::ExpireSession { .. } | Command::LockDue { .. } => Ok(()),
-            Command::Delete { .. } | Command::ForceRelease(_) => Ok(()),
+        self.is_within()
+    }
+
+    fn request(&mut self, request: &'a Request) -> Result<(), ErrorCode> {
+        match request {
+            Request::Create(create)
+            | Request::Create2(create)
+            | Request::CreateContainer(create)
+            | Request::CreateTtl(create, _) => self.create(create)?,
+            Request::Multi(ops) => {
+                ops.iter().try_for_each(|op| self.op(op).and_then(|()| self.is_within()))?
+            }
+            Request::SetData(set) => self.data(&set.path, set.data.as_ref().map_or(0, |data| data.len())),
+            Request::SetAcl(set) => {
+                self.change(&set.path);
+                self.list(set.acl.as_deref())?;
+            }
+            Request::Ask(ask) => self.ask(ask),
+            Request::Acquire(all) if all.len() > PLACES_MAX => return Err(ErrorCode::BadArguments),
+            Request::Acquire(all) => {
+                self.steps(SEARCH_FLOOR as u64);
+                for acquire in all {
+                    self.acquire(acquire)?;
+                    self.is_within()?;
+                }
+            }
+            Request::Release(claims) => {
+                claims.iter().for_each(|claim| self.leave(&claim.path));
+                // A release of one lock is never refused.
+                return if claims.len() > 1 { self.is_within() } else { Ok(()) };
+            }
+            Request::Verify(claims) => claims.iter().for_each(|claim| self.touch(&claim.path)),
+            Request::Abandon(all) => {
+                for attempt in all {
+                    self.change(&attempt.lock);
+                    self.grants(&attempt.lock);
+                }
+                return if all.len() > 1 { self.is_within() } else { Ok(()) };
+            }
+            Request::Convert { claim, prefix, .. } => self.convert(&claim.path, prefix)?,
+            Request::Sync(path) => self.steps(bytes_steps(path.len())),
+            // The end of a session or of a place cannot be refused.
+            Request::Delete { path, .. } => self.leave(path),
+            Request::ForceRelease(claim) => self.leave(&claim.path),
+            Request::CloseSession => self.end(self.session),
+            // None of these is logged.
+            _ => {}
+        }
+        match request {
+            Request::Delete { .. } | Request::ForceRelease(_) | Request::CloseSession => Ok(()),
             _ => self.is_within(),
         }
     }

@@ -7,8 +7,9 @@
 //! beside one outcome each; a client that goes beyond them is refused before anything is done. One outcome is
 //! in proportion to its request.
 
+use rowlock_proto::Request;
 use rowlock_proto::lock::{Claim, Party, PlaceState};
-use rowlock_proto::response::OpResult;
+use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, SessionId};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -17,7 +18,7 @@ use crate::command::{Command, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::locks::Room;
 use crate::machine::Machine;
-use crate::outcome::{EventSink, Outcome};
+use crate::outcome::EventSink;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
 
@@ -39,7 +40,7 @@ fn allowance(all_bytes: usize) -> usize {
 }
 
 /// The outcome of the first execution of a write.
-pub(crate) type Stored = Result<Outcome, ErrorCode>;
+pub(crate) type Stored = Result<Response, ErrorCode>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcomes {
@@ -69,11 +70,11 @@ enum Form {
 impl Kept {
     fn new(id: u64, stored: &Stored) -> Self {
         let form = match stored {
-            Ok(Outcome::PlaceStates(place_states)) => match place_states.as_slice() {
+            Ok(Response::PlaceStates(place_states)) => match place_states.as_slice() {
                 [PlaceState::Held(claim)] => Form::Held(claim.clone()),
                 _ => Form::Other(Box::new(stored.clone())),
             },
-            Ok(Outcome::Held(held)) => match held.as_slice() {
+            Ok(Response::Held(held)) => match held.as_slice() {
                 [held] => Form::Released(*held),
                 _ => Form::Other(Box::new(stored.clone())),
             },
@@ -87,8 +88,8 @@ impl Kept {
 
     fn stored(&self) -> Stored {
         match &self.form {
-            Form::Held(claim) => Ok(Outcome::PlaceStates(smallvec![PlaceState::Held(claim.clone())])),
-            Form::Released(held) => Ok(Outcome::Held(smallvec![*held])),
+            Form::Held(claim) => Ok(Response::PlaceStates(smallvec![PlaceState::Held(claim.clone())])),
+            Form::Released(held) => Ok(Response::Held(smallvec![*held])),
             Form::Other(stored) => (**stored).clone(),
         }
     }
@@ -232,7 +233,7 @@ impl Machine {
         let (place, open) = self.admit(proposal.session, proposal.attachment)?;
         let near = (proposal.session, place);
         if acked < id && open.outcomes.takes(id, self.sessions.outcome_bytes()) {
-            let result = self.run_command(stamp, (proposal, place), command, sink);
+            let result = self.run_write(stamp, (proposal, place), command, sink);
             self.sessions.with_outcomes(near, |outcomes| outcomes.keep_next(id, &result, acked));
             return result;
         }
@@ -267,7 +268,7 @@ impl Machine {
         if outcomes.is_full(self.sessions.outcome_bytes()) {
             return Err(ErrorCode::ThrottledOp);
         }
-        let result = self.run_command(stamp, (proposal, place), command, sink);
+        let result = self.run_write(stamp, (proposal, place), command, sink);
         let near = (proposal.session, place);
         self.sessions.with_outcomes(near, |outcomes| outcomes.keep(id, &result));
         debug_assert!(
@@ -289,7 +290,7 @@ impl Machine {
     }
 
     /// Returns the first outcome of this write of the session, if it is kept.
-    pub fn kept_outcome(&self, session: SessionId, id: u64) -> Option<Result<Outcome, ErrorCode>> {
+    pub fn kept_outcome(&self, session: SessionId, id: u64) -> Option<Result<Response, ErrorCode>> {
         self.sessions.outcomes(session)?.get(id)
     }
 
@@ -309,34 +310,40 @@ impl Machine {
     }
 
     /// Where an attempt stood the first time is out of date: its client is told where it stands now.
-    fn again(&self, proposal: &Proposal, command: &Command, outcome: Outcome) -> Outcome {
+    fn again(&self, proposal: &Proposal, command: &Command, outcome: Response) -> Response {
         let (session, room) = (proposal.session, Room::of_an_answer(&proposal.identities));
-        let Outcome::PlaceStates(mut place_states) = outcome else { return outcome };
+        let Response::PlaceStates(mut place_states) = outcome else { return outcome };
         let had_places =
             place_states.iter().all(|one| matches!(one, PlaceState::Held(_) | PlaceState::Waiting { .. }));
-        if let (Command::Acquire(all), true) = (command, had_places) {
-            return Outcome::PlaceStates(
+        if let (Command::Client(Request::Acquire(all)), true) = (command, had_places) {
+            return Response::PlaceStates(
                 self.place_states_again((session, Slot::default()), all, room).into(),
             );
         }
         // Of a convert, or beside a place that was refused.
         self.renew_place_states(session, &mut place_states, room);
-        Outcome::PlaceStates(place_states)
+        Response::PlaceStates(place_states)
     }
 }
 
 /// Whether the outcome is one that the command can have: a client that uses a number twice for different
 /// writes must be told so, and not what another kind of write gave.
-fn fits(command: &Command, outcome: &Outcome) -> bool {
-    match command {
-        Command::Create { .. } => matches!(outcome, Outcome::Created { .. }),
-        Command::SetData(_) | Command::SetAcl(_) => matches!(outcome, Outcome::Stat(_)),
-        Command::Multi(_) | Command::Fenced { .. } => matches!(outcome, Outcome::Multi(_)),
-        Command::Acquire(_) | Command::Convert { .. } => matches!(outcome, Outcome::PlaceStates(_)),
-        Command::Release(_) | Command::Verify(_) | Command::ForceRelease(_) => {
-            matches!(outcome, Outcome::Held(_))
+fn fits(command: &Command, outcome: &Response) -> bool {
+    let request = match command {
+        Command::Client(request) => request,
+        Command::Fenced { .. } => return matches!(outcome, Response::Multi(_)),
+        _ => return matches!(outcome, Response::Empty),
+    };
+    match request {
+        Request::Create(_) => matches!(outcome, Response::Path(_)),
+        Request::Create2(_) | Request::CreateContainer(_) | Request::CreateTtl(..) => {
+            matches!(outcome, Response::PathStat(..))
         }
-        _ => matches!(outcome, Outcome::Done),
+        Request::SetData(_) | Request::SetAcl(_) => matches!(outcome, Response::Stat(_)),
+        Request::Multi(_) => matches!(outcome, Response::Multi(_)),
+        Request::Acquire(_) | Request::Convert { .. } => matches!(outcome, Response::PlaceStates(_)),
+        Request::Release(_) | Request::ForceRelease(_) => matches!(outcome, Response::Held(_)),
+        _ => matches!(outcome, Response::Empty),
     }
 }
 
@@ -362,11 +369,12 @@ pub(crate) fn weight(stored: &Stored) -> usize {
         _ => BASE + STAT,
     };
     BASE + match stored {
-        Ok(Outcome::Created { path, .. }) => STAT + path.len(),
-        Ok(Outcome::Multi(results)) => results.iter().map(of_result).sum(),
-        Ok(Outcome::PlaceStates(place_states)) => place_states.iter().map(of_state).sum(),
-        Ok(Outcome::Held(held)) => held.len(),
-        Ok(Outcome::Done | Outcome::Session { .. } | Outcome::Stat(_) | Outcome::Asked(_)) => STAT,
+        Ok(Response::Path(path) | Response::PathStat(path, _)) => STAT + path.len(),
+        Ok(Response::Multi(results)) => results.iter().map(of_result).sum(),
+        Ok(Response::PlaceStates(place_states)) => place_states.iter().map(of_state).sum(),
+        Ok(Response::Held(held)) => held.len(),
+        // No request that is logged has another reply.
+        Ok(_) => STAT,
         Err(_) => 0,
     }
 }
@@ -375,10 +383,11 @@ pub(crate) fn weight(stored: &Stored) -> usize {
 fn hash(id: u64, stored: &Stored, weight: usize) -> u64 {
     let hasher = Hasher::new(8).word(id).word(weight as u64);
     match stored {
-        Ok(Outcome::Created { path, stat }) => hasher.bytes(path.as_bytes()).int(stat.czxid.0),
-        Ok(Outcome::Stat(stat)) => hasher.int(stat.mzxid.0).int(i64::from(stat.version.0)),
-        Ok(Outcome::Held(held)) if held.len() == 1 => hasher.bytes(&[u8::from(held[0])]),
-        Ok(Outcome::Held(held)) => {
+        Ok(Response::Path(path)) => hasher.bytes(path.as_bytes()),
+        Ok(Response::PathStat(path, stat)) => hasher.bytes(path.as_bytes()).int(stat.czxid.0),
+        Ok(Response::Stat(stat)) => hasher.int(stat.mzxid.0).int(i64::from(stat.version.0)),
+        Ok(Response::Held(held)) if held.len() == 1 => hasher.bytes(&[u8::from(held[0])]),
+        Ok(Response::Held(held)) => {
             hasher.bytes(&held.iter().map(|held| u8::from(*held)).collect::<SmallVec<[u8; 8]>>())
         }
         Ok(_) => hasher,
@@ -393,7 +402,7 @@ mod tests {
 
     /// A session that keeps outcomes of this size.
     fn keeping(bytes: usize) -> Outcomes {
-        let stored = |len: usize| Ok(Outcome::Multi(vec![OpResult::Create("p".repeat(len))]));
+        let stored = |len: usize| Ok(Response::Multi(vec![OpResult::Create("p".repeat(len))]));
         let mut outcomes = Outcomes::default();
         let least = weight(&stored(0));
         for id in 1.. {

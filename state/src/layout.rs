@@ -21,7 +21,7 @@ pub struct Layout(pub u32);
 
 /// Log entries, snapshots, and what each command does to the state, in the first version. The samples are the
 /// golden files of `testdata`.
-const REPLICATED: Layout = Layout(0xc166_2ea2);
+const REPLICATED: Layout = Layout(0x10e0_3b1d);
 
 impl Layout {
     /// Returns the checksum of these samples.

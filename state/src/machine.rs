@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Version, Zxid};
 
 use crate::acl::SharedAcl;
@@ -15,7 +17,7 @@ use crate::command::{Command, Ordinal, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::locks::{Cause, Locks};
 use crate::ops::Author;
-use crate::outcome::{Applied, EventSink, Outcome, SessionEnd};
+use crate::outcome::{Applied, Attached, EventSink, SessionEnd};
 use crate::restore::NewCluster;
 use crate::rules::Rules;
 use crate::sessions::Sessions;
@@ -166,7 +168,17 @@ impl Machine {
     ) -> Applied {
         self.time_ms = self.time_ms.max(stamp.time_ms);
         let before = self.last_zxid;
-        let result = self.run(stamp, proposal, sink);
+        let mut attached = None;
+        let result = match &proposal.command {
+            Command::OpenSession { .. } | Command::Reattach { .. } => {
+                let given = self.run_attaching(proposal, sink);
+                given.map(|given| {
+                    attached = Some(given);
+                    Response::Empty
+                })
+            }
+            _ => self.run(stamp, proposal, sink),
+        };
         let taken = self.last_zxid.0 - before.0;
         let is_jump = matches!(proposal.command, Command::RaiseTokens { .. });
         assert!((0..=1).contains(&taken) || is_jump, "a command takes one zxid, or none");
@@ -176,7 +188,7 @@ impl Machine {
             proposal.command
         );
         self.check_counts();
-        Applied { origin: proposal.origin, zxid: self.last_zxid, result }
+        Applied { zxid: self.last_zxid, result, attached }
     }
 
     /// Compares the counts of different parts of the state.
@@ -220,23 +232,42 @@ impl Machine {
         }
     }
 
+    /// Opens a session, or attaches one to another connection.
+    fn run_attaching<S: EventSink + ?Sized>(
+        &mut self,
+        proposal: &Proposal,
+        sink: &mut S,
+    ) -> Result<Attached, ErrorCode> {
+        match proposal.command {
+            // The client asks again.
+            Command::OpenSession { .. } if self.grace_ms() > 0 => Err(ErrorCode::ThrottledOp),
+            Command::OpenSession { proof, timeout_ms } => {
+                Ok(self.create_session(proposal, proof, timeout_ms, sink))
+            }
+            Command::Reattach { from, session, proof, timeout_ms } => {
+                self.attach(session, proof, from, timeout_ms, sink)
+            }
+            _ => unreachable!("the caller gives no other command"),
+        }
+    }
+
     fn run<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
         proposal: &Proposal,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         match &proposal.command {
+            Command::Client(request) => self.run_request(stamp, proposal, request, sink),
+            Command::Tagged { id, acked, command } => {
+                self.run_once(stamp, proposal, (*id, *acked, command), sink)
+            }
+            command @ (Command::Fenced { .. } | Command::Refused(_)) => {
+                let (place, _) = self.admit(proposal.session, proposal.attachment)?;
+                self.run_write(stamp, (proposal, place), command, sink)
+            }
             Command::Noop => Ok(self.noop()),
-            Command::CompareDigests | Command::DigestAt { .. } => Ok(Outcome::Done),
-            // The client asks again.
-            Command::OpenSession { .. } if self.grace_ms() > 0 => Err(ErrorCode::ThrottledOp),
-            Command::OpenSession { proof, timeout_ms } => {
-                Ok(self.create_session(proposal, *proof, *timeout_ms, sink))
-            }
-            Command::Reattach { from, session, proof, timeout_ms } => {
-                self.attach(*session, *proof, *from, *timeout_ms, sink)
-            }
+            Command::CompareDigests | Command::DigestAt { .. } => Ok(Response::Empty),
             Command::ExpireSession { session, attachment } => {
                 self.admit(*session, *attachment)?;
                 // The leader proposes it for no client.
@@ -248,13 +279,13 @@ impl Machine {
                 let zxid = self.next_zxid();
                 let done = self.reap(zxid, path)?;
                 self.publish(Cause::of_the_cluster(zxid), &mut [done], sink);
-                Ok(Outcome::Done)
+                Ok(Response::Empty)
             }
             Command::Configure { config } => {
                 let zxid = self.next_zxid();
                 let done = self.configure(zxid, config);
                 self.publish(Cause::of_the_cluster(zxid), &mut [done], sink);
-                Ok(Outcome::Done)
+                Ok(Response::Empty)
             }
             command @ (Command::Found { .. } | Command::EndGrace) => Ok(self.begin(command)),
             command @ (Command::RaiseVersion { .. } | Command::HoldVersion { .. }) => {
@@ -264,87 +295,87 @@ impl Machine {
             Command::LockDue { lock } => {
                 let zxid = self.next_zxid();
                 self.lock_due(zxid, lock, sink);
-                Ok(Outcome::Done)
+                Ok(Response::Empty)
             }
-            Command::Tagged { id, acked, command } => {
-                self.run_once(stamp, proposal, (*id, *acked, command), sink)
-            }
-            Command::Ask(ask) => self.ask((proposal, stamp), ask, sink),
-            Command::Verify(claims) => {
-                self.admit(proposal.session, proposal.attachment)?;
-                self.verify(proposal, claims)
-            }
-            _ => self.run_for_client(stamp, proposal, sink),
+            Command::OpenSession { .. } | Command::Reattach { .. } => unreachable!("they attach a session"),
         }
     }
 
-    fn run_for_client<S: EventSink + ?Sized>(
+    /// Runs a client's request. One that is no write needs no admitted session to wait for the log or to ask.
+    fn run_request<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
         proposal: &Proposal,
+        request: &Request,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
-        let (place, _) = self.admit(proposal.session, proposal.attachment)?;
-        if proposal.command == Command::CloseSession {
-            return Ok(self.end_session(proposal.session, SessionEnd::Closed, sink));
+    ) -> Result<Response, ErrorCode> {
+        match request {
+            Request::Sync(path) => {
+                self.noop();
+                return Ok(Response::Path(path.clone()));
+            }
+            Request::Ask(ask) => return self.ask((proposal, stamp), ask, sink),
+            _ => {}
         }
-        self.run_command(stamp, (proposal, place), &proposal.command, sink)
+        let (place, _) = self.admit(proposal.session, proposal.attachment)?;
+        match request {
+            Request::Verify(claims) => self.verify(proposal, claims),
+            Request::CloseSession => Ok(self.end_session(proposal.session, SessionEnd::Closed, sink)),
+            write if write.opcode().may_be_tagged() => {
+                self.run_write(stamp, (proposal, place), &proposal.command, sink)
+            }
+            // The codec reads none of these from a log.
+            _ => Err(ErrorCode::Unimplemented),
+        }
     }
 
-    /// A write of a client whose session has been admitted, and found there.
-    pub(crate) fn run_command<S: EventSink + ?Sized>(
+    /// Runs a write of a client whose session has been admitted, and found there.
+    pub(crate) fn run_write<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
         (proposal, place): (&Proposal, Slot),
-        command: &Command,
+        write: &Command,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         let zxid = self.next_zxid();
         let (session, who) = (proposal.session, &*proposal.identities);
         let by = Author { zxid, session, place, who, stamp };
-        let done = match command {
-            Command::Create { create, ttl_ms } => self.create(&by, create, *ttl_ms)?,
-            Command::Delete { path, version } => self.delete(&by, path, *version)?,
-            Command::SetData(set) => self.set_data(&by, set)?,
-            Command::SetAcl(set) => self.set_acl(&by, set)?,
+        let request = match write {
+            Command::Client(request) => request,
             Command::Refused(code) => return Err(*code),
-            Command::Multi(ops) => return Ok(Outcome::Multi(self.multi(&by, ops, sink))),
             Command::Fenced { claim, change } => return self.fenced(&by, claim, change, sink),
-            Command::Acquire(all) => return self.acquire(&by, all, sink),
-            Command::Release(claims) => return self.release(&by, claims, sink),
-            Command::Abandon(attempts) => return self.abandon(&by, attempts, sink),
-            Command::ForceRelease(claim) => return self.force_release(&by, claim, sink),
-            Command::Convert { claim, mode, prefix } => {
+            _ => unreachable!("the caller has looked: {write:?} is no write"),
+        };
+        let done = match request {
+            Request::Create(create) | Request::Create2(create) | Request::CreateContainer(create) => {
+                self.create(&by, create, None)?
+            }
+            Request::CreateTtl(create, ttl_ms) => self.create(&by, create, Some(*ttl_ms))?,
+            Request::Delete { path, version } => self.delete(&by, path, *version)?,
+            Request::SetData(set) => self.set_data(&by, set)?,
+            Request::SetAcl(set) => self.set_acl(&by, set)?,
+            Request::Multi(ops) => return Ok(Response::Multi(self.multi(&by, ops, sink))),
+            Request::Acquire(all) => return self.acquire(&by, all, sink),
+            Request::Release(claims) => return self.release(&by, claims, sink),
+            Request::Abandon(attempts) => return self.abandon(&by, attempts, sink),
+            Request::ForceRelease(claim) => return self.force_release(&by, claim, sink),
+            Request::Convert { claim, mode, prefix } => {
                 return self.convert(&by, claim, *mode, prefix, sink);
             }
-            Command::Noop
-            | Command::Tagged { .. }
-            | Command::Ask(_)
-            | Command::Verify(_)
-            | Command::LockDue { .. }
-            | Command::Found { .. }
-            | Command::EndGrace
-            | Command::RaiseVersion { .. }
-            | Command::HoldVersion { .. }
-            | Command::RaiseTokens { .. }
-            | Command::OpenSession { .. }
-            | Command::Reattach { .. }
-            | Command::CompareDigests
-            | Command::DigestAt { .. }
-            | Command::CloseSession
-            | Command::ExpireSession { .. }
-            | Command::Reap { .. }
-            | Command::Configure { .. } => unreachable!("handled before: it is not an operation on a znode"),
+            _ => unreachable!("the caller has looked: {} is no write", request.opcode()),
         };
         let mut done = [done];
         self.end_delays(&done);
         self.publish(Cause::new(&by, None), &mut done, sink);
         let [done] = done;
-        debug_assert!(self.is_as_done(command, &done), "{} is not as {command:?} leaves it", done.path());
-        Ok(match command {
-            Command::Create { .. } => Outcome::Created { path: done.path, stat: done.stat },
-            Command::Delete { .. } => Outcome::Done,
-            _ => Outcome::Stat(done.stat),
+        debug_assert!(self.is_as_done(request, &done), "{} is not as {request:?} leaves it", done.path());
+        Ok(match request {
+            Request::Create(_) => Response::Path(done.path),
+            Request::Create2(_) | Request::CreateContainer(_) | Request::CreateTtl(..) => {
+                Response::PathStat(done.path, done.stat)
+            }
+            Request::Delete { .. } => Response::Empty,
+            _ => Response::Stat(done.stat),
         })
     }
 
@@ -355,141 +386,20 @@ impl Machine {
 }
 
 fn takes_zxid(command: &Command) -> bool {
-    !matches!(
-        command,
+    match command {
+        Command::Client(request) => !matches!(request, Request::Sync(_) | Request::Verify(_)),
         Command::Noop
-            | Command::CompareDigests
-            | Command::DigestAt { .. }
-            | Command::Reattach { .. }
-            | Command::Verify(_)
-            | Command::Found { .. }
-            | Command::EndGrace
-            | Command::RaiseVersion { .. }
-            | Command::HoldVersion { .. }
-            | Command::RaiseTokens { .. }
-    )
+        | Command::CompareDigests
+        | Command::DigestAt { .. }
+        | Command::Reattach { .. }
+        | Command::Found { .. }
+        | Command::EndGrace
+        | Command::RaiseVersion { .. }
+        | Command::HoldVersion { .. }
+        | Command::RaiseTokens { .. } => false,
+        _ => true,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use rowlock_proto::request::Create;
-    use rowlock_proto::{NodeId, SessionId};
-
-    use super::*;
-    use crate::command::{Attachment, Origin};
-    use crate::outcome::{Change, SessionEnd};
-    use crate::proof::Proof;
-
-    struct Silent;
-
-    impl EventSink for Silent {
-        fn changed(&mut self, _: &Change<'_>) {}
-        fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
-        fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
-        fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
-    }
-
-    fn run(machine: &mut Machine, session: SessionId, command: Command) -> Applied {
-        let origin = Origin { node: NodeId(0x83), incarnation: 1, request: 1 };
-        let proposal =
-            Proposal { origin, session, attachment: Attachment(1), identities: Default::default(), command };
-        let applied = machine.apply(1_000, &proposal, &mut Silent);
-        machine.check().unwrap();
-        applied
-    }
-
-    fn open(machine: &mut Machine) -> SessionId {
-        let command = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
-        match run(machine, SessionId::NONE, command).result {
-            Ok(Outcome::Session { session, .. }) => session,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn create(path: &str, flags: i32) -> Command {
-        let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags };
-        Command::Create { create, ttl_ms: None }
-    }
-
-    #[test]
-    fn an_entry_that_does_not_follow_the_last_one_of_its_term_is_not_taken() {
-        let mut machine = Machine::new();
-        let mut takes = |term, number| machine.takes(Ordinal { term, number });
-        assert!(!takes(3, 2), "the first entry of a term has the number 1");
-        assert!(takes(3, 1) && takes(3, 2));
-        assert!(!takes(3, 4), "it has overtaken another one");
-        assert!(!takes(3, 2), "it comes again");
-        assert!(takes(3, 3) && takes(3, 4));
-        assert!(takes(0, 0), "it has no number");
-        assert!(!takes(5, 2), "the first one of the next term is missing");
-        assert!(takes(5, 1));
-        assert!(!takes(3, 1) && !takes(3, 5), "that term is over");
-        assert_eq!(machine.last_entry(), Ordinal { term: 5, number: 1 });
-    }
-
-    #[test]
-    fn states_that_expect_different_entries_differ() {
-        let (mut ahead, behind) = (Machine::new(), Machine::new());
-        assert!(ahead.takes(Ordinal { term: 1, number: 1 }));
-        assert_ne!(ahead.digest(), behind.digest());
-        let mut bytes = Vec::new();
-        ahead.freeze().encode(&mut bytes).unwrap();
-        let mut restored = Machine::decode(&mut bytes.as_slice()).unwrap();
-        assert_eq!(restored.digest(), ahead.digest());
-        assert!(restored.takes(Ordinal { term: 1, number: 2 }));
-    }
-
-    #[test]
-    fn session_ids_carry_the_node_and_the_zxid() {
-        let mut machine = Machine::new();
-        assert_eq!(open(&mut machine), SessionId(0x0300_0000_0000_0001));
-        machine.last_zxid = Zxid((1 << 56) + 8);
-        assert_eq!(open(&mut machine), SessionId(0x0300_0000_0000_0009));
-    }
-
-    #[test]
-    fn sequence_numbers_go_on_below_zero_past_the_largest() {
-        let mut machine = Machine::new();
-        let session = open(&mut machine);
-        let id = machine.tree.find("/zookeeper").unwrap();
-        machine.tree.update("/zookeeper", id, 0, |znode| znode.meta.creates = i32::MAX);
-        for expected in ["/zookeeper/q2147483647", "/zookeeper/q-2147483648", "/zookeeper/q-2147483647"] {
-            match run(&mut machine, session, create("/zookeeper/q", 2)).result {
-                Ok(Outcome::Created { path, .. }) => assert_eq!(path, expected),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_very_deep_tree_is_walked_written_and_dropped_without_recursion() {
-        let mut machine = Machine::new();
-        let session = open(&mut machine);
-        let mut path = String::new();
-        let frozen = machine.freeze();
-        for _ in 0..1_000 {
-            path.push_str("/a");
-            let Command::Create { create, .. } = create(&path, 0) else { unreachable!() };
-            let proposal = Proposal {
-                origin: Origin::default(),
-                session,
-                attachment: Attachment(1),
-                identities: Default::default(),
-                command: Command::Create { create, ttl_ms: None },
-            };
-            machine.apply(1_000, &proposal, &mut Silent).result.unwrap();
-        }
-        let work = move || {
-            machine.check().unwrap();
-            let mut bytes = Vec::new();
-            machine.freeze().encode(&mut bytes).unwrap();
-            let copy = Machine::decode(&mut bytes.as_slice()).unwrap();
-            assert_eq!(copy.all_children_number("/", &[]), Ok(1_003));
-            assert_eq!(copy.digest(), machine.digest());
-            assert_eq!(frozen.machine().counts().znodes, 4);
-        };
-        // Recursion would need more than 64 bytes per level, whatever the build.
-        let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(work).unwrap();
-        thread.join().unwrap();
-    }
-}
+mod tests;

@@ -5,13 +5,13 @@
 
 use rowlock_proto::lock::Claim;
 use rowlock_proto::request::Op;
-use rowlock_proto::response::OpResult;
+use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{CreateMode, ErrorCode};
 
 use crate::locks::Cause;
 use crate::machine::Machine;
 use crate::ops::{Author, Done};
-use crate::outcome::{EventSink, Outcome};
+use crate::outcome::EventSink;
 use crate::steps;
 
 impl Machine {
@@ -48,14 +48,14 @@ impl Machine {
         claim: &Claim,
         change: &Op,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         let holder = self.holder_of(claim);
         if holder != Some(by.session) {
             self.permit_reading((by.session, by.who), claim)?;
         }
         if holder.is_none() {
             let refused = [ErrorCode::NoNode, ErrorCode::RuntimeInconsistency];
-            return Ok(Outcome::Multi(refused.map(|code| OpResult::Error(Some(code))).into()));
+            return Ok(Response::Multi(refused.map(|code| OpResult::Error(Some(code))).into()));
         }
         let token = steps::uncounted(|| self.tree.get(&claim.path).map(|place| place.meta.czxid.0));
         assert_eq!(token, Some(claim.token.0), "a token is the czxid of its place");
@@ -63,7 +63,7 @@ impl Machine {
             .expect("one operation has one result");
         let check =
             if matches!(result, OpResult::Error(_)) { OpResult::Error(None) } else { OpResult::Check };
-        Ok(Outcome::Multi(vec![check, result]))
+        Ok(Response::Multi(vec![check, result]))
     }
 
     fn one_of_multi(&mut self, by: &Author, op: &Op) -> Result<Done, ErrorCode> {

@@ -8,6 +8,7 @@ mod done;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::ANNOUNCEMENT;
 use rowlock_proto::request::{Create, SetAcl, SetData};
@@ -15,7 +16,7 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, Zxid, path as pat
 
 use crate::acl::{self, SharedAcl};
 use crate::arena::Number;
-use crate::command::{Command, Stamp};
+use crate::command::Stamp;
 use crate::locks::Contender;
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::ChangeKind;
@@ -55,12 +56,12 @@ pub(crate) struct New<'a> {
 
 impl Machine {
     /// Whether the tree says of a znode what its author is told: for assertions.
-    pub(crate) fn is_as_done(&self, command: &Command, done: &Done) -> bool {
+    pub(crate) fn is_as_done(&self, request: &Request, done: &Done) -> bool {
         let found = steps::uncounted(|| self.tree.get(done.path()));
-        match command {
-            Command::Delete { .. } => found.is_none(),
+        match request {
+            Request::Delete { .. } => found.is_none(),
             // The length that is shown of a quota's statistics is another one.
-            Command::SetAcl(_) => found.is_some_and(|znode| znode.meta.aversion == done.stat.aversion),
+            Request::SetAcl(_) => found.is_some_and(|znode| znode.meta.aversion == done.stat.aversion),
             _ => found.is_some_and(|znode| znode.stat() == done.stat),
         }
     }

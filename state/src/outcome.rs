@@ -1,25 +1,34 @@
 //! What applying a command gives: an answer for its sender, and events for everybody who watches.
 
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Mode, PlaceState};
-use rowlock_proto::response::OpResult;
-use rowlock_proto::{ErrorCode, FencingToken, SessionId, Stat, Zxid};
+use rowlock_proto::lock::Mode;
+use rowlock_proto::response::Response;
+use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
-use crate::command::{Attachment, Origin};
+use crate::command::Attachment;
 use crate::locks::Question;
 use crate::rules::Rules;
 
 /// The answer to one proposal, the same on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Whose proposal it was.
-    pub origin: Origin,
     /// The last zxid after this command (its own, where it took one).
     pub zxid: Zxid,
-    /// The outcome, or the error of a refusal.
-    pub result: Result<Outcome, ErrorCode>,
+    /// The reply to the client's request, or the error of a refusal. The cluster's own commands have an empty
+    /// reply.
+    pub result: Result<Response, ErrorCode>,
+    /// The attachment that `OpenSession` or `Reattach` has given, beside an empty reply.
+    pub attached: Option<Attached>,
+}
+
+/// A session as the connection has it that has opened or resumed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    pub session: SessionId,
+    /// The attachment for this connection's proposals.
+    pub attachment: Attachment,
+    pub timeout_ms: u32,
 }
 
 impl Applied {
@@ -27,33 +36,6 @@ impl Applied {
     pub fn weight(&self) -> usize {
         crate::dedup::weight(&self.result)
     }
-}
-
-/// The result of a command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// Noop, delete, close, expire, reap, configure.
-    Done,
-    Session {
-        session: SessionId,
-        /// The attachment for this connection's proposals.
-        attachment: Attachment,
-        timeout_ms: u32,
-    },
-    Created {
-        /// The full path, with the sequence number where there is one.
-        path: String,
-        stat: Stat,
-    },
-    Stat(Stat),
-    /// multi, also one that failed (then all results are `OpResult::Error` and nothing was changed).
-    Multi(Vec<OpResult>),
-    /// acquire, convert: one per lock.
-    PlaceStates(SmallVec<[PlaceState; 1]>),
-    /// release, verify, forceRelease: for each claim, whether it was (is) held.
-    Held(SmallVec<[bool; 8]>),
-    /// ask: how many holders it has reached; 1 for any number, if its author may not read the lock.
-    Asked(u32),
 }
 
 /// The kind of a znode's change.

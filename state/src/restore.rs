@@ -12,13 +12,14 @@
 //!
 //! The fourth rule covers every recipe, since nothing can be held without a session.
 
+use rowlock_proto::response::Response;
 use rowlock_proto::{ClusterId, ErrorCode, FencingToken, Zxid};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, Ordinal};
 use crate::digest::Hasher;
 use crate::machine::Machine;
-use crate::outcome::{Outcome, SessionEnd};
+use crate::outcome::SessionEnd;
 
 /// Zxids are divided into spans of 2^40. The old cluster has gone on after the backup, and may be in the next
 /// span by now. A year of 35,000 commands per second fills one.
@@ -117,13 +118,13 @@ impl Machine {
 
     /// Makes tokens from here on larger than `above`, which another service may have given. `BadArguments`:
     /// there would be no room for this cluster's.
-    pub(crate) fn raise_tokens(&mut self, above: FencingToken) -> Result<Outcome, ErrorCode> {
+    pub(crate) fn raise_tokens(&mut self, above: FencingToken) -> Result<Response, ErrorCode> {
         if above.0 > TOKEN_FLOOR_MAX {
             return Err(ErrorCode::BadArguments);
         }
         self.last_zxid = self.last_zxid.max(Zxid(above.0));
         assert!(self.last_zxid.0 >= above.0, "the next token is larger than the floor");
-        Ok(Outcome::Done)
+        Ok(Response::Empty)
     }
 
     /// Which cluster this is the state of. `None`: it has only just been formed.
@@ -138,7 +139,7 @@ impl Machine {
     }
 
     /// The cluster gets its id, of which the first one stays; or the clients of the old one have given up.
-    pub(crate) fn begin(&mut self, command: &Command) -> Outcome {
+    pub(crate) fn begin(&mut self, command: &Command) -> Response {
         match command {
             Command::Found { cluster } => {
                 self.cluster.get_or_insert(NewCluster { id: *cluster, grace_ms: 0 });
@@ -146,7 +147,7 @@ impl Machine {
             Command::EndGrace => self.cluster.iter_mut().for_each(|known| known.grace_ms = 0),
             _ => unreachable!("{command:?} is none of these"),
         }
-        Outcome::Done
+        Response::Empty
     }
 
     /// The part of the digest that says which cluster this is.
@@ -161,22 +162,27 @@ mod tests {
     use bytes::Bytes;
     use rowlock_proto::acl::Acl;
     use rowlock_proto::lock::Acquire;
-    use rowlock_proto::request::Create;
+    use rowlock_proto::request::{Create, Request};
     use rowlock_proto::{ErrorCode, NodeId, SessionId};
 
     use super::*;
     use crate::command::{Attachment, Origin, Proposal};
+    use crate::outcome::Applied;
     use crate::proof::Proof;
 
     const NEW: NewCluster = NewCluster { id: ClusterId(7), grace_ms: 40_000 };
 
-    fn run(machine: &mut Machine, session: SessionId, command: Command) -> Result<Outcome, ErrorCode> {
+    fn run(machine: &mut Machine, session: SessionId, command: Command) -> Result<Response, ErrorCode> {
+        applied(machine, session, command).result
+    }
+
+    fn applied(machine: &mut Machine, session: SessionId, command: Command) -> Applied {
         let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
         let (attachment, identities) = (Attachment(1), Default::default());
         let proposal = Proposal { origin, session, attachment, identities, command };
         let applied = machine.apply(1_000, &proposal, &mut ());
         machine.check().unwrap();
-        applied.result
+        applied
     }
 
     fn open() -> Command {
@@ -184,16 +190,13 @@ mod tests {
     }
 
     fn session(machine: &mut Machine) -> SessionId {
-        match run(machine, SessionId::NONE, open()) {
-            Ok(Outcome::Session { session, .. }) => session,
-            other => panic!("{other:?}"),
-        }
+        applied(machine, SessionId::NONE, open()).attached.expect("a session opens").session
     }
 
     fn znode(path: &str, flags: i32) -> Command {
         let acl = Some(Acl::shared_open());
         let create = Create { path: path.to_owned(), data: Some(Bytes::from_static(b"x")), acl, flags };
-        Command::Create { create, ttl_ms: None }
+        Command::Client(Request::Create2(create))
     }
 
     /// A holder that dies leaves a delay, another holds with a waiter behind it, and a znode stays.
@@ -202,10 +205,10 @@ mod tests {
         let (dead, holder, waiter) = (session(&mut machine), session(&mut machine), session(&mut machine));
         run(&mut machine, holder, znode("/kept", 0)).unwrap();
         let with_delay = Acquire { lock_delay_ms: 5_000, ..Acquire::exclusive("/locks/a", "x") };
-        run(&mut machine, dead, Command::Acquire([with_delay].into())).unwrap();
+        run(&mut machine, dead, Command::Client(Request::Acquire([with_delay].into()))).unwrap();
         for session in [holder, waiter] {
             let acquire = Acquire { wait: true, ..Acquire::exclusive("/locks/b", "x") };
-            run(&mut machine, session, Command::Acquire([acquire].into())).unwrap();
+            run(&mut machine, session, Command::Client(Request::Acquire([acquire].into()))).unwrap();
         }
         let end = Command::ExpireSession { session: dead, attachment: Attachment(1) };
         run(&mut machine, SessionId::NONE, end).unwrap();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
 use rowlock_proto::path::levels;
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::arena::Number;
@@ -21,7 +22,7 @@ use crate::guesses::Guesses;
 use crate::locks::{Cause, address_in};
 use crate::machine::Machine;
 use crate::ops::Done;
-use crate::outcome::{EventSink, Outcome, SessionEnd, Why};
+use crate::outcome::{Attached, EventSink, SessionEnd, Why};
 use crate::proof::Proof;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
@@ -403,7 +404,7 @@ impl Machine {
         proof: Proof,
         timeout_ms: u32,
         sink: &mut S,
-    ) -> Outcome {
+    ) -> Attached {
         let zxid = self.next_zxid();
         let session = session_id(by.origin.node, zxid);
         assert!(session.0 > 0, "the id of a session is a positive number");
@@ -411,7 +412,7 @@ impl Machine {
         let opened = Session::new(proof, timeout_ms, attachment).opened_from(Host::among(&by.identities));
         self.sessions.open(session, opened);
         sink.session_opened(session, attachment, timeout_ms);
-        Outcome::Session { session, attachment, timeout_ms }
+        Attached { session, attachment, timeout_ms }
     }
 
     pub(crate) fn attach<S: EventSink + ?Sized>(
@@ -421,7 +422,7 @@ impl Machine {
         from: Option<Attachment>,
         timeout_ms: u32,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Attached, ErrorCode> {
         let known = self.sessions.get(session).filter(|open| open.proof.is_that_of(&proof));
         let open = known.ok_or(ErrorCode::SessionExpired)?;
         if from.is_some_and(|from| from != open.attachment) {
@@ -431,7 +432,7 @@ impl Machine {
         let attachment = self.sessions.attach(session, timeout_ms);
         assert!(before < attachment, "an older connection of {session} could go on");
         sink.session_attached(session, attachment, timeout_ms);
-        Ok(Outcome::Session { session, attachment, timeout_ms })
+        Ok(Attached { session, attachment, timeout_ms })
     }
 
     /// Ends an open session: all its ephemerals go under one zxid, in the order of their paths.
@@ -440,7 +441,7 @@ impl Machine {
         session: SessionId,
         end: SessionEnd,
         sink: &mut S,
-    ) -> Outcome {
+    ) -> Response {
         let zxid = self.next_zxid();
         let open = self.sessions.get(session).expect("the session has been admitted");
         let mut paths: Vec<Arc<str>> = open.shared_ephemerals().map(|(path, _)| path.clone()).collect();
@@ -462,7 +463,7 @@ impl Machine {
             "an ephemeral of {session} has outlived it"
         );
         sink.session_ended(session, end);
-        Outcome::Done
+        Response::Empty
     }
 }
 

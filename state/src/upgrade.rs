@@ -8,12 +8,12 @@
 //! change of `apply` stands behind `Machine::is_at`, for as long as releases are supported that do not have
 //! it.
 
+use rowlock_proto::response::Response;
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::digest::Hasher;
 use crate::machine::Machine;
-use crate::outcome::Outcome;
 
 /// Version of the first release, 0.2.0.
 pub const FIRST: u16 = 1;
@@ -79,15 +79,15 @@ impl Machine {
     }
 
     /// A command without effect. In the version of rehearsals it has one.
-    pub(crate) fn noop(&mut self) -> Outcome {
+    pub(crate) fn noop(&mut self) -> Response {
         if self.is_at(REHEARSED) {
             self.upgrade.rehearsed += 1;
         }
-        Outcome::Done
+        Response::Empty
     }
 
     /// The cluster goes over to a version, or stays with its own until an operator says so.
-    pub(crate) fn decide_on_version(&mut self, command: &Command) -> Outcome {
+    pub(crate) fn decide_on_version(&mut self, command: &Command) -> Response {
         let upgrade = &mut self.upgrade;
         match command {
             // One that comes again, or late, is behind the state.
@@ -99,7 +99,7 @@ impl Machine {
             Command::HoldVersion { hold } => upgrade.held = *hold,
             _ => unreachable!("{command:?} is none of these"),
         }
-        Outcome::Done
+        Response::Empty
     }
 
     /// The part of the digest that says which version this is: nothing for the first one, as in 0.2.0.

@@ -108,7 +108,7 @@ enum AttemptResult {
 /// Gives back what is held, in one command: for each claim, whether it was.
 pub(crate) async fn release(client: &Client, claims: Vec<Claim>) -> Result<Vec<bool>, Error> {
     match client.call(Request::Release(claims.into())).await?.response {
-        Response::Held(held) => Ok(held),
+        Response::Held(held) => Ok(held.into_vec()),
         _ => Err(Error::Protocol("a release was answered with something else")),
     }
 }
@@ -184,7 +184,7 @@ impl<'a> Acquisition<'a> {
         let place_states = match answer {
             Ok(reply) => match reply.response {
                 Response::PlaceStates(place_states) if place_states.len() == self.places.len() => {
-                    place_states
+                    place_states.into_vec()
                 }
                 _ => return Err(ODD),
             },

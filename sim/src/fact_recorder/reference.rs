@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rowlock_proto::Request;
 use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::Machine;
 use rowlock_state::command::Batch;
@@ -139,7 +140,7 @@ mod tests {
     fn create(path: &str) -> Command {
         let flags = CreateMode::Persistent.flags();
         let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags };
-        Command::Create { create, ttl_ms: None }
+        Command::Client(Request::Create2(create))
     }
 
     #[test]

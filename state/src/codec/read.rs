@@ -7,7 +7,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, Few, Mode, Owner};
-use rowlock_proto::request::Create;
+use rowlock_proto::request::{Create, Request};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
 use super::{BatchError, bits, from_bincode, head, mode, owner, tag};
@@ -112,12 +112,12 @@ impl<'a> ProposalReader<'a> {
         })
     }
 
-    /// A write in a box of its own. An acquire, the longest command, is made there instead of moved.
+    /// Reads a write into a box of its own. An acquire, the longest command, is made there instead of moved.
     fn boxed(&mut self) -> Option<Box<Command>> {
         if let Some(rest) = self.rest.strip_prefix(&[tag::ACQUIRE]) {
             self.rest = rest;
-            let mut command = Box::new(Command::Acquire(Few::new()));
-            if let Command::Acquire(few) = &mut *command {
+            let mut command = Box::new(Command::Client(Request::Acquire(Few::new())));
+            if let Command::Client(Request::Acquire(few)) = &mut *command {
                 self.few_into(few, ProposalReader::acquire)?;
             }
             return Some(command);
@@ -126,19 +126,46 @@ impl<'a> ProposalReader<'a> {
     }
 
     fn command(&mut self) -> Option<Command> {
-        let begin = self.rest;
-        match self.byte()? {
-            tag::ACQUIRE => Some(Command::Acquire(self.few(ProposalReader::acquire)?)),
-            tag::RELEASE => Some(Command::Release(self.few(ProposalReader::claim)?)),
-            tag::VERIFY => Some(Command::Verify(self.few(ProposalReader::claim)?)),
-            tag::CREATE => self.create(),
-            tag::DELETE => Some(Command::Delete { path: self.text()?, version: Version(self.i32()?) }),
-            _ => {
-                let (command, read) = from_bincode(begin).ok()?;
-                self.rest = begin.get(read..)?;
-                Some(command)
-            }
+        let kind = *self.rest.first()?;
+        if kind >= tag::FIRST {
+            self.byte()?;
+            self.request(kind).map(Command::Client)
+        } else {
+            self.serde()
         }
+    }
+
+    /// Reads the fields of a client's request of this kind.
+    fn request(&mut self, kind: u8) -> Option<Request> {
+        Some(match kind {
+            tag::ACQUIRE => Request::Acquire(self.few(ProposalReader::acquire)?),
+            tag::RELEASE => Request::Release(self.few(ProposalReader::claim)?),
+            tag::VERIFY => Request::Verify(self.few(ProposalReader::claim)?),
+            tag::CREATE => Request::Create(self.create()?),
+            tag::CREATE2 => Request::Create2(self.create()?),
+            tag::CREATE_CONTAINER => Request::CreateContainer(self.create()?),
+            tag::CREATE_TTL => Request::CreateTtl(self.create()?, self.i64()?),
+            tag::DELETE => Request::Delete { path: self.text()?, version: Version(self.i32()?) },
+            tag::SET_DATA => Request::SetData(self.serde()?),
+            tag::SET_ACL => Request::SetAcl(self.serde()?),
+            tag::MULTI => Request::Multi(self.serde()?),
+            tag::ABANDON => Request::Abandon(self.serde()?),
+            tag::CONVERT => {
+                let (claim, mode, prefix) = self.serde()?;
+                Request::Convert { claim, mode, prefix }
+            }
+            tag::FORCE_RELEASE => Request::ForceRelease(self.serde()?),
+            tag::ASK => Request::Ask(self.serde()?),
+            tag::SYNC => Request::Sync(self.serde()?),
+            tag::CLOSE_SESSION => Request::CloseSession,
+            _ => return None,
+        })
+    }
+
+    fn serde<T: serde::de::DeserializeOwned>(&mut self) -> Option<T> {
+        let (value, read) = from_bincode(self.rest).ok()?;
+        self.rest = self.rest.get(read..)?;
+        Some(value)
     }
 
     #[inline(always)]
@@ -177,19 +204,17 @@ impl<'a> ProposalReader<'a> {
     }
 
     /// Its data are a copy: a znode keeps them as they are, and is not to keep an entry.
-    fn create(&mut self) -> Option<Command> {
+    fn create(&mut self) -> Option<Create> {
         let there = self.byte()?;
         if there & !bits::OF_CREATE != 0 {
             return None;
         }
-        let create = Create {
+        Some(Create {
             path: self.text()?,
             data: if there & bits::DATA != 0 { Some(Bytes::copy_from_slice(self.bytes()?)) } else { None },
             acl: self.permissions(there)?,
             flags: self.i32()?,
-        };
-        let ttl_ms = if there & bits::TTL != 0 { Some(self.i64()?) } else { None };
-        Some(Command::Create { create, ttl_ms })
+        })
     }
 
     /// Reads the permissions that `there` announces.

@@ -6,7 +6,7 @@
 
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};
-use rowlock_proto::request::Create;
+use rowlock_proto::request::{Create, Request};
 
 use super::{BINCODE, bits, head, mode, owner, tag};
 use crate::command::{Attachment, Batch, Command, Origin, Proposal};
@@ -88,32 +88,58 @@ impl<'a> PreviousProposal<'a> {
 
 fn command(command: &Command, out: &mut Vec<u8>) {
     match command {
-        Command::Acquire(all) => {
+        Command::Client(request) => self::request(request, out),
+        other => serde(other, out),
+    }
+}
+
+/// Appends a client's request: the byte of its kind, then its fields.
+fn request(request: &Request, out: &mut Vec<u8>) {
+    match request {
+        Request::Acquire(all) => {
             out.push(tag::ACQUIRE);
             list(all, out, acquire);
         }
-        Command::Release(claims) => {
+        Request::Release(claims) => {
             out.push(tag::RELEASE);
             list(claims, out, claim);
         }
-        Command::Verify(claims) => {
+        Request::Verify(claims) => {
             out.push(tag::VERIFY);
             list(claims, out, claim);
         }
-        Command::Create { create, ttl_ms } => {
-            out.push(tag::CREATE);
-            self::create(create, *ttl_ms, out);
+        Request::Create(create) => self::create(tag::CREATE, create, out),
+        Request::Create2(create) => self::create(tag::CREATE2, create, out),
+        Request::CreateContainer(create) => self::create(tag::CREATE_CONTAINER, create, out),
+        Request::CreateTtl(create, ttl_ms) => {
+            self::create(tag::CREATE_TTL, create, out);
+            i64(*ttl_ms, out);
         }
-        Command::Delete { path, version } => {
+        Request::Delete { path, version } => {
             out.push(tag::DELETE);
             bytes(path.as_bytes(), out);
             i64(version.0.into(), out);
         }
-        other => {
-            bincode::serde::encode_into_std_write(other, out, BINCODE)
-                .expect("a command encodes into memory");
-        }
+        Request::SetData(set) => kind_and(tag::SET_DATA, set, out),
+        Request::SetAcl(set) => kind_and(tag::SET_ACL, set, out),
+        Request::Multi(ops) => kind_and(tag::MULTI, ops, out),
+        Request::Abandon(attempts) => kind_and(tag::ABANDON, attempts, out),
+        Request::Convert { claim, mode, prefix } => kind_and(tag::CONVERT, &(claim, mode, prefix), out),
+        Request::ForceRelease(claim) => kind_and(tag::FORCE_RELEASE, claim, out),
+        Request::Ask(ask) => kind_and(tag::ASK, ask, out),
+        Request::Sync(path) => kind_and(tag::SYNC, path, out),
+        Request::CloseSession => out.push(tag::CLOSE_SESSION),
+        other => unreachable!("Invariant: {} is never logged", other.opcode()),
     }
+}
+
+fn kind_and(kind: u8, fields: &impl serde::Serialize, out: &mut Vec<u8>) {
+    out.push(kind);
+    serde(fields, out);
+}
+
+fn serde(value: &impl serde::Serialize, out: &mut Vec<u8>) {
+    bincode::serde::encode_into_std_write(value, out, BINCODE).expect("a value encodes into memory");
 }
 
 fn acquire(acquire: &Acquire, out: &mut Vec<u8>) {
@@ -172,7 +198,8 @@ fn acquire(acquire: &Acquire, out: &mut Vec<u8>) {
     out[at] = there;
 }
 
-fn create(create: &Create, ttl_ms: Option<i64>, out: &mut Vec<u8>) {
+fn create(kind: u8, create: &Create, out: &mut Vec<u8>) {
+    out.push(kind);
     let at = out.len();
     out.push(0);
     let mut there = 0;
@@ -183,10 +210,6 @@ fn create(create: &Create, ttl_ms: Option<i64>, out: &mut Vec<u8>) {
     }
     there |= permissions(create.acl.as_deref(), out);
     i64(create.flags.into(), out);
-    if let Some(ttl_ms) = ttl_ms {
-        there |= bits::TTL;
-        i64(ttl_ms, out);
-    }
     out[at] = there;
 }
 

@@ -13,12 +13,11 @@ use std::sync::Arc;
 
 use rowlock_frames::{At, Kind, LOGGED, bytes, largest};
 use rowlock_proto::acl::Id;
-use rowlock_proto::response::OpResult;
+use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, Request};
 
 use crate::PLACES_MAX;
 use crate::cost::{COMMAND_BYTES_MAX, COMMAND_STEPS_MAX, Cost};
-use crate::outcome::Outcome;
 use crate::steps;
 use world::{ROOT, World, command};
 
@@ -65,7 +64,7 @@ fn measured(kind: &Kind) -> Largest {
     world.machine.check().unwrap();
     let failed = |results: &[OpResult]| matches!(results.first(), Some(OpResult::Error(_)));
     let succeeds = match &applied {
-        Ok(Outcome::Multi(results)) => !failed(results),
+        Ok(Response::Multi(results)) => !failed(results),
         other => other.is_ok(),
     };
     let grown = weigh::bytes(&world.machine).saturating_sub(before);

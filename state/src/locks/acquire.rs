@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{Acquire, Mode, PlaceState, limit_data};
 use rowlock_proto::request::SetData;
+use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, path as paths};
 use smallvec::SmallVec;
@@ -21,7 +22,7 @@ use super::{PLACES_MAX, QUEUE_MAX, is_reserved, limit_in, queue_path};
 use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, New, permit};
-use crate::outcome::{EventSink, Outcome};
+use crate::outcome::EventSink;
 use crate::sequence;
 use crate::sessions::Near;
 use crate::shared_map::Slot;
@@ -62,7 +63,7 @@ impl Machine {
         by: &Author,
         all: &[Acquire],
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if let [only] = all
             && let Some(result) = self.acquire_alone(by, only, sink)
         {
@@ -84,7 +85,7 @@ impl Machine {
         all: &[Acquire],
         search: &mut Search<'_>,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         let before = *self.tree.totals();
         let mut done = AllDone::new();
         let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
@@ -97,7 +98,7 @@ impl Machine {
                     let mut place_states =
                         self.place_states_in((by.session, by.place), all, &mut search.room);
                     place_states[index] = place_state;
-                    return Ok(Outcome::PlaceStates(place_states.into()));
+                    return Ok(Response::PlaceStates(place_states.into()));
                 }
                 Err(code) => {
                     self.take_all_back(done);
@@ -126,7 +127,7 @@ impl Machine {
             place_states.push(place_state);
         }
         assert!(place_states.len() == all.len(), "as many places as were asked for");
-        Ok(Outcome::PlaceStates(place_states.into()))
+        Ok(Response::PlaceStates(place_states.into()))
     }
 
     /// Where those attempts of the session stand now that were asked for before.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
+use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, path as paths};
 use smallvec::smallvec;
@@ -25,7 +26,7 @@ use crate::acl::SharedAcl;
 use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::{Author, permit, resolved};
-use crate::outcome::{Change, ChangeKind, EventSink, LockEventKind, Outcome, Why};
+use crate::outcome::{Change, ChangeKind, EventSink, LockEventKind, Why};
 use crate::sequence;
 use crate::steps;
 use crate::tree::{Path, TreePosition};
@@ -49,7 +50,7 @@ impl Machine {
         by: &Author,
         acquire: &Acquire,
         sink: &mut S,
-    ) -> Option<Result<Outcome, ErrorCode>> {
+    ) -> Option<Result<Response, ErrorCode>> {
         if by.stamp.enforce_quota || self.locks.has_delays() || !is_ordinary(acquire) {
             return None;
         }
@@ -90,7 +91,7 @@ impl Machine {
         let path = path.as_str().into();
         let place = TreePosition { parent: lock.node, at };
         let place_state = self.make_place(by, acquire, New { lock: found, place, path, acl, holds }, sink);
-        Some(Ok(Outcome::PlaceStates(smallvec![place_state])))
+        Some(Ok(Response::PlaceStates(smallvec![place_state])))
     }
 
     fn make_place<S: EventSink + ?Sized>(
@@ -153,7 +154,7 @@ impl Machine {
         by: &Author,
         claim: &Claim,
         sink: &mut S,
-    ) -> Option<Outcome> {
+    ) -> Option<Response> {
         if self.locks.has_delays() {
             return None;
         }
@@ -190,7 +191,7 @@ impl Machine {
         self.settle_at(zxid, lock, sink);
         self.tree.forget(gone.id);
         debug_assert!(steps::uncounted(|| self.holder_of(claim)).is_none(), "what was given back is held");
-        Some(Outcome::Held(smallvec![true]))
+        Some(Response::Held(smallvec![true]))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{self, Ask};
+use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ use crate::command::{Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::machine::Machine;
 use crate::ops::permit;
-use crate::outcome::{EventSink, Outcome};
+use crate::outcome::EventSink;
 use crate::tree::split;
 
 /// Holders that a question reaches: the first ones of the queue.
@@ -190,7 +191,7 @@ impl Machine {
         (proposal, stamp): (&Proposal, Stamp),
         ask: &Ask,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if proposal.session != SessionId::NONE {
             self.admit(proposal.session, proposal.attachment)?;
         }
@@ -205,7 +206,7 @@ impl Machine {
         }
         let right = if ask.within_ms == 0 { Right::Ask } else { Right::Force };
         self.require(&ask.lock, right, (who, stamp))?;
-        let Some(lock) = self.locks.get(&ask.lock) else { return Ok(Outcome::Asked(0)) };
+        let Some(lock) = self.locks.get(&ask.lock) else { return Ok(Response::Number(0)) };
         let before = lock.holders().take(ASKED_MAX).filter_map(|(_, it)| it.asked.as_deref());
         let turn = NextQuestion::next(before, (of_user(0, who), ask.within_ms == 0), now_ms)?;
         let queue_len = lock.len();
@@ -229,7 +230,7 @@ impl Machine {
         assert!(keys.len() <= ASKED_MAX, "a question reaches {} holders", keys.len());
         let len = self.locks.get(&ask.lock).map_or(0, Lock::len);
         assert_eq!(len, queue_len, "{}: a question has changed the queue", ask.lock);
-        Ok(Outcome::Asked(asked))
+        Ok(Response::Number(i32::try_from(asked).unwrap_or(i32::MAX)))
     }
 
     /// The questions to the places by which the session holds locks, in no order that another node would

@@ -2,6 +2,7 @@
 
 use rowlock_proto::lock::{Claim, Mode, PlaceState};
 use rowlock_proto::request::Create;
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode};
 use smallvec::smallvec;
 
@@ -10,7 +11,7 @@ use super::publish::{Cause, place};
 use super::queue_path;
 use crate::machine::Machine;
 use crate::ops::Author;
-use crate::outcome::{EventSink, Outcome, Why};
+use crate::outcome::{EventSink, Why};
 use crate::steps;
 
 impl Machine {
@@ -25,8 +26,8 @@ impl Machine {
         mode: Mode,
         prefix: &str,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
-        let place_states = |place_state| Ok(Outcome::PlaceStates(smallvec![place_state]));
+    ) -> Result<Response, ErrorCode> {
+        let place_states = |place_state| Ok(Response::PlaceStates(smallvec![place_state]));
         if self.holder_of(claim) != Some(by.session) {
             return place_states(PlaceState::Absent);
         }
@@ -69,7 +70,7 @@ impl Machine {
         claim: &Claim,
         prefix: &str,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         let (path, key) = place(claim).ok_or(ErrorCode::BadArguments)?;
         if prefix.is_empty() || prefix.contains('/') {
             return Err(ErrorCode::BadArguments);
@@ -108,6 +109,6 @@ impl Machine {
         let place_state = self.place_state(path, new, &mut Room::of(by));
         assert!(matches!(place_state, PlaceState::Held(_)), "nobody was in the way: {place_state:?}");
         debug_assert_eq!(steps::uncounted(|| self.holder_of(claim)), None, "who converts holds by one place");
-        Ok(Outcome::PlaceStates(smallvec![place_state]))
+        Ok(Response::PlaceStates(smallvec![place_state]))
     }
 }

@@ -3,6 +3,7 @@
 
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Attempt, Claim};
+use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use smallvec::{SmallVec, smallvec};
@@ -14,7 +15,7 @@ use crate::arena::Number;
 use crate::command::Proposal;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
-use crate::outcome::{ChangeKind, EventSink, Outcome, Why};
+use crate::outcome::{ChangeKind, EventSink, Why};
 use crate::shared_map::Slot;
 use crate::steps;
 use crate::tree::{Path, TreePosition};
@@ -31,7 +32,7 @@ impl Machine {
         by: &Author,
         claims: &[Claim],
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if claims.len() > PLACES_MAX {
             return Err(ErrorCode::BadArguments);
         }
@@ -58,7 +59,7 @@ impl Machine {
             steps::uncounted(|| claims.iter().all(|claim| self.holder_of(claim) != Some(by.session))),
             "what was given back is still held"
         );
-        Ok(Outcome::Held(held.into()))
+        Ok(Response::Held(held.into()))
     }
 
     /// Leaves the queues of the session's attempts, whether they hold, wait or are gone.
@@ -67,7 +68,7 @@ impl Machine {
         by: &Author,
         attempts: &[Attempt],
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if attempts.len() > PLACES_MAX || attempts.iter().any(|attempt| attempt.prefix.is_empty()) {
             return Err(ErrorCode::BadArguments);
         }
@@ -81,7 +82,7 @@ impl Machine {
         }
         let why = Some(Why::Released);
         self.publish(Cause::new(by, why), &mut done, sink);
-        Ok(Outcome::Done)
+        Ok(Response::Empty)
     }
 
     /// Ends any hold, or a lock-delay, for a client with permission to delete below the lock.
@@ -90,7 +91,7 @@ impl Machine {
         by: &Author,
         claim: &Claim,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if claim.token == NO_TOKEN {
             return self.force_end_of_delay(by, &claim.path, sink);
         }
@@ -102,7 +103,7 @@ impl Machine {
             self.require(lock, Right::Force, (by.who, by.stamp))?;
         }
         if self.holder_of(claim).is_none() {
-            return Ok(Outcome::Held(smallvec![false]));
+            return Ok(Response::Held(smallvec![false]));
         }
         assert!(found.is_some(), "a lock with a holder is a znode");
         let mut done = [self.remove(by.zxid, &claim.path)];
@@ -113,7 +114,7 @@ impl Machine {
             None,
             "a release was forced, and the lock is held"
         );
-        Ok(Outcome::Held(smallvec![true]))
+        Ok(Response::Held(smallvec![true]))
     }
 
     /// Ends the lock's delay, and grants the lock to the next waiters.
@@ -122,7 +123,7 @@ impl Machine {
         by: &Author,
         lock: &str,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         permit(&self.tree.nearest(lock).acl, perms::DELETE, by.who)?;
         self.require(lock, Right::Force, (by.who, by.stamp))?;
         let lasts = self.locks.get(lock).is_some_and(|lock| lock.delayed_until_ms() != 0);
@@ -131,7 +132,7 @@ impl Machine {
             self.settle(by.zxid, lock, sink);
             self.locks.forget_if_idle(lock);
         }
-        Ok(Outcome::Held(smallvec![lasts]))
+        Ok(Response::Held(smallvec![lasts]))
     }
 
     /// With the znodes of locks go their lock-delays. To be called before the queues hear of what was done:
@@ -149,7 +150,7 @@ impl Machine {
 
     /// Which of the claims are held, by whomsoever. Of other sessions' places that needs what a plain client
     /// would need to know it: READ on the place and on its lock.
-    pub(crate) fn verify(&self, proposal: &Proposal, claims: &[Claim]) -> Result<Outcome, ErrorCode> {
+    pub(crate) fn verify(&self, proposal: &Proposal, claims: &[Claim]) -> Result<Response, ErrorCode> {
         if claims.len() > PLACES_MAX {
             return Err(ErrorCode::BadArguments);
         }
@@ -160,7 +161,7 @@ impl Machine {
             }
             Ok(holder.is_some())
         });
-        Ok(Outcome::Held(held.collect::<Result<_, _>>()?))
+        Ok(Response::Held(held.collect::<Result<_, _>>()?))
     }
 
     /// Refuses who may not read a place that is there, and another session's. That there is none everybody

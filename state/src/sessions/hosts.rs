@@ -153,7 +153,7 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use rowlock_proto::NodeId;
+    use rowlock_proto::{NodeId, Request};
 
     use super::*;
     use crate::command::{Attachment, Command, Origin, Proposal};
@@ -192,7 +192,7 @@ mod tests {
         let mut restored = Machine::decode(&mut bytes.as_slice()).unwrap();
         assert_eq!(restored.digest(), machine.digest());
         assert_eq!(counts(&restored, "10.0.0.1"), Opened { sessions: 2, lasting: 2 }, "where it was opened");
-        apply(&mut restored, all[1], "10.0.0.1", Command::CloseSession);
+        apply(&mut restored, all[1], "10.0.0.1", Command::Client(Request::CloseSession));
         assert_eq!(counts(&restored, "10.0.0.1"), Opened { sessions: 1, lasting: 1 });
         assert_eq!(restored.opened(), Opened { sessions: 3, lasting: 1 });
     }

@@ -314,7 +314,7 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use rowlock_proto::NodeId;
-    use rowlock_proto::request::Create;
+    use rowlock_proto::request::{Create, Request};
 
     use super::*;
     use crate::command::{Attachment, Command, Origin, Proposal};
@@ -328,7 +328,7 @@ mod tests {
         let open = Command::OpenSession { proof: Proof::of(b"p"), timeout_ms: 1_000 };
         let create = |path: &str, flags| {
             let acl = Some(rowlock_proto::acl::Acl::shared_open());
-            Command::Create { create: Create { path: path.to_owned(), data: None, acl, flags }, ttl_ms: None }
+            Command::Client(Request::Create2(Create { path: path.to_owned(), data: None, acl, flags }))
         };
         for (command, session) in
             [(open, SessionId::NONE), (create("/l", 0), session), (create("/l/x-", 3), session)]
