@@ -34,7 +34,7 @@ deterministic seeds="100" seconds="20":
     cargo run -q --profile sim -p rowlock-sim -- swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.other
     cmp target/fingerprints.one target/fingerprints.other
 
-# Instructions and allocations per operation, beside what was kept in `instructions/`: a regression shows on a noisy machine
+# Instructions and allocations per operation, beside what was kept in `lab/instructions/`: a regression shows on a noisy machine
 # too. Needs valgrind. `just instructions --keep` keeps the new figures, `just instructions acquire` counts a part.
 instructions *flags:
     #!/usr/bin/env bash
@@ -51,9 +51,9 @@ bench *flags:
     cargo build --release -q -p rowlock -p rowlock-bench
     target/release/rowlock-bench run {{flags}}
 
-# The same beside etcd 3.5 and ZooKeeper 3.9, which `bench/rivals` fetches from PyPI. Needs Python, and Java for ZooKeeper.
+# The same beside etcd 3.5 and ZooKeeper 3.9, which `lab/bench/rivals` fetches from PyPI. Needs Python, and Java for ZooKeeper.
 bench-rivals *flags:
-    bench/rivals target/bench/rivals
+    lab/bench/rivals target/bench/rivals
     cargo build --release -q -p rowlock -p rowlock-bench
     target/release/rowlock-bench run --rivals target/bench/rivals --out target/bench/rivals-report {{flags}}
 
@@ -69,7 +69,7 @@ bench-pressure *flags: (bench "--pressure" "--out" "target/bench/pressure" flags
 # Draws where the time of one lock goes that is taken now and then: needs Linux, perf and root.
 cycle:
     cargo build --release -q -p rowlock -p rowlock-bench
-    bench/trace/one_cycle.py
+    lab/bench/trace/one_cycle.py
 
 # The demonstration: three processes, ten clients, one dead leader.
 up *flags:
@@ -99,23 +99,23 @@ wiped rounds="20":
 
 # Fuzzes one reader of what others wrote, for so many seconds: decode_request, decode_response, peer_frames, entries, wal,
 # snapshot, config, import, report. Needs cargo-fuzz (`cargo install cargo-fuzz`) and a C++ compiler; the stable compiler will
-# do. What it finds is put into fuzz/artifacts, and found again by `just fuzz TARGET 0`, which runs all inputs once.
+# do. What it finds is put into lab/fuzz/artifacts, and found again by `just fuzz TARGET 0`, which runs all inputs once.
 fuzz target seconds="600":
     #!/usr/bin/env bash
     set -euo pipefail
     # For `-Cpasses` and its like alone: no code of ours needs a nightly compiler.
     export RUSTC_BOOTSTRAP=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-    run="cargo fuzz run --features libfuzzer --sanitizer none"
-    test -d fuzz/corpus/{{target}} || $run seeds -- -runs=0
-    mkdir -p fuzz/artifacts/{{target}}
+    run="cargo fuzz run --fuzz-dir lab/fuzz --features libfuzzer --sanitizer none"
+    test -d lab/fuzz/corpus/{{target}} || $run seeds -- -runs=0
+    mkdir -p lab/fuzz/artifacts/{{target}}
     limits="-rss_limit_mb=1024 -malloc_limit_mb=256 -max_len=16384 -print_final_stats=1"
     if [ {{seconds}} = 0 ]; then
-        $run {{target}} fuzz/corpus/{{target}} fuzz/artifacts/{{target}} -- $limits -runs=0
+        $run {{target}} lab/fuzz/corpus/{{target}} lab/fuzz/artifacts/{{target}} -- $limits -runs=0
     else
         $run {{target}} -- $limits -max_total_time={{seconds}}
     fi
 
-# A holder is stopped past its session and writes late, at each resource of examples/fencing that is installed: so many rounds
+# A holder is stopped past its session and writes late, at each resource of tests/examples/fencing that is installed: so many rounds
 # with its fence and without it. S3 needs a Python with boto3 and moto[server]: ROWLOCK_FENCING_PYTHON.
 fencing rounds="50":
     ROWLOCK_FENCING={{rounds}} cargo test --test black_box fencing -- --nocapture
@@ -220,7 +220,7 @@ openapi seconds="600":
 deny:
     cargo deny check
 
-# Advisories alone, by the database of today: what it says about a crate of ours goes into advisories.toml.
+# Advisories alone, by the database of today: what it says about a crate of ours goes into .cargo/advisories.toml.
 advisories:
     cargo deny fetch db
     cargo deny check --disable-fetch advisories

@@ -107,6 +107,9 @@ const BY_COMMAND: [(&str, &[&str]); 13] = [
     ("force", &["release", "--force", "--token", "0", "LOCK"]),
 ];
 
+/// Attempt whose lock is in no team's folder.
+const TERRAFORM: [&str; 5] = ["terraform", "run", "state", "--", "true"];
+
 /// Attempts by commands on znodes.
 const BY_ZNODE_COMMAND: [(&str, &[&str]); 10] = [
     ("see", &["get", "PATH"]),
@@ -176,11 +179,17 @@ async fn by_commands(it: &Cluster, user: &str, target: &Target, attempts: &mut A
         assert!(said.code == 1 && named, "{user}: {words:?}: {} {}", said.code, said.err);
         attempts.made(right);
     }
+    let said = command(it, user, &TERRAFORM).await;
+    let wanted = "rowlock: @terraform/state: the right \"take\" on /locks/@terraform/state is missing; an operator can \
+                  grant it with `rowlock acl set`\n";
+    assert_eq!((said.code, said.err.as_str()), (1, wanted), "{user}");
+    attempts.made("take");
     for (right, words) in BY_ZNODE_COMMAND {
         let words: Vec<String> = words.iter().map(|word| target.fill(word)).collect();
         let said = command(it, user, &words.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        let is_refused = said.code == 1 && said.err.contains("by the rules of the lock");
-        assert!(is_refused, "{user}: {words:?}: {} {}", said.code, said.err);
+        let named = said.err.contains(&format!("the right \"{right}\" on /locks"))
+            && said.err.contains("`rowlock acl set`");
+        assert!(said.code == 1 && named, "{user}: {words:?}: {} {}", said.code, said.err);
         attempts.made(right);
     }
 }
@@ -359,7 +368,8 @@ async fn without_rules_an_ordinary_certificate_forces_no_lock_and_an_operator_do
     assert_eq!((said.code, said.err.as_str()), (1, wanted));
     for arguments in [&["delete", "-r", "/locks/payroll"][..], &["delete", held.path()]] {
         let said = command(&it, "bob", arguments).await;
-        assert!(said.code == 1 && said.err.contains("rules of the lock"), "{} {}", said.code, said.err);
+        let named = said.err.contains("the right \"force\" on /locks/payroll is missing");
+        assert!(said.code == 1 && named, "{} {}", said.code, said.err);
     }
     let what = format!("DELETE /v1/locks/payroll/holders/{token}");
     let (status, answer) = http(&it, &tokens["bob"], &what, &Value::Null).await;
@@ -369,6 +379,20 @@ async fn without_rules_an_ordinary_certificate_forces_no_lock_and_an_operator_do
     assert_eq!((said.code, said.out.contains("take,ask,see")), (1, true), "{}{}", said.out, said.err);
     let said = command(&it, "bob", &["acl", "check", "x509:CN=alice", "payroll"]).await;
     assert_eq!(said.code, 1, "only operators ask for others");
+    for (token, query, wanted) in [
+        ("bob", "", (200, json!(["take", "ask", "see"]), Value::Null)),
+        ("ops", "", (200, json!(["take", "ask", "force", "see"]), Value::Null)),
+        ("ops", "&who=token:bob", (200, json!(["take", "ask", "see"]), Value::Null)),
+        (
+            "bob",
+            "&who=token:alice",
+            (403, Value::Null, json!("only operators may ask for the rights of others")),
+        ),
+    ] {
+        let what = format!("GET /v1/access?lock=payroll{query}");
+        let (status, answer) = http(&it, &tokens[token], &what, &Value::Null).await;
+        assert_eq!((status, answer["rights"].clone(), answer["detail"].clone()), wanted, "{token}: {answer}");
+    }
     let said = command(&it, "ops", &["acl", "check", "x509:CN=bob", "payroll", "-o", "json"]).await;
     let shown: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((&shown["rights"], &shown["guarded"]), (&json!(["take", "ask", "see"]), &json!(true)));

@@ -75,8 +75,7 @@ async fn znode_commands_answer_on_stdout_and_refusals_have_code_one() {
 async fn missing_parents_are_made_and_a_whole_tree_is_deleted_on_request_only() {
     let cluster = Cluster::start(1, FAST).await;
     let said = ask(&cluster, &["create", "/a/b/c"]).await;
-    let message =
-        "rowlock: /a/b/c: there is no /a/b to make it in; make it first, or all that is missing with -p\n";
+    let message = "rowlock: /a/b/c: its parent /a/b does not exist; create it first, or use -p to create all missing parents\n";
     assert_eq!((said.code, said.err.as_str()), (REFUSED, message));
     assert_eq!(told(&cluster, &["create", "-p", "/a/b/c", "x"]).await, "/a/b/c\n");
     assert_eq!(

@@ -24,8 +24,7 @@ async fn the_doctor_says_of_each_endpoint_how_far_a_client_gets_and_why_no_furth
     let fine: Value = serde_json::from_str(&fine.out).unwrap();
     assert!(fine.as_array().unwrap().iter().all(|endpoint| endpoint["round_trip_ms"].is_f64()), "{fine}");
 
-    for (port, what) in [(cluster.http(1), "this port speaks HTTP"), (cluster.peer(1), "the port for nodes")]
-    {
+    for (port, what) in [(cluster.http(1), "this port speaks HTTP"), (cluster.peer(1), "the peer port")] {
         let wrong = ask(&cluster, &["doctor", "--endpoints", port]).await;
         assert_eq!((wrong.code, wrong.out.contains(what)), (UNAVAILABLE, true), "{}", wrong.out);
     }

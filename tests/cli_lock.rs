@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cli_under_lock::{Running, STUBBORN, look_for, queue_of, start};
+use crate::cli_under_lock::{Running, STUBBORN, queue_of, start};
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::Said;
+use crate::support::secs;
 
 const REFUSED: i32 = 1;
 const USAGE: i32 = 64;
@@ -173,6 +174,11 @@ async fn locks_that_are_asked_for_side_by_side_below_one_lock_wait_for_each_othe
     assert_eq!(std::fs::read_to_string(cluster.folder.join("code")).unwrap(), format!("{DEADLOCK}\n"));
 }
 
+/// Prints "free" unless a process runs whose id is in the file `command` or `grandchild`: a command that did
+/// not start has written none.
+const LOOK_FOR_WRITTEN: &str = "for file in command grandchild; do \
+     if [ -s $file ] && grep -qs '^State:.[^Z]' /proc/$(cat $file)/status; then exit; fi; done; echo free";
+
 /// Waits for the warden of a `rowlock lock`.
 async fn warden_of(process: u32) -> Pid {
     let is_warden = |pid: &&str| {
@@ -187,27 +193,25 @@ async fn warden_of(process: u32) -> Pid {
     }
 }
 
-/// `killall -STOP rowlock`, while the command runs and while the warden starts. The kernel continues the warden
-/// at the deadline; the command does not start before the warden has set that timer.
+/// `killall -STOP rowlock`, while the command runs and while the warden starts. The kernel continues the
+/// warden at the deadline; the command does not start before the warden has set that timer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_process_and_its_warden_stopped_together_do_not_keep_the_command_alive() {
     let it = Cluster::start(1, FAST).await;
     for early in [false, true] {
         let running = start(&it.folder, &["lock", "--ttl", "2", "l", "-c", STUBBORN]);
-        let ours = running.child.id();
-        let warden = warden_of(ours).await;
-        let looking = if early {
+        let warden = tokio::time::timeout(secs(60), warden_of(running.child.id())).await.unwrap();
+        if early {
             kill_process(warden, Signal::STOP).unwrap();
+            // A command that does not wait for its warden has started by then.
             tokio::time::sleep(Duration::from_millis(500)).await;
-            let pid = |name: &str| fs::read_to_string(it.folder.join(name)).ok()?.trim().parse().ok();
-            pid("command").zip(pid("grandchild")).map(|(command, grandchild)| look_for(command, grandchild))
         } else {
-            Some(look_for(running.pid("command").await, running.pid("grandchild").await))
-        };
+            running.wrote("command").await;
+            running.wrote("grandchild").await;
+        }
         running.signal(Signal::STOP);
         let _ = kill_process(warden, Signal::STOP);
-        let looking = looking.unwrap_or_else(|| "[ -e command ] || echo free".to_owned());
-        let next = start(&it.folder, &["lock", "l", "-c", &looking]).end().await;
+        let next = start(&it.folder, &["lock", "l", "-c", LOOK_FOR_WRITTEN]).end().await;
         assert_eq!(next.out, "free\n", "early {early}: the command outlives its lock: {}", next.err);
         running.signal(Signal::CONT);
         assert_eq!(running.end().await.code, LOST);

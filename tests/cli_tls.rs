@@ -167,7 +167,7 @@ fn check_names_each_file_that_somebody_would_refuse() {
     let said = run(here, &["tls", "check", "tls/client-alice.pem", "tls/clients-ca.pem"]);
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     let said = run(here, &["tls", "check", "tls/client-alice.pem", "tls/peers-ca.pem"]);
-    let err = "rowlock: tls/client-alice.pem: its certificate is signed by an unknown authority (says tls/peers-ca.pem)\n";
+    let err = "rowlock: tls/client-alice.pem: its certificate is signed by an unknown authority (according to tls/peers-ca.pem)\n";
     assert_eq!((said.code, said.err.as_str()), (CONFIG, err));
 }
 

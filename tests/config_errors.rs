@@ -113,7 +113,7 @@ fn unusable_data_folder_is_named_with_the_remedy() {
     );
     assert_eq!(said.code, DATA_FOLDER, "{}", said.err);
     let said = run(folder.path(), &["up", "--data", "data/up"]);
-    assert!(one_line(&said).contains("make it writable, or give another one with --data"), "{}", said.err);
+    assert!(one_line(&said).contains("make it writable, or use another one with --data"), "{}", said.err);
     assert_eq!(said.code, DATA_FOLDER, "{}", said.err);
 }
 

@@ -1,5 +1,5 @@
-//! `clients/conformance.json` in Rust: the scenarios of the thin clients, by the rules that
-//! `clients/README.md` has for their authors, on the plainest client that keeps them.
+//! `client/conformance.json` in Rust: the scenarios of the thin clients, by the rules that
+//! `client/README.md` has for their authors, on the plainest client that keeps them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -331,7 +331,7 @@ async fn attempt(one: &mut Attempt, verb: &str, step: &Value, say: &str) {
 }
 
 pub fn scenarios() -> Vec<Value> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/conformance.json");
+    let file = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("client/conformance.json");
     let document: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(document["version"], VERSION, "the scenarios are of another version");
     let scenarios = document["scenarios"].as_array().unwrap();

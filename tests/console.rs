@@ -30,7 +30,9 @@ fn chromium() -> Option<String> {
 /// What a script of tests/ui has said.
 async fn drive(script: &str, arguments: &[String]) -> Said {
     let mut python = tools::command("python3");
-    python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui").join(script)).args(arguments);
+    python
+        .arg(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/ui").join(script))
+        .args(arguments);
     // A quarter of it where nothing else runs and axe-core is not there.
     let limit = secs(300);
     let drive = move || finish_within(python.spawn().unwrap(), limit);

@@ -1,5 +1,5 @@
-//! The dependencies: only crates of crates.io, only with licences that deny.toml allows, none with a known
-//! vulnerability.
+//! The dependencies: only crates of crates.io, only with licences that .cargo/deny.toml allows, none with a
+//! known vulnerability.
 //!
 //! `cargo deny` checks more, but asks a database; this test needs no network and no tool.
 
@@ -11,11 +11,11 @@ use serde_json::Value;
 use toml::{Table, Value as Toml};
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
-/// Packages of this repository that are not called rowlock: third_party/README.md.
+/// Packages of this repository that are not called rowlock: lab/third_party/README.md.
 const COPIES: [&str; 1] = ["base2histogram"];
 
 fn table(file: &str) -> Table {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     text.parse().unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
@@ -143,7 +143,7 @@ fn ignored(deny: &Table) -> BTreeSet<&str> {
 
 #[test]
 fn every_crate_is_of_crates_io_and_without_a_known_hole() {
-    let (known, deny) = (table("advisories.toml"), table("deny.toml"));
+    let (known, deny) = (table(".cargo/advisories.toml"), table(".cargo/deny.toml"));
     let lock = table("Cargo.lock");
     assert_eq!(complaints(&lock, &known, &ignored(&deny)), [] as [String; 0]);
     // What is no longer there needs no excuse any more.
@@ -152,14 +152,14 @@ fn every_crate_is_of_crates_io_and_without_a_known_hole() {
         assert!(here.contains(text(hole, "crate")), "{hole:?} is ignored, and the crate is not used");
     }
     let named: BTreeSet<&str> = tables(&known, "holes").map(|hole| text(hole, "id")).collect();
-    assert!(ignored(&deny).is_subset(&named), "advisories.toml names what deny.toml ignores");
+    assert!(ignored(&deny).is_subset(&named), ".cargo/advisories.toml names what .cargo/deny.toml ignores");
     let ignores = tables(deny["advisories"].as_table().unwrap(), "ignore");
     assert!(ignores.into_iter().all(|item| !text(item, "reason").is_empty()), "each with its reason");
 }
 
 #[test]
 fn no_crate_is_permitted_in_a_version_with_a_known_hole() {
-    let (known, deny) = (table("advisories.toml"), table("deny.toml"));
+    let (known, deny) = (table(".cargo/advisories.toml"), table(".cargo/deny.toml"));
     assert_eq!(loose(&table("Cargo.toml"), &known, &ignored(&deny)), [] as [String; 0]);
     let checked = text(&known, "checked");
     assert!(checked.len() == 10 && checked >= "2026-11-28", "it says when it was brought up to date");
@@ -167,7 +167,7 @@ fn no_crate_is_permitted_in_a_version_with_a_known_hole() {
 
 #[test]
 fn every_licence_is_one_that_we_may_use() {
-    let deny = table("deny.toml");
+    let deny = table(".cargo/deny.toml");
     let allowed = deny["licenses"]["allow"].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
     let allowed: BTreeSet<&str> = allowed.collect();
     let metadata = metadata();

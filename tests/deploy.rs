@@ -10,7 +10,7 @@ use rowlock_coordinator::ClusterConfig;
 use crate::support::command::{rowlock, run};
 
 fn deploy(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("deploy").join(name)
 }
 
 #[test]
@@ -100,6 +100,8 @@ fn the_unit_prevents_restarts_for_what_a_person_must_mend() {
     assert_eq!(value("RestartPreventExitStatus"), Some("64 70 73 78"));
     assert_eq!(value("Type"), Some("notify"));
     let files: u64 = value("LimitNOFILE").unwrap().parse().unwrap();
-    let most = ClusterConfig::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster.toml")).unwrap();
+    let most =
+        ClusterConfig::load(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("cluster.toml"))
+            .unwrap();
     assert!(files >= most.client.max_connections as u64 + 512, "{files}");
 }

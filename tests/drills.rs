@@ -43,7 +43,7 @@ fn has_curl() -> bool {
 }
 
 fn shell(cluster: &Cluster, mode: &str, arguments: &[&str]) -> Command {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/drills/shell.sh");
+    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/drills/shell.sh");
     let nodes: Vec<&str> = cluster.ids().into_iter().map(|id| cluster.api(id)).collect();
     let mut command = Command::new("/bin/bash");
     command.arg(script).args([mode, &nodes.join(",")]).args(arguments).stdin(Stdio::null());

@@ -1,5 +1,5 @@
 //! Elections on slow disks: every flush of every node takes longer than a leader may have been silent in
-//! other set-ups. How long they take is measured by `bench/elections.py`.
+//! other set-ups. How long they take is measured by `lab/bench/elections.py`.
 
 use std::fs;
 use std::path::PathBuf;

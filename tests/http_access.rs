@@ -47,16 +47,16 @@ async fn an_operator_makes_a_token_uses_it_by_tls_and_takes_it_back() {
     let named = format!("https://{}", it.http(1));
     assert_eq!(status(&it, &[CA, "--http", &named], Some(&reader)).await.code, 0);
     for (arguments, token, wanted) in [
-        (&[CA][..], None, "it wants a token (ROWLOCK_TOKEN) or a client certificate"),
-        (&[CA], Some("rowlock_guess"), "it wants a token"),
+        (&[CA][..], None, "the node requires a token (ROWLOCK_TOKEN) or a client certificate"),
+        (&[CA], Some("rowlock_guess"), "requires a token"),
         (&[CA], Some(locks.as_str()), "the token does not allow this"),
-        (&["--http", it.http(1)], Some(&reader), "its HTTP is by TLS"),
+        (&["--http", it.http(1)], Some(&reader), "HTTP uses TLS"),
     ] {
         let said = status(&it, arguments, token).await;
         assert!(said.code == 69 && said.out.contains(wanted), "{} {}", said.out, said.err);
     }
     let said = status(&it, &[], Some(&reader)).await;
-    assert!(said.code == 78 && said.err.contains("give it with --tls-ca"), "{}", said.err);
+    assert!(said.code == 78 && said.err.contains("set --tls-ca"), "{}", said.err);
     // A file that is wrong changes nothing; one without the token takes it back.
     let file = it.folder.join("tokens");
     let good = std::fs::read_to_string(&file).unwrap();
@@ -64,6 +64,11 @@ async fn an_operator_makes_a_token_uses_it_by_tls_and_takes_it_back() {
     it.signal(1, Signal::HUP);
     let told = async || it.log(1).contains("a changed file of tokens cannot be used").then_some(());
     eventually("the log tells", secs(60), told).await;
+    assert_eq!(status(&it, &[CA], Some(&reader)).await.code, 0);
+    std::fs::remove_file(&file).unwrap();
+    it.signal(1, Signal::HUP);
+    let told = async || it.log(1).contains("tokens cannot be read").then_some(());
+    eventually("the log names the deleted file", secs(60), told).await;
     assert_eq!(status(&it, &[CA], Some(&reader)).await.code, 0);
     std::fs::write(&file, good).unwrap();
     assert_eq!(run(&it.folder, &["token", "rm", "prometheus"]).code, 0);
@@ -73,5 +78,5 @@ async fn an_operator_makes_a_token_uses_it_by_tls_and_takes_it_back() {
         (said.code == 69).then_some(said.out)
     };
     let shown = eventually("the token does not count any more", secs(60), refused).await;
-    assert!(shown.contains("it wants a token"), "{shown}");
+    assert!(shown.contains("requires a token"), "{shown}");
 }

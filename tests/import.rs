@@ -21,7 +21,7 @@ const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
 /// Written by Apache ZooKeeper 3.8.0 when it was restarted.
 fn golden() -> String {
-    format!("{}/tests/testdata/zookeeper-3.8.0.snapshot", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../tests/testdata/zookeeper-3.8.0.snapshot", env!("CARGO_MANIFEST_DIR"))
 }
 
 async fn cluster(nodes: u64) -> Cluster {
@@ -286,7 +286,7 @@ async fn killed_import_is_taken_back_but_not_what_others_did() {
     let said = import(&cluster, &["--undo"]).await;
     assert_eq!(said.code, REFUSED, "{}", said.err);
     assert!(
-        said.err.contains("/big/d00001/n00 was changed; /big/d00001 has children of others"),
+        said.err.contains("/big/d00001/n00 was changed; /big/d00001 has children of other clients"),
         "{}",
         said.err
     );

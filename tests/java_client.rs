@@ -1,4 +1,4 @@
-//! The client of `clients/java`, as the others of `tests/thin_clients.rs`, and what only a JVM can show: a
+//! The client of `client/java`, as the others of `tests/thin_clients.rs`, and what only a JVM can show: a
 //! guard is lost before the next grant when the JVM was stopped, and a thousand threads take turns. Without a
 //! JDK all of it is named and skipped. `ROWLOCK_TEST_JAVA` is the home of another JDK.
 

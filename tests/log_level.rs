@@ -115,7 +115,7 @@ async fn sighup_has_the_filter_read_again_and_a_wrong_file_changes_nothing() {
     let hang_up = || kill_process(Pid::from_child(&node), Signal::HUP).unwrap();
     rewrite(folder.path(), "log = \"info\"", "log = \"inof\"");
     hang_up();
-    says("the filter of the log stays as it was").await;
+    says("still using the previous one").await;
     rewrite(folder.path(), "log = \"inof\"", "log = \"debug\"");
     hang_up();
     let asked = async || {

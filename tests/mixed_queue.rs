@@ -171,7 +171,7 @@ pub async fn said(mut command: Command) -> Said {
 }
 
 pub fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mixed_queue").join(name)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/mixed_queue").join(name)
 }
 
 fn python() -> Option<Command> {
@@ -222,7 +222,9 @@ pub fn curator() -> Option<Command> {
 
 /// The code block of docs/languages.md in this language that contains this word.
 fn example(language: &str, word: &str) -> String {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/languages.md")).unwrap();
+    let text =
+        fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("docs/languages.md"))
+            .unwrap();
     let fence = format!("```{language}\n");
     let mut blocks = text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap());
     blocks.find(|block| block.contains(word)).expect("the page has this example").to_owned()

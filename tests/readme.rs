@@ -1,6 +1,6 @@
 //! The README and the pages about the command line and HTTP, as a reader would follow them: the lines of
 //! their shell blocks are typed into a shell, one by one, beside a cluster. All other command lines are
-//! parsed by a test of `src/pages.rs`.
+//! parsed by a test of `cli/src/pages.rs`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -113,7 +113,7 @@ impl Shell {
 
 /// The lines of a page's shell blocks, without their comments.
 fn lines(page: &str) -> Vec<String> {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+    let text = fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(page)).unwrap();
     let blocks = text.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
     let shell = blocks.filter(|(language, _)| ["", "sh"].contains(language));
     let commands =

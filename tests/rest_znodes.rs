@@ -79,6 +79,21 @@ async fn znodes_by_http_are_those_of_zookeepers_protocol_at_whatever_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_with_two_fences_is_refused_although_the_first_holds_its_lock() {
+    let it = Cluster::start_with_api(1, FAST).await;
+    let api = it.api(1);
+    let (status, granted) = post(api, "/v1/locks/a/acquire", &json!({"ttl_ms": 60_000})).await.unwrap();
+    assert_eq!(status, 200, "{granted}");
+    let one = format!("Rowlock-Fence: a;{}\r\n", granted["token"].as_str().unwrap());
+    let two = format!("{one}Rowlock-Fence: b;1\r\n");
+    let (code, _, body) = ask(api, "POST /v1/znodes/fenced", &two, b"x").await;
+    let text = String::from_utf8_lossy(&body);
+    assert!(code == 400 && text.contains("Rowlock-Fence stands here twice"), "{code} {text}");
+    assert_eq!(ask(api, "GET /v1/znodes/fenced", "", b"").await.0, 404, "nothing was written");
+    assert_eq!(ask(api, "POST /v1/znodes/fenced", &one, b"x").await.0, 201);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_method_that_a_path_does_not_take_is_refused_with_those_that_it_does() {
     let it = Cluster::start_with_api(1, FAST).await;
     for (what, allow) in [

@@ -1,4 +1,4 @@
-//! The clients of `clients/`, against a cluster of real processes: the scenarios that are the same for all
+//! The clients of `client/`, against a cluster of real processes: the scenarios that are the same for all
 //! languages, the example of each README, and their own tests. A language that is not installed, or
 //! too old, is named and skipped.
 
@@ -17,7 +17,7 @@ use crate::support::secs;
 use crate::support::tools::{self, Tool};
 
 pub fn clients() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("client")
 }
 
 fn python() -> Option<Command> {

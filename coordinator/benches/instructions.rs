@@ -2,7 +2,7 @@
 //! other, what the lock history is told, and the watches that a change fires: `cargo bench -p
 //! rowlock-coordinator --bench instructions`.
 
-#[path = "../../instructions/harness.rs"]
+#[path = "../../lab/instructions/harness.rs"]
 mod harness;
 
 use std::path::Path;
@@ -52,7 +52,7 @@ const fn case(name: &'static str, run: fn() -> u64) -> Case {
 }
 
 fn main() -> ExitCode {
-    let table = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../instructions/coordinator.txt"));
+    let table = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/instructions/coordinator.txt"));
     harness::run("coordinator", &CASES, Path::new(env!("CARGO_TARGET_TMPDIR")), table)
 }
 

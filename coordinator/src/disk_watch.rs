@@ -69,8 +69,8 @@ impl DiskWatch {
             }
             let hangs = self.metrics.disk_hangs.get() == 1;
             let is_unfit = level == Level::Short || hangs;
-            self.replica.room.we_are_short(is_unfit);
-            assert!(level != Level::Short || self.replica.room.are_we_short(), "the leader is told");
+            self.replica.room.set_short(is_unfit);
+            assert!(level != Level::Short || self.replica.room.is_short(), "the leader is told");
             unfit_since = is_unfit.then(|| unfit_since.unwrap_or_else(time::now));
             let is_due = unfit_since
                 .is_some_and(|since: Instant| hangs || since.elapsed() >= HAND_OVER_AFTER)

@@ -106,5 +106,5 @@ pub use rowlock_types::status::{Role, Status};
 
 #[cfg(test)]
 #[allow(dead_code, reason = "another crate's test support, of which some is used here")]
-#[path = "../consensus/src/peer/tests/support.rs"]
+#[path = "../raft/consensus/src/peer/tests/support.rs"]
 mod peer_support;

@@ -151,7 +151,7 @@ impl PeerService for Service {
         is_short: bool,
     ) -> Result<(Vec<SessionId>, u32), Refusal> {
         self.leads_for(from, term)?;
-        self.replica.room.note(term, from, is_short);
+        self.replica.room.record(term, from, is_short);
         match self.heartbeat_acks.touch(term, sessions, REPORT_DEADLINE).await {
             Ok(refused) => Ok((refused, self.invites_per_second())),
             Err(Unconfirmed::NotLeader) => Err(self.not_leader()),

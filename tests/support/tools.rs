@@ -12,7 +12,7 @@ use super::secs;
 /// A library of this folder, built into `folder`, that a program is started with by LD_PRELOAD.
 pub fn preloaded(folder: &Path, name: &str) -> PathBuf {
     let library = folder.join(name).with_extension("so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support").join(name);
+    let source = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/support").join(name);
     let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
     assert!(built.expect("the C compiler that links Rust").success());
     library

@@ -22,10 +22,10 @@ const PHRASES: &[&str] = &[
 ];
 /// Help for a member that is new, or of a cluster that is: nothing is given up.
 const NEW_MEMBERS: &[(&str, &str)] = &[
-    ("src/recover.rs", "others join later with empty folders as learners"),
-    ("src/backup/restore.rs", "themselves with empty folders"),
-    ("coordinator/wal/src/error.rs", "do not empty this folder"),
-    ("coordinator/wal/src/error.rs", "voters with empty folders form an empty cluster"),
+    ("cli/src/recover.rs", "others join later with empty folders as learners"),
+    ("cli/src/backup/restore.rs", "themselves with empty folders"),
+    ("coordinator/storage/wal/src/error.rs", "do not empty this folder"),
+    ("coordinator/storage/wal/src/error.rs", "voters with empty folders form an empty cluster"),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {

@@ -9,10 +9,10 @@ use super::tree::{Tree, product_lines};
 const FLOORS: [(&str, f64); 6] = [
     ("client", 0.8),
     ("coordinator", 8.0),
-    ("proto", 8.0),
-    ("state", 26.0),
-    ("coordinator/consensus", 20.0),
-    ("coordinator/wal", 27.0),
+    ("core/proto", 8.0),
+    ("core/state", 26.0),
+    ("coordinator/raft/consensus", 20.0),
+    ("coordinator/storage/wal", 27.0),
 ];
 
 /// What was counted in a crate, or in several.
@@ -124,13 +124,16 @@ mod tests {
             let others = FLOORS.map(|(name, _)| (format!("{name}/src/lib.rs"), "assert!(true);\n"));
             let mut files: Vec<(&str, &str)> =
                 others.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-            files.retain(|(path, _)| *path != "state/src/lib.rs");
-            files.push(("state/src/lib.rs", text));
+            files.retain(|(path, _)| *path != "core/state/src/lib.rs");
+            files.push(("core/state/src/lib.rs", text));
             breaches(&Tree::with(&files))
         };
         assert!(found(&dense).is_empty());
         let breaches = found(&sparse);
         assert_eq!(breaches.len(), FLOORS.len());
-        assert_eq!(breaches[3], "state: 1 assertions in 100 lines, 10.0 per 1,000, at least 26: too few");
+        assert_eq!(
+            breaches[3],
+            "core/state: 1 assertions in 100 lines, 10.0 per 1,000, at least 26: too few"
+        );
     }
 }

@@ -9,7 +9,7 @@ const METRICS: &str = "coordinator/types/src/metrics/mod.rs";
 const METRICS_PAGE: &str = "docs/metrics.md";
 const KEYS_FILE: &str = "cluster.toml";
 const KEYS_PAGE: &str = "docs/configuration.md";
-const CODES: &str = "terminal/src/exit.rs";
+const CODES: &str = "cli/terminal/src/exit.rs";
 /// Where a code must be explained.
 const CODES_PAGES: [&str; 2] = ["README.md", "docs/cli.md"];
 /// Names of crates and files, which look like metrics.

@@ -1,8 +1,8 @@
 //! The table promise × fault × workload × checker × mutant. Each promise of docs/guarantees.md has all four,
 //! or a hole with its reason. `just promises` prints it.
 //!
-//! Promises and their checkers are read from that page, mutants from `env/src/mutant.rs`, faults from the
-//! scenarios that show the mutants. Only workloads and holes are declared, here.
+//! Promises and their checkers are read from that page, mutants from `core/env/src/mutant.rs`, faults from
+//! the scenarios that show the mutants. Only workloads and holes are declared, here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::tree::{Tree, product_lines};
 
 const HERE: &str = "tests/tidy/promises.rs";
 const PAGE: &str = "docs/guarantees.md";
-const MUTANTS: &str = "env/src/mutant.rs";
+const MUTANTS: &str = "core/env/src/mutant.rs";
 const SCENARIOS: &str = "sim/src/cluster/scenario.rs";
 const MIXES: &str = "sim/src/fault/mix.rs";
 /// The scenario `Cuts` draws its faults here.
@@ -249,7 +249,7 @@ fn faults<'a>(tree: &'a Tree, scenario: &'a str) -> BTreeSet<&'a str> {
 fn is_test(tree: &Tree, span: &str) -> bool {
     let start = format!("fn {span}(");
     tree.has(span)
-        || tree.has(&format!("state/testdata/{span}.txt"))
+        || tree.has(&format!("core/state/testdata/{span}.txt"))
         || tree.sources().any(|(_, text)| text.contains(&start))
 }
 

@@ -6,6 +6,8 @@ use std::path::Path;
 
 /// Folders of builds, data and other people's code.
 const NOT_OURS: [&str; 2] = ["target", "data"];
+/// Settings of tools that pages name.
+const SETTINGS: &str = ".cargo";
 const KINDS: [&str; 6] = ["rs", "md", "toml", "snap", "yml", "json"];
 
 /// Path from the root -> text.
@@ -16,7 +18,7 @@ pub struct Tree {
 
 impl Tree {
     pub fn of_the_repository() -> Tree {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
         let mut tree = Tree::default();
         tree.add(root, root);
         assert!(
@@ -36,7 +38,7 @@ impl Tree {
         for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
             let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
             if entry.file_type().unwrap().is_dir() {
-                if !name.starts_with('.') && !NOT_OURS.contains(&name.as_str()) {
+                if (!name.starts_with('.') || name == SETTINGS) && !NOT_OURS.contains(&name.as_str()) {
                     self.add(root, &path);
                 }
             } else {

@@ -8,7 +8,7 @@ use super::docs::GOLDEN;
 use super::tree::{Tree, product_lines};
 
 /// The crates that `cargo build` builds.
-const SHIPPED: [&str; 8] = ["proto", "state", "env", "tls", "coordinator", "client", "terminal", "src"];
+const SHIPPED: [&str; 4] = ["core", "coordinator", "client", "cli"];
 /// A doc comment of at most this many words says what the name says.
 const EMPTY_WORDS: usize = 3;
 /// A type name may be defined this often in the product.
@@ -31,13 +31,13 @@ const RIDDLES: [&str; 11] = [
 /// What is counted, and the most that is allowed. A ceiling is only ever lowered; one that is raised needs a
 /// sentence in its commit that says for what.
 const CEILINGS: [(&str, usize); 7] = [
-    ("lines of Rust, all", 215_445),
+    ("lines of Rust, all", 215_609),
     ("lines of Rust that ship, without tests", 98_506),
     ("doc comments of three words or fewer", 0),
     ("names of types defined more than three times", 0),
     ("riddle words in Rust", 11),
     ("riddle words in pages", 0),
-    ("words in pages", 49_037),
+    ("words in pages", 49_423),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
@@ -63,7 +63,7 @@ pub fn table(tree: &Tree) -> String {
 
 fn count(tree: &Tree) -> BTreeMap<&'static str, usize> {
     let rust: Vec<(&str, &str)> =
-        tree.sources().filter(|(path, _)| !path.starts_with("third_party")).collect();
+        tree.sources().filter(|(path, _)| !path.starts_with("lab/third_party")).collect();
     let pages = tree.of_kind("md").filter(|(path, _)| !path.ends_with(GOLDEN));
     let pages: Vec<&str> = pages.map(|(_, text)| text).collect();
     let shipped = tree.product().filter(|(path, _)| ships(path));
@@ -138,7 +138,7 @@ mod tests {
         let text = "/// The least.\npub struct Place;\n/// Two\n/// lines.\nfn f() {}\n// Nobody waits in vain.\n\
                     pub(crate) struct Place<T>(T);\nenum Place {}\n    trait Place {}\n#[cfg(test)]\nmod tests {\n\
                     struct Place; }\n";
-        let tree = Tree::with(&[("src/a.rs", text), ("docs/a.md", "So  many\nwords, anew.\n")]);
+        let tree = Tree::with(&[("cli/src/a.rs", text), ("docs/a.md", "So  many\nwords, anew.\n")]);
         let counted = count(&tree);
         let figures: Vec<usize> = CEILINGS.iter().map(|(what, _)| counted[what]).collect();
         assert_eq!(figures, [12, 9, 1, 1, 2, 2, 4]);

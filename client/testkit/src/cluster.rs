@@ -23,15 +23,15 @@ use super::proxy::{Behind, Door};
 use super::rules::Rules;
 use super::threads::Threads;
 
-/// How long the kit waits for anything, on a machine that is busy with other tests.
+/// Longest wait of the kit, on a machine busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of clients that do not say: short, so that no test waits long for the locks of one that is gone, and long
-/// enough for a machine that stands still for a second.
+/// Session timeout of clients that set none: short, hence no test waits long for the locks of a dead client,
+/// and long enough for a machine that stands still for a second.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const NAME: &str = "test";
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// Some nodes in this process, with a network between them that can be switched. See the page of the [crate].
+/// Nodes in this process, connected by a switchable network. See the page of the [crate].
 pub struct Cluster {
     places: Vec<NodeSlot>,
     rules: watch::Sender<Rules>,
@@ -51,14 +51,14 @@ impl Cluster {
     /// Starts this number of nodes and waits until all serve clients.
     ///
     /// # Panics
-    /// If that takes longer than half a minute, or the system has no ports, threads or disk for it.
+    /// If the start takes longer than half a minute, or the system lacks ports, threads or disk.
     pub async fn start(nodes: usize) -> Cluster {
         Cluster::start_with(nodes, |_| ()).await
     }
 
-    /// As [`Cluster::start`], with something changed in the configuration of each node: bounds of session
-    /// timeouts, election timeouts, quotas, the lock history (off unless it is switched on). Addresses,
-    /// folder and members are the kit's.
+    /// Starts a cluster like [`Cluster::start`], with changes to the configuration of each node: bounds of
+    /// session timeouts, election timeouts, quotas, the lock history (off by default). The kit sets
+    /// addresses, folder and members.
     ///
     /// # Panics
     /// As [`Cluster::start`].
@@ -86,32 +86,32 @@ impl Cluster {
         cluster
     }
 
-    /// How many nodes it has, running or not.
+    /// Number of nodes, running or not.
     pub fn nodes(&self) -> usize {
         self.places.len()
     }
 
-    /// Where clients find it: all nodes, as [`ClientBuilder::endpoints`] takes them.
+    /// Client addresses of all nodes, for [`ClientBuilder::endpoints`].
     pub fn endpoints(&self) -> String {
         self.places.iter().map(|place| place.endpoint.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// Where clients find this one node.
+    /// Client address of this node.
     pub fn endpoint(&self, node: usize) -> &str {
         &self.place(node).endpoint
     }
 
-    /// Where the node answers HTTP, while it runs. No switch touches that.
+    /// HTTP address of the node, while the node runs. No switch affects this address.
     pub fn http(&self, node: usize) -> Option<String> {
         self.place(node).targets.http.borrow().clone()
     }
 
-    /// The node's data folder. It is removed with the cluster.
+    /// The node's data folder, removed with the cluster.
     pub fn data_dir(&self, node: usize) -> &Path {
         &self.place(node).config.data_dir
     }
 
-    /// Returns the latest status of the node, while it runs.
+    /// Returns the latest status of the node, while the node runs.
     pub fn status(&self, node: usize) -> Option<Status> {
         self.board.borrow()[self.place(node).at].clone()
     }
@@ -119,7 +119,7 @@ impl Cluster {
     /// A new session, at any of the nodes.
     ///
     /// # Panics
-    /// If no node takes it within half a minute.
+    /// If no node opens the session within half a minute.
     pub async fn client(&self) -> Client {
         self.client_with(|config| config).await
     }
@@ -138,16 +138,16 @@ impl Cluster {
         }
     }
 
-    /// Cuts every node of one group from every node of the other. Clients still reach all.
+    /// Cuts every link between the two groups of nodes. Clients still reach all nodes.
     pub fn partition(&self, left: &[usize], right: &[usize]) {
         let known = left.iter().chain(right).all(|node| self.place(*node).at == *node);
         debug_assert!(known, "`place` panics otherwise");
         self.rules.modify(|rules| rules.cut(left, right));
     }
 
-    /// Undoes every [`partition`](Cluster::partition), [`pause`](Cluster::pause),
-    /// [`cut_clients`](Cluster::cut_clients) and [`isolate_client`](Cluster::isolate_client). What waited
-    /// flows.
+    /// Reverts every [`partition`](Cluster::partition), [`pause`](Cluster::pause),
+    /// [`cut_clients`](Cluster::cut_clients) and [`isolate_client`](Cluster::isolate_client). Delayed bytes
+    /// flow.
     pub fn heal(&self) {
         self.rules.modify(Rules::heal);
     }
@@ -158,7 +158,7 @@ impl Cluster {
         self.rules.modify(|rules| rules.pause(node));
     }
 
-    /// Undoes [`Cluster::pause`]. What waited flows.
+    /// Reverts [`Cluster::pause`]. Delayed bytes flow.
     pub fn resume(&self, node: usize) {
         let node = self.place(node).at;
         self.rules.modify(|rules| rules.resume(node));
@@ -170,13 +170,13 @@ impl Cluster {
         self.rules.modify(|rules| rules.cut_clients(node));
     }
 
-    /// A client exchanges nothing with any node any more. Its session ends, unless the cluster
-    /// [heals](Cluster::heal) in time; a session that it opens afresh is another one.
+    /// Cuts a client's session from all nodes. The session ends, unless the cluster [heals](Cluster::heal) in
+    /// time; a fresh session of the same client is not cut.
     pub fn isolate_client(&self, client: &Client) {
         self.isolate_session(client.session_id());
     }
 
-    /// As [`Cluster::isolate_client`], for a client in another process.
+    /// Works like [`Cluster::isolate_client`], for a client in another process.
     pub fn isolate_session(&self, session: SessionId) {
         assert_ne!(session, SessionId::NONE, "a client that has never had a session");
         self.rules.modify(|rules| rules.isolate(session));
@@ -208,13 +208,13 @@ impl Cluster {
         self.place(node).stop(&self.board).await;
     }
 
-    /// Ends a node in the middle of whatever it does, as SIGKILL would. Nothing happens if it does not run.
+    /// Ends a node abruptly, as SIGKILL would. Does nothing to a stopped node.
     pub async fn kill(&self, node: usize) {
         self.place(node).kill(&self.board).await;
     }
 
-    /// Starts a node again with what is in its folder; one that runs is stopped before. Waits until it serves
-    /// clients.
+    /// Starts a node again with the data in the node's folder, after stopping a running node. Waits until the
+    /// node serves clients.
     ///
     /// # Panics
     /// If it does not within half a minute: without a quorum, for instance.
@@ -226,8 +226,8 @@ impl Cluster {
         .await;
     }
 
-    /// The node that leads, as soon as one does. Right after a partition that may still be the former one:
-    /// see [`Cluster::leader_among`].
+    /// Waits for a leader and returns the node. Right after a partition the result may still be the former
+    /// leader: see [`Cluster::leader_among`].
     ///
     /// # Panics
     /// After half a minute.
@@ -236,8 +236,8 @@ impl Cluster {
         self.leader_among(&all).await
     }
 
-    /// The one of these nodes that leads, as soon as one does: of the majority side of a partition, for
-    /// instance.
+    /// Waits for a leader among these nodes and returns the node: a leader of the majority side of a
+    /// partition, for instance.
     ///
     /// # Panics
     /// After half a minute.
@@ -250,7 +250,7 @@ impl Cluster {
         self.wait(&format!("a leader among {nodes:?}"), newest).await.1
     }
 
-    /// Waits until all nodes that run serve clients and follow one leader.
+    /// Waits until all running nodes serve clients and follow the same leader.
     ///
     /// # Panics
     /// After half a minute: with a partition that has not been healed, for instance.
@@ -330,7 +330,8 @@ impl Drop for Cluster {
     }
 }
 
-/// A thread that writes a log ends behind its runtime, and may make another file in the meantime.
+/// Removes the folder, repeatedly: a thread that writes a log ends behind its runtime, and may create another
+/// file in the meantime.
 fn remove(folder: TempDir) {
     let deadline = Instant::now() + PATIENCE;
     while std::fs::remove_dir_all(folder.path()).is_err_and(|error| error.kind() != ErrorKind::NotFound)
@@ -340,7 +341,6 @@ fn remove(folder: TempDir) {
     }
 }
 
-/// The two doors of a node.
 struct Doors {
     client: String,
     peer: String,
@@ -376,7 +376,7 @@ fn entry(at: usize, doors: &Doors, folder: &TempDir) -> NodeEntry {
     NodeEntry::new(id(at), addresses, folder.path().join(format!("node-{}", at + 1)))
 }
 
-/// Waits that suit tests: an election within half a second, and short sessions for who wants them.
+/// Configures timing for tests: an election within half a second, and short sessions on request.
 fn config(at: usize, members: &[NodeEntry]) -> NodeConfig {
     let mut config = NodeConfig::single(&members[at].data_dir);
     config.name = NAME.to_owned();

@@ -1,4 +1,4 @@
-//! A cluster inside your test, with switches for what goes wrong.
+//! Cluster inside a test, with switches for faults.
 //!
 //! ```
 //! use rowlock_testkit::Cluster;
@@ -41,13 +41,13 @@
 //! | [`Cluster::expire`] | a session ends by the cluster's word | for good |
 //! | [`Cluster::stop`], [`Cluster::kill`] | a node stops in order, or in the middle of what it does | [`Cluster::restart`] |
 //!
-//! A link that is cut is silent, as a real one is: connections stay open, bytes wait and flow when it heals.
+//! A cut link is silent, like a real one: connections stay open, bytes wait and flow after `heal`.
 //!
 //! # In tests
 //!
-//! Everything that waits has a deadline and panics with what it waited for and what the nodes said last: a
-//! test needs no `unwrap` for the kit. Nothing has to be cleaned up: dropping the [`Cluster`] stops the nodes
-//! and removes the folder. It is not for production: run nodes by `rowlock serve`, or see the crate
+//! Every wait has a deadline, and panics with the awaited condition and the nodes' last status: a test needs
+//! no `unwrap` for the kit. Nothing needs cleaning up: dropping the [`Cluster`] stops the nodes and removes
+//! the folder. The kit is not for production: run nodes by `rowlock serve`, or see the crate
 //! `rowlock-coordinator` for embedding.
 
 #![warn(missing_docs)]
@@ -75,9 +75,9 @@ pub struct Guide;
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
 
-/// That of the crates' own pages does what it says.
+/// Code of the crates' own pages, as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../../rust/README.md")]
 #[doc = include_str!("../../../coordinator/README.md")]
 pub struct CrateReadmes;

@@ -1,5 +1,4 @@
-//! One node of the test kit: where it is found, its folder, and while it runs, the node with a runtime of its
-//! own.
+//! A node of the test kit: addresses, folder, and the running node with a runtime of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +12,15 @@ use tokio::task::JoinHandle;
 
 use super::threads::Threads;
 
-/// How long a node may take to stop, or to let go of its folder.
+/// Time limit for a node to stop, or to let go of its folder.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 /// Between two looks whether a folder is free.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// What all nodes last said of themselves, by their place; `None` for those that do not run.
+/// Latest status of all nodes, by index; `None` for stopped nodes.
 pub(super) type Board = Arc<watch::Sender<Vec<Option<Status>>>>;
 
-/// Where a running node really listens, for its doors.
+/// Listening addresses of a running node, for the proxies.
 pub(super) struct Targets {
     pub(super) client: watch::Sender<Option<String>>,
     pub(super) peer: watch::Sender<Option<String>>,
@@ -41,8 +40,8 @@ impl Targets {
     }
 }
 
-/// A node that runs. Its tasks live on a runtime of its own: a test that blocks its own thread does not stop
-/// the cluster, and a killed node is gone with all its tasks.
+/// Running node, with tasks on a runtime of its own: a test that blocks its own thread does not stop the
+/// cluster, and a killed node is gone with all tasks.
 pub(super) struct Running {
     // Dropped first, and with it all that could stop the node in order.
     threads: Threads,
@@ -51,8 +50,8 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts a node whose configuration names its folder and doors. Waits while a former life of it still
-    /// has the folder.
+    /// Starts a node with the folder and addresses of `config`. Waits while a former process of the node
+    /// still has the folder.
     async fn start(config: NodeConfig, place: usize, board: Board) -> Result<Running, StartError> {
         let threads = Threads::start(format!("rowlock-node-{}", config.id));
         let node = threads.spawn(retry(config)).await.expect("the start of a node does not panic")?;
@@ -64,7 +63,7 @@ impl Running {
         &self.node
     }
 
-    /// Nothing more comes from it onto the board.
+    /// Stops reports of the node to the board.
     async fn unfollow(&mut self) {
         self.follow.abort();
         // It was aborted, or had ended.
@@ -79,12 +78,12 @@ impl Running {
         }
     }
 
-    /// Ends in the middle of whatever it does.
+    /// Ends the node abruptly.
     async fn kill(mut self) {
         self.unfollow().await;
     }
 
-    /// What it runs on: with the end of that it ends in the middle of whatever it does.
+    /// Returns the runtime; dropping the runtime ends the node abruptly.
     pub(super) fn into_threads(self) -> Threads {
         self.threads
     }
@@ -112,20 +111,18 @@ async fn follow(mut status: watch::Receiver<Status>, place: usize, board: Board)
     }
 }
 
-/// A place in the cluster, whether its node runs or not.
+/// Slot of a node in the cluster, running or not.
 pub(super) struct NodeSlot {
     pub(super) at: usize,
-    /// What its node is started with: its folder, its doors, the test's own wishes.
+    /// Configuration of the node: folder, addresses, the test's own changes.
     pub(super) config: NodeConfig,
     pub(super) targets: Targets,
-    /// Where clients find it.
     pub(super) endpoint: String,
-    /// The node, while it runs.
     pub(super) running: Mutex<Option<Running>>,
 }
 
 impl NodeSlot {
-    /// Starts the node; one that runs is stopped before.
+    /// Starts the node, after stopping a running node.
     pub(super) async fn start(&self, board: &Board) -> Result<(), StartError> {
         let mut place = self.running.lock().await;
         if let Some(running) = place.take() {
@@ -137,7 +134,7 @@ impl NodeSlot {
         Ok(())
     }
 
-    /// Stops the node in order, if it runs.
+    /// Stops the node in order; does nothing to a stopped node.
     pub(super) async fn stop(&self, board: &Board) {
         if let Some(running) = self.running.lock().await.take() {
             running.stop().await;
@@ -145,7 +142,6 @@ impl NodeSlot {
         self.gone(board);
     }
 
-    /// Ends the node, if it runs.
     pub(super) async fn kill(&self, board: &Board) {
         if let Some(running) = self.running.lock().await.take() {
             running.kill().await;

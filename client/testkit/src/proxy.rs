@@ -1,9 +1,8 @@
-//! The switchable network: a door in front of each port of each node, through which all its connections go.
+//! Switchable network: a proxy in front of each port of each node, for all connections to the port.
 //!
-//! A link that does not carry is silent, as a real one is: connections stay open, bytes wait, and flow when
-//! it heals. A connection that is given up while it could not be opened never reaches the node. Who dials is
-//! read off the first bytes (`sniff.rs`), so that processes and clients in other languages are switched as
-//! well.
+//! A cut link is silent, like a real one: connections stay open, bytes wait, and flow after `heal`. A
+//! connection that the dialer gives up during a cut never reaches the node. The first bytes identify the
+//! dialer (`sniff.rs`), hence the switches also apply to processes and clients in other languages.
 
 use std::io;
 use std::time::Duration;
@@ -18,7 +17,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::rules::{Link, Rules};
 use super::sniff::{self, Seen};
 
-/// Bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 /// Bytes of a connection that is not open yet. A sender of more waits.
 const OPENING_MAX: usize = 1 << 20;
@@ -28,17 +26,17 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Target of a proxied connection.
 #[derive(Clone, Debug)]
 pub(super) enum Behind {
-    /// Other nodes come to this one.
+    /// Other nodes, connecting to this node.
     Nodes(Identity),
     Clients,
 }
 
-/// A port at which a node is found.
+/// Proxy in front of a port of a node.
 #[derive(Clone)]
 pub(super) struct Door {
     pub(super) node: usize,
     pub(super) behind: Behind,
-    /// Where the node listens now; `None` while it does not run.
+    /// Listening address of the node; `None` while stopped.
     pub(super) target: watch::Receiver<Option<String>>,
     pub(super) rules: watch::Receiver<Rules>,
 }
@@ -88,7 +86,7 @@ impl Door {
     }
 }
 
-/// A direction whose first bytes are looked at before they go on.
+/// Direction whose first bytes are inspected before forwarding.
 struct Opening {
     half: ReadHalf,
     bytes: Vec<u8>,
@@ -105,7 +103,7 @@ impl Opening {
         }
     }
 
-    /// Goes on reading meanwhile, so that an end is noticed.
+    /// Keeps reading until the future is ready, to notice an end of the connection.
     async fn read_until(&mut self, open: impl Future<Output = io::Result<()>>) -> io::Result<()> {
         let mut open = std::pin::pin!(open);
         loop {
@@ -125,7 +123,7 @@ impl Opening {
     }
 }
 
-/// The switches as one connection sees them.
+/// State of the switches for a connection.
 #[derive(Clone)]
 struct Switch {
     rules: watch::Receiver<Rules>,
@@ -158,7 +156,7 @@ impl Switch {
     }
 }
 
-/// Carries bytes one way while the link carries.
+/// Forwards bytes in a direction while the link carries.
 async fn pump(mut switch: Switch, mut from: ReadHalf, mut to: WriteHalf) {
     let mut closing = switch.clone();
     let carry = async {

@@ -1,10 +1,9 @@
-//! Which links carry bytes now. Pure; `proxy.rs` obeys.
+//! Links that carry bytes now. Pure; `proxy.rs` obeys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::SessionId;
 
-/// A way that bytes take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Nodes(usize, usize),
@@ -12,23 +11,20 @@ pub(super) enum Link {
     Client(usize, SessionId),
 }
 
-/// Settings of the switches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rules {
     /// Unordered pairs of nodes, the smaller first.
     cut: BTreeSet<(usize, usize)>,
-    /// Nodes that exchange nothing with anybody.
     paused: BTreeSet<usize>,
-    /// Nodes that exchange nothing with clients.
     without_clients: BTreeSet<usize>,
     /// Sessions whose clients exchange nothing with any node.
     isolated: BTreeSet<SessionId>,
-    /// How often the connections of a node's clients were closed.
+    /// Number of times that the connections of a node's clients were closed.
     closed: BTreeMap<usize, u64>,
 }
 
 impl Rules {
-    /// Whether bytes of this link wait for `heal`.
+    /// Reports that bytes of this link wait for `heal`.
     pub(super) fn holds(&self, link: Link) -> bool {
         match link {
             Link::Nodes(a, b) => {
@@ -44,7 +40,7 @@ impl Rules {
         }
     }
 
-    /// Connections that were opened at another value are closed.
+    /// Returns the link's generation: the proxy closes connections of an older generation.
     pub(super) fn generation(&self, link: Link) -> u64 {
         match link {
             Link::Nodes(..) => 0,
@@ -52,7 +48,7 @@ impl Rules {
         }
     }
 
-    /// Cuts every node of one side from every node of the other.
+    /// Cuts every link between the two sides.
     pub(super) fn cut(&mut self, left: &[usize], right: &[usize]) {
         for a in left {
             self.cut.extend(right.iter().filter(|b| *b != a).map(|b| (*a.min(b), *a.max(b))));

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection: read off its first bytes, without taking part. Pure.
+//! Identity of a connection's dialer, read from the first bytes without taking part. Pure.
 
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_transport::Identity;
@@ -6,23 +6,21 @@ use rowlock_transport::frame::FrameReader;
 use rowlock_transport::handshake::check_hello;
 use rowlock_types::limits::PEER_HELLO_MAX_BYTES;
 
-/// Where the session stands in a `ConnectRequest` with its length before it: protocol, last zxid, timeout,
+/// Offset of the session in a `ConnectRequest` with the length in front: protocol, last zxid, timeout,
 /// session.
 const SESSION_ASKED: usize = 4 + 4 + 8 + 4;
-/// Where it stands in a `ConnectResponse`: protocol, timeout, session.
+/// Offset of the session in a `ConnectResponse`: protocol, timeout, session.
 const SESSION_GIVEN: usize = 4 + 4 + 4;
 
 /// Result of looking at the first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen<T> {
-    /// More bytes are needed.
     Incomplete,
     Found(T),
-    /// Not what is spoken here.
     Garbage,
 }
 
-/// The node that dials `us`, counted from 0.
+/// Returns the node that dials `us`, counted from 0.
 pub(super) fn dialer(bytes: &[u8], us: &Identity) -> Seen<usize> {
     let mut reader = FrameReader::new(PEER_HELLO_MAX_BYTES);
     reader.room().extend_from_slice(bytes);
@@ -41,8 +39,8 @@ fn index_of(node: NodeId) -> Option<usize> {
     usize::try_from(node.0).ok()?.checked_sub(1)
 }
 
-/// The session that a client comes back with; [`SessionId::NONE`] if it comes for a new one, or with a
-/// four-letter word instead of a request.
+/// Session that a client resumes; [`SessionId::NONE`] for a new session, or for a four-letter word instead of
+/// a request.
 pub(super) fn session_asked(bytes: &[u8]) -> Seen<SessionId> {
     match bytes.first_chunk::<4>() {
         None => Seen::Incomplete,
@@ -51,7 +49,6 @@ pub(super) fn session_asked(bytes: &[u8]) -> Seen<SessionId> {
     }
 }
 
-/// The session that the node gives.
 pub(super) fn session_given(bytes: &[u8]) -> Seen<SessionId> {
     session_at(bytes, SESSION_GIVEN)
 }

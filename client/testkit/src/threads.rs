@@ -1,5 +1,4 @@
-//! A runtime of the kit's own, that may be dropped anywhere: tokio's own panics when it is dropped by async
-//! code.
+//! Runtime of the kit that may be dropped anywhere: tokio's own panics when dropped by async code.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,14 +6,14 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-/// One thread, and the tasks that live on it. They end when it is dropped, without being waited for.
+/// Thread with its tasks. The drop ends the tasks without waiting.
 pub(super) struct Threads {
     runtime: Option<Runtime>,
 }
 
 impl Threads {
     /// # Panics
-    /// If the system has no thread for it.
+    /// If the system cannot start a thread.
     pub(super) fn start(name: String) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build();
         Threads { runtime: Some(runtime.expect("the system can start a thread")) }

@@ -109,8 +109,8 @@ pub struct Outbox {
 }
 
 impl HeartbeatWaiter for Outbox {
-    fn answer(&self, is_noted: bool) {
-        self.push(if is_noted { Message::Touched } else { Message::NotTouched });
+    fn answer(&self, is_recorded: bool) {
+        self.push(if is_recorded { Message::Touched } else { Message::NotTouched });
     }
 }
 

@@ -121,6 +121,7 @@ fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
         .route("/v1/queue", get(report))
         .route("/v1/history", get(report))
         .route("/v1/sessions", get(report))
+        .route("/v1/access", get(report))
         .route("/v1/sessions/{session}", delete(session::end))
         .route("/v1/status", get(status))
         .fallback(nothing)

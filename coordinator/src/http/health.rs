@@ -24,6 +24,7 @@ pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): 
     let mut checks = checks(&status, &context.metrics);
     checks.push(memory(&context.metrics));
     checks.extend(of_disks(&context.metrics));
+    checks.extend(tokens(&context.metrics));
     let verbose =
         query.as_deref().is_some_and(|q| q.split('&').any(|p| p == "verbose" || p.starts_with("verbose=")));
     match not_ready(&checks) {
@@ -113,6 +114,17 @@ fn memory(metrics: &Metrics) -> Check {
         }
     };
     Check { name: "memory", passed: true, found }
+}
+
+/// Reports a file of tokens that is missing or bad. The node still serves, by the previous tokens.
+fn tokens(metrics: &Metrics) -> Option<Check> {
+    let found = "the file of tokens is missing or bad: all previous tokens stay valid; restore the file, or write an \
+                 empty one to revoke all";
+    (metrics.token_file_unusable.get() == 1).then(|| Check {
+        name: "tokens",
+        passed: true,
+        found: found.to_owned(),
+    })
 }
 
 /// This node's disk, and those of a majority.

@@ -115,6 +115,7 @@ fn router(context: HttpContext) -> Router {
         .route("/v1/queue", get(report::report))
         .route("/v1/history", get(report::report))
         .route("/v1/sessions", get(report::report))
+        .route("/v1/access", get(report::report))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(context.clone(), access::check))

@@ -1,6 +1,6 @@
-//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`: reports. They show what the caller may read by
-//! what it has proven: a certificate its subject, an operator's token everything, and all others what
-//! everybody may read (`world:anyone`).
+//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`, `/v1/access`: reports. They show what the caller
+//! may read by what it has proven: a certificate its subject, an operator's token everything, and all others
+//! what everybody may read (`world:anyone`).
 
 use std::borrow::Cow;
 

@@ -178,6 +178,18 @@ async fn a_node_that_does_not_serve_is_live_but_not_ready_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_node_without_its_file_of_tokens_is_ready_and_says_that_the_previous_tokens_stay_valid() {
+    let server = start().await;
+    for (unusable, told) in [(0, false), (1, true), (0, false)] {
+        server.metrics.token_file_unusable.set(unusable);
+        let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
+        let has_line =
+            body.contains("[+] tokens: the file of tokens is missing or bad: all previous tokens stay valid");
+        assert_eq!((code, has_line), (200, told), "{body}");
+    }
+}
+
+#[tokio::test]
 async fn a_node_of_a_restored_cluster_is_not_ready_until_sessions_are_opened_and_says_when() {
     let server = start().await;
     server.metrics.restore_grace_seconds.set(28);
@@ -293,6 +305,7 @@ async fn reports_are_documents_and_their_refusals_problems() {
     let document: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&document["locks"], &document["more"]), (&json!([]), &false.into()));
     for (asked, expected, detail) in [
+        ("/v1/access", 400, "say which: /v1/access?lock=NAME"),
         ("/v1/queue", 400, "say which: /v1/queue?lock=NAME"),
         ("/v1/queue?lock=/none", 404, "there is no /none"),
         ("/v1/sessions?session=0x5", 403, "0x5 is another session; superusers may see it"),

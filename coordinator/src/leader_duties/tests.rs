@@ -83,7 +83,7 @@ async fn a_duty_is_called_in_each_term_and_by_an_alarm_that_it_hears() {
         assert_eq!(stage.next().await.term, 2);
         stage.alarm.send(Some(1));
         for _ in 0..10 {
-            task::give_way().await;
+            task::yield_now().await;
         }
         assert_eq!(stage.proposed.try_recv().is_ok(), hears_alarm);
         stage.leadership.send(Leadership { term: 3, ..LEADS });

@@ -257,8 +257,8 @@ impl Node {
     /// Has the files of certificates and tokens looked at now, rather than within ten seconds. Whether there
     /// are any.
     pub fn look_at_files(&self) -> bool {
-        let tls = self.tls.as_ref().inspect(|keeper| keeper.look_soon()).is_some();
-        let tokens = self.tokens.as_ref().inspect(|keeper| keeper.look_soon()).is_some();
+        let tls = self.tls.as_ref().inspect(|keeper| keeper.reload_soon()).is_some();
+        let tokens = self.tokens.as_ref().inspect(|keeper| keeper.reload_soon()).is_some();
         tls || tokens
     }
 

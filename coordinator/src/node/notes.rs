@@ -40,7 +40,7 @@ impl ClusterNotes {
         self.metrics.cluster_version.set(version.number.into());
         self.metrics.node_version.set(self.replica.versions.most.into());
         if let Some(id) = known {
-            self.folder.note_cluster(id).await?;
+            self.folder.record_cluster(id).await?;
         }
         let noted = self.folder.version().map_or(upgrade::FIRST, |version| version.number);
         if version.number > noted {
@@ -49,7 +49,7 @@ impl ClusterNotes {
                 release = version.release,
                 "the cluster has gone over to a version"
             );
-            self.folder.note_version(version).await?;
+            self.folder.record_version(version).await?;
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ use crate::zk::{self, ClientContext, Doors, NewSessions, SecureDoor};
 use rowlock_sessions::heartbeat_ack::HeartbeatAcks;
 use rowlock_sessions::last_contact::LastContact;
 use rowlock_sessions::liveness::Liveness;
-use rowlock_sessions::{SessionTouch, Sign};
+use rowlock_sessions::{Keepalive, SessionTouch};
 
 /// The channels between the parts.
 pub(super) struct Wires {
@@ -69,7 +69,7 @@ impl Parts {
         let (status_tx, status) = watch::channel(Status { node: config.id, ..Status::default() });
         let (proposals, batches) = mpsc::channel(INTAKE_QUEUE_MAX);
         let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
-        let (touch, signs) = mpsc::channel(TOUCH_QUEUE_MAX);
+        let (touch, keepalives) = mpsc::channel(TOUCH_QUEUE_MAX);
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);
@@ -96,7 +96,7 @@ impl Parts {
             contact.clone(),
             self.hook.clone(),
         ));
-        self.start_sessions(&wires, contact.clone(), heartbeat_acks.clone(), signs);
+        self.start_sessions(&wires, contact.clone(), heartbeat_acks.clone(), keepalives);
         self.start_status_publisher(&wires, contact.clone(), status_tx);
         self.start_peer_server(&wires, heartbeat_acks, listeners.peer);
         let tls = self.trust.tls.clone();
@@ -172,7 +172,7 @@ impl Parts {
         wires: &Wires,
         contact: Arc<LastContact>,
         heartbeat_acks: Arc<HeartbeatAcks>,
-        signs: mpsc::Receiver<Sign>,
+        keepalives: mpsc::Receiver<Keepalive>,
     ) {
         let (replica, timers) = (self.replica.clone(), self.expiry_table.clone());
         let start_timers = move |term| timers.take(term, &replica.state.read());
@@ -184,7 +184,7 @@ impl Parts {
             contact,
             contact_max: contact_max(&wires.config),
             leadership: wires.leadership.clone(),
-            signs,
+            keepalives,
             quorum: self.quorum.clone(),
             proposals: wires.proposals.clone(),
             peers: self.peers.clone(),
@@ -365,7 +365,7 @@ impl Parts {
         self.tasks.spawn_until_shutdown("token-file", async move {
             let reader = keeper.clone();
             let told = |reloaded| super::tokens::tell(&keeper, &metrics, reloaded);
-            keeper.run("token-file", move || reader.look(), told).await;
+            keeper.run("token-file", move || reader.reload(), told).await;
         });
     }
 

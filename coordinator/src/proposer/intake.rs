@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::batching::{Entries, ProposalLine, TermBatch};
+use rowlock_consensus::batching::{Entries, ProposalQueue, TermBatch};
 use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::busy::{self, Work};
@@ -52,7 +52,7 @@ pub struct Intake {
     view: Leadership,
     route: LeaderRoute,
     /// Proposals that are neither in an entry nor with another node.
-    line: ProposalLine,
+    line: ProposalQueue,
     pending: Arc<PendingWrites>,
     /// Links to the other nodes.
     peers: PeerPool,
@@ -82,7 +82,7 @@ impl Intake {
         metrics: Arc<Metrics>,
     ) -> Intake {
         let (submissions, ahead, view) = (Submissions::new(submissions), 0, Leadership::default());
-        let (route, line) = (LeaderRoute::Nowhere { retry_at: None }, ProposalLine::default());
+        let (route, line) = (LeaderRoute::Nowhere { retry_at: None }, ProposalQueue::default());
         Intake { me, submissions, queue, ahead, leadership, view, route, line, pending, peers, metrics }
     }
 
@@ -163,7 +163,7 @@ impl Intake {
     fn leader_changed(&mut self) {
         self.pending.leader_changed();
         if mutant::is(Mutant::ForgetWhoWaits) {
-            self.line = ProposalLine::default();
+            self.line = ProposalQueue::default();
             return;
         }
         if self.pending.keep_awaited(&mut self.line) > 0 {
@@ -175,7 +175,7 @@ impl Intake {
 
     fn give_up(&mut self) {
         let lost = self.pending.give_up_all();
-        self.line = ProposalLine::default();
+        self.line = ProposalQueue::default();
         if lost > 0 {
             rare::taken(Rare::WritesLostFromSight);
             self.metrics.proposals_lost_total.add(lost as u64);
@@ -234,7 +234,7 @@ impl Intake {
         let (commands, bytes) = self.line.room();
         let (most, most_bytes) = (room.commands.min(commands), room.bytes.min(bytes));
         assert!(most > 0 && most_bytes > 0, "writes are taken where there is room");
-        let takes_larger = |line: &ProposalLine| line.is_empty() && room.takes_larger;
+        let takes_larger = |line: &ProposalQueue| line.is_empty() && room.takes_larger;
         let (mut count, mut bytes, mut has_any, now) = (0, 0, false, time::now());
         while count < most
             && bytes < most_bytes
@@ -265,7 +265,7 @@ impl Intake {
         if mutant::is(Mutant::ReorderBatch) {
             let mut all = self.line.take();
             all.reverse();
-            self.line.put_back(all);
+            self.line.push_front(all);
         }
         self.metrics.proposals_total.add(count as u64);
         has_any
@@ -311,7 +311,7 @@ impl Intake {
                 }
             }
         };
-        self.line.put_back(taken_back.into_iter().flatten().collect());
+        self.line.push_front(taken_back.into_iter().flatten().collect());
         self.route = LeaderRoute::Nowhere { retry_at: Some(time::now() + pause) };
     }
 }

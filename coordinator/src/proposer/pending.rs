@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
-use rowlock_consensus::batching::ProposalLine;
+use rowlock_consensus::batching::ProposalQueue;
 use rowlock_consensus::entry_times::EntryStages;
 use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
@@ -148,7 +148,7 @@ impl PendingWrites {
     }
 
     /// Keeps in line what this node's clients wait for. Returns how many wait for others.
-    pub fn keep_awaited(&self, line: &mut ProposalLine) -> usize {
+    pub fn keep_awaited(&self, line: &mut ProposalQueue) -> usize {
         let waiting = self.waiting.lock();
         line.retain(|proposal| self.is_ours(proposal.origin) && waiting.has(proposal.origin.request));
         waiting.count.checked_sub(line.len()).expect("Invariant: no proposal is in line twice")

@@ -113,7 +113,7 @@ async fn many_znodes_are_proposed_a_batch_at_a_time() {
     // Until the last one has expired.
     let created_ms = time::wall_ms();
     while time::wall_ms() < created_ms + 5 {
-        rowlock_env::task::give_way().await;
+        rowlock_env::task::yield_now().await;
     }
     let clock = Arc::new(LogClock::starting_now());
     let mut sweep = Sweep::new(replica, clock, Duration::from_secs(3_600));

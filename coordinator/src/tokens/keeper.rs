@@ -73,28 +73,28 @@ mod tests {
         write(&path, &format!("{one}\n"), 0o600);
         let keeper = open(path.clone()).unwrap();
         let has = |text: &str| keeper.current().find(text, 0).is_some();
-        assert_eq!((keeper.look(), has(&first), has(&second)), (Reloaded::Same, true, false));
+        assert_eq!((keeper.reload(), has(&first), has(&second)), (Reloaded::Same, true, false));
         for (text, mode) in [("nonsense\n".to_owned(), 0o600), (format!("{two}\n"), 0o640)] {
             write(&path, &text, mode);
-            assert!(matches!(keeper.look(), Reloaded::Failed(_)));
-            assert_eq!((keeper.look(), has(&first), has(&second)), (Reloaded::Same, true, false));
+            assert!(matches!(keeper.reload(), Reloaded::Failed(_)));
+            assert_eq!((keeper.reload(), has(&first), has(&second)), (Reloaded::Same, true, false));
         }
         write(&path, &format!("{two}\n"), 0o600);
-        assert_eq!((keeper.look(), has(&first), has(&second)), (Reloaded::New, false, true));
+        assert_eq!((keeper.reload(), has(&first), has(&second)), (Reloaded::New, false, true));
         assert_eq!(keeper.failure(), None);
         for bad in [Some("/dev/zero"), None] {
             fs::remove_file(&path).unwrap();
             if let Some(bad) = bad {
                 std::os::unix::fs::symlink(bad, &path).unwrap();
             }
-            assert!(matches!(keeper.look(), Reloaded::Failed(_)), "{bad:?}");
+            assert!(matches!(keeper.reload(), Reloaded::Failed(_)), "{bad:?}");
             assert!(keeper.failure().is_some() && has(&second), "{bad:?}");
             if bad.is_none() {
                 write(&path, &format!("{two}\n#{}\n", "x".repeat(TOKEN_FILE_MAX_BYTES as usize)), 0o600);
-                assert!(matches!(keeper.look(), Reloaded::Failed(_)) && has(&second));
+                assert!(matches!(keeper.reload(), Reloaded::Failed(_)) && has(&second));
             }
         }
         write(&path, &format!("{one}\n"), 0o600);
-        assert_eq!((keeper.look(), keeper.failure(), has(&second)), (Reloaded::New, None, false));
+        assert_eq!((keeper.reload(), keeper.failure(), has(&second)), (Reloaded::New, None, false));
     }
 }

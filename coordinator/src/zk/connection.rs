@@ -212,7 +212,7 @@ impl Talk {
                 Ok(Round::Done) => {}
                 // What is left to do is bounded by what was read at once: the timer can wait.
                 Ok(Round::TurnOver) => {
-                    task::give_way().await;
+                    task::yield_now().await;
                     now = time::now();
                     continue;
                 }
@@ -423,7 +423,7 @@ impl Talk {
                 sent = &mut sending => return sent.map_err(|_| EndReason::Stopping),
                 () = inbox.ready() => {
                     while !conversation.take_messages(inbox, time::now()) {
-                        task::give_way().await;
+                        task::yield_now().await;
                     }
                     if let Some(end) = conversation.take_broken_off() {
                         return Err(end);

@@ -20,7 +20,7 @@ use crate::delivery::watch::ConnectionId;
 /// The server's version for clients: the protocol's dialect, then the program.
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
-/// Stands behind that in the answer to `srvr`; `rowlock member ls` reads it (`src/member/state.rs`).
+/// Stands behind that in the answer to `srvr`; `rowlock member ls` reads it (`cli/src/member/state.rs`).
 const DRAINED: &str = "Drained: true\n";
 /// Begins the line of srvr that says why no clients are served.
 const REASON: &str = "Reason: ";
@@ -29,7 +29,8 @@ const GRACE: &str = "Grace: ";
 /// The leader says of each member that does not answer it for how long: `Silent: 4 34012 ms`, or
 /// `Silent: 4 at least 34012 ms` if it has not answered this leader at all. `rowlock member ls` reads it.
 const SILENT: &str = "Silent: ";
-/// The number of leaders that this node has replaced because they had fallen silent. `rowlock doctor` reads it.
+/// The number of leaders that this node has replaced because they had fallen silent. `rowlock doctor` reads
+/// it.
 const SILENT_LEADERS: &str = "Silent leaders: ";
 /// Members answer many times a second. Shorter silences are no news.
 const SILENT_FROM: Duration = Duration::from_secs(2);

@@ -12,7 +12,7 @@
 //! | [`FLUSH_MARK_DELAY`] | the mark after the last flush | more records | `wal/src/log/worker.rs` |
 
 //! And the pauses before work that has failed is tried again: the first, doubled up to the last
-//! (`env/src/backoff.rs`).
+//! (`core/env/src/backoff.rs`).
 //!
 //! | pauses | after a failed | where |
 //! |---|---|---|

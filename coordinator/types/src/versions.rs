@@ -28,7 +28,7 @@ pub const COMMIT: &str = match option_env!("ROWLOCK_COMMIT") {
 };
 
 /// The messages between nodes in the first version. The samples are
-/// `coordinator/consensus/src/peer/testdata/wire.txt`.
+/// `coordinator/raft/consensus/src/peer/testdata/wire.txt`.
 pub const MESSAGES: Layout = Layout(0xfe9a_1e3a);
 
 /// Release and commit of this build, for people.

@@ -91,7 +91,7 @@ fn fact_recorder(world: &Simulation, hosts: Arc<Mutex<Vec<HostId>>>) -> FactReco
                 Deed::LetsGo(token) => What::LetGo { host, lock, token: number(token) },
             }
         };
-        world.trace().note(world.now(), note);
+        world.trace().record(world.now(), note);
     })
 }
 
@@ -170,7 +170,7 @@ impl Stage {
         self.had_fault = true;
         self.view.fault_begins();
         let hosts = hosts.to_vec();
-        self.world.trace().note(self.world.now(), || What::Fault { text: text.to_owned(), hosts });
+        self.world.trace().record(self.world.now(), || What::Fault { text: text.to_owned(), hosts });
     }
 
     fn kill_client(&self, client: ClientId) -> Result<(), Halt> {

@@ -7,12 +7,13 @@
 //!
 //! What is modeled, and where its code is:
 //! - the client believes until a time after the *sending* of the last answered heartbeat:
-//!   `client/src/session/deadline.rs`
-//! - the leader's timer, which no touch restarts after the decision: `coordinator/sessions/src/tracker.rs`
-//! - contact, stalls, forgiving, expiry: `coordinator/sessions/src/liveness.rs`
+//!   `client/rust/src/session/deadline.rs`
+//! - the leader's timer, which no touch restarts after the decision:
+//!   `coordinator/raft/sessions/src/tracker.rs`
+//! - contact, stalls, forgiving, expiry: `coordinator/raft/sessions/src/liveness.rs`
 //! - a heartbeat is answered after a quorum has acknowledged the leader:
-//!   `coordinator/sessions/src/heartbeat_ack.rs`
-//! - an answer counts for its request: `coordinator/consensus/src/raft/acks.rs`
+//!   `coordinator/raft/sessions/src/heartbeat_ack.rs`
+//! - an answer counts for its request: `coordinator/raft/consensus/src/raft/acks.rs`
 //!
 //! Why they are so: `docs/decisions/heartbeats.md`, `docs/decisions/quorum-loss.md`, and "The clock
 //! assumption" in `docs/guarantees.md`.

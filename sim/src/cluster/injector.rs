@@ -182,7 +182,7 @@ impl Injector {
             match deed {
                 Deed::Begin(fault) => {
                     let (text, hosts) = (fault.to_string(), self.concerned(&fault));
-                    self.sim.trace().note(self.sim.now(), || What::Fault { text, hosts });
+                    self.sim.trace().record(self.sim.now(), || What::Fault { text, hosts });
                     self.begin(fault)?;
                 }
                 Deed::End(end) => add(&mut births, self.end(end)?),
@@ -389,7 +389,7 @@ impl Injector {
             Fault::ClockJump { target, by_ms } => {
                 self.hosts(&[target]).into_iter().for_each(|host| self.sim.jump_wall_clock(host, by_ms));
             }
-            Fault::NewChoices { seed } => self.sim.choose_anew(seed),
+            Fault::NewChoices { seed } => self.sim.reseed(seed),
             Fault::DieWaiting { client, down } => self.dying.push((client - 1, down)),
             Fault::EndRuntime { client } => {
                 self.sim.end_runtime(self.patients.clients[client - 1], "rowlock-session")?;

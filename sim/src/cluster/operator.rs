@@ -307,7 +307,7 @@ impl Operator {
 
     fn note(&self, text: String) {
         let host = Some(self.host);
-        self.sim.trace().note(self.sim.now(), || What::Note { host, text });
+        self.sim.trace().record(self.sim.now(), || What::Note { host, text });
     }
 }
 

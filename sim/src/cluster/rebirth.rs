@@ -117,7 +117,7 @@ pub struct Made {
     pub last: Option<Position>,
 }
 
-/// Where the log of a new cluster begins (`coordinator/wal/src/begin.rs`).
+/// Where the log of a new cluster begins (`coordinator/storage/wal/src/begin.rs`).
 pub const BEGINNING: Position = Position { term: 0, leader: NodeId(0), index: Index(1) };
 
 impl Plan {

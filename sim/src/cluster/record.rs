@@ -183,7 +183,7 @@ impl Record {
 
     fn note_broken(&self, broken: Option<String>) {
         if let Some(text) = broken {
-            self.sim.trace().note(self.sim.now(), || What::Violation { text });
+            self.sim.trace().record(self.sim.now(), || What::Violation { text });
         }
     }
 
@@ -257,6 +257,6 @@ impl Journal {
 
     /// Records something for the story and the diagram only.
     pub fn note(&self, what: impl FnOnce() -> What) {
-        self.record.sim.trace().note(self.record.now(), what);
+        self.record.sim.trace().record(self.record.now(), what);
     }
 }

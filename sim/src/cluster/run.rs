@@ -371,7 +371,9 @@ impl Run {
                         self.record
                             .break_promise("stops-with-cause", format!("node {}: {text}", node_id(place)));
                     }
-                    self.sim.trace().note(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
+                    self.sim
+                        .trace()
+                        .record(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
                     self.statuses.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     // A fault that killed it since also starts it again.
@@ -440,7 +442,7 @@ impl Run {
         if let Some(text) = self.releases.choose(self.sim.now(), is_member, &mut config) {
             self.sim
                 .trace()
-                .note(self.sim.now(), || rowlock_world::trace::What::Note { host: Some(host), text });
+                .record(self.sim.now(), || rowlock_world::trace::What::Note { host: Some(host), text });
         }
         self.sim.spawn(
             host,

@@ -73,12 +73,12 @@ impl NodeHook for Witness {
     fn installed(&self, entry: Option<rowlock_coordinator::Position>, machine: &Machine) {
         self.tell(NodeFact::Installed { entry: entry.map(position), digest: machine.digest() });
         let text = || format!("installs a snapshot up to {}", entry.map_or(0, |entry| entry.index));
-        self.sim.trace().note(self.sim.now(), || What::Note { host: Some(self.host), text: text() });
+        self.sim.trace().record(self.sim.now(), || What::Note { host: Some(self.host), text: text() });
     }
 
     fn leads(&self, term: u64) {
         self.tell(NodeFact::Leads { term });
-        self.sim.trace().note(self.sim.now(), || What::Leads { host: self.host, term });
+        self.sim.trace().record(self.sim.now(), || What::Leads { host: self.host, term });
     }
 
     fn confirms(&self, term: u64, contact: Duration, touched: Duration, sessions: &[SessionId]) {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rowlock_proto::Request;
 use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::Machine;
 use rowlock_state::command::Batch;

@@ -55,7 +55,13 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     let budget = Budget::new((ground.nodes, ground.learners), ground.clients, mix.over_budget);
     let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet, odds: mix.odds };
     let mut steps = rebirths(&mut draw, ground, &kinds);
-    for at in times {
+    let slow = slow_election(&mut draw, ground);
+    // A leader is owed only after ten seconds in which nothing else changes.
+    let alone = slow.first().filter(|_| draw.rng.chance(70)).map(|first| first.at);
+    let is_left_alone = |at: Nanos| {
+        alone.is_some_and(|from| at + Duration::from_secs(5) >= from && at <= from + SLOW_ELECTION)
+    };
+    for at in times.into_iter().filter(|at| !is_left_alone(*at)) {
         let kind = draw.rng.pick(&kinds);
         let Some(fault) = draw.fault(kind, at) else { continue };
         let replacement = replacement(&mut draw, &kinds, at, &fault);
@@ -70,8 +76,10 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         steps.extend(replacement);
     }
     steps.extend(founding(&mut draw, ground, &kinds));
-    steps.extend(cuts_that_last(&mut draw, ground));
-    steps.extend(slow_election(&mut draw, ground));
+    if alone.is_none() {
+        steps.extend(cuts_that_last(&mut draw, ground));
+    }
+    steps.extend(slow);
     Script::new(steps).with_over_budget(mix.over_budget)
 }
 
@@ -239,10 +247,13 @@ fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Opt
     Some(Step { at, fault: Fault::PowerLoss { target, point, down: Down::For(down) } })
 }
 
-/// All disks are slow for a while in which the leader is lost. Other faults may fall into that time.
+/// Longer than the checker waits for a leader after the loss.
+const SLOW_ELECTION: Duration = Duration::from_secs(16);
+
+/// Makes all disks slow for a while in which the leader is lost.
 fn slow_election(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
-    let (lasts, latest) = (Duration::from_secs(14), ground.quiet - ground.begin);
-    if draw.odds.slow_election == 0 || latest < lasts + Duration::from_secs(8) {
+    let (lasts, latest) = (SLOW_ELECTION, ground.quiet - ground.begin);
+    if draw.odds.slow_election == 0 || latest < lasts + Duration::from_secs(5) {
         return Vec::new();
     }
     if !draw.rng.chance(draw.odds.slow_election) {
@@ -251,7 +262,7 @@ fn slow_election(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
     let at = ground.begin + draw.between_ms(0, 4_000);
     let times = draw.rng.pick(&[200, 700, 2_500]);
     let lost = at + draw.between_ms(500, 3_000);
-    let away = draw.between_ms(9_000, 11_000);
+    let away = draw.between_ms(11_000, 12_500);
     let loss = match draw.rng.below(2) {
         0 => Fault::Kill { target: Target::Leader, down: Down::For(away) },
         _ => Fault::Pause { target: Target::Leader, lasts: away },

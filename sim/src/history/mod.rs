@@ -24,7 +24,7 @@ use node::{NodeFact, Position};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Index(pub u64);
 
-/// The log's clock (`coordinator/consensus/src/log_clock.rs`).
+/// The log's clock (`coordinator/raft/consensus/src/log_clock.rs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub i64);
 

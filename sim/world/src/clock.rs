@@ -1,16 +1,16 @@
-//! A host's own clocks: the monotonic one runs at its own rate, the wall clock also jumps. Neither shows true
+//! A host's own clocks: the monotonic clock has its own rate, the wall clock also jumps. Neither shows true
 //! time.
 
 use crate::time::Nanos;
 
-/// A clock that keeps true time runs at this rate.
+/// Rate of a clock that keeps true time.
 pub const TRUE_RATE: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// Parts per million of true time.
+    /// Rate in parts per million of true time.
     rate: u64,
-    /// The clock showed `local` at the true time `since`, and has run at its rate from then on.
+    /// True time at which the clock showed `local`; the clock has kept its rate since.
     since: Nanos,
     local: u64,
     /// Lead of the wall clock over the monotonic one, milliseconds.
@@ -18,33 +18,33 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Shows `local` nanoseconds and the wall time `wall_ms` at true time `now`.
+    /// Creates a clock that shows `local` nanoseconds and the wall time `wall_ms` at true time `now`.
     pub fn new(now: Nanos, local: u64, wall_ms: i64) -> Self {
         Clock { rate: TRUE_RATE, since: now, local, wall_ahead_ms: wall_ms - millis(local) }
     }
 
-    /// The monotonic clock, nanoseconds.
+    /// Returns the monotonic clock in nanoseconds.
     pub fn local(&self, now: Nanos) -> u64 {
         let elapsed = u128::from(now.0 - self.since.0) * u128::from(self.rate) / u128::from(TRUE_RATE);
         self.local + u64::try_from(elapsed).expect("Invariant: a run is shorter than centuries")
     }
 
-    /// The wall clock, milliseconds since 1970.
+    /// Returns the wall clock in milliseconds since 1970.
     pub fn wall_ms(&self, now: Nanos) -> i64 {
         millis(self.local(now)) + self.wall_ahead_ms
     }
 
-    /// The first true time at which the monotonic clock shows `local` or more.
+    /// Returns the first true time at which the monotonic clock shows `local` or more.
     ///
-    /// Invariant: rounded up; rounded down, a timer would ring a moment early, be set again, and ring for
-    /// ever.
+    /// Invariant: the result is rounded up; a result rounded down would fire a timer early, and the timer
+    /// would be set and fire early for ever.
     pub fn when(&self, local: u64) -> Nanos {
         let ahead = u128::from(local.saturating_sub(self.local)) * u128::from(TRUE_RATE);
         let true_ahead = ahead.div_ceil(u128::from(self.rate));
         Nanos(self.since.0.saturating_add(u64::try_from(true_ahead).unwrap_or(u64::MAX)))
     }
 
-    /// Runs at `rate` parts per million from now on.
+    /// Sets the rate to `rate` parts per million from now on.
     pub fn set_rate(&mut self, now: Nanos, rate: u64) {
         assert!(rate > 0, "a monotonic clock does not stand still");
         (self.local, self.since, self.rate) = (self.local(now), now, rate);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_has_come_at_the_true_time_that_is_told_for_it_and_not_a_nanosecond_before() {
+    fn when_returns_the_exact_true_time_of_a_deadline() {
         for rate in [900_000, 950_001, 999_999, TRUE_RATE, 1_000_001, 1_049_999, 1_500_000] {
             let mut clock = Clock::new(Nanos(5), 1_000, 0);
             clock.set_rate(Nanos(17), rate);

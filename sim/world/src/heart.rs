@@ -1,22 +1,19 @@
-//! What the parts of a world share: true time, future events, and the trace.
+//! Shared services of a world's components: true time, future events, and the trace.
 
 use crate::time::Nanos;
 use crate::trace::Trace;
 
-/// Something that will happen.
 pub type Event = Box<dyn FnOnce() + Send>;
 
-/// The heart of a world. Its only real implementation is the executor; parts have small ones in their tests.
+/// Center of a world. Implemented by the executor, and by small fakes in tests.
 pub trait Heart: Send + Sync {
     fn now(&self) -> Nanos;
-    /// When the work of the running turn that is done so far would be done: what it sends now leaves then.
+    /// Returns when the running turn's work so far would be done: messages sent now leave at this time.
     fn turn_so_far(&self) -> Nanos {
         self.now()
     }
-    /// Lets `event` happen at `when` (at once, but not within this call, if that has passed). Events of one
-    /// time happen in the order in which they were asked for. They belong to no host: whatever a host does in
-    /// the meantime, they happen.
+    /// Schedules `event` at `when` (at once, but not within this call, if `when` has passed). Events of one
+    /// time run in the order of scheduling, independent of the state of any host.
     fn at(&self, when: Nanos, event: Event);
-    /// Where to write down what happens.
     fn trace(&self) -> &Trace;
 }

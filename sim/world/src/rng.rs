@@ -1,13 +1,11 @@
-//! The random numbers of simulations, scripts and mutations: xoshiro256** seeded by SplitMix64 (Blackman and
-//! Vigna, public domain). It is written here so that a seed always means the same run, whatever a dependency
+//! Random numbers of simulations, scripts and mutations: xoshiro256** seeded by SplitMix64 (Blackman and
+//! Vigna, public domain). Implemented here so that a seed always means the same run, whatever a dependency
 //! changes.
 
-/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Rng([u64; 4]);
 
 impl Rng {
-    /// The stream of `seed`.
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
         Rng(std::array::from_fn(|_| {
@@ -32,13 +30,14 @@ impl Rng {
         result
     }
 
-    /// Below `n`. The bias of the multiplication method is below 2^-32 for the small `n` used here.
+    /// Returns a number below `n`. The bias of the multiplication method is below 2^-32 for the small `n`
+    /// used here.
     pub fn below(&mut self, n: usize) -> usize {
         assert!(n > 0, "nothing to choose from");
         ((u128::from(self.u64()) * n as u128) >> 64) as usize
     }
 
-    /// True `percent` times in a hundred.
+    /// Returns true with a probability of `percent`.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -47,7 +46,7 @@ impl Rng {
         items[self.below(items.len())]
     }
 
-    /// An index, chosen in proportion to its weight.
+    /// Returns an index, chosen in proportion to its weight.
     pub fn weighted(&mut self, weights: &[usize]) -> usize {
         let mut at = self.below(weights.iter().sum());
         for (index, weight) in weights.iter().enumerate() {
@@ -59,7 +58,7 @@ impl Rng {
         unreachable!("at is below the sum of the weights")
     }
 
-    /// One of `items`, chosen in proportion to its weight, which comes first.
+    /// Returns one of `items`, chosen in proportion to its weight, the first element of each pair.
     pub fn pick_weighted<T: Copy>(&mut self, items: &[(usize, T)]) -> T {
         let weights: Vec<usize> = items.iter().map(|(weight, _)| *weight).collect();
         items[self.weighted(&weights)].1
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn below_and_weighted_reach_everything_and_nothing_else() {
+    fn below_and_weighted_reach_exactly_their_range() {
         let mut rng = Rng::new(7);
         let mut seen = [0; 5];
         for _ in 0..1_000 {

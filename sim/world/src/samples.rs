@@ -1,4 +1,5 @@
-//! Samples of a format have every variant: a variant without one could change, and no golden file would.
+//! Check that the samples of a format have every variant: a variant without a sample could change without a
+//! change of any golden file.
 
 use std::fmt::Debug;
 
@@ -6,7 +7,8 @@ use serde::de::value::Error;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 
-/// Returns the variants of `T` that no sample is. Variants are known by the name that `Debug` begins with.
+/// Returns the variants of `T` without a sample. A variant is identified by the name at the start of its
+/// `Debug` output.
 pub fn missing<'de, T: Deserialize<'de> + Debug>(samples: &[T]) -> Vec<&'static str> {
     let mut variants: &[&str] = &[];
     assert!(T::deserialize(Variants(&mut variants)).is_err(), "nothing is read");
@@ -19,7 +21,7 @@ pub fn missing<'de, T: Deserialize<'de> + Debug>(samples: &[T]) -> Vec<&'static 
     variants.iter().copied().filter(|variant| !there.iter().any(|name| name == variant)).collect()
 }
 
-/// Notes what a type asks to be read as.
+/// Deserializer that records the variants of the requested enum.
 struct Variants<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for Variants<'_> {

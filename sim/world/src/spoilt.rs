@@ -1,10 +1,10 @@
-//! Corrupted input: good bytes of which some are changed, cut out, doubled or moved. For the tests of code
-//! that reads files, frames and requests from untrusted sources.
+//! Corrupted input: valid bytes with parts changed, removed, doubled or moved. For the tests of code that
+//! reads files, frames and requests from untrusted sources.
 
 /// Values at which lengths and counts break.
 const EDGES: [u8; 8] = [0, 1, 0x7f, 0x80, 0xfb, 0xfc, 0xfd, 0xff];
 
-/// Spoils the same bytes in the same way with the same seed.
+/// Source of damage; the same seed damages the same bytes in the same way.
 pub struct Spoiler(u64);
 
 impl Spoiler {
@@ -19,7 +19,7 @@ impl Spoiler {
         usize::try_from((self.0 >> 16) % end.max(1) as u64).expect("less than a usize")
     }
 
-    /// `good` with one to four kinds of damage.
+    /// Returns `good` with one to four kinds of damage.
     pub fn spoil(&mut self, good: &[u8]) -> Vec<u8> {
         let mut bytes = good.to_vec();
         for _ in 0..=self.below(4) {

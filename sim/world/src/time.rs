@@ -1,20 +1,20 @@
-//! True time, which only the world knows, and hosts.
+//! True time, visible only to the world, and hosts.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point of true time: nanoseconds since the world began.
+/// Point of true time: nanoseconds since the world began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The time of this many milliseconds.
+    /// Returns the time of this many milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Nanos(millis * 1_000_000)
     }
 
-    /// Whole milliseconds since the world began.
+    /// Returns the whole milliseconds since the world began.
     pub const fn millis(self) -> u64 {
         self.0 / 1_000_000
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// A machine of the world: a node, a client, a server of some other kind.
+/// Machine of the world: a node, a client, a server of another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub usize);
 

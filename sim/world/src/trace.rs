@@ -1,26 +1,25 @@
-//! What happened: a fingerprint of everything and, on request, a record for people (stories and diagrams).
+//! Events of a world: a fingerprint of all events and, on request, a record for people (stories and
+//! diagrams).
 //!
-//! The fingerprint is always taken, and covers more than the record: two runs of one seed must have the same
-//! one.
+//! The fingerprint is always computed, and covers more than the record: two runs of one seed must have equal
+//! fingerprints.
 
 use parking_lot::Mutex;
 
 use crate::time::{HostId, Nanos};
 
-/// A message between two hosts, as the diagram draws it.
+/// Message between two hosts, as drawn in the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u64);
 
-/// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
-    /// A host came into being. `kind` is its lane's heading in the diagram: `node`, `client`, ...
+    /// A host was created. `kind` is its lane's heading in the diagram: `node`, `client`, ...
     Host {
         host: HostId,
         name: String,
         kind: &'static str,
     },
-    /// The host's process began.
     Up {
         host: HostId,
     },
@@ -29,14 +28,13 @@ pub enum What {
         host: HostId,
         how: &'static str,
     },
-    /// The host's process stands still (SIGSTOP, a paused VM).
+    /// The host's process was paused (SIGSTOP, a paused VM).
     Paused {
         host: HostId,
     },
     Resumed {
         host: HostId,
     },
-    /// Bytes left a host.
     Sent {
         message: MessageId,
         from: HostId,
@@ -50,7 +48,7 @@ pub enum What {
     Lost {
         message: MessageId,
     },
-    /// A fault began, or changed the world at once. `hosts`: whom it concerns.
+    /// A fault began, or changed the world at once. `hosts` are the affected hosts.
     Fault {
         text: String,
         hosts: Vec<HostId>,
@@ -68,34 +66,33 @@ pub enum What {
         from: HostId,
         to: HostId,
     },
-    /// A host believes from now that it holds a lock.
+    /// A host considers itself the holder of a lock from now on.
     Holds {
         host: HostId,
         lock: String,
         token: i64,
     },
-    /// It stopped to believe that.
+    /// The host no longer considers itself the holder.
     LetGo {
         host: HostId,
         lock: String,
         token: i64,
     },
-    /// A host waits for a lock.
     Waits {
         host: HostId,
         lock: String,
     },
-    /// It waits no more without having got it.
+    /// The host stopped waiting without the lock.
     GaveUp {
         host: HostId,
         lock: String,
     },
-    /// The host leads its cluster from now, in this term.
+    /// The host leads its cluster from now on, in this term.
     Leads {
         host: HostId,
         term: u64,
     },
-    /// A line of a host's log, or of the story.
+    /// Line of a host's log, or of the story.
     Note {
         host: Option<HostId>,
         text: String,
@@ -112,7 +109,7 @@ pub struct Happening {
     pub what: What,
 }
 
-/// The record of a world. Shared by its parts.
+/// Record of a world, shared by its components.
 #[derive(Debug)]
 pub struct Trace {
     keep: bool,
@@ -126,22 +123,22 @@ struct Inner {
     left_out: u64,
 }
 
-/// A record has at most this many entries; further ones are counted.
+/// Most entries of a record; further ones are only counted.
 pub const HAPPENINGS_MAX: usize = 2_000_000;
 
 impl Trace {
-    /// An empty one. `keep`: whether the record is wanted, beside the fingerprint.
+    /// Creates an empty trace. With `keep` the trace keeps the record beside the fingerprint.
     pub fn new(keep: bool) -> Self {
         let inner = Inner { fingerprint: 0xcbf2_9ce4_8422_2325, happenings: Vec::new(), left_out: 0 };
         Trace { keep, inner: Mutex::new(inner) }
     }
 
-    /// Whether there is a record for what is [noted](Trace::note): texts need not be made if not.
+    /// Returns whether the trace keeps the record: without a record callers need not format texts.
     pub fn is_kept(&self) -> bool {
         self.keep
     }
 
-    /// Takes numbers into the fingerprint.
+    /// Mixes numbers into the fingerprint.
     pub fn print(&self, numbers: &[u64]) {
         let mut inner = self.inner.lock();
         for number in numbers {
@@ -150,8 +147,8 @@ impl Trace {
         }
     }
 
-    /// Writes down what happened, if the record is wanted.
-    pub fn note(&self, at: Nanos, what: impl FnOnce() -> What) {
+    /// Records an event, if the trace keeps the record.
+    pub fn record(&self, at: Nanos, what: impl FnOnce() -> What) {
         if !self.keep {
             return;
         }
@@ -169,7 +166,7 @@ impl Trace {
         self.inner.lock().fingerprint
     }
 
-    /// The record so far, and how many entries did not fit.
+    /// Returns the record so far, and the number of entries beyond the limit.
     pub fn take(&self) -> (Vec<Happening>, u64) {
         let mut inner = self.inner.lock();
         (std::mem::take(&mut inner.happenings), inner.left_out)

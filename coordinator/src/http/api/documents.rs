@@ -274,6 +274,10 @@ pub(super) struct ProblemDocument {
     detail: String,
     /// With 422: how many permits the lock has.
     limit: Option<u32>,
+    /// With 403: the right on the lock that is missing (take, ask, force, or see).
+    missing: Option<String>,
+    /// With 412: the token of the fence does not hold the lock.
+    stale: Option<bool>,
     /// That of the answer.
     status: u16,
     /// The status in words.

@@ -50,7 +50,7 @@ export function keyed(parent, items, key, make) {
 const HIDDEN = /[\p{Cc}\p{Zl}\p{Zp}\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/gu;
 export const visible = (text) => String(text).replace(HIDDEN, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 
-// The rule of names (proto/src/name.rs): levels are separated by slashes, other characters encoded in each of them.
+// The rule of names (core/proto/src/name.rs): levels are separated by slashes, other characters encoded in each of them.
 const level = (text) => encodeURIComponent(text).replaceAll('%40', '@').replace(/[!'()*~]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
 export const pathOf = (text) => (text.startsWith('/') ? text : `/locks/${text.split('/').map(level).join('/')}`);
 // What commands and HTTP call the lock at a path: its name, or the path where that is no name's.

@@ -41,7 +41,7 @@ use crate::zk::conversation::{Access, Attached, Conversation};
 use crate::zk::end_reason::EndReason;
 use crate::zk::read_only::Isolation;
 use crate::zk::{ClientContext, Listener};
-use rowlock_sessions::{SessionTouch, Sign};
+use rowlock_sessions::{Keepalive, SessionTouch};
 
 /// A conversation of a session that may have two watches, and the log in the test's hands.
 struct Stage {
@@ -50,7 +50,7 @@ struct Stage {
     inbox: Inbox,
     session: SessionId,
     password: [u8; 16],
-    touches: mpsc::Receiver<Sign>,
+    touches: mpsc::Receiver<Keepalive>,
     next_xid: i32,
 }
 
@@ -257,11 +257,11 @@ fn replies_and_events_go_out_in_the_order_of_their_changes() {
 fn a_ping_that_the_leader_did_not_note_is_asked_about_again_and_answered() {
     let mut stage = Stage::new();
     stage.ask(Request::Ping);
-    for is_noted in [false, true] {
+    for is_recorded in [false, true] {
         assert!(!stage.conversation.must_ask_again(), "it is asked about");
         let asked = stage.touches.try_recv().unwrap();
-        let Sign::Touch { confirm: Some(waiter), .. } = asked else { panic!("a ping is asked about") };
-        waiter.answer(is_noted);
+        let Keepalive::Touch { confirm: Some(waiter), .. } = asked else { panic!("a ping is asked about") };
+        waiter.answer(is_recorded);
         stage.look();
         stage.conversation.ask_again();
     }
@@ -275,7 +275,7 @@ fn a_conversation_comes_to_rest_once_with_each_answered_ping_unless_something_wa
     let ping = |stage: &mut Stage| {
         stage.ask(Request::Ping);
         assert!(!stage.conversation.has_come_to_rest(), "it waits for the leader's word");
-        let Ok(Sign::Touch { confirm: Some(waiter), .. }) = stage.touches.try_recv() else {
+        let Ok(Keepalive::Touch { confirm: Some(waiter), .. }) = stage.touches.try_recv() else {
             panic!("a ping is asked about")
         };
         waiter.answer(true);

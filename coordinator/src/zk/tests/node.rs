@@ -29,7 +29,7 @@ use crate::slow::SlowRequests;
 use crate::zk::read_only::Isolation;
 use crate::zk::{ClientContext, Doors, Listener, NewSessions};
 use rowlock_sessions::expiry_table::ExpiryTable;
-use rowlock_sessions::{SessionTouch, Sign};
+use rowlock_sessions::{Keepalive, SessionTouch};
 
 /// What the log does with submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +250,7 @@ impl Applier {
 /// Stands for session liveness: the leader's own tracker, without a peer.
 struct Leader {
     context: ClientContext,
-    heard: mpsc::Receiver<Sign>,
+    heard: mpsc::Receiver<Keepalive>,
     contact: watch::Receiver<bool>,
     expiry_table: Arc<ExpiryTable>,
 }
@@ -261,7 +261,7 @@ impl Leader {
         loop {
             tokio::select! {
                 sign = self.heard.recv() => match sign {
-                    Some(Sign::Touch { session, confirm }) => {
+                    Some(Keepalive::Touch { session, confirm }) => {
                         assert!(self.expiry_table.touch(term, &[session]));
                         if let Some(waiter) = confirm {
                             if self.contact.wait_for(|in_contact| *in_contact).await.is_err() {
@@ -270,7 +270,7 @@ impl Leader {
                             waiter.answer(true);
                         }
                     }
-                    Some(Sign::ClientDisconnect(disconnect)) => assert!(self.expiry_table.client_disconnected(term, &[disconnect])),
+                    Some(Keepalive::ClientDisconnect(disconnect)) => assert!(self.expiry_table.client_disconnected(term, &[disconnect])),
                     None => return,
                 },
                 () = time::sleep(Duration::from_millis(20)) => self.expire().await,

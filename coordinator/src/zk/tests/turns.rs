@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use rowlock_env::busy::{self, TURN_MAX};
 use rowlock_env::net::Stream;
-use rowlock_env::task::give_way;
+use rowlock_env::task::yield_now;
 use rowlock_env::turnstile::LIGHT_MAX;
 use rowlock_proto::{CreateMode, Request, RequestFrame, Xid, encode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -78,11 +78,11 @@ async fn ask_without_end(addr: &str, frames: &[u8], stop: &AtomicBool) {
 async fn longest_lap(node: &Node, requests: u64) -> Duration {
     let received = || node.context.metrics.packets_received_total.get();
     while received() < requests / 10 {
-        give_way().await;
+        yield_now().await;
     }
     let (mut longest, mut before) = (Duration::ZERO, busy::done());
     while received() < requests {
-        give_way().await;
+        yield_now().await;
         let now = busy::done();
         longest = longest.max(now - std::mem::replace(&mut before, now));
     }
@@ -102,7 +102,7 @@ async fn connections_that_read_without_end_leave_the_thread_to_the_node_every_tw
         client.call(create("/y", CreateMode::Persistent)).await.expect("a quiet client is served");
         drop((flood, client));
         while !node.context.registry.is_empty() {
-            give_way().await;
+            yield_now().await;
         }
         node.stop().await;
     }

@@ -30,7 +30,7 @@ const TERMS: u8 = 3;
 const NOW: Time = TIMEOUT as Time;
 const SESSION: i64 = 1;
 
-/// Deliberate mistakes of `env/src/mutant.rs` that the model can make.
+/// Deliberate mistakes of `core/env/src/mutant.rs` that the model can make.
 pub const MISTAKES: [Mutant; 10] = [
     Mutant::IgnoreDeadline,
     Mutant::DeadlineFromReceipt,

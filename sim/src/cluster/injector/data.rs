@@ -54,7 +54,7 @@ impl Injector {
         }
         self.forgets(place, Data::Older);
         self.sim.kill(host)?;
-        self.sim.disk(host).put_back(copy);
+        self.sim.disk(host).restore(copy);
         self.start_later(Birth::Node(place), Down::For(Duration::from_millis(1)));
         Ok(())
     }

@@ -148,7 +148,7 @@ impl Injector {
                 return Ok(());
             }
             self.sim.stop(host)?;
-            self.sim.disk(host).put_back(folder.begins_with.clone());
+            self.sim.disk(host).restore(folder.begins_with.clone());
             self.sim.boot(host);
             folder.attempts += 1;
             folder.outcome = Outcome::default();
@@ -209,6 +209,6 @@ impl Injector {
 
     pub(super) fn note(&self, text: String) {
         let host = Some(self.patients.operator);
-        self.sim.trace().note(self.sim.now(), || What::Note { host, text });
+        self.sim.trace().record(self.sim.now(), || What::Note { host, text });
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rowlock_world::disk::HostDisk;
 
-/// Where the records of a segment begin, and the parts of a record (`coordinator/wal/src/log/`).
+/// Where the records of a segment begin, and the parts of a record (`coordinator/storage/wal/src/log/`).
 const FIRST_RECORD_AT: usize = 4096;
 const HEADER_BYTES: usize = 24;
 const ALIGN: usize = 8;

@@ -1,4 +1,4 @@
-//! A directory: the names that processes see, those on the medium, and the operations between the two.
+//! Directory: the names visible to processes, the names on the medium, and the operations between the two.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::rng::Rng;
 pub(super) struct Directory {
     names: BTreeMap<String, Ino>,
     durable: BTreeMap<String, Ino>,
-    /// Changes since the names were flushed, oldest first.
+    /// Changes since the last flush of the names, oldest first.
     pending: Vec<Change>,
 }
 
@@ -32,22 +32,20 @@ impl Directory {
         &self.names
     }
 
-    /// The names on the medium.
     pub fn durable(&self) -> &BTreeMap<String, Ino> {
         &self.durable
     }
 
-    /// Gives a name to what has none yet.
+    /// Adds a name for a file without a name.
     pub fn link(&mut self, name: &str, ino: Ino) {
         self.change(Change::Link(name.to_owned(), ino));
     }
 
-    /// Takes a name away.
     pub fn unlink(&mut self, name: &str) {
         self.change(Change::Unlink(name.to_owned()));
     }
 
-    /// Replaces a name by another; what had that one has none any more.
+    /// Renames an entry; an entry at the new name loses its name.
     pub fn rename(&mut self, from: &str, to: &str) {
         self.change(Change::Rename(from.to_owned(), to.to_owned()));
     }
@@ -57,7 +55,7 @@ impl Directory {
         self.pending.push(change);
     }
 
-    /// Brings all changes to the medium. Tells whether something may have lost its last name by that.
+    /// Applies all changes to the medium. Returns whether an inode may have lost its last name.
     pub fn sync(&mut self) -> bool {
         let mut orphans = false;
         for change in self.pending.drain(..) {
@@ -81,7 +79,7 @@ impl Directory {
         self.names = self.durable.clone();
     }
 
-    /// Everything that has a name here, or had one which the power's loss may bring back.
+    /// Returns all inodes with a name here, or with a name that a power loss may restore.
     pub fn referred(&self) -> impl Iterator<Item = Ino> {
         let pending = self.pending.iter().filter_map(|change| match change {
             Change::Link(_, ino) => Some(*ino),

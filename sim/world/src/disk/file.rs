@@ -1,30 +1,29 @@
-//! A file: what a process sees of it, what is on the medium, and the operations between the two.
+//! File: the content visible to processes, the content on the medium, and the operations between the two.
 
 use super::image::{Image, Span};
 use super::stats::Losses;
 use crate::rng::Rng;
 
-/// Unit that a disk writes as a whole or not at all.
+/// Unit that a disk writes completely or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
 /// Unit in which space is allocated.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
-/// A file that has a name, had one, or is open.
+/// File with a name, without its former name, or open.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileNode {
-    /// Contents that every process sees: the page cache.
+    /// Content visible to every process: the page cache.
     cached: Image,
-    /// Contents on the medium.
     durable: Image,
-    /// Changes of the file since it was flushed, oldest first.
+    /// Changes since the last flush of the file, oldest first.
     pending: Vec<Change>,
-    /// Cache and medium differ by more than `pending`: a flush has failed.
+    /// Cache and medium differ by more than `pending`, after a failed flush.
     diverged: bool,
-    /// Bytes of space that it takes up. Simplified: a hole takes up as much as what is around it, but what
-    /// `set_len` adds at the end takes up nothing.
+    /// Allocated bytes. Simplified: a hole takes as much space as written data, but an extension by `set_len`
+    /// takes none.
     reserved: u64,
     pub named: bool,
-    /// How often it is open.
+    /// Number of open handles.
     pub handles: u32,
 }
 
@@ -34,20 +33,20 @@ enum Change {
     SetLen(u64),
 }
 
-/// How the unflushed changes of one file fare when the power goes.
+/// Fate of one file's unflushed changes in a power loss.
 #[derive(Clone, Copy)]
 enum Luck {
-    /// Each has its own.
+    /// Each change has its own fate.
     Each,
-    /// All were on the medium already.
+    /// All changes had reached the medium.
     All,
     None,
-    /// They went there in order, and the last of them may be torn.
+    /// Changes reached the medium in order, and the last one may be torn.
     Prefix(usize),
 }
 
 impl FileNode {
-    /// An empty one that is about to get its name.
+    /// Creates an empty file that is about to get its name.
     pub fn new() -> Self {
         FileNode { named: true, ..FileNode::default() }
     }
@@ -57,22 +56,20 @@ impl FileNode {
         self.cached.len()
     }
 
-    /// Bytes of space that it takes up.
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// Bytes of space that it would need besides to reach up to `end`.
+    /// Returns the bytes of additional space needed to reach up to `end`.
     pub fn missing_for(&self, end: u64) -> u64 {
         end.next_multiple_of(BLOCK_BYTES).saturating_sub(self.reserved)
     }
 
-    /// Reads what a process sees.
+    /// Reads the content visible to processes.
     pub fn read(&self, buf: &mut [u8], at: u64) -> usize {
         self.cached.read(buf, at)
     }
 
-    /// Writes into the cache.
     pub fn write(&mut self, bytes: &[u8], at: u64) {
         if bytes.is_empty() {
             return;
@@ -83,7 +80,7 @@ impl FileNode {
         self.reserve(span.end());
     }
 
-    /// Cuts it or extends it with zeroes.
+    /// Truncates the file, or extends it with zeroes.
     pub fn set_len(&mut self, len: u64) {
         if len == self.cached.len() {
             return;
@@ -93,7 +90,7 @@ impl FileNode {
         self.reserved = self.reserved.min(len.next_multiple_of(BLOCK_BYTES));
     }
 
-    /// Takes up space up to `len` and extends it to there.
+    /// Allocates space up to `len` and extends the file to there.
     pub fn allocate(&mut self, len: u64) {
         self.set_len(self.cached.len().max(len));
         self.reserve(len);
@@ -103,22 +100,21 @@ impl FileNode {
         self.reserved = self.reserved.max(end.next_multiple_of(BLOCK_BYTES));
     }
 
-    /// Brings all changes to the medium.
     pub fn sync(&mut self) {
         for change in self.pending.drain(..) {
             change.apply(&mut self.durable);
         }
     }
 
-    /// A flush that fails: some of the changes get to the medium, and all count as flushed from now on. The
-    /// process still sees them, as on ext4 and XFS (Rebello et al., "Can Applications Recover from fsync
-    /// Failures?", 2020).
+    /// Fails a flush: some changes reach the medium, and all count as flushed from now on. Processes still
+    /// see all changes, as on ext4 and XFS (Rebello et al., "Can Applications Recover from fsync Failures?",
+    /// 2020).
     pub fn fail_sync(&mut self, rng: &mut Rng) {
-        self.settle(rng, &mut Losses::default());
+        self.resolve_pending(rng, &mut Losses::default());
         self.diverged = self.cached != self.durable;
     }
 
-    /// The process is gone, and with it, perhaps, what a failed flush had left in the cache.
+    /// Closes all handles after the process died. The cache may lose the changes of a failed flush.
     pub fn process_died(&mut self, rng: &mut Rng) {
         self.handles = 0;
         if self.diverged && rng.chance(50) {
@@ -130,11 +126,11 @@ impl FileNode {
         }
     }
 
-    /// The cache is gone. Every unflushed change is on the medium, or is not, or a part of it is.
+    /// Drops the cache. Each unflushed change has reached the medium completely, partly, or not at all.
     pub fn power_loss(&mut self, rng: &mut Rng, losses: &mut Losses) {
         self.handles = 0;
         let stale = self.diverged || !self.pending.is_empty();
-        self.settle(rng, losses);
+        self.resolve_pending(rng, losses);
         if stale {
             self.cached = self.durable.clone();
             self.diverged = false;
@@ -142,7 +138,7 @@ impl FileNode {
         self.reserved = self.reserved.min(self.cached.len().next_multiple_of(BLOCK_BYTES));
     }
 
-    fn settle(&mut self, rng: &mut Rng, losses: &mut Losses) {
+    fn resolve_pending(&mut self, rng: &mut Rng, losses: &mut Losses) {
         if self.pending.is_empty() {
             return;
         }
@@ -165,12 +161,12 @@ impl FileNode {
         }
     }
 
-    /// Where stored bytes are on the medium.
+    /// Returns the content on the medium.
     pub fn durable(&self) -> &Image {
         &self.durable
     }
 
-    /// Inverts a bit on the medium. A process sees it unless it has written there since.
+    /// Inverts a bit on the medium. Processes see the change unless they have written there since.
     pub fn rot(&mut self, offset: usize, bit: u8) {
         self.durable.flip(offset, bit);
         let covered = self.pending.iter().any(|change| change.touches(offset as u64));
@@ -204,7 +200,7 @@ impl Change {
 
     fn meet(&self, fate: Fate, image: &mut Image, rng: &mut Rng, losses: &mut Losses) {
         let Change::Write { at, data, len } = self else {
-            // A length is one number: it cannot be torn.
+            // A length is one number and cannot be torn.
             let keep = match fate {
                 Fate::Kept => true,
                 Fate::Dropped => false,
@@ -226,14 +222,14 @@ impl Change {
             Fate::Dropped => losses.dropped += 1,
             Fate::Torn => tear(span, image, rng, losses),
         }
-        // The length of a file travels apart from its bytes: it may be there without them.
+        // The length of a file is stored apart from its bytes: it may be present without the bytes.
         if span.end() > image.len() && rng.chance(25) {
             image.set_len(span.end());
         }
     }
 }
 
-/// Writes some sectors of a span: the first ones, or any.
+/// Writes some sectors of a span: a prefix, or any subset.
 fn tear(span: Span<'_>, image: &mut Image, rng: &mut Rng, losses: &mut Losses) {
     let first = span.at / SECTOR_BYTES;
     let sectors = span.end().div_ceil(SECTOR_BYTES) - first;

@@ -1,38 +1,37 @@
-//! The bytes of a file. Bytes after the stored ones are zero, so that a preallocated file costs nothing.
+//! Content of a file. Bytes behind the stored ones are zero, so that a preallocated file costs no memory.
 
-/// A file's content and length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Image {
-    /// Invariant: not longer than `len`. All bytes after these are zero.
+    /// Invariant: not longer than `len`. All bytes behind these are zero.
     bytes: Vec<u8>,
     len: u64,
 }
 
-/// Some bytes that end with zeroes which are not spelled out.
+/// Range of bytes with implicit zeroes at the end.
 #[derive(Clone, Copy)]
 pub(super) struct Span<'a> {
-    /// Where in the file it begins.
+    /// Start offset in the file.
     pub at: u64,
-    /// Its first bytes, without trailing zeros.
+    /// First bytes of the span, without trailing zeroes.
     pub data: &'a [u8],
-    /// All of its bytes; those after `data` are zero.
+    /// Length of the span; the bytes behind `data` are zero.
     pub len: u64,
 }
 
 impl<'a> Span<'a> {
-    /// The span of `bytes` at `at`. Looks for zeroes at the end where that saves more than it costs.
+    /// Creates the span of `bytes` at `at`. Strips trailing zeroes where the saving exceeds the cost.
     pub fn new(at: u64, bytes: &'a [u8]) -> Self {
         const WORTH_IT: usize = 1024;
         let data = if bytes.len() < WORTH_IT { bytes } else { without_zeroes(bytes) };
         Span { at, data, len: bytes.len() as u64 }
     }
 
-    /// After its last byte.
+    /// Returns the offset behind the last byte.
     pub fn end(&self) -> u64 {
         self.at + self.len
     }
 
-    /// Cuts out the part between two offsets of the file, both within it.
+    /// Returns the part between two offsets of the file, both within the span.
     pub fn cut(&self, from: u64, to: u64) -> Span<'a> {
         assert!(self.at <= from && from <= to && to <= self.end(), "within the span");
         let stored = self.data.len();
@@ -42,17 +41,16 @@ impl<'a> Span<'a> {
 }
 
 impl Image {
-    /// Bytes in the file.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// The bytes without the trailing unwritten zeroes.
+    /// Returns the bytes without the trailing unwritten zeroes.
     pub fn stored(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Copies what is there at `at` into `buf` and says how much that was.
+    /// Copies the content at `at` into `buf` and returns the number of copied bytes.
     pub fn read(&self, buf: &mut [u8], at: u64) -> usize {
         let count = to_index(self.len.saturating_sub(at)).min(buf.len());
         let stored = self.bytes.get(to_index(at)..).unwrap_or(&[]);
@@ -62,7 +60,7 @@ impl Image {
         count
     }
 
-    /// Writes a span, extending the file if the span ends after it.
+    /// Writes a span, extending the file if the span ends behind its end.
     pub fn write(&mut self, span: Span<'_>) {
         if span.len == 0 {
             return;
@@ -81,18 +79,17 @@ impl Image {
         }
     }
 
-    /// Cuts the file or extends it with zeroes.
+    /// Truncates the file, or extends it with zeroes.
     pub fn set_len(&mut self, len: u64) {
         self.len = len;
         self.bytes.truncate(to_index(len));
     }
 
-    /// Inverts one bit of a stored byte.
     pub fn flip(&mut self, offset: usize, bit: u8) {
         self.bytes[offset] ^= 1 << bit;
     }
 
-    /// Takes length and content into a hash. Equal files give equal hashes, however they were written.
+    /// Adds length and content to a hash. Equal files have equal hashes, however they were written.
     pub fn hash(&self, mut hash: u64) -> u64 {
         let (words, rest) = without_zeroes(&self.bytes).as_chunks::<8>();
         for word in words {
@@ -104,7 +101,7 @@ impl Image {
     }
 }
 
-/// One step of a non-cryptographic hash.
+/// Computes one step of a non-cryptographic hash.
 pub(super) fn mix(hash: u64, word: u64) -> u64 {
     (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
@@ -119,7 +116,7 @@ fn without_zeroes(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// Offsets fit: a simulated disk has no files beyond the memory.
+/// Converts an offset: a simulated disk has no files beyond the memory.
 fn to_index(offset: u64) -> usize {
     usize::try_from(offset).expect("a 64-bit system")
 }
@@ -175,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_files_have_equal_hashes_however_they_were_written() {
+    fn equal_files_have_equal_hashes() {
         let (mut one, mut other) = (Image::default(), Image::default());
         one.write(Span::new(0, b"abc\0\0\0"));
         other.write(Span::new(0, b"xyz"));
@@ -187,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_span_is_a_part_of_it() {
+    fn a_cut_returns_a_part_of_the_span() {
         let bytes = [b"ab".to_vec(), vec![0; 2_000]].concat();
         let span = Span::new(10, &bytes);
         assert_eq!((span.cut(11, 20).data, span.cut(11, 20).len), (&b"b"[..], 9));

@@ -1,21 +1,21 @@
-//! The disk of a simulated host, in memory, with the failures of real disks on which programs must not rely.
+//! Disk of a simulated host, in memory, with the failures of real disks that programs must tolerate.
 //!
-//! - When the power goes, unflushed writes are kept, dropped, or torn at sectors of 512 bytes, each by its
-//!   own luck: a later one may be there and an earlier one not. Lengths and names have their own luck.
-//! - A file's flush does not cover its name: that is durable after the flush of its directory.
+//! - A power loss keeps, drops, or tears (at sectors of 512 bytes) each unflushed write independently: a
+//!   later write may survive an earlier one. Lengths and names are independent, too.
+//! - A file's flush does not cover its name: the name is durable after the flush of its directory.
 //! - A kill loses nothing: the page cache belongs to the machine.
-//! - After a failed flush, its data counts as clean: some of it is on the medium, the process sees all of it,
-//!   the next flush succeeds without writing it. A restarted process may see one or the other.
+//! - After a failed flush, the file's data counts as clean: some data is on the medium, the process sees all
+//!   data, and the next flush succeeds without writing the data. A restarted process may see either content.
 //! - A disk fails, fills up, slows down, gets corrupted.
 //!
-//! A process sees the disk through [`HostDisk::mount`], for one life. **The disk learns of a kill before the
-//! tasks of the host are dropped**: destructors do not run in a killed process, so their operations must
-//! fail.
+//! A process sees the disk through [`HostDisk::mount`], for one life. **The executor reports a kill to the
+//! disk before it drops the tasks of the host**: a killed process runs no destructors, so their operations
+//! must fail.
 //!
-//! The model is stricter than any one file system: it allows what some do (FoundationDB's
-//! `AsyncFileNonDurable`, TigerBeetle's `testing/storage.zig`, and Pillai et al., "All File Systems Are Not
-//! Created Equal", 2014, are its models). Two things are simpler than in reality: a rename stays within one
-//! directory, and each directory has its own journal, of which a first part survives.
+//! The model is stricter than any one file system, and allows the behavior of several (based on
+//! FoundationDB's `AsyncFileNonDurable`, TigerBeetle's `testing/storage.zig`, and Pillai et al., "All File
+//! Systems Are Not Created Equal", 2014). Two aspects are simpler than in reality: a rename stays within one
+//! directory, and each directory has its own journal, of which a prefix survives.
 
 mod directory;
 mod file;
@@ -40,19 +40,19 @@ use crate::rng::Rng;
 use mount::Mount;
 use state::{CAPACITY_BYTES, Cut, Faults, Life, Power, State};
 
-/// How many other places are tried when the place to corrupt holds no data.
+/// Number of retries when the random offset of a corruption holds no data.
 const ROT_TRIES: usize = 8;
-/// A disk with less space than this is about to be full.
+/// Free space below which a disk counts as almost full.
 const SPACE_BYTES: u64 = 1 << 30;
 
-/// The disk of a host. It outlives the host's processes.
+/// Disk of a host. Outlives the host's processes.
 ///
-/// Invariant: nothing is called, and nothing foreign is dropped, while its lock is held.
+/// Invariant: no callback runs, and no foreign value is dropped, under the disk's lock.
 pub struct HostDisk {
     state: Mutex<State>,
 }
 
-/// The content of a disk at a moment.
+/// Content of a disk at one moment.
 #[derive(Clone, Debug)]
 pub struct DiskCopy(tree::Tree);
 
@@ -65,20 +65,20 @@ impl fmt::Debug for HostDisk {
 }
 
 impl HostDisk {
-    /// An empty disk of a host that runs. `rng` decides about everything that is left to luck.
+    /// Creates an empty disk of a running host. `rng` makes all random decisions.
     pub fn new(rng: Rng) -> Arc<HostDisk> {
         Arc::new(HostDisk { state: Mutex::new(State::new(rng)) })
     }
 
-    /// The disk as the process that lives now sees it. Everything that comes from it fails once that one is
-    /// dead.
+    /// Returns the disk as seen by the present process. All operations through the result fail after the
+    /// death of that process.
     pub fn mount(self: &Arc<Self>) -> Arc<dyn Disk> {
         let life = self.state.lock().life;
         Arc::new(Mount { host: self.clone(), life })
     }
 
-    /// The process is killed: it loses what it had open and locked; the disk and its cache lose nothing. To
-    /// be called before the tasks are dropped. Until [`HostDisk::boot`] nothing works.
+    /// Kills the process: open files and locks are released; the disk and its cache lose nothing. Call this
+    /// before dropping the tasks. All operations fail until [`HostDisk::boot`].
     pub fn process_died(&self) {
         let mut state = self.state.lock();
         let planned = state.end_life();
@@ -89,8 +89,8 @@ impl HostDisk {
         drop(planned);
     }
 
-    /// The power goes: decides what of the unflushed is left. To be called before the tasks are dropped.
-    /// Until [`HostDisk::boot`] nothing works.
+    /// Cuts the power: decides which unflushed changes survive. Call this before dropping the tasks. All
+    /// operations fail until [`HostDisk::boot`].
     pub fn power_loss(&self) -> Losses {
         let mut state = self.state.lock();
         let planned = state.end_life();
@@ -103,73 +103,73 @@ impl HostDisk {
         losses
     }
 
-    /// A process of the host may begin its life. Nothing new if one lives.
+    /// Starts a new life of the host's process. Without effect while a process lives.
     pub fn boot(&self) {
         let mut state = self.state.lock();
         if state.power != Power::On {
-            state.life = Life(state.life.0 + 1); // who mounted in between has no part in it
+            state.life = Life(state.life.0 + 1); // a mount from the time in between stays dead
             state.power = Power::On;
         }
     }
 
-    /// The power goes at the `n`-th change from now (1 is the next one): it is not made, or, if it is a
-    /// write, it is one more that was not flushed; this and all that follows fails. Then `on_cut` is called,
-    /// from within that operation: it should let [`HostDisk::power_loss`] (or [`HostDisk::process_died`]: a
-    /// kill at this place) and the end of the host's tasks follow. A later call takes the place of an earlier
-    /// one; so does any end of the process.
+    /// Cuts the power at the `n`-th change from now (1 is the next one). The change is not made, or, for a
+    /// write, counts as one more unflushed write; this and all later operations fail. Then `on_cut` runs,
+    /// from within that operation, and should trigger [`HostDisk::power_loss`] (or
+    /// [`HostDisk::process_died`]: a kill at this point) and the end of the host's tasks. A later call
+    /// replaces an earlier one; so does any end of the process.
     pub fn cut_power_at_op(&self, n: u64, on_cut: Box<dyn FnOnce() + Send>) {
         self.cut_power_at(n, |_| true, on_cut);
     }
 
-    /// As [`HostDisk::cut_power_at_op`], where only changes count that `counts` accepts.
+    /// Cuts the power like [`HostDisk::cut_power_at_op`], counting only the changes that `counts` accepts.
     pub fn cut_power_at(&self, n: u64, counts: fn(Op) -> bool, on_cut: Box<dyn FnOnce() + Send>) {
         assert!(n > 0, "the next change is number 1");
         let earlier = self.state.lock().cut.replace(Cut { left: n, counts, on_cut });
         drop(earlier);
     }
 
-    /// The next `count` flushes, of files or directories, fail with EIO.
+    /// Makes the next `count` flushes, of files or directories, fail with EIO.
     ///
-    /// A file's flush that fails leaves the medium with any part of the data, and forgets that it was to be
-    /// written. A directory's leaves the names to the next flush.
+    /// A failed flush of a file leaves any part of the data on the medium, and marks the rest as clean. A
+    /// failed flush of a directory leaves the names to the next flush.
     pub fn fail_syncs(&self, count: u32) {
         self.state.lock().faults.syncs_to_fail = count;
     }
 
-    /// Whether every change, flushes included, fails with EIO from now.
+    /// Makes every change, flushes included, fail with EIO from now, or ends this fault.
     pub fn fail_changes(&self, fail: bool) {
         self.state.lock().faults.changes_fail = fail;
     }
 
-    /// The disk has space for this many bytes, of which some may be taken.
+    /// Sets the space of the disk in bytes, some of which may be in use.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().faults.capacity = bytes;
     }
 
-    /// Leaves no space but `spare` bytes. What is written into space that a file already has still fits.
+    /// Fills the disk except for `spare` bytes. Writes into allocated space still succeed.
     pub fn fill_up(&self, spare: u64) {
         let mut state = self.state.lock();
         state.faults.capacity = state.tree.used_bytes() + spare;
     }
 
-    /// Makes everything take `pace` times as long. The disk does everything at once: who runs the host reads
+    /// Makes all operations `pace` times slower. The disk itself works instantly: the executor reads
     /// [`HostDisk::pace`].
     pub fn set_pace(&self, pace: u32) {
         assert!(pace > 0, "a disk does not go back in time");
         self.state.lock().faults.pace = pace;
     }
 
-    /// How many times slower than usual it is.
+    /// Returns the factor by which the disk is slower than usual.
     pub fn pace(&self) -> u32 {
         self.state.lock().faults.pace
     }
 
-    /// Whether the disk has no fault, its usual speed, and more space than a run fills.
+    /// Returns whether the disk has no fault, its usual speed, and more space than a run fills.
     pub fn is_sound(&self) -> bool {
         self.is_at_most(1)
     }
 
-    /// Whether it works, and each flush takes at most this many times the usual time.
+    /// Returns whether the disk works, and each flush takes at most `pace` times the usual time.
     pub fn is_at_most(&self, pace: u32) -> bool {
         let state = self.state.lock();
         let faults = &state.faults;
@@ -177,8 +177,8 @@ impl HostDisk {
         faults.pace <= pace && faults.syncs_to_fail == 0 && !faults.changes_fail && space > SPACE_BYTES
     }
 
-    /// Ends all faults: nothing fails any more, there is space, it is as fast as ever, no cut of power is
-    /// planned. What was damaged stays so.
+    /// Ends all faults and planned power cuts: all operations succeed, with free space and the usual speed.
+    /// Damaged data stays damaged.
     pub fn heal(&self) {
         let mut state = self.state.lock();
         state.faults = Faults { capacity: CAPACITY_BYTES, ..Faults::default() };
@@ -187,9 +187,9 @@ impl HostDisk {
         drop(planned);
     }
 
-    /// Inverts a bit on the medium, in one of the files that `filter` accepts and that have durable content,
-    /// and says which one. A process that wrote there since its last flush does not see it, and overwrites it
-    /// with its next.
+    /// Inverts a bit on the medium, in one of the files with durable content that `filter` accepts. Returns a
+    /// description of the damage. A process that wrote there since its last flush does not see the damage,
+    /// and overwrites it with its next flush.
     pub fn rot(&self, filter: impl Fn(&Path) -> bool) -> Option<String> {
         let mut files = self.state.lock().tree.files();
         files.retain(|(path, _)| filter(path)); // without the lock
@@ -216,8 +216,8 @@ impl HostDisk {
         Some(format!("bit {bit} of byte {offset} of {}", path.display()))
     }
 
-    /// As [`HostDisk::rot`], in a place of one's choice: `choose` is given each file's path and durable
-    /// content, and says which byte. The first file of which it names one is hit.
+    /// Inverts a bit at a chosen offset: `choose` gets each file's path and durable content. The first file
+    /// with an offset is damaged.
     pub fn rot_at(&self, choose: impl Fn(&Path, &[u8]) -> Option<usize>) -> Option<String> {
         let mut state = self.state.lock();
         let State { tree, rng, .. } = &mut *state;
@@ -232,13 +232,13 @@ impl HostDisk {
         None
     }
 
-    /// Everything on it, as a copy of all files at this moment would have it.
+    /// Returns a copy of all files at this moment.
     pub fn copy(&self) -> DiskCopy {
         DiskCopy(self.state.lock().tree.clone())
     }
 
-    /// Puts a copy in the place of everything. No process may live.
-    pub fn put_back(&self, copy: DiskCopy) {
+    /// Replaces the whole content by a copy. No process may live.
+    pub fn restore(&self, copy: DiskCopy) {
         let mut state = self.state.lock();
         assert!(state.power != Power::On, "the files of a process that lives are not exchanged");
         state.tree = copy.0;
@@ -246,22 +246,21 @@ impl HostDisk {
         tree.process_died(rng);
     }
 
-    /// Removes everything. No process may live.
+    /// Removes all files. No process may live.
     pub fn wipe(&self) {
-        self.put_back(DiskCopy(tree::Tree::new()));
+        self.restore(DiskCopy(tree::Tree::new()));
     }
 
-    /// Returns the counts since the disk was made.
     pub fn stats(&self) -> DiskStats {
         self.state.lock().stats
     }
 
-    /// A hash of the names and contents on the medium. Reads all of them: for the end of a run.
+    /// Returns a hash of the names and contents on the medium. Reads all files: for the end of a run.
     pub fn image_digest(&self) -> u64 {
         self.state.lock().tree.digest()
     }
 
-    /// All files that a process would see, with their sizes, sorted by path.
+    /// Returns all files visible to a process, with their sizes, sorted by path.
     pub fn files(&self) -> Vec<(PathBuf, u64)> {
         let mut state = self.state.lock();
         let files = state.tree.files();
@@ -271,7 +270,7 @@ impl HostDisk {
             .collect()
     }
 
-    /// Lets a process of `life` do something, and calls what has become due by that.
+    /// Runs an operation of a process of `life`, and then a callback that became due.
     fn with<T>(&self, life: Life, f: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state.lock();
         let result = state.admit(life).and_then(|()| f(&mut state));
@@ -283,8 +282,8 @@ impl HostDisk {
         result
     }
 
-    /// Lets a process of `life` give something back. Without effect if it is dead: then nothing is left to
-    /// give.
+    /// Releases a resource of a process of `life`. Without effect after the death of the process, which
+    /// released everything.
     fn close(&self, life: Life, f: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         if state.life == life {

@@ -1,5 +1,5 @@
-//! A disk as one life of a process sees it. When that life is over, everything here fails: a killed process
-//! cleans nothing up, so the cleanup of dropped tasks must have no effect.
+//! Disk as seen by one life of a process. After that life all operations fail: a killed process runs no
+//! cleanup, so the cleanup of dropped tasks must have no effect.
 
 use std::any::Any;
 use std::fmt;
@@ -12,9 +12,8 @@ use rowlock_env::world::{Disk, DiskFile, Open};
 use super::HostDisk;
 use super::state::{Life, State};
 use super::stats::Op;
-use super::tree::{Ino, Place};
+use super::tree::{DirEntry, Ino};
 
-/// The file systems of a host, for one life of its process.
 pub(super) struct Mount {
     pub host: Arc<HostDisk>,
     pub life: Life,
@@ -52,22 +51,22 @@ impl Disk for Mount {
             if state.tree.find(path).is_ok() {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
-            let place = state.tree.place(path)?;
+            let entry = state.tree.entry(path)?;
             state.begin(Op::CreateDir)?;
-            state.tree.make_dir(&place);
+            state.tree.make_dir(&entry);
             Ok(())
         })
     }
 
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>> {
         let ino = self.with(|state| {
-            let place = state.tree.place(path)?;
-            let ino = match (state.tree.at(&place), how) {
+            let entry = state.tree.entry(path)?;
+            let ino = match (state.tree.at(&entry), how) {
                 (Some(_), Open::New) => return Err(io::ErrorKind::AlreadyExists.into()),
                 (None, Open::Existing) => return Err(io::ErrorKind::NotFound.into()),
                 (None, Open::New | Open::Empty) => {
                     state.begin(Op::Create)?;
-                    state.tree.make_file(&place)
+                    state.tree.make_file(&entry)
                 }
                 (Some(ino), Open::Existing) => ino,
                 (Some(ino), Open::Empty) => {
@@ -86,7 +85,7 @@ impl Disk for Mount {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.with(|state| {
-            let (from, to) = (state.tree.place(from)?, state.tree.place(to)?);
+            let (from, to) = (state.tree.entry(from)?, state.tree.entry(to)?);
             if from.dir != to.dir {
                 let text = "the simulated disk renames within a directory only";
                 return Err(io::Error::new(io::ErrorKind::Unsupported, text));
@@ -107,24 +106,24 @@ impl Disk for Mount {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.with(|state| {
-            let place = state.tree.place(path)?;
-            let ino = state.tree.at(&place).ok_or(io::ErrorKind::NotFound)?;
+            let entry = state.tree.entry(path)?;
+            let ino = state.tree.at(&entry).ok_or(io::ErrorKind::NotFound)?;
             state.tree.file(ino)?;
             state.begin(Op::Remove)?;
-            state.tree.unlink(&place);
+            state.tree.unlink(&entry);
             Ok(())
         })
     }
 
     fn remove_all(&self, path: &Path) -> io::Result<()> {
         self.with(|state| {
-            let place = state.tree.place(path)?;
-            let ino = state.tree.at(&place).ok_or(io::ErrorKind::NotFound)?;
+            let entry = state.tree.entry(path)?;
+            let ino = state.tree.at(&entry).ok_or(io::ErrorKind::NotFound)?;
             state.tree.dir(ino)?;
-            // One name at a time, as on a real file system: the power may go between any two.
-            for Place { dir, name } in state.tree.below(&place) {
+            // Remove one name at a time, as a real file system does: the power may fail between any two.
+            for DirEntry { dir, name } in state.tree.below(&entry) {
                 state.begin(Op::Remove)?;
-                state.tree.unlink(&Place { dir, name });
+                state.tree.unlink(&DirEntry { dir, name });
             }
             Ok(())
         })
@@ -150,12 +149,12 @@ impl Disk for Mount {
 
     fn lock(&self, path: &Path) -> io::Result<Arc<dyn Any + Send + Sync>> {
         let ino = self.with(|state| {
-            let place = state.tree.place(path)?;
-            let ino = match state.tree.at(&place) {
+            let entry = state.tree.entry(path)?;
+            let ino = match state.tree.at(&entry) {
                 Some(ino) => ino,
                 None => {
                     state.begin(Op::Create)?;
-                    state.tree.make_file(&place)
+                    state.tree.make_file(&entry)
                 }
             };
             state.tree.file(ino)?;

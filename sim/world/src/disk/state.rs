@@ -1,7 +1,6 @@
-//! The whole state of a disk, behind the lock: whether it runs, what it holds, its faults.
+//! State of a disk, behind the lock: power, content, faults.
 //!
-//! Every change begins with [`State::begin`], which counts it, fails it if a fault says so, or cuts the power
-//! at it.
+//! Every change begins with [`State::begin`], which counts the change, injects a failure, or cuts the power.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,33 +10,31 @@ use super::stats::{DiskStats, Op};
 use super::tree::{Ino, Tree};
 use crate::rng::Rng;
 
-/// Callback for a power failure at a certain operation.
+/// Callback of a planned power cut.
 pub(super) type OnCut = Box<dyn FnOnce() + Send>;
 
-/// Space on a disk, but where it is told otherwise.
+/// Default space of a disk.
 pub(super) const CAPACITY_BYTES: u64 = 1 << 40;
 
-/// Counts the lives of a host's process.
+/// Number of a life of a host's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Life(pub u64);
 
-/// Whether the host runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Power {
     On,
-    /// The power went at an operation. What is lost is not yet decided.
+    /// The power failed at an operation. The losses are not decided yet.
     Cut,
     Off,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
-    /// How many flushes fail.
+    /// Number of flushes that still fail.
     pub syncs_to_fail: u32,
     pub changes_fail: bool,
-    /// Bytes that there is space for.
     pub capacity: u64,
-    /// How many times slower than usual it is.
+    /// Factor by which the disk is slower than usual.
     pub pace: u32,
 }
 
@@ -47,7 +44,7 @@ impl Default for Faults {
     }
 }
 
-/// The operation at which the power will go.
+/// Planned power cut at an operation.
 pub(super) struct Cut {
     pub left: u64,
     pub counts: fn(Op) -> bool,
@@ -59,12 +56,12 @@ pub(super) struct State {
     pub tree: Tree,
     pub life: Life,
     pub power: Power,
-    /// Files that are held as locks by the process that lives.
+    /// Files locked by the present process.
     pub locks: BTreeSet<Ino>,
     pub faults: Faults,
     pub stats: DiskStats,
     pub cut: Option<Cut>,
-    /// To be called as soon as the lock is free.
+    /// Callback to run after the lock is released.
     pub due: Option<OnCut>,
 }
 
@@ -83,7 +80,7 @@ impl State {
         }
     }
 
-    /// Refuses every process but the living one.
+    /// Rejects operations of dead processes.
     pub fn admit(&self, life: Life) -> io::Result<()> {
         if life != self.life {
             return Err(io::Error::other("the process that opened this is dead"));
@@ -94,7 +91,7 @@ impl State {
         }
     }
 
-    /// A change is about to be made, and must not be if this fails.
+    /// Starts a change. The caller must not make the change after an error.
     pub fn begin(&mut self, op: Op) -> io::Result<()> {
         self.stats.count(op);
         if let Some(cut) = self.cut.as_mut().filter(|cut| (cut.counts)(op)) {
@@ -120,14 +117,14 @@ impl State {
         Ok(())
     }
 
-    /// Writes; what fits, if not all does.
+    /// Writes `bytes`, or the part that fits.
     pub fn write(&mut self, ino: Ino, bytes: &[u8], at: u64) -> io::Result<()> {
         let begun = self.begin(Op::Write);
         if begun.is_err() && self.power == Power::On {
             return begun;
         }
-        // Whether a write at which the power goes gets anywhere is decided with all others that are not
-        // flushed.
+        // A write at a power cut counts as unflushed: the power loss decides about the write like about all
+        // others.
         let fits = self.fits(ino, at, bytes.len() as u64)?;
         let file = self.tree.file(ino)?;
         file.write(&bytes[..fits], at);
@@ -136,7 +133,7 @@ impl State {
         if fits < bytes.len() { Err(self.out_of_space()) } else { Ok(()) }
     }
 
-    /// How many of `len` bytes at `at` there is space for.
+    /// Returns how many of `len` bytes at `at` fit.
     fn fits(&mut self, ino: Ino, at: u64, len: u64) -> io::Result<usize> {
         let missing = self.tree.file(ino)?.missing_for(at + len);
         let free = if missing > 0 { self.free_bytes() } else { 0 };
@@ -178,7 +175,7 @@ impl State {
         io::Error::from_raw_os_error(28) // ENOSPC
     }
 
-    /// The process that lived is gone: what it had open and held is free.
+    /// Ends the present life: open files and locks are released.
     pub fn end_life(&mut self) -> (Option<Cut>, Option<OnCut>) {
         self.life.0 += 1;
         self.power = Power::Off;

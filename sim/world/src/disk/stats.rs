@@ -1,25 +1,18 @@
-//! What programs and faults did to a disk.
+//! Counters of operations and faults of a disk.
 
 use std::fmt;
 use std::ops::AddAssign;
 
-/// An operation that changes something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
-    /// Bytes of a file.
     Write,
-    /// Length of a file.
     SetLen,
-    /// Space for a file.
     Allocate,
-    /// Flush of a file.
     Sync,
     Create,
     CreateDir,
-    /// A name for another.
     Rename,
     Remove,
-    /// Flush of a directory's names.
     SyncDir,
 }
 
@@ -37,22 +30,21 @@ impl Op {
     ];
 }
 
-/// Effects of power failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Unflushed writes that were on the medium all the same.
+    /// Unflushed writes that reached the medium.
     pub kept: u64,
-    /// Unflushed writes that were not.
+    /// Unflushed writes that were lost.
     pub dropped: u64,
-    /// Unflushed writes of which some sectors were.
+    /// Unflushed writes of which some sectors reached the medium.
     pub torn: u64,
-    /// Unflushed changes of a file's length that were on the medium.
+    /// Unflushed changes of length that reached the medium.
     pub lengths_kept: u64,
-    /// Unflushed changes of a file's length that were not.
+    /// Unflushed changes of length that were lost.
     pub lengths_lost: u64,
-    /// Unflushed changes of names that were on the medium.
+    /// Unflushed changes of names that reached the medium.
     pub names_kept: u64,
-    /// Unflushed changes of names that were not.
+    /// Unflushed changes of names that were lost.
     pub names_lost: u64,
 }
 
@@ -85,35 +77,32 @@ impl AddAssign for Losses {
     }
 }
 
-/// Counts of a disk since it was made. Counts of several disks can be added.
+/// Counters of a disk since its creation. Counters of several disks can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
     operations: [u64; Op::ALL.len()],
-    /// Bytes that programs wrote.
     pub bytes_written: u64,
     pub bytes_read: u64,
-    /// Flushes, of files or names, that failed because a fault said so.
+    /// Flushes, of files or names, that failed by an injected fault.
     pub failed_syncs: u64,
-    /// Other changes that failed because a fault said so.
+    /// Other changes that failed by an injected fault.
     pub failed_changes: u64,
     pub out_of_space: u64,
     pub rotten_bits: u64,
     pub deaths: u64,
-    /// Times that the power went.
     pub power_losses: u64,
-    /// Power failures that were due at a certain operation.
+    /// Power losses planned at a certain operation.
     pub cuts: u64,
-    /// Writes lost with the power.
     pub losses: Losses,
 }
 
 impl DiskStats {
-    /// How often programs asked for an operation.
+    /// Returns how often programs requested the operation.
     pub fn of(&self, op: Op) -> u64 {
         self.operations[op as usize]
     }
 
-    /// How often programs asked for any.
+    /// Returns how often programs requested any operation.
     pub fn operations(&self) -> u64 {
         self.operations.iter().sum()
     }

@@ -1,4 +1,4 @@
-//! Directories and files, found by their paths. It knows no faults and does what it is told.
+//! Directories and files, found by their paths. Without faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,7 +10,7 @@ use super::image::mix;
 use super::stats::Losses;
 use crate::rng::Rng;
 
-/// A file or directory, whatever it is called.
+/// Number of a file or directory, independent of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ino(u64);
 
@@ -28,20 +28,19 @@ pub(super) struct Tree {
     made: u64,
 }
 
-/// A name in a directory. What it stands for may be there or not.
+/// Name in a directory. The entry may or may not exist.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct DirEntry {
     pub dir: Ino,
     pub name: String,
 }
 
 impl Tree {
-    /// One empty directory: the root.
+    /// Creates a tree with an empty root directory.
     pub fn new() -> Self {
         Tree { inodes: BTreeMap::from([(ROOT, Inode::Dir(Directory::default()))]), made: 1 }
     }
 
-    /// Looks up a path.
     pub fn find(&self, path: &Path) -> io::Result<Ino> {
         let mut at = ROOT;
         for component in path.components() {
@@ -57,17 +56,16 @@ impl Tree {
         Ok(at)
     }
 
-    /// The place that a path names; its directory must be there.
-    pub fn place(&self, path: &Path) -> io::Result<Place> {
+    /// Returns the entry at a path; its directory must exist.
+    pub fn entry(&self, path: &Path) -> io::Result<DirEntry> {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or(io::ErrorKind::InvalidInput)?;
         let dir = self.find(path.parent().unwrap_or(Path::new("/")))?;
         self.dir(dir)?;
-        Ok(Place { dir, name: name.to_owned() })
+        Ok(DirEntry { dir, name: name.to_owned() })
     }
 
-    /// Looks up a place.
-    pub fn at(&self, place: &Place) -> Option<Ino> {
-        self.dir(place.dir).ok().and_then(|dir| dir.get(&place.name))
+    pub fn at(&self, entry: &DirEntry) -> Option<Ino> {
+        self.dir(entry.dir).ok().and_then(|dir| dir.get(&entry.name))
     }
 
     pub fn dir(&self, ino: Ino) -> io::Result<&Directory> {
@@ -86,7 +84,7 @@ impl Tree {
         match self.inodes.get_mut(&ino) {
             Some(Inode::Dir(dir)) => dir,
             _ => panic!(
-                "Invariant: a place is in a directory, and that is only removed when nothing refers to it"
+                "Invariant: a entry is in a directory, and that is only removed when nothing refers to it"
             ),
         }
     }
@@ -99,37 +97,36 @@ impl Tree {
         }
     }
 
-    fn make(&mut self, place: &Place, inode: Inode) -> Ino {
-        assert!(self.at(place).is_none(), "the place is free");
+    fn make(&mut self, entry: &DirEntry, inode: Inode) -> Ino {
+        assert!(self.at(entry).is_none(), "the entry is free");
         let ino = Ino(self.made);
         self.made += 1;
         self.inodes.insert(ino, inode);
-        self.dir_mut(place.dir).link(&place.name, ino);
+        self.dir_mut(entry.dir).link(&entry.name, ino);
         ino
     }
 
-    /// Makes an empty file at a free place.
-    pub fn make_file(&mut self, place: &Place) -> Ino {
-        self.make(place, Inode::File(FileNode::new()))
+    /// Creates an empty file at a free entry.
+    pub fn make_file(&mut self, entry: &DirEntry) -> Ino {
+        self.make(entry, Inode::File(FileNode::new()))
     }
 
-    /// Makes an empty directory at a free place.
-    pub fn make_dir(&mut self, place: &Place) -> Ino {
-        self.make(place, Inode::Dir(Directory::default()))
+    /// Creates an empty directory at a free entry.
+    pub fn make_dir(&mut self, entry: &DirEntry) -> Ino {
+        self.make(entry, Inode::Dir(Directory::default()))
     }
 
-    /// Renames within a directory. The caller has seen that both are files, or that nothing is called `to`.
-    pub fn rename(&mut self, from: &Place, to: &str) {
+    /// Renames within a directory. The caller has checked that both entries are files, or that `to` is free.
+    pub fn rename(&mut self, from: &DirEntry, to: &str) {
         let target = self.dir_mut(from.dir).get(to);
         self.lose_name(target);
         self.dir_mut(from.dir).rename(&from.name, to);
     }
 
-    /// Takes a name away from what has it.
-    pub fn unlink(&mut self, place: &Place) {
-        let target = self.at(place);
+    pub fn unlink(&mut self, entry: &DirEntry) {
+        let target = self.at(entry);
         self.lose_name(target);
-        self.dir_mut(place.dir).unlink(&place.name);
+        self.dir_mut(entry.dir).unlink(&entry.name);
     }
 
     fn lose_name(&mut self, ino: Option<Ino>) {
@@ -138,14 +135,14 @@ impl Tree {
         }
     }
 
-    /// Brings the names in a directory to the medium.
+    /// Flushes the names of a directory to the medium.
     pub fn sync_dir(&mut self, ino: Ino) {
         if self.dir_mut(ino).sync() {
             self.sweep();
         }
     }
 
-    /// A handle of a file is gone.
+    /// Closes a handle of a file.
     pub fn close(&mut self, ino: Ino) {
         let Some(Inode::File(file)) = self.inodes.get_mut(&ino) else { return };
         file.handles = file.handles.saturating_sub(1);
@@ -154,21 +151,21 @@ impl Tree {
         }
     }
 
-    /// Everything below a directory and itself, what is deepest first.
-    pub fn below(&self, place: &Place) -> Vec<Place> {
+    /// Returns all entries below a directory and the directory itself, deepest first.
+    pub fn below(&self, entry: &DirEntry) -> Vec<DirEntry> {
         let mut found = Vec::new();
-        if let Some(ino) = self.at(place)
+        if let Some(ino) = self.at(entry)
             && let Ok(dir) = self.dir(ino)
         {
             for name in dir.names().keys() {
-                found.extend(self.below(&Place { dir: ino, name: name.clone() }));
+                found.extend(self.below(&DirEntry { dir: ino, name: name.clone() }));
             }
         }
-        found.push(place.clone());
+        found.push(entry.clone());
         found
     }
 
-    /// Bytes that files take up. Those without a name do as long as they are open.
+    /// Returns the bytes allocated by files. A file without a name counts while open.
     pub fn used_bytes(&self) -> u64 {
         let files = self.inodes.values().filter_map(|inode| match inode {
             Inode::File(file) if file.named || file.handles > 0 => Some(file.reserved()),
@@ -184,7 +181,6 @@ impl Tree {
         self.sweep();
     }
 
-    /// The cache is gone.
     pub fn power_loss(&mut self, rng: &mut Rng) -> Losses {
         let mut losses = Losses::default();
         for inode in self.inodes.values_mut() {
@@ -193,7 +189,7 @@ impl Tree {
                 Inode::File(file) => file.handles = 0,
             }
         }
-        self.sweep(); // a file without a name has lost nothing
+        self.sweep(); // the content of a file without a name is not a loss
         for file in self.files_mut() {
             file.power_loss(rng, &mut losses);
             file.named = true;
@@ -208,7 +204,7 @@ impl Tree {
         })
     }
 
-    /// Forgets what has no name, will not have one again whatever happens, and is not open.
+    /// Removes inodes without any present or recoverable name, unless open.
     fn sweep(&mut self) {
         let mut reached = BTreeSet::from([ROOT]);
         let mut to_visit = vec![ROOT];
@@ -222,7 +218,7 @@ impl Tree {
         });
     }
 
-    /// All files that processes see, with their paths, sorted.
+    /// Returns all files visible to processes, with their paths, sorted.
     pub fn files(&self) -> Vec<(PathBuf, Ino)> {
         let mut found = Vec::new();
         self.walk(ROOT, Path::new("/"), Directory::names, &mut |path, ino| found.push((path, ino)));
@@ -247,7 +243,7 @@ impl Tree {
         }
     }
 
-    /// A hash of the names and contents on the medium.
+    /// Returns a hash of the names and contents on the medium.
     pub fn digest(&self) -> u64 {
         let mut hash = 0;
         self.walk(ROOT, Path::new("/"), Directory::durable, &mut |path, ino| {

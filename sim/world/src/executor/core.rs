@@ -1,4 +1,4 @@
-//! The shared core of a world, and the `World` that env asks on behalf of the running host.
+//! Shared core of a world, and the `World` through which env serves the running host.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,17 +22,17 @@ use crate::rng::Rng;
 use crate::time::{HostId, Nanos};
 use crate::trace::{Trace, What};
 
-/// True time begins here on every wall clock, give or take the host's own error: 14 November 2023.
+/// Start of true time on every wall clock, apart from the host's own error: 14 November 2023.
 const WALL_BEGIN_MS: i64 = 1_700_000_000_000;
-/// Hosts' wall clocks differ by at most this much at the beginning.
+/// Greatest difference between the hosts' wall clocks at the start.
 const WALL_SPREAD_MS: usize = 50;
-/// Mixed into the seed for the hosts' speeds.
+/// XORed into the seed of the hosts' speeds.
 const SPEEDS: u64 = 0x7370_6565_6473;
 const NOWHERE: usize = usize::MAX;
 
 pub(super) struct Core {
     now: AtomicU64,
-    /// The host whose code runs.
+    /// Host of the running code.
     here: AtomicUsize,
     pub(super) woken: Woken,
     pub(super) state: Mutex<State>,
@@ -44,18 +44,18 @@ pub(super) struct State {
     pub(super) hosts: Vec<Host>,
     pub(super) tasks: Tasks,
     pub(super) events: BTreeMap<(Nanos, u64), Event>,
-    /// Futures to be dropped as soon as the running code has come to its end.
+    /// Futures to drop as soon as the running code has returned.
     pub(super) graves: Vec<(HostId, Boxed<()>)>,
-    /// Hosts whose power has gone in the middle of a disk operation.
+    /// Hosts whose power failed during a disk operation.
     pub(super) doomed: Vec<HostId>,
     pub(super) polls: u64,
     serial: u64,
     pub(super) choice: Rng,
-    /// How long things take.
+    /// Random stream of durations.
     pub(super) pace: Rng,
-    /// Seeds of everything that has a stream of its own.
+    /// Seeds of all components with a stream of their own.
     seeds: Rng,
-    /// How fast hosts are.
+    /// Random stream of the hosts' speeds.
     speeds: Rng,
 }
 
@@ -66,13 +66,13 @@ impl State {
     }
 }
 
-/// Whose code runs; put back when dropped.
-pub(super) struct Place<'a> {
+/// Guard of the running host; restores the previous host when dropped.
+pub(super) struct HostGuard<'a> {
     core: &'a Core,
     before: usize,
 }
 
-impl Drop for Place<'_> {
+impl Drop for HostGuard<'_> {
     fn drop(&mut self) {
         self.core.here.store(self.before, Ordering::Relaxed);
     }
@@ -111,7 +111,7 @@ impl Core {
     pub(super) fn add_host(&self, name: &str, kind: &'static str, ip: Ipv4Addr) -> HostId {
         let mut state = self.state.lock();
         let host = HostId(state.hosts.len());
-        // Local clocks have nothing in common, so that a time of one host that is used on another shows.
+        // Local clocks of hosts differ widely, so that a time of one host used on another is noticed.
         let local = 3_600_000_000_000 + state.seeds.u64() % 1_000_000_000_000_000;
         let wall = WALL_BEGIN_MS + i64::try_from(state.seeds.below(WALL_SPREAD_MS + 1)).unwrap_or_default();
         let (disk, rng) = (Rng::new(state.seeds.u64()), Rng::new(state.seeds.u64()));
@@ -128,17 +128,17 @@ impl Core {
         });
         drop(state);
         self.network.add_host(host, name, ip);
-        self.trace.note(self.now(), || What::Host { host, name: name.to_owned(), kind });
+        self.trace.record(self.now(), || What::Host { host, name: name.to_owned(), kind });
         host
     }
 
-    /// From here on code runs as `host`, until the returned value is dropped.
-    pub(super) fn enter_host(&self, host: Option<HostId>) -> Place<'_> {
+    /// Runs the following code as `host`, until the returned guard is dropped.
+    pub(super) fn enter_host(&self, host: Option<HostId>) -> HostGuard<'_> {
         let number = host.map_or(NOWHERE, |host| host.0);
-        Place { core: self, before: self.here.swap(number, Ordering::Relaxed) }
+        HostGuard { core: self, before: self.here.swap(number, Ordering::Relaxed) }
     }
 
-    /// The host whose code runs, if any.
+    /// Returns the host of the running code, if any.
     pub(super) fn here(&self) -> Option<HostId> {
         let number = self.here.load(Ordering::Relaxed);
         (number != NOWHERE).then_some(HostId(number))
@@ -195,7 +195,7 @@ impl Heart for Core {
     }
 }
 
-/// The longest that a slow disk takes, so that it answers again before a run ends.
+/// Longest delay of a slow disk, so that the disk answers before a run ends.
 const DISK_HANGS_MICROS: u64 = 30_000_000;
 
 impl World for Core {
@@ -215,7 +215,7 @@ impl World for Core {
 
     fn place(&self) -> Option<String> {
         let (host, now) = (self.here()?, self.now().0);
-        // A log line may be written while the world is being changed.
+        // A log line may be written while the world is locked.
         let name = self.state.try_lock()?.hosts[host.0].name.clone();
         Some(format!("{:>4}.{:06} s {name}", now / 1_000_000_000, now / 1_000 % 1_000_000))
     }
@@ -241,7 +241,7 @@ impl World for Core {
         let host = self.host();
         let mut state = self.state.lock();
         if state.hosts[host.0].life == Life::Down {
-            // A destructor of a dying process would start something: it is dead.
+            // A destructor of a dying process may start a task, which is dead.
             state.graves.push((host, future));
             return TaskId(0);
         }
@@ -271,8 +271,8 @@ impl World for Core {
             let mut state = self.state.lock();
             let pace = u64::from(state.hosts[host.0].disk.pace());
             let is_log = name == "rowlock-wal";
-            // A flush takes 0.1 to 0.3 ms, now and then far longer, unless the disk is as slow as that
-            // anyway; other work reads and writes more.
+            // A flush takes 0.1 to 0.3 ms, occasionally far longer, unless the disk is that slow anyway;
+            // other work reads and writes more.
             let (least, spread) = match (is_log, state.pace.below(500)) {
                 (true, 0) if pace <= 200 => (5_000, 20_000),
                 (true, _) => (100, 200),

@@ -10,37 +10,36 @@ use crate::disk::HostDisk;
 use crate::rng::Rng;
 use crate::time::Nanos;
 
-/// Whether a host's process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// There is no process; the machine may have power or not.
+    /// No process runs; the machine may have power or not.
     Down,
     Up,
-    /// It stands still. Its clocks go on.
+    /// The process is stopped. Its clocks continue.
     Paused,
 }
 
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) life: Life,
-    /// How its last life ended.
+    /// Cause of the last life's end.
     pub(super) end: &'static str,
     pub(super) clock: Clock,
-    /// By deadline on the host's clock, and serial number.
+    /// Timers by deadline on the host's clock, and serial number.
     pub(super) timers: BTreeMap<(u64, u64), Waker>,
-    /// Its turns; those of a process that stands still come later.
+    /// Turns of the host; those of a paused process come later.
     pub(super) processor: Processor,
     pub(super) disk: Arc<HostDisk>,
     pub(super) rng: Rng,
 }
 
 impl Host {
-    /// How many of its tasks could have a turn now.
+    /// Returns how many tasks could have a turn now.
     pub(super) fn ready(&self) -> usize {
         if self.life == Life::Up { self.processor.ready() } else { 0 }
     }
 
-    /// When it has something to do next, if that is not now.
+    /// Returns the time of the host's next activity, unless a task is ready now.
     pub(super) fn next_moment(&self) -> Option<Nanos> {
         if self.life != Life::Up {
             return None;
@@ -49,9 +48,9 @@ impl Host {
         self.processor.busy_until().or_else(timer)
     }
 
-    /// Takes out what rings by `now`.
+    /// Removes the timers due by `now` and appends their wakers to `rung`.
     pub(super) fn due(&mut self, now: Nanos, rung: &mut Vec<Waker>) {
-        self.processor.look(now);
+        self.processor.refresh(now);
         if self.life != Life::Up || self.processor.busy_until().is_some() {
             return;
         }

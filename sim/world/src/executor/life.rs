@@ -12,17 +12,16 @@ use crate::time::HostId;
 use crate::trace::What;
 
 impl Simulation {
-    /// Whether a host's process is there (it may stand still).
+    /// Returns whether a host's process exists (it may be paused).
     pub fn is_up(&self, host: HostId) -> bool {
         self.core.state.lock().hosts[host.0].life != Life::Down
     }
 
-    /// Whether a host's process stands still.
     pub fn is_paused(&self, host: HostId) -> bool {
         self.core.state.lock().hosts[host.0].life == Life::Paused
     }
 
-    /// How the last life of a host ended, in the words of [`What::Down`].
+    /// Returns how the last life of a host ended, as in [`What::Down`].
     pub fn last_end(&self, host: HostId) -> &'static str {
         self.core.state.lock().hosts[host.0].end
     }
@@ -31,7 +30,7 @@ impl Simulation {
         self.core.state.lock().hosts[host.0].name.clone()
     }
 
-    /// Begins a new life of the host: the machine gets power if it had none, and a process may run.
+    /// Begins a new life of the host: powers the machine on if needed, and allows a process.
     pub fn boot(&self, host: HostId) {
         let core = &self.core;
         {
@@ -45,30 +44,30 @@ impl Simulation {
         core.disk_of(host).boot();
         core.network().boot(host);
         core.mark(4, host);
-        core.trace().note(core.now(), || What::Up { host });
+        core.trace().record(core.now(), || What::Up { host });
     }
 
-    /// The process dies (kill -9): the machine, its page cache and its network go on.
+    /// Kills the process (kill -9): the machine, its page cache and its network continue.
     ///
     /// # Errors
-    /// A destructor of what ran there panicked.
+    /// A destructor of a task panicked.
     pub fn kill(&self, host: HostId) -> Result<(), Halt> {
         self.end(host, "killed")
     }
 
-    /// The process is over: whatever is left of it ends.
+    /// Ends the process, whatever is left.
     ///
     /// # Errors
-    /// As [`Simulation::kill`].
+    /// The same as [`Simulation::kill`].
     pub fn stop(&self, host: HostId) -> Result<(), Halt> {
         self.end(host, "stopped")
     }
 
-    /// A runtime of the process ends, in order, while the process goes on: its tasks are dropped, which are
-    /// those of this name. Nothing happens on a host that stands still.
+    /// Ends a runtime of the process in order, while the process continues: drops its tasks, which have this
+    /// name. Without effect on a paused host.
     ///
     /// # Errors
-    /// As [`Simulation::kill`].
+    /// The same as [`Simulation::kill`].
     pub fn end_runtime(&self, host: HostId, name: &str) -> Result<(), Halt> {
         let core = &self.core;
         if core.state.lock().hosts[host.0].life != Life::Up {
@@ -80,11 +79,11 @@ impl Simulation {
         self.bury()
     }
 
-    /// The program returns from `main`: what it has is dropped in order while the network still takes what it
-    /// says. Then the process is gone. Nothing happens on a host that stands still.
+    /// Returns from the program's `main`: drops its values in order while the network still accepts data,
+    /// then ends the process. Without effect on a paused host.
     ///
     /// # Errors
-    /// As [`Simulation::kill`].
+    /// The same as [`Simulation::kill`].
     pub fn return_from_main(&self, host: HostId) -> Result<(), Halt> {
         if self.core.state.lock().hosts[host.0].life == Life::Up {
             self.drop_all_of(host)?;
@@ -102,10 +101,10 @@ impl Simulation {
         self.drop_all_of(host)
     }
 
-    /// The machine loses power: unflushed data may be gone, and no peer is told.
+    /// Cuts the machine's power: unflushed data may be lost, and no peer is notified.
     ///
     /// # Errors
-    /// As [`Simulation::kill`].
+    /// The same as [`Simulation::kill`].
     pub fn power_off(&self, host: HostId) -> Result<(), Halt> {
         let was_up = self.core.bring_down(host, "power lost");
         self.core.disk_of(host).power_loss();
@@ -113,18 +112,18 @@ impl Simulation {
         if was_up { self.drop_all_of(host) } else { Ok(()) }
     }
 
-    /// The power of the machine goes in the middle of its `nth` disk operation from now, of those that
-    /// `counts` accepts.
+    /// Cuts the machine's power during its `nth` disk operation from now, among the operations that `counts`
+    /// accepts.
     pub fn cut_power_at_operation(&self, host: HostId, nth: u64, counts: fn(Op) -> bool) {
         self.core.disk_of(host).cut_power_at(nth, counts, self.doom(host));
     }
 
-    /// The machine loses power right after the `nth` message that it sends from now on.
+    /// Cuts the machine's power right after its `nth` sent message from now.
     pub fn cut_power_at_message(&self, host: HostId, nth: u64) {
         self.core.network().at_message(host, nth, self.doom(host));
     }
 
-    /// Lets the power of the machine go before any other task runs.
+    /// Schedules a power cut before any other task runs.
     fn doom(&self, host: HostId) -> Box<dyn FnOnce() + Send> {
         let core = std::sync::Arc::downgrade(&self.core);
         Box::new(move || {
@@ -149,7 +148,7 @@ impl Simulation {
         self.bury()
     }
 
-    /// The process stands still (SIGSTOP, a paused VM, a long collection) until [`Simulation::resume`].
+    /// Pauses the process (SIGSTOP, a paused VM, a long collection) until [`Simulation::resume`].
     pub fn pause(&self, host: HostId) {
         let core = &self.core;
         {
@@ -162,11 +161,10 @@ impl Simulation {
         }
         core.network().pause(host);
         core.mark(5, host);
-        core.trace().note(core.now(), || What::Paused { host });
+        core.trace().record(core.now(), || What::Paused { host });
     }
 
-    /// It goes on: all its timers that have passed in the meantime ring, together with what has come in.
-    /// Either may run first.
+    /// Resumes the process: all overdue timers fire together with received data, in any order.
     pub fn resume(&self, host: HostId) {
         let core = &self.core;
         let mut rung = Vec::new();
@@ -182,20 +180,20 @@ impl Simulation {
         rung.into_iter().for_each(Waker::wake);
         core.network().resume(host);
         core.mark(6, host);
-        core.trace().note(core.now(), || What::Resumed { host });
+        core.trace().record(core.now(), || What::Resumed { host });
     }
 
-    /// From now on what is left to chance is drawn from this seed: order and time of tasks and messages, and
-    /// what hosts draw themselves.
-    pub fn choose_anew(&self, seed: u64) {
+    /// Draws all random decisions from this seed from now on: order and time of tasks and messages, and the
+    /// hosts' own randomness.
+    pub fn reseed(&self, seed: u64) {
         let mut seeds = Rng::new(seed);
-        self.core.network().choose_anew(Rng::new(seeds.u64()));
+        self.core.network().reseed(Rng::new(seeds.u64()));
         let mut state = self.core.state.lock();
         [state.choice, state.pace] = std::array::from_fn(|_| Rng::new(seeds.u64()));
         state.hosts.iter_mut().for_each(|host| host.rng = Rng::new(seeds.u64()));
     }
 
-    /// The host's monotonic clock runs at this many parts per million of true time from now on.
+    /// Sets the rate of the host's monotonic clock, in parts per million of true time, from now on.
     pub fn set_clock_rate(&self, host: HostId, parts_per_million: u64) {
         let now = self.core.now();
         self.core.state.lock().hosts[host.0].clock.set_rate(now, parts_per_million);
@@ -207,17 +205,16 @@ impl Simulation {
         self.core.state.lock().hosts[host.0].clock.wall_ms(self.now())
     }
 
-    /// The host's wall clock jumps.
     pub fn jump_wall_clock(&self, host: HostId, by_ms: i64) {
         self.core.state.lock().hosts[host.0].clock.jump(by_ms);
         self.core.mark(8, host);
     }
 
-    /// Ends the world: drops everything that runs in it. A world that is not ended is never freed, since its
-    /// tasks know it.
+    /// Ends the world: drops all tasks. A world without this call is never freed, since its tasks refer to
+    /// the world.
     ///
     /// # Errors
-    /// As [`Simulation::kill`].
+    /// The same as [`Simulation::kill`].
     pub fn end_of_world(&self) -> Result<(), Halt> {
         let hosts = self.core.state.lock().hosts.len();
         let ends: Vec<Result<(), Halt>> = (0..hosts).map(|host| self.stop(HostId(host))).collect();
@@ -233,7 +230,7 @@ impl Core {
         self.trace().print(&[what, self.now().0, host.0 as u64]);
     }
 
-    /// Whether it was up.
+    /// Returns whether the host was up.
     fn bring_down(&self, host: HostId, how: &'static str) -> bool {
         {
             let mut state = self.state.lock();
@@ -244,7 +241,7 @@ impl Core {
             (it.life, it.end) = (Life::Down, how);
         }
         self.mark(3, host);
-        self.trace().note(self.now(), || What::Down { host, how });
+        self.trace().record(self.now(), || What::Down { host, how });
         true
     }
 }

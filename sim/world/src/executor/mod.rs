@@ -1,13 +1,13 @@
-//! The executor: tasks of all hosts on one thread, in virtual time. A seeded choice picks the next runnable
-//! task; when none is runnable, time moves on to the next timer or event.
+//! Executor: tasks of all hosts on one thread, in virtual time. A seeded choice picks the next runnable task;
+//! when none is runnable, time advances to the next timer or event.
 //!
-//! - `core`: the shared core, and the `World` that env asks;
+//! - `core`: the shared core, and the `World` behind env;
 //! - `tasks`: the tasks and their wakers;
 //! - `host`: the data about each host; `processor`: its turns;
-//! - `life`: hosts start, die, pause;
+//! - `life`: start, death and pause of hosts;
 //! - `run`: the loop.
 //!
-//! Invariant: no future, waker or callback of a host is run, dropped or woken under a lock of the executor.
+//! Invariant: no future, waker or callback of a host runs or is dropped under a lock of the executor.
 
 mod core;
 mod host;
@@ -36,17 +36,17 @@ use crate::network::Network;
 use crate::time::{HostId, Nanos};
 use crate::trace::Trace;
 
-/// Why a world stands still: a bug in what runs in it, whatever the faults were.
+/// Reason why a world stopped: a bug in the simulated code, independent of the faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Halt {
     Panic {
         host: Option<HostId>,
-        /// The message, and where.
+        /// Message and location of the panic.
         what: String,
     },
-    /// This many polls in one instant: a task spins.
+    /// More than [`POLLS_MAX`] polls in one instant: a task spins.
     Livelock {
-        /// The host and the name of the task that was to run next.
+        /// Host and name of the next task.
         task: String,
     },
 }
@@ -65,33 +65,33 @@ impl fmt::Display for Halt {
 
 impl std::error::Error for Halt {}
 
-/// More polls than this in one instant of true time are a violation.
+/// Most polls in one instant of true time.
 pub const POLLS_MAX: u64 = 1_000_000;
 
-/// A world and what runs in it. Clones are handles of the same world.
+/// World with its hosts and tasks. Clones are handles of the same world.
 #[derive(Clone)]
 pub struct Simulation {
     core: Arc<Core>,
 }
 
 impl Simulation {
-    /// An empty world of this seed. `keep_record`: whether its [`Trace`] is to be told to people.
+    /// Creates an empty world of this seed. `keep_record`: the [`Trace`] keeps a readable record.
     pub fn new(seed: u64, keep_record: bool) -> Self {
         panics::catch();
         Simulation { core: Core::new(seed, keep_record) }
     }
 
-    /// A machine; it has power and no process.
+    /// Adds a machine with power and without a process.
     pub fn add_host(&self, name: &str, kind: &'static str, ip: Ipv4Addr) -> HostId {
         self.core.add_host(name, kind, ip)
     }
 
-    /// How fast the host's processor is, in percent of [`USUAL_SPEED`]'s. The seed draws it.
+    /// Returns the speed of the host's processor, in percent of [`USUAL_SPEED`]'s. Drawn from the seed.
     pub fn speed(&self, host: HostId) -> u32 {
         self.core.state.lock().hosts[host.0].processor.speed()
     }
 
-    /// From its next turn on the host's processor is this fast.
+    /// Sets the speed of the host's processor from its next turn on.
     pub fn set_speed(&self, host: HostId, percent: u32) {
         self.core.state.lock().hosts[host.0].processor.set_speed(percent);
     }
@@ -100,14 +100,14 @@ impl Simulation {
         self.core.now()
     }
 
-    /// Runs code as that host: env's functions mean it.
+    /// Runs code as that host, for all functions of env.
     pub fn on<T>(&self, host: HostId, code: impl FnOnce() -> T) -> T {
         let _stay = world::enter(self.core.clone());
         let _place = self.core.enter_host(Some(host));
         code()
     }
 
-    /// Starts a task on a host. Nothing happens if its process is not there.
+    /// Starts a task on a host. Without effect if the host has no process.
     pub fn spawn<F>(&self, host: HostId, name: &'static str, future: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -115,17 +115,17 @@ impl Simulation {
         self.on(host, || drop(rowlock_env::task::spawn(name, future)));
     }
 
-    /// Lets `event` happen at a time. It belongs to no host.
+    /// Schedules `event` at a time, independent of any host.
     pub fn at(&self, when: Nanos, event: Event) {
         self.core.at(when, event);
     }
 
-    /// The connections, and what can happen to them.
+    /// Returns the network with its faults.
     pub fn network(&self) -> &Network {
         self.core.network()
     }
 
-    /// A host's disk, and what can happen to it.
+    /// Returns a host's disk with its faults.
     pub fn disk(&self, host: HostId) -> Arc<HostDisk> {
         self.core.disk_of(host)
     }
@@ -138,7 +138,7 @@ impl Simulation {
         self.core.polls()
     }
 
-    /// Tasks of a host that have not ended, by name.
+    /// Returns the names of a host's unfinished tasks.
     pub fn tasks_of(&self, host: HostId) -> Vec<&'static str> {
         self.core.tasks_of(host)
     }

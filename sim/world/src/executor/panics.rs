@@ -1,15 +1,15 @@
-//! Turns panics of simulated code into findings, with their message and place.
+//! Converts panics of simulated code into findings, with message and location.
 
 use std::cell::RefCell;
 use std::sync::Once;
 
 thread_local! {
-    /// The last panic on this thread while it ran a world; `None` while it does not.
+    /// The last panic on this thread inside [`guard`]; `None` outside.
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// From now on panics on threads that run a world are kept for `guard`, and not printed. All others go where
-/// they went before.
+/// Installs a hook that keeps panics of simulated code for [`guard`] instead of printing. Other panics go to
+/// the previous hook.
 pub(super) fn catch() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -31,7 +31,7 @@ pub(super) fn catch() {
     });
 }
 
-/// Runs code of a world: an error is the panic in it.
+/// Runs code of a world. The error is the panic's message.
 pub(super) fn guard<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     let outer = CAUGHT.with(|caught| caught.borrow_mut().replace(String::new()));
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(code));

@@ -1,4 +1,4 @@
-//! The loop: run a runnable task; when there is none, let time pass to the next timer or event.
+//! The loop: runs a runnable task; without one, advances time to the next timer or event.
 
 use std::task::{Context, Poll};
 
@@ -13,19 +13,19 @@ use crate::heart::Heart;
 use crate::time::{HostId, Nanos};
 
 impl Simulation {
-    /// Lets time pass until `until`.
+    /// Advances time until `until`.
     ///
     /// # Errors
-    /// What runs in the world has a bug. Nothing more can be run then.
+    /// The simulated code has a bug. The world cannot continue.
     pub fn run_until(&self, until: Nanos) -> Result<(), Halt> {
         self.run_until_or(until, || false)
     }
 
-    /// Lets time pass until `until`, or until `stop` says so; it is asked once in every instant, when no task
-    /// is runnable.
+    /// Advances time until `until`, or until `stop` returns true; `stop` is called once in every instant,
+    /// when no task is runnable.
     ///
     /// # Errors
-    /// As [`Simulation::run_until`].
+    /// The same as [`Simulation::run_until`].
     pub fn run_until_or(&self, until: Nanos, mut stop: impl FnMut() -> bool) -> Result<(), Halt> {
         let core = &*self.core;
         let _stay = world::enter(self.core.clone());
@@ -44,7 +44,7 @@ impl Simulation {
         }
     }
 
-    /// Runs all runnable tasks, without letting time pass.
+    /// Runs all runnable tasks at the present instant.
     fn run_this_instant(&self) -> Result<(), Halt> {
         let core = &*self.core;
         let mut polls = 0;
@@ -61,7 +61,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Drops what has been aborted, and ends hosts whose power is gone.
+    /// Drops aborted futures, and ends hosts with a pending power cut.
     pub(super) fn bury(&self) -> Result<(), Halt> {
         loop {
             let (graves, doomed) = {
@@ -82,7 +82,7 @@ impl Simulation {
 }
 
 impl Core {
-    /// A seeded choice among all who are runnable on processors that are free.
+    /// Chooses the next task by the seed, among the runnable tasks on free processors.
     fn next_turn(&self) -> Option<Turn> {
         let mut state = self.state.lock();
         self.collect(&mut state);
@@ -141,15 +141,15 @@ impl Core {
         panics::guard(|| drop(future)).map_err(|what| Halt::Panic { host: Some(host), what })
     }
 
-    /// When something happens next.
+    /// Returns the time of the next timer, turn or event.
     fn next_moment(&self) -> Option<Nanos> {
         let state = self.state.lock();
         let event = state.events.first_key_value().map(|((when, _), _)| *when);
         let next = state.hosts.iter().filter_map(Host::next_moment).chain(event).min()?;
-        Some(next.max(self.now())) // timers of a host that stood still may be overdue
+        Some(next.max(self.now())) // timers of a host that was paused may be overdue
     }
 
-    /// Lets happen what is due now.
+    /// Fires due timers and events.
     fn ring(&self) {
         let now = self.now();
         let mut rung = Vec::new();

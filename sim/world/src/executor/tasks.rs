@@ -9,23 +9,23 @@ use rowlock_env::world::{Boxed, TaskId};
 
 use crate::time::HostId;
 
-/// The tasks that were woken since the executor looked last.
+/// Tasks woken since the executor's last check.
 pub(super) type Woken = Arc<Mutex<Vec<TaskId>>>;
 
-struct Bell {
+struct TaskWaker {
     task: TaskId,
-    /// It is among the woken, or runnable.
-    is_rung: AtomicBool,
+    /// The task is in `woken`, or runnable.
+    is_woken: AtomicBool,
     woken: Woken,
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_rung.swap(true, Ordering::Relaxed) {
+        if !self.is_woken.swap(true, Ordering::Relaxed) {
             self.woken.lock().push(self.task);
         }
     }
@@ -39,9 +39,9 @@ struct Slot {
 struct Entry {
     host: HostId,
     name: &'static str,
-    bell: Arc<Bell>,
+    task_waker: Arc<TaskWaker>,
     waker: Waker,
-    /// Not there while it is polled.
+    /// `None` during a poll.
     future: Option<Boxed<()>>,
     is_aborted: bool,
 }
@@ -54,7 +54,7 @@ pub(super) struct Turn {
     pub(super) future: Boxed<()>,
 }
 
-/// All tasks. Ids are reused with another generation, so a late waker of a task that has ended wakes no other
+/// All tasks. A slot is reused with another generation, so a late waker of a finished task wakes no other
 /// task.
 #[derive(Default)]
 pub(super) struct Tasks {
@@ -83,9 +83,9 @@ impl Tasks {
         let slot = &mut self.slots[index];
         slot.generation += 1;
         let task = TaskId(u64::from(slot.generation) << 32 | index as u64);
-        let bell = Arc::new(Bell { task, is_rung: AtomicBool::new(true), woken: woken.clone() });
-        let waker = Waker::from(bell.clone());
-        slot.task = Some(Entry { host, name, bell, waker, future: Some(future), is_aborted: false });
+        let task_waker = Arc::new(TaskWaker { task, is_woken: AtomicBool::new(true), woken: woken.clone() });
+        let waker = Waker::from(task_waker.clone());
+        slot.task = Some(Entry { host, name, task_waker, waker, future: Some(future), is_aborted: false });
         woken.lock().push(task);
         task
     }
@@ -108,7 +108,7 @@ impl Tasks {
         Some(entry)
     }
 
-    /// Whose task it is, if it has not ended.
+    /// Returns the host of an unfinished task.
     pub(super) fn host(&self, task: TaskId) -> Option<HostId> {
         self.entry(task).map(|entry| entry.host)
     }
@@ -117,16 +117,16 @@ impl Tasks {
         self.entry(task).map_or("a task that has ended", |entry| entry.name)
     }
 
-    /// Takes a task out to poll it.
+    /// Removes a task's future for a poll.
     pub(super) fn begin(&mut self, task: TaskId) -> Option<Turn> {
         let entry = self.entry_mut(task)?;
         let future = entry.future.take()?;
-        entry.bell.is_rung.store(false, Ordering::Relaxed);
+        entry.task_waker.is_woken.store(false, Ordering::Relaxed);
         Some(Turn { task, host: entry.host, waker: entry.waker.clone(), future })
     }
 
-    /// It was polled and waits. Gives back what is to be dropped: it was aborted, or its host died in the
-    /// meantime.
+    /// Stores the future of a pending task. Returns the future for dropping if the task was aborted, or if
+    /// its host died during the poll.
     pub(super) fn wait(&mut self, task: TaskId, future: Boxed<()>) -> Option<Boxed<()>> {
         match self.entry_mut(task) {
             Some(entry) if !entry.is_aborted => {
@@ -145,7 +145,8 @@ impl Tasks {
         self.remove(task);
     }
 
-    /// Gives back what is to be dropped; a task that is being polled is dropped when it waits.
+    /// Aborts a task and returns its future for dropping; the future of a task inside a poll is dropped after
+    /// the poll.
     pub(super) fn abort(&mut self, task: TaskId) -> Option<Boxed<()>> {
         let entry = self.entry_mut(task)?;
         if entry.future.is_none() {
@@ -155,12 +156,12 @@ impl Tasks {
         self.remove(task).and_then(|entry| entry.future)
     }
 
-    /// Takes all tasks of a host out, in the order of their places.
+    /// Removes all tasks of a host, in the order of their slots.
     pub(super) fn take_all_of(&mut self, host: HostId) -> Vec<Boxed<()>> {
         self.take(|entry| entry.host == host)
     }
 
-    /// Takes the tasks of this name out.
+    /// Removes the tasks with this name.
     pub(super) fn take_named(&mut self, host: HostId, name: &str) -> Vec<Boxed<()>> {
         self.take(|entry| entry.host == host && entry.name == name)
     }

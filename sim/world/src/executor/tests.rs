@@ -67,7 +67,7 @@ fn the_same_seed_gives_the_same_order_and_another_seed_another() {
 }
 
 #[test]
-fn a_kill_drops_the_tasks_of_its_host_and_no_other_and_a_new_life_starts_empty() {
+fn a_kill_drops_exactly_the_tasks_of_its_host() {
     let (sim, hosts) = world(3, 2);
     let log = Log::default();
     for (n, host) in hosts.iter().enumerate() {
@@ -133,7 +133,7 @@ fn a_paused_host_does_nothing_and_catches_up_afterwards() {
 }
 
 #[test]
-fn behind_a_pause_what_was_woken_before_it_and_what_is_due_come_in_any_order() {
+fn woken_and_due_tasks_resume_in_any_order() {
     let firsts = (0..40).map(|seed| {
         let (sim, hosts) = world(seed, 1);
         let (log, woken) = (Log::default(), Arc::new(Notify::new()));
@@ -202,7 +202,7 @@ fn whoever_spins_without_letting_time_pass_is_found() {
 }
 
 #[test]
-fn a_worker_does_its_jobs_in_order_after_a_while_and_ends_with_its_last_handle() {
+fn a_worker_runs_jobs_in_order_until_its_last_handle() {
     let (sim, hosts) = world(3, 1);
     let log = Log::default();
     let (ours, clock) = (log.clone(), sim.clone());

@@ -31,7 +31,7 @@ fn work(tenths: u64) {
 type Times = Arc<Mutex<Vec<(u64, u32)>>>;
 
 #[test]
-fn while_a_turn_lasts_its_host_does_nothing_else_and_others_go_on() {
+fn a_turn_occupies_only_its_own_host() {
     let (sim, [busy, other]) = world(3);
     let times = Times::default();
     for (host, name) in [(busy, 1), (other, 2)] {
@@ -56,7 +56,7 @@ fn while_a_turn_lasts_its_host_does_nothing_else_and_others_go_on() {
 }
 
 #[test]
-fn a_host_of_a_tenth_of_the_speed_takes_ten_times_as_long_and_pauses_and_deaths_end_no_turn_early() {
+fn turns_scale_with_speed_and_survive_pauses_and_deaths() {
     let (sim, [host, _]) = world(4);
     sim.set_speed(host, USUAL_SPEED / 10);
     let times = Times::default();
@@ -64,7 +64,7 @@ fn a_host_of_a_tenth_of_the_speed_takes_ten_times_as_long_and_pauses_and_deaths_
     sim.spawn(host, "worker", async move {
         for _ in 0..3 {
             work(25); // 10 ms, and here 100 ms
-            task::give_way().await;
+            task::yield_now().await;
             ours.lock().push((sim_in.now().millis(), 0));
         }
     });
@@ -82,7 +82,7 @@ fn a_host_of_a_tenth_of_the_speed_takes_ten_times_as_long_and_pauses_and_deaths_
 }
 
 #[test]
-fn tasks_that_wait_for_a_busy_processor_have_turns_about_in_order_and_none_starves() {
+fn waiting_tasks_have_turns_roughly_in_order() {
     let (sim, [host, _]) = world(5);
     let turns = Arc::new(Mutex::new(vec![0_u32; 20]));
     for n in 0..20 {
@@ -91,7 +91,7 @@ fn tasks_that_wait_for_a_busy_processor_have_turns_about_in_order_and_none_starv
             loop {
                 work(3);
                 turns.lock()[n] += 1;
-                task::give_way().await;
+                task::yield_now().await;
             }
         });
     }

@@ -1,30 +1,29 @@
-//! A connection: two ends, and a flow in each direction.
+//! Connection: two ends, and a flow in each direction.
 //!
-//! An end belongs to a kernel. The kernel may outlive the process that opened it: sent data still arrives,
-//! and the end of the stream after it. Or it loses its memory with the power: segments that arrive are
-//! answered with a reset.
+//! An end belongs to a kernel. A kernel outlives its process: sent data still arrives, and then the end of
+//! the stream. A kernel that lost power has no memory: it answers arriving segments with a reset.
 
 use std::io::ErrorKind;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-use super::effects::{Deed, Effects};
+use super::effects::{Effects, NetworkEvent};
 use super::flow::{Flow, Load, Segment};
 use super::wire::{ARRIVED, Hop, Wire};
 use crate::time::{HostId, Nanos};
 use crate::trace::{MessageId, What};
 
-/// A kernel gives up after this long without an acknowledgement.
+/// Time without an acknowledgement after which a kernel gives up.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
-/// Names a connection. Slots are used again, serials are not.
+/// Identity of a connection. Slots are reused, serials are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ConnId {
     pub slot: usize,
     pub serial: u64,
 }
 
-/// The connecting or the accepting side. Also a direction: that of this side's writes.
+/// The connecting or the accepting side. Also the direction of that side's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
@@ -46,20 +45,20 @@ impl Side {
 pub(super) struct End {
     pub host: HostId,
     pub addr: SocketAddrV4,
-    /// Why it does not work any more.
+    /// Error of a broken end.
     pub broken: Option<ErrorKind>,
     pub reads_closed: bool,
     pub writes_closed: bool,
-    /// Data arrived that no process will read.
-    pub threw_away: bool,
-    /// It may still be used: it has a handle, or waits to be accepted.
+    /// The kernel discarded data that no process will read.
+    pub discarded: bool,
+    /// The end has a handle, or waits in a backlog.
     pub in_use: bool,
 }
 
 impl End {
     pub fn new(host: HostId, addr: SocketAddrV4) -> Self {
-        let (reads_closed, writes_closed, threw_away) = (false, false, false);
-        End { host, addr, broken: None, reads_closed, writes_closed, threw_away, in_use: true }
+        let (reads_closed, writes_closed, discarded) = (false, false, false);
+        End { host, addr, broken: None, reads_closed, writes_closed, discarded, in_use: true }
     }
 
     fn is_closed(&self) -> bool {
@@ -71,28 +70,28 @@ impl End {
 pub(super) struct Conn {
     pub id: ConnId,
     pub listener: u64,
-    /// The server's kernel knows it.
+    /// The server's kernel knows the connection.
     opened: bool,
     ends: [End; 2],
     flows: [Flow; 2],
 }
 
 impl Conn {
-    /// The client has the listener's answer; the server will see the connection when its [`Load::Open`]
-    /// arrives.
+    /// Creates a connection after the listener's answer reached the client; the server sees the connection
+    /// when its [`Load::Open`] arrives.
     pub fn new(id: ConnId, listener: u64, client: End, server: End) -> Self {
         let server = End { in_use: false, ..server };
         let flows = [Flow::default(), Flow::default()];
         Conn { id, listener, opened: false, ends: [client, server], flows }
     }
 
-    /// The handshake's last word got to the server's listener.
+    /// Completes the handshake on the server's side.
     pub fn open(&mut self) {
         self.opened = true;
         self.end_mut(Side::Server).in_use = true;
     }
 
-    /// Whether `host`'s kernel has this side of it.
+    /// Returns whether `host`'s kernel has this side of the connection.
     pub fn is_at(&self, side: Side, host: HostId) -> bool {
         self.end(side).host == host && (side == Side::Client || self.opened)
     }
@@ -109,12 +108,12 @@ impl Conn {
         &mut self.flows[way as usize]
     }
 
-    /// Whether no process can notice any more that this connection exists.
+    /// Returns whether no process can observe this connection any more.
     pub fn is_over(&self) -> bool {
         self.ends.iter().all(|end| !end.in_use) && self.flows.iter().all(Flow::is_idle)
     }
 
-    /// From whom to whom a direction goes.
+    /// Returns sender and receiver of a direction.
     pub fn hosts(&self, way: Side) -> (HostId, HostId) {
         (self.end(way).host, self.end(way.other()).host)
     }
@@ -124,12 +123,12 @@ impl Conn {
         Hop { serial: self.id.serial, way, from, to, port: self.end(Side::Server).addr.port() }
     }
 
-    /// The reader of a direction is done with some bytes: its sender may send as many more once it knows.
+    /// Accounts bytes that the reader consumed: the sender may send as many more after the acknowledgement.
     pub(super) fn make_room(&mut self, way: Side, bytes: usize, wire: &Wire, fx: &mut Effects<'_>) {
         let (from, to) = self.hosts(way);
         let flow = self.flow(way);
         if wire.links.blocked(to, from) {
-            flow.untold += bytes;
+            flow.unacked += bytes;
             return;
         }
         assert!(flow.outstanding >= bytes, "more was read than was sent");
@@ -137,7 +136,6 @@ impl Conn {
         fx.wake(&mut flow.writer);
     }
 
-    /// Puts a segment under way.
     pub fn send(&mut self, way: Side, load: Load, wire: &mut Wire, fx: &mut Effects<'_>) {
         let (from, to) = self.hosts(way);
         let (due, resent) = wire.due(from, to, fx.leaves);
@@ -153,7 +151,7 @@ impl Conn {
         }
     }
 
-    /// What is under way waits for the link or the machine. A kernel does not try for ever.
+    /// Holds segments until the link or the machine works again. A kernel does not retry for ever.
     fn hold(&mut self, way: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         if !self.flow(way).held {
             wire.stats.held += 1;
@@ -167,22 +165,22 @@ impl Conn {
         let flow = self.flow(way);
         if flow.stuck_since.is_none() {
             flow.stuck_since = Some(fx.now);
-            fx.at(fx.now + GIVE_UP_AFTER, Deed::GiveUp(id, way, fx.now));
+            fx.at(fx.now + GIVE_UP_AFTER, NetworkEvent::GiveUp(id, way, fx.now));
         }
     }
 
-    /// Asks for an event at the next arrival, unless there is one.
+    /// Schedules an event at the next arrival, unless one exists.
     pub fn set_alarm(&mut self, way: Side, fx: &mut Effects<'_>) {
         let id = self.id;
         let flow = self.flow(way);
         let earlier = |due: &Nanos| flow.alarm.is_none_or(|alarm| *due < alarm);
         if let Some(due) = flow.next_due().filter(earlier) {
             flow.alarm = Some(due);
-            fx.at(due, Deed::Arrive(id, way));
+            fx.at(due, NetworkEvent::Arrive(id, way));
         }
     }
 
-    /// The link or the machine `way` leads to, or the way back, works again.
+    /// Continues after a repair: of the link or the machine at the end of `way`, or of the way back.
     pub fn release(&mut self, way: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let (from, to) = self.hosts(way);
         let flow = self.flow(way);
@@ -192,13 +190,13 @@ impl Conn {
         }
         if !wire.links.blocked(to, from) {
             flow.unacknowledged = false;
-            let untold = std::mem::take(&mut flow.untold);
-            if untold > 0 {
-                flow.outstanding -= untold;
+            let unacked = std::mem::take(&mut flow.unacked);
+            if unacked > 0 {
+                flow.outstanding -= unacked;
                 fx.wake(&mut flow.writer);
             }
         }
-        flow.settle();
+        flow.update_stuck();
         if flow.outstanding >= wire.window((from, to)) && self.end(way.other()).broken.is_some() {
             self.send_reset(way.other(), wire, fx); // the answer to a probe of the window
         }
@@ -222,7 +220,7 @@ impl Conn {
         self.flow(way).flight.pop_front().map(|segment| segment.load)
     }
 
-    /// Data has arrived at the other end of `way`.
+    /// Delivers data at the other end of `way`.
     pub fn receive(
         &mut self,
         way: Side,
@@ -232,12 +230,12 @@ impl Conn {
         fx: &mut Effects<'_>,
     ) {
         fx.trace.print(&[ARRIVED, fx.now.0, self.id.serial, way as u64, bytes.len() as u64]);
-        fx.trace.note(fx.now, || What::Arrived { message: MessageId(message) });
+        fx.trace.record(fx.now, || What::Arrived { message: MessageId(message) });
         let end = self.end_mut(way.other());
         if end.is_closed() {
             self.send_reset(way.other(), wire, fx);
         } else if end.reads_closed {
-            end.threw_away = true;
+            end.discarded = true;
             self.make_room(way, bytes.len(), wire, fx);
         } else {
             let flow = self.flow(way);
@@ -246,7 +244,7 @@ impl Conn {
         }
     }
 
-    /// The end of the stream has arrived.
+    /// Delivers the end of the stream.
     pub fn receive_end(&mut self, way: Side, fx: &mut Effects<'_>) {
         fx.trace.print(&[ARRIVED, fx.now.0, self.id.serial, way as u64, 0]);
         let flow = self.flow(way);

@@ -1,5 +1,4 @@
-//! How a connection begins: a request and its answer, repeated if either gets lost, until the caller's time
-//! is over.
+//! Setup of a connection: a request and its answer, repeated after losses, until the caller's timeout.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddrV4;
@@ -7,18 +6,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::conn::{ConnId, End, Side};
-use super::effects::{Deed, Effects};
+use super::effects::{Effects, NetworkEvent};
 use super::flow::Load;
 use super::state::State;
 use super::wire::CONNECTED;
 use crate::time::{HostId, Nanos};
 
-/// The pause before the first request is repeated; it doubles (Linux: 1, 2, 4, ... seconds).
+/// Pause before the first request is repeated; doubles each time (Linux: 1, 2, 4, ... seconds).
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) struct Attempt {
     from: HostId,
-    /// `None`: there is no machine of this address.
+    /// `None`: no machine has this address.
     to: Option<HostId>,
     addr: SocketAddrV4,
     local: SocketAddrV4,
@@ -28,7 +27,7 @@ pub(super) struct Attempt {
 }
 
 impl State {
-    /// Begins to connect; returns the attempt's number.
+    /// Begins to connect. Returns the attempt's number.
     pub fn dial(
         &mut self,
         from: HostId,
@@ -42,49 +41,49 @@ impl State {
         let id = self.serial;
         let attempt = Attempt { from, to, addr, local, repeated: 0, outcome: None, waker: None };
         self.attempts.insert(id, attempt);
-        fx.at(fx.now + timeout, Deed::TooLate(id));
-        self.knock(id, fx);
+        fx.at(fx.now + timeout, NetworkEvent::TimedOut(id));
+        self.send_request(id, fx);
         Ok(id)
     }
 
-    pub fn knock(&mut self, id: u64, fx: &mut Effects<'_>) {
+    pub fn send_request(&mut self, id: u64, fx: &mut Effects<'_>) {
         let Some(attempt) = self.pending(id) else { return };
         let (from, Some(to)) = (attempt.from, attempt.to) else { return };
         match self.wire.due(from, to, fx.now) {
-            (due, false) => fx.at(due, Deed::Knocked(id)),
-            (_, true) => self.knock_again(id, fx),
+            (due, false) => fx.at(due, NetworkEvent::RequestArrived(id)),
+            (_, true) => self.repeat_request(id, fx),
         }
     }
 
-    fn knock_again(&mut self, id: u64, fx: &mut Effects<'_>) {
+    fn repeat_request(&mut self, id: u64, fx: &mut Effects<'_>) {
         let Some(attempt) = self.pending(id) else { return };
         let pause = REPEAT_AFTER * 2_u32.pow(attempt.repeated.min(6));
         attempt.repeated += 1;
-        fx.at(fx.now + pause, Deed::Knock(id));
+        fx.at(fx.now + pause, NetworkEvent::Request(id));
     }
 
-    pub fn knocked(&mut self, id: u64, fx: &mut Effects<'_>) {
+    pub fn request_arrived(&mut self, id: u64, fx: &mut Effects<'_>) {
         let Some(attempt) = self.pending(id) else { return };
         let (from, Some(to), addr) = (attempt.from, attempt.to, attempt.addr) else { return };
         let listener = self.ports.find(to, addr);
         let silent = listener.is_some_and(|listener| self.ports.is_full(listener));
         if silent || self.wire.links.blocked(from, to) {
-            return self.knock_again(id, fx);
+            return self.repeat_request(id, fx);
         }
         match self.wire.due(to, from, fx.now) {
-            (due, false) => fx.at(due, Deed::Answered(id, listener)),
-            (_, true) => self.knock_again(id, fx),
+            (due, false) => fx.at(due, NetworkEvent::Answered(id, listener)),
+            (_, true) => self.repeat_request(id, fx),
         }
     }
 
-    /// The answer arrives: the connection is there for the client, and will be for the server.
+    /// Handles the arrival of the answer: the connection exists for the client now, and later for the server.
     pub fn answered(&mut self, id: u64, listener: Option<u64>, fx: &mut Effects<'_>) {
         let Some(attempt) = self.pending(id) else { return };
         let (from, Some(to), addr, local) = (attempt.from, attempt.to, attempt.addr, attempt.local) else {
             return;
         };
         if self.wire.links.blocked(to, from) {
-            return self.knock_again(id, fx);
+            return self.repeat_request(id, fx);
         }
         let Some(listener) = listener else {
             self.wire.stats.refused += 1;
@@ -99,14 +98,14 @@ impl State {
         self.conclude(id, Ok(conn), fx);
     }
 
-    pub fn too_late(&mut self, id: u64, fx: &mut Effects<'_>) {
+    pub fn timed_out(&mut self, id: u64, fx: &mut Effects<'_>) {
         if self.pending(id).is_some() {
             self.wire.stats.unanswered += 1;
             self.conclude(id, Err(ErrorKind::TimedOut), fx);
         }
     }
 
-    /// An attempt without an outcome.
+    /// Returns an attempt without an outcome.
     fn pending(&mut self, id: u64) -> Option<&mut Attempt> {
         self.attempts.get_mut(&id).filter(|attempt| attempt.outcome.is_none())
     }
@@ -117,7 +116,7 @@ impl State {
         fx.wake(&mut attempt.waker);
     }
 
-    /// The outcome of an attempt; the attempt is forgotten with it.
+    /// Returns the outcome of an attempt, and forgets the attempt.
     pub fn poll_dial(
         &mut self,
         id: u64,
@@ -125,7 +124,7 @@ impl State {
         fx: &mut Effects<'_>,
     ) -> Poll<Result<ConnId, ErrorKind>> {
         let Some(attempt) = self.attempts.get_mut(&id) else {
-            return Poll::Ready(Err(ErrorKind::NotConnected)); // the process that asked is gone
+            return Poll::Ready(Err(ErrorKind::NotConnected)); // the calling process is gone
         };
         let Some(outcome) = attempt.outcome else {
             fx.wait(&mut attempt.waker, cx);
@@ -139,7 +138,7 @@ impl State {
         Poll::Ready(outcome)
     }
 
-    /// The process no longer waits for an attempt.
+    /// Cancels an attempt that the process no longer needs.
     pub fn cancel_dial(&mut self, id: u64, fx: &mut Effects<'_>) {
         let Some(mut attempt) = self.attempts.remove(&id) else { return };
         fx.forget(&mut attempt.waker);
@@ -149,13 +148,13 @@ impl State {
         }
     }
 
-    /// The attempts of a host whose process is gone.
+    /// Cancels the attempts of a host whose process is gone.
     pub fn cancel_dials(&mut self, host: HostId, fx: &mut Effects<'_>) {
         let mine = self.attempts.iter().filter(|(_, attempt)| attempt.from == host);
         for id in mine.map(|(id, _)| *id).collect::<Vec<_>>() {
             if let Some(mut attempt) = self.attempts.remove(&id) {
                 fx.forget(&mut attempt.waker);
-                // A connection that is there already is ended with the host's others.
+                // An established connection ends with the host's other connections.
                 if !matches!(attempt.outcome, Some(Ok(_))) {
                     self.ports.free_up(host, attempt.local.port());
                 }
@@ -163,20 +162,19 @@ impl State {
         }
     }
 
-    /// Attempts that are under way.
     pub fn attempts_open(&self) -> usize {
         self.attempts.len()
     }
 
-    /// When a deed of the network's happens.
-    pub fn happen(&mut self, when: Nanos, deed: Deed, fx: &mut Effects<'_>) {
-        match deed {
-            Deed::Arrive(conn, way) => self.arrive(conn, way, when, fx),
-            Deed::GiveUp(conn, way, since) => self.give_up(conn, way, since, fx),
-            Deed::Knock(attempt) => self.knock(attempt, fx),
-            Deed::Knocked(attempt) => self.knocked(attempt, fx),
-            Deed::Answered(attempt, listener) => self.answered(attempt, listener, fx),
-            Deed::TooLate(attempt) => self.too_late(attempt, fx),
+    /// Carries out an event of the network.
+    pub fn handle(&mut self, when: Nanos, event: NetworkEvent, fx: &mut Effects<'_>) {
+        match event {
+            NetworkEvent::Arrive(conn, way) => self.arrive(conn, way, when, fx),
+            NetworkEvent::GiveUp(conn, way, since) => self.give_up(conn, way, since, fx),
+            NetworkEvent::Request(attempt) => self.send_request(attempt, fx),
+            NetworkEvent::RequestArrived(attempt) => self.request_arrived(attempt, fx),
+            NetworkEvent::Answered(attempt, listener) => self.answered(attempt, listener, fx),
+            NetworkEvent::TimedOut(attempt) => self.timed_out(attempt, fx),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The effects of a call or an event outside the network: wakers to call, future events.
+//! Effects of a call or an event outside the network: wakers to call, future events.
 //!
-//! They are collected while the network is locked and carried out afterwards. Invariant: no waker is called
-//! or dropped, and no event is handed over, while the network's lock is held, as all of these may call the
+//! The effects are collected under the network's lock and carried out afterwards. Invariant: no waker is
+//! called or dropped, and no event is scheduled, under the network's lock, since each of these may call the
 //! network again.
 
 use std::task::{Context, Waker};
@@ -11,20 +11,19 @@ use crate::heart::Heart;
 use crate::time::Nanos;
 use crate::trace::Trace;
 
-/// An event of the network.
+/// Event of the network.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Deed {
-    /// Something gets to the end of a flow; `Side` is the sender's.
+pub(super) enum NetworkEvent {
+    /// Arrival at the end of a flow; `Side` is the sender's.
     Arrive(ConnId, Side),
-    /// The bytes of a side have not been acknowledged since then.
+    /// Check whether a side's bytes are still unacknowledged since the given time.
     GiveUp(ConnId, Side, Nanos),
-    /// A request to connect leaves.
-    Knock(u64),
-    Knocked(u64),
-    /// The answer arrives: from a listener, or that there is none.
+    Request(u64),
+    RequestArrived(u64),
+    /// Arrival of the answer: from a listener, or that none exists.
     Answered(u64, Option<u64>),
-    /// The time for connecting is over.
-    TooLate(u64),
+    /// End of the time for connecting.
+    TimedOut(u64),
 }
 
 pub(super) struct Effects<'a> {
@@ -33,7 +32,7 @@ pub(super) struct Effects<'a> {
     pub trace: &'a Trace,
     woken: Vec<Waker>,
     dropped: Vec<Waker>,
-    deeds: Vec<(Nanos, Deed)>,
+    events: Vec<(Nanos, NetworkEvent)>,
 }
 
 impl<'a> Effects<'a> {
@@ -44,11 +43,11 @@ impl<'a> Effects<'a> {
             trace: heart.trace(),
             woken: Vec::new(),
             dropped: Vec::new(),
-            deeds: Vec::new(),
+            events: Vec::new(),
         }
     }
 
-    /// Remembers who waits, in place of who waited before.
+    /// Stores the task's waker, replacing the previous one.
     pub fn wait(&mut self, slot: &mut Option<Waker>, cx: &Context<'_>) {
         match slot {
             Some(waker) if waker.will_wake(cx.waker()) => {}
@@ -64,12 +63,12 @@ impl<'a> Effects<'a> {
         self.dropped.extend(slot.take());
     }
 
-    pub fn at(&mut self, when: Nanos, deed: Deed) {
-        self.deeds.push((when, deed));
+    pub fn at(&mut self, when: Nanos, event: NetworkEvent) {
+        self.events.push((when, event));
     }
 
-    /// To be carried out once the lock is free.
-    pub fn finish(self) -> (Vec<Waker>, Vec<Waker>, Vec<(Nanos, Deed)>) {
-        (self.woken, self.dropped, self.deeds)
+    /// Returns the effects, to be carried out after the lock is released.
+    pub fn finish(self) -> (Vec<Waker>, Vec<Waker>, Vec<(Nanos, NetworkEvent)>) {
+        (self.woken, self.dropped, self.events)
     }
 }

@@ -1,4 +1,4 @@
-//! How a connection ends before both sides have closed it: resets, silence, death of a process or a machine.
+//! Early ends of a connection: resets, silence, death of a process or a machine.
 
 use std::io::ErrorKind;
 
@@ -10,12 +10,11 @@ use crate::time::Nanos;
 use crate::trace::{MessageId, What};
 
 impl Conn {
-    /// A reset is sent to the other end of `way`, after the segments under way; it is not sent again if it
-    /// gets lost.
+    /// Sends a reset to the other end of `way`, behind the segments in flight; a lost reset is not repeated.
     pub fn send_reset(&mut self, way: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let (from, to) = self.hosts(way);
         let (due, lost) = wire.due(from, to, fx.now);
-        // A sender without room probes until it gets an answer.
+        // A sender without room probes until an answer arrives.
         let probed = self.flow(way.other()).outstanding >= wire.window;
         let flow = self.flow(way);
         if (lost && !probed) || flow.reset_due.is_some() {
@@ -26,7 +25,7 @@ impl Conn {
         self.set_alarm(way, fx);
     }
 
-    /// Looks whether a reset has arrived. What was not read yet is there (Linux) or gone (others).
+    /// Handles a reset that has arrived. Unread data survives (Linux) or is lost (other systems).
     pub fn receive_reset(&mut self, way: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let flow = self.flow(way);
         if flow.reset_due.is_none_or(|due| due > fx.now) {
@@ -40,7 +39,7 @@ impl Conn {
         }
     }
 
-    /// An end stops to work; who uses it hears of it. `forget`: what it has not read is gone.
+    /// Breaks an end, and wakes its users. With `forget` the unread data is lost.
     pub fn break_end(
         &mut self,
         side: Side,
@@ -68,21 +67,21 @@ impl Conn {
         fx.wake(&mut incoming.reader);
     }
 
-    /// What `way`'s sender would have had to send (again) is gone. `all`: what is under way, too.
+    /// Discards the segments that `way`'s sender would have had to repeat. With `all` also those in flight.
     fn lose(&mut self, way: Side, all: bool, wire: &mut Wire, fx: &mut Effects<'_>) {
         let flow = self.flow(way);
         for segment in flow.lose(all) {
             if let Load::Data(_, message) = segment.load {
                 wire.stats.lost += 1;
-                fx.trace.note(fx.now, || What::Lost { message: MessageId(message) });
+                fx.trace.record(fx.now, || What::Lost { message: MessageId(message) });
             }
         }
         flow.held = false;
-        flow.settle();
+        flow.update_stuck();
     }
 
-    /// The process of a side died. Its kernel goes on: what was written still arrives, then the end of the
-    /// stream, or a reset if something was not read, or (seeded) anyhow.
+    /// Handles the death of a side's process. Its kernel continues: written data still arrives, then the end
+    /// of the stream, or a reset, which follows unread data or (seeded) comes anyway.
     pub fn process_died(&mut self, side: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let unread = self.flow(side.other()).clear_arrived() > 0;
         if !self.silence(side, fx) {
@@ -95,33 +94,34 @@ impl Conn {
         }
     }
 
-    /// The machine of a side lost its power: what is already on the wire arrives, and nothing else.
+    /// Handles the power loss of a side's machine: segments in flight still arrive, no others.
     pub fn power_lost(&mut self, side: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         self.silence(side, fx);
         self.lose(side, false, wire, fx);
         let incoming = self.flow(side.other());
         incoming.clear_arrived();
         if incoming.outstanding >= wire.window {
-            incoming.unacknowledged = true; // probes of the window stay without an answer
+            incoming.unacknowledged = true; // probes of the window stay unanswered
             self.start_giving_up(side.other(), fx);
         }
     }
 
-    /// The server does not accept it.
+    /// Rejects a connection on the server's side.
     pub fn turn_away(&mut self, wire: &mut Wire, fx: &mut Effects<'_>) {
         if self.silence(Side::Server, fx) {
             self.send_reset(Side::Server, wire, fx);
         }
     }
 
-    /// No process uses a side any more.
+    /// Detaches the process from a side.
     pub fn leave(&mut self, side: Side, fx: &mut Effects<'_>) {
         fx.forget(&mut self.flow(side).writer);
         fx.forget(&mut self.flow(side.other()).reader);
         self.end_mut(side).in_use = false;
     }
 
-    /// A side's process is gone: no task is woken. Returns whether its kernel knew the connection until now.
+    /// Handles the end of a side's process without waking tasks. Returns whether its kernel knew the
+    /// connection until now.
     fn silence(&mut self, side: Side, fx: &mut Effects<'_>) -> bool {
         self.leave(side, fx);
         let end = self.end_mut(side);
@@ -130,11 +130,11 @@ impl Conn {
         knew
     }
 
-    /// A side's kernel heard no acknowledgement since `since`.
+    /// Breaks a side whose kernel received no acknowledgement since `since`.
     pub fn give_up(&mut self, way: Side, since: Nanos, wire: &mut Wire, fx: &mut Effects<'_>) {
         if self.flow(way).stuck_since == Some(since) {
             self.break_end(way, ErrorKind::TimedOut, false, wire, fx);
-            self.lose(way, true, wire, fx); // also what a closed end had sent
+            self.lose(way, true, wire, fx); // also data sent by a closed end
         }
     }
 }

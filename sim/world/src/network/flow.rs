@@ -1,16 +1,15 @@
-//! One direction of a connection: segments under way, bytes that arrived, and waiting readers and writers.
+//! One direction of a connection: segments in flight, arrived bytes, and waiting readers and writers.
 //!
-//! Invariant: `flight` is ordered by `due`, so nothing inside a stream overtakes anything.
+//! Invariant: `flight` is ordered by `due`, so segments of a stream never overtake each other.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::time::Nanos;
 
-/// Content of a segment.
 #[derive(Debug)]
 pub(super) enum Load {
-    /// The connecting side's last word of the handshake.
+    /// The client's last message of the handshake.
     Open,
     /// Bytes, and their number in the record.
     Data(Vec<u8>, u64),
@@ -21,7 +20,7 @@ pub(super) enum Load {
 pub(super) struct Segment {
     pub due: Nanos,
     pub load: Load,
-    /// It was lost once: its sender's kernel still has to send it again.
+    /// The segment was lost once: its sender's kernel still has to repeat it.
     pub resent: bool,
 }
 
@@ -30,37 +29,37 @@ pub(super) struct Flow {
     pub flight: VecDeque<Segment>,
     /// Earliest arrival of the next segment.
     pub not_before: Nanos,
-    /// A reset is under way. It is not part of the stream: it is never sent again.
+    /// Arrival of a reset in flight. A reset is not part of the stream and is never repeated.
     pub reset_due: Option<Nanos>,
-    /// The next arrival that an event exists for.
+    /// The next arrival with a scheduled event.
     pub alarm: Option<Nanos>,
     arrived: VecDeque<Vec<u8>>,
-    /// Bytes of the first piece of `arrived` that were read.
-    eaten: usize,
-    /// Bytes that were sent and, as far as the sender knows, not read.
+    /// Consumed bytes of the first piece of `arrived`.
+    consumed: usize,
+    /// Sent bytes without an acknowledgement.
     pub outstanding: usize,
-    /// Bytes among these that were read without an acknowledgement to the sender.
-    pub untold: usize,
-    /// The end of the stream was read or can be.
+    /// Consumed bytes among `outstanding` whose acknowledgement is blocked.
+    pub unacked: usize,
+    /// The end of the stream has arrived.
     pub ended: bool,
     /// Segments wait for the link or the machine.
     pub held: bool,
-    /// Something arrived, but the sender could not be told.
+    /// A segment arrived, but its acknowledgement is blocked.
     pub unacknowledged: bool,
-    /// Since when the sender hears no acknowledgement.
+    /// Start of the time without acknowledgements to the sender.
     pub stuck_since: Option<Nanos>,
     pub reader: Option<Waker>,
-    /// Waits for room to write here.
+    /// Waker of a task that waits for room to write here.
     pub writer: Option<Waker>,
 }
 
 impl Flow {
-    /// Whether nothing is under way.
+    /// Returns whether no segment is in flight.
     pub fn is_idle(&self) -> bool {
         self.flight.is_empty() && self.reset_due.is_none()
     }
 
-    /// When something arrives next.
+    /// Returns the time of the next arrival.
     pub fn next_due(&self) -> Option<Nanos> {
         let segment = self.flight.front().filter(|_| !self.held).map(|segment| segment.due);
         segment.into_iter().chain(self.reset_due).min()
@@ -75,33 +74,33 @@ impl Flow {
         self.arrived.push_back(bytes);
     }
 
-    /// Throws away what was not read; returns how many bytes that were.
+    /// Discards unread bytes and returns their number.
     pub fn clear_arrived(&mut self) -> usize {
-        let bytes = self.arrived.iter().map(Vec::len).sum::<usize>() - self.eaten;
+        let bytes = self.arrived.iter().map(Vec::len).sum::<usize>() - self.consumed;
         self.arrived.clear();
-        self.eaten = 0;
+        self.consumed = 0;
         bytes
     }
 
     pub fn take(&mut self, buf: &mut [u8]) -> usize {
         let mut read = 0;
         while let Some(piece) = self.arrived.front() {
-            let rest = &piece[self.eaten..];
+            let rest = &piece[self.consumed..];
             let bytes = rest.len().min(buf.len() - read);
             buf[read..read + bytes].copy_from_slice(&rest[..bytes]);
             read += bytes;
             if bytes < rest.len() {
-                self.eaten += bytes;
+                self.consumed += bytes;
                 break;
             }
             self.arrived.pop_front();
-            self.eaten = 0;
+            self.consumed = 0;
         }
         read
     }
 
-    /// Segments that cannot arrive any more because the sender's kernel is gone: everything that it would
-    /// have had to send again, and everything after that. `all`: everything.
+    /// Removes the segments that cannot arrive after the sender's kernel is gone: every lost segment that
+    /// needs a repetition, and all later ones. With `all`: every segment.
     pub fn lose(&mut self, all: bool) -> impl Iterator<Item = Segment> + '_ {
         let stays = if all || self.held {
             0
@@ -111,7 +110,7 @@ impl Flow {
         self.flight.drain(stays..)
     }
 
-    /// Lets what was held go on no earlier than at `due`.
+    /// Releases held segments, to arrive no earlier than `due`.
     pub fn release(&mut self, due: Nanos) {
         self.held = false;
         for segment in &mut self.flight {
@@ -120,8 +119,8 @@ impl Flow {
         self.not_before = self.not_before.max(due);
     }
 
-    /// What the sender has heard of changed: it is stuck as long as something is held or not acknowledged.
-    pub fn settle(&mut self) {
+    /// Updates `stuck_since`: the sender is stuck while a segment is held or unacknowledged.
+    pub fn update_stuck(&mut self) {
         if !self.held && !self.unacknowledged {
             self.stuck_since = None;
         }

@@ -1,7 +1,7 @@
-//! A process's handles: ends of connections, listening sockets, attempts to connect.
+//! Handles of a process: ends of connections, listening sockets, attempts to connect.
 //!
-//! Each belongs to the process that made it. After that process has ended its handles return errors and
-//! change nothing.
+//! Each handle belongs to the process that created it. After the end of that process its handles return
+//! errors and change nothing.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,6 @@ use super::conn::{Conn, ConnId, Side};
 use super::effects::Effects;
 use super::wire::Wire;
 
-/// One end of a connection.
 struct Handle {
     network: Network,
     conn: ConnId,
@@ -37,7 +36,7 @@ impl Handle {
     }
 }
 
-/// What an end says whose connection is forgotten, or whose world is over.
+/// Returns the error of an end whose connection is forgotten, or whose world has ended.
 fn gone<T>() -> Poll<io::Result<T>> {
     Poll::Ready(Err(ErrorKind::NotConnected.into()))
 }
@@ -125,7 +124,7 @@ impl fmt::Debug for Listening {
     }
 }
 
-/// An attempt to connect. Dropping it leaves no trace.
+/// Attempt to connect. Dropping the attempt cancels it.
 struct Dial {
     network: Network,
     attempt: u64,

@@ -1,26 +1,26 @@
-//! The links between hosts: latency, loss, cuts, and whether the other machine has power.
+//! Links between hosts: latency, loss, cuts, and power of the receiving machine.
 //!
-//! Everything here is one-way: `from -> to` and `to -> from` are two links.
+//! All settings are one-way: `from -> to` and `to -> from` are two links.
 
 use std::time::Duration;
 
 use crate::rng::Rng;
 use crate::time::HostId;
 
-/// How long something takes: a range, and now and then a value from a long tail above it.
+/// Distribution of a delay: a range, and occasionally a value from a long tail above the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
     pub least: Duration,
-    /// At most, but for the tail.
+    /// Greatest delay outside the tail.
     pub most: Duration,
-    /// How many of a thousand come from the tail, between `most` and `tail`.
+    /// Delays per thousand from the tail, between `most` and `tail`.
     pub tail_per_mille: u32,
     pub tail: Duration,
 }
 
 impl Delay {
     pub const NONE: Delay = Delay::between(Duration::ZERO, Duration::ZERO);
-    /// Between machines of one place.
+    /// Delay between machines at one site.
     pub const LOCAL: Delay = Delay {
         least: Duration::from_micros(100),
         most: Duration::from_millis(1),
@@ -29,7 +29,6 @@ impl Delay {
     };
     const LOOPBACK: Delay = Delay::between(Duration::from_micros(15), Duration::from_micros(25));
 
-    /// A range without a tail.
     pub const fn between(least: Duration, most: Duration) -> Delay {
         Delay { least, most, tail_per_mille: 0, tail: most }
     }
@@ -53,13 +52,13 @@ struct Link {
     cut: bool,
     added: Delay,
     lost_per_mille: u32,
-    /// The receiver does not believe who the sender says it is.
+    /// The receiver rejects the sender's identity.
     distrusted: bool,
 }
 
 const SOUND: Link = Link { cut: false, added: Delay::NONE, lost_per_mille: 0, distrusted: false };
 
-/// All links, and which machines have power.
+/// All links, and the power of all machines.
 #[derive(Debug)]
 pub(super) struct Links {
     // By sender, then by receiver.
@@ -72,7 +71,7 @@ impl Links {
         Links { table: Vec::new(), powered: Vec::new() }
     }
 
-    /// Makes room for hosts up to this one; it has power.
+    /// Adds hosts up to this one, which has power.
     pub fn add(&mut self, host: HostId) {
         let hosts = self.powered.len().max(host.0 + 1);
         self.powered.resize(hosts, false);
@@ -83,7 +82,7 @@ impl Links {
         }
     }
 
-    /// Whether what gets to `to` now is lost.
+    /// Returns whether segments arriving at `to` now are lost.
     pub fn blocked(&self, from: HostId, to: HostId) -> bool {
         !self.powered[to.0] || self.is_cut(from, to)
     }
@@ -92,7 +91,7 @@ impl Links {
         self.table[from.0][to.0].cut
     }
 
-    /// Returns whether this changed anything. A machine cannot be cut from itself.
+    /// Cuts or joins a link. Returns whether this changed the link. A machine cannot be cut from itself.
     pub fn set_cut(&mut self, from: HostId, to: HostId, cut: bool) -> bool {
         let link = &mut self.table[from.0][to.0];
         let changes = from != to && link.cut != cut;
@@ -125,19 +124,19 @@ impl Links {
         self.table[from.0][to.0].distrusted = distrusted;
     }
 
-    /// Whether a handshake between the two fails. Either may begin it: each side judges the other.
+    /// Returns whether a handshake between the two fails, whichever begins: each side checks the other.
     pub fn distrusted(&self, a: HostId, b: HostId) -> bool {
         a != b && (self.table[a.0][b.0].distrusted || self.table[b.0][a.0].distrusted)
     }
 
-    /// Whether what is sent arrives as if nothing had been done to the link.
+    /// Returns whether the link has no fault.
     pub fn is_sound(&self, from: HostId, to: HostId) -> bool {
         let link = &self.table[from.0][to.0];
         let is_as_fast = link.added == Delay::NONE && link.lost_per_mille == 0;
         !link.cut && is_as_fast && !self.distrusted(from, to)
     }
 
-    /// No link is slower or loses more than any other, and all believe each other.
+    /// Ends added latency, loss and distrust on all links; cuts stay.
     pub fn unclog(&mut self) {
         for link in self.table.iter_mut().flatten() {
             *link = Link { cut: link.cut, ..SOUND };
@@ -151,7 +150,7 @@ impl Links {
         Delay::LOCAL.draw(rng) + self.table[from.0][to.0].added.draw(rng)
     }
 
-    /// Whether a segment that is sent now gets lost on the way.
+    /// Draws whether a segment sent now gets lost.
     pub fn loses(&self, from: HostId, to: HostId, rng: &mut Rng) -> bool {
         let per_mille = self.table[from.0][to.0].lost_per_mille as usize;
         from != to && per_mille > 0 && rng.below(1_000) < per_mille

@@ -1,4 +1,4 @@
-//! The hosts' addresses, and the sockets that listen.
+//! The hosts' addresses, and the listening sockets.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
@@ -9,9 +9,9 @@ use super::conn::ConnId;
 use super::effects::Effects;
 use crate::time::HostId;
 
-/// Connections that may wait to be accepted.
+/// Most connections in a listener's backlog.
 const BACKLOG_MAX: usize = 128;
-/// The ports that are given out (Linux's default).
+/// Range of ports for outgoing connections (Linux's default).
 const FIRST_FREE: u16 = 32_768;
 const LAST_FREE: u16 = 60_999;
 
@@ -19,7 +19,7 @@ struct Host {
     name: String,
     ip: Ipv4Addr,
     next_port: u16,
-    /// Ports of its outgoing connections.
+    /// Ports of outgoing connections.
     taken: BTreeSet<u16>,
 }
 
@@ -52,7 +52,7 @@ impl Ports {
         self.hosts[host.0].as_mut().expect("the host was added")
     }
 
-    /// What `addr` means to a process on `from`: the host, if there is one of this address, and the address.
+    /// Resolves `addr` for a process on `from`: the address, and the host with this address, if any.
     pub fn resolve(&self, from: HostId, addr: &str) -> io::Result<(Option<HostId>, SocketAddrV4)> {
         let addr = self.parse(addr)?;
         if addr.ip().is_loopback() {
@@ -84,7 +84,7 @@ impl Ports {
         Ok(SocketAddrV4::new(host.ip, port))
     }
 
-    /// A free port for an outgoing connection to `to`, and the address that goes with it.
+    /// Reserves a free port for an outgoing connection to `to`, and returns the local address.
     pub fn take_port(&mut self, host: HostId, to: Ipv4Addr) -> io::Result<SocketAddrV4> {
         let port = self.free_port(host)?;
         let host = self.host(host);
@@ -109,7 +109,7 @@ impl Ports {
         Err(ErrorKind::AddrNotAvailable.into())
     }
 
-    /// Whether a socket listens on an address that overlaps.
+    /// Returns whether a socket listens on an overlapping address.
     fn listens(&self, host: HostId, ip: Ipv4Addr, port: u16) -> bool {
         self.listeners.values().any(|listener| {
             let other = listener.addr;
@@ -118,7 +118,7 @@ impl Ports {
         })
     }
 
-    /// Begins to listen; returns the socket's number.
+    /// Opens a listening socket and returns its number.
     pub fn listen(&mut self, host: HostId, addr: &str) -> io::Result<(u64, SocketAddrV4)> {
         let mut addr = self.parse(addr)?;
         if !addr.ip().is_unspecified() && !addr.ip().is_loopback() && *addr.ip() != self.host(host).ip {
@@ -135,7 +135,6 @@ impl Ports {
         Ok((self.serial, addr))
     }
 
-    /// Finds the listener on `addr`.
     pub fn find(&self, host: HostId, addr: SocketAddrV4) -> Option<u64> {
         let answers = |listener: &Listener| {
             let ip = listener.addr.ip();
@@ -146,12 +145,13 @@ impl Ports {
         self.listeners.iter().find(|(_, listener)| answers(listener)).map(|(serial, _)| *serial)
     }
 
-    /// Whether a listener takes no more requests for now.
+    /// Returns whether a listener's backlog is full.
     pub fn is_full(&self, listener: u64) -> bool {
         self.listeners.get(&listener).is_some_and(|listener| listener.waiting.len() >= BACKLOG_MAX)
     }
 
-    /// Hands a connection to its listener; `false`: there is none any more, or it has far too many.
+    /// Passes a connection to its listener. Returns false if the listener is gone, or its backlog far too
+    /// long.
     pub fn enqueue(&mut self, listener: u64, conn: ConnId, fx: &mut Effects<'_>) -> bool {
         let Some(listener) = self.listeners.get_mut(&listener) else { return false };
         if listener.waiting.len() >= 2 * BACKLOG_MAX {
@@ -162,7 +162,6 @@ impl Ports {
         true
     }
 
-    /// The next connection of a listener.
     pub fn accept(
         &mut self,
         listener: u64,
@@ -179,14 +178,13 @@ impl Ports {
         Poll::Pending
     }
 
-    /// Stops listening; returns the connections that were not accepted.
+    /// Closes a listener. Returns the connections in its backlog.
     pub fn close(&mut self, listener: u64, fx: &mut Effects<'_>) -> VecDeque<ConnId> {
         let Some(mut listener) = self.listeners.remove(&listener) else { return VecDeque::new() };
         fx.forget(&mut listener.acceptor);
         listener.waiting
     }
 
-    /// The sockets of a host that listen.
     pub fn of_host(&self, host: HostId) -> Vec<u64> {
         let mine = self.listeners.iter().filter(|(_, listener)| listener.host == host);
         mine.map(|(serial, _)| *serial).collect()

@@ -1,4 +1,4 @@
-//! What a process does with its end of a connection: read, write, close.
+//! A process's operations on its end of a connection: read, write, close.
 
 use std::io::{self, ErrorKind};
 use std::task::{Context, Poll};
@@ -9,9 +9,9 @@ use super::flow::Load;
 use super::wire::Wire;
 
 const SEGMENT_MAX: usize = 64 * 1024;
-/// One of this many reads returns less than it could.
+/// One of this many reads is shorter than possible.
 const SHORT_READS: usize = 32;
-/// One of this many writes travels in two segments.
+/// One of this many writes is sent in two segments.
 const SPLIT_WRITES: usize = 16;
 
 impl Conn {
@@ -98,13 +98,12 @@ impl Conn {
         fx.forget(&mut flow.reader);
         let unread = flow.clear_arrived();
         if unread > 0 {
-            self.end_mut(side).threw_away = true;
+            self.end_mut(side).discarded = true;
             self.make_room(side.other(), unread, wire, fx);
         }
         self.closed(side, wire, fx);
     }
 
-    /// A side writes no more.
     pub fn close_write(&mut self, side: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let end = self.end_mut(side);
         if end.broken.is_some() || std::mem::replace(&mut end.writes_closed, true) {
@@ -115,11 +114,10 @@ impl Conn {
         self.closed(side, wire, fx);
     }
 
-    /// If both directions are closed now and something was not read, the other side gets a reset: so does
-    /// close(2).
+    /// Sends a reset to the other side if both directions are closed with unread data, as close(2) does.
     fn closed(&mut self, side: Side, wire: &mut Wire, fx: &mut Effects<'_>) {
         let end = self.end(side);
-        if end.reads_closed && end.writes_closed && end.threw_away {
+        if end.reads_closed && end.writes_closed && end.discarded {
             self.send_reset(side, wire, fx);
         }
     }

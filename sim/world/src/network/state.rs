@@ -1,5 +1,4 @@
-//! Everything behind the network's lock: connections, listeners, attempts, and what happens to machines and
-//! links.
+//! State behind the network's lock: connections, listeners, attempts, and events of machines and links.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -46,7 +45,7 @@ impl Conns {
         self.slots.iter_mut().flatten()
     }
 
-    /// The connections with an end that `wanted` wants.
+    /// Returns the connections that `wanted` accepts.
     fn find(&self, wanted: impl Fn(&Conn) -> bool) -> Vec<ConnId> {
         self.slots.iter().flatten().filter(|conn| wanted(conn)).map(|conn| conn.id).collect()
     }
@@ -75,11 +74,11 @@ impl State {
         }
     }
 
-    /// Something may get to the other end of `way`.
+    /// Handles arrivals at the other end of `way`.
     pub fn arrive(&mut self, id: ConnId, way: Side, when: Nanos, fx: &mut Effects<'_>) {
         let Some(conn) = self.conns.get(id) else { return };
         if conn.flow(way).alarm != Some(when) {
-            return; // there is another event for what is next
+            return; // another event covers the next arrival
         }
         conn.flow(way).alarm = None;
         while let Some(load) = conn.next_arrived(way, &mut self.wire, fx) {
@@ -105,7 +104,7 @@ impl State {
         }
     }
 
-    /// The last handle of an end is gone.
+    /// Releases the last handle of an end.
     pub fn release(&mut self, id: ConnId, side: Side, fx: &mut Effects<'_>) {
         let Some(conn) = self.conns.get(id) else { return };
         conn.close_read(side, &mut self.wire, fx);
@@ -114,7 +113,6 @@ impl State {
         self.sweep(id);
     }
 
-    /// Forgets a connection that is over.
     fn sweep(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.get(id).filter(|conn| conn.is_over()) {
             let client = conn.end(Side::Client);
@@ -124,7 +122,7 @@ impl State {
         }
     }
 
-    /// A socket listens no more: who was not accepted yet is turned away.
+    /// Closes a listening socket and rejects the connections in its backlog.
     pub fn close_port(&mut self, listener: u64, fx: &mut Effects<'_>) {
         for id in self.ports.close(listener, fx) {
             if let Some(conn) = self.conns.get(id) {
@@ -134,7 +132,7 @@ impl State {
         }
     }
 
-    /// A host's process is gone; its kernel closes what it had.
+    /// Handles the end of a host's process; its kernel closes the sockets.
     pub fn process_died(&mut self, host: HostId, fx: &mut Effects<'_>) {
         self.cancel_dials(host, fx);
         for listener in self.ports.of_host(host) {
@@ -143,12 +141,12 @@ impl State {
         self.at_each_end(host, |conn, side, wire| conn.process_died(side, wire, fx));
     }
 
-    /// A host's process is gone, and so is its kernel.
+    /// Handles the end of a host's process and kernel.
     pub fn power_lost(&mut self, host: HostId, fx: &mut Effects<'_>) {
         self.cancel_dials(host, fx);
         self.wire.links.set_power(host, false);
         for listener in self.ports.of_host(host) {
-            self.ports.close(listener, fx); // their connections end with the others
+            self.ports.close(listener, fx); // their connections end with the host's other connections
         }
         self.at_each_end(host, |conn, side, wire| conn.power_lost(side, wire, fx));
     }
@@ -165,7 +163,6 @@ impl State {
         }
     }
 
-    /// The power of a host is back.
     pub fn boot(&mut self, host: HostId, fx: &mut Effects<'_>) {
         self.wire.links.set_power(host, true);
         for conn in self.conns.iter_mut() {
@@ -177,12 +174,11 @@ impl State {
         }
     }
 
-    /// Cuts or joins one link.
     pub fn set_cut(&mut self, from: HostId, to: HostId, cut: bool, fx: &mut Effects<'_>) {
         if !self.wire.links.set_cut(from, to, cut) {
             return;
         }
-        fx.trace.note(fx.now, || if cut { What::Cut { from, to } } else { What::Joined { from, to } });
+        fx.trace.record(fx.now, || if cut { What::Cut { from, to } } else { What::Joined { from, to } });
         if cut {
             return;
         }
@@ -197,8 +193,8 @@ impl State {
         }
     }
 
-    /// Breaks the live connections that `wanted` wants; returns how many. Both ends know at once, or (seeded)
-    /// one of them only learns of it when it next writes.
+    /// Breaks the live connections that `wanted` accepts, and returns their number. Both ends notice at once,
+    /// or (seeded) one of them only at its next write.
     pub fn reset(&mut self, wanted: impl Fn(HostId, HostId) -> bool, fx: &mut Effects<'_>) -> usize {
         let live = |conn: &Conn| {
             let (client, server) = conn.hosts(Side::Client);

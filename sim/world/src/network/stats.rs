@@ -1,26 +1,24 @@
-//! Figures of the network.
+//! Counters of the network.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkStats {
-    /// Pieces of data that were sent.
+    /// Sent pieces of data.
     pub segments: u64,
     pub bytes: u64,
-    /// Segments of any kind that were lost on the way. Data among them was sent again.
+    /// Segments of any kind that were lost in flight. Data among them was repeated.
     pub lost_on_the_way: u64,
-    /// Pieces of data that never arrived, because their connection broke before.
+    /// Pieces of data that never arrived, because their connection broke first.
     pub lost: u64,
-    /// Connections that were established.
     pub connects: u64,
-    /// Attempts to connect that were refused.
     pub refused: u64,
-    /// Connections that broke in their handshake, since one side did not believe the other.
+    /// Connections that broke in their handshake, since one side rejected the other's identity.
     pub distrusted: u64,
-    /// Attempts to connect that were not answered in time.
+    /// Attempts to connect without an answer in time.
     pub unanswered: u64,
     /// Ends of connections that broke with a reset.
     pub resets: u64,
-    /// Ends of connections that broke because nothing was acknowledged for a minute.
+    /// Ends of connections that broke after a minute without an acknowledgement.
     pub timeouts: u64,
-    /// Times that something waited for a cut link or a dead machine.
+    /// Times that a segment waited for a cut link or a dead machine.
     pub held: u64,
 }

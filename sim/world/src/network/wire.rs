@@ -1,4 +1,5 @@
-//! What all connections share: the links, the network's randomness, its figures and its part of the record.
+//! State shared by all connections: the links, the network's randomness, its counters and its part of the
+//! record.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +13,11 @@ use crate::rng::Rng;
 use crate::time::{HostId, Nanos};
 use crate::trace::{MessageId, What};
 
-/// The shortest and the longest time after which TCP sends again what was lost (Linux's 200 ms; RFC 6298
-/// doubles it each time, two seconds keep a test short).
+/// Shortest and longest time of TCP's retransmission (Linux's 200 ms; RFC 6298 doubles the time after each
+/// loss, and two seconds keep a test short).
 const RESEND_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
-// What a number in the fingerprint stands for.
+// Tags of the numbers in the fingerprint.
 pub(super) const SENT: u64 = 1;
 pub(super) const ARRIVED: u64 = 2;
 pub(super) const BROKE: u64 = 3;
@@ -27,18 +28,17 @@ pub(super) struct Wire {
     pub rng: Rng,
     pub stats: NetworkStats,
     pub labeler: Option<Labeler>,
-    /// Bytes of one direction that may be under way or unread.
+    /// Most bytes of one direction in flight or unread.
     pub window: usize,
-    /// The same for hosts of their own kind, in both directions.
+    /// Windows of single hosts, for both directions.
     pub windows: BTreeMap<HostId, usize>,
     /// Calls that are due after this many more messages of a host.
     pub planned: BTreeMap<HostId, (u64, Call)>,
-    /// Calls that are due as soon as the lock is free.
+    /// Calls to run after the lock is released.
     pub due_calls: Vec<Call>,
     messages: u64,
 }
 
-/// Something to do once.
 pub(super) type Call = Box<dyn FnOnce() + Send>;
 
 impl Wire {
@@ -49,14 +49,14 @@ impl Wire {
         Wire { links, rng, stats, labeler: None, window, windows, planned, due_calls, messages: 0 }
     }
 
-    /// Whether the handshake of a connection between the two fails.
+    /// Returns whether the handshake of a connection between the two fails.
     pub fn fails_handshake(&mut self, (a, b): (HostId, HostId)) -> bool {
         let fails = self.links.distrusted(a, b);
         self.stats.distrusted += u64::from(fails);
         fails
     }
 
-    /// When a segment that leaves now arrives, and whether it was lost once on the way.
+    /// Returns when a segment that leaves now arrives, and whether the segment was lost once.
     pub fn due(&mut self, from: HostId, to: HostId, now: Nanos) -> (Nanos, bool) {
         let due = now + self.links.latency(from, to, &mut self.rng);
         if !self.links.loses(from, to, &mut self.rng) {
@@ -66,18 +66,18 @@ impl Wire {
         (due + within(RESEND_AFTER.0, RESEND_AFTER.1, &mut self.rng), true)
     }
 
-    /// How many bytes may be under way or unread between these.
+    /// Returns the most bytes in flight or unread between these hosts.
     pub fn window(&self, (a, b): (HostId, HostId)) -> usize {
         [a, b].iter().filter_map(|host| self.windows.get(host).copied()).max().unwrap_or(self.window)
     }
 
-    /// How long after a link is whole again TCP notices, if it failed for `stuck`: the pauses between its
-    /// attempts are about as long as it has been trying.
+    /// Returns the time from the repair of a link to TCP's next retry, after a failure of `stuck`: the pauses
+    /// between TCP's retries are about as long as the failure so far.
     pub fn resend_delay(&mut self, stuck: Duration) -> Duration {
         within(Duration::ZERO, stuck.clamp(RESEND_AFTER.0, RESEND_AFTER.1), &mut self.rng)
     }
 
-    /// Counts and records a piece of data that leaves; returns its number.
+    /// Counts and records a sent piece of data; returns its number.
     pub fn sent(&mut self, hop: &Hop, bytes: &[u8], label: String, fx: &Effects<'_>) -> u64 {
         self.stats.segments += 1;
         self.stats.bytes += bytes.len() as u64;
@@ -85,7 +85,7 @@ impl Wire {
         self.count_for(hop.from);
         let id = self.messages;
         fx.trace.print(&[SENT, fx.now.0, hop.serial, hop.way as u64, bytes.len() as u64]);
-        fx.trace.note(fx.now, || What::Sent {
+        fx.trace.record(fx.now, || What::Sent {
             message: MessageId(id),
             from: hop.from,
             to: hop.to,
@@ -104,7 +104,7 @@ impl Wire {
         }
     }
 
-    /// The name of what is written.
+    /// Returns the label of a write.
     pub fn label(&self, hop: &Hop, bytes: &[u8], fx: &Effects<'_>) -> String {
         let labeler = self.labeler.filter(|_| fx.trace.is_kept());
         labeler.and_then(|labeler| labeler(hop.port, hop.way == Side::Client, bytes)).unwrap_or_default()

@@ -23,11 +23,11 @@ const FRAMES: (u64, u64) = (2, 6);
 const PAUSE_MS: u64 = 3_000;
 /// Places in one acquire, and claims in one release.
 const PLACES_MAX: u64 = 1_024;
-/// Missing znodes above the locks of one acquire, as state/src/cost.rs has it. (What the leader judges by may
-/// be older than the last answer, so one is left for the parent.)
+/// Missing znodes above the locks of one acquire, as core/state/src/cost.rs has it. (What the leader judges
+/// by may be older than the last answer, so one is left for the parent.)
 const ANCESTORS_MAX: usize = 32;
 const SESSION: Duration = Duration::from_secs(8);
-/// Of one ACL, as state/src/acl.rs counts it.
+/// Of one ACL, as core/state/src/acl.rs counts it.
 const ACL_MAX_BYTES: usize = 256 << 10;
 
 /// Sends some, and takes away what it has made.

@@ -27,7 +27,7 @@ pub(super) struct Lease {
     pub(super) ttl: Duration,
     /// Nothing of it may be relied on from this moment on. None: it is over.
     deadline: Mutex<Option<Instant>>,
-    /// When a lock of it may be taken away: a deadline of the lease, too (`clients/README.md`).
+    /// When a lock of it may be taken away: a deadline of the lease, too (`client/README.md`).
     revoked: Mutex<Option<Instant>>,
 }
 

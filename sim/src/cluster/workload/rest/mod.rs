@@ -1,6 +1,6 @@
-//! Clients by HTTP (docs/rest.md), as those of `clients/`: leases with keep-alive of their own, requests that
+//! Clients by HTTP (docs/rest.md), as those of `client/`: leases with keep-alive of their own, requests that
 //! are repeated at other nodes and come late and twice, and locks in one queue with all others. They keep to
-//! what `clients/README.md` demands, and report to the checkers what the other clients do.
+//! what `client/README.md` demands, and report to the checkers what the other clients do.
 //!
 //! A lease has one attempt at a time, so that a loss that its client cannot know of yet is that of a lock.
 

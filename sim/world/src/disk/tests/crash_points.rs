@@ -104,7 +104,7 @@ fn root() -> Dir {
 }
 
 #[test]
-fn an_atomic_write_gives_the_old_or_the_new_file_wherever_the_power_goes() {
+fn an_atomic_write_leaves_the_old_or_the_new_file() {
     let (old, new) = (vec![b'o'; 3_000], vec![b'n'; 5_000]);
     for end in [power_loss, HostDisk::process_died] {
         let seen = (AtomicU64::new(0), AtomicU64::new(0));
@@ -145,7 +145,7 @@ fn a_write_that_skips_its_flush_is_caught() {
 }
 
 #[test]
-fn folders_made_durably_are_there_once_their_making_has_returned() {
+fn folders_created_durably_survive_a_power_loss() {
     at_every_cut(
         || {},
         || Dir::create(path("/a/b/c")).map(drop),
@@ -174,7 +174,7 @@ fn a_folder_found_after_a_kill_is_as_durable_as_one_just_made() {
 }
 
 #[test]
-fn a_log_loses_no_record_that_was_flushed_wherever_the_power_goes() {
+fn a_log_keeps_flushed_records_at_every_power_cut() {
     const RECORD: usize = 700;
     let flushed = AtomicU64::new(0);
     at_every_cut(

@@ -7,7 +7,7 @@ use super::*;
 use crate::disk::Op;
 
 #[test]
-fn a_failed_flush_leaves_any_part_and_the_next_one_succeeds_without_the_rest() {
+fn the_flush_after_a_failed_one_omits_its_data() {
     let (mut lost, mut kept) = (0, 0);
     for seed in 0..SEEDS {
         let (disk, mount) = disk(seed);
@@ -28,7 +28,7 @@ fn a_failed_flush_leaves_any_part_and_the_next_one_succeeds_without_the_rest() {
 }
 
 #[test]
-fn what_is_written_again_after_a_failed_flush_is_durable_after_the_next() {
+fn data_rewritten_after_a_failed_flush_becomes_durable() {
     for seed in 0..SEEDS {
         let (disk, mount) = disk(seed);
         let file = durable(&mount, "/f", b"old");
@@ -42,7 +42,7 @@ fn what_is_written_again_after_a_failed_flush_is_durable_after_the_next() {
 }
 
 #[test]
-fn a_process_started_after_a_failed_flush_sees_the_cache_or_the_medium() {
+fn a_restart_after_a_failed_flush_sees_cache_or_medium() {
     let mut seen = BTreeSet::new();
     for seed in 0..SEEDS {
         let (disk, mount) = disk(seed);
@@ -70,7 +70,7 @@ fn a_failed_flush_of_names_leaves_them_to_the_next() {
 }
 
 #[test]
-fn a_broken_disk_refuses_every_change_and_is_still_readable_until_it_is_healed() {
+fn a_failing_disk_refuses_changes_and_stays_readable() {
     let (disk, mount) = disk(1);
     let file = durable(&mount, "/f", b"abc");
     disk.fail_changes(true);
@@ -91,7 +91,7 @@ fn a_broken_disk_refuses_every_change_and_is_still_readable_until_it_is_healed()
 }
 
 #[test]
-fn a_full_disk_takes_what_overwrites_and_refuses_what_needs_space() {
+fn a_full_disk_accepts_only_overwrites() {
     let (disk, mount) = disk(1);
     let file = create(&mount, "/f");
     file.allocate(10_000).expect("there is space");

@@ -42,7 +42,7 @@ fn what_a_dead_process_had_open_is_of_no_use_any_more() {
 }
 
 #[test]
-fn a_lock_is_free_when_it_is_dropped_and_when_its_process_is_dead() {
+fn a_lock_is_free_after_drop_or_death() {
     let (disk, mount) = disk(1);
     let lock = mount.lock(path("/LOCK")).expect("is free");
     assert_eq!(mount.lock(path("/LOCK")).expect_err("is taken").kind(), ErrorKind::WouldBlock);

@@ -130,7 +130,7 @@ fn settle(model: &mut Model, mount: &Arc<dyn Disk>, seed: u64) {
 }
 
 #[test]
-fn what_was_flushed_is_always_there_and_nothing_that_was_never_written() {
+fn flushed_data_survives_and_no_data_appears() {
     for seed in 0..2_000 {
         let (disk, mut mount) = disk(seed);
         mount.create_dir(path("/d")).expect("creates");

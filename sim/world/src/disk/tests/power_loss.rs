@@ -30,7 +30,7 @@ fn what_was_flushed_is_there() {
 }
 
 #[test]
-fn each_unflushed_write_is_kept_or_dropped_and_a_later_one_without_an_earlier() {
+fn unflushed_writes_survive_independently() {
     let prepare = |mount: &Arc<dyn Disk>| {
         let file = durable(mount, "/f", b"abc");
         for (at, byte) in [(0, b'A'), (1, b'B'), (2, b'C')] {
@@ -43,7 +43,7 @@ fn each_unflushed_write_is_kept_or_dropped_and_a_later_one_without_an_earlier() 
 }
 
 #[test]
-fn a_torn_write_keeps_any_whole_sectors_and_touches_nothing_else() {
+fn a_torn_write_changes_only_whole_sectors() {
     let old = vec![b'o'; 5 * SECTOR];
     // From the middle of the first sector to the middle of the fifth.
     let (begin, end) = (100, 4 * SECTOR + 100);
@@ -67,7 +67,7 @@ fn a_torn_write_keeps_any_whole_sectors_and_touches_nothing_else() {
 }
 
 #[test]
-fn a_write_that_extends_a_file_may_leave_the_length_without_the_bytes() {
+fn an_extending_write_may_leave_only_its_length() {
     let prepare = |mount: &Arc<dyn Disk>| {
         durable(mount, "/f", b"abc").write_all_at(b"def", 3).expect("writes");
     };
@@ -84,7 +84,7 @@ fn a_change_of_length_is_kept_or_not() {
 }
 
 #[test]
-fn a_file_whose_name_was_not_flushed_may_be_gone_with_all_its_flushed_content() {
+fn a_file_with_an_unflushed_name_may_be_lost() {
     let prepare = |mount: &Arc<dyn Disk>| {
         let file = create(mount, "/f");
         file.write_all_at(b"abc", 0).expect("writes");
@@ -160,7 +160,7 @@ fn a_directory_that_is_lost_takes_what_is_in_it_along() {
 }
 
 #[test]
-fn a_directory_that_was_removed_with_everything_may_come_back_in_parts() {
+fn a_removed_directory_may_return_in_parts() {
     let prepare = |mount: &Arc<dyn Disk>| {
         mount.create_dir(path("/d")).expect("creates");
         mount.sync_dir(path("/")).expect("flushes");

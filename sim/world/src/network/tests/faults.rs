@@ -32,7 +32,7 @@ fn a_one_way_cut_holds_up_one_direction_and_heals() {
 }
 
 #[test]
-fn a_host_that_is_not_believed_connects_and_is_cut_off_until_it_is_believed_again() {
+fn a_distrusted_host_is_cut_off_until_trusted() {
     for (from, to) in [(A, B), (B, A)] {
         let earth = Earth::new(4);
         let port = earth.net.listen(B, "0.0.0.0:0").expect("listens");
@@ -56,7 +56,7 @@ fn a_host_that_is_not_believed_connects_and_is_cut_off_until_it_is_believed_agai
 }
 
 #[test]
-fn what_is_on_the_way_when_a_link_is_cut_comes_after_it_is_joined() {
+fn segments_held_by_a_cut_arrive_after_the_join() {
     let earth = Earth::new(1);
     let (client, server) = earth.pair();
     earth.write(&client, b"on the way").expect("writes");
@@ -68,7 +68,7 @@ fn what_is_on_the_way_when_a_link_is_cut_comes_after_it_is_joined() {
 }
 
 #[test]
-fn a_sender_gives_up_after_a_minute_and_the_other_side_learns_when_it_writes() {
+fn a_sender_gives_up_after_a_minute() {
     for (from, to, what) in [(A, B, "data"), (B, A, "acknowledgements")] {
         let earth = Earth::new(2);
         let (client, server) = earth.pair();
@@ -140,7 +140,7 @@ fn a_process_that_dies_with_unread_data_resets_its_peer() {
 }
 
 #[test]
-fn a_machine_without_power_is_silent_and_resets_what_it_forgot_once_it_is_back() {
+fn a_rebooted_machine_resets_forgotten_connections() {
     for seed in 0..20 {
         let earth = Earth::new(seed);
         let (client, server) = earth.pair();
@@ -156,7 +156,7 @@ fn a_machine_without_power_is_silent_and_resets_what_it_forgot_once_it_is_back()
 }
 
 #[test]
-fn an_idle_connection_to_a_machine_that_lost_its_power_stays_half_open_until_it_is_used() {
+fn an_idle_connection_to_a_dead_machine_stays_half_open() {
     let earth = Earth::new(5);
     let (client, _server) = earth.pair();
     earth.net.power_lost(B);
@@ -186,7 +186,7 @@ fn a_writer_without_room_hears_of_a_machine_that_lost_its_power() {
 }
 
 #[test]
-fn a_reset_reaches_both_sides_or_one_and_the_other_when_it_writes() {
+fn a_reset_reaches_one_side_or_both() {
     let (mut both, mut one) = (0, 0);
     for seed in 0..40 {
         let earth = Earth::new(seed);

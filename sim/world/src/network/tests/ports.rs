@@ -54,7 +54,7 @@ fn a_port_is_refused_where_nobody_listens() {
 }
 
 #[test]
-fn a_dead_machine_or_a_cut_in_either_direction_lets_connecting_time_out() {
+fn connecting_times_out_at_a_dead_machine_or_a_cut() {
     let earth = Earth::new(4);
     let _port = earth.net.listen(B, "0.0.0.0:2181").expect("listens");
     let timed_out = |what: &str| {
@@ -88,7 +88,7 @@ fn a_request_to_connect_is_repeated_until_the_link_is_whole() {
 }
 
 #[test]
-fn an_address_is_free_again_when_its_listener_is_dropped_or_its_process_dead() {
+fn an_address_is_free_after_its_listener_or_process() {
     let earth = Earth::new(6);
     let port = earth.net.listen(B, "10.0.0.2:2181").expect("listens");
     for taken in ["0.0.0.0:2181", "b:2181", "[::]:2181"] {

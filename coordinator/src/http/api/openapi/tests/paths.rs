@@ -242,6 +242,14 @@ fn history() {}
         OfReport))]
 fn sessions() {}
 
+/// Shows the rights of a client on a lock
+#[utoipa::path(get, path = "/v1/access", tag = "reports",
+    params(
+        ("lock" = String, Query, min_length = 1, description = "Its path"),
+        ("who" = Option<String>, Query, description = "Another client's identity, like token:ci: for operators")),
+    responses((status = 200, description = "See docs/access-control.md", body = serde_json::Value)))]
+fn access() {}
+
 /// Ends any session or lease: for operators
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions",
     params(("session" = String, Path, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "Its id, like 0x100000000000001")),

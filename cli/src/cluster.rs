@@ -1,0 +1,286 @@
+//! Finds the cluster for client commands: flag, environment, cluster.toml, or the default ports.
+
+mod tls;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rowlock_client::{Client, ClientBuilder, ConfigError, ConnectError, Error};
+use rowlock_coordinator::config::ClusterConfig;
+use rowlock_env::time;
+
+pub use tls::{Secure, TlsOptions};
+
+use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
+use crate::found::{self, load};
+use crate::{patience, status, superuser};
+
+const DEFAULT_ENDPOINTS: &str = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183";
+
+/// Default folders of the clusters of `up` and `dev`.
+pub const UP_FOLDER: &str = "data/up";
+pub const DEV_FOLDER: &str = ".rowlock";
+/// Cluster files tried in this order when neither flag nor environment names a cluster.
+const USUAL_FILES: [&str; 3] = ["cluster.toml", ".rowlock/cluster.toml", "data/up/cluster.toml"];
+
+const ENDPOINTS: &str = "ROWLOCK_ENDPOINTS";
+const CONFIG_FILE: &str = "ROWLOCK_CONFIG";
+/// Variable: allows passwords over plain connections to remote machines.
+pub const PLAINTEXT_PASSWORDS: &str = "ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS";
+const AUTH: &str = "ROWLOCK_AUTH";
+const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
+
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest wait for a silent cluster at the end of a command: once for releasing a lock and once for closing
+/// the session.
+pub const LEAVING_MAX: Duration = Duration::from_secs(1);
+
+/// Options of every command that connects to a cluster.
+#[derive(clap::Args)]
+pub struct Cluster {
+    /// Client addresses, host:port,host:port [default: those of cluster.toml here or of `rowlock dev` and
+    /// `up`, else 127.0.0.1:2181-2183] [env: ROWLOCK_ENDPOINTS=]
+    #[arg(long, value_name = "LIST")]
+    endpoints: Option<String>,
+    /// Path of cluster.toml [env: ROWLOCK_CONFIG=]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Session timeout; the server may clamp it [env: ROWLOCK_SESSION_TIMEOUT_MS=] [default: 10]
+    #[arg(long, visible_alias = "ttl", value_name = "SEC", value_parser = seconds)]
+    pub session_timeout: Option<Duration>,
+    /// Give up connecting after this many seconds [env: ROWLOCK_CONNECT_TIMEOUT_MS=] [default: 10]
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    pub connect_timeout: Option<Duration>,
+    #[command(flatten)]
+    pub tls: TlsOptions,
+}
+
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "use seconds, e.g. 2.5".to_owned())?;
+    Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
+}
+
+/// Parses seconds as [`seconds`] does, but refuses zero.
+pub fn some_seconds(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err("must be more than 0".to_owned()),
+        time => Ok(time),
+    }
+}
+
+impl Cluster {
+    /// Returns the endpoints as `host:port,host:port`.
+    pub fn endpoints(&self) -> Result<String, Failure> {
+        let file = match self.source() {
+            ClusterSource::Endpoints(list) => return Ok(list),
+            ClusterSource::File(path) => Some(load(&path)?),
+            ClusterSource::Default => default_file()?,
+        };
+        match file {
+            Some(config) if self.tls.is_enabled() => secure_endpoints(&config),
+            Some(config) => Ok(config.endpoints()),
+            None => Ok(DEFAULT_ENDPOINTS.to_owned()),
+        }
+    }
+
+    /// Returns the source of the cluster's addresses. Flags take precedence over the environment, and the
+    /// environment over the default file; addresses take precedence over a file from an equally explicit
+    /// source.
+    fn source(&self) -> ClusterSource {
+        let var = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (endpoints, config) = (self.endpoints.clone(), self.config.clone());
+        let flags = endpoints.map(ClusterSource::Endpoints).or(config.map(ClusterSource::File));
+        flags
+            .or_else(|| var(ENDPOINTS).map(ClusterSource::Endpoints))
+            .or_else(|| var(CONFIG_FILE).map(|path| ClusterSource::File(path.into())))
+            .unwrap_or(ClusterSource::Default)
+    }
+
+    /// Opens a session. Credentials, chroot and label come from the environment (`ClientBuilder::from_env`).
+    pub async fn connect(&self) -> Result<Client, Failure> {
+        match open(self.client()?).await {
+            Err(failure) if failure.code == UNAVAILABLE => Err(self.explained(failure).await),
+            opened => opened,
+        }
+    }
+
+    /// Adds a node's reason for refusing sessions to `failure`, if any node gives a reason.
+    pub async fn explained(&self, failure: Failure) -> Failure {
+        let (Ok(endpoints), Ok(secure)) = (self.endpoints(), self.tls.secure()) else { return failure };
+        for addr in endpoints.split('/').next().unwrap_or_default().split(',') {
+            let answer = status::srvr(addr.trim(), secure.clone()).await.unwrap_or_default();
+            if let Some(why) = status::why_no_sessions(&answer) {
+                return Failure::new(
+                    failure.code,
+                    format!("no session was opened; {} reports: {why}", addr.trim()),
+                );
+            }
+        }
+        failure
+    }
+
+    pub fn client(&self) -> Result<ClientBuilder, Failure> {
+        self.client_within(None)
+    }
+
+    /// Same as [`Cluster::client`], but limits the time for connecting to `most`.
+    pub fn client_within(&self, most: Option<Duration>) -> Result<ClientBuilder, Failure> {
+        let mut config = self.defaults()?.endpoints(&self.endpoints()?);
+        if let Some(timeout) = self.session_timeout {
+            config = config.session_timeout(timeout);
+        }
+        let is_in_environment = std::env::var_os(CONNECT_TIMEOUT).is_some();
+        let timeout = match (self.connect_timeout, most) {
+            (Some(timeout), Some(most)) => Some(timeout.min(most)),
+            (None, Some(most)) if !is_in_environment => Some(most.min(DEFAULT_CONNECT_TIMEOUT)),
+            (timeout, _) => timeout,
+        };
+        if let Some(timeout) = timeout {
+            config = config.connect_timeout(timeout);
+        }
+        Ok(config)
+    }
+
+    /// Refuses to send a password to the default ports unless the user names the ports or TLS authenticates
+    /// the server: any user of this machine can listen there.
+    fn keep_credential_from_default_ports(&self) -> Result<(), Failure> {
+        let is_default = matches!(self.source(), ClusterSource::Default) && default_file()?.is_none();
+        let has_credential = self.tls.var(AUTH).is_some_and(|auth| !auth.is_empty());
+        if !is_default || !has_credential || self.tls.is_enabled() {
+            return Ok(());
+        }
+        let problem = format!("{AUTH} is set, but no cluster is named");
+        let remedy = format!("name the cluster, for example with --endpoints {DEFAULT_ENDPOINTS}");
+        Err(Failure::new(CONFIG, format!("{problem}; {remedy}")))
+    }
+
+    /// Builds the client from the environment and from the flags equivalent to variables.
+    pub fn defaults(&self) -> Result<ClientBuilder, Failure> {
+        self.keep_credential_from_default_ports()?;
+        let var = |name: &str| match self.tls.var(name) {
+            Some(empty) if name == AUTH && empty.is_empty() => None,
+            None if name == AUTH => self.superuser(),
+            value => value,
+        };
+        ClientBuilder::from_vars(var).map_err(|e| Failure::new(USAGE, e))
+    }
+
+    /// Returns the credential left by `up` or `dev` beside the file of the cluster, or, for the cluster of
+    /// `./cluster.toml`, in the cluster's own folder.
+    fn superuser(&self) -> Option<String> {
+        let by_tls = self.tls.is_enabled();
+        let credential = |path: &Path| superuser::beside(path, &load(path).ok()?, by_tls);
+        match self.source() {
+            ClusterSource::Endpoints(_) => None,
+            ClusterSource::File(path) => credential(&path),
+            ClusterSource::Default => {
+                let named = self.endpoints().ok()?;
+                let is_same = |path: &&Path| load(path).is_ok_and(|config| config.endpoints() == named);
+                let all = USUAL_FILES.map(Path::new).into_iter();
+                let is_ours = |path: &&Path| found::check(path, "--config").is_ok();
+                all.filter(|path| path.exists()).filter(is_ours).filter(is_same).find_map(credential)
+            }
+        }
+    }
+
+    /// Returns flags that let a child process of `rowlock` reach the same cluster.
+    pub fn arguments(&self) -> Result<Vec<String>, Failure> {
+        let endpoints = format!("--endpoints={}", self.endpoints()?);
+        Ok(std::iter::once(endpoints).chain(self.tls.arguments()).collect())
+    }
+
+    /// Loads the cluster's file, which holds more than addresses. Returns `None` if only addresses were
+    /// given, or if nothing was given and there is no `cluster.toml` here.
+    pub fn file(&self) -> Result<Option<ClusterConfig>, Failure> {
+        // A file given as explicitly as the addresses belongs to the same cluster.
+        if let Some(path) = &self.config {
+            return load(path).map(Some);
+        }
+        match self.source() {
+            ClusterSource::Endpoints(_) if self.endpoints.is_some() => Ok(None),
+            ClusterSource::Endpoints(_) => {
+                match std::env::var_os(CONFIG_FILE).filter(|path| !path.is_empty()) {
+                    Some(path) => load(Path::new(&path)).map(Some),
+                    None => Ok(None),
+                }
+            }
+            ClusterSource::File(path) => load(&path).map(Some),
+            ClusterSource::Default => default_file(),
+        }
+    }
+}
+
+/// Returns the addresses for clients with TLS.
+fn secure_endpoints(config: &ClusterConfig) -> Result<String, Failure> {
+    let all: Vec<&str> = config.nodes.iter().filter_map(|node| node.secure_client_addr.as_deref()).collect();
+    if all.is_empty() {
+        let problem = "no node of the cluster's file has secure_client, but TLS is enabled";
+        return Err(Failure::new(
+            CONFIG,
+            format!("{problem}; add it, or name the addresses with --endpoints"),
+        ));
+    }
+    Ok(all.join(","))
+}
+
+/// Loads a cluster file from [`USUAL_FILES`], unless another user can have placed the file there.
+fn default_file() -> Result<Option<ClusterConfig>, Failure> {
+    let Some(path) = USUAL_FILES.iter().map(Path::new).find(|path| path.exists()) else { return Ok(None) };
+    found::check(path, "--config")?;
+    load(path).map(Some)
+}
+
+enum ClusterSource {
+    Endpoints(String),
+    File(PathBuf),
+    Default,
+}
+
+/// Closes the session. If the server does not answer within [`LEAVING_MAX`], the session ends by its timeout.
+pub async fn leave(client: &Client) {
+    let _ = time::timeout(LEAVING_MAX, client.close()).await;
+}
+
+pub async fn open(config: ClientBuilder) -> Result<Client, Failure> {
+    let connected = patience::explained(config.connect(), async {
+        "no server has opened a session yet; still trying (limit: --connect-timeout)".to_owned()
+    });
+    let connected = patience::never_silent(connected, || "no server has opened a session yet; still trying");
+    connected.await.map_err(|e| match e {
+        ConnectError::Config(ConfigError::Tls { .. }) => Failure::new(CONFIG, e),
+        ConnectError::Config(_) | ConnectError::PlaintextPassword => Failure::new(USAGE, e),
+        ConnectError::AuthFailed => Failure::new(REFUSED, format!("{e}; check ROWLOCK_AUTH")),
+        ConnectError::AuthRequired => Failure::new(REFUSED, format!("{e}; {AUTHENTICATE}")),
+        ConnectError::OtherCluster => Failure::new(REFUSED, format!("{e}; see ROWLOCK_CLUSTER_ID")),
+        // The server answers, but one side refuses the TLS handshake.
+        _ if e.to_string().contains("TLS") => Failure::new(UNAVAILABLE, format!("{e}; see docs/tls.md")),
+        _ => Failure::new(
+            UNAVAILABLE,
+            format!("{e}; start the cluster, name it with --endpoints, or ask `rowlock doctor`"),
+        ),
+    })
+}
+
+const AUTHENTICATE: &str = "set ROWLOCK_AUTH=digest:USER:PASSWORD";
+
+/// Turns a failed call about `subject` (a path, the name of a lock) into an exit code and a message.
+pub fn failed(subject: &str, e: &Error) -> Failure {
+    let code = match e {
+        Error::InvalidName(_) | Error::Unsupported(_) => USAGE,
+        Error::Deadlock { .. } => DEADLOCK,
+        Error::AuthRequired => REFUSED,
+        e if e.may_have_happened() || e.is_session_end() => LOST,
+        _ => REFUSED,
+    };
+    let text = match (e.code(), e) {
+        (Some(code), _) => format!("{subject}: {code}"),
+        (None, Error::LimitConflict { actual: 0 }) => {
+            format!("{subject}: the semaphore has no number of permits yet; set it with -n N")
+        }
+        (None, Error::Deadlock { .. }) => format!("{subject}: {e}; release what is held and retry"),
+        (None, Error::AuthRequired) => format!("{e}; {AUTHENTICATE}"),
+        (None, _) => format!("{subject}: {e}"),
+    };
+    Failure::new(code, text)
+}

@@ -1,0 +1,261 @@
+//! Help texts: groups of commands, examples, exit codes. docs/cli.md has the complete rules.
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue};
+
+pub const ALL: &str = "\
+First steps:
+  rowlock up                               Run a cluster on this machine, with a demonstration
+  rowlock dev                              Run one node for development
+  rowlock lock nightly -- ./backup.sh      Run a command under a lock
+  rowlock queue nightly                    Show who holds it and who waits
+  rowlock doctor                           Find out why no server answers
+
+Exit codes are in docs/cli.md and in the help of each command.";
+
+/// Commands by purpose, in the order of `--help`.
+const GROUPS: [(&str, &[&str]); 6] = [
+    (
+        "Use locks",
+        &[
+            "lock",
+            "sem",
+            "once",
+            "elect",
+            "queue",
+            "locks",
+            "ask",
+            "release",
+            "history",
+            "session",
+            "fence",
+            "terraform",
+        ],
+    ),
+    ("Watch", &["status", "top", "health", "doctor", "check", "debug"]),
+    ("Operate", &["member", "drain", "rebalance", "upgrade", "log-level", "backup", "recover", "wal"]),
+    ("Data", &["ls", "get", "set", "create", "delete", "stat", "import"]),
+    ("Set up", &["serve", "tls", "token", "auth", "acl", "completions", "version"]),
+    ("Develop", &["up", "dev", "sim"]),
+];
+
+/// Replaces clap's flat list of commands by [`GROUPS`].
+pub fn grouped(all: Command) -> Command {
+    let mut groups = String::new();
+    for (title, names) in GROUPS {
+        groups += &format!("{title}:\n");
+        for name in names {
+            let about = all.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            groups += &format!("  {name:<12} {}\n", about.unwrap_or_default());
+        }
+        groups.push('\n');
+    }
+    all.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
+/// Commands of similar programs, each with its equivalent in `rowlock`.
+const FOREIGN_COMMANDS: [(&str, &str); 12] = [
+    ("unlock", "release"),
+    ("acquire", "lock"),
+    ("run", "lock"),
+    ("put", "set"),
+    ("cat", "get"),
+    ("mk", "create"),
+    ("rm", "delete"),
+    ("start", "serve"),
+    ("node", "member"),
+    ("cluster", "status"),
+    ("log", "log-level"),
+    ("logs", "debug"),
+];
+
+/// Adds the equivalent command to the error about an unknown command.
+pub fn suggest(error: &mut clap::Error) {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    if let Some((_, meant)) = FOREIGN_COMMANDS.iter().find(|(foreign, _)| foreign == typed) {
+        let meant = ContextValue::Strings(vec![(*meant).to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, meant);
+    }
+}
+
+pub const ASK: &str = "\
+Examples:
+  rowlock ask ci/deploy --reason 'hotfix 42 waits'                 Notify the holder only
+  rowlock ask ci/deploy --reason 'maintenance at 9' --within 10m   Also take it away after 10 min
+
+Exit codes: 0 asked, or no client holds it; 1 refused; 64 usage; 69 no server could be reached.";
+
+pub const UP: &str = "\
+Examples:
+  rowlock up                               Three nodes, a demonstration, then stay until Ctrl-C
+  rowlock up --no-demo --keep              Go on with the data of the last run
+  rowlock up --check; echo $?              Demonstration only: 0 if every promise was kept
+  rowlock up --nodes 5 --base-port 4000    Beside another cluster
+
+The data stays in the folder after Ctrl-C; the next `rowlock up` without --keep deletes it. \
+`up` creates a superuser; commands with --config find its credential in the same folder.";
+
+pub const DEV: &str = "\
+Examples:
+  rowlock dev                              Run the node until Ctrl-C
+  rowlock dev -o json | head -1            Its addresses, for scripts and tests
+  rowlock lock nightly -- ./backup.sh      In the same folder: needs no --endpoints";
+
+pub const SERVE: &str = "\
+Examples:
+  rowlock serve --config cluster.toml --node 2
+  rowlock serve --node from-hostname --log debug --log-format json
+
+Exit codes: 0 a signal stopped it; 64 usage; 69 a port is taken; 70 a bug, or its state differs from other \
+nodes; 73 the data folder cannot be used; 74 a disk failed; 78 a wrong cluster.toml or certificate.";
+
+pub const LOCK: &str = "\
+Examples:
+  rowlock lock nightly -- ./backup.sh      Wait for the lock, then exit with the code of backup.sh
+  rowlock lock -n nightly ./backup.sh      Do not wait: exit code 1 if it is busy
+  rowlock lock -w 2.5 nightly -c 'echo $ROWLOCK_LOCK_TOKEN'
+  rowlock lock nightly                     Hold it until Ctrl-C
+
+Exit codes: the command's; 1 busy (see -E), or refused; 64 usage; 69 no server could be reached; 75 the lock was \
+lost; 79 a deadlock; 126 the command cannot be executed; 127 it does not exist.";
+
+pub const SEM: &str = "\
+Examples:
+  rowlock sem -n 3 uploads -- ./upload.sh  At most three at once, on all machines together
+  rowlock sem uploads --permits 2 ./big.sh Take two of its permits
+
+Exit codes: as those of `rowlock lock`.";
+
+pub const ONCE: &str = "\
+Examples:
+  0 * * * *  rowlock once --every 1h backup -- ./backup.sh    The same line in each host's crontab
+  rowlock once --every 1d --retry-failed report -- ./report   A run that fails does not count
+  rowlock get /locks/backup                                   The last run: when, where, exit code
+
+Exit codes: the command's; 80 it has run in this interval, or is running, on another host (see -E); the others as \
+those of `rowlock lock`.";
+
+pub const TERRAFORM: &str = "\
+Examples:
+  rowlock terraform run prod -- tofu apply            The state is where the backend's address says
+  rowlock terraform run prod --state -- terraform apply    The state is in the cluster, too
+
+The configuration needs an empty block: terraform { backend \"http\" {} }. Without --state, name the address in it.
+
+Exit codes: as those of `rowlock lock`.";
+
+pub const ELECT: &str = "\
+Examples:
+  rowlock elect scheduler host-7 -- ./run.sh   Run it while leading; others read host-7
+  rowlock elect --listen scheduler             Print the leader, one line for each change
+  rowlock elect --http :4040 scheduler host-7  curl -f localhost:4040 tells whether it leads
+
+Exit codes: as those of `rowlock lock`.";
+
+pub const TOP: &str = "\
+Examples:
+  rowlock top                              Every two seconds, until Ctrl-C
+  rowlock top --once -o json | jq '.nodes[].requests_per_second'
+
+Exit codes: 0; 69 with --once if a node does not answer or serve.";
+
+pub const BUNDLE: &str = "\
+Examples:
+  rowlock debug bundle cluster.tar.gz
+  rowlock debug bundle node2.tar.gz --log-file /var/log/rowlock.log
+
+Passwords, tokens, digests and the data of znodes are left out: paths, names and addresses are not. \
+about.json in the archive lists what could not be collected.
+
+Exit codes: 0 even if parts are missing; 73 the file exists or cannot be created; 74 it cannot be written.";
+
+pub const QUEUE: &str = "\
+Examples:
+  rowlock queue nightly
+  rowlock queue /locks/nightly -o json
+
+A narrow terminal omits some columns; -o simple has all of them.";
+
+pub const HISTORY: &str = "\
+Examples:
+  rowlock history nightly --since 1h
+  rowlock history --follow -o json             All locks, one line for each entry as it happens
+
+A narrow terminal omits some columns; -o simple has all of them.";
+
+pub const RELEASE: &str = "\
+Examples:
+  rowlock queue nightly                        The token of the holder
+  rowlock release --force --token 42 nightly   Release the lock of the holder with this token";
+
+pub const FENCE: &str = "\
+Examples:
+  rowlock lock nightly -- sh -c 'make-report >new && rowlock fence check report -- mv new report'
+  rowlock fence check report --token 42 -- mv new report
+
+Exit codes: 0, or the command's; 1 stale token: a later holder has written; 73 FILE.fence cannot be created; 74 it \
+cannot be written; 126 the command cannot be executed; 127 it does not exist.";
+
+pub const ACL: &str = "\
+Examples:
+  rowlock acl set take,ask,see 'ci/*' x509:CN=ci    One rule: what this certificate may do below ci/
+  rowlock acl set none '*' anyone                   All other locks are closed to all others
+  rowlock acl get > rules; rowlock acl set --file rules
+  rowlock acl check x509:CN=bob ci/deploy
+
+The longest pattern that names a lock decides. Changes need a superuser; docs/access-control.md has more.
+
+Exit codes: 0; 1 refused; 64 usage, or a malformed rule; 69 no server could be reached.";
+
+pub const ACL_CHECK: &str = "\
+Examples:
+  rowlock acl check me nightly
+  rowlock acl check token:ci ci/deploy --right take
+
+Exit codes: 0; 1 the right is missing, or refused; 69 no server could be reached.";
+
+pub const CREATE: &str = "\
+Examples:
+  rowlock create /config v1
+  rowlock create -p /app/config/limits - < limits.json
+  rowlock create -e -s /app/worker-        Ephemeral and sequential, until the command ends
+
+Exit codes: 0; 1 refused (it exists, or its parent does not); 64 not a path; 69 no server could be reached; 75 \
+the outcome is unknown.";
+
+pub const DOCTOR: &str = "\
+Examples:
+  rowlock doctor                           The endpoints that commands use here
+  rowlock doctor --endpoints a:2181,b:2181
+
+Exit codes: 0 no problem found; 69 otherwise.";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let all = crate::Cli::command();
+        let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
+        let mut shown: Vec<&str> = shown.collect();
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        shown.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, shown);
+    }
+
+    #[test]
+    fn a_command_of_another_program_suggests_ours() {
+        let mut error = crate::Cli::command().try_get_matches_from(["rowlock", "unlock", "l"]).unwrap_err();
+        suggest(&mut error);
+        assert!(error.to_string().contains("'release'"), "{error}");
+        for (_, meant) in FOREIGN_COMMANDS {
+            assert!(crate::Cli::command().find_subcommand(meant).is_some(), "{meant}");
+        }
+    }
+}

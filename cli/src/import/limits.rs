@@ -1,0 +1,29 @@
+//! Limits of an import, each with the effect of reaching it.
+
+use std::time::Duration;
+
+/// Bytes per transaction; then the next transaction begins.
+pub const BATCH_BYTES: usize = 256 << 10;
+/// Operations per transaction; then the next transaction begins.
+pub const BATCH_OPS: usize = 1_000;
+/// Largest create (servers accept frames below 1 MiB); the plan refuses a larger znode.
+pub const TRANSACTION_BYTES_MAX: usize = 0xfffff - 1_024;
+/// Transactions in flight; then the next waits for the oldest.
+pub const BATCHES_IN_FLIGHT: usize = 8;
+pub const READS_IN_FLIGHT: usize = 64;
+/// Znodes of a live tree read concurrently; memory may hold this many per level of the tree.
+pub const WALK_IN_FLIGHT: usize = 16;
+/// Largest data version repeated by `--keep-versions` without a number.
+pub const VERSIONS_DEFAULT: &str = "1000";
+/// Bytes of the repeated sets of one znode; a znode that needs more loses its version.
+pub const VERSION_BYTES_MAX: usize = 512 << 10;
+pub const LARGEST: usize = 10;
+/// Paths listed per kind of issue; further paths are only counted.
+pub const LISTED: usize = 20;
+/// Records read before a yield: the session must not starve.
+pub const RECORDS_PER_TURN: usize = 1_000;
+/// Pause before the retry of a request that the cluster could not serve.
+pub const PAUSE: Duration = Duration::from_millis(50);
+/// Longest wait for the end of a dead import's marker: a little longer than the longest default session
+/// timeout of ZooKeeper.
+pub const MARKER_WAIT: Duration = Duration::from_secs(45);

@@ -1,0 +1,85 @@
+//! Parsing and formatting of times and durations. Always UTC: nodes, clients and readers may be anywhere.
+
+use std::time::Duration;
+
+use rowlock_coordinator::moment::parse_rfc3339;
+pub use rowlock_coordinator::moment::rfc3339;
+
+const DAY_S: i64 = 86_400;
+
+/// Formats a duration by its two largest units: `0.25 s`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`.
+pub fn span(ms: i64) -> String {
+    let seconds = ms / 1_000;
+    let units = |size: i64, unit: &str, rest: i64, small: &str| match rest {
+        0 => format!("{} {unit}", seconds / size),
+        rest => format!("{} {unit} {rest} {small}", seconds / size),
+    };
+    match seconds {
+        s if s < 10 => format!("{}.{:02} s", s, ms % 1_000 / 10),
+        s if s < 60 => format!("{s} s"),
+        s if s < 3_600 => units(60, "min", s % 60, "s"),
+        s if s < DAY_S => units(3_600, "h", s % 3_600 / 60, "min"),
+        s => units(DAY_S, "d", s % DAY_S / 3_600, "h"),
+    }
+}
+
+/// Parses a point in the past, in ms since 1970: `10m` ago (s, m, h, d), `2026-11-20T13:42:05Z`, or seconds
+/// since 1970.
+pub fn past(text: &str, now_ms: i64) -> Result<i64, String> {
+    let wrong = || format!("{text}: use 10m (s, m, h, d), 2026-11-20T13:42:05Z, or seconds since 1970");
+    if let Some(ago) = duration(text) {
+        return Ok(now_ms.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)));
+    }
+    if let Ok(seconds) = text.parse::<f64>() {
+        let ms = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?.as_millis();
+        return i64::try_from(ms).map_err(|_| wrong());
+    }
+    parse_rfc3339(text).ok_or_else(wrong)
+}
+
+/// Parses `10m` or `1.5h` (s, m, h, d).
+pub fn duration(text: &str) -> Option<Duration> {
+    let unit = match text.bytes().last()? {
+        b's' => 1.0,
+        b'm' => 60.0,
+        b'h' => 3_600.0,
+        b'd' => DAY_S as f64,
+        _ => return None,
+    };
+    let number: f64 = text[..text.len() - 1].parse().ok()?;
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn past_moments_are_understood_in_all_three_forms() {
+        let now = 1_795_181_663_219;
+        assert_eq!(past("10m", now), Ok(now - 600_000));
+        assert_eq!(past("1.5h", now), Ok(now - 5_400_000));
+        assert_eq!(past("1795181663.219", now), Ok(now));
+        assert_eq!(past("2026-11-20T13:34:23.219Z", now), Ok(1_795_181_663_219));
+        assert_eq!(past("2026-11-20 15:34:23+02:00", now), Ok(1_795_181_663_000));
+        for wrong in ["", "m", "yesterday", "2026-13-01T00:00:00Z", "2026-11-20", "-5m", "1e400", "é"] {
+            assert!(past(wrong, now).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn spans_show_their_two_largest_units() {
+        for (ms, text) in [
+            (0, "0.00 s"),
+            (254, "0.25 s"),
+            (9_999, "9.99 s"),
+            (42_700, "42 s"),
+            (200_000, "3 min 20 s"),
+            (180_000, "3 min"),
+            (7_500_000, "2 h 5 min"),
+            (356_400_000, "4 d 3 h"),
+        ] {
+            assert_eq!(span(ms), text);
+        }
+    }
+}

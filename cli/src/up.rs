@@ -1,0 +1,222 @@
+//! `rowlock up`: starts a whole cluster on this machine, runs a demonstration, and stays up until Ctrl-C.
+//!
+//! plan (nodes and addresses) -> folder (fresh or kept) -> nodes (child processes) -> wait until all nodes
+//! serve -> table -> demonstration with its verdict -> stay. At every exit all nodes are stopped.
+
+mod demo;
+pub mod dev;
+mod folder;
+mod nodes;
+mod plan;
+mod running;
+mod tls;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rowlock_coordinator::config::ClusterConfig;
+use rowlock_env::net::Listener;
+use rowlock_env::time;
+
+use crate::cluster::{TlsOptions, UP_FOLDER};
+use crate::exit::{CONFIG, Failure, IO, SOFTWARE, UNAVAILABLE};
+use crate::found;
+use crate::http_get::{self, TokenOption};
+use crate::log_filter;
+use crate::paint::Paint;
+use crate::print::{errln, outln, reader_gone};
+use crate::signals::Stop;
+use folder::{ExistingData, Folder};
+use nodes::Nodes;
+use plan::{PlanOptions, plan};
+use running::Running;
+
+const BUILT_IN: &str = include_str!("../cluster.toml");
+
+/// Run a whole cluster on this machine, with a demonstration
+#[derive(clap::Args)]
+pub struct Up {
+    /// Number of nodes [default: as many as cluster.toml has]
+    #[arg(long, value_name = "N", value_parser = one_three_or_five, env = "ROWLOCK_NODES")]
+    nodes: Option<u16>,
+    /// Start the nodes without the demonstration
+    #[arg(long)]
+    no_demo: bool,
+    /// Run the demonstration on free ports and in a temporary folder, and exit with its verdict. With
+    /// --config, --base-port, --data or --keep it uses those instead
+    #[arg(long, conflicts_with = "no_demo")]
+    check: bool,
+    /// Keep the data of the last run
+    #[arg(long, conflicts_with = "fresh")]
+    keep: bool,
+    /// Delete the data of the last run (the default)
+    #[arg(long)]
+    fresh: bool,
+    /// Path of cluster.toml [default: ./cluster.toml if it exists, else three nodes on ports 2181-2183]
+    #[arg(long, value_name = "FILE", env = "ROWLOCK_CONFIG")]
+    config: Option<PathBuf>,
+    /// Folder for data and logs [default: data/up]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// First client port; peers listen 100 and HTTP 200 above
+    #[arg(long, value_name = "PORT")]
+    base_port: Option<u16>,
+    /// Use TLS everywhere: create certificates for nodes and a client in the folder, and require them
+    #[arg(long)]
+    tls: bool,
+    #[command(flatten)]
+    token: TokenOption,
+    #[command(flatten)]
+    client_tls: TlsOptions,
+    /// Log level of the nodes; their logs are in the folder
+    #[arg(long, value_name = "LEVEL", env = "ROWLOCK_LOG", default_value = "info")]
+    log: String,
+}
+
+fn one_three_or_five(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(n @ (1 | 3 | 5)) => Ok(n),
+        _ => Err("use 1, 3 or 5".to_owned()),
+    }
+}
+
+impl Up {
+    /// Runs until the end of the demonstration or until Ctrl-C.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        log_filter::check(&self.log)?;
+        let stop = Stop::listen()?;
+        let (config, folder) = self.prepare().await?;
+        let cert = self.tls.then(|| tls::make(&config, folder.path())).transpose()?;
+        let http = self.http(&config, cert.as_ref())?;
+        let nodes = Nodes::new(folder.config(), self.log.clone());
+        let mut cluster = Running { config, folder, nodes, cert, http, paint: Paint::stdout() };
+        let outcome = until_stopped(&mut cluster, stop, async |cluster| self.show(cluster).await).await;
+        match &outcome {
+            // Keeps the folder of a failed run for analysis.
+            Ok(code) if self.is_temporary() && *code == ExitCode::SUCCESS => cluster.folder.remove(),
+            _ => cluster.folder.print_kept(),
+        }
+        outcome
+    }
+
+    /// Returns true if the folder is deleted at the end.
+    fn is_temporary(&self) -> bool {
+        self.check && self.data.is_none() && !self.keep
+    }
+
+    fn root(&self) -> Result<PathBuf, Failure> {
+        let folder = match &self.data {
+            Some(folder) => folder.clone(),
+            None if self.is_temporary() => {
+                std::env::temp_dir().join(format!("rowlock-check-{}", std::process::id()))
+            }
+            None => PathBuf::from(UP_FOLDER),
+        };
+        std::path::absolute(&folder)
+            .map_err(|e| Failure::new(IO, format!("no absolute path of {}: {e}", folder.display())))
+    }
+
+    /// Returns TLS and token for the nodes' HTTP.
+    fn http(
+        &self,
+        config: &ClusterConfig,
+        cert: Option<&tls::CertPaths>,
+    ) -> Result<http_get::HttpAccess, Failure> {
+        if let Some(cert) = cert {
+            return Ok(http_get::HttpAccess { secure: Some(cert.secure()?), token: None });
+        }
+        let addrs: Vec<String> = config.nodes.iter().map(|node| node.http_addr.clone()).collect();
+        self.token.access(config.http.tls, &self.client_tls, &addrs)
+    }
+
+    async fn prepare(&self) -> Result<(ClusterConfig, Folder), Failure> {
+        let here = Path::new(found::CLUSTER_FILE);
+        let file = match found::cluster_file_if_any(self.config.as_deref())? {
+            Some(file) => file,
+            None => ClusterConfig::parse(BUILT_IN, here).map_err(|e| Failure::new(CONFIG, e))?,
+        };
+        let root = self.root()?;
+        if self.data.is_none() && !self.is_temporary() {
+            found::check(Path::new(UP_FOLDER), "--data")?;
+        }
+        let options =
+            PlanOptions { nodes: self.nodes, base_port: self.base_port, tls: self.tls, root: &root };
+        let mut config = plan(file, &options)?;
+        if self.check && self.config.is_none() && self.base_port.is_none() && !here.exists() {
+            dev::on_free_ports(&mut config).await?;
+        }
+        for warning in &config.warnings {
+            errln!("rowlock: warning: {warning}");
+        }
+        free_ports(&config, "stop the process that listens there, or choose other ports with --base-port")
+            .await?;
+        let existing = if self.keep { ExistingData::Keep } else { ExistingData::Fresh };
+        let folder = Folder::open(&root, &mut config, existing)?;
+        Ok((config, folder))
+    }
+
+    /// Starts the nodes, runs the demonstration, supervises. Returns only on failure or with `--check`.
+    async fn show(&self, cluster: &mut Running) -> Result<ExitCode, Failure> {
+        let count = cluster.config.nodes.len();
+        let title = format!("Rowlock: {count} node{} on this machine", if count == 1 { "" } else { "s" });
+        outln!("{}", cluster.paint.bold(&title));
+        cluster.start_all()?;
+        let started = time::now();
+        let reports = cluster.wait_until_serving(true).await?;
+        outln!("  all serve after {:.1} s\n", started.elapsed().as_secs_f64());
+        cluster.print_table(&reports);
+        cluster.print_footprint();
+        let mut kept = true;
+        if !self.no_demo {
+            kept = demo::run(cluster).await?;
+        }
+        if self.check {
+            return Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(SOFTWARE) });
+        }
+        cluster.print_hints();
+        cluster.supervise().await
+    }
+}
+
+/// Runs `work` until its end or a signal, then stops the nodes.
+async fn until_stopped(
+    cluster: &mut Running,
+    mut stop: Stop,
+    work: impl AsyncFnOnce(&mut Running) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
+    let outcome = tokio::select! {
+        outcome = work(cluster) => outcome,
+        () = reader_gone() => Err(Failure::reader_gone()),
+        signal = stop.signal() => {
+            errln!("\n{signal}: stopping the nodes");
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    // A second signal skips the wait for nodes that do not end.
+    tokio::select! {
+        () = cluster.nodes.stop() => {}
+        _ = stop.signal() => {}
+    }
+    outcome
+}
+
+/// Reports a taken port before any node is started: a node could only report the conflict in its log.
+async fn free_ports(config: &ClusterConfig, remedy: &str) -> Result<(), Failure> {
+    for node in &config.nodes {
+        let all = [
+            ("client", node.client_addr.as_ref()),
+            ("secure_client", node.secure_client_addr.as_ref()),
+            ("peer", Some(&node.peer_addr)),
+            ("http", Some(&node.http_addr)),
+            ("api", node.api_addr.as_ref()),
+        ];
+        for (kind, addr) in all.into_iter().filter_map(|(kind, addr)| Some((kind, addr?))) {
+            if let Err(e) = Listener::bind(addr).await {
+                let problem = format!("cannot listen on {addr} ({kind} of node {}): {e}", node.id);
+                return Err(Failure::new(UNAVAILABLE, format!("{problem}; {remedy}")));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! Running cluster of `up`: nodes, their status, and the printed tables and hints.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rowlock_client::{Client, ClientBuilder};
+use rowlock_coordinator::config::ClusterConfig;
+use rowlock_env::time::{self, Instant};
+
+use super::folder::Folder;
+use super::nodes::Nodes;
+use super::tls::CertPaths;
+use crate::exit::{Failure, UNAVAILABLE};
+use crate::http_get;
+use crate::paint::{Paint, Progress};
+use crate::print::outln;
+use crate::report::{self, Report};
+use crate::table::table;
+
+/// Longest start: recovery, election and catching up take a second or two, more with a slow disk.
+const SERVING_DEADLINE: Duration = Duration::from_secs(60);
+/// Longest hint command aligned with the rest.
+const HINT_WIDTH: usize = 80;
+const POLL: Duration = Duration::from_millis(50);
+/// Shortest life of a healthy node: a node that ends sooner has a problem that a restart does not solve, and
+/// gets a few tries.
+const SHORT_LIFE: Duration = Duration::from_secs(2);
+const SHORT_LIVES_MAX: u32 = 3;
+
+pub struct Running {
+    pub config: ClusterConfig,
+    pub folder: Folder,
+    pub nodes: Nodes,
+    /// Client certificate, if the cluster is encrypted.
+    pub cert: Option<CertPaths>,
+    /// TLS and token for the nodes' HTTP.
+    pub http: http_get::HttpAccess,
+    pub paint: Paint,
+}
+
+impl Running {
+    fn ids(&self) -> Vec<u64> {
+        self.config.nodes.iter().map(|node| node.id.0).collect()
+    }
+
+    pub fn client(&self) -> ClientBuilder {
+        let builder = Client::builder().endpoints(&self.config.endpoints());
+        match &self.cert {
+            Some(cert) => builder.tls(cert.tls()),
+            None => builder,
+        }
+    }
+
+    pub fn start_all(&mut self) -> Result<(), Failure> {
+        self.ids().into_iter().try_for_each(|id| self.start(id))
+    }
+
+    pub fn start(&mut self, id: u64) -> Result<(), Failure> {
+        self.nodes.start(id, &self.folder.log(id))
+    }
+
+    async fn reports(&self) -> Vec<std::io::Result<Report>> {
+        let addrs: Vec<String> = self.config.nodes.iter().map(|node| node.http_addr.clone()).collect();
+        report::fetch_all(&addrs, &self.http).await
+    }
+
+    /// Returns the leader, according to the serving node with the highest term.
+    pub async fn leader(&self) -> Option<u64> {
+        let reports = self.reports().await;
+        let serving = reports.into_iter().flatten().filter(|r| r.serving);
+        serving.max_by_key(|r| r.term).and_then(|r| r.leader)
+    }
+
+    /// Waits until all nodes serve, with progress at the terminal.
+    pub async fn wait_until_serving(&mut self, shows_progress: bool) -> Result<Vec<Report>, Failure> {
+        let deadline = time::now() + SERVING_DEADLINE;
+        let mut progress = Progress::new(self.paint);
+        loop {
+            if let Some((id, status)) = self.nodes.ended() {
+                progress.done();
+                return Err(self.node_failed(id, &status.to_string()));
+            }
+            let reports = self.reports().await;
+            let ids = self.ids();
+            let states: Vec<String> =
+                ids.iter().zip(&reports).map(|(id, r)| format!("node {id} {}", state_of(r))).collect();
+            let serving: Vec<Report> = reports.into_iter().flatten().filter(|r| r.serving).collect();
+            if serving.len() == ids.len() && serving.iter().all(|r| r.leader.is_some()) {
+                progress.done();
+                return Ok(serving);
+            }
+            if shows_progress {
+                progress.show(&states.join(", "));
+            }
+            if time::now() >= deadline {
+                progress.done();
+                let problem = format!(
+                    "the nodes do not serve after {} s ({})",
+                    SERVING_DEADLINE.as_secs(),
+                    states.join(", ")
+                );
+                let log = self.folder.log(ids[0]);
+                return Err(Failure::new(
+                    UNAVAILABLE,
+                    format!("{problem}; their logs are beside {}", log.display()),
+                ));
+            }
+            time::sleep(POLL).await;
+        }
+    }
+
+    fn node_failed(&self, id: u64, status: &str) -> Failure {
+        let log = self.folder.log(id);
+        let last_line = self.folder.last_log_line(id).unwrap_or_else(|| "its log is empty".to_owned());
+        Failure::new(
+            UNAVAILABLE,
+            format!("node {id} ended ({status}): {last_line}; its log is {}", log.display()),
+        )
+    }
+
+    pub fn print_table(&self, reports: &[Report]) {
+        let rows: Vec<[String; 5]> = self
+            .config
+            .nodes
+            .iter()
+            .zip(reports)
+            .map(|(node, report)| {
+                let http = format!("{}://{}", self.scheme(), node.http_addr);
+                [
+                    node.id.to_string(),
+                    report.role.clone(),
+                    node.any_client_addr().to_owned(),
+                    node.peer_addr.clone(),
+                    http,
+                ]
+            })
+            .collect();
+        for line in table(["node", "role", "clients", "peers", "http"], &rows).lines() {
+            outln!("  {line}");
+        }
+        outln!();
+    }
+
+    /// Prints the memory and disk space used by the cluster.
+    pub fn print_footprint(&self) {
+        let resident: u64 = self.ids().into_iter().filter_map(|id| resident_bytes(self.nodes.pid(id)?)).sum();
+        let (memory, disk) = (resident.div_ceil(1_000_000), self.folder.bytes().div_ceil(1_000_000));
+        let text = format!("{memory} MB of memory, {disk} MB on disk in {}", self.folder.path().display());
+        outln!("  {}\n", self.paint.dim(&text));
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.config.http.tls { "https" } else { "http" }
+    }
+
+    pub fn print_hints(&self) {
+        let curl = self.cert.as_ref().map_or("curl".to_owned(), CertPaths::curl);
+        let metrics = format!("{curl} {}://{}/metrics", self.scheme(), self.config.nodes[0].http_addr);
+        let acquire = self.config.nodes[0].any_api_addr(&self.config.http).map(|api| {
+            let body = "-d '{\"ttl_ms\": 10000}'";
+            format!("{curl} {}://{api}/v1/locks/nightly/acquire {body}", self.scheme())
+        });
+        let kill =
+            self.ids().into_iter().find_map(|id| self.nodes.pid(id)).map(|pid| format!("kill -9 {pid}"));
+        let console = format!("{}://{}/ui/", self.scheme(), self.config.nodes[0].http_addr);
+        let drain = self.ids().last().map_or(String::new(), |id| format!("rowlock drain {id}"));
+        let mut hints = vec![
+            (&*console, "the console, in a browser"),
+            ("rowlock status", "roles, positions, sessions"),
+            ("rowlock lock nightly -c 'echo $ROWLOCK_LOCK_TOKEN; sleep 20'", "twice: the second waits"),
+            ("rowlock queue nightly", "who holds it, who waits and for whom; rowlock history nightly"),
+            ("rowlock create /greeting hello && rowlock get /greeting", "any znode"),
+            (&metrics, "or /readyz, /v1/status"),
+        ];
+        hints.extend(acquire.as_deref().map(|acquire| (acquire, "the same lock by HTTP; docs/rest.md")));
+        if self.ids().len() > 1 {
+            hints.push((&drain, "send its clients away; --undo ends it. These commands are superusers"));
+        }
+        hints.extend(kill.as_deref().map(|kill| (kill, "a node; it is started again here")));
+        outln!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));
+        outln!("  export ROWLOCK_CONFIG={}", self.folder.config().display());
+        if let Some(cert) = &self.cert {
+            outln!("  {}", cert.exports());
+        }
+        let width = hints
+            .iter()
+            .map(|(command, _)| command.chars().count())
+            .filter(|width| *width <= HINT_WIDTH)
+            .max()
+            .unwrap_or(0);
+        for (command, why) in hints {
+            outln!("  {command:<width$}  {}", self.paint.dim(&format!("# {why}")));
+        }
+        let program = std::env::current_exe().unwrap_or_else(|_| "rowlock".into());
+        outln!("  {}", self.paint.dim(&format!("rowlock is {}", program.display())));
+        let by_tls = if self.cert.is_some() { " by TLS" } else { "" };
+        let addresses = self.config.endpoints();
+        outln!("  {}", self.paint.dim(&format!("ZooKeeper clients connect{by_tls} to {addresses}")));
+    }
+
+    /// Restarts nodes that end, until the process is stopped.
+    pub async fn supervise(&mut self) -> Result<ExitCode, Failure> {
+        let mut short_lives: BTreeMap<u64, (Instant, u32)> = BTreeMap::new();
+        loop {
+            time::sleep(POLL).await;
+            let Some((id, status)) = self.nodes.ended() else { continue };
+            let (started, failures) = short_lives.get(&id).copied().unwrap_or((time::now(), 0));
+            let short = failures > 0 && started.elapsed() < SHORT_LIFE;
+            let failures = if short { failures + 1 } else { 1 };
+            // Gives up on a node that cannot start.
+            if failures > SHORT_LIVES_MAX {
+                return Err(self.node_failed(id, &status.to_string()));
+            }
+            outln!("  node {id} ended ({status}): starting it again");
+            short_lives.insert(id, (time::now(), failures));
+            self.start(id)?;
+        }
+    }
+}
+
+/// Returns the resident memory of a process.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file of the system about another process; no node code runs here"
+)]
+fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+fn state_of(report: &std::io::Result<Report>) -> &'static str {
+    match report {
+        Ok(r) if r.serving => "serves",
+        Ok(r) if r.leader.is_some() => "catches up",
+        Ok(_) => "elects",
+        Err(_) => "starts",
+    }
+}

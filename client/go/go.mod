@@ -1,0 +1,3 @@
+module github.com/rowlock/rowlock/client/go
+
+go 1.19

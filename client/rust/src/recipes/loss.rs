@@ -1,0 +1,120 @@
+//! [`Loss`]: the loss of a lock, for tasks that work under the lock.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use rowlock_env::sync::watch;
+use rowlock_env::time::{self, Instant};
+
+use super::questions::Question;
+use crate::error::{LockLost, LostReason};
+use crate::session::Shared;
+use crate::session::lock_states::{Followed, LockState, LockStateCell};
+
+/// Reports the loss of a lock. Cheap to clone, `'static`, keeps neither the lock nor the session alive: hand
+/// a clone to each task that works under a [`crate::Guard`].
+#[derive(Clone)]
+pub struct Loss {
+    shared: Arc<Shared>,
+    cell: Arc<LockStateCell>,
+    /// End of the maximum hold.
+    gives_up_at: Option<Instant>,
+}
+
+impl fmt::Debug for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Loss").field(&self.reason()).finish()
+    }
+}
+
+impl Loss {
+    pub(crate) fn new(shared: Arc<Shared>, cell: Arc<LockStateCell>, gives_up_at: Option<Instant>) -> Self {
+        Loss { shared, cell, gives_up_at }
+    }
+
+    /// Reason of the loss; `None`: the lock is held, as far as known here and now. Reads the clock, hence
+    /// right also after a pause of the process.
+    pub fn reason(&self) -> Option<LostReason> {
+        if let LockState::Lost(reason) = self.cell.get() {
+            return Some(reason);
+        }
+        let is_over = |at: Option<Instant>| at.is_some_and(|at| time::now() >= at);
+        let held_enough = is_over(self.gives_up_at).then_some(LostReason::MaxHold);
+        let asked = || is_over(self.asked_until()).then_some(LostReason::Asked);
+        self.shared.lost().or(held_enough).or_else(asked)
+    }
+
+    /// The deadline of an operator's request.
+    fn asked_until(&self) -> Option<Instant> {
+        self.cell.asked().and_then(|question| question.deadline)
+    }
+
+    pub(super) fn newest_question(&self) -> Option<Arc<Question>> {
+        self.cell.asked()
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<Followed> {
+        self.cell.watch()
+    }
+
+    /// Time until which the hold is certain, unless the cluster revokes the lock. `None`: the lock is lost.
+    pub fn valid_until(&self) -> Option<Instant> {
+        if self.reason().is_some() {
+            return None;
+        }
+        let session = self.shared.vitals().valid_until?;
+        [self.gives_up_at, self.asked_until()].into_iter().flatten().chain([session]).min()
+    }
+
+    /// Waits until the lock is lost or released. Never returns during the hold.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: for `select!` beside the work.
+    pub async fn wait(&self) -> LostReason {
+        let mut vitals = self.shared.watch_vitals();
+        let mut state = self.cell.watch();
+        loop {
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            // The session's task will say so too, but it may be held up.
+            let deadline = self.valid_until().unwrap_or_else(time::now);
+            tokio::select! {
+                biased;
+                _ = vitals.changed() => {}
+                _ = state.changed() => {}
+                () = time::sleep_until(time::next_clock_check(deadline)) => {}
+            }
+        }
+    }
+
+    /// Runs `work` during the hold; drops `work` at the moment of the loss.
+    ///
+    /// # Errors
+    /// [`LockLost`], even if `work` was about to finish.
+    /// # Cancel safety
+    /// The cancel safety of `work`.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LockLost> {
+        let mut lost = pin!(self.wait());
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            // The clock is asked before every step of the work.
+            if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(LockLost { reason }));
+            }
+            if let Some(reason) = self.reason() {
+                return Poll::Ready(Err(LockLost { reason }));
+            }
+            work.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    /// Declares the lock lost for this reason, unless an earlier loss stands.
+    pub(crate) fn declare(&self, reason: LostReason) {
+        self.cell.advance(LockState::Lost(reason));
+    }
+}

@@ -1,3 +1,0 @@
-module github.com/rowlock/rowlock/clients/go
-
-go 1.19

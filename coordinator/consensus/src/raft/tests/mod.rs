@@ -1,9 +1,0 @@
-//! Raft over the node protocol, on real sockets, and its adapters on real files.
-
-mod cluster;
-mod pipeline;
-mod reconfigure;
-mod relay;
-mod snapshots;
-mod storage;
-mod support;

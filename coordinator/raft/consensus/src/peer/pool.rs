@@ -1,0 +1,156 @@
+//! Handles to the other nodes that send typed messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_env::task::TaskGroup;
+use rowlock_env::time::Instant;
+use rowlock_proto::NodeId;
+use rowlock_transport::{Identity, Lane, PeerError, PeerLink, Pool, Security};
+use rowlock_types::codec;
+use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
+use rowlock_types::memory::Tally;
+use rowlock_wal::Folder;
+
+use super::folder_incarnations::FolderIncarnations;
+use super::forward::ForwardLink;
+use super::message::{Request, Response};
+use super::releases::Releases;
+
+/// Handles of all other nodes known to this node. Cheap to clone.
+#[derive(Clone)]
+pub struct PeerPool {
+    pool: Pool,
+    folder: Folder,
+    releases: Releases,
+}
+
+impl PeerPool {
+    /// Creates an empty pool whose tasks belong to `tasks`.
+    pub fn new(us: Identity, tasks: TaskGroup) -> Self {
+        let (folder, releases) = (Folder::without_disk(us.node), Releases::default());
+        let known = Arc::new(FolderIncarnations(folder.clone(), releases.clone()));
+        PeerPool { pool: Pool::new(us, known, tasks), folder, releases }
+    }
+
+    /// Counts the memory of connections and queues in `tally`. Call before the first `set_address`.
+    #[must_use]
+    pub fn counted_in(self, tally: Tally) -> Self {
+        PeerPool { pool: self.pool.counted_in(tally), ..self }
+    }
+
+    /// Records incarnations in this folder, and offers the versions in `releases`. Call before the first
+    /// `set_address`.
+    #[must_use]
+    pub fn of_folder(self, folder: Folder, releases: Releases) -> Self {
+        let known = Arc::new(FolderIncarnations(folder.clone(), releases.clone()));
+        PeerPool { pool: self.pool.knowing(known), folder, releases }
+    }
+
+    /// Sets the security of new connections. Call before the first `set_address`.
+    #[must_use]
+    pub fn secured_by(self, security: Security) -> Self {
+        PeerPool { pool: self.pool.secured_by(security), ..self }
+    }
+
+    /// Returns the data folder's record of other nodes.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    pub fn releases(&self) -> &Releases {
+        &self.releases
+    }
+
+    pub fn identity(&self) -> &Identity {
+        self.pool.identity()
+    }
+
+    /// Sets or changes the address (`host:port`) of a node. Open connections stay; the next attempt to dial
+    /// uses the new address.
+    pub fn set_address(&self, node: NodeId, address: &str) -> Peer {
+        Peer(self.pool.set_address(node, address))
+    }
+
+    /// Returns a handle of a node that may be at this address (`host:port`), outside the known nodes. The
+    /// connections end with the handle.
+    pub fn stranger(&self, node: NodeId, address: &str) -> Peer {
+        Peer(self.pool.stranger(node, address))
+    }
+
+    /// Returns the handle of a node whose address is known.
+    pub fn peer(&self, node: NodeId) -> Option<Peer> {
+        self.pool.peer(node).map(Peer)
+    }
+
+    /// Forgets a node. The node's connections end with its last handle.
+    pub fn remove(&self, node: NodeId) {
+        self.pool.remove(node);
+    }
+
+    pub fn nodes(&self) -> Vec<NodeId> {
+        self.pool.nodes()
+    }
+
+    /// Returns the known round-trip times of the nodes.
+    pub fn round_trips(&self) -> Vec<(NodeId, Duration)> {
+        let trip = |node: NodeId| Some((node, self.pool.peer(node)?.round_trip()?));
+        self.pool.nodes().into_iter().filter_map(trip).collect()
+    }
+
+    pub async fn call(
+        &self,
+        node: NodeId,
+        lane: Lane,
+        request: &Request,
+        deadline: Instant,
+    ) -> Result<Response, PeerError> {
+        self.peer(node).ok_or(PeerError::UnknownNode { node })?.call(lane, request, deadline).await
+    }
+}
+
+/// Handle of one other node. Cheap to clone; connections open on first use.
+#[derive(Clone)]
+pub struct Peer(rowlock_transport::Peer);
+
+impl Peer {
+    pub fn node(&self) -> NodeId {
+        self.0.node()
+    }
+
+    /// Returns whether a connection for calls of that lane is open.
+    pub fn is_connected(&self, lane: Lane) -> bool {
+        self.0.is_connected(lane)
+    }
+
+    /// Sends a request and waits for the answer until the deadline.
+    ///
+    /// Errors: [`PeerError::may_have_happened`] says which errors leave the outcome open. On cancellation the
+    /// answer is dropped; the request may be carried out. Requests of one lane leave in the order of the
+    /// calls.
+    pub async fn call(
+        &self,
+        lane: Lane,
+        request: &Request,
+        deadline: Instant,
+    ) -> Result<Response, PeerError> {
+        debug_assert!(request.belongs_to(lane), "Invariant: the listener would close the connection");
+        let answer = self.0.call(lane, request.encode(), deadline).await?;
+        decode(self.node(), &answer)
+    }
+
+    /// Opens a link over a connection of its own. The caller drives the link.
+    pub fn link<T>(&self, lane: Lane) -> PeerLink<T> {
+        self.0.link(lane)
+    }
+
+    /// Opens a link for forwarded proposals to the leader of `term`.
+    pub fn forward_link(&self, term: u64) -> ForwardLink {
+        ForwardLink::open(self, term)
+    }
+}
+
+pub fn decode(node: NodeId, body: &[u8]) -> Result<Response, PeerError> {
+    codec::decode(body, PEER_FRAME_MAX_BYTES)
+        .map_err(|error| PeerError::Garbled { node, reason: error.to_string() })
+}

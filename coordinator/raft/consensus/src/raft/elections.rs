@@ -1,0 +1,244 @@
+//! Elections, replacing openraft's timer.
+//!
+//! In the flow: [`LeaderLease`] records when the leader was heard; this task asks the other voters whether
+//! they would vote for this node (Pre-Vote: Ongaro's thesis, section 9.6), and starts openraft's election
+//! after a majority agreed. openraft's own timer starts a term after each timeout, even if the votes of the
+//! last term cannot be on disk by then: with slow disks no election succeeds. Here each round waits twice as
+//! long as the previous one, and longer on a disk with slower flushes.
+//!
+//! Invariant: no term begins unless a majority of the voters has confirmed the end of its leader's lease.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use openraft::storage::RaftStateMachine;
+use openraft::{Raft, RaftMetrics, ServerState};
+use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::rare::{self, Rare};
+use rowlock_env::{rng, time};
+use rowlock_proto::NodeId;
+use rowlock_types::member::Member;
+
+use super::admission::Admission;
+use super::lease::LeaderLease;
+use crate::config::RaftConfig;
+use crate::peer::{Lane, PeerPool, Request, Response};
+use crate::raft_types::messages::{RaftRequest, RaftResponse, VoteRequest};
+use crate::raft_types::{TypeConfig, Vote};
+
+/// First pause after a majority refused; doubled each time up to `ASK_PAUSE_MAX`. A random factor of up to
+/// two keeps nodes from asking at the same moment and splitting the vote.
+const ASK_PAUSE: Duration = Duration::from_millis(10);
+const ASK_PAUSE_MAX: Duration = Duration::from_millis(160);
+/// Deadline of a pre-vote, or two heartbeats if longer. A reachable voter that does not flush answers in
+/// time.
+const ASK_PATIENCE: Duration = Duration::from_millis(150);
+/// Longest candidacy without a vote request or a leader: openraft has ignored the election.
+const CANDIDACY_MAX: Duration = Duration::from_secs(30);
+
+pub struct Elections<SM: RaftStateMachine<TypeConfig>> {
+    pub raft: Raft<TypeConfig, SM>,
+    pub peers: PeerPool,
+    pub lease: LeaderLease,
+    pub admission: Admission,
+    pub timers: RaftConfig,
+}
+
+/// This node's role in the cluster, by the newest membership in its log.
+struct View {
+    leads: bool,
+    is_voter: bool,
+    term: u64,
+    leader: Option<u64>,
+    /// Sets of voters that need a majority each: two while the voters change.
+    sets: Vec<BTreeSet<u64>>,
+    others: Vec<(NodeId, Member)>,
+}
+
+impl View {
+    fn of(metrics: &RaftMetrics<TypeConfig>) -> View {
+        let me = metrics.id;
+        let newest = metrics.membership_config.membership();
+        let committed = metrics.committed_membership_config.membership();
+        let voters: BTreeSet<u64> = newest.voter_ids().collect();
+        let others = newest.nodes().filter(|(node, _)| voters.contains(node) && **node != me);
+        View {
+            leads: metrics.state == ServerState::Leader,
+            is_voter: voters.contains(&me) || committed.voter_ids().any(|voter| voter == me),
+            term: metrics.current_term,
+            leader: metrics.current_leader,
+            sets: newest.get_joint_config().clone(),
+            others: others.map(|(node, member)| (NodeId(*node), member.clone())).collect(),
+        }
+    }
+
+    fn is_majority(&self, granted: &BTreeSet<u64>) -> bool {
+        let in_set = |set: &BTreeSet<u64>| set.intersection(granted).count() > set.len() / 2;
+        !self.sets.is_empty() && self.sets.iter().all(in_set)
+    }
+}
+
+impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
+    /// Runs until Raft stops. Must be started only once.
+    pub async fn run(self) {
+        let (mut refusals, mut rounds, mut followed) = (0, 0, None);
+        while let Some(view) = self.is_due().await {
+            let (leader, _) = self.lease.latest();
+            if leader != followed {
+                (followed, refusals, rounds) = (leader, 0, 0);
+            }
+            if !self.would_win(&view, refusals).await {
+                let pause = ASK_PAUSE.saturating_mul(1 << refusals.min(10)).min(ASK_PAUSE_MAX);
+                refusals += 1;
+                time::sleep(pause + random_below(pause)).await;
+                continue;
+            }
+            tracing::info!(term = view.term + 1, round = rounds, "election started");
+            assert!(!view.leads && view.is_voter, "only a voter that does not lead stands");
+            self.lease.stands(view.term + 1);
+            if self.raft.trigger().elect(false).await.is_err() {
+                return;
+            }
+            if self.is_decided(&view, rounds).await {
+                (refusals, rounds) = (0, 0);
+            } else {
+                rare::taken(Rare::VotesTooLate);
+                rounds += 1;
+            }
+        }
+    }
+
+    fn view(&self) -> View {
+        View::of(&self.raft.metrics().borrow_watched())
+    }
+
+    /// Waits until the leader has been silent for a random timeout. `None`: Raft has stopped.
+    async fn is_due(&self) -> Option<View> {
+        let RaftConfig { election_timeout_min_ms: least, election_timeout_max_ms: greatest, .. } =
+            self.timers;
+        let timeout = Duration::from_millis(least + rng::below(greatest - least));
+        let jitter = random_below(ASK_PAUSE);
+        let mut server = self.raft.server_metrics();
+        self.admission.granted().await;
+        loop {
+            let mut changed = self.lease.changes();
+            server.borrow_and_update();
+            let view = self.view();
+            let due = self.lease.due(timeout, jitter);
+            let stands_by = view.leads || !view.is_voter;
+            if !stands_by && (due <= time::now() || view.others.is_empty()) {
+                return Some(view);
+            }
+            tokio::select! {
+                biased;
+                ended = server.changed() => if ended.is_err() { return None },
+                _ = changed.changed() => {}
+                () = time::sleep_until(due), if !stands_by => {}
+            }
+        }
+    }
+
+    /// Asks all voters whether they would vote for this node. Returns whether a majority would.
+    async fn would_win(&self, view: &View, refusals: u32) -> bool {
+        let me = self.peers.identity().node.0;
+        let stood = self.raft.with_raft_state(move |state| {
+            let term = state.vote_ref().leader_id.term + 1;
+            let vote = Vote::new(term, me);
+            VoteRequest::new(vote, state.log_ids.last().copied())
+        });
+        let Ok(request) = stood.await else { return false };
+        let (mut granted, mut answered) = (BTreeSet::from([me]), BTreeSet::from([me]));
+        let patience = ASK_PATIENCE.max(Duration::from_millis(2 * self.timers.heartbeat_ms));
+        let deadline = time::now() + patience.saturating_mul(1 << refusals.min(3));
+        let mut answers: FuturesUnordered<_> = view
+            .others
+            .iter()
+            .map(|(node, member)| {
+                let (peer, request) = (self.peers.set_address(*node, &member.dial_addr()), request.clone());
+                async move {
+                    let request = Request::Raft(RaftRequest::PreVote(request));
+                    (node.0, peer.call(Lane::Heartbeat, &request, deadline).await)
+                }
+            })
+            .collect();
+        while !view.is_majority(&granted) {
+            match answers.next().await {
+                Some((node, Ok(Response::Raft(RaftResponse::Vote(vote))))) => {
+                    answered.insert(node);
+                    if vote.vote_granted {
+                        granted.insert(node);
+                    }
+                }
+                Some((node, answer)) => tracing::debug!(node, ?answer, "no answer to a pre-vote"),
+                None => break,
+            }
+            if view.is_majority(&answered) {
+                self.lease.majority_answered();
+            }
+        }
+        assert!(granted.is_subset(&answered), "a vote is an answer");
+        view.is_majority(&granted)
+    }
+
+    /// Waits for a leader of a later term than `before`, or for the end of this round. Returns whether there
+    /// is a leader.
+    async fn is_decided(&self, before: &View, round: u32) -> bool {
+        let begun = time::now();
+        let mut server = self.raft.server_metrics();
+        loop {
+            let mut changed = self.lease.changes();
+            server.borrow_and_update();
+            let view = self.view();
+            let (_, heard) = self.lease.latest();
+            let hears = heard.is_some_and(|heard| heard > begun) && self.lease.lasts();
+            // Raft ignores the candidacy of a node that has become the leader meanwhile.
+            if hears || view.leads || (view.term > before.term && view.leader.is_some()) {
+                return true;
+            }
+            let over = self.lease.round(round).map_or(begun + CANDIDACY_MAX, |(sent, lasts)| sent + lasts);
+            if over <= time::now() {
+                return false;
+            }
+            tokio::select! {
+                biased;
+                ended = server.changed() => if ended.is_err() { return false },
+                _ = changed.changed() => {}
+                () = time::sleep_until(over) => {}
+            }
+        }
+    }
+}
+
+fn random_below(most: Duration) -> Duration {
+    Duration::from_micros(rng::below(u64::try_from(most.as_micros()).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_env::task::{Shutdown, TaskGroup};
+
+    use super::*;
+    use crate::peer::tests::support::identity;
+    use crate::raft::tests::support::{Cluster, leased};
+
+    /// Raft takes no candidacy of a leader: no vote request leaves, and the term does not change.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_candidacy_is_over_if_the_node_leads_already() {
+        let cluster = Cluster::start(3).await;
+        let leader = cluster.form().await;
+        let elections = Elections {
+            raft: cluster.nodes[&leader].raft.clone(),
+            peers: PeerPool::new(identity(leader), TaskGroup::new(Shutdown::new())),
+            lease: leased().1,
+            admission: Admission::open(),
+            timers: RaftConfig::default(),
+        };
+        let before = elections.view();
+        elections.lease.stands(before.term + 1);
+        let is_decided = time::timeout(CANDIDACY_MAX / 3, elections.is_decided(&before, 0)).await;
+        assert!(is_decided.expect("a leader does not wait for its candidacy"));
+        cluster.stop().await;
+    }
+}

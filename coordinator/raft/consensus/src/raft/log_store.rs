@@ -1,0 +1,225 @@
+//! openraft's log storage, on the log of the disk (`rowlock_wal`).
+//!
+//! This adapter translates between openraft's core and [`Log`], and reports to the hook. Reads never touch
+//! the disk. Only the log, never this adapter, may declare an entry durable.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use openraft::errors::LeaderChanged;
+use openraft::storage::{
+    IOFlushed, LeaderBoundedStreamError, LeaderBoundedStreamResult, LogState, RaftLogReader, RaftLogStorage,
+};
+use openraft::{OptionalSend, RaftTypeConfig};
+use rowlock_env::busy_poll::BusyPoll;
+use rowlock_env::choice::{self, Choice};
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FRAME_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
+use rowlock_types::node_hook::Hook;
+use rowlock_wal::{Done, Log};
+
+use super::stored;
+use crate::entry_times::EntryTimes;
+use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
+
+// Checks that entries read together fit into a frame.
+const _: () = assert!(REPLICATION_READ_MAX_BYTES + BATCH_MAX_BYTES < PEER_FRAME_MAX_BYTES);
+
+/// The log of this node. Clones share the log; only openraft's core may write.
+#[derive(Clone)]
+pub struct LogStore {
+    log: Log,
+    hook: Hook,
+    poll: BusyPoll,
+    times: Arc<EntryTimes>,
+}
+
+#[derive(Clone)]
+pub struct LogReader {
+    log: Log,
+}
+
+impl LogStore {
+    pub fn new(log: Log) -> Self {
+        let poll = BusyPoll::new(Duration::ZERO);
+        LogStore { log, hook: Hook::default(), poll, times: Arc::default() }
+    }
+
+    /// Records arrival and flush of entries in `times`.
+    pub fn timed(self, times: Arc<EntryTimes>) -> Self {
+        LogStore { times, ..self }
+    }
+
+    /// Keeps the node awake for up to this time after an entry, while polling pays ([`BusyPoll`]).
+    pub fn polled(self, window: Duration) -> Self {
+        LogStore { poll: BusyPoll::new(window), ..self }
+    }
+
+    /// Reports to `hook`, beginning with the entries found on the disk.
+    pub fn hooked(self, hook: Hook) -> Self {
+        let log = self.log.read();
+        hook.tell(|hook| {
+            let found = log.checkpoint();
+            let (purged, last) = (found.purged.map(stored::position), found.last.map(stored::position));
+            hook.opened(found.vote.map(stored::ballot), purged, last);
+            for entry in log.entries() {
+                hook.appended(stored::position(entry.log_id), stored::commands(entry));
+            }
+        });
+        drop(log);
+        LogStore { hook, ..self }
+    }
+
+    pub fn hook(&self) -> &Hook {
+        &self.hook
+    }
+
+    /// Returns the log itself. Only openraft's core may write to the log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+}
+
+/// Reports the outcome of a flush to openraft.
+fn flushed(callback: IOFlushed<TypeConfig>) -> Done {
+    Done::Callback(Box::new(move |result| callback.io_completed(result)))
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = LogReader;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let checkpoint = self.log.checkpoint();
+        Ok(LogState {
+            last_purged_log_id: checkpoint.purged.map(stored::raft_log_id),
+            last_log_id: checkpoint.last.map(stored::raft_log_id),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> LogReader {
+        LogReader { log: self.log.clone() }
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        // Readers compare the vote to detect a change of leader: an early vote is safe, a late one is not.
+        let vote = stored::vote(*vote);
+        self.log.save_vote(vote).await?;
+        self.hook.tell(|hook| hook.voted(stored::ballot(vote)));
+        Ok(())
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
+        self.log.set_committed(committed.map(stored::log_id));
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
+        let checkpoint = self.log.checkpoint();
+        let is_mutant = mutant::is(Mutant::CommittedTooHigh);
+        let committed = if is_mutant { checkpoint.last } else { checkpoint.committed };
+        Ok(committed.map(stored::raft_log_id))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        self.poll.work_has_come();
+        let entries: Vec<_> = entries.into_iter().map(stored::entry).collect();
+        self.hook.tell(|hook| {
+            for entry in &entries {
+                hook.appended(stored::position(entry.log_id), stored::commands(entry));
+            }
+        });
+        let follows = |two: &[rowlock_wal::Entry]| two[0].log_id.index + 1 == two[1].log_id.index;
+        assert!(entries.windows(2).all(follows), "openraft appends entries without gaps");
+        let Some((first, last)) = entries.first().zip(entries.last()) else {
+            return self.log.append(entries, flushed(callback)).await;
+        };
+        let (times, last) = (self.times.clone(), last.log_id.index);
+        times.appended(first.log_id.index, last);
+        let done = move |result: io::Result<()>| {
+            if result.is_ok() {
+                times.flushed(last);
+            }
+            callback.io_completed(result);
+        };
+        self.log.append(entries, Done::Callback(Box::new(done))).await
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
+        let after = last_log_id.map(stored::log_id);
+        self.hook.tell(|hook| hook.truncated(after.map(stored::position)));
+        self.log.truncate_after(after).await
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
+        let upto = stored::log_id(log_id);
+        self.hook.tell(|hook| hook.purged(stored::position(upto)));
+        self.log.purge(upto).await
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogReader {
+    async fn try_get_log_entries<RB>(&mut self, range: RB) -> Result<Vec<Entry>, io::Error>
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        Ok(self.entries(&range))
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        Ok(self.log.checkpoint().vote.map(stored::raft_vote))
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+        // The first entry is read whatever its size.
+        let is_one = choice::taken(Choice::EntriesOneByOne, 5);
+        let most = if is_one { 0 } else { REPLICATION_READ_MAX_BYTES };
+        let entries = self.log.read().limited(&(start..end), most);
+        let is_within = |entry: &rowlock_wal::Entry| (start..end).contains(&entry.log_id.index);
+        debug_assert!(entries.iter().all(is_within), "only what was asked for is read");
+        Ok(entries.into_iter().map(stored::raft_entry).collect())
+    }
+
+    /// Reads vote and entries under one lock, so that the vote need not be read again after the entries.
+    async fn leader_bounded_stream<RB>(
+        &mut self,
+        leader: LeaderId,
+        range: RB,
+    ) -> impl Stream<Item = LeaderBoundedStreamResult<TypeConfig>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let log = self.log.read();
+        let vote = log.checkpoint().vote.map(stored::raft_vote);
+        let items: Vec<LeaderBoundedStreamResult<TypeConfig>> =
+            if vote.is_some_and(|vote| vote.leader_id == leader && vote.committed) {
+                log.range(&range).cloned().map(|entry| Ok(stored::raft_entry(entry))).collect()
+            } else {
+                vec![Err(LeaderBoundedStreamError::LeaderChanged(LeaderChanged::new(leader, vote)))]
+            };
+        stream::iter(items)
+    }
+
+    async fn entries_stream<RB>(
+        &mut self,
+        range: RB,
+    ) -> impl Stream<Item = Result<<TypeConfig as RaftTypeConfig>::Entry, io::Error>> + OptionalSend
+    where
+        RB: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        stream::iter(self.entries(&range).into_iter().map(Ok))
+    }
+}
+
+impl LogReader {
+    fn entries(&self, range: &impl RangeBounds<u64>) -> Vec<Entry> {
+        self.log.read().range(range).cloned().map(stored::raft_entry).collect()
+    }
+}

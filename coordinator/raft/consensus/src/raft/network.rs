@@ -1,0 +1,267 @@
+//! openraft's network: requests to other nodes, sent over `peer/`. The listener's side is `raft/rpc.rs`.
+//!
+//! Each request is sent at most once; openraft decides on retries. Replication is pipelined: append requests
+//! leave as soon as they exist, within a window, and answers return in order.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{self, Either};
+use openraft::base::{BoxFuture, BoxStream};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::network::{RPCOption, stream_append_sequential};
+use openraft::raft::StreamAppendResult;
+use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use parking_lot::Mutex;
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::time;
+use rowlock_proto::NodeId;
+use rowlock_types::limits::TERM_AHEAD_MAX;
+use rowlock_types::member::Member;
+
+use super::acks::Acks;
+use super::append_pipeline::{self, AppendPipeline, InFlightAppend};
+use super::lease::{FIXED, LeaderLease};
+use super::snapshot_transfer::{self, SnapshotSource};
+use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
+use crate::raft_types::messages::{
+    AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, TransferRequest,
+    TransferResponse, VoteRequest, VoteResponse,
+};
+use crate::raft_types::{TypeConfig, Vote};
+
+/// Factory of connections to the other members, whose addresses come with the membership. `D` is the state
+/// machine's snapshot data.
+pub struct Network<D> {
+    pool: PeerPool,
+    acks: Acks,
+    lease: LeaderLease,
+    term: Arc<AtomicU64>,
+    data: PhantomData<fn() -> D>,
+}
+
+impl<D> Network<D> {
+    /// Creates the network on this pool. `acks` records the answers to append requests, `lease` the vote
+    /// requests.
+    pub fn new(pool: PeerPool, acks: Acks, lease: LeaderLease) -> Self {
+        Network { pool, acks, lease, term: Arc::default(), data: PhantomData }
+    }
+
+    fn target(&self, target: u64, member: &Member, pipelines: bool) -> Target<D> {
+        let peer = self.pool.set_address(NodeId(target), &member.dial_addr());
+        let (us, acks, lease) = (self.pool.identity().node, self.acks.clone(), self.lease.clone());
+        let (link, term) = (Mutex::default(), self.term.clone());
+        Target { us, peer, pipelines, link, acks, lease, term, data: PhantomData }
+    }
+}
+
+impl<D: SnapshotSource> RaftNetworkFactory<TypeConfig> for Network<D> {
+    type Network = Target<D>;
+
+    async fn new_client(&mut self, target: u64, member: &Member) -> Target<D> {
+        self.target(target, member, true)
+    }
+
+    async fn new_heartbeat_client(&mut self, target: u64, member: &Member) -> Target<D> {
+        self.target(target, member, false)
+    }
+}
+
+/// One other member, as seen by openraft. Replication has a link of its own; other requests are calls on
+/// their lanes.
+pub struct Target<D> {
+    us: NodeId,
+    peer: Peer,
+    /// This target replicates and sends no heartbeats.
+    pipelines: bool,
+    /// Never contended: openraft only requires `Sync`.
+    link: Mutex<Option<PeerLink<InFlightAppend>>>,
+    acks: Acks,
+    lease: LeaderLease,
+    /// Greatest term in this node's requests.
+    term: Arc<AtomicU64>,
+    data: PhantomData<fn() -> D>,
+}
+
+impl<D> Target<D> {
+    /// Sends one request and returns the answer, within openraft's time.
+    async fn request(
+        &self,
+        action: RPCTypes,
+        lane: Lane,
+        request: RaftRequest,
+        ttl: Duration,
+    ) -> Result<RaftResponse, RPCError<TypeConfig>> {
+        self.term.fetch_max(request.term(), Ordering::Relaxed);
+        let answer = self.peer.call(lane, &Request::Raft(request), time::now() + ttl).await;
+        self.faults(action, ttl).check(answer)
+    }
+
+    fn faults(&self, action: RPCTypes, timeout: Duration) -> Faults {
+        let term = self.term.load(Ordering::Relaxed);
+        Faults { us: self.us, target: self.peer.node(), term, action, timeout }
+    }
+}
+
+impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
+    type SnapshotData = D;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendRequest,
+        option: RPCOption,
+    ) -> Result<AppendResponse, RPCError<TypeConfig>> {
+        let (leader, sent) = (request.vote.leader_id, time::now());
+        if !self.lease.may_send_heartbeat(leader) {
+            return Err(Unreachable::from_string("this leader has no quorum, and is silent").into());
+        }
+        let prev = request.prev_log_id;
+        let last = request.entries.last().map(|entry| entry.log_id).or(prev);
+        let request = RaftRequest::Append(request);
+        // Wait as long as openraft does: a late answer over a long distance still counts.
+        let response =
+            self.request(RPCTypes::AppendEntries, Lane::Heartbeat, request, option.hard_ttl()).await?;
+        let (response, _) = response.into_append().map_err(|other| unexpected(&other))?;
+        append_pipeline::record_answer(&self.acks, leader, self.peer.node(), (sent, prev, last), response)
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<
+        's,
+        Result<
+            BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>,
+            RPCError<TypeConfig>,
+        >,
+    >
+    where
+        S: futures_util::Stream<Item = AppendRequest> + OptionalSend + Unpin + 'static,
+    {
+        if !self.pipelines {
+            return stream_append_sequential(self, input, option);
+        }
+        let faults = self.faults(RPCTypes::AppendEntries, option.soft_ttl());
+        let (node, acks) = (self.peer.node(), self.acks.clone());
+        let slot = self.link.get_mut();
+        let link = slot.take().filter(|link| !link.has_ended());
+        let link = slot.insert(link.unwrap_or_else(|| self.peer.link(Lane::Raft)));
+        let pipeline = AppendPipeline::new((node, link), faults, acks, input);
+        let answers: BoxStream<'s, _> = Box::pin(pipeline.answers());
+        Box::pin(future::ready(Ok(answers)))
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest,
+        option: RPCOption,
+    ) -> Result<VoteResponse, RPCError<TypeConfig>> {
+        self.lease.vote_requested();
+        let patience = if mutant::is(Mutant::ElectionsDoNotWait) { FIXED } else { option.soft_ttl() };
+        match self.request(RPCTypes::Vote, Lane::Control, RaftRequest::Vote(request), patience).await? {
+            RaftResponse::Vote(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Never called: `elections.rs` sends the pre-votes.
+    async fn pre_vote(
+        &mut self,
+        _request: VoteRequest,
+        _option: RPCOption,
+    ) -> Result<VoteResponse, RPCError<TypeConfig>> {
+        Err(Unreachable::from_string("pre-votes are asked for by elections.rs").into())
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot<D>,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse, StreamingError<TypeConfig>> {
+        let faults = self.faults(RPCTypes::InstallSnapshot, option.soft_ttl());
+        let transfer = std::pin::pin!(snapshot_transfer::send(&self.peer, faults, vote, snapshot));
+        match future::select(std::pin::pin!(cancel), transfer).await {
+            Either::Left((closed, _)) => Err(StreamingError::Closed(closed)),
+            Either::Right((sent, _)) => sent,
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        request: TransferRequest,
+        option: RPCOption,
+    ) -> Result<TransferResponse, RPCError<TypeConfig>> {
+        let request = RaftRequest::TransferLeader(request);
+        match self.request(RPCTypes::TransferLeader, Lane::Control, request, option.soft_ttl()).await? {
+            RaftResponse::TransferLeader(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Conversion of request failures to openraft's errors.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    us: NodeId,
+    target: NodeId,
+    /// Term of this node, at the request or later.
+    term: u64,
+    action: RPCTypes,
+    timeout: Duration,
+}
+
+impl Faults {
+    /// Returns openraft's time for one request.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Returns Raft's answer, or the converted error.
+    pub fn check(&self, answer: Result<Response, PeerError>) -> Result<RaftResponse, RPCError<TypeConfig>> {
+        match answer {
+            // openraft has no error for a failure of the other node here; `Unreachable` prevents an immediate
+            // retry.
+            Ok(Response::Raft(RaftResponse::Failed(why))) => {
+                Err(Unreachable::from_string(format!("node {} failed: {why}", self.target)).into())
+            }
+            // A term can never be taken back.
+            Ok(Response::Raft(response)) if response.term().saturating_sub(self.term) > TERM_AHEAD_MAX => {
+                tracing::error!(from = %self.target, term = response.term(), "refused an answer: its term is too far ahead to be one of this cluster");
+                Err(Unreachable::from_string("the term of the answer is none of this cluster").into())
+            }
+            Ok(Response::Raft(response)) => Ok(response),
+            Ok(_) => Err(Unreachable::from_string("the answer is not one of Raft").into()),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// Converts an error. openraft retries a broken connection at once, and an unreachable node or a
+    /// permanent error only after a pause.
+    pub fn fault(&self, error: &PeerError) -> RPCError<TypeConfig> {
+        match error {
+            PeerError::Timeout { .. } => {
+                let Faults { us, target, action, timeout, .. } = *self;
+                Timeout { action, id: us.0, target: target.0, timeout }.into()
+            }
+            PeerError::Lost { .. } => NetworkError::new(error).into(),
+            PeerError::UnknownNode { .. }
+            | PeerError::Unreachable { .. }
+            | PeerError::Refused { .. }
+            | PeerError::Overloaded { .. }
+            | PeerError::TooLarge { .. }
+            | PeerError::Garbled { .. }
+            | PeerError::Stopping => Unreachable::new(error).into(),
+        }
+    }
+}
+
+/// Returns the error for an answer of the wrong kind.
+pub fn unexpected(response: &RaftResponse) -> RPCError<TypeConfig> {
+    Unreachable::from_string(format!("the answer does not fit the request: {response:?}")).into()
+}

@@ -1,0 +1,135 @@
+//! Opens the storage and starts Raft with Rowlock's settings (docs/decisions/openraft.md).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::{Config, SnapshotPolicy};
+use rowlock_env::mutant::{self, Mutant};
+use rowlock_proto::NodeId;
+use rowlock_types::metrics::Metrics;
+use rowlock_types::node_hook::Hook;
+use rowlock_wal::{Opened, SnapshotStore, StorageError};
+
+use super::acks::{Acks, QuorumContact};
+use super::admission::Admission;
+use super::lease::{LeaderLease, ROUND_MAX};
+use super::log_store::LogStore;
+use super::network::Network;
+use super::rpc::RaftDispatch;
+use super::state_machine::{Apply, StateMachine};
+use super::stored;
+use crate::applied_state::AppliedState;
+use crate::config::RaftConfig;
+use crate::peer::{PeerPool, RaftService};
+use crate::raft_types::{Payload, TypeConfig};
+
+pub type Raft = openraft::Raft<TypeConfig, StateMachine>;
+
+/// Most entries in one append request between nodes. Each holds up to `limits::BATCH_MAX_COMMANDS` commands;
+/// the log's reader bounds the bytes.
+const APPEND_MAX_ENTRIES: u64 = 64;
+/// Timeout of one snapshot chunk, milliseconds.
+const SNAPSHOT_CHUNK_TIMEOUT_MS: u64 = 10_000;
+
+/// openraft's wait for a vote. `elections.rs` limits the candidacy, and openraft ignores votes for an earlier
+/// one.
+const VOTE_MS: u64 = 10_000;
+const _: () = assert!(VOTE_MS as u128 > ROUND_MAX.as_millis());
+
+/// Pauses before replication retries an unreachable member; the last one repeats. Short, so that a recovered
+/// node serves soon: dialing has its own, longer pauses (`pacing::DIAL_PAUSES`), so a try costs little.
+const REPLICATION_BACKOFF: &str = "20ms 50ms 100ms 100ms";
+
+fn raft_config(settings: &Settings) -> Config {
+    let raft = &settings.raft;
+    let vote_ms = VOTE_MS.max(2 * raft.election_timeout_max_ms);
+    Config {
+        cluster_name: settings.cluster.clone(),
+        heartbeat_interval: raft.heartbeat_ms,
+        // Limits of openraft's waiting only: openraft neither begins an election nor refuses a vote by
+        // itself.
+        election_timeout_min: vote_ms,
+        election_timeout_max: vote_ms + 1,
+        install_snapshot_timeout: SNAPSHOT_CHUNK_TIMEOUT_MS,
+        max_payload_entries: APPEND_MAX_ENTRIES,
+        // A follower further behind than the kept log gets a snapshot.
+        replication_lag_threshold: raft.snapshot_every.max(raft.keep_logs),
+        // See `compaction`.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: raft.keep_logs,
+        backoff: REPLICATION_BACKOFF.to_owned(),
+        // See `elections` and `lease`.
+        enable_elect: false,
+        quorum_loss_probe_interval: None,
+        enable_leader_restore: Some(mutant::is(Mutant::LeaderRestore)),
+        ..Config::default()
+    }
+}
+
+/// Settings of this node's Raft.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub cluster: String,
+    pub node: NodeId,
+    /// Timers, and the period of snapshots.
+    pub raft: RaftConfig,
+}
+
+/// Reason why Raft does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The settings are invalid, or the recovery failed.
+    #[error("{0}")]
+    Raft(String),
+}
+
+/// Starts Raft on an open folder. The node takes no part before its [`Admission`] is granted and
+/// [`Elections`](super::Elections) run.
+pub async fn open(
+    settings: &Settings,
+    opened: Opened,
+    replica: Arc<AppliedState>,
+    apply: Arc<dyn Apply>,
+    peers: PeerPool,
+    metrics: Arc<Metrics>,
+    hook: Hook,
+) -> Result<(Raft, QuorumContact, LeaderLease, LogStore, SnapshotStore), OpenError> {
+    let raft_config = raft_config(settings).validate().map_err(|e| OpenError::Raft(e.to_string()))?;
+    if let Some(after) = opened.report.cut_behind {
+        hook.tell(|hook| hook.truncated(after.map(stored::position)));
+    }
+    let polled = LogStore::new(opened.log).polled(Duration::from_micros(settings.raft.busy_poll_us));
+    let timed = polled.timed(replica.entry_times.clone());
+    let (log, snapshots) = (timed.hooked(hook.clone()), opened.snapshots);
+    let state_machine = StateMachine::open(replica, snapshots.clone(), apply, metrics, hook).await?;
+    let acks = Acks::default();
+    let lease = LeaderLease::new(&settings.raft, acks.clone());
+    let network = Network::new(peers, acks.clone(), lease.clone());
+    let raft = Raft::new(settings.node.0, Arc::new(raft_config), network, log.clone(), state_machine).await;
+    let raft = raft.map_err(|e| OpenError::Raft(e.to_string()))?;
+    acks.follow_raft(raft.metrics());
+    Ok((raft.clone(), QuorumContact::new(raft, acks), lease, log, snapshots))
+}
+
+/// Creates the service through which other nodes reach this Raft.
+pub fn dispatch(
+    raft: &Raft,
+    log: &LogStore,
+    snapshots: &SnapshotStore,
+    metrics: &Arc<Metrics>,
+    (admission, lease): (&Admission, &LeaderLease),
+    replica: &Arc<AppliedState>,
+) -> Arc<dyn RaftService> {
+    let sink = Arc::new(snapshots.clone());
+    let dispatch = RaftDispatch::new(raft.clone(), lease.clone(), sink, metrics.clone());
+    let replica = replica.clone();
+    let reader = Arc::new(move |payload: &Payload| match payload.0.first() {
+        Some(version) if u16::from(*version) > replica.versions.most => {
+            Err(format!("the batch has version {version}, and this is {}", replica.versions))
+        }
+        _ => replica.batch_cache.read(&payload.0).map_err(|error| error.to_string()),
+    });
+    Arc::new(dispatch.hooked(log.hook().clone()).behind(admission.clone()).reading(reader))
+}

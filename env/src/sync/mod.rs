@@ -1,3 +1,0 @@
-//! Synchronization that wakes in a fixed order, so that a seed fixes a run.
-
-pub mod watch;

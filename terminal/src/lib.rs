@@ -1,9 +1,0 @@
-//! What the programs `rowlock` and `rowlock-sim` share at a terminal: exit codes, printing that survives a
-//! closed pipe, tables, colors, stop signals, log filters.
-
-pub mod exit;
-pub mod log_filter;
-pub mod paint;
-pub mod print;
-pub mod signals;
-pub mod table;
