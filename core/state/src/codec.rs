@@ -1,9 +1,9 @@
-//! The bytes of a log entry: a byte for the version that the cluster writes ([`crate::upgrade`]), a byte of
-//! flags, the entry's number in its term, then the proposals, each of which says what is not as in the one
-//! before ([`mod@write`]).
+//! Encoding of log entries: a byte for the version that the cluster writes ([`crate::upgrade`]), a byte of
+//! flags, the entry's number in its term, and the proposals. Each proposal contains only its differences from
+//! the previous one ([`mod@write`]).
 //!
-//! Invariant: a change of [`crate::command`] that changes these bytes takes a new version, and keeps reading
-//! those of earlier releases; `testdata/batch.golden` shows such a change.
+//! Invariant: a change of [`crate::command`] that changes these bytes takes a new version, and reads the
+//! bytes of earlier releases; `testdata/batch.golden` shows every change.
 
 mod read;
 mod write;
@@ -16,17 +16,17 @@ use serde::de::DeserializeOwned;
 use crate::command::{Batch, Proposal};
 use crate::upgrade::{FIRST, NEWEST};
 
-/// Largest encoded batch. The proposer folds far less; one command is bounded by the client's frame.
+/// Largest encoded batch. The proposer folds far less; the client's frame bounds one command.
 pub const BATCH_MAX_BYTES: usize = 64 << 20;
 
 /// The flag of [`Batch::enforce_quota`].
 const ENFORCE_QUOTA: u8 = 1;
 /// The flag of [`Batch::guard_locks`].
 const GUARD_LOCKS: u8 = 2;
-/// All flags that this release knows.
+/// Flags known to this release.
 const FLAGS: u8 = ENFORCE_QUOTA | GUARD_LOCKS;
 
-/// The byte that a client's request begins with. The numbers below [`tag::FIRST`] are bincode's, for the
+/// First byte of an encoded client request. Numbers below [`tag::FIRST`] are bincode's variant numbers of the
 /// cluster's own commands, by their order in [`crate::command::Command`].
 mod tag {
     pub(super) const FIRST: u8 = 64;
@@ -49,39 +49,38 @@ mod tag {
     pub(super) const ASK: u8 = 80;
 }
 
-/// The byte that a proposal begins with: which of these follow, in this order, because they are not as in the
-/// proposal before it. Before the first one everything is zero or empty. The session always follows, as a
-/// difference.
+/// First byte of a proposal: the set of fields that follow, in this order. Fields that follow differ from the
+/// previous proposal. Initial values are zero or empty. The session always follows, as a difference.
 mod head {
     /// Node and incarnation of the origin.
     pub(super) const SENDER: u8 = 1;
-    /// The request's number; otherwise one more.
+    /// The request's number; without this bit, the previous number plus 1.
     pub(super) const REQUEST: u8 = 2;
     pub(super) const ATTACHMENT: u8 = 4;
     pub(super) const IDENTITIES: u8 = 8;
-    /// The command is tagged, with this id.
+    /// The command's tag with this id.
     pub(super) const TAG: u8 = 16;
-    /// The acknowledged id follows; otherwise all ids before this one are acknowledged.
+    /// The acknowledged id; without this bit, the tag's id minus 1.
     pub(super) const ACKED: u8 = 32;
     pub(super) const ALL: u8 = 63;
 }
 
-/// The byte that an acquire and a create begin with: which of these follow, and what else there is.
+/// First byte of an acquire or create: the set of fields that follow, and flags.
 mod bits {
     pub(super) const DATA: u8 = 1;
-    /// Permissions, other than those of the next bit.
+    /// An ACL other than `Acl::open`.
     pub(super) const ACL: u8 = 2;
-    /// The permissions are `Acl::open`.
+    /// The ACL is `Acl::open`.
     pub(super) const OPEN: u8 = 4;
 
     /// The acquire waits for the lock.
     pub(super) const WAIT: u8 = 8;
-    /// A byte of [`super::mode`]; otherwise exclusive.
+    /// A byte of [`super::mode`] follows; without this bit, exclusive.
     pub(super) const MODE: u8 = 16;
     pub(super) const LIMIT: u8 = 32;
-    /// A byte of [`super::owner`]; otherwise unnamed.
+    /// A byte of [`super::owner`] follows; without this bit, unnamed.
     pub(super) const OWNER: u8 = 64;
-    /// Longest hold, lock-delay and minimum hold; otherwise none.
+    /// Longest hold, lock-delay and minimum hold follow; without this bit, none of the three.
     pub(super) const TIMES: u8 = 128;
 
     pub(super) const OF_CREATE: u8 = DATA | ACL | OPEN;
@@ -98,13 +97,14 @@ mod owner {
     pub(super) const UNDER: u8 = 3;
 }
 
-/// How it is written: little-endian, variable-length integers.
+/// Bincode's configuration: little-endian, variable-length integers.
 pub(crate) const BINCODE: Configuration<LittleEndian, Varint> = bincode::config::standard();
 
-/// Reads a value off the front of `bytes`, and says how many of them it is.
+/// Reads a value off the front of `bytes`. Returns the value and the number of bytes read.
 ///
-/// bincode believes lengths up to its limit, which is a constant and counts integers at full width (one byte
-/// as eight, or sixteen). So the limit is a step above the input: a forged length gets no memory beyond that.
+/// bincode trusts lengths up to its limit. The limit is a constant and counts integers at full width (one
+/// byte as eight, or sixteen). So the limit here is a step above the input: a forged length allocates no
+/// memory beyond the limit.
 pub(crate) fn from_bincode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, usize), DecodeError> {
     match bytes.len() {
         0..=0x1000 => within::<T, 0x1_0000>(bytes),
@@ -121,38 +121,38 @@ fn within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, u
     bincode::serde::decode_from_slice(bytes, config)
 }
 
-/// Why bytes are not a batch. In the log of this node that means damage or a newer version: the node must
-/// stop.
+/// Reason why bytes are not a batch. In the node's own log the reason is damage or a newer version: the node
+/// must stop.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
     /// The input has no bytes.
     #[error("the batch is empty")]
     Empty,
-    /// Written by another version.
+    /// The batch has the version of another release.
     #[error("the batch has version {0}, this release knows none beyond {NEWEST}")]
     Version(u8),
-    /// Written by another version, which knows more flags.
+    /// The batch has flags of a newer release.
     #[error("the batch has flags {0:#04x}, this node knows {known:#04x}", known = FLAGS)]
     Flags(u8),
     #[error("the batch has {0} bytes, more than {BATCH_MAX_BYTES}")]
     TooLarge(usize),
-    /// Does not decode from this byte on, or from shortly before it.
+    /// Decoding failed at this byte, or shortly before.
     #[error("the batch is damaged at byte {0}")]
     Damaged(usize),
-    /// Something follows the batch.
+    /// Bytes follow the batch.
     #[error("{0} bytes follow the batch")]
     Trailing(usize),
 }
 
 impl Batch {
-    /// The payload of a log entry, in the version of the first release. The proposer bounds what it folds: a
-    /// batch that no node could read must not get into the log.
+    /// Encodes the batch in the version of the first release. The proposer bounds batches: no batch that
+    /// nodes cannot read may enter the log.
     pub fn encode(&self) -> Bytes {
         self.encode_as(FIRST)
     }
 
-    /// The same in a version of the cluster's. All that there are so far differ in their first byte only.
+    /// Encodes the batch in a version of the cluster. The known versions differ in the first byte only.
     pub fn encode_as(&self, version: u16) -> Bytes {
         let first = u8::try_from(version).ok().filter(|_| (FIRST..=NEWEST).contains(&version));
         let first = first.expect("Invariant: a cluster writes in a version that its nodes know");
@@ -161,17 +161,17 @@ impl Batch {
         let mut bytes = vec![first, flags];
         write::batch(self, &mut bytes);
         assert!(bytes.len() <= BATCH_MAX_BYTES, "a batch of {} bytes was folded", bytes.len());
-        // The room was guessed, and the log keeps entries in memory.
+        // Releases unused capacity: the log keeps entries in memory.
         bytes.shrink_to_fit();
         bytes.into()
     }
 
-    /// Reads what [`Batch::encode`] wrote.
+    /// Decodes the output of [`Batch::encode`].
     pub fn decode(bytes: &[u8]) -> Result<Batch, BatchError> {
         Batch::decode_shared(&Bytes::copy_from_slice(bytes))
     }
 
-    /// The same without a copy: data in what it gives may be slices of `bytes`, and keep them.
+    /// Decodes without a copy: data in the batch may be slices of `bytes`, and keep `bytes` alive.
     pub fn decode_shared(bytes: &Bytes) -> Result<Batch, BatchError> {
         if bytes.len() > BATCH_MAX_BYTES {
             return Err(BatchError::TooLarge(bytes.len()));
@@ -194,13 +194,13 @@ impl Batch {
 }
 
 impl Proposal {
-    /// Appends a list of proposals, as a batch has them: for a message that carries one.
+    /// Appends proposals, encoded as in a batch, to a message that contains proposals only.
     pub fn encode_all(proposals: &[Proposal], out: &mut Vec<u8>) {
         write::proposals(proposals, out);
     }
 
-    /// The list that these bytes are, all of them. Data in what it gives may be slices of `bytes`, and keep
-    /// them.
+    /// Decodes a list of proposals from all of `bytes`. Data in the proposals may be slices of `bytes`, and
+    /// keep `bytes` alive.
     pub fn decode_all(bytes: &Bytes) -> Result<Vec<Proposal>, BatchError> {
         if bytes.len() > BATCH_MAX_BYTES {
             return Err(BatchError::TooLarge(bytes.len()));

@@ -1,6 +1,6 @@
-//! The log format: what the leader proposes and every replica applies, in order.
+//! The log format: proposals that the leader batches into log entries and every replica applies in order.
 //!
-//! A log entry is one [`Batch`]: the commands that waited together, folded by the leader.
+//! A log entry is one [`Batch`]: the commands that waited together.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 use crate::proof::Proof;
 use crate::upgrade::ClusterVersion;
 
-/// How often a session has been attached to a connection. Proposals of an older attachment are refused
-/// (`SessionMoved`), so a connection that the client has left cannot act any more.
+/// Counts the connections that a session has been attached to. The state refuses proposals of an older
+/// attachment (`SessionMoved`): a connection that the client has left cannot act any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Attachment(pub u64);
 
-/// Where a proposal came from, so that the origin node, and no other, answers its client.
+/// Origin of a proposal. Only the origin node answers the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Origin {
     /// The node that the client is connected to.
     pub node: NodeId,
-    /// A random number of that node's process, so that a restarted node ignores its former life's proposals.
+    /// Random number of the node's process: a restarted node ignores proposals of the process before.
     pub incarnation: u64,
     /// Counts the proposals of that process, from 1.
     pub request: u64,
@@ -33,101 +33,105 @@ pub struct Origin {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     pub origin: Origin,
-    /// On whose behalf; [`SessionId::NONE`] for the cluster's own commands and for `OpenSession`.
+    /// Session that the proposal acts for; [`SessionId::NONE`] for the cluster's own commands and
+    /// `OpenSession`.
     pub session: SessionId,
-    /// The sender's attachment of that session.
+    /// Attachment of the session, as the sender knows the session.
     pub attachment: Attachment,
-    /// The sender's identities for ACL checks, without `world:anyone`, which everybody is. One
-    /// list for all proposals of a connection.
+    /// The sender's identities for ACL checks, without `world:anyone`, an identity of every client. All
+    /// proposals of a connection share one list.
     pub identities: Arc<[Id]>,
     pub command: Command,
 }
 
 /// A change of the replicated state: a client's request, or one of the cluster's own commands.
 ///
-/// Invariant: bincode numbers the variants by their order. The last two are skipped there, since `codec`
-/// writes them; so they stay the last ones.
+/// Invariant: bincode numbers the variants by their order. `codec` encodes the last two itself, and serde
+/// skips them: keep them last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// Nothing: a new leader's first entry, and a place in the log that a node waits for. Takes no zxid.
+    /// Changes nothing: a new leader's first entry, or an entry that a node waits for. Takes no zxid.
     Noop,
-    /// Opens a session; its id is made from this command's zxid and the origin node.
+    /// Opens a session. The session id consists of this command's zxid and the origin node.
     OpenSession {
-        /// Derived from the password, which the origin node makes and sends to the client alone.
+        /// Derived from the password. The origin node draws the password and sends the password to the client
+        /// alone.
         proof: Proof,
         timeout_ms: u32,
     },
-    /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
+    /// Moves a session to a new connection and raises its attachment. Takes no zxid.
     Reattach {
-        /// The session's attachment when the client asked, as its node knew it; `None`: whatever it is. If it
-        /// is another one by now the command is refused (`SessionMoved`): one that comes late, because its
-        /// client has given it up and gone elsewhere, takes nothing from the client.
+        /// The session's attachment that the client's node knew at the request; `None` accepts any. The state
+        /// refuses the command (`SessionMoved`) if the attachment has changed meanwhile: a late command takes
+        /// no session away from a client that has moved on to another node.
         from: Option<Attachment>,
         session: SessionId,
-        /// Must be the session's.
+        /// Proof of the session's password.
         proof: Proof,
         /// Newly negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// The leader saw no sign of life for the whole timeout; or a superuser, whose identities the proposal
-    /// has, ends the session. Without effect if the session has been attached again.
+    /// Ends a session. Proposed by the leader after a whole timeout without a keepalive, or by a superuser,
+    /// whose identities the proposal has. No effect if the session has been attached again.
     ExpireSession {
         session: SessionId,
-        /// The attachment that the leader's decision was about.
+        /// The attachment that the decision was about.
         attachment: Attachment,
     },
-    /// The leader's sweep: deletes the container or TTL znode if it is still idle and childless.
+    /// Deletes a container or TTL znode that is still idle and childless. Proposed by the leader's sweep.
     Reap { path: String },
-    /// Writes `/zookeeper/config`, after the membership has changed.
+    /// Writes `/zookeeper/config` after a change of the membership.
     Configure {
         /// The text that ZooKeeper clients read.
         config: String,
     },
-    /// The leader's sweep: a lock-delay may be over, or something has been held for too long.
+    /// Grants locks whose lock-delay is over and revokes holds beyond their maximum. Proposed by the leader's
+    /// sweep.
     LockDue {
         /// Path of the lock's znode.
         lock: String,
     },
-    /// The leader's mark: every node notes its digest behind this entry. Changes nothing, takes no zxid.
+    /// Marks an entry behind which every node records its digest. Changes nothing, takes no zxid.
     CompareDigests,
-    /// The digest of the origin's state behind a mark. Changes nothing, takes no zxid.
+    /// Reports the digest of the origin's state behind a mark. Changes nothing, takes no zxid.
     DigestAt {
         /// Log index of the mark's entry.
         index: u64,
         digest: u64,
     },
-    /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]), or there is no
-    /// memory. Its author is answered with this.
+    /// Replaces a proposal that the leader has refused: the price was too high ([`crate::Machine::price`]),
+    /// or memory was short. The origin node answers the client with this code.
     Refused(ErrorCode),
-    /// The cluster's id, drawn by its first leader. The first one counts. Takes no zxid.
+    /// Sets the cluster's id, drawn by the first leader. Only the first one counts. Takes no zxid.
     Found { cluster: ClusterId },
-    /// The leader of a restored cluster has waited for its grace: sessions may be opened. Takes no zxid.
+    /// Ends the grace of a restored cluster: clients may open sessions. Takes no zxid.
     EndGrace,
-    /// The cluster goes over to a version that all its members know. An older one changes nothing. Takes no
-    /// zxid. Every release reads this command: it tells an older one that it must stop, and what to run.
+    /// Raises the cluster's version to one that all members know. An older version changes nothing. Takes no
+    /// zxid. Every release reads this command: an older release learns from the command to stop, and which
+    /// release to run.
     RaiseVersion { to: ClusterVersion },
-    /// Whether the leader waits for an operator's word before it raises the version. Takes no zxid.
+    /// Sets whether the leader waits for an operator before a raise of the version. Takes no zxid.
     HoldVersion { hold: bool },
-    /// A change of a znode that takes effect only while the claim holds its lock, also another session's. Its
-    /// outcome is that of a multi of a check and the change.
+    /// Changes a znode only while the claim, of any session, holds its lock. The outcome is the outcome of a
+    /// multi of a check and the change.
     Fenced { claim: Claim, change: Op },
-    /// Raises the zxid, so that all fencing tokens from here on are larger than `above`: resources know the
-    /// tokens of another service. A smaller number changes nothing. Takes no zxid.
+    /// Raises the zxid, so that all later fencing tokens exceed `above`: resources know tokens of another
+    /// service. A smaller number changes nothing. Takes no zxid.
     RaiseTokens { above: FencingToken },
-    /// A write that takes effect once in its session, however often it comes. Takes no zxid when it comes
-    /// again.
+    /// A write that takes effect once in its session, however often the write arrives. Repeated arrivals take
+    /// no zxid.
     #[serde(skip)]
     Tagged {
-        /// Which write of the session it is.
+        /// Number of the write in the session.
         id: u64,
-        /// Up to here the session's client knows the outcomes.
+        /// The client knows the outcomes up to this number.
         acked: u64,
-        /// The write ([`Command::is_write`]), and so never a tagged one.
+        /// The write ([`Command::is_write`]); never a tagged command.
         command: Box<Command>,
     },
-    /// A client's request as it came, of an opcode that [is logged](rowlock_proto::OpCode::is_logged). The
-    /// state answers with the request's [`Response`](rowlock_proto::response::Response). The proposal says
-    /// for which session and with whose rights; what else the client said is in the request.
+    /// A client's request as received, of an opcode that [is logged](rowlock_proto::OpCode::is_logged). The
+    /// state answers with the request's [`Response`](rowlock_proto::response::Response). The proposal has the
+    /// session and the identities; the request has all other input.
     #[serde(skip)]
     Client(Request),
 }
@@ -142,7 +146,7 @@ fn path_in(op: &mut Op) -> &mut String {
     }
 }
 
-/// Takes out the first path of a logged request.
+/// Takes the first path out of a logged request.
 fn take_path_of(request: &mut Request) -> Option<String> {
     let path = match request {
         Request::Create(create)
@@ -155,7 +159,7 @@ fn take_path_of(request: &mut Request) -> Option<String> {
         Request::Multi(ops) => path_in(ops.first_mut()?),
         Request::Abandon(all) => &mut all.first_mut()?.lock,
         Request::Ask(ask) => &mut ask.lock,
-        // A slice of an entry, which is not to be kept.
+        // Copied: the path is a slice of an entry.
         Request::Acquire(all) => return Some(all.first()?.lock.to_string()),
         Request::Release(claims) | Request::Verify(claims) => return Some(claims.first()?.path.to_string()),
         Request::Convert { claim, .. } | Request::ForceRelease(claim) => return Some(claim.path.to_string()),
@@ -165,8 +169,8 @@ fn take_path_of(request: &mut Request) -> Option<String> {
 }
 
 impl Command {
-    /// Makes the command of a client's request. `None`: it does not go through the log, or it is a tag on
-    /// what is no write.
+    /// Returns the command for a client's request. `None` if the request does not go through the log, or is a
+    /// tagged request other than a write.
     pub fn of_client(request: Request) -> Option<Command> {
         match request {
             Request::Tagged { id, acked, request } if request.opcode().may_be_tagged() => {
@@ -184,8 +188,8 @@ impl Command {
         Command::Tagged { id, acked, command: Box::new(self) }
     }
 
-    /// Returns whether a session may keep the outcome: of a client's write, not of what the cluster does
-    /// itself.
+    /// Returns whether a session may keep the outcome: true for clients' writes, false for the cluster's own
+    /// commands.
     pub fn is_write(&self) -> bool {
         match self {
             Command::Client(request) => request.opcode().may_be_tagged(),
@@ -194,7 +198,7 @@ impl Command {
         }
     }
 
-    /// The command without its tag.
+    /// Returns the command without its tag.
     pub fn untagged(&self) -> &Command {
         match self {
             Command::Tagged { command, .. } => command,
@@ -202,12 +206,12 @@ impl Command {
         }
     }
 
-    /// Returns the client's request in it, tagged or not.
+    /// Returns the client's request, tagged or not.
     pub fn request(&self) -> Option<&Request> {
         if let Command::Client(request) = self.untagged() { Some(request) } else { None }
     }
 
-    /// Returns its name in log lines; a tagged one has that of the command in it.
+    /// Returns the name for log lines; a tag does not change the name.
     pub fn name(&self) -> &'static str {
         match self.untagged() {
             Command::Client(request) => request.opcode().as_str(),
@@ -231,8 +235,8 @@ impl Command {
         }
     }
 
-    /// Takes out the path that the command is about, or the first of them, for a log line. To be called when
-    /// the command has been applied: it is not the same afterwards.
+    /// Takes out the command's first path for a log line. Call only after apply: the command is damaged
+    /// afterwards.
     pub fn take_path(&mut self) -> Option<String> {
         let command = match self {
             Command::Tagged { command, .. } => &mut **command,
@@ -246,8 +250,8 @@ impl Command {
         }
     }
 
-    /// The same with nothing of the command in it but the refusal: a number of a write has one outcome, this
-    /// one too.
+    /// Replaces the command by its refusal. A tag stays: the number of a write has one outcome, also for a
+    /// refusal.
     #[must_use]
     pub fn refused(self, code: ErrorCode) -> Command {
         match self {
@@ -260,30 +264,30 @@ impl Command {
 /// The payload of one log entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The leader's reading of the log's clock, milliseconds since 1970
-    /// (`coordinator/raft/consensus/src/log_clock.rs`: the wall clock of its start, counted on by a monotonic
-    /// clock and raised by earlier stamps). The state machine never lets time go backwards, and measures
-    /// lock-delays, maximum holds and TTLs by it.
+    /// The leader's log clock, milliseconds since 1970 (`coordinator/raft/consensus/src/log_clock.rs`: the
+    /// wall clock at the leader's start, advanced by a monotonic clock and raised by earlier stamps). Time
+    /// never goes backwards in the state machine. Lock-delays, maximum holds and TTLs count by this time.
     pub time_ms: i64,
-    /// Whether hard quotas refuse what goes beyond them: the leader's configuration, so that all replicas
-    /// agree whatever is in theirs. Not part of the body: see `codec.rs`.
+    /// Enables hard quotas. Copied from the leader's configuration: all replicas agree, whatever their own
+    /// configuration says. Encoded in the flags, see `codec.rs`.
     #[serde(skip)]
     pub enforce_quota: bool,
-    /// Set if only superusers end holds of locks that no rule names: the leader's configuration. Not part of
-    /// the body: see `codec.rs`.
+    /// Restricts the ends of holds of locks without a rule to superusers. Copied from the leader's
+    /// configuration; encoded in the flags, see `codec.rs`.
     #[serde(skip)]
     pub guard_locks: bool,
-    /// Which entry of its leader's it is. Not part of the body: see `codec.rs`.
+    /// Number of the entry in its term. Encoded in front of the body, see `codec.rs`.
     #[serde(skip)]
     pub ordinal: Ordinal,
     pub proposals: Vec<Proposal>,
 }
 
-/// Which entry of its term a batch is: the leader of a term counts its entries from 1.
+/// Number of a batch among the entries of its term. The leader of a term counts from 1.
 ///
-/// Raft may refuse an entry of a leader's and take the next one. The next one is then skipped on every node,
-/// since it does not follow its predecessor, and the leader proposes both again. The zero of a default is no
-/// number: such an entry is always taken. One without proposals has none.
+/// Raft may refuse an entry of a leader and accept the next entry. All nodes then skip the next entry,
+/// because the entry does not follow its predecessor, and the leader proposes both again. The default, number
+/// 0, stands for no number: nodes accept an entry without a number always. Batches without proposals have no
+/// number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ordinal {
     pub term: u64,
@@ -292,7 +296,7 @@ pub struct Ordinal {
 }
 
 impl Ordinal {
-    /// The entry behind this one in `term`.
+    /// Returns the ordinal of the next entry in `term`.
     pub fn next_in(self, term: u64) -> Ordinal {
         let last = if self.term == term { self.number } else { 0 };
         Ordinal { term, number: last.saturating_add(1) }
@@ -308,7 +312,7 @@ pub struct Stamp {
 }
 
 impl Batch {
-    /// Returns the stamp of all its proposals.
+    /// Returns the stamp of all proposals in the batch.
     pub fn stamp(&self) -> Stamp {
         Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota, guard_locks: self.guard_locks }
     }

@@ -1,8 +1,9 @@
-//! The machine: takes one proposal at a time, gives each its zxid, and leads it to the operation that it asks
-//! for.
+//! The replicated state machine: applies one proposal at a time, assigns zxids, and dispatches each proposal
+//! to its operation.
 //!
-//! Stands between the log and everything that looks at the state. Never reads a clock, never draws a random
-//! number, never fails: what a client can cause is an answer, what it cannot is an assertion.
+//! The machine lies between the log and all readers of the state. Never reads a clock, never draws a random
+//! number, never fails: input that a client can cause gets an answer; input that no client can cause is an
+//! assertion.
 
 use std::sync::Arc;
 
@@ -26,9 +27,9 @@ use crate::tree::{Path, Tree, TreePosition};
 use crate::upgrade::Upgrade;
 use crate::znode::{Kind, Meta, Znode};
 
-/// Text about the membership, which ZooKeeper's clients read and watch.
+/// Znode with the membership's text, read and watched by ZooKeeper's clients.
 pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
-/// Znodes that exist always.
+/// Znodes that always exist.
 pub(crate) const RESERVED: [&str; 4] = ["/", "/zookeeper", CONFIG_PATH, "/zookeeper/quota"];
 
 /// The replicated state: znodes, sessions, locks, outcomes.
@@ -39,27 +40,27 @@ pub struct Machine {
     pub(crate) tree: Tree,
     pub(crate) sessions: Sessions,
     pub(crate) locks: Locks,
-    /// Zxid of the last command that took one.
+    /// Zxid of the last command that took a zxid.
     pub(crate) last_zxid: Zxid,
-    /// Time of the newest batch. Invariant: never goes back, whatever a new leader's clock says.
+    /// Time of the newest batch. Invariant: never decreases, whatever a new leader's clock says.
     pub(crate) time_ms: i64,
-    /// The last entry with a number that was taken.
+    /// The last numbered entry that the state took.
     pub(crate) last_entry: Ordinal,
-    /// Which cluster it is the state of. `None`: not said yet.
+    /// The cluster of this state; `None` until the first leader has drawn an id.
     pub(crate) cluster: Option<NewCluster>,
-    /// In which version the cluster writes.
+    /// The cluster's version.
     pub(crate) upgrade: Upgrade,
-    /// The rules of locks. Invariant: what the text of their znode says.
+    /// The rules of locks. Invariant: equal to the text of the rules' znode.
     pub(crate) rules: Arc<Rules>,
-    /// Places looked at by the searches for deadlocks of the entry that is being applied.
+    /// Positions visited by deadlock searches during the current entry.
     pub(crate) searched: usize,
-    /// Where the path of a new place is put together.
+    /// Buffer for the path of a new position.
     pub(crate) scratch: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Znodes, with the root and the reserved ones.
+    /// Znodes, including the root and reserved znodes.
     pub znodes: u64,
     /// Ephemeral znodes among them.
     pub ephemerals: u64,
@@ -68,9 +69,9 @@ pub struct Counts {
     pub sessions: u64,
     /// Locks with holders, waiters or a delay.
     pub locks: u64,
-    /// Places in queues that hold their lock.
+    /// Queue positions that hold their lock.
     pub lock_holders: u64,
-    /// Places in queues that wait.
+    /// Queue positions that wait.
     pub lock_waiters: u64,
 }
 
@@ -81,7 +82,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// The state before the first log entry: the reserved znodes, as in a fresh ZooKeeper.
+    /// Returns the state before the first log entry: the reserved znodes, as in a fresh ZooKeeper.
     pub fn new() -> Self {
         let open = SharedAcl::new(Acl::open());
         let readable = SharedAcl::new(vec![Acl { perms: perms::READ, id: Id::anyone() }]);
@@ -115,21 +116,22 @@ impl Machine {
         }
     }
 
-    /// Position of the last change.
+    /// Returns the zxid of the last change.
     pub fn last_zxid(&self) -> Zxid {
         self.last_zxid
     }
 
-    /// The last entry with a number that was taken.
+    /// Returns the last numbered entry that the state took.
     pub fn last_entry(&self) -> Ordinal {
         self.last_entry
     }
 
-    /// Whether the next batch of the log follows the last one of its term. If it does not, no proposal of it
-    /// may be applied: it has overtaken another one, which would then take effect behind it or never, or it
-    /// comes again. To be asked for each batch, before its first proposal.
+    /// Returns whether the log's next batch follows the last batch of its term, and records the batch if so.
+    /// Call for each batch before its first proposal. Skip all proposals of a batch that does not follow: the
+    /// batch has overtaken another one, and the overtaken batch would take effect late or never; or the batch
+    /// is a repetition.
     ///
-    /// Invariant: all replicas skip the same entries, since this depends on the log alone.
+    /// Invariant: all replicas skip the same entries, since the result depends on the log alone.
     #[must_use]
     pub fn takes(&mut self, ordinal: Ordinal) -> bool {
         self.searched = 0;
@@ -145,7 +147,7 @@ impl Machine {
         follows
     }
 
-    /// Applies the next proposal of the log, in a batch that enforces no quotas. `time_ms` is the batch's.
+    /// Applies the next proposal of the log, of a batch with this time that enforces no quotas.
     pub fn apply<S: EventSink + ?Sized>(
         &mut self,
         time_ms: i64,
@@ -155,11 +157,11 @@ impl Machine {
         self.apply_stamped(Stamp { time_ms, ..Stamp::default() }, proposal, sink)
     }
 
-    /// Applies the next proposal of the log. `stamp` is its batch's.
+    /// Applies the next proposal of the log. `stamp` comes from the proposal's batch.
     ///
-    /// Events go to `sink` in order, after the change is whole. A command takes one zxid, also when it is
-    /// rejected, but none if it changes no znode and no lock (see `takes_zxid`), or if its session or
-    /// attachment is not (or no longer) valid.
+    /// Events go to `sink` in order, after the whole change. A command takes one zxid, also when rejected.
+    /// Commands that change no znode and no lock take none (see `takes_zxid`), nor do commands of an invalid
+    /// session or attachment.
     pub fn apply_stamped<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
@@ -191,7 +193,7 @@ impl Machine {
         Applied { zxid: self.last_zxid, result, attached }
     }
 
-    /// Compares the counts of different parts of the state.
+    /// Asserts that the counts of different parts of the state agree.
     fn check_counts(&self) {
         let (_, holders, waiters) = self.locks.counts();
         let totals = self.tree.totals();
@@ -202,7 +204,7 @@ impl Machine {
         debug_assert!(totals.bytes >= least, "a path is a byte at least");
     }
 
-    /// Fingerprint of the whole state: the same on all replicas at the same log index.
+    /// Returns the fingerprint of the whole state: equal on all replicas at the same log index.
     pub fn digest(&self) -> u64 {
         let counters = Hasher::new(5).int(self.last_zxid.0).int(self.time_ms).finish();
         let Ordinal { term, number } = self.last_entry;
@@ -232,14 +234,14 @@ impl Machine {
         }
     }
 
-    /// Opens a session, or attaches one to another connection.
+    /// Opens a session, or attaches a session to another connection.
     fn run_attaching<S: EventSink + ?Sized>(
         &mut self,
         proposal: &Proposal,
         sink: &mut S,
     ) -> Result<Attached, ErrorCode> {
         match proposal.command {
-            // The client asks again.
+            // Clients try again.
             Command::OpenSession { .. } if self.grace_ms() > 0 => Err(ErrorCode::ThrottledOp),
             Command::OpenSession { proof, timeout_ms } => {
                 Ok(self.create_session(proposal, proof, timeout_ms, sink))
@@ -270,7 +272,7 @@ impl Machine {
             Command::CompareDigests | Command::DigestAt { .. } => Ok(Response::Empty),
             Command::ExpireSession { session, attachment } => {
                 self.admit(*session, *attachment)?;
-                // The leader proposes it for no client.
+                // The leader's own proposals have no identities.
                 let by_superuser = crate::acl::is_super(&proposal.identities);
                 let end = if by_superuser { SessionEnd::Ended } else { SessionEnd::Expired };
                 Ok(self.end_session(*session, end, sink))
@@ -301,7 +303,7 @@ impl Machine {
         }
     }
 
-    /// Runs a client's request. One that is no write needs no admitted session to wait for the log or to ask.
+    /// Runs a client's request. Reads (sync, ask) need no admitted session to wait for the log or to ask.
     fn run_request<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
@@ -324,12 +326,12 @@ impl Machine {
             write if write.opcode().may_be_tagged() => {
                 self.run_write(stamp, (proposal, place), &proposal.command, sink)
             }
-            // The codec reads none of these from a log.
+            // The codec decodes no other request from a log.
             _ => Err(ErrorCode::Unimplemented),
         }
     }
 
-    /// Runs a write of a client whose session has been admitted, and found there.
+    /// Runs a client's write. `admit` has found the session in its slot.
     pub(crate) fn run_write<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,

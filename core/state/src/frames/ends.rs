@@ -1,5 +1,5 @@
-//! What ends something for which much waits: a session with its znodes, a hold, and all holds of a lock that
-//! last too long. Each is one command that is not refused, so what it finds there is bounded before.
+//! Commands that end much at once: a session with its znodes, a hold, and all overlong holds of a lock. The
+//! leader never refuses these commands, so earlier limits bound their work.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ fn made(path: &str, mode: CreateMode) -> Command {
     Command::Client(Request::Create2(create(path, mode)))
 }
 
-/// Applies a command of the session that is let in. It takes no more steps than its price, and that is no
-/// more than a command may have, besides what the end of a session grants.
+/// Applies a command of the session. Asserts that the command takes no more steps than its price, and no more
+/// than a command may, beside grants at a session's end.
 fn ends(world: &mut World, command: Command) {
     let what = format!("{command:?}");
     let cost = world.price(&Arc::default(), command.clone()).unwrap();
@@ -42,7 +42,7 @@ fn ends(world: &mut World, command: Command) {
     assert!(steps <= cost.steps && cost.steps <= most, "{what}: {steps} of {}", cost.steps);
 }
 
-/// Creates ephemeral znodes below a znode until the session may have no more.
+/// Creates ephemeral znodes below a znode up to the session's limit.
 fn fill(world: &mut World, parent: &str) -> usize {
     for count in 0.. {
         let next = made(&format!("{parent}/{count}"), CreateMode::Ephemeral);
@@ -85,8 +85,7 @@ fn reader(prefix: &str) -> Acquire {
     Acquire { mode: Mode::Shared, ..Acquire::exclusive("/l", prefix) }
 }
 
-/// A lock whose queue is full of readers of another session that wait for this one's. The place that holds
-/// it.
+/// Fills a lock's queue with readers of another session that wait for this session's hold. Returns the hold.
 fn queue(world: &mut World) -> (SessionId, Claim) {
     let Response::PlaceStates(place_states) =
         world.run(Command::Client(Request::Acquire([Acquire::exclusive("/l", "holder-")].into())))
@@ -159,7 +158,7 @@ fn holds_that_all_last_too_long_end_within_the_steps_of_one_command() {
     assert!(price <= COMMAND_STEPS_MAX);
 }
 
-/// Ends what is due for the lock, at its price. Gives the steps it took, and its price.
+/// Applies `LockDue` at its price. Returns the steps taken, and the price.
 fn ends_due(world: &mut World, lock: &str) -> (u64, u64) {
     let command = Command::LockDue { lock: lock.to_owned() };
     let proposal = Proposal { session: SessionId::NONE, ..world.proposal(&Arc::default(), command) };
@@ -191,7 +190,7 @@ fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one
         ))
     };
     let mut count = 0;
-    // Two sessions, so that it is not the bound of a session's znodes.
+    // Two sessions, to stay within the limit of a session's znodes.
     while price(&world, hold(count)).is_ok() {
         world.run(hold(count));
         count += 1;
@@ -203,7 +202,7 @@ fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one
     assert!((2_000..QUEUE_PLACES_MAX).contains(&count), "{count}");
     let (_, price) = ends_due(&mut world, &lock);
     assert_eq!(world.machine.counts().lock_holders, 0);
-    // The lock itself is looked at besides.
+    // In addition: the lookup of the lock itself.
     assert!(price <= COMMAND_STEPS_MAX + 5_000, "{price}");
 }
 
@@ -216,7 +215,7 @@ fn a_queue_of_long_names_has_fewer_places_and_ends_at_its_price() {
         ))
     };
     let mut count = 0;
-    // The short names come last, so that the bound of the long ones is all used.
+    // Short names come last, to use up the limit left by long names.
     for name in [4_000, 1] {
         while price(&world, hold(name, count)).is_ok() {
             world.run(hold(name, count));
@@ -233,7 +232,7 @@ fn a_queue_of_long_names_has_fewer_places_and_ends_at_its_price() {
     assert!(price <= 2 * COMMAND_STEPS_MAX, "{price}");
 }
 
-/// A session that holds three locks. For each of them, `readers` readers wait.
+/// Makes a session that holds three locks, with `readers` waiting readers for each.
 fn holder_of_three(readers: usize) -> World {
     let mut world = World::new();
     let locks = ["/l/1", "/l/2", "/l/3"];
@@ -261,7 +260,7 @@ fn the_end_of_a_session_leaves_to_further_commands_what_it_cannot_grant_itself()
     assert_eq!((counts.lock_holders, counts.lock_waiters), (readers as u64, 2 * readers as u64));
     let due = |world: &World| world.machine.locks_due(1_000_000).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(due(&world), ["/l/2", "/l/3"], "the leader learns of them");
-    // A newcomer does not go past those that wait.
+    // A newcomer does not overtake waiters.
     world.session = world.open();
     world.run(Command::Client(Request::Acquire([Acquire::exclusive("/l/2", "new-")].into())));
     assert_eq!(world.machine.counts().lock_holders, readers as u64);

@@ -1,4 +1,4 @@
-//! Whole log entries: what searches for deadlocks is shared by the commands of one.
+//! Whole log entries: the commands of an entry share the budget of deadlock searches.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::world::World;
 use crate::command::{Batch, Command};
 use crate::steps;
 
-/// An owner that has a place, and comes again and again behind 10,000 others.
+/// Makes an owner with a position that asks again and again behind 10,000 other positions.
 fn pipelined() -> (u64, usize) {
     let mut world = World::new();
     let named = |lock: &str, prefix: String, owner| {

@@ -1,8 +1,7 @@
-//! The largest legal request of every kind, and what it makes of the state: counted steps and weighed bytes,
-//! no clock.
+//! The largest legal request of every kind and its effect on the state: counted steps and bytes, no clock.
 //!
-//! A request that fills a frame is either refused by its price, and then the largest that is not refused is
-//! tried; or it is applied. What it did may not have been dearer than its price.
+//! A price refuses a request that fills a frame, or the test applies the request. After a refusal the test
+//! tries the largest request within the price. The effect never costs more than the price.
 
 mod ends;
 mod entries;
@@ -21,14 +20,13 @@ use crate::cost::{COMMAND_BYTES_MAX, COMMAND_STEPS_MAX, Cost};
 use crate::steps;
 use world::{ROOT, World, command};
 
-/// Bytes of the state for each byte of a frame, beside what the smallest request of its kind may make.
+/// Limit of state bytes per byte of a frame, beside the effect of the smallest request of the kind.
 const BYTES_PER_BYTE: usize = 16;
-/// Bytes beside the frame's own: 32 missing ancestors, an expanded list.
+/// Limit of bytes beside the frame's own: 32 missing ancestors, an expanded list.
 const BYTES_BESIDE: usize = 48 << 10;
 
-/// The result of the largest request that fits a frame.
 struct Largest {
-    /// Bytes of the request, and its price.
+    /// Bytes of the full request, and its price.
     full: (usize, Result<Cost, ErrorCode>),
     /// Outcome of the largest admitted request.
     admitted: Applied,

@@ -1,4 +1,4 @@
-//! A state with a session, to which requests are put as a node puts them into the log.
+//! A state with a session, and requests submitted as a node submits requests to the log.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::command::{Attachment, Command, Origin, Proposal, Stamp};
 use crate::cost::Cost;
 use crate::proof::Proof;
 
-/// Below which requests of the kinds work.
+/// Parent of all znodes of the requests.
 pub(super) const ROOT: &str = "/0000";
 
 pub(super) struct World {
@@ -51,7 +51,7 @@ impl World {
         self.machine.apply_stamped(stamp, &proposal, &mut ()).result
     }
 
-    /// Of what comes before; must succeed.
+    /// Runs a preparatory command; panics on a refusal.
     pub(super) fn run(&mut self, command: Command) -> Response {
         match self.apply(&Arc::default(), command) {
             Ok(Response::Multi(results)) => {
@@ -62,8 +62,8 @@ impl World {
         }
     }
 
-    /// What comes before a request of this kind, below a znode of its own. Gives the token of the first place
-    /// taken.
+    /// Prepares the state for a request of this kind, below a znode of its own. Returns the token of the
+    /// first position taken.
     pub(super) fn prepare(&mut self, kind: &Kind) -> FencingToken {
         let root = create(ROOT, CreateMode::Persistent);
         self.run(Command::Client(Request::Create2(root)));
@@ -79,7 +79,7 @@ impl World {
     }
 }
 
-/// Makes the command of a request that is logged.
+/// Makes the command of a logged request.
 pub(super) fn command(request: Request) -> Command {
     let opcode = request.opcode();
     Command::of_client(request).unwrap_or_else(|| panic!("{opcode} is not logged"))

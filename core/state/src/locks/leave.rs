@@ -1,5 +1,5 @@
-//! release, abandon, forceRelease, verify: the ways out of a queue, and the question whether one is still in
-//! it.
+//! release, abandon, forceRelease and verify: the ways out of a queue, and the check whether a claim still
+//! holds.
 
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Attempt, Claim};
@@ -21,12 +21,12 @@ use crate::steps;
 use crate::tree::{Path, TreePosition};
 use crate::znode::Kind;
 
-/// A token of no znode: with a lock's path it means the lock's delay.
+/// Token of no znode; with a lock's path, the lock's delay.
 const NO_TOKEN: FencingToken = FencingToken(0);
 
 impl Machine {
-    /// Gives back those of the claims that the session holds: exactly this znode with exactly this token. No
-    /// permission is asked: a session may always leave its queues.
+    /// Releases the claims held by the session: exactly this znode with exactly this token. Checks no
+    /// permission: a session may always leave its queues.
     pub(crate) fn release<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -62,7 +62,7 @@ impl Machine {
         Ok(Response::Held(held.into()))
     }
 
-    /// Leaves the queues of the session's attempts, whether they hold, wait or are gone.
+    /// Leaves the queues of the session's attempts, in any state of the attempts.
     pub(crate) fn abandon<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -129,15 +129,14 @@ impl Machine {
         let lasts = self.locks.get(lock).is_some_and(|lock| lock.delayed_until_ms() != 0);
         if lasts {
             self.locks.delay(lock, 0);
-            self.settle(by.zxid, lock, sink);
+            self.grant_ready(by.zxid, lock, sink);
             self.locks.forget_if_idle(lock);
         }
         Ok(Response::Held(smallvec![lasts]))
     }
 
-    /// With the znodes of locks go their lock-delays. To be called before the queues hear of what was done:
-    /// no place waits for a lock whose znode could be deleted, but one that comes after it in the same
-    /// command does.
+    /// Ends the lock-delays of deleted lock znodes. Call before the queues process the changes: no position
+    /// waits for a lock with a deletable znode, but a position created later in the same command does.
     pub(crate) fn end_delays(&mut self, done: &[Done]) {
         if !self.locks.has_delays() {
             return;
@@ -148,8 +147,8 @@ impl Machine {
         }
     }
 
-    /// Which of the claims are held, by whomsoever. Of other sessions' places that needs what a plain client
-    /// would need to know it: READ on the place and on its lock.
+    /// Returns which claims any session holds. Claims of other sessions need the permissions that a plain
+    /// client needs: READ on the position and on its lock.
     pub(crate) fn verify(&self, proposal: &Proposal, claims: &[Claim]) -> Result<Response, ErrorCode> {
         if claims.len() > PLACES_MAX {
             return Err(ErrorCode::BadArguments);
@@ -164,8 +163,8 @@ impl Machine {
         Ok(Response::Held(held.collect::<Result<_, _>>()?))
     }
 
-    /// Refuses who may not read a place that is there, and another session's. That there is none everybody
-    /// may know.
+    /// Refuses clients that may not read another session's existing position. Any client may learn that a
+    /// position does not exist.
     pub(crate) fn permit_reading(
         &self,
         (session, who): (SessionId, &[Id]),
@@ -181,14 +180,15 @@ impl Machine {
         permit(&self.tree.nearest(lock).acl, perms::READ, who)
     }
 
-    /// The session that holds a lock by this claim.
+    /// Returns the session that holds a lock by this claim.
     pub(crate) fn holder_of(&self, claim: &Claim) -> Option<SessionId> {
         let (lock, key) = place(claim)?;
         Some(self.locks.get(lock)?.holder(key)?.session)
     }
 
-    /// Where the queue, the place in it and the znode of a claim are that the session holds. The index
-    /// changes only at the end of a command: that a claim which comes twice is held once, the tree says.
+    /// Finds the queue, the position and the znode of a claim that the session holds. The index changes only
+    /// at the end of a command; the tree tells whether an earlier copy of the claim was released in the same
+    /// command.
     pub(super) fn find_held<'a>(
         &self,
         by: &Author,
