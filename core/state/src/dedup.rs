@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn one_session_keeps_a_megabyte_and_a_little_only_when_all_of_them_keep_much() {
+    fn a_sessions_outcomes_are_bounded_tighter_when_all_keep_much() {
         let (next, little, much) = (OUTCOMES_MAX as u64 + 1, OUTCOMES_ALL_BYTES - 1, OUTCOMES_ALL_BYTES);
         for (bytes, takes_while_little, takes_while_much) in [
             (0, true, true),

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_string_is_its_words_the_rest_with_zeros_behind_it_and_its_length() {
+    fn bytes_hash_as_words_a_zero_padded_rest_and_the_length() {
         let bytes: Vec<u8> = (1..=40).collect();
         for length in 0..=bytes.len() {
             let mut expected = Hasher::new(1);

@@ -303,7 +303,7 @@ impl Machine {
         }
     }
 
-    /// Runs a client's request. Reads (sync, ask) need no admitted session to wait for the log or to ask.
+    /// Runs a client's request. sync and ask need no admitted session.
     fn run_request<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nul_in_a_path_is_a_bad_argument_to_exists_and_no_znode_to_other_reads() {
+    fn only_exists_refuses_a_path_with_a_nul() {
         let (machine, path, who) = (Machine::default(), "/a\0", &[]);
         assert_eq!(machine.exists(path, who), Err(ErrorCode::BadArguments));
         assert_eq!(machine.get_data(path, who), Err(ErrorCode::NoNode));

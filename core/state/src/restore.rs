@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_cluster_from_one_backup_gives_no_zxid_that_the_first_has_given() {
+    fn two_restores_of_one_backup_share_no_zxid() {
         let mut first = old();
         first.restore(NEW, 90_000).unwrap();
         run(&mut first, SessionId::NONE, Command::EndGrace).unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_state_is_written_and_read_again_and_differs_from_every_other_one() {
+    fn a_restored_state_survives_a_snapshot_and_is_unique() {
         let restored = |new| {
             let mut machine = old();
             machine.restore(new, 1_000).unwrap();

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn creates_are_in_the_order_of_their_numbers_past_the_largest_too() {
+    fn ordinals_rise_past_the_largest_number() {
         for prefix in ["/q/lock-", "/q/x-lease-", "/q/-"] {
             for begin in [0, 9, 999_999_998, i32::MAX - 2, i32::MIN, -1_000_000_002, -1_000_000, -5] {
                 let ordinals: Vec<u32> =

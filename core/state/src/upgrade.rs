@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_of_a_later_version_names_the_release_that_reads_it() {
+    fn a_later_snapshot_names_the_release_that_reads_it() {
         let mut machine = Machine::new();
         machine.upgrade.version = ClusterVersion { number: NEWEST + 1, release: "7.0.0".to_owned() };
         let error = read_again(&machine).expect_err("is not read");

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_stored_once_and_goes_with_the_last_znode_that_has_it() {
+    fn an_acl_is_stored_once_until_its_last_znode_is_gone() {
         let mut acls = Acls::default();
         let [mut first, mut second, mut other] = [list(&["a", "b"]), list(&["a", "b"]), list(&["c"])];
         for acl in [&mut first, &mut second, &mut other] {

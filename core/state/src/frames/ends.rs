@@ -56,7 +56,7 @@ fn fill(world: &mut World, parent: &str) -> usize {
 }
 
 #[test]
-fn a_session_has_as_many_ephemerals_as_one_command_can_take_away() {
+fn one_command_can_delete_all_ephemerals_of_a_session() {
     let mut world = World::new();
     let place = || Command::Client(Request::Acquire([Acquire::exclusive("/lock", "p-")].into()));
     world.run(place());
@@ -142,7 +142,7 @@ fn a_queue_has_as_many_places_as_one_command_can_grant() {
 }
 
 #[test]
-fn holds_that_all_last_too_long_end_within_the_steps_of_one_command() {
+fn overlong_holds_end_within_the_steps_of_one_command() {
     let mut world = World::new();
     for at in 0..QUEUE_PLACES_MAX / 2 {
         world.run(Command::Client(Request::Acquire(
@@ -173,7 +173,7 @@ fn ends_due(world: &mut World, lock: &str) -> (u64, u64) {
 }
 
 #[test]
-fn a_deep_queue_has_fewer_places_and_all_holds_of_it_end_within_the_steps_of_one_command() {
+fn overlong_holds_of_a_deep_queue_end_within_one_command() {
     let mut world = World::new();
     let lock = "/a".repeat(240);
     for levels in 1..=240 {
@@ -252,7 +252,7 @@ fn holder_of_three(readers: usize) -> World {
 }
 
 #[test]
-fn the_end_of_a_session_leaves_to_further_commands_what_it_cannot_grant_itself() {
+fn a_sessions_end_leaves_excess_grants_to_further_commands() {
     let readers = END_GRANTS_MAX * 3 / 4;
     let mut world = holder_of_three(readers);
     ends(&mut world, Command::Client(Request::CloseSession));
@@ -280,7 +280,7 @@ fn the_end_of_a_session_grants_all_where_that_is_little() {
 }
 
 #[test]
-fn a_question_to_many_holders_is_at_its_price_and_reaches_the_first_of_them() {
+fn a_question_reaches_the_first_holders_within_its_price() {
     let mut world = World::new();
     for at in 0..2 * ASKED_MAX {
         world.run(Command::Client(Request::Acquire([reader(&format!("r{at}-"))].into())));

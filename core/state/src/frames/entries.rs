@@ -39,14 +39,14 @@ fn pipelined() -> (u64, usize) {
 }
 
 #[test]
-fn pipelined_acquires_behind_many_waiters_share_what_they_may_search() {
+fn pipelined_acquires_share_the_search_budget_of_an_entry() {
     let (steps, all) = pipelined();
     assert_eq!(all, 400);
     assert!(steps < 200_000, "{steps} steps");
 }
 
 #[test]
-fn a_circle_is_found_behind_a_search_that_has_used_up_the_entrys_share() {
+fn a_circle_is_found_after_the_entrys_budget_is_used_up() {
     let mut world = World::new();
     let named = |lock: &str, prefix: &str, owner| {
         let acquire = Acquire { owner: Owner::Named(owner), ..Acquire::exclusive(lock, prefix) };

@@ -73,7 +73,7 @@ fn measured(kind: &Kind) -> Largest {
 }
 
 #[test]
-fn no_request_of_any_kind_is_dearer_than_its_price_or_than_a_command_may_be() {
+fn no_request_costs_more_than_its_price_or_the_limit() {
     let mut found = Vec::new();
     assert_eq!(rowlock_frames::PLACES_MAX, PLACES_MAX);
     for kind in LOGGED.iter().copied().flatten() {

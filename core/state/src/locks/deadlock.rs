@@ -65,7 +65,7 @@ impl Machine {
     /// position; the last position belongs to the newcomer, or the newcomer works under the last position.
     pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search<'_>) -> Option<Vec<Party>> {
         let Newcomer { owner, under, mode } = by;
-        // No position waits for an owner without holds, waits and an owner above.
+        // An owner without any position, working under no position, closes no circle.
         if under.is_none() {
             self.locks.places_of(owner).next()?;
         }

@@ -37,7 +37,7 @@ fn create(path: &str, flags: i32) -> Command {
 }
 
 #[test]
-fn an_entry_that_does_not_follow_the_last_one_of_its_term_is_not_taken() {
+fn an_entry_that_does_not_follow_its_predecessor_is_skipped() {
     let mut machine = Machine::new();
     let mut takes = |term, number| machine.takes(Ordinal { term, number });
     assert!(!takes(3, 2), "the first entry of a term has the number 1");
@@ -87,7 +87,7 @@ fn sequence_numbers_go_on_below_zero_past_the_largest() {
 }
 
 #[test]
-fn a_very_deep_tree_is_walked_written_and_dropped_without_recursion() {
+fn a_very_deep_tree_needs_no_recursion() {
     let mut machine = Machine::new();
     let session = open(&mut machine);
     let mut path = String::new();

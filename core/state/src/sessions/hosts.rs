@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sessions_of_a_host_are_counted_and_a_snapshot_keeps_the_counts() {
+    fn a_snapshot_keeps_the_counts_of_sessions_per_host() {
         let mut machine = Machine::new();
         let proof = Proof::of(b"p");
         let open = |timeout_ms| Command::OpenSession { proof, timeout_ms };

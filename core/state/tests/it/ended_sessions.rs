@@ -53,7 +53,7 @@ fn ended_by(who: &[Id]) -> (Machine, Told) {
 }
 
 #[test]
-fn the_end_by_a_superuser_leaves_the_state_that_an_expiry_leaves_and_another_reason() {
+fn an_end_by_a_superuser_differs_from_expiry_in_its_reason() {
     let superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
     let (expired, why_expired) = ended_by(&[]);
     let (ended, why_ended) = ended_by(&superuser);

@@ -215,7 +215,7 @@ proptest! {
     /// **may-do**, **may-see**: what the rules in force forbid is refused by the name of the right and
     /// changes nothing; what they permit is not refused for a right.
     #[test]
-    fn operations_are_refused_exactly_where_the_rules_in_force_lack_the_right(
+    fn rules_refuse_exactly_operations_without_the_right(
         is_guarded in any::<bool>(),
         steps in prop::collection::vec(
             (
@@ -274,7 +274,7 @@ proptest! {
 }
 
 #[test]
-fn a_text_beyond_its_bounds_or_with_a_wrong_line_is_refused_with_the_number_of_the_line() {
+fn malformed_rules_are_refused_with_the_line_number() {
     let many = |count: usize, line: fn(usize) -> String| (0..count).map(line).collect::<String>();
     let of_locks = |n: usize| format!("see /locks/{n} anyone\n");
     assert!(Rules::parse(&many(RULES_MAX, of_locks)).is_ok());

@@ -45,7 +45,7 @@ fn named(parties: &[&Party]) -> usize {
 }
 
 #[test]
-fn a_thousand_holders_with_long_names_are_not_all_named_and_the_outcome_fits_a_snapshot() {
+fn long_names_of_a_thousand_holders_fit_a_snapshot() {
     let mut machine = Machine::new();
     let (holder, waiter) = (open(&mut machine), open(&mut machine));
     // Of two bytes each: a path is cut between characters.
@@ -74,7 +74,7 @@ fn a_thousand_holders_with_long_names_are_not_all_named_and_the_outcome_fits_a_s
 }
 
 #[test]
-fn a_circle_of_many_owners_is_told_from_its_beginning_as_far_as_there_is_room() {
+fn a_long_circle_is_cut_off_at_the_end() {
     const OWNERS: u64 = 400;
     let mut machine = Machine::new();
     let session = open(&mut machine);

@@ -323,7 +323,7 @@ proptest! {
 }
 
 #[test]
-fn one_release_with_10_000_waiters_grants_to_one_and_the_dead_in_the_middle_cost_nothing() {
+fn a_release_among_10_000_waiters_grants_to_one() {
     let mut world = World::new();
     let mut held = None;
     for at in 0..10_001 {

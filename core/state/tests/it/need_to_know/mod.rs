@@ -70,7 +70,7 @@ refused_alike! {
 }
 
 #[test]
-fn a_question_tells_a_stranger_nothing_and_whoever_may_create_whether_the_lock_is_held() {
+fn a_question_reveals_no_more_than_the_askers_rights() {
     let ask = |within_ms| {
         Command::Client(Request::Ask(Ask {
             lock: LOCK.to_owned(),
@@ -139,7 +139,7 @@ fn whoever_made_a_place_may_verify_it_without_reading_it() {
 }
 
 #[test]
-fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
+fn create_without_read_reveals_only_the_wait() {
     let mut world = World::new(Queue::HeldSecond, perms::CREATE);
     let busy = world.ask(Command::Client(Request::Acquire(
         [world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into(),
