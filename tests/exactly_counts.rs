@@ -173,7 +173,7 @@ async fn a_release_before_a_thousand_waiters_wakes_one_and_the_dead_in_between_c
     // The others were told nothing at all: the next frame of each is the answer to its question.
     for (_, queued) in alive.iter_mut().skip(1) {
         let verify = Request::Verify([queued.claim.clone()].into());
-        assert_eq!(queued.raw.call(verify).await, Ok(Response::Held(vec![false])));
+        assert_eq!(queued.raw.call(verify).await, Ok(Response::Held(vec![false].into())));
         assert_eq!(queued.raw.frames_in, 2);
     }
 }

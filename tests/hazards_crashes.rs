@@ -41,7 +41,7 @@ async fn place_states(raw: &mut RawClient, cluster: &Cluster, request: &Request)
     loop {
         let sent = raw.send(request.clone()).await;
         match raw.answer(sent).await {
-            Some(Ok(Response::PlaceStates(place_states))) => return place_states,
+            Some(Ok(Response::PlaceStates(place_states))) => return place_states.into_vec(),
             Some(other) => panic!("{other:?}"),
             None => *raw = resumed(raw, cluster).await,
         }
@@ -150,7 +150,7 @@ async fn hazard_12_queue_tokens_numbers_limits_and_outcomes_survive_the_death_of
     holder.call(Request::Sync("/".to_owned())).await.unwrap();
     assert_eq!(queue(&mut holder, "/locks/a").await, before);
     let held_ones = Request::Verify(vec![claim.clone(), three.clone(), waits.clone(), two.clone()].into());
-    assert_eq!(holder.call(held_ones).await, Ok(Response::Held(vec![true, true, false, false])));
+    assert_eq!(holder.call(held_ones).await, Ok(Response::Held(vec![true, true, false, false].into())));
     assert_eq!(waiting(holder.acquire(exclusive("/locks/a", "_c_3-lock-")).await), (last, 2));
     assert_eq!(waiting(waiter.acquire(exclusive("/locks/a", "_c_2-lock-")).await), (waits.clone(), 1));
     assert_eq!(waiter.acquire(permits("_c_3-permit-", 1, 5)).await, PlaceState::LimitIs(4));

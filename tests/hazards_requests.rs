@@ -105,12 +105,12 @@ async fn hazard_8_a_release_by_others_of_others_twice_or_too_late_says_so_and_ch
     assert!(!next.release(&waits).await, "of a place that waits");
     assert!(holder.verify(&claim).await && is_undisturbed(&mut next).await);
     let twice = Request::Release(vec![claim.clone(), claim.clone()].into());
-    assert_eq!(holder.call(twice).await, Ok(Response::Held(vec![true, false])));
+    assert_eq!(holder.call(twice).await, Ok(Response::Held(vec![true, false].into())));
     granted(&mut next, &waits).await;
     assert!(!holder.release(&claim).await, "twice");
     next.close().await;
     let Ok(Response::Held(held)) = other.call(Request::Release([waits].into())).await else { panic!() };
-    assert_eq!(held, [false], "after its session has ended");
+    assert_eq!(held[..], [false], "after its session has ended");
 }
 
 #[tokio::test]
@@ -193,15 +193,21 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
         };
         assert_eq!(
             first.call(Request::Verify(claims_1.clone().into())).await,
-            Ok(Response::Held(vec![true; 2]))
+            Ok(Response::Held(vec![true; 2].into()))
         );
-        assert_eq!(first.call(Request::Release(claims_1.into())).await, Ok(Response::Held(vec![true; 2])));
+        assert_eq!(
+            first.call(Request::Release(claims_1.into())).await,
+            Ok(Response::Held(vec![true; 2].into()))
+        );
         let news = [second.notice().await.1, second.notice().await.1];
         assert!(
             news.iter()
                 .all(|notice| notice.event == NoticeEvent::Granted && claims_2.contains(&notice.claim))
         );
-        assert_eq!(second.call(Request::Release(claims_2.into())).await, Ok(Response::Held(vec![true; 2])));
+        assert_eq!(
+            second.call(Request::Release(claims_2.into())).await,
+            Ok(Response::Held(vec![true; 2].into()))
+        );
     }
     // A busy attempt leaves no places of the others; neither does one that is given up.
     let claim = held(left.acquire(exclusive("/locks/a", "_c_x-lock-")).await);
@@ -281,7 +287,7 @@ async fn hazard_23_a_downgrade_keeps_its_place_and_of_two_readers_none_passes_th
     let place_states = one.call(convert(&write, Mode::Shared)).await;
     assert_eq!(
         place_states,
-        Ok(Response::PlaceStates(vec![PlaceState::Held(write.clone())])),
+        Ok(Response::PlaceStates(vec![PlaceState::Held(write.clone())].into())),
         "same place and token"
     );
     granted(&mut two, &read).await;

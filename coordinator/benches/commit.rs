@@ -18,12 +18,13 @@ use rowlock_env::disk::Dir;
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::time::{Instant, now, timeout};
 use rowlock_env::{rng, task};
+use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{CreateMode, NodeId, SessionId, Version};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
-use rowlock_state::outcome::Outcome;
+use rowlock_state::outcome::Applied;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -158,18 +159,15 @@ impl Cluster {
     /// A session, and a znode for each driver.
     async fn prepare(&mut self) -> Result<()> {
         let mut driver = self.driver(0);
-        match driver.once(Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 40_000 }).await? {
-            Outcome::Session { session, attachment, .. } => {
-                (self.session, self.attachment) = (session, attachment)
-            }
-            other => return Err(format!("no session: {other:?}").into()),
-        }
+        let open = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 40_000 };
+        let opened = driver.once(open).await?.attached.ok_or("no session")?;
+        (self.session, self.attachment) = (opened.session, opened.attachment);
         for number in 0..DRIVERS_MAX {
             let mut driver = self.driver(number);
             let flags = CreateMode::Persistent.flags();
             let create =
                 Create { path: driver.path.clone(), data: None, acl: Some(Acl::shared_open()), flags };
-            driver.once(Command::Create { create, ttl_ms: None }).await?;
+            driver.once(Command::Client(Request::Create2(create))).await?.result?;
         }
         Ok(())
     }
@@ -247,7 +245,7 @@ impl Driver {
                     data: Some(Bytes::from_static(&[b'x'; DATA_BYTES])),
                     version: Version::ANY,
                 };
-                self.submit(Command::SetData(set)).await?;
+                self.submit(Command::Client(Request::SetData(set))).await?;
             }
             timeout(PATIENCE, self.inbox.ready()).await?;
             self.inbox.take(&mut messages)?;
@@ -266,13 +264,13 @@ impl Driver {
         Ok(latencies)
     }
 
-    async fn once(&mut self, command: Command) -> Result<Outcome> {
+    async fn once(&mut self, command: Command) -> Result<Applied> {
         self.submit(command).await?;
         timeout(PATIENCE, self.inbox.ready()).await?;
         let mut messages = VecDeque::new();
         self.inbox.take(&mut messages)?;
         match messages.pop_front() {
-            Some(Message::Applied { answer, .. }) => Ok(answer.applied.result?),
+            Some(Message::Applied { answer, .. }) => Ok(answer.applied),
             other => Err(format!("{other:?}").into()),
         }
     }

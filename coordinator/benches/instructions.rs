@@ -68,7 +68,7 @@ fn proposal(n: u64) -> Proposal {
             format!("_c_0b6cfd19-3e5f-4c81-9c4e-{:012x}-lock-", n * 0x1357),
         )
     };
-    let acquire = Box::new(Command::Acquire([acquire].into()));
+    let acquire = Box::new(Command::Client(rowlock_proto::Request::Acquire([acquire].into())));
     Proposal {
         origin: Origin { node: NodeId(1), incarnation: 0x1234_5678, request: n },
         session: SessionId(0x0100_0000_0000_0000 + n as i64),

@@ -170,11 +170,11 @@ mod tests {
     use std::sync::Arc;
 
     use rowlock_env::disk::Dir;
-    use rowlock_proto::request::{Create, SetData};
+    use rowlock_proto::request::{Create, Request, SetData};
     use rowlock_proto::{CreateMode, Id, NodeId, SessionId, Version, perms};
     use rowlock_state::Proof;
     use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-    use rowlock_state::outcome::Outcome;
+    use rowlock_state::outcome::Attached;
 
     use super::*;
     use crate::import::record::{Lifetime, Record};
@@ -192,25 +192,27 @@ mod tests {
             let (machine, session) = (Machine::new(), SessionId::NONE);
             let mut world = World { machine, session, attachment: Attachment::default(), request: 0 };
             let open = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 10_000 };
-            let Outcome::Session { session, attachment, .. } = world.run(open) else { panic!("it opens") };
+            let Attached { session, attachment, .. } = world.run(open).expect("it opens");
             (world.session, world.attachment) = (session, attachment);
             world
         }
 
-        fn run(&mut self, command: Command) -> Outcome {
+        fn run(&mut self, command: Command) -> Option<Attached> {
             self.request += 1;
             let origin = Origin { node: NodeId(1), incarnation: 1, request: self.request };
             let (session, attachment) = (self.session, self.attachment);
             let identities = Arc::new([Id { scheme: "digest".to_owned(), id: "u:h".to_owned() }]);
             let proposal = Proposal { origin, session, attachment, identities, command };
-            self.machine.apply(1_700_000_000_000, &proposal, &mut ()).result.expect("is taken")
+            let applied = self.machine.apply(1_700_000_000_000, &proposal, &mut ());
+            applied.result.expect("is taken");
+            applied.attached
         }
 
         fn create(&mut self, path: &str, data: Option<&'static [u8]>, mode: CreateMode, acl: Option<Acl>) {
             let data = data.map(bytes::Bytes::from_static);
             let acl = Some(acl.map_or_else(|| Acl::open().into(), |acl| [acl].into()));
             let create = Create { path: path.to_owned(), data, acl, flags: mode.flags() };
-            self.run(Command::Create { create, ttl_ms: None });
+            self.run(Command::Client(Request::Create2(create)));
         }
     }
 
@@ -244,14 +246,18 @@ mod tests {
         }
         world.create("/queue/e-", None, CreateMode::EphemeralSequential, None);
         let data = Some(bytes::Bytes::from_static(b"more"));
-        world.run(Command::SetData(SetData { path: "/null".to_owned(), data, version: Version(0) }));
+        world.run(Command::Client(Request::SetData(SetData {
+            path: "/null".to_owned(),
+            data,
+            version: Version(0),
+        })));
         let mut path = String::new();
         for _ in 0..500 {
             path.push_str("/deep");
             world.create(&path, None, CreateMode::Persistent, None);
         }
         let create = Create { path: "/ttl".to_owned(), data: None, acl: Some(Acl::open().into()), flags: 5 };
-        world.run(Command::Create { create, ttl_ms: Some(60_000) });
+        world.run(Command::Client(Request::CreateTtl(create, 60_000)));
 
         let (all, done) = exported(&world.machine, Ttl::Dropped);
         assert_eq!((done.znodes, done.ephemerals, done.ttls), (all.len() as u64, 2, 1));

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rowlock_proto::Request;
 use rowlock_proto::request::{Create, Op, SetData};
 use rowlock_state::command::{Command, Proposal};
 use serde_json::{Value, json};
@@ -28,46 +29,19 @@ pub fn proposal(proposal: &Proposal, data: Data) -> Value {
 
 fn command(command: &Command, data: Data) -> Value {
     match command {
+        Command::Client(request) => self::request(request, data),
         Command::Noop => json!({ "op": "noop" }),
         Command::OpenSession { timeout_ms, .. } => json!({ "op": "openSession", "timeout_ms": timeout_ms }),
         Command::Reattach { session, timeout_ms, .. } => {
             json!({ "op": "reattach", "of": session.to_string(), "timeout_ms": timeout_ms })
         }
-        Command::CloseSession => json!({ "op": "closeSession" }),
         Command::ExpireSession { session, .. } => json!({ "op": "expireSession", "of": session.to_string() }),
-        Command::Create { create, ttl_ms } => created("create", create, *ttl_ms, data),
-        Command::Delete { path, version } => json!({ "op": "delete", "path": path, "version": version.0 }),
-        Command::SetData(set) => data_set(set, data),
-        Command::SetAcl(set) => {
-            let entries = set.acl.as_ref().map(|acl| acl.len());
-            json!({ "op": "setACL", "path": set.path, "version": set.version.0, "entries": entries })
-        }
-        Command::Multi(ops) => {
-            let ops: Vec<Value> = ops.iter().map(|op| part(op, data)).collect();
-            json!({ "op": "multi", "ops": ops })
-        }
         Command::Reap { path } => json!({ "op": "reap", "path": path }),
         Command::Configure { config } => json!({ "op": "configure", "config": config }),
         Command::Tagged { id, command: tagged, .. } => {
             let mut document = self::command(tagged, data);
             document["tag"] = (*id).into();
             document
-        }
-        Command::Acquire(all) => {
-            let locks: Vec<&str> = all.iter().map(|one| &*one.lock).collect();
-            json!({ "op": "acquire", "locks": locks })
-        }
-        Command::Release(claims) => json!({ "op": "release", "places": claimed(claims) }),
-        Command::Abandon(all) => {
-            let locks: Vec<&str> = all.iter().map(|one| one.lock.as_str()).collect();
-            json!({ "op": "abandon", "locks": locks })
-        }
-        Command::Verify(claims) => json!({ "op": "verify", "places": claimed(claims) }),
-        Command::Convert { claim, mode, .. } => {
-            json!({ "op": "convert", "places": claimed(std::slice::from_ref(claim)), "mode": format!("{mode:?}") })
-        }
-        Command::ForceRelease(claim) => {
-            json!({ "op": "forceRelease", "places": claimed(std::slice::from_ref(claim)) })
         }
         Command::LockDue { lock } => json!({ "op": "lockDue", "path": lock }),
         Command::CompareDigests => json!({ "op": "compareDigests" }),
@@ -85,12 +59,49 @@ fn command(command: &Command, data: Data) -> Value {
             json!({ "op": "fenced", "places": claimed(std::slice::from_ref(claim)), "change": part(change, data) })
         }
         Command::RaiseTokens { above } => json!({ "op": "raiseTokens", "above": above.to_string() }),
-        Command::Ask(ask) => {
-            let mut document =
-                json!({ "op": "ask", "path": ask.lock, "by": ask.by, "within_ms": ask.within_ms });
+    }
+}
+
+/// Formats a client's request; `op` is the opcode's name.
+fn request(request: &Request, data: Data) -> Value {
+    let mut document = fields(request, data);
+    document["op"] = request.opcode().as_str().into();
+    document
+}
+
+fn fields(request: &Request, data: Data) -> Value {
+    match request {
+        Request::Create(create) | Request::Create2(create) | Request::CreateContainer(create) => {
+            created("create", create, None, data)
+        }
+        Request::CreateTtl(create, ttl_ms) => created("create", create, Some(*ttl_ms), data),
+        Request::Delete { path, version } => json!({ "path": path, "version": version.0 }),
+        Request::SetData(set) => data_set(set, data),
+        Request::SetAcl(set) => {
+            let entries = set.acl.as_ref().map(|acl| acl.len());
+            json!({ "path": set.path, "version": set.version.0, "entries": entries })
+        }
+        Request::Multi(ops) => {
+            json!({ "ops": ops.iter().map(|op| part(op, data)).collect::<Vec<Value>>() })
+        }
+        Request::Acquire(all) => {
+            json!({ "locks": all.iter().map(|one| &*one.lock).collect::<Vec<&str>>() })
+        }
+        Request::Abandon(all) => {
+            json!({ "locks": all.iter().map(|one| one.lock.as_str()).collect::<Vec<&str>>() })
+        }
+        Request::Release(claims) | Request::Verify(claims) => json!({ "places": claimed(claims) }),
+        Request::Convert { claim, mode, .. } => {
+            json!({ "places": claimed(std::slice::from_ref(claim)), "mode": format!("{mode:?}") })
+        }
+        Request::ForceRelease(claim) => json!({ "places": claimed(std::slice::from_ref(claim)) }),
+        Request::Ask(ask) => {
+            let mut document = json!({ "path": ask.lock, "by": ask.by, "within_ms": ask.within_ms });
             insert_data(&mut document, Some(ask.reason.as_bytes()), data);
             document
         }
+        Request::Sync(path) => json!({ "path": path }),
+        _ => json!({}),
     }
 }
 
@@ -157,7 +168,11 @@ mod tests {
 
     fn set(bytes: &'static [u8]) -> Proposal {
         let data = Some(bytes::Bytes::from_static(bytes));
-        let command = Command::SetData(SetData { path: "/a\u{9b}b".to_owned(), data, version: Version(3) });
+        let command = Command::Client(Request::SetData(SetData {
+            path: "/a\u{9b}b".to_owned(),
+            data,
+            version: Version(3),
+        }));
         let tagged = Command::Tagged { id: 7, acked: 0, command: Box::new(command) };
         let origin = Origin { node: NodeId(2), incarnation: 1, request: 1 };
         let (session, attachment) = (SessionId(0x10), Attachment(1));

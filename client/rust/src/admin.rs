@@ -93,7 +93,7 @@ impl Client {
         }
         let claim = Claim { path: self.absolute(&claim.path).into(), token: claim.token };
         match self.ask(Request::ForceRelease(claim)).await?.response {
-            Response::Held(held) => Ok(held == [true]),
+            Response::Held(held) => Ok(held[..] == [true]),
             _ => Err(Error::Protocol("a forced release was answered with something else")),
         }
     }

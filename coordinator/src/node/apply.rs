@@ -13,6 +13,7 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
+use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_state::command::{Attachment, Batch, Command, Proposal};
 use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
@@ -182,7 +183,7 @@ pub(crate) fn reason(why: Why) -> &'static str {
 fn forget_min_hold(command: &mut Command) {
     match command {
         Command::Tagged { command, .. } => forget_min_hold(command),
-        Command::Acquire(all) => all.iter_mut().for_each(|one| one.min_hold_ms = 0),
+        Command::Client(Request::Acquire(all)) => all.iter_mut().for_each(|one| one.min_hold_ms = 0),
         _ => {}
     }
 }
@@ -221,7 +222,7 @@ impl Apply for Applier {
             }
             // Behind the events of the same command, in front of those of the next: per connection in zxid
             // order.
-            let taken = self.pending.answer(applied, &mut proposal.command, (entry, now));
+            let taken = self.pending.answer(applied, proposal, (entry, now));
             first_taken = first_taken.or(taken);
         }
         self.replica.memory.set_state(machine);

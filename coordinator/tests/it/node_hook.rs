@@ -10,8 +10,9 @@ use rowlock_client::{Acl, Client, CreateMode};
 use rowlock_coordinator::{Ballot, Instant, Node, NodeConfig, NodeHook, NodeId, Position, SessionId};
 use rowlock_env::time;
 use rowlock_frames::raw::RawClient;
+use rowlock_proto::Request;
 use rowlock_state::Machine;
-use rowlock_state::command::{Batch, Command};
+use rowlock_state::command::{Batch, Command, Proposal};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -103,16 +104,11 @@ async fn client(node: &Node) -> Client {
 }
 
 fn creates(payload: &[u8]) -> Vec<String> {
-    let command = |command: Command| match command {
-        Command::Create { create, .. } => Some(create.path),
-        Command::Tagged { command, .. } => match *command {
-            Command::Create { create, .. } => Some(create.path),
-            _ => None,
-        },
+    let path = |proposal: Proposal| match proposal.command.request()? {
+        Request::Create(create) | Request::Create2(create) => Some(create.path.clone()),
         _ => None,
     };
-    let batch = Batch::decode(payload).unwrap();
-    batch.proposals.into_iter().filter_map(|proposal| command(proposal.command)).collect()
+    Batch::decode(payload).unwrap().proposals.into_iter().filter_map(path).collect()
 }
 
 #[tokio::test]

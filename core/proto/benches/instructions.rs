@@ -36,7 +36,7 @@ const CASES: [Case; 17] = [
     case("server: encode the reply to acquire, held", || encode_reply(&held())),
     case("server: encode the reply to acquire, waiting", || encode_reply(&waiting())),
     case("server: decode release", || decode_request(release())),
-    case("server: encode the reply to release", || encode_reply(&Response::Held(vec![true]))),
+    case("server: encode the reply to release", || encode_reply(&Response::Held(vec![true].into()))),
     case("server: decode getData", || decode_request(get_data())),
     case("server: encode the reply to getChildren, 1000 names", || encode_reply(&children())),
     case("server: encode an event", encode_event),
@@ -180,7 +180,7 @@ fn claim() -> Claim {
 }
 
 fn held() -> Response {
-    Response::PlaceStates(vec![PlaceState::Held(claim())])
+    Response::PlaceStates(vec![PlaceState::Held(claim())].into())
 }
 
 fn waiting() -> Response {
@@ -191,7 +191,7 @@ fn waiting() -> Response {
         label: DATA,
         since_ms: 1_700_000_000_000,
     };
-    Response::PlaceStates(vec![PlaceState::Waiting { claim: claim(), ahead: 3, holder: Some(holder) }])
+    Response::PlaceStates(vec![PlaceState::Waiting { claim: claim(), ahead: 3, holder: Some(holder) }].into())
 }
 
 fn children() -> Response {

@@ -94,6 +94,15 @@ impl OpCode {
     }
 }
 
+impl OpCode {
+    /// Returns whether requests of this opcode go through the log as they are. [`Request::Tagged`] does not:
+    /// the write in it goes, beside its number. Nor does reconfig, which Raft has entries of its own for.
+    pub fn is_logged(self) -> bool {
+        self.may_be_tagged()
+            || matches!(self, OpCode::Sync | OpCode::Verify | OpCode::Ask | OpCode::CloseSession)
+    }
+}
+
 impl std::fmt::Display for OpCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())

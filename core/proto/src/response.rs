@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::acl::{Acl, Id};
 use crate::error::ErrorCode;
 use crate::ids::{SessionId, Xid, Zxid};
-use crate::lock::PlaceState;
+use crate::lock::{Few, PlaceState};
 use crate::stat::Stat;
 
 /// The response to a [`crate::request::ConnectRequest`], without a header.
@@ -61,10 +62,10 @@ pub enum OpResult {
     GetChildren(Vec<String>),
 }
 
-/// Body of a successful reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Body of a successful reply. Also the answer of the replicated state to a request of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {
-    /// No body: delete, ping, auth, setWatches, checkWatches, removeWatches, closeSession.
+    /// No body: delete, abandon, ping, auth, setWatches, checkWatches, removeWatches, closeSession.
     Empty,
     /// Reply to create and sync.
     Path(String),
@@ -89,9 +90,9 @@ pub enum Response {
     /// Reply to whoAmI: scheme and user of each identity.
     WhoAmI(Vec<Id>),
     /// Reply to acquire and convert: the state of one queue position per lock.
-    PlaceStates(Vec<PlaceState>),
+    PlaceStates(Few<PlaceState>),
     /// Reply to release, verify and forceRelease: for each claim, true if the lock was held.
-    Held(Vec<bool>),
+    Held(SmallVec<[bool; 8]>),
     /// Reply to report: a JSON document.
     Report(String),
 }

@@ -1,4 +1,4 @@
-//! Access control: who may do what, which lists are well formed, and what `getACL` shows.
+//! Access control: permission checks, well-formed lists, and the output of `getACL`.
 //!
 //! Follows ZooKeeper's `PrepRequestProcessor.fixupACL` and `ZooKeeperServer.checkACL`.
 
@@ -19,33 +19,34 @@ use sha1::{Digest as _, Sha1};
 
 use crate::digest::Hasher;
 
-/// Size of a list on the wire, after `auth` has been expanded. Beyond: [`ErrorCode::InvalidAcl`]. ZooKeeper
-/// has no such limit, but there one frame of `auth` entries can make a list of gigabytes.
+/// Limit of a list's size on the wire, after the expansion of `auth`. Beyond: [`ErrorCode::InvalidAcl`].
+/// ZooKeeper has no limit, but there one frame of `auth` entries can make a list of gigabytes.
 pub const ACL_BYTES_MAX: usize = 256 << 10;
 
-/// Whether one of `who` is a superuser, who passes every list.
+/// Returns whether `who` contains a superuser. Superusers pass every list.
 pub fn is_super(who: &[Id]) -> bool {
     who.iter().any(|id| id.scheme == "super")
 }
 
-/// Whether one of `who` proves more than an address.
+/// Returns whether `who` contains more than an address.
 pub fn has_proven(who: &[Id]) -> bool {
     who.iter().any(|id| is_proof(&id.scheme))
 }
 
-/// Whether one of `who` (or everybody) has a bit of `perm` in the list, or is a superuser.
+/// Returns whether the list grants a bit of `perm` to any of `who` or to every client, or `who` contains a
+/// superuser.
 pub fn may(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
     crate::steps::take(acl.len() * who.len());
     is_super(who) || acl.iter().any(|entry| entry.perms & perm != 0 && is_one_of(&entry.id, who))
 }
 
-/// Returns whether one of `who`, or every client, is `wanted`.
+/// Returns whether `wanted` is one of `who` or every client.
 pub(crate) fn is_one_of(wanted: &Id, who: &[Id]) -> bool {
     is_anyone(wanted) || who.iter().any(|id| identity_matches(id, wanted))
 }
 
-/// Returns one name of a client, for people: its first proven identity, else its address; of a digest the
-/// user without the hash. At most [`ASK_BY_MAX_BYTES`].
+/// Returns a client's name for operators: the first proven identity, else the address. Of a digest only the
+/// user. At most [`ASK_BY_MAX_BYTES`].
 pub fn name_of(who: &[Id]) -> String {
     let is_name = |id: &&Id| !["ip", "super", "world"].contains(&id.scheme.as_str());
     let Some(Id { scheme, id }) = who.iter().find(is_name).or(who.first()) else { return String::new() };
@@ -56,14 +57,14 @@ pub fn name_of(who: &[Id]) -> String {
     name
 }
 
-/// The identity that an auth packet of scheme `digest` (`user:password`) proves.
+/// Returns the identity proven by an auth packet of scheme `digest` (`user:password`).
 pub fn digest_identity(user_password: &str) -> Id {
     let user = user_password.split(':').next().unwrap_or_default();
     let hash = STANDARD.encode(Sha1::digest(user_password.as_bytes()));
     Id { scheme: "digest".to_owned(), id: format!("{user}:{hash}") }
 }
 
-/// A list as `getACL` shows it to `who`: only those with ADMIN see the digests.
+/// Returns a list as `getACL` shows the list to `who`: digests only with ADMIN.
 pub(crate) fn shown_to(acl: &[Acl], who: &[Id]) -> Vec<Acl> {
     let mut acl = acl.to_vec();
     if !may(&acl, perms::ADMIN, who) {
@@ -80,7 +81,8 @@ pub(crate) fn shown_to(acl: &[Acl], who: &[Id]) -> Vec<Acl> {
     acl
 }
 
-/// The list to store for the list given: duplicates removed, `auth` replaced by the identities of `who`.
+/// Returns the list to store for a given list: without duplicates, and with the identities of `who` for
+/// `auth`.
 pub(crate) fn resolve<'a>(acl: Option<&'a [Acl]>, who: &'a [Id]) -> Result<Vec<Acl>, ErrorCode> {
     let mut resolved = Vec::new();
     let mut seen = BTreeSet::new();
@@ -118,7 +120,7 @@ fn is_anyone(id: &Id) -> bool {
     id.scheme == "world" && id.id == "anyone"
 }
 
-/// Schemes that prove an identity, as opposed to an address.
+/// Returns whether a scheme proves an identity; an address does not.
 pub(crate) fn is_proof(scheme: &str) -> bool {
     matches!(scheme, "digest" | "sasl" | "x509")
 }
@@ -137,7 +139,7 @@ pub(crate) fn is_well_formed(id: &Id) -> bool {
     match id.scheme.as_str() {
         "world" => id.id == "anyone",
         "ip" => ip::is_valid(&id.id),
-        // As Java's `split(":").length == 2`, which does not count empty parts at the end.
+        // Like Java's `split(":").length == 2`, which ignores empty parts at the end.
         "digest" => id.id.trim_end_matches(':').split(':').count() == 2,
         "sasl" => is_kerberos_name(&id.id),
         "x509" => is_subject(&id.id),
@@ -145,8 +147,8 @@ pub(crate) fn is_well_formed(id: &Id) -> bool {
     }
 }
 
-/// Parts with a type and a value each, as Java prints the subject of a certificate (RFC 2253): a comma of a
-/// value has a backslash in front.
+/// Checks for parts of a type and a value, in the form in which Java prints a certificate's subject (RFC
+/// 2253): a backslash precedes a comma within a value.
 fn is_subject(name: &str) -> bool {
     let (mut has_type, mut is_escaped) = (false, false);
     for letter in name.chars() {
@@ -162,7 +164,7 @@ fn is_subject(name: &str) -> bool {
     has_type && !is_escaped
 }
 
-/// `service`, `service@REALM` or `service/host@REALM`.
+/// Checks for `service`, `service@REALM` or `service/host@REALM`.
 fn is_kerberos_name(name: &str) -> bool {
     match name.split_once('@') {
         None => true,
@@ -170,21 +172,21 @@ fn is_kerberos_name(name: &str) -> bool {
     }
 }
 
-/// A stored list with its hash, which all znodes that have it share.
+/// A stored list with its hash, shared by all znodes with this list.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedAcl(Arc<Stored>);
 
 #[derive(Debug)]
 struct Stored {
     hash: u64,
-    /// Permissions that `world:anyone` has.
+    /// Permissions of `world:anyone`.
     anyone: i32,
     is_open: bool,
     entries: Vec<Acl>,
 }
 
 impl SharedAcl {
-    /// Shares a list that [`resolve`] returned.
+    /// Shares a list returned by [`resolve`].
     pub(crate) fn new(entries: Vec<Acl>) -> Self {
         let hash = entries.iter().fold(Hasher::new(4), |hasher, entry| {
             hasher.int(i64::from(entry.perms)).bytes(entry.id.scheme.as_bytes()).bytes(entry.id.id.as_bytes())
@@ -195,7 +197,7 @@ impl SharedAcl {
         SharedAcl(Arc::new(Stored { hash: hash.finish(), anyone, is_open, entries }))
     }
 
-    /// As [`may`], which looks at no entry where everybody may.
+    /// Checks like [`may`], without a look at entries if every client has the permission.
     pub(crate) fn allows(&self, perm: i32, who: &[Id]) -> bool {
         let is_allowed = self.0.anyone & perm != 0 || may(self.entries(), perm, who);
         debug_assert_eq!(
@@ -206,12 +208,12 @@ impl SharedAcl {
         is_allowed
     }
 
-    /// Whether it is this list. The one of an open znode is known by where it lies.
+    /// Compares the list; a pointer comparison suffices for the list of open znodes.
     pub(crate) fn is_list(&self, list: &[Acl]) -> bool {
         self.0.is_open && std::ptr::eq(list, Acl::open_entries()) || self.entries() == list
     }
 
-    /// Whether both are the very same one.
+    /// Returns whether both share one allocation.
     fn is_same(&self, other: &SharedAcl) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -220,7 +222,7 @@ impl SharedAcl {
         &self.0.entries
     }
 
-    /// Returns its contribution to the hash of a znode.
+    /// Returns the contribution to the hash of a znode.
     pub(crate) fn hash(&self) -> u64 {
         self.0.hash
     }

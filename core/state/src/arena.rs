@@ -1,25 +1,24 @@
-//! Things under numbers of their own: a number leads to its thing in a few steps, however many there are, and
-//! stays its own until the thing is taken out. The znodes of the tree, and the locks of the index.
+//! Items under stable numbers: the znodes of the tree, and the locks of the index. A lookup takes a few
+//! steps, independent of the number of items. A number stays valid until the removal of its item.
 //!
-//! Things lie in pages, and pages in blocks, behind `Arc`s: a copy costs one reference per block, and a
-//! change after a copy copies one page and the list of pages of its block.
+//! Blocks contain pages of items behind `Arc`s: a clone costs one reference per block, and a change after a
+//! clone copies one page and the list of pages of its block.
 //!
-//! Invariant: numbers are of this node alone. A node that has read a snapshot has others than the one that
-//! wrote it, so they are never in the log, in a snapshot or in a digest, and nothing is ordered by them.
+//! Invariant: numbers are local to this node. A node that has loaded a snapshot has other numbers than the
+//! writer, so no log, snapshot or digest contains numbers, and no order depends on numbers.
 
 use triomphe::Arc;
 
-/// Things per page: few, since the first change behind a copy copies a page.
+/// Items per page: few, since the first change after a clone copies a page.
 const PAGE: usize = 16;
-/// Pages that a block holds.
 const PAGES: usize = 64;
 
-/// The number of a thing: its block, page and place there.
+/// Number of an item: its block, page and index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Number(u32);
 
 impl Number {
-    /// The number of what comes first.
+    /// Number of the first item.
     pub(crate) const FIRST: Number = Number(0);
 
     fn new(block: usize, page: usize, at: usize) -> Self {
@@ -32,18 +31,18 @@ impl Number {
         (id / (PAGE * PAGES), id / PAGE % PAGES, id % PAGE)
     }
 
-    /// As a number that [`Number::from_raw`] takes.
+    /// Returns the value for [`Number::from_raw`].
     pub(crate) fn raw(self) -> u32 {
         self.0
     }
 
-    /// The number of this raw value. There may be no thing under it.
+    /// Returns the number of this raw value, possibly without an item.
     pub(crate) fn from_raw(number: u32) -> Self {
         Number(number)
     }
 }
 
-/// As [`Arc::make_mut`], with the copy out of the way: mostly there is none, and this is a comparison.
+/// [`Arc::make_mut`] with the copy in a cold function: in the usual case only a comparison runs.
 #[inline(always)]
 pub(crate) fn unshared<T: Clone>(shared: &mut Arc<T>) -> &mut T {
     #[cold]
@@ -56,7 +55,7 @@ pub(crate) fn unshared<T: Clone>(shared: &mut Arc<T>) -> &mut T {
 #[derive(Clone, Debug)]
 pub(crate) struct Arena<T> {
     blocks: Vec<Arc<Block<T>>>,
-    /// No block before this one has room.
+    /// First block that may have room.
     room_from: usize,
     len: usize,
 }
@@ -84,12 +83,12 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T: Clone> Arena<T> {
-    /// How many things there are.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The thing with this number, which is there.
+    /// Returns the existing item with this number.
     #[inline(always)]
     pub(crate) fn at(&self, id: Number) -> &T {
         self.get(id).expect("Invariant: a number is not kept longer than its thing")
@@ -102,7 +101,7 @@ impl<T: Clone> Arena<T> {
         self.blocks.get(block)?.pages[page].as_ref()?.things[at].as_ref()
     }
 
-    /// The thing with this number, which is there, to be changed; copies its page if a copy shares it.
+    /// Returns an existing item for a change; copies its page if a clone shares the page.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, id: Number) -> &mut T {
         let (block, page, at) = id.indices();
@@ -111,7 +110,7 @@ impl<T: Clone> Arena<T> {
         thing.expect("Invariant: a number is not kept longer than its thing")
     }
 
-    /// Takes a thing in, and gives its number: always the lowest that is free in the first block with room.
+    /// Adds an item. Returns its number: the lowest free number in the first block with room.
     pub(crate) fn insert(&mut self, thing: T) -> Number {
         let is_full = |block: &Arc<Block<T>>| block.room == 0;
         while self.blocks.get(self.room_from).is_some_and(is_full) {
@@ -137,7 +136,7 @@ impl<T: Clone> Arena<T> {
         Number::new(self.room_from, page_at, at)
     }
 
-    /// Drops a thing, which is there. Its number is free.
+    /// Removes an existing item and frees its number.
     pub(crate) fn remove(&mut self, id: Number) {
         let (block_at, page_at, at) = id.indices();
         let block = unshared(&mut self.blocks[block_at]);
@@ -148,7 +147,7 @@ impl<T: Clone> Arena<T> {
         page.used &= !(1 << at);
         let is_empty = page.used == 0;
         block.room |= 1 << page_at;
-        // One page with room stays, for what comes and goes one at a time.
+        // Keeps one page with room for items that come and go one at a time.
         if is_empty && block.there & block.room & !(1 << page_at) != 0 {
             block.pages[page_at] = None;
             block.there &= !(1 << page_at);
@@ -159,7 +158,7 @@ impl<T: Clone> Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// The invariants of the pages, for [`crate::Machine::check`].
+    /// Checks the invariants of the pages, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut found = 0;
         for (block_at, block) in self.blocks.iter().enumerate() {

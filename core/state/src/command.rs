@@ -1,31 +1,29 @@
-//! The log format: what the leader proposes and every replica applies, in order.
+//! The log format: proposals that the leader batches into log entries and every replica applies in order.
 //!
-//! A log entry is one [`Batch`]: the commands that waited together, folded by the leader.
+//! A log entry is one [`Batch`]: the commands that waited together.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Few, Mode};
-use rowlock_proto::request::{Create, Op, SetAcl, SetData};
-use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId, Version};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use rowlock_proto::lock::Claim;
+use rowlock_proto::request::{Op, Request};
+use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId};
+use serde::{Deserialize, Serialize};
 
 use crate::proof::Proof;
 use crate::upgrade::ClusterVersion;
 
-/// How often a session has been attached to a connection. Proposals of an older attachment are refused
-/// (`SessionMoved`), so a connection that the client has left cannot act any more.
+/// Counts the connections that a session has been attached to. The state refuses proposals of an older
+/// attachment (`SessionMoved`): a connection that the client has left cannot act any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Attachment(pub u64);
 
-/// Where a proposal came from, so that the origin node, and no other, answers its client.
+/// Origin of a proposal. Only the origin node answers the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Origin {
     /// The node that the client is connected to.
     pub node: NodeId,
-    /// A random number of that node's process, so that a restarted node ignores its former life's proposals.
+    /// Random number of the node's process: a restarted node ignores proposals of the process before.
     pub incarnation: u64,
     /// Counts the proposals of that process, from 1.
     pub request: u64,
@@ -35,165 +33,107 @@ pub struct Origin {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     pub origin: Origin,
-    /// On whose behalf; [`SessionId::NONE`] for the cluster's own commands and for `OpenSession`.
+    /// Session that the proposal acts for; [`SessionId::NONE`] for the cluster's own commands and
+    /// `OpenSession`.
     pub session: SessionId,
-    /// The sender's attachment of that session.
+    /// Attachment of the session, as the sender knows the session.
     pub attachment: Attachment,
-    /// The sender's identities for ACL checks, without `world:anyone`, which everybody is. One
-    /// list for all proposals of a connection.
+    /// The sender's identities for ACL checks, without `world:anyone`, an identity of every client. All
+    /// proposals of a connection share one list.
     pub identities: Arc<[Id]>,
     pub command: Command,
 }
 
-/// A change of the replicated state.
+/// A change of the replicated state: a client's request, or one of the cluster's own commands.
+///
+/// Invariant: bincode numbers the variants by their order. `codec` encodes the last two itself, and serde
+/// skips them: keep them last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// Nothing: a new leader's first entry, and `sync`'s place in the log. Takes no zxid.
+    /// Changes nothing: a new leader's first entry, or an entry that a node waits for. Takes no zxid.
     Noop,
-    /// Opens a session; its id is made from this command's zxid and the origin node.
+    /// Opens a session. The session id consists of this command's zxid and the origin node.
     OpenSession {
-        /// Derived from the password, which the origin node makes and sends to the client alone.
+        /// Derived from the password. The origin node draws the password and sends the password to the client
+        /// alone.
         proof: Proof,
         timeout_ms: u32,
     },
-    /// Moves a session to a new connection: bumps its attachment. Takes no zxid.
+    /// Moves a session to a new connection and raises its attachment. Takes no zxid.
     Reattach {
-        /// The session's attachment when the client asked, as its node knew it; `None`: whatever it is. If it
-        /// is another one by now the command is refused (`SessionMoved`): one that comes late, because its
-        /// client has given it up and gone elsewhere, takes nothing from the client.
+        /// The session's attachment that the client's node knew at the request; `None` accepts any. The state
+        /// refuses the command (`SessionMoved`) if the attachment has changed meanwhile: a late command takes
+        /// no session away from a client that has moved on to another node.
         from: Option<Attachment>,
         session: SessionId,
-        /// Must be the session's.
+        /// Proof of the session's password.
         proof: Proof,
         /// Newly negotiated timeout, milliseconds.
         timeout_ms: u32,
     },
-    /// The session (of the proposal) ends by its client's wish.
-    CloseSession,
-    /// The leader saw no sign of life for the whole timeout; or a superuser, whose identities the proposal
-    /// has, ends the session. Without effect if the session has been attached again.
+    /// Ends a session. Proposed by the leader after a whole timeout without a keepalive, or by a superuser,
+    /// whose identities the proposal has. No effect if the session has been attached again.
     ExpireSession {
         session: SessionId,
-        /// The attachment that the leader's decision was about.
+        /// The attachment that the decision was about.
         attachment: Attachment,
     },
-    /// create, create2, createContainer (flags 4), createTTL.
-    Create {
-        /// Path, data, ACL, flags.
-        create: Create,
-        /// Time to live in milliseconds, for the TTL modes.
-        ttl_ms: Option<i64>,
-    },
-    Delete {
-        path: String,
-        version: Version,
-    },
-    SetData(SetData),
-    SetAcl(SetAcl),
-    /// multi: all or nothing.
-    Multi(Vec<Op>),
-    /// The leader's sweep: deletes the container or TTL znode if it is still idle and childless.
-    Reap {
-        path: String,
-    },
-    /// Writes `/zookeeper/config`, after the membership has changed.
+    /// Deletes a container or TTL znode that is still idle and childless. Proposed by the leader's sweep.
+    Reap { path: String },
+    /// Writes `/zookeeper/config` after a change of the membership.
     Configure {
         /// The text that ZooKeeper clients read.
         config: String,
     },
-    /// A write that takes effect once in its session, however often it comes. Takes no zxid when it comes
-    /// again.
-    Tagged {
-        /// Which write of the session it is.
-        id: u64,
-        /// Up to here the session's client knows the outcomes.
-        acked: u64,
-        /// The write: one of a client ([`Command::is_write`]), not this one again and not `CloseSession`.
-        #[serde(deserialize_with = "one_write")]
-        command: Box<Command>,
-    },
-    /// acquire: places in the queues of all these locks, or in none.
-    Acquire(Few<Acquire>),
-    /// release: gives back what is held.
-    Release(Few<Claim>),
-    /// abandon: leaves queues, whatever the state of the place.
-    Abandon(Vec<Attempt>),
-    /// verify: which of these are held. Takes no zxid.
-    Verify(Few<Claim>),
-    /// convert: holds in another mode.
-    Convert {
-        claim: Claim,
-        /// In which mode from now on.
-        mode: Mode,
-        /// Name of a new place's znode before its number.
-        prefix: String,
-    },
-    /// forceRelease: ends the hold of another session.
-    ForceRelease(Claim),
-    /// The leader's sweep: a lock-delay may be over, or something has been held for too long.
+    /// Grants locks whose lock-delay is over and revokes holds beyond their maximum. Proposed by the leader's
+    /// sweep.
     LockDue {
         /// Path of the lock's znode.
         lock: String,
     },
-    /// The leader's mark: every node notes its digest behind this entry. Changes nothing, takes no zxid.
+    /// Marks an entry behind which every node records its digest. Changes nothing, takes no zxid.
     CompareDigests,
-    /// The digest of the origin's state behind a mark. Changes nothing, takes no zxid.
+    /// Reports the digest of the origin's state behind a mark. Changes nothing, takes no zxid.
     DigestAt {
         /// Log index of the mark's entry.
         index: u64,
         digest: u64,
     },
-    /// What the leader has refused, in its place: too dear ([`crate::Machine::price`]), or there is no
-    /// memory. Its author is answered with this.
+    /// Replaces a proposal that the leader has refused: the price was too high ([`crate::Machine::price`]),
+    /// or memory was short. The origin node answers the client with this code.
     Refused(ErrorCode),
-    /// The cluster's id, drawn by its first leader. The first one counts. Takes no zxid.
-    Found {
-        cluster: ClusterId,
-    },
-    /// The leader of a restored cluster has waited for its grace: sessions may be opened. Takes no zxid.
+    /// Sets the cluster's id, drawn by the first leader. Only the first one counts. Takes no zxid.
+    Found { cluster: ClusterId },
+    /// Ends the grace of a restored cluster: clients may open sessions. Takes no zxid.
     EndGrace,
-    /// The cluster goes over to a version that all its members know. An older one changes nothing. Takes no
-    /// zxid. Every release reads this command: it tells an older one that it must stop, and what to run.
-    RaiseVersion {
-        to: ClusterVersion,
+    /// Raises the cluster's version to one that all members know. An older version changes nothing. Takes no
+    /// zxid. Every release reads this command: an older release learns from the command to stop, and which
+    /// release to run.
+    RaiseVersion { to: ClusterVersion },
+    /// Sets whether the leader waits for an operator before a raise of the version. Takes no zxid.
+    HoldVersion { hold: bool },
+    /// Changes a znode only while the claim, of any session, holds its lock. The outcome is the outcome of a
+    /// multi of a check and the change.
+    Fenced { claim: Claim, change: Op },
+    /// Raises the zxid, so that all later fencing tokens exceed `above`: resources know tokens of another
+    /// service. A smaller number changes nothing. Takes no zxid.
+    RaiseTokens { above: FencingToken },
+    /// A write that takes effect once in its session, however often the write arrives. Repeated arrivals take
+    /// no zxid.
+    #[serde(skip)]
+    Tagged {
+        /// Number of the write in the session.
+        id: u64,
+        /// The client knows the outcomes up to this number.
+        acked: u64,
+        /// The write ([`Command::is_write`]); never a tagged command.
+        command: Box<Command>,
     },
-    /// Whether the leader waits for an operator's word before it raises the version. Takes no zxid.
-    HoldVersion {
-        hold: bool,
-    },
-    /// ask: a question to the holders of a lock. Needs no session.
-    Ask(Ask),
-    /// A change of a znode that takes effect only while the claim holds its lock, also another session's. Its
-    /// outcome is that of a multi of a check and the change.
-    Fenced {
-        claim: Claim,
-        change: Op,
-    },
-    /// Raises the zxid, so that all fencing tokens from here on are larger than `above`: resources know the
-    /// tokens of another service. A smaller number changes nothing. Takes no zxid.
-    RaiseTokens {
-        above: FencingToken,
-    },
-}
-
-thread_local! {
-    static IS_TAGGED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// What a number belongs to. Tags in tags would be read by recursion, and a long chain of them would be the
-/// end of the stack: the second one is refused before it is looked into.
-fn one_write<'de, D: Deserializer<'de>>(from: D) -> Result<Box<Command>, D::Error> {
-    if IS_TAGGED.replace(true) {
-        return Err(D::Error::custom("a tagged command in a tagged command"));
-    }
-    let command = Command::deserialize(from);
-    IS_TAGGED.set(false);
-    let command = command?;
-    if command.is_write() {
-        Ok(Box::new(command))
-    } else {
-        Err(D::Error::custom("a tag on what is no write"))
-    }
+    /// A client's request as received, of an opcode that [is logged](rowlock_proto::OpCode::is_logged). The
+    /// state answers with the request's [`Response`](rowlock_proto::response::Response). The proposal has the
+    /// session and the identities; the request has all other input.
+    #[serde(skip)]
+    Client(Request),
 }
 
 fn path_in(op: &mut Op) -> &mut String {
@@ -206,45 +146,59 @@ fn path_in(op: &mut Op) -> &mut String {
     }
 }
 
+/// Takes the first path out of a logged request.
+fn take_path_of(request: &mut Request) -> Option<String> {
+    let path = match request {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create, _) => &mut create.path,
+        Request::Delete { path, .. } | Request::Sync(path) => path,
+        Request::SetData(set) => &mut set.path,
+        Request::SetAcl(set) => &mut set.path,
+        Request::Multi(ops) => path_in(ops.first_mut()?),
+        Request::Abandon(all) => &mut all.first_mut()?.lock,
+        Request::Ask(ask) => &mut ask.lock,
+        // Copied: the path is a slice of an entry.
+        Request::Acquire(all) => return Some(all.first()?.lock.to_string()),
+        Request::Release(claims) | Request::Verify(claims) => return Some(claims.first()?.path.to_string()),
+        Request::Convert { claim, .. } | Request::ForceRelease(claim) => return Some(claim.path.to_string()),
+        _ => return None,
+    };
+    Some(std::mem::take(path))
+}
+
 impl Command {
-    /// Whether it is a client's write, of which its session may keep the outcome. What the cluster does
-    /// itself is none, nor what changes nothing.
-    pub fn is_write(&self) -> bool {
-        match self {
-            Command::Create { .. }
-            | Command::Delete { .. }
-            | Command::SetData(_)
-            | Command::SetAcl(_)
-            | Command::Multi(_)
-            | Command::Acquire(_)
-            | Command::Release(_)
-            | Command::Abandon(_)
-            | Command::Convert { .. }
-            | Command::ForceRelease(_)
-            | Command::Fenced { .. }
-            | Command::Refused(_) => true,
-            Command::Noop
-            | Command::Tagged { .. }
-            | Command::Verify(_)
-            | Command::LockDue { .. }
-            | Command::OpenSession { .. }
-            | Command::Reattach { .. }
-            | Command::CompareDigests
-            | Command::DigestAt { .. }
-            | Command::CloseSession
-            | Command::ExpireSession { .. }
-            | Command::Reap { .. }
-            | Command::Found { .. }
-            | Command::EndGrace
-            | Command::RaiseVersion { .. }
-            | Command::HoldVersion { .. }
-            | Command::RaiseTokens { .. }
-            | Command::Ask(_)
-            | Command::Configure { .. } => false,
+    /// Returns the command for a client's request. `None` if the request does not go through the log, or is a
+    /// tagged request other than a write.
+    pub fn of_client(request: Request) -> Option<Command> {
+        match request {
+            Request::Tagged { id, acked, request } if request.opcode().may_be_tagged() => {
+                Some(Command::Client(*request).tagged(id, acked))
+            }
+            request if request.opcode().is_logged() => Some(Command::Client(request)),
+            _ => None,
         }
     }
 
-    /// The command without its tag.
+    /// Returns the write with its number.
+    #[must_use]
+    pub fn tagged(self, id: u64, acked: u64) -> Command {
+        assert!(self.is_write(), "a number belongs to a write");
+        Command::Tagged { id, acked, command: Box::new(self) }
+    }
+
+    /// Returns whether a session may keep the outcome: true for clients' writes, false for the cluster's own
+    /// commands.
+    pub fn is_write(&self) -> bool {
+        match self {
+            Command::Client(request) => request.opcode().may_be_tagged(),
+            Command::Fenced { .. } | Command::Refused(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the command without its tag.
     pub fn untagged(&self) -> &Command {
         match self {
             Command::Tagged { command, .. } => command,
@@ -252,28 +206,22 @@ impl Command {
         }
     }
 
-    /// What it does, as the audit log and other pages call it; a tagged one like the one in it.
+    /// Returns the client's request, tagged or not.
+    pub fn request(&self) -> Option<&Request> {
+        if let Command::Client(request) = self.untagged() { Some(request) } else { None }
+    }
+
+    /// Returns the name for log lines; a tag does not change the name.
     pub fn name(&self) -> &'static str {
         match self.untagged() {
+            Command::Client(request) => request.opcode().as_str(),
             Command::Noop => "sync",
             Command::OpenSession { .. } => "openSession",
             Command::Reattach { .. } => "reattach",
-            Command::CloseSession => "closeSession",
             Command::ExpireSession { .. } => "expireSession",
-            Command::Create { .. } => "create",
-            Command::Delete { .. } => "delete",
-            Command::SetData(_) => "setData",
-            Command::SetAcl(_) => "setACL",
-            Command::Multi(_) => "multi",
             Command::Reap { .. } => "reap",
             Command::Configure { .. } => "configure",
             Command::Tagged { .. } => "tagged",
-            Command::Acquire(_) => "acquire",
-            Command::Release(_) => "release",
-            Command::Abandon(_) => "abandon",
-            Command::Verify(_) => "verify",
-            Command::Convert { .. } => "convert",
-            Command::ForceRelease(_) => "forceRelease",
             Command::LockDue { .. } => "lockDue",
             Command::CompareDigests => "compareDigests",
             Command::DigestAt { .. } => "digestAt",
@@ -282,63 +230,32 @@ impl Command {
             Command::EndGrace => "endGrace",
             Command::RaiseVersion { .. } => "raiseVersion",
             Command::HoldVersion { .. } => "holdVersion",
-            Command::Ask(_) => "ask",
             Command::Fenced { .. } => "fenced",
             Command::RaiseTokens { .. } => "raiseTokens",
         }
     }
 
-    /// Takes out the path that the command is about, or the first of them, for a log line. To be called when
-    /// the command has been applied: it is not the same afterwards.
+    /// Takes out the command's first path for a log line. Call only after apply: the command is damaged
+    /// afterwards.
     pub fn take_path(&mut self) -> Option<String> {
-        let of = match self {
-            Command::Tagged { command, .. } => {
-                assert!(!matches!(**command, Command::Tagged { .. }), "no tag stands in another one");
-                return command.take_path();
-            }
-            Command::Create { create, .. } => &mut create.path,
-            Command::Delete { path, .. } | Command::Reap { path } => path,
-            Command::SetData(set) => &mut set.path,
-            Command::SetAcl(set) => &mut set.path,
-            Command::Multi(ops) => path_in(ops.first_mut()?),
-            Command::Fenced { change, .. } => path_in(change),
-            // A slice of an entry, which is not to be kept.
-            Command::Acquire(all) => return Some(all.first()?.lock.to_string()),
-            Command::Abandon(all) => &mut all.first_mut()?.lock,
-            Command::Release(claims) | Command::Verify(claims) => {
-                return Some(claims.first()?.path.to_string());
-            }
-            Command::Convert { claim, .. } | Command::ForceRelease(claim) => {
-                return Some(claim.path.to_string());
-            }
-            Command::LockDue { lock } => lock,
-            Command::Ask(ask) => &mut ask.lock,
-            Command::Noop
-            | Command::OpenSession { .. }
-            | Command::Reattach { .. }
-            | Command::CloseSession
-            | Command::ExpireSession { .. }
-            | Command::Configure { .. }
-            | Command::CompareDigests
-            | Command::DigestAt { .. }
-            | Command::Refused(_)
-            | Command::Found { .. }
-            | Command::EndGrace
-            | Command::RaiseVersion { .. }
-            | Command::HoldVersion { .. }
-            | Command::RaiseTokens { .. } => return None,
+        let command = match self {
+            Command::Tagged { command, .. } => &mut **command,
+            other => other,
         };
-        Some(std::mem::take(of))
+        match command {
+            Command::Client(request) => take_path_of(request),
+            Command::Reap { path } | Command::LockDue { lock: path } => Some(std::mem::take(path)),
+            Command::Fenced { change, .. } => Some(std::mem::take(path_in(change))),
+            _ => None,
+        }
     }
 
-    /// The same with nothing of the command in it but the refusal: a number of a write has one outcome, this
-    /// one too.
+    /// Replaces the command by its refusal. A tag stays: the number of a write has one outcome, also for a
+    /// refusal.
     #[must_use]
     pub fn refused(self, code: ErrorCode) -> Command {
         match self {
-            Command::Tagged { id, acked, .. } => {
-                Command::Tagged { id, acked, command: Box::new(Command::Refused(code)) }
-            }
+            Command::Tagged { id, acked, .. } => Command::Refused(code).tagged(id, acked),
             _ => Command::Refused(code),
         }
     }
@@ -347,30 +264,30 @@ impl Command {
 /// The payload of one log entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// The leader's reading of the log's clock, milliseconds since 1970
-    /// (`coordinator/raft/consensus/src/log_clock.rs`: the wall clock of its start, counted on by a monotonic
-    /// clock and raised by earlier stamps). The state machine never lets time go backwards, and measures
-    /// lock-delays, maximum holds and TTLs by it.
+    /// The leader's log clock, milliseconds since 1970 (`coordinator/raft/consensus/src/log_clock.rs`: the
+    /// wall clock at the leader's start, advanced by a monotonic clock and raised by earlier stamps). Time
+    /// never goes backwards in the state machine. Lock-delays, maximum holds and TTLs count by this time.
     pub time_ms: i64,
-    /// Whether hard quotas refuse what goes beyond them: the leader's configuration, so that all replicas
-    /// agree whatever is in theirs. Not part of the body: see `codec.rs`.
+    /// Enables hard quotas. Copied from the leader's configuration: all replicas agree, whatever their own
+    /// configuration says. Encoded in the flags, see `codec.rs`.
     #[serde(skip)]
     pub enforce_quota: bool,
-    /// Set if only superusers end holds of locks that no rule names: the leader's configuration. Not part of
-    /// the body: see `codec.rs`.
+    /// Restricts the ends of holds of locks without a rule to superusers. Copied from the leader's
+    /// configuration; encoded in the flags, see `codec.rs`.
     #[serde(skip)]
     pub guard_locks: bool,
-    /// Which entry of its leader's it is. Not part of the body: see `codec.rs`.
+    /// Number of the entry in its term. Encoded in front of the body, see `codec.rs`.
     #[serde(skip)]
     pub ordinal: Ordinal,
     pub proposals: Vec<Proposal>,
 }
 
-/// Which entry of its term a batch is: the leader of a term counts its entries from 1.
+/// Number of a batch among the entries of its term. The leader of a term counts from 1.
 ///
-/// Raft may refuse an entry of a leader's and take the next one. The next one is then skipped on every node,
-/// since it does not follow its predecessor, and the leader proposes both again. The zero of a default is no
-/// number: such an entry is always taken. One without proposals has none.
+/// Raft may refuse an entry of a leader and accept the next entry. All nodes then skip the next entry,
+/// because the entry does not follow its predecessor, and the leader proposes both again. The default, number
+/// 0, stands for no number: nodes accept an entry without a number always. Batches without proposals have no
+/// number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ordinal {
     pub term: u64,
@@ -379,7 +296,7 @@ pub struct Ordinal {
 }
 
 impl Ordinal {
-    /// The entry behind this one in `term`.
+    /// Returns the ordinal of the next entry in `term`.
     pub fn next_in(self, term: u64) -> Ordinal {
         let last = if self.term == term { self.number } else { 0 };
         Ordinal { term, number: last.saturating_add(1) }
@@ -395,7 +312,7 @@ pub struct Stamp {
 }
 
 impl Batch {
-    /// Returns the stamp of all its proposals.
+    /// Returns the stamp of all proposals in the batch.
     pub fn stamp(&self) -> Stamp {
         Stamp { time_ms: self.time_ms, enforce_quota: self.enforce_quota, guard_locks: self.guard_locks }
     }

@@ -1,15 +1,16 @@
-//! What a command costs to apply, at most: judged by the leader, with its applied state, before the command
-//! enters the log.
+//! Price of a command: an upper bound of the cost of applying, computed by the leader from its applied state
+//! before the command enters the log.
 //!
-//! What may not enter stands there as [`Command::Refused`], a few bytes, so that its origin answers it in its
-//! turn.
+//! A [`Command::Refused`] of a few bytes replaces a command that may not enter, so that the origin node
+//! answers the client in order.
 //!
-//! Invariant: apply never asks for a price, so prices may change without a new format. Invariant: a price is
-//! not below the steps that apply takes (tests count them), but for what other entries in flight have changed
-//! meanwhile, whose prices bound that.
+//! Invariant: apply computes no prices, so prices may change without a new format. Invariant: a price covers
+//! the steps of apply (tests count the steps), except for changes by other entries in flight, whose own
+//! prices bound the difference.
 
 use std::collections::BTreeSet;
 
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Ask, Mode};
 use rowlock_proto::request::{Create, Op};
@@ -21,82 +22,83 @@ use crate::locks::{ASKED_MAX, ASKERS_MAX, Asker, Contender, Lock, PLACES_MAX, SE
 use crate::machine::Machine;
 use crate::tree::split;
 
-/// Missing znodes above its locks that one acquire makes. More: `BadArguments`.
+/// Limit of missing znodes above its locks that one acquire creates. Beyond: `BadArguments`.
 pub const ANCESTORS_MAX: usize = 32;
-/// Ephemeral znodes of one session, which all go in one command, with at most [`COMMAND_STEPS_MAX`]. Beyond:
-/// `QuotaExceeded`.
+/// Limit of ephemeral znodes per session. One command deletes all of them, within [`COMMAND_STEPS_MAX`].
+/// Beyond: `QuotaExceeded`.
 pub const EPHEMERALS_MAX: usize = 20_000;
-/// Places in the queue of one lock: those that wait together may be granted it in one command, and all holds
-/// that last too long end in one. Fewer if the lock's path is so deep that their ends would take more than
-/// [`COMMAND_STEPS_MAX`]. Beyond: `QuotaExceeded` for an acquire, and for a plain create of a place that is
-/// not exclusive. (What apply itself refuses is [`crate::locks::QUEUE_MAX`].)
+/// Limit of positions in the queue of one lock. One command may grant all positions that wait together, and
+/// one command ends all holds beyond their maximum. The limit is lower for locks with a path so deep that the
+/// ends would take more than [`COMMAND_STEPS_MAX`]. Beyond: `QuotaExceeded` for an acquire, and for a plain
+/// create of a position that is not exclusive. (Apply itself refuses beyond [`crate::locks::QUEUE_MAX`].)
 pub const QUEUE_PLACES_MAX: usize = 20_000;
-/// Places that the end of one session is granted at most before the locks that are left are granted by
-/// commands of their own. The first lock is always granted whole.
+/// Limit of positions granted by the end of one session. Further commands grant the remaining locks. The
+/// first lock always has all its grants.
 pub const END_GRANTS_MAX: usize = QUEUE_PLACES_MAX;
-/// Bytes by which `auth` may make the different ACLs of one command longer. More: `InvalidAcl`.
+/// Limit of bytes that `auth` adds to the different ACLs of one command. Beyond: `InvalidAcl`.
 pub const EXPANSION_MAX_BYTES: u64 = 16 << 10;
-/// Steps of one command. More: `BadArguments`. A step takes about 20 ns.
+/// Limit of steps per command, about 20 ns each. Beyond: `BadArguments`.
 pub const COMMAND_STEPS_MAX: u64 = 3_000_000;
-/// Bytes that one command adds to the state, about. More: `BadArguments`.
+/// Limit of bytes that one command adds to the state, approximately. Beyond: `BadArguments`.
 pub const COMMAND_BYTES_MAX: u64 = 16 << 20;
-/// Steps of one log entry. What is beyond begins the next one.
+/// Limit of steps per log entry. Further proposals begin the next entry.
 pub const ENTRY_STEPS_MAX: u64 = COMMAND_STEPS_MAX;
 
-/// Steps of a lookup of a znode.
+/// Steps of a znode's lookup.
 const LOOK: u64 = 24;
-/// To change one besides, or to take one away.
+/// Additional steps to change or delete a znode.
 const CHANGE: u64 = 32;
-/// To make one besides.
+/// Additional steps to create a znode.
 const MAKE: u64 = 64;
-/// For each level of a path that is looked for or changed.
+/// Steps per level of a path for a lookup or change.
 const LEVEL: u64 = 4;
-/// Bytes that take a step: a path is checked and hashed, data are hashed.
+/// Bytes per step: apply checks and hashes paths, and hashes data.
 const BYTES_PER_STEP: u64 = 32;
-/// Bytes of a znode besides its path, its data and its ACL.
+/// Bytes of a znode, without path, data and ACL.
 const ZNODE_BYTES: u64 = 320;
-/// To take a znode away, to leave its queue, or to be granted a lock.
+/// Steps to delete a znode, leave a queue, or grant a lock.
 pub(crate) const LEAVE: u64 = LOOK + CHANGE;
-/// Those of a question besides its texts.
+/// Bytes of a question, without its texts.
 const QUESTION_BYTES: u64 = 192 + (ASKERS_MAX * size_of::<Asker>()) as u64;
-/// Those of a place in a queue besides.
+/// Bytes of a queue position, in addition to the znode.
 const PLACE_BYTES: u64 = 320;
-/// Bytes of an entry of an ACL, beside its texts.
+/// Bytes of an ACL entry, without its texts.
 const ENTRY_BYTES: u64 = 96;
-/// The number behind a sequential znode's name.
+/// Length of the number behind a sequential znode's name.
 const NUMBER_BYTES: usize = 11;
-/// Comparisons of identities that an operation includes.
+/// Comparisons of identities included in the steps of an operation.
 const COMPARISONS_INCLUDED: u64 = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// About 20 ns each.
+    /// Steps of about 20 ns each.
     pub steps: u64,
-    /// That the state grows by, about.
+    /// Bytes by which the state grows, approximately.
     pub bytes: u64,
 }
 
-/// A command's costs as they are found out.
+/// Running total of a command's cost.
 struct Bill<'a> {
     machine: &'a Machine,
     session: SessionId,
     who: &'a [Id],
     cost: Cost,
     ephemerals: usize,
-    /// Steps that the end of the session will take for these.
+    /// Steps that the end of the session will take for the new ephemerals.
     end_steps: u64,
-    /// Lists that were charged: the same one again is stored once.
+    /// Lists charged so far; the state stores equal lists once.
     lists: BTreeSet<&'a [Acl]>,
-    /// Bytes by which `auth` makes them longer.
+    /// Bytes by which `auth` makes the lists longer.
     expansion: u64,
-    /// Entries of the longest list that this command brings.
+    /// Entries of the longest new list.
     longest: u64,
-    /// Znodes above locks that are missing.
+    /// Missing znodes above locks.
     ancestors: BTreeSet<&'a str>,
 }
 
 impl Machine {
-    /// Returns the most that the command of a proposal can cost, or why it may not enter the log.
+    /// Returns an upper bound of the cost of a proposal's command, or the reason why the command may not
+    /// enter the log.
     pub fn price(&self, proposal: &Proposal) -> Result<Cost, ErrorCode> {
         let (session, who) = (proposal.session, &*proposal.identities);
         let cost = Cost { steps: LOOK + CHANGE, bytes: 0 };
@@ -113,7 +115,7 @@ impl Machine {
             ancestors: BTreeSet::new(),
         };
         match &proposal.command {
-            // It is answered with the outcome that is kept, whatever it would cost now.
+            // The kept outcome answers a repeated write, at no further cost.
             Command::Tagged { id, .. } if self.knows_write(session, *id) => {}
             Command::Tagged { command, .. } => bill.command(command)?,
             command => bill.command(command)?,
@@ -125,48 +127,21 @@ impl Machine {
 impl<'a> Bill<'a> {
     fn command(&mut self, command: &'a Command) -> Result<(), ErrorCode> {
         match command {
-            Command::Create { create, .. } => self.create(create)?,
-            Command::Multi(ops) => {
-                ops.iter().try_for_each(|op| self.op(op).and_then(|()| self.is_within()))?
-            }
+            Command::Client(request) => return self.request(request),
             Command::Fenced { claim, change } => {
                 self.touch(&claim.path);
                 self.op(change)?;
             }
-            Command::SetData(set) => self.data(&set.path, set.data.as_ref().map_or(0, |data| data.len())),
-            Command::SetAcl(set) => {
-                self.change(&set.path);
-                self.list(set.acl.as_deref())?;
-            }
-            Command::Delete { path, .. } => self.leave(path),
             Command::Reap { path } => self.change(path),
-            Command::LockDue { lock } => self.due(lock),
-            Command::Ask(ask) => self.ask(ask),
-            Command::Acquire(all) if all.len() > PLACES_MAX => return Err(ErrorCode::BadArguments),
-            Command::Acquire(all) => {
-                self.steps(SEARCH_FLOOR as u64);
-                for acquire in all {
-                    self.acquire(acquire)?;
-                    self.is_within()?;
-                }
+            // Nothing can refuse the end of a session, of a hold beyond its maximum, or of a position.
+            Command::LockDue { lock } => {
+                self.due(lock);
+                return Ok(());
             }
-            Command::Release(claims) => {
-                claims.iter().for_each(|claim| self.leave(&claim.path));
-                // A release of one lock is never refused.
-                return if claims.len() > 1 { self.is_within() } else { Ok(()) };
+            Command::ExpireSession { session, .. } => {
+                self.end(*session);
+                return Ok(());
             }
-            Command::ForceRelease(claim) => self.leave(&claim.path),
-            Command::Verify(claims) => claims.iter().for_each(|claim| self.touch(&claim.path)),
-            Command::Abandon(all) => {
-                for attempt in all {
-                    self.change(&attempt.lock);
-                    self.grants(&attempt.lock);
-                }
-                return if all.len() > 1 { self.is_within() } else { Ok(()) };
-            }
-            Command::Convert { claim, prefix, .. } => self.convert(&claim.path, prefix)?,
-            Command::CloseSession => self.end(self.session),
-            Command::ExpireSession { session, .. } => self.end(*session),
             Command::Configure { config } => self.steps(config.len() as u64 / BYTES_PER_STEP),
             Command::OpenSession { .. } => self.cost.bytes += ZNODE_BYTES,
             Command::Tagged { .. }
@@ -181,10 +156,56 @@ impl<'a> Bill<'a> {
             | Command::RaiseTokens { .. }
             | Command::DigestAt { .. } => {}
         }
-        // The end of a session, of holds that last too long, or of a place cannot be refused.
-        match command {
-            Command::CloseSession | Command::ExpireSession { .. } | Command::LockDue { .. } => Ok(()),
-            Command::Delete { .. } | Command::ForceRelease(_) => Ok(()),
+        self.is_within()
+    }
+
+    fn request(&mut self, request: &'a Request) -> Result<(), ErrorCode> {
+        match request {
+            Request::Create(create)
+            | Request::Create2(create)
+            | Request::CreateContainer(create)
+            | Request::CreateTtl(create, _) => self.create(create)?,
+            Request::Multi(ops) => {
+                ops.iter().try_for_each(|op| self.op(op).and_then(|()| self.is_within()))?
+            }
+            Request::SetData(set) => self.data(&set.path, set.data.as_ref().map_or(0, |data| data.len())),
+            Request::SetAcl(set) => {
+                self.change(&set.path);
+                self.list(set.acl.as_deref())?;
+            }
+            Request::Ask(ask) => self.ask(ask),
+            Request::Acquire(all) if all.len() > PLACES_MAX => return Err(ErrorCode::BadArguments),
+            Request::Acquire(all) => {
+                self.steps(SEARCH_FLOOR as u64);
+                for acquire in all {
+                    self.acquire(acquire)?;
+                    self.is_within()?;
+                }
+            }
+            Request::Release(claims) => {
+                claims.iter().for_each(|claim| self.leave(&claim.path));
+                // The leader never refuses a release of one lock.
+                return if claims.len() > 1 { self.is_within() } else { Ok(()) };
+            }
+            Request::Verify(claims) => claims.iter().for_each(|claim| self.touch(&claim.path)),
+            Request::Abandon(all) => {
+                for attempt in all {
+                    self.change(&attempt.lock);
+                    self.grants(&attempt.lock);
+                }
+                return if all.len() > 1 { self.is_within() } else { Ok(()) };
+            }
+            Request::Convert { claim, prefix, .. } => self.convert(&claim.path, prefix)?,
+            Request::Sync(path) => self.steps(bytes_steps(path.len())),
+            // Nothing can refuse the end of a session or of a position.
+            Request::Delete { path, .. } => self.leave(path),
+            Request::ForceRelease(claim) => self.leave(&claim.path),
+            Request::CloseSession => self.end(self.session),
+            // The log contains no other request.
+            _ => {}
+        }
+        match request {
+            Request::Delete { .. } | Request::ForceRelease(_) | Request::CloseSession => Ok(()),
             _ => self.is_within(),
         }
     }
@@ -194,7 +215,7 @@ impl<'a> Bill<'a> {
         check_path([lock, "/", prefix], NUMBER_BYTES)?;
         self.leave(path);
         self.made(path.len() + prefix.len(), 0, true);
-        // It takes the data over.
+        // The new position takes over the data.
         let data = self.machine.tree.get(path).map_or(0, |znode| znode.data_len());
         self.steps(data as u64 / BYTES_PER_STEP);
         Ok(())
@@ -247,7 +268,7 @@ impl<'a> Bill<'a> {
         self.list(acquire.acl.as_deref())?;
         let data = acquire.data.as_ref().map_or(0, |data| data.len());
         self.made(path.len() + acquire.prefix.len(), data, true);
-        // A lock that the index knows has its znode, and needs no walk from the root.
+        // A lock in the index has a znode and needs no walk from the root.
         if self.machine.locks.get(path).and_then(Lock::znode).is_none() {
             let (_, there) = self.machine.tree.find_deepest(path);
             if there < path.len() {
@@ -257,7 +278,8 @@ impl<'a> Bill<'a> {
         if self.ancestors.len() > ANCESTORS_MAX { Err(ErrorCode::BadArguments) } else { Ok(()) }
     }
 
-    /// A lock's znode is missing, and what is above it behind this many bytes of its path.
+    /// Charges for a lock's missing znode, and for missing znodes above the lock, behind this many bytes of
+    /// the path.
     fn makes(&mut self, path: &'a str, there: usize) {
         self.touch(path);
         self.made(path.len(), 0, false);
@@ -273,7 +295,7 @@ impl<'a> Bill<'a> {
         }
     }
 
-    /// Counts one more ephemeral znode of the session, with a path of these parts.
+    /// Counts one more ephemeral znode of the session with a path of these parts.
     fn ephemeral(&mut self, path: [&str; 2]) -> Result<(), ErrorCode> {
         let [above, name] = path;
         self.ephemerals += 1;
@@ -285,7 +307,7 @@ impl<'a> Bill<'a> {
         if fits { Ok(()) } else { Err(ErrorCode::QuotaExceeded) }
     }
 
-    /// Checks the bound of the queue for one more place: as if all names were as long.
+    /// Checks the queue's limit for one more position, as if all names were equally long.
     fn enters(&self, lock: &str, name: &str) -> Result<(), ErrorCode> {
         let places = self.machine.locks.get(lock).map_or(0, Lock::len) + self.ephemerals;
         let steps = places as u64 * place_end_steps(lock, name.len());
@@ -293,7 +315,7 @@ impl<'a> Bill<'a> {
         if fits { Ok(()) } else { Err(ErrorCode::QuotaExceeded) }
     }
 
-    /// A place may be given back, and those that wait together for it are granted it.
+    /// Charges for the end of a position and for the grants that may follow.
     fn leave(&mut self, path: &str) {
         self.change(path);
         if let Some((lock, _)) = path.rsplit_once('/') {
@@ -306,7 +328,7 @@ impl<'a> Bill<'a> {
         self.steps(grants as u64 * LEAVE);
     }
 
-    /// Each holder leaves the index and comes back with its question.
+    /// Each holder leaves the index and enters again with its question.
     fn ask(&mut self, ask: &'a Ask) {
         self.touch(&ask.lock);
         let holders = self.machine.lock_queue(&ask.lock).map_or(0, |lock| lock.holder_count());
@@ -315,7 +337,7 @@ impl<'a> Bill<'a> {
         self.cost.bytes += holders * (QUESTION_BYTES + texts);
     }
 
-    /// All that hold it may have to go, and then those that wait are granted it.
+    /// Charges for the ends of all holds of the lock, and for the grants that follow.
     fn due(&mut self, lock: &str) {
         self.change(lock);
         if let Some(queue) = self.machine.locks.get(lock) {
@@ -344,16 +366,16 @@ impl<'a> Bill<'a> {
         self.steps(CHANGE);
     }
 
-    /// A znode is looked for, and a permission asked for.
+    /// Charges for a znode's lookup with a check of permissions.
     fn touch(&mut self, path: &str) {
         let levels = paths::levels(path) as u64;
         self.steps(LOOK + LEVEL * levels + path.len() as u64 / BYTES_PER_STEP);
         let who = self.who.len() as u64;
-        // For taking and for seeing.
+        // Once for taking, once for seeing.
         self.steps(2 * self.machine.rules.steps(levels, who));
         let longest = (self.machine.tree.acls().longest() as u64).max(self.longest);
         if who * longest > COMPARISONS_INCLUDED {
-            // Of the znode or of its parent; or of the deepest one above it that is there.
+            // Permissions of the znode or its parent; or of the deepest existing znode above.
             let tree = &self.machine.tree;
             let parent = split(path).and_then(|(parent, _)| tree.get(parent));
             let deepest = tree.nearest(path);
@@ -362,7 +384,7 @@ impl<'a> Bill<'a> {
         }
     }
 
-    /// A list that is given: `auth` in it stands for all that its author has proven.
+    /// Charges for a given ACL. An entry `auth` stands for all identities that the author has proven.
     fn list(&mut self, acl: Option<&'a [Acl]>) -> Result<(), ErrorCode> {
         let Some(list) = acl.filter(|list| !Acl::is_open(list)) else { return Ok(()) };
         let size = |id: &Id| (id.scheme.len() + id.id.len()) as u64 + ENTRY_BYTES;
@@ -403,18 +425,19 @@ impl<'a> Bill<'a> {
     }
 }
 
-/// Steps that the end of a session takes for one of its znodes.
+/// Returns the steps that the end of a session takes for one of its znodes.
 pub(crate) fn end_steps(path: &str) -> u64 {
     end_steps_at(levels(path), path)
 }
 
-/// As [`end_steps`], with the levels of the path already counted.
+/// Returns [`end_steps`] of a path with this many levels.
 #[inline]
 pub(crate) fn end_steps_at(levels: u64, path: &str) -> u64 {
     LEAVE + LEVEL * levels + bytes_steps(path.len())
 }
 
-/// The same for one whose name below this path has `name` bytes, and a number behind them.
+/// Returns [`end_steps`] of a sequential znode below `above`, with a name of `name` bytes in front of the
+/// number.
 fn place_end_steps(above: &str, name: usize) -> u64 {
     LEAVE + LEVEL * (levels(above) + 1) + bytes_steps(above.len() + 1 + name + NUMBER_BYTES)
 }
@@ -427,7 +450,7 @@ fn bytes_steps(bytes: usize) -> u64 {
     bytes as u64 / BYTES_PER_STEP
 }
 
-/// Whether a new znode may have the path of these pieces, with a number of this length behind it.
+/// Checks whether a new znode may have a path of these pieces and a number of this length.
 fn check_path(pieces: [&str; 3], number: usize) -> Result<(), ErrorCode> {
     let bytes = pieces.iter().map(|piece| piece.len()).sum::<usize>() + number;
     let levels: usize = pieces.iter().map(|piece| paths::levels(piece)).sum();

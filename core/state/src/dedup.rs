@@ -1,14 +1,15 @@
-//! The outcomes that a session still needs: a write that its client sends again, because the reply was lost
-//! with the connection, gets the outcome of the first time and has no second effect.
+//! Outcomes that a session still needs. A client sends a write again when the connection has lost the
+//! response; the repeated write gets the first outcome and has no second effect.
 //!
-//! As in the dissertation on Raft (section 6.3): the client numbers its writes and says up to which one it
-//! knows the outcome; what it knows is forgotten. Invariant: [`OUTCOMES_MAX`] and [`OUTCOMES_MAX_BYTES`]
-//! bound what one session keeps, [`OUTCOMES_ALL_BYTES`] and [`OUTCOMES_SMALL_BYTES`] what all of them keep,
-//! beside one outcome each; a client that goes beyond them is refused before anything is done. One outcome is
-//! in proportion to its request.
+//! The scheme follows the dissertation on Raft (section 6.3): the client numbers its writes and acknowledges
+//! outcomes up to a number; the session forgets acknowledged outcomes. Invariant: [`OUTCOMES_MAX`] and
+//! [`OUTCOMES_MAX_BYTES`] bound the outcomes of one session; [`OUTCOMES_ALL_BYTES`] and
+//! [`OUTCOMES_SMALL_BYTES`] bound the outcomes of all sessions, plus one outcome per session. Apply refuses
+//! writes beyond these bounds before any effect. The size of one outcome is in proportion to its request.
 
+use rowlock_proto::Request;
 use rowlock_proto::lock::{Claim, Party, PlaceState};
-use rowlock_proto::response::OpResult;
+use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, SessionId};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -17,40 +18,40 @@ use crate::command::{Command, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::locks::Room;
 use crate::machine::Machine;
-use crate::outcome::{EventSink, Outcome};
+use crate::outcome::EventSink;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
 
-/// Outcomes kept per session.
+/// Limit of outcomes kept per session.
 pub const OUTCOMES_MAX: usize = 1_024;
 
-/// Bytes of kept outcomes at which none is added.
+/// Limit of kept bytes at which a session keeps no further outcome.
 pub const OUTCOMES_MAX_BYTES: usize = 1 << 20;
 
-/// Bytes of kept outcomes of all sessions from which each may keep [`OUTCOMES_SMALL_BYTES`].
+/// Limit of bytes kept by all sessions, beyond which each session may keep [`OUTCOMES_SMALL_BYTES`].
 pub const OUTCOMES_ALL_BYTES: usize = 256 << 20;
 
-/// The bound of one session while all sessions together keep much: enough for a client that acknowledges.
+/// Limit of bytes per session while all sessions together keep much: enough for a client that acknowledges.
 pub const OUTCOMES_SMALL_BYTES: usize = 16 << 10;
 
-/// The most bytes that one session may keep while all sessions keep `all_bytes`.
+/// Returns the limit of bytes per session while all sessions keep `all_bytes`.
 fn allowance(all_bytes: usize) -> usize {
     if all_bytes < OUTCOMES_ALL_BYTES { OUTCOMES_MAX_BYTES } else { OUTCOMES_SMALL_BYTES }
 }
 
-/// The outcome of the first execution of a write.
-pub(crate) type Stored = Result<Outcome, ErrorCode>;
+/// Outcome of the first execution of a write.
+pub(crate) type Stored = Result<Response, ErrorCode>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcomes {
-    /// The client knows the outcomes up to this one.
+    /// The client knows the outcomes up to this number.
     acked: u64,
     kept: SharedMap<u64, Kept>,
     bytes: usize,
     digest: u64,
 }
 
-/// A kept outcome, with its share of the sums.
+/// A kept outcome and its share of the sums.
 #[derive(Clone, Debug)]
 struct Kept {
     form: Form,
@@ -58,7 +59,7 @@ struct Kept {
     hash: u64,
 }
 
-/// Frequent outcomes of locks are kept without the lists around them.
+/// Compact form of a kept outcome: frequent outcomes of locks without the surrounding lists.
 #[derive(Clone, Debug)]
 enum Form {
     Held(Claim),
@@ -69,11 +70,11 @@ enum Form {
 impl Kept {
     fn new(id: u64, stored: &Stored) -> Self {
         let form = match stored {
-            Ok(Outcome::PlaceStates(place_states)) => match place_states.as_slice() {
+            Ok(Response::PlaceStates(place_states)) => match place_states.as_slice() {
                 [PlaceState::Held(claim)] => Form::Held(claim.clone()),
                 _ => Form::Other(Box::new(stored.clone())),
             },
-            Ok(Outcome::Held(held)) => match held.as_slice() {
+            Ok(Response::Held(held)) => match held.as_slice() {
                 [held] => Form::Released(*held),
                 _ => Form::Other(Box::new(stored.clone())),
             },
@@ -87,8 +88,8 @@ impl Kept {
 
     fn stored(&self) -> Stored {
         match &self.form {
-            Form::Held(claim) => Ok(Outcome::PlaceStates(smallvec![PlaceState::Held(claim.clone())])),
-            Form::Released(held) => Ok(Outcome::Held(smallvec![*held])),
+            Form::Held(claim) => Ok(Response::PlaceStates(smallvec![PlaceState::Held(claim.clone())])),
+            Form::Released(held) => Ok(Response::Held(smallvec![*held])),
             Form::Other(stored) => (**stored).clone(),
         }
     }
@@ -114,7 +115,7 @@ impl Outcomes {
         self.kept.iter().map(|(id, kept)| (*id, kept.stored()))
     }
 
-    /// Whether the write with this number is over.
+    /// Returns whether the write with this number is over.
     pub(crate) fn knows(&self, id: u64) -> bool {
         id <= self.acked || self.kept.get(&id).is_some()
     }
@@ -123,7 +124,7 @@ impl Outcomes {
         self.kept.get(&id).map(Kept::stored)
     }
 
-    /// Forgets what the client knows.
+    /// Forgets the outcomes that the client knows.
     pub(crate) fn acknowledge(&mut self, acked: u64) {
         self.acked = self.acked.max(acked);
         while self.kept.first().is_some_and(|(id, _)| *id <= self.acked) {
@@ -133,23 +134,23 @@ impl Outcomes {
         self.check_empty();
     }
 
-    /// Sums over nothing are zero.
+    /// Asserts that sums over no outcomes are zero.
     fn check_empty(&self) {
         let sums = (self.bytes, self.digest);
         assert!(!self.kept.is_empty() || sums == (0, 0), "no outcome is kept, with the sums {sums:?}");
     }
 
-    /// Bytes of what is kept.
+    /// Returns the bytes of all kept outcomes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// `all_bytes`: of all sessions.
+    /// Returns whether the session keeps no further outcome while all sessions keep `all_bytes`.
     fn is_full(&self, all_bytes: usize) -> bool {
         self.kept.len() >= OUTCOMES_MAX || self.bytes >= allowance(all_bytes)
     }
 
-    /// Whether a write with this number is new, and behind all that came before: what writes mostly are.
+    /// Returns whether a write with this number is new, in order, and within the bounds: the usual case.
     fn takes(&self, id: u64, all_bytes: usize) -> bool {
         id > self.acked && self.kept.last_key().is_none_or(|last| *last < id) && !self.is_full(all_bytes)
     }
@@ -162,8 +163,8 @@ impl Outcomes {
         assert!(old.is_none(), "an outcome is kept once");
     }
 
-    /// Keeps an outcome that it [takes](Self::takes), and forgets what the client knows: mostly the one
-    /// before, whose place the new one takes then.
+    /// Keeps an outcome accepted by [`takes`](Self::takes), and forgets the outcomes that the client knows.
+    /// In most cases the client knows the previous outcome, and the new outcome reuses its slot.
     fn keep_next(&mut self, id: u64, stored: &Stored, acked: u64) {
         assert!(acked < id, "a client knows outcome {acked} before write {id} is over");
         assert!(self.kept.last_key().is_none_or(|last| *last < id), "outcome {id} is not the newest one");
@@ -191,7 +192,7 @@ impl Outcomes {
         self.digest = self.digest.wrapping_sub(kept.hash);
     }
 
-    /// Adds itself to the hash of its session; nothing if there is nothing.
+    /// Adds the outcomes to the hash of their session; adds nothing if there are none.
     pub(crate) fn add_to(&self, hasher: Hasher) -> Hasher {
         if self.acked == 0 && self.kept.is_empty() {
             return hasher;
@@ -232,7 +233,7 @@ impl Machine {
         let (place, open) = self.admit(proposal.session, proposal.attachment)?;
         let near = (proposal.session, place);
         if acked < id && open.outcomes.takes(id, self.sessions.outcome_bytes()) {
-            let result = self.run_command(stamp, (proposal, place), command, sink);
+            let result = self.run_write(stamp, (proposal, place), command, sink);
             self.sessions.with_outcomes(near, |outcomes| outcomes.keep_next(id, &result, acked));
             return result;
         }
@@ -240,7 +241,7 @@ impl Machine {
         self.run_odd(stamp, (proposal, place), (id, command), sink)
     }
 
-    /// A write that has come before, or does not fit what is kept; what its client knows has been forgotten.
+    /// Runs a repeated write, or a write beyond the bounds, after the acknowledged outcomes are gone.
     fn run_odd<S: EventSink + ?Sized>(
         &mut self,
         stamp: Stamp,
@@ -250,7 +251,8 @@ impl Machine {
     ) -> Stored {
         let outcomes = self.sessions.outcomes(proposal.session).expect("the session has been admitted");
         if let Some(stored) = outcomes.get(id) {
-            // The leader refused it before the first one was applied: when it is asked again, it knows.
+            // The leader refused the repetition before the first one was applied: the client asks again and
+            // gets the outcome.
             if let (Command::Refused(_), Ok(_)) = (command, &stored) {
                 return Err(ErrorCode::ThrottledOp);
             }
@@ -267,7 +269,7 @@ impl Machine {
         if outcomes.is_full(self.sessions.outcome_bytes()) {
             return Err(ErrorCode::ThrottledOp);
         }
-        let result = self.run_command(stamp, (proposal, place), command, sink);
+        let result = self.run_write(stamp, (proposal, place), command, sink);
         let near = (proposal.session, place);
         self.sessions.with_outcomes(near, |outcomes| outcomes.keep(id, &result));
         debug_assert!(
@@ -277,29 +279,29 @@ impl Machine {
         result
     }
 
-    /// Bytes of the outcomes that all sessions keep.
+    /// Returns the bytes of the outcomes of all sessions.
     pub fn outcome_bytes(&self) -> usize {
         self.sessions.outcome_bytes()
     }
 
-    /// The numbers of the writes whose outcomes the session keeps, in order.
+    /// Returns the numbers of the session's writes with a kept outcome, in order.
     pub fn kept_writes(&self, session: SessionId) -> impl Iterator<Item = u64> {
         let outcomes = self.sessions.outcomes(session);
         outcomes.into_iter().flat_map(|outcomes| outcomes.kept.iter().map(|(id, _)| *id))
     }
 
-    /// Returns the first outcome of this write of the session, if it is kept.
-    pub fn kept_outcome(&self, session: SessionId, id: u64) -> Option<Result<Outcome, ErrorCode>> {
+    /// Returns the first outcome of this write of the session, if kept.
+    pub fn kept_outcome(&self, session: SessionId, id: u64) -> Option<Result<Response, ErrorCode>> {
         self.sessions.outcomes(session)?.get(id)
     }
 
-    /// Whether this write of the session is over: if it comes again, it is only answered.
+    /// Returns whether this write of the session is over, so that a repetition gets only an answer.
     pub fn knows_write(&self, session: SessionId, id: u64) -> bool {
         self.sessions.outcomes(session).is_some_and(|outcomes| outcomes.knows(id))
     }
 
-    /// Forgets the outcomes of all writes. For simulations of a replica that has lost them: a write that
-    /// comes again would take effect again.
+    /// Forgets the outcomes of all writes. Simulates a replica that has lost the outcomes: repeated writes
+    /// take effect again.
     #[doc(hidden)]
     pub fn forget_outcomes(&mut self) {
         let sessions: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
@@ -308,39 +310,45 @@ impl Machine {
         }
     }
 
-    /// Where an attempt stood the first time is out of date: its client is told where it stands now.
-    fn again(&self, proposal: &Proposal, command: &Command, outcome: Outcome) -> Outcome {
+    /// Updates the outcome of a repeated request: the queue may have changed since the first time.
+    fn again(&self, proposal: &Proposal, command: &Command, outcome: Response) -> Response {
         let (session, room) = (proposal.session, Room::of_an_answer(&proposal.identities));
-        let Outcome::PlaceStates(mut place_states) = outcome else { return outcome };
+        let Response::PlaceStates(mut place_states) = outcome else { return outcome };
         let had_places =
             place_states.iter().all(|one| matches!(one, PlaceState::Held(_) | PlaceState::Waiting { .. }));
-        if let (Command::Acquire(all), true) = (command, had_places) {
-            return Outcome::PlaceStates(
+        if let (Command::Client(Request::Acquire(all)), true) = (command, had_places) {
+            return Response::PlaceStates(
                 self.place_states_again((session, Slot::default()), all, room).into(),
             );
         }
-        // Of a convert, or beside a place that was refused.
+        // The outcome of a convert, or of an acquire with a refused position among several.
         self.renew_place_states(session, &mut place_states, room);
-        Outcome::PlaceStates(place_states)
+        Response::PlaceStates(place_states)
     }
 }
 
-/// Whether the outcome is one that the command can have: a client that uses a number twice for different
-/// writes must be told so, and not what another kind of write gave.
-fn fits(command: &Command, outcome: &Outcome) -> bool {
-    match command {
-        Command::Create { .. } => matches!(outcome, Outcome::Created { .. }),
-        Command::SetData(_) | Command::SetAcl(_) => matches!(outcome, Outcome::Stat(_)),
-        Command::Multi(_) | Command::Fenced { .. } => matches!(outcome, Outcome::Multi(_)),
-        Command::Acquire(_) | Command::Convert { .. } => matches!(outcome, Outcome::PlaceStates(_)),
-        Command::Release(_) | Command::Verify(_) | Command::ForceRelease(_) => {
-            matches!(outcome, Outcome::Held(_))
+/// Returns whether the command can have this outcome. A client that uses one number for two different writes
+/// must get an error, not the outcome of another kind of write.
+fn fits(command: &Command, outcome: &Response) -> bool {
+    let request = match command {
+        Command::Client(request) => request,
+        Command::Fenced { .. } => return matches!(outcome, Response::Multi(_)),
+        _ => return matches!(outcome, Response::Empty),
+    };
+    match request {
+        Request::Create(_) => matches!(outcome, Response::Path(_)),
+        Request::Create2(_) | Request::CreateContainer(_) | Request::CreateTtl(..) => {
+            matches!(outcome, Response::PathStat(..))
         }
-        _ => matches!(outcome, Outcome::Done),
+        Request::SetData(_) | Request::SetAcl(_) => matches!(outcome, Response::Stat(_)),
+        Request::Multi(_) => matches!(outcome, Response::Multi(_)),
+        Request::Acquire(_) | Request::Convert { .. } => matches!(outcome, Response::PlaceStates(_)),
+        Request::Release(_) | Request::ForceRelease(_) => matches!(outcome, Response::Held(_)),
+        _ => matches!(outcome, Response::Empty),
     }
 }
 
-/// About how many bytes it takes.
+/// Returns the size in bytes, approximately.
 pub(crate) fn weight(stored: &Stored) -> usize {
     const BASE: usize = 64;
     const STAT: usize = 80;
@@ -362,23 +370,25 @@ pub(crate) fn weight(stored: &Stored) -> usize {
         _ => BASE + STAT,
     };
     BASE + match stored {
-        Ok(Outcome::Created { path, .. }) => STAT + path.len(),
-        Ok(Outcome::Multi(results)) => results.iter().map(of_result).sum(),
-        Ok(Outcome::PlaceStates(place_states)) => place_states.iter().map(of_state).sum(),
-        Ok(Outcome::Held(held)) => held.len(),
-        Ok(Outcome::Done | Outcome::Session { .. } | Outcome::Stat(_) | Outcome::Asked(_)) => STAT,
+        Ok(Response::Path(path) | Response::PathStat(path, _)) => STAT + path.len(),
+        Ok(Response::Multi(results)) => results.iter().map(of_result).sum(),
+        Ok(Response::PlaceStates(place_states)) => place_states.iter().map(of_state).sum(),
+        Ok(Response::Held(held)) => held.len(),
+        // No logged request has another response.
+        Ok(_) => STAT,
         Err(_) => 0,
     }
 }
 
-/// Tells outcomes apart as far as replicas could differ by accident.
+/// Hashes an outcome, in as much detail as replicas could differ by accident.
 fn hash(id: u64, stored: &Stored, weight: usize) -> u64 {
     let hasher = Hasher::new(8).word(id).word(weight as u64);
     match stored {
-        Ok(Outcome::Created { path, stat }) => hasher.bytes(path.as_bytes()).int(stat.czxid.0),
-        Ok(Outcome::Stat(stat)) => hasher.int(stat.mzxid.0).int(i64::from(stat.version.0)),
-        Ok(Outcome::Held(held)) if held.len() == 1 => hasher.bytes(&[u8::from(held[0])]),
-        Ok(Outcome::Held(held)) => {
+        Ok(Response::Path(path)) => hasher.bytes(path.as_bytes()),
+        Ok(Response::PathStat(path, stat)) => hasher.bytes(path.as_bytes()).int(stat.czxid.0),
+        Ok(Response::Stat(stat)) => hasher.int(stat.mzxid.0).int(i64::from(stat.version.0)),
+        Ok(Response::Held(held)) if held.len() == 1 => hasher.bytes(&[u8::from(held[0])]),
+        Ok(Response::Held(held)) => {
             hasher.bytes(&held.iter().map(|held| u8::from(*held)).collect::<SmallVec<[u8; 8]>>())
         }
         Ok(_) => hasher,
@@ -393,7 +403,7 @@ mod tests {
 
     /// A session that keeps outcomes of this size.
     fn keeping(bytes: usize) -> Outcomes {
-        let stored = |len: usize| Ok(Outcome::Multi(vec![OpResult::Create("p".repeat(len))]));
+        let stored = |len: usize| Ok(Response::Multi(vec![OpResult::Create("p".repeat(len))]));
         let mut outcomes = Outcomes::default();
         let least = weight(&stored(0));
         for id in 1.. {
@@ -401,7 +411,7 @@ mod tests {
             if left == 0 {
                 break;
             }
-            // What is left behind it is nothing, or enough for one more.
+            // The rest is empty, or suffices for one more.
             let len = if left < 2 * least + 2_000 { left } else { least + 2_000 };
             outcomes.keep(id, &stored(len - least));
         }
@@ -411,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn one_session_keeps_a_megabyte_and_a_little_only_when_all_of_them_keep_much() {
+    fn a_sessions_outcomes_are_bounded_tighter_when_all_keep_much() {
         let (next, little, much) = (OUTCOMES_MAX as u64 + 1, OUTCOMES_ALL_BYTES - 1, OUTCOMES_ALL_BYTES);
         for (bytes, takes_while_little, takes_while_much) in [
             (0, true, true),

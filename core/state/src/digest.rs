@@ -1,9 +1,8 @@
-//! The fingerprint of the whole state: a sum of one hash per znode and per session, kept up to date by
-//! subtraction and addition, so that replicas can be compared at any log index for the price of reading a
-//! number.
+//! Fingerprint of the whole state: a sum of one hash per znode and per session, maintained by subtraction and
+//! addition. Nodes can compare replicas at any log index for the price of reading a number.
 //!
-//! It tells apart states that differ by accident (a bug, a flipped bit), not by malice.
-//! Invariant: the function never changes silently: it is written into snapshots and pinned by golden files.
+//! The fingerprint detects accidental differences (bugs, flipped bits), not malice. Invariant: the function
+//! never changes silently: snapshots contain the fingerprint, and golden files pin the function.
 
 /// An odd number with mixed bits (the fraction of the golden ratio).
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -14,13 +13,13 @@ const MULTIPLIER: u64 = 0xd6e8_feb8_6659_fd93;
 pub(crate) struct Hasher(u64);
 
 impl Hasher {
-    /// `domain` keeps the kinds of items apart.
+    /// Begins a hash; `domain` separates kinds of items.
     pub(crate) const fn new(domain: u64) -> Self {
         Hasher(SEED).word(domain)
     }
 
     pub(crate) const fn word(self, word: u64) -> Self {
-        // Without the addition, a word equal to the state would wipe out all that came before.
+        // Without the addition, a word equal to the state would erase all earlier words.
         let product = (self.0 ^ word) as u128 * MULTIPLIER as u128;
         Hasher(
             (product as u64 ^ (product >> 64) as u64).wrapping_add(self.0.rotate_left(23)).wrapping_add(SEED),
@@ -40,7 +39,7 @@ impl Hasher {
             self = self.word(u64::from_le_bytes(*word));
         }
         let tail = match bytes.last_chunk::<8>() {
-            // Those of the last eight bytes that are not in a word yet, with zeros behind them.
+            // Bytes of the last eight that are not in a word yet, followed by zeros.
             Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
             Some(_) => 0,
             None => rest.iter().rev().fold(0, |tail, byte| tail << 8 | u64::from(*byte)),
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_string_is_its_words_the_rest_with_zeros_behind_it_and_its_length() {
+    fn bytes_hash_as_words_a_zero_padded_rest_and_the_length() {
         let bytes: Vec<u8> = (1..=40).collect();
         for length in 0..=bytes.len() {
             let mut expected = Hasher::new(1);

@@ -1,4 +1,4 @@
-//! The whole tree, znode by znode, for writing it down in another form. Nothing here changes anything.
+//! Export of the whole tree, znode by znode, to another form. Changes nothing.
 
 use rowlock_proto::Stat;
 use rowlock_proto::acl::Acl;
@@ -6,41 +6,39 @@ use rowlock_proto::acl::Acl;
 use crate::machine::Machine;
 use crate::znode::{Kind, Znode};
 
-/// How long a znode lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Until it is deleted.
+    /// Lives until deleted.
     Persistent,
-    /// As long as its session.
+    /// Lives as long as its session.
     Session,
-    /// Until it has had children and has none left.
+    /// Lives until its last child is gone.
     Container,
-    /// This many milliseconds without children and changes.
+    /// Lives for this many milliseconds without children and changes.
     Ttl(i64),
 }
 
-/// A znode with all that belongs to it.
+/// A znode with its data, ACL, Stat and lifetime.
 #[derive(Clone, Copy, Debug)]
 pub struct Exported<'a> {
-    /// Null and empty are different.
+    /// Null differs from empty.
     pub data: Option<&'a [u8]>,
     pub acl: &'a [Acl],
-    /// The Stat that clients see.
+    /// The Stat visible to clients.
     pub stat: Stat,
-    /// Children created so far: the number of the next sequential one.
+    /// Number of children created so far: the next sequential child's number.
     pub creates: i32,
-    /// How long it lives.
     pub lifetime: Lifetime,
 }
 
 impl Machine {
-    /// Shows `visit` every znode with its path, parents before their children, without asking for permission.
+    /// Calls `visit` with every znode and its path, parents before children, without checks of permissions.
     pub fn each_znode<'a>(&'a self, mut visit: impl FnMut(&str, Exported<'a>)) {
         let root = self.tree.root();
         visit("/", exported(root));
         let (mut path, mut znodes) = (String::new(), 1);
-        // The iterators on the way down, with the lengths of their paths; a loop, because a tree may be
-        // deeper than the stack.
+        // Iterators on the way down, with the lengths of their paths. A loop instead of recursion: a tree may
+        // be deeper than the stack.
         let mut below = vec![(0, root.children.iter())];
         while let Some((length, siblings)) = below.last_mut() {
             path.truncate(*length);

@@ -1,5 +1,4 @@
-//! Everything that must hold between the parts of the state, checked from scratch. For tests and the
-//! simulator.
+//! Invariants between the parts of the state, checked from scratch. For tests and the simulator.
 
 use rowlock_proto::SessionId;
 
@@ -59,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// Every place in a queue is an ephemeral znode of its session.
+    /// Checks that every queue position is an ephemeral znode of its session.
     fn check_contenders(&self) -> Result<(), String> {
         let has_had_children = |znode: &Znode| znode.meta.has_had_children();
         if let Some(path) = self.locks.idle().find(|path| !self.tree.get(path).is_some_and(has_had_children))

@@ -1,12 +1,11 @@
-//! Fingerprints of formats: beside each version a number that changes with every byte that is written
-//! otherwise.
+//! Fingerprints of formats: a number beside each version that differs whenever the written bytes differ.
 //!
-//! A version says which bytes a release reads. Between two releases, builds of one version may write other
-//! bytes. By the fingerprint a file or a node of such a build is refused for what it is: it is not taken for
-//! damaged, and no log is replayed to another state.
+//! A version defines the bytes that a release reads. Between two releases, builds of one version may write
+//! other bytes. By the fingerprint a node refuses files and nodes of another build as such: the node takes no
+//! file for damaged, and replays no log to another state.
 //!
-//! Invariant: a fingerprint is the checksum of golden samples, with zeros in the places of fingerprints. For
-//! each one a test compares both, so that samples do not change alone.
+//! Invariant: a fingerprint is the checksum of golden samples with zeros in the positions of fingerprints. A
+//! test compares both for each fingerprint: samples do not change alone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,9 +18,9 @@ use crate::upgrade::{FIRST, REHEARSED};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Layout(pub u32);
 
-/// Log entries, snapshots, and what each command does to the state, in the first version. The samples are the
-/// golden files of `testdata`.
-const REPLICATED: Layout = Layout(0xc166_2ea2);
+/// Log entries, snapshots, and the effect of each command on the state, in the first version. The samples are
+/// the golden files of `testdata`.
+const REPLICATED: Layout = Layout(0x10e0_3b1d);
 
 impl Layout {
     /// Returns the checksum of these samples.
@@ -35,18 +34,18 @@ impl Layout {
         Layout(hasher.finalize())
     }
 
-    /// Returns the fingerprint of the replicated formats in a version of the cluster's. `None`: this code
-    /// does not know the version. Those of earlier versions stay for as long as these are read.
+    /// Returns the fingerprint of the replicated formats in a version of the cluster; `None` for an unknown
+    /// version. Fingerprints of earlier versions stay while nodes read the versions.
     pub fn of_version(version: u16) -> Option<Layout> {
         match version {
             FIRST => Some(REPLICATED),
-            // No release has it, and so it has no samples of its own.
+            // No release writes this version: no samples exist.
             REHEARSED => Some(Layout(!REPLICATED.0)),
             _ => None,
         }
     }
 
-    /// Returns the fingerprint of two formats that are used together.
+    /// Returns the combined fingerprint of two formats used together.
     #[must_use]
     pub fn and(self, other: Layout) -> Layout {
         Layout::of_samples([self.0.to_le_bytes(), other.0.to_le_bytes()])

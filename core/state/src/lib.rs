@@ -1,13 +1,13 @@
 //! The replicated state machine of Rowlock: znodes, sessions, ACLs, multi, and the queues of locks.
 //!
-//! Every node feeds the same [`command::Batch`]es, in log order, to its own [`Machine`]; what comes back is
-//! an answer per proposal ([`outcome::Applied`]) and the events of each change ([`outcome::EventSink`]).
+//! Every node feeds the same [`command::Batch`]es, in log order, to its own [`Machine`]. The results are a
+//! response per proposal ([`outcome::Applied`]) and the events of each change ([`outcome::EventSink`]).
 //!
 //! The caller's duties:
 //! 1. Apply every batch of the log once, in order, each proposal with the batch's stamp, and nothing else.
 //! 2. Let one thread apply at a time; reads may run beside each other, never beside an apply.
-//! 3. Validate nothing before: whatever a client sends is answered here, the same on every replica. But let
-//!    nothing into the log whose price ([`Machine::price`]) the leader does not get.
+//! 3. Validate nothing before: the machine answers all input of clients, identically on every replica. But
+//!    let no command into the log if the leader gets no price ([`Machine::price`]).
 //! 4. Keep the log until a [`Frozen`] of a later state has been written out and flushed.
 //!
 //! Invariant: no clock, no randomness, no IO, no unordered iteration; [`Machine::apply`] is total.

@@ -1,22 +1,23 @@
 //! multi: several operations as one change, all or nothing.
 //!
-//! Operations are carried out one after another, so that later ones see earlier ones; a failure takes the
-//! earlier ones back in reverse. Events wait until all have succeeded.
+//! Operations run one after another, so that later operations see the earlier ones. A failure reverts the
+//! earlier ones, last first. Events wait for the success of all operations.
 
 use rowlock_proto::lock::Claim;
 use rowlock_proto::request::Op;
-use rowlock_proto::response::OpResult;
+use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{CreateMode, ErrorCode};
 
 use crate::locks::Cause;
 use crate::machine::Machine;
 use crate::ops::{Author, Done};
-use crate::outcome::{EventSink, Outcome};
+use crate::outcome::EventSink;
 use crate::steps;
 
 impl Machine {
-    /// Runs all of `ops`, or none: then every result is [`OpResult::Error`], with no code for those before
-    /// the failing one, its own for that one, and `RuntimeInconsistency` for those behind it.
+    /// Runs all of `ops`, or none. After a failure every result is an [`OpResult::Error`]: without a code in
+    /// front of the failed operation, with its own code for the failed operation, and with
+    /// `RuntimeInconsistency` behind it.
     pub(crate) fn multi<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -40,22 +41,22 @@ impl Machine {
         all_done.into_iter().zip(ops).map(|(done, op)| result(op, done)).collect()
     }
 
-    /// Changes a znode if the claim holds its lock. The token counts, and not the path alone: when a lock was
-    /// deleted and made again, a later place may have the same path.
+    /// Changes a znode if the claim holds its lock. The path alone proves nothing, the token does: after a
+    /// deletion and a new creation of a lock, a later position may have the same path.
     pub(crate) fn fenced<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
         claim: &Claim,
         change: &Op,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         let holder = self.holder_of(claim);
         if holder != Some(by.session) {
             self.permit_reading((by.session, by.who), claim)?;
         }
         if holder.is_none() {
             let refused = [ErrorCode::NoNode, ErrorCode::RuntimeInconsistency];
-            return Ok(Outcome::Multi(refused.map(|code| OpResult::Error(Some(code))).into()));
+            return Ok(Response::Multi(refused.map(|code| OpResult::Error(Some(code))).into()));
         }
         let token = steps::uncounted(|| self.tree.get(&claim.path).map(|place| place.meta.czxid.0));
         assert_eq!(token, Some(claim.token.0), "a token is the czxid of its place");
@@ -63,7 +64,7 @@ impl Machine {
             .expect("one operation has one result");
         let check =
             if matches!(result, OpResult::Error(_)) { OpResult::Error(None) } else { OpResult::Check };
-        Ok(Outcome::Multi(vec![check, result]))
+        Ok(Response::Multi(vec![check, result]))
     }
 
     fn one_of_multi(&mut self, by: &Author, op: &Op) -> Result<Done, ErrorCode> {
@@ -89,8 +90,8 @@ impl Machine {
     }
 }
 
-/// Containers and znodes with a time to live are answered as create2, however they were asked for: ZooKeeper
-/// does so, and Java clients know no other types in the answer to a multi.
+/// Returns the result of an operation. Results for containers and TTL znodes always have the form of create2:
+/// ZooKeeper's have too, and Java clients know no other types in the response to a multi.
 fn result(op: &Op, done: Done) -> OpResult {
     match op {
         Op::Create(create) if create.flags != CreateMode::Container.flags() => OpResult::Create(done.path),

@@ -1,13 +1,14 @@
-//! The operations on single znodes, with ZooKeeper's checks in ZooKeeper's order (`PrepRequestProcessor`).
+//! Operations on single znodes, with ZooKeeper's checks in ZooKeeper's order (`PrepRequestProcessor`).
 //!
-//! Each either changes nothing and gives an error, or is carried out and gives a [`Done`], which can fire its
-//! event and be taken back. Operations do not know whether they run alone or in a multi.
+//! An operation either changes nothing and returns an error, or returns a [`Done`], which can fire its event
+//! or be reverted. Operations do not depend on whether a multi contains them.
 
 mod done;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::ANNOUNCEMENT;
 use rowlock_proto::request::{Create, SetAcl, SetData};
@@ -15,7 +16,7 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, Zxid, path as pat
 
 use crate::acl::{self, SharedAcl};
 use crate::arena::Number;
-use crate::command::{Command, Stamp};
+use crate::command::Stamp;
 use crate::locks::Contender;
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::ChangeKind;
@@ -30,11 +31,11 @@ use done::{BeforeData, Event, Undo};
 /// Longest time to live that ZooKeeper can store (`EphemeralType.TTL`).
 const TTL_MAX_MS: i64 = 0xff_ffff_ffff;
 
-/// On whose behalf, and as which change.
+/// Sender and zxid of a change.
 pub(crate) struct Author<'a> {
     pub zxid: Zxid,
     pub session: SessionId,
-    /// Where the session is, which no command moves before it is over.
+    /// Slot of the session; valid until the end of the command.
     pub place: Slot,
     pub who: &'a [Id],
     /// The leader's decisions for the batch.
@@ -45,7 +46,7 @@ pub(crate) struct Author<'a> {
 pub(crate) struct New<'a> {
     /// The path, before its number, in pieces.
     pub path: [&'a str; 3],
-    /// Where its last name begins.
+    /// Index of the last name's first byte.
     pub name_at: usize,
     pub data: Option<Bytes>,
     pub acl: Option<&'a [Acl]>,
@@ -54,18 +55,18 @@ pub(crate) struct New<'a> {
 }
 
 impl Machine {
-    /// Whether the tree says of a znode what its author is told: for assertions.
-    pub(crate) fn is_as_done(&self, command: &Command, done: &Done) -> bool {
+    /// Returns whether the tree agrees with the response to a request. Only for assertions.
+    pub(crate) fn is_as_done(&self, request: &Request, done: &Done) -> bool {
         let found = steps::uncounted(|| self.tree.get(done.path()));
-        match command {
-            Command::Delete { .. } => found.is_none(),
-            // The length that is shown of a quota's statistics is another one.
-            Command::SetAcl(_) => found.is_some_and(|znode| znode.meta.aversion == done.stat.aversion),
+        match request {
+            Request::Delete { .. } => found.is_none(),
+            // A quota's statistics show another length.
+            Request::SetAcl(_) => found.is_some_and(|znode| znode.meta.aversion == done.stat.aversion),
             _ => found.is_some_and(|znode| znode.stat() == done.stat),
         }
     }
 
-    /// create, create2, createContainer, createTTL.
+    /// Runs create, create2, createContainer and createTTL.
     pub(crate) fn create(
         &mut self,
         by: &Author,
@@ -88,14 +89,14 @@ impl Machine {
         Ok(done)
     }
 
-    /// Creates below a znode that has been looked up. Makes no contender.
+    /// Creates a child of a znode found by the caller. Creates no contender.
     pub(crate) fn create_below(
         &mut self,
         by: &Author,
         parent: Option<Number>,
         new: New<'_>,
     ) -> Result<Done, ErrorCode> {
-        // A NUL comes first in ZooKeeper, the rest of what can be wrong with a path only behind these.
+        // ZooKeeper checks for a NUL first, and for other faults of a path only later.
         let instead = |code| if new.path.concat().contains('\0') { ErrorCode::BadArguments } else { code };
         let parent = parent.map(|id| (id, self.tree.node(id)));
         let acl = resolved(new.acl, parent.map(|(_, znode)| znode), by.who).map_err(instead)?;
@@ -108,8 +109,8 @@ impl Machine {
         };
         check_path(&path)?;
         let at = Path::cut(&path, new.name_at);
-        // Of the paths that are well formed, only the root's has no name. The announcement is there for every
-        // reader, though in no tree.
+        // Among well-formed paths only the root's has no name. Every reader sees the announcement, although
+        // no tree contains it.
         if at.name().is_empty() || path == ANNOUNCEMENT {
             return Err(ErrorCode::NodeExists);
         }
@@ -147,7 +148,7 @@ impl Machine {
         let parent_id = self.tree.find(at.parent()).ok_or(ErrorCode::NoNode)?;
         let parent = self.tree.node(parent_id);
         permit(&parent.acl, perms::DELETE, by.who)?;
-        // `//a` is not `/a`.
+        // Distinguishes `//a` from `/a`.
         if path.starts_with("//") {
             return Err(ErrorCode::NoNode);
         }
@@ -176,7 +177,7 @@ impl Machine {
         Ok(self.replace_data(by.zxid, (&set.path, id), set.data.clone(), bytes_diff, version))
     }
 
-    /// setACL. Not part of multi, so it cannot be taken back.
+    /// Runs setACL. No multi contains setACL, so setACL needs no revert.
     pub(crate) fn set_acl(&mut self, by: &Author, set: &SetAcl) -> Result<Done, ErrorCode> {
         check_path(&set.path)?;
         let acl = acl::resolve(set.acl.as_deref(), by.who)?;
@@ -193,7 +194,7 @@ impl Machine {
         Ok(Done::new(set.path.clone(), stat, None, Undo::Nothing))
     }
 
-    /// check, which is only part of multi.
+    /// Runs check, which exists only in a multi.
     pub(crate) fn check_version(&self, by: &Author, path: &str, version: Version) -> Result<Done, ErrorCode> {
         check_path(path)?;
         self.permit_see(path, by.who)?;
@@ -203,7 +204,7 @@ impl Machine {
         Ok(Done::new(path.to_owned(), znode.stat(), None, Undo::Nothing))
     }
 
-    /// Writes the configuration text. The version is -1 then, as ZooKeeper's is.
+    /// Writes the configuration's text with version -1, as ZooKeeper does.
     pub(crate) fn configure(&mut self, zxid: Zxid, config: &str) -> Done {
         let data = Some(Bytes::copy_from_slice(config.as_bytes()));
         let id = self.tree.find(CONFIG_PATH).expect("a reserved znode exists always");
@@ -211,7 +212,7 @@ impl Machine {
         self.replace_data(zxid, (CONFIG_PATH, id), data, bytes_diff, Version(-1))
     }
 
-    /// Deletes a childless znode that exists.
+    /// Deletes an existing childless znode.
     pub(crate) fn remove(&mut self, zxid: Zxid, path: &str) -> Done {
         let at = Path::new(path).expect("a path has a slash");
         let parent = self.tree.find(at.parent()).expect("the caller has found the znode");
@@ -224,8 +225,8 @@ impl Machine {
         self.remove_at((zxid, Slot::default()), at, TreePosition { parent, at: slot })
     }
 
-    /// Deletes the childless znode at this place below its parent. `owner`: where its session may be, if it
-    /// has one.
+    /// Deletes the childless znode at this position below its parent. `owner` is the probable slot of the
+    /// znode's session, if any.
     pub(crate) fn remove_at(
         &mut self,
         (zxid, owner): (Zxid, Slot),
@@ -270,8 +271,8 @@ impl Machine {
         Done::new(path.to_owned(), stat, Some(event), undo)
     }
 
-    /// Takes back the newest operation that has not been taken back.
-    pub(crate) fn undo(&mut self, done: Done) {
+    /// Reverts the newest operation not yet reverted.
+    pub(crate) fn revert(&mut self, done: Done) {
         let path = done.shared.as_deref().unwrap_or(&done.path);
         let at = || Path::cut(path, done.name_at);
         match done.undo {
@@ -300,14 +301,15 @@ impl Machine {
         self.rules_changed(path);
     }
 
-    /// Where a znode that came or went lies below its parent, or belongs.
+    /// Returns the position below its parent where a created or deleted znode is, or belongs.
     fn place_of(&self, id: Number, path: Path<'_>) -> Result<TreePosition, TreePosition> {
         let parent = self.tree.node(id).parent;
         let at = self.tree.node(parent).children.find(path.name().as_bytes());
         at.map(|at| TreePosition { parent, at }).map_err(|at| TreePosition { parent, at })
     }
 
-    /// `shared`: the path, if the znode is ephemeral; `owner`: where its session may be then.
+    /// Links a znode below its parent. `shared` is the path of an ephemeral znode, `owner` the probable slot
+    /// of its session.
     fn link(
         &mut self,
         (path, shared, owner): (Path<'_>, Option<&Arc<str>>, Slot),
@@ -321,7 +323,7 @@ impl Machine {
         id
     }
 
-    /// What a znode of this kind is called among its siblings. An ephemeral one is its session's from now on.
+    /// Returns the name of a znode of this kind among its siblings. Adds an ephemeral znode to its session.
     fn name_of(
         &mut self,
         kind: Kind,
@@ -354,8 +356,8 @@ impl Machine {
     }
 }
 
-/// The ACL of a new znode. Mostly it is given the very list that its parent has, which has been resolved when
-/// it came.
+/// Returns the ACL of a new znode. In most cases the given list is the very list of the parent, resolved at
+/// the parent's creation.
 pub(crate) fn resolved(
     given: Option<&[Acl]>,
     parent: Option<&Znode>,
@@ -370,7 +372,7 @@ pub(crate) fn resolved(
 fn kind(mode: CreateMode, ttl_ms: Option<i64>, session: SessionId) -> Result<Kind, ErrorCode> {
     match (ttl_ms, mode.has_ttl()) {
         (Some(ttl_ms), true) if (1..=TTL_MAX_MS).contains(&ttl_ms) => Ok(Kind::Ttl(ttl_ms)),
-        // ZooKeeper 3.8 lets createTTL with a mode without one pass if the time is negative, and dies of it.
+        // ZooKeeper 3.8 accepts createTTL with a negative time and a mode without TTL, and then crashes.
         (_, true) | (Some(_), false) => Err(ErrorCode::BadArguments),
         (None, false) if mode.is_ephemeral() => Ok(Kind::Ephemeral(session)),
         (None, false) if mode == CreateMode::Container => Ok(Kind::Container),
@@ -378,7 +380,7 @@ fn kind(mode: CreateMode, ttl_ms: Option<i64>, session: SessionId) -> Result<Kin
     }
 }
 
-/// Parent and name, as far as ZooKeeper looks at a path before it looks for the parent.
+/// Splits a path into parent and name, with the checks that ZooKeeper makes before the lookup of the parent.
 fn split_checked(path: &str) -> Result<Path<'_>, ErrorCode> {
     Path::new(path).filter(|_| !path.contains('\0')).ok_or(ErrorCode::BadArguments)
 }
@@ -387,7 +389,7 @@ fn check_path(path: &str) -> Result<(), ErrorCode> {
     paths::validate(path).map_err(|_| ErrorCode::BadArguments)
 }
 
-/// How much longer `data` is than what the znode has.
+/// Returns the number of bytes by which `data` exceeds the znode's data.
 fn bytes_diff(znode: &Znode, data: Option<&Bytes>) -> i64 {
     data.map_or(0, Bytes::len) as i64 - znode.data_len() as i64
 }
@@ -400,7 +402,7 @@ fn check_version(current: Version, expected: Version) -> Result<(), ErrorCode> {
     if expected == Version::ANY || expected == current { Ok(()) } else { Err(ErrorCode::BadVersion) }
 }
 
-/// The version after one more change. Wraps past 2^31-1, and leaves out -1, which means "any" in a request.
+/// Returns the version after one more change. Wraps past 2^31-1 and skips -1, which means "any" in a request.
 fn next_version(version: Version) -> Version {
     match version.0.wrapping_add(1) {
         -1 => Version(0),

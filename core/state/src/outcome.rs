@@ -1,87 +1,69 @@
-//! What applying a command gives: an answer for its sender, and events for everybody who watches.
+//! Results of applying a command: an answer for the sender, and events for watchers.
 
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Mode, PlaceState};
-use rowlock_proto::response::OpResult;
-use rowlock_proto::{ErrorCode, FencingToken, SessionId, Stat, Zxid};
+use rowlock_proto::lock::Mode;
+use rowlock_proto::response::Response;
+use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
-use crate::command::{Attachment, Origin};
+use crate::command::Attachment;
 use crate::locks::Question;
 use crate::rules::Rules;
 
 /// The answer to one proposal, the same on every replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Whose proposal it was.
-    pub origin: Origin,
-    /// The last zxid after this command (its own, where it took one).
+    /// The last zxid after this command: the command's own, if the command took one.
     pub zxid: Zxid,
-    /// The outcome, or the error of a refusal.
-    pub result: Result<Outcome, ErrorCode>,
+    /// The response to the client's request, or the error of a refusal. The cluster's own commands have an
+    /// empty response.
+    pub result: Result<Response, ErrorCode>,
+    /// The attachment given by `OpenSession` or `Reattach`, beside an empty response.
+    pub attached: Option<Attached>,
+}
+
+/// A session as attached to the connection that opened or resumed the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    pub session: SessionId,
+    /// Attachment for this connection's proposals.
+    pub attachment: Attachment,
+    pub timeout_ms: u32,
 }
 
 impl Applied {
-    /// About how many bytes it takes.
+    /// Returns the size in bytes, approximately.
     pub fn weight(&self) -> usize {
         crate::dedup::weight(&self.result)
     }
 }
 
-/// The result of a command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// Noop, delete, close, expire, reap, configure.
-    Done,
-    Session {
-        session: SessionId,
-        /// The attachment for this connection's proposals.
-        attachment: Attachment,
-        timeout_ms: u32,
-    },
-    Created {
-        /// The full path, with the sequence number where there is one.
-        path: String,
-        stat: Stat,
-    },
-    Stat(Stat),
-    /// multi, also one that failed (then all results are `OpResult::Error` and nothing was changed).
-    Multi(Vec<OpResult>),
-    /// acquire, convert: one per lock.
-    PlaceStates(SmallVec<[PlaceState; 1]>),
-    /// release, verify, forceRelease: for each claim, whether it was (is) held.
-    Held(SmallVec<[bool; 8]>),
-    /// ask: how many holders it has reached; 1 for any number, if its author may not read the lock.
-    Asked(u32),
-}
-
 /// The kind of a znode's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
-    /// It exists now; its parent's children changed.
+    /// The znode was created; the parent's children changed.
     Created,
-    /// It is gone; its parent's children changed.
+    /// The znode was deleted; the parent's children changed.
     Deleted,
     DataChanged,
 }
 
-/// A change of one znode. Which watches it fires is the watch table's business.
+/// A change of one znode. The watch table decides which watches fire.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     pub zxid: Zxid,
     /// Full path of the znode.
     pub path: &'a str,
     pub kind: ChangeKind,
-    /// The znode's ACL (its last one, if deleted): events go to those who may READ.
+    /// The znode's ACL (the last ACL, if deleted): only clients with READ receive events.
     pub acl: &'a [Acl],
-    /// The parent's ACL, for the child watches on it.
+    /// The parent's ACL, for child watches on the parent.
     pub parent_acl: &'a [Acl],
-    /// The rules of locks: events go to those who may see the znode.
+    /// The rules of locks: only clients that may see the znode receive events.
     pub rules: &'a Rules,
 }
 
-/// Something happened to a place in a lock's queue, whatever client made it.
+/// A change of one queue position of a lock. Clients of any protocol cause lock events.
 #[derive(Clone, Copy, Debug)]
 pub struct LockEvent<'a> {
     pub zxid: Zxid,
@@ -93,52 +75,52 @@ pub struct LockEvent<'a> {
     pub path: &'a str,
     pub token: FencingToken,
     pub session: SessionId,
-    /// The address that its client had when it made the place; empty if unknown.
+    /// Address of the client at the request; empty if unknown.
     pub address: &'a str,
     /// The beginning of the queue znode's data.
     pub label: &'a [u8],
-    /// The queue znode's ACL (its last one, if it is gone).
+    /// The queue znode's ACL (the last ACL, if deleted).
     pub acl: &'a [Acl],
     /// The ACL of the lock's znode.
     pub lock_acl: &'a [Acl],
     pub mode: Mode,
-    /// It was made by acquire, so its session is to be told of grants and losses
+    /// True if acquire created the position: the session receives notices of grants and losses
     /// ([`rowlock_proto::lock::Notice`]).
     pub is_acquired: bool,
-    /// Name of the client that took the place away from its session: [`Why::Deleted`], [`Why::Forced`]. Else
-    /// empty.
+    /// Name of the client that took the position away from its session ([`Why::Deleted`], [`Why::Forced`]);
+    /// otherwise empty.
     pub by: &'a str,
     pub kind: LockEventKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockEventKind {
-    /// It is in the queue.
+    /// The position entered the queue.
     Requested {
-        /// How many are before it, holders and waiters.
+        /// Number of holders and waiters in front.
         ahead: u32,
     },
     Granted {
-        /// Since the request, milliseconds.
+        /// Milliseconds since the request.
         waited_ms: i64,
     },
-    /// It goes on holding in another mode ([`LockEvent::mode`]).
+    /// The holder holds in another mode now ([`LockEvent::mode`]).
     Converted,
     Gone {
-        /// How long it held the lock, milliseconds; `None`: it never did.
+        /// Milliseconds of holding; `None` if the position never held the lock.
         held_ms: Option<i64>,
-        /// How long it waited, milliseconds.
+        /// Milliseconds of waiting.
         waited_ms: i64,
         why: Why,
     },
-    /// It goes on holding, and is asked to give the lock back. [`LockEvent::label`] says by whom and why.
+    /// A client asked the holder to release the lock. [`LockEvent::label`] contains the asker and the reason.
     Asked,
 }
 
-/// Why a place in a queue is gone.
+/// Reason why a queue position is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Why {
-    /// The session released it or left the queue.
+    /// The session released the lock or left the queue.
     Released,
     SessionClosed,
     SessionExpired,
@@ -146,7 +128,7 @@ pub enum Why {
     Deleted,
     /// An operator forced the release.
     Forced,
-    /// It was held for longer than it had asked for.
+    /// The hold exceeded the maximum that its acquire had set.
     Revoked,
     /// A superuser ended its session.
     SessionEnded,
@@ -157,23 +139,23 @@ pub enum SessionEnd {
     /// The client closed the session.
     Closed,
     Expired,
-    /// A superuser ended it. Its client may not know yet, as with one that expires.
+    /// A superuser ended the session. The client may not know yet, as after an expiry.
     Ended,
 }
 
-/// Receives what a command changes, in order, while it is applied. Defined here, implemented above.
+/// Receives the changes of a command in order, during apply. Defined here, implemented by layers above.
 pub trait EventSink {
     fn changed(&mut self, change: &Change<'_>);
     fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32);
-    /// A session moved to another connection, somewhere in the cluster.
+    /// Called when a session has moved to another connection of any node.
     fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32);
-    /// A session ended; the deletions of its ephemerals came before.
+    /// Called when a session has ended, after the deletions of its ephemerals.
     fn session_ended(&mut self, session: SessionId, end: SessionEnd);
-    /// A lock's queue changed. Comes behind the znode changes of the same command.
+    /// Called when a lock's queue has changed, after the znode changes of the same command.
     fn lock(&mut self, event: &LockEvent<'_>) {
         let _ = event;
     }
-    /// A holder has a new question: [`LockEventKind::Asked`], which does not come to [`EventSink::lock`].
+    /// Called with a holder's new question: an [`LockEventKind::Asked`], and the only call for this kind.
     fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
         let _ = (event, question);
     }

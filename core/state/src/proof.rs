@@ -1,11 +1,11 @@
-//! What is kept of a session's password, in memory, log and snapshots: enough to know it again, and no use to
-//! its reader.
+//! Proof of a session's password, kept in memory, log and snapshots: suffices to verify the password, and
+//! reveals nothing useful.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// The first half of the SHA-256 of a session's password. A password is 16 random bytes, so nothing shorter
-/// than trying all of them finds one that fits.
+/// The first half of the SHA-256 of a session's password. A password has 16 random bytes: only a search
+/// through all passwords finds one with the same proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof(pub(crate) [u8; 16]);
 
@@ -16,15 +16,16 @@ impl Proof {
         Proof(*half)
     }
 
-    /// Of a session that no client can come back to: the second half of the SHA-256 of `name`. Nodes know by
-    /// it which sessions they act for. Finding a password for it takes trying all of them.
+    /// Makes the proof of a session that no client can return to: the second half of the SHA-256 of `name`.
+    /// Nodes recognize the sessions that they act for by this proof. Only a search through all passwords
+    /// finds a password.
     pub fn without_password(name: &[u8]) -> Proof {
         let hash = Sha256::digest(name);
         let (_, half) = hash.split_last_chunk().expect("a SHA-256 has 32 bytes");
         Proof(*half)
     }
 
-    /// Whether it is that of the other's password. Takes the same time wherever they differ.
+    /// Compares in constant time.
     pub fn is_that_of(&self, other: &Proof) -> bool {
         let different = self.0.iter().zip(&other.0).fold(0, |sum, (a, b)| sum | std::hint::black_box(a ^ b));
         different == 0

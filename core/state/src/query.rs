@@ -1,6 +1,6 @@
-//! Reads: what clients and the node itself ask the state. Nothing here changes anything.
+//! Reads for clients and for the node itself. Changes nothing.
 //!
-//! `who` never contains `world:anyone`, which everybody is.
+//! `who` never contains `world:anyone`, an identity of every client.
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, Id, perms};
@@ -13,8 +13,8 @@ use crate::sessions::Session;
 use crate::znode::{Znode, saturating_i32};
 
 impl Machine {
-    /// exists. Needs READ, as in ZooKeeper 3.9. The only read for which a path with a NUL is not just one
-    /// that no znode has.
+    /// Runs exists. Needs READ, as in ZooKeeper 3.9. Refuses a path with a NUL; other reads answer such a
+    /// path like the path of a missing znode.
     pub fn exists(&self, path: &str, who: &[Id]) -> Result<Stat, ErrorCode> {
         if path.contains('\0') {
             return Err(ErrorCode::BadArguments);
@@ -22,7 +22,7 @@ impl Machine {
         Ok(self.shown(path, self.readable(path, perms::READ, who)?.stat()))
     }
 
-    /// getData. Null and empty data are different. A quota's `zookeeper_stats` shows what there is now.
+    /// Runs getData. Null data differs from empty data. A quota's `zookeeper_stats` shows the present usage.
     pub fn get_data(&self, path: &str, who: &[Id]) -> Result<(Option<Bytes>, Stat), ErrorCode> {
         let znode = self.readable(path, perms::READ, who)?;
         match self.shown_data(path) {
@@ -31,16 +31,16 @@ impl Machine {
         }
     }
 
-    /// getChildren, getChildren2: names, in order.
+    /// Runs getChildren and getChildren2. Returns names in order.
     pub fn get_children(&self, path: &str, who: &[Id]) -> Result<(Vec<String>, Stat), ErrorCode> {
         let znode = self.readable(path, perms::READ, who)?;
         let names = znode.children.iter().map(|(name, _)| String::from(&**name)).collect();
         Ok((names, self.shown(path, znode.stat())))
     }
 
-    /// A page of getChildren: the names behind `after`, in order, until there are `most` or they have this
-    /// many bytes; at least one, if there is one. Also whether more follow. It costs what the page costs, not
-    /// what the znode has.
+    /// Runs one page of getChildren: the names behind `after`, in order, up to `most` names or this many
+    /// bytes, but at least one name if there is one. Also returns whether more names follow. The cost is in
+    /// proportion to the page, not to the znode.
     pub fn get_children_after(
         &self,
         path: &str,
@@ -51,7 +51,7 @@ impl Machine {
         let znode = self.readable(path, perms::READ, who)?;
         let mut names: Vec<String> = Vec::new();
         let (mut bytes, mut is_more) = (0, false);
-        // No name is empty, so nothing is left out if there is no `after`.
+        // No name is empty: an empty `after` leaves out nothing.
         for (name, _) in znode.children.from(after.as_bytes()).filter(|(name, _)| ***name != *after) {
             bytes += name.len();
             if !names.is_empty() && (names.len() >= most || bytes > most_bytes) {
@@ -64,18 +64,18 @@ impl Machine {
         Ok((names, is_more, self.shown(path, znode.stat())))
     }
 
-    /// getACL. Needs READ or ADMIN; without ADMIN the digests are hidden.
+    /// Runs getACL. Needs READ or ADMIN; hides digests without ADMIN.
     pub fn get_acl(&self, path: &str, who: &[Id]) -> Result<(Vec<Acl>, Stat), ErrorCode> {
         let znode = self.readable(path, perms::READ | perms::ADMIN, who)?;
         Ok((shown_to(znode.acl.entries(), who), self.shown(path, znode.stat())))
     }
 
-    /// getAllChildrenNumber: znodes below `path`, at any depth.
+    /// Runs getAllChildrenNumber: counts znodes below `path` at any depth.
     pub fn all_children_number(&self, path: &str, who: &[Id]) -> Result<i32, ErrorCode> {
         Ok(saturating_i32(self.readable(path, perms::READ, who)?.descendants))
     }
 
-    /// getEphemerals: the session's znodes whose path begins with `prefix`, in order.
+    /// Runs getEphemerals: returns the session's znodes with a path that begins with `prefix`, in order.
     pub fn ephemerals(&self, session: SessionId, prefix: &str) -> Vec<String> {
         let Some(session) = self.sessions.get(session) else { return Vec::new() };
         let below = session.ephemerals().filter(|path| path.starts_with(prefix));
@@ -84,22 +84,21 @@ impl Machine {
         paths
     }
 
-    /// The Stat of a znode without asking for permission: for setWatches.
+    /// Returns the Stat of a znode without a check of permissions, for setWatches.
     pub fn stat(&self, path: &str) -> Option<Stat> {
         self.tree.get(path).map(|znode| self.shown(path, znode.stat()))
     }
 
-    /// The ACL of a znode.
     pub fn acl(&self, path: &str) -> Option<&[Acl]> {
         self.tree.get(path).map(|znode| znode.acl.entries())
     }
 
-    /// Returns whether a client may read the znode, if it is there: by its ACL and by the rules of locks.
+    /// Returns whether a client may read the znode, if present: by its ACL and by the rules of locks.
     pub fn may_read(&self, path: &str, who: &[Id]) -> bool {
         self.rules.may_see(path, who) && self.acl(path).is_none_or(|list| acl::may(list, perms::READ, who))
     }
 
-    /// Bytes of all lists of rights, about: each distinct one once.
+    /// Returns the approximate bytes of all distinct ACLs.
     pub fn acl_bytes(&self) -> u64 {
         self.tree.acls().bytes()
     }
@@ -108,12 +107,12 @@ impl Machine {
         self.sessions.get(id)
     }
 
-    /// The leader's clock at the last batch, milliseconds since 1970.
+    /// Returns the leader's clock at the last batch, milliseconds since 1970.
     pub fn time_ms(&self) -> i64 {
         self.time_ms
     }
 
-    /// All open sessions, in order of their ids.
+    /// Iterates over open sessions in order of their ids.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.sessions.iter()
     }
@@ -130,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nul_in_a_path_is_a_bad_argument_to_exists_and_no_znode_to_other_reads() {
+    fn only_exists_refuses_a_path_with_a_nul() {
         let (machine, path, who) = (Machine::default(), "/a\0", &[]);
         assert_eq!(machine.exists(path, who), Err(ErrorCode::BadArguments));
         assert_eq!(machine.get_data(path, who), Err(ErrorCode::NoNode));

@@ -1,58 +1,56 @@
-//! Quotas: how many znodes and bytes of data a subtree may have, as ZooKeeper's clients set and read them.
+//! Quotas: limits of a subtree's znodes and bytes of data, set and read by ZooKeeper's clients.
 //!
-//! For a quota on `/a` a client creates `/zookeeper/quota/a/zookeeper_limits` and `zookeeper_stats` beside
-//! it, two ordinary znodes. ZooKeeper rewrites the data of the second on every change below `/a`, without a
-//! version, an mzxid or an event. Here nothing is written: who reads it is shown what the tree counts anyway.
-//! So a quota costs a change nothing, cannot drift, and is right in snapshots and after a multi that was
-//! taken back.
+//! For a quota on `/a` a client creates `/zookeeper/quota/a/zookeeper_limits` and `zookeeper_stats`, two
+//! ordinary znodes. ZooKeeper rewrites the data of `zookeeper_stats` on every change below `/a`, without a
+//! version, an mzxid or an event. Rowlock writes nothing: a reader gets the totals that the tree counts
+//! anyway. So a quota costs a change nothing, cannot drift, and is right in snapshots and after a reverted
+//! multi.
 //!
-//! Limits are looked at only where the batch says so ([`crate::command::Batch::enforce_quota`]). As in
-//! ZooKeeper the innermost quota around a znode counts and a soft limit never refuses; unlike there the
-//! operations of a multi see each other.
+//! Apply checks limits only in batches that enforce quotas ([`crate::command::Batch::enforce_quota`]). As in
+//! ZooKeeper the innermost quota around a znode counts, and a soft limit never refuses. In contrast to
+//! ZooKeeper the operations of a multi see each other.
 
 use rowlock_proto::{ErrorCode, Stat};
 
 use crate::machine::Machine;
 use crate::znode::{Znode, saturating_i32};
 
-/// Below it the paths with a quota are repeated.
+/// Parent of a copy of each path with a quota.
 const QUOTA_PATH: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 
-/// The contents of a `zookeeper_limits`. Unreadable parts are no limit.
+/// Contents of a `zookeeper_limits`. Unreadable parts set no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Znodes, the first one included; to be warned about.
+    /// Limit of znodes for a warning, including the first one.
     pub count: Option<i64>,
-    /// Bytes of data; to be warned about.
+    /// Limit of bytes of data for a warning.
     pub bytes: Option<i64>,
-    /// Znodes, the first one included; refused beyond.
+    /// Limit of znodes for a refusal, including the first one.
     pub count_hard: Option<i64>,
-    /// Bytes of data; refused beyond.
+    /// Limit of bytes of data for a refusal.
     pub bytes_hard: Option<i64>,
 }
 
 /// Znodes and bytes of a subtree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Znodes, the first one included.
+    /// Znodes, including the first one.
     pub count: i64,
-    /// Bytes of their data.
     pub bytes: i64,
 }
 
-/// A quota, and how much of it is used.
+/// A quota and its usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub path: String,
-    /// The limits of the subtree.
     pub limits: Limits,
     pub usage: Usage,
 }
 
 impl Quota {
-    /// Whether there is more than one of the limits allows, soft ones too.
+    /// Returns whether the usage exceeds any limit, soft limits included.
     pub fn is_exceeded(&self) -> bool {
         let Quota { limits, usage, .. } = self;
         let beyond = |used: i64, limits: [Option<i64>; 2]| limits.into_iter().flatten().any(|max| used > max);
@@ -62,8 +60,8 @@ impl Quota {
 }
 
 impl Limits {
-    /// `count=3,bytes=-1` and `count=3,bytes=-1=;byteHardLimit=-1;countHardLimit=-1` (`StatsTrack`): negative
-    /// means no limit.
+    /// Parses `count=3,bytes=-1` and `count=3,bytes=-1=;byteHardLimit=-1;countHardLimit=-1` (`StatsTrack`). A
+    /// negative number means no limit.
     fn parse(data: Option<&[u8]>) -> Limits {
         let mut limits = Limits::default();
         let text = std::str::from_utf8(data.unwrap_or_default()).unwrap_or_default();
@@ -84,12 +82,12 @@ impl Limits {
 }
 
 impl Machine {
-    /// Whether there may be a quota, without looking for one.
+    /// Returns whether quotas may exist, without a search.
     pub fn may_have_quotas(&self) -> bool {
         self.tree.get(QUOTA_PATH).is_some_and(|root| !root.children.is_empty())
     }
 
-    /// All quotas, in no particular order. Walks everything below `/zookeeper/quota`.
+    /// Iterates over all quotas in no particular order. Walks everything below `/zookeeper/quota`.
     pub fn quotas(&self) -> impl Iterator<Item = Quota> {
         let mut todo: Vec<(String, &Znode)> = Vec::new();
         todo.extend(self.tree.get(QUOTA_PATH).map(|root| (String::new(), root)));
@@ -106,8 +104,8 @@ impl Machine {
         })
     }
 
-    /// Whether `path` may have so much more, which is refused also if it was too much before (as ZooKeeper
-    /// does).
+    /// Checks whether `path` may grow by so much. Refuses growth also above an already exceeded limit, as
+    /// ZooKeeper does.
     pub(crate) fn check_quota(&self, path: &str, count_diff: i64, bytes_diff: i64) -> Result<(), ErrorCode> {
         let Some((path, limits)) = self.innermost_quota(path) else { return Ok(()) };
         let usage = self.usage(path);
@@ -118,7 +116,7 @@ impl Machine {
         if over_count || over_bytes { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
     }
 
-    /// What a reader is shown instead of the data at `path`, where that is a quota's `zookeeper_stats`.
+    /// Returns the data shown at `path` if `path` is a quota's `zookeeper_stats`.
     pub(crate) fn shown_data(&self, path: &str) -> Option<String> {
         let path = path.strip_prefix(QUOTA_PATH)?.strip_suffix(STATS)?.strip_suffix('/')?;
         path.starts_with('/').then(|| {
@@ -127,7 +125,7 @@ impl Machine {
         })
     }
 
-    /// The Stat that goes with [`Machine::shown_data`].
+    /// Returns the Stat for [`Machine::shown_data`].
     pub(crate) fn shown(&self, path: &str, stat: Stat) -> Stat {
         match self.shown_data(path) {
             Some(text) => Stat { data_length: saturating_i32(text.len() as u64), ..stat },
@@ -135,7 +133,7 @@ impl Machine {
         }
     }
 
-    /// Zero where there is no znode.
+    /// Returns the usage of a subtree; zero without a znode.
     fn usage(&self, path: &str) -> Usage {
         let used = |znode: &Znode| Usage {
             count: 1 + znode.descendants as i64,

@@ -1,7 +1,7 @@
 //! Containers and TTL znodes that have served their purpose.
 //!
-//! The leader sweeps with [`Machine::reap_due`] and proposes `Reap` for each; applying it looks again,
-//! because the znode may have got a child in between.
+//! The leader sweeps with [`Machine::reap_due`] and proposes a `Reap` for each. Apply checks again, because
+//! the znode may have a new child since.
 
 use rowlock_proto::{ErrorCode, Zxid};
 
@@ -10,7 +10,7 @@ use crate::ops::Done;
 use crate::znode::{Kind, Znode};
 
 impl Machine {
-    /// All containers and TTL znodes, in order of their paths.
+    /// Iterates over containers and TTL znodes in order of their paths.
     pub fn containers_and_ttl(&self) -> impl Iterator<Item = (&str, Kind)> {
         self.tree.reapable().iter().map(|(path, ())| {
             let znode = self.tree.get(path).expect("the index holds existing znodes");
@@ -26,12 +26,12 @@ impl Machine {
         self.tree.reapable().iter().map(|(path, ())| &**path).filter(due)
     }
 
-    /// A lock-delay lasts for the lock there: it would go with the lock's znode.
+    /// A lock-delay would end with the lock's znode.
     fn has_delay(&self, path: &str) -> bool {
         self.locks.get(path).is_some_and(|lock| lock.delayed_until_ms() != 0)
     }
 
-    /// The command: deletes the znode if it is still due.
+    /// Applies `Reap`: deletes the znode if still due.
     pub(crate) fn reap(&mut self, zxid: Zxid, path: &str) -> Result<Done, ErrorCode> {
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         if !znode.children.is_empty() {
@@ -48,7 +48,7 @@ fn is_due(znode: &Znode, now_ms: i64) -> bool {
     znode.children.is_empty()
         && match znode.meta.kind {
             Kind::Persistent | Kind::Ephemeral(_) => false,
-            // One that has had no child yet is about to get its first.
+            // A container without any child so far is about to get its first.
             Kind::Container => znode.meta.creates != 0,
             Kind::Ttl(ttl_ms) => now_ms.saturating_sub(znode.meta.mtime_ms) > ttl_ms,
         }

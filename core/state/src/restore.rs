@@ -1,48 +1,50 @@
-//! What becomes of a state that another cluster goes on from: one that is restored from a backup, or the one
-//! that the last node of a lost majority has.
+//! Rules for a state from which another cluster goes on: a state restored from a backup, or the state of the
+//! last node of a lost majority.
 //!
 //! Clients of the old cluster may still believe that they hold locks, and resources may have seen tokens that
-//! this state has never given. So, before the first command of the new cluster:
-//! 1. The cluster has a new id: nodes and clients of the old one are refused.
-//! 2. The zxid jumps beyond all that the old cluster can have given: tokens and session ids never go back. It
-//!    jumps further the later the restore is, so a second one from the same backup is beyond the first.
-//! 3. Sessions end, with their ephemeral znodes, queues and remembered outcomes.
-//! 4. No session is opened before the grace is over. The leader measures it, from its own beginning: by then
-//!    every client of the old cluster has given up what it held.
+//! this state has never issued. So, before the first command of the new cluster:
+//! 1. The cluster has a new id: nodes refuse nodes and clients of the old cluster.
+//! 2. The zxid jumps beyond all zxids that the old cluster can have issued: tokens and session ids never go
+//!    back. The jump grows with the age of the backup, so a second restore from the same backup jumps beyond
+//!    the first.
+//! 3. Sessions end, with their ephemeral znodes, queue positions and kept outcomes.
+//! 4. No session opens before the grace is over. The leader measures the grace from its own start: by its end
+//!    every client of the old cluster has given up its locks.
 //!
 //! The fourth rule covers every recipe, since nothing can be held without a session.
 
+use rowlock_proto::response::Response;
 use rowlock_proto::{ClusterId, ErrorCode, FencingToken, Zxid};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, Ordinal};
 use crate::digest::Hasher;
 use crate::machine::Machine;
-use crate::outcome::{Outcome, SessionEnd};
+use crate::outcome::SessionEnd;
 
-/// Zxids are divided into spans of 2^40. The old cluster has gone on after the backup, and may be in the next
-/// span by now. A year of 35,000 commands per second fills one.
+/// Bits of a zxid span. The old cluster has gone on after the backup, and may be in the next span by now. A
+/// span suffices for a year of 35,000 commands per second.
 const SPAN_BITS: u32 = 40;
-/// How many spans a restored state jumps: beyond the one after its own.
+/// Number of spans that a restored state jumps: beyond the span after its own.
 const SPANS: i64 = 2;
-/// How many zxids more for each millisecond from the state's last command to the restore: more commands than
-/// any cluster applies in one.
+/// Additional zxids for each millisecond between the state's last command and the restore: more commands than
+/// any cluster applies in a millisecond.
 const ZXIDS_PER_MS: i64 = 128;
 /// Bits of a zxid that fit into a session id.
 const ZXID_BITS: u32 = 56;
 
-/// The largest token that others may have given: as many again are left for this cluster's.
+/// Largest token of another service that this cluster can exceed. As many tokens remain for this cluster.
 pub const TOKEN_FLOOR_MAX: i64 = (1 << (ZXID_BITS - 1)) - 1;
 
 /// The identity of a new cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewCluster {
     pub id: ClusterId,
-    /// For how long no session is opened, milliseconds. 0: sessions are opened at once.
+    /// Milliseconds without new sessions; 0: clients may open sessions at once.
     pub grace_ms: u32,
 }
 
-/// A rule of a restore that can be left out, to see that this is noticed.
+/// A rule of a restore. Tests leave out a rule to prove that the checkers notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     Zxids,
@@ -56,26 +58,28 @@ pub struct LeftBehind {
     pub ephemerals: u64,
 }
 
-/// The zxids are used up: a state can be restored 16,000 times. Or the clock is off by thousands of years.
+/// The zxids are used up, after 16,000 restores; or the clock is off by thousands of years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("zxid {0} is too large, or the clock is wrong: there is no room for another cluster's")]
 pub struct ZxidsUsedUp(pub Zxid);
 
 impl Machine {
-    /// Makes the state of a new cluster out of that of an old one. See the module for the rules. `at_ms` is
-    /// when, by the clock of the restoring machine: milliseconds since 1970, the same for all nodes. A clock
-    /// that is behind the state's time counts as that time.
+    /// Makes the state of a new cluster from the state of an old cluster, by the rules of this module.
+    /// `at_ms` is the time of the restoring machine's clock in milliseconds since 1970, the same for all
+    /// nodes. A clock behind the state's time counts as the state's time.
+    ///
     ///
     /// # Errors
-    /// [`ZxidsUsedUp`]; the state is as it was.
+    /// [`ZxidsUsedUp`]; the state is unchanged.
     pub fn restore(&mut self, new: NewCluster, at_ms: i64) -> Result<LeftBehind, ZxidsUsedUp> {
         self.restore_without(new, at_ms, None)
     }
 
-    /// [`Machine::restore`] without one of its rules. Only the mutants of a restore leave one out.
+    /// Runs [`Machine::restore`] without one of the rules. Only the mutants of a restore leave out a rule.
+    ///
     ///
     /// # Errors
-    /// [`ZxidsUsedUp`]; the state is as it was.
+    /// [`ZxidsUsedUp`]; the state is unchanged.
     pub fn restore_without(
         &mut self,
         new: NewCluster,
@@ -86,7 +90,7 @@ impl Machine {
         let age_ms = at_ms.saturating_sub(self.time_ms).max(0);
         let floor = (((before.0 >> SPAN_BITS) + SPANS) << SPAN_BITS)
             .saturating_add(age_ms.saturating_mul(ZXIDS_PER_MS));
-        // The ends below take zxids of the new span, and it is to have room for commands besides.
+        // The ends of sessions below take zxids of the new span. Further commands need room, too.
         if floor > TOKEN_FLOOR_MAX {
             return Err(ZxidsUsedUp(before));
         }
@@ -95,7 +99,7 @@ impl Machine {
         if left_out != Some(Rule::Zxids) {
             self.last_zxid = Zxid(floor);
         }
-        // The terms of the new cluster start at the beginning.
+        // The new cluster's terms start over.
         self.last_entry = Ordinal::default();
         if left_out == Some(Rule::Sessions) {
             return Ok(LeftBehind::default());
@@ -115,30 +119,30 @@ impl Machine {
         Ok(LeftBehind { sessions: counts.sessions, ephemerals: counts.ephemerals })
     }
 
-    /// Makes tokens from here on larger than `above`, which another service may have given. `BadArguments`:
-    /// there would be no room for this cluster's.
-    pub(crate) fn raise_tokens(&mut self, above: FencingToken) -> Result<Outcome, ErrorCode> {
+    /// Raises the zxid, so that further tokens exceed `above`, a token of another service. `BadArguments`: no
+    /// room for this cluster's own tokens.
+    pub(crate) fn raise_tokens(&mut self, above: FencingToken) -> Result<Response, ErrorCode> {
         if above.0 > TOKEN_FLOOR_MAX {
             return Err(ErrorCode::BadArguments);
         }
         self.last_zxid = self.last_zxid.max(Zxid(above.0));
         assert!(self.last_zxid.0 >= above.0, "the next token is larger than the floor");
-        Ok(Outcome::Done)
+        Ok(Response::Empty)
     }
 
-    /// Which cluster this is the state of. `None`: it has only just been formed.
+    /// Returns the cluster's id; `None` before the first leader has drawn an id.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.cluster.map(|known| known.id)
     }
 
-    /// For how long the leader opens no session, milliseconds: the cluster has been restored, and clients of
-    /// the old one may believe that they hold locks. 0: sessions are opened.
+    /// Returns the milliseconds without new sessions after a restore, while clients of the old cluster may
+    /// believe that they hold locks; 0: clients may open sessions.
     pub fn grace_ms(&self) -> u32 {
         self.cluster.map_or(0, |known| known.grace_ms)
     }
 
-    /// The cluster gets its id, of which the first one stays; or the clients of the old one have given up.
-    pub(crate) fn begin(&mut self, command: &Command) -> Outcome {
+    /// Sets the cluster's id, if the cluster has none; or ends the grace.
+    pub(crate) fn begin(&mut self, command: &Command) -> Response {
         match command {
             Command::Found { cluster } => {
                 self.cluster.get_or_insert(NewCluster { id: *cluster, grace_ms: 0 });
@@ -146,10 +150,10 @@ impl Machine {
             Command::EndGrace => self.cluster.iter_mut().for_each(|known| known.grace_ms = 0),
             _ => unreachable!("{command:?} is none of these"),
         }
-        Outcome::Done
+        Response::Empty
     }
 
-    /// The part of the digest that says which cluster this is.
+    /// Returns the share of the cluster's id and grace in the digest.
     pub(crate) fn cluster_digest(&self) -> u64 {
         let Some(NewCluster { id: ClusterId(id), grace_ms }) = self.cluster else { return 0 };
         Hasher::new(10).word((id >> 64) as u64).word(id as u64).word(u64::from(grace_ms)).finish()
@@ -161,22 +165,27 @@ mod tests {
     use bytes::Bytes;
     use rowlock_proto::acl::Acl;
     use rowlock_proto::lock::Acquire;
-    use rowlock_proto::request::Create;
+    use rowlock_proto::request::{Create, Request};
     use rowlock_proto::{ErrorCode, NodeId, SessionId};
 
     use super::*;
     use crate::command::{Attachment, Origin, Proposal};
+    use crate::outcome::Applied;
     use crate::proof::Proof;
 
     const NEW: NewCluster = NewCluster { id: ClusterId(7), grace_ms: 40_000 };
 
-    fn run(machine: &mut Machine, session: SessionId, command: Command) -> Result<Outcome, ErrorCode> {
+    fn run(machine: &mut Machine, session: SessionId, command: Command) -> Result<Response, ErrorCode> {
+        applied(machine, session, command).result
+    }
+
+    fn applied(machine: &mut Machine, session: SessionId, command: Command) -> Applied {
         let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
         let (attachment, identities) = (Attachment(1), Default::default());
         let proposal = Proposal { origin, session, attachment, identities, command };
         let applied = machine.apply(1_000, &proposal, &mut ());
         machine.check().unwrap();
-        applied.result
+        applied
     }
 
     fn open() -> Command {
@@ -184,28 +193,26 @@ mod tests {
     }
 
     fn session(machine: &mut Machine) -> SessionId {
-        match run(machine, SessionId::NONE, open()) {
-            Ok(Outcome::Session { session, .. }) => session,
-            other => panic!("{other:?}"),
-        }
+        applied(machine, SessionId::NONE, open()).attached.expect("a session opens").session
     }
 
     fn znode(path: &str, flags: i32) -> Command {
         let acl = Some(Acl::shared_open());
         let create = Create { path: path.to_owned(), data: Some(Bytes::from_static(b"x")), acl, flags };
-        Command::Create { create, ttl_ms: None }
+        Command::Client(Request::Create2(create))
     }
 
-    /// A holder that dies leaves a delay, another holds with a waiter behind it, and a znode stays.
+    /// Makes a state with a delay left by a dead holder, a holder in front of a waiter, and a persistent
+    /// znode.
     fn old() -> Machine {
         let mut machine = Machine::new();
         let (dead, holder, waiter) = (session(&mut machine), session(&mut machine), session(&mut machine));
         run(&mut machine, holder, znode("/kept", 0)).unwrap();
         let with_delay = Acquire { lock_delay_ms: 5_000, ..Acquire::exclusive("/locks/a", "x") };
-        run(&mut machine, dead, Command::Acquire([with_delay].into())).unwrap();
+        run(&mut machine, dead, Command::Client(Request::Acquire([with_delay].into()))).unwrap();
         for session in [holder, waiter] {
             let acquire = Acquire { wait: true, ..Acquire::exclusive("/locks/b", "x") };
-            run(&mut machine, session, Command::Acquire([acquire].into())).unwrap();
+            run(&mut machine, session, Command::Client(Request::Acquire([acquire].into()))).unwrap();
         }
         let end = Command::ExpireSession { session: dead, attachment: Attachment(1) };
         run(&mut machine, SessionId::NONE, end).unwrap();
@@ -227,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_cluster_from_one_backup_gives_no_zxid_that_the_first_has_given() {
+    fn two_restores_of_one_backup_share_no_zxid() {
         let mut first = old();
         first.restore(NEW, 90_000).unwrap();
         run(&mut first, SessionId::NONE, Command::EndGrace).unwrap();
@@ -266,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_state_is_written_and_read_again_and_differs_from_every_other_one() {
+    fn a_restored_state_survives_a_snapshot_and_is_unique() {
         let restored = |new| {
             let mut machine = old();
             machine.restore(new, 1_000).unwrap();

@@ -30,13 +30,13 @@ use rowlock_proto::right::Right;
 use crate::acl;
 pub use pattern::Pattern;
 
-/// Path of the znode that holds the rules. Absent: there are none.
+/// Path of the rules' znode. Absent: no rules.
 pub const RULES_PATH: &str = "/zookeeper/access";
 /// Longest text of rules, in bytes.
 pub const RULES_MAX_BYTES: usize = 64 << 10;
 /// Most rules in a text.
 pub const RULES_MAX: usize = 1_024;
-/// Most identities that the rules of one pattern name: bounds a decision.
+/// Limit of identities named by the rules of one pattern; bounds the cost of a decision.
 pub const IDENTITIES_OF_PATTERN_MAX: usize = 64;
 
 const COMMENT: char = '#';
@@ -49,7 +49,7 @@ pub struct Rights(u8);
 /// One line of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRule {
-    /// The locks that it is about.
+    /// Locks named by the rule.
     pub pattern: Pattern,
     pub rights: Rights,
     /// The clients that have these rights.
@@ -119,10 +119,11 @@ impl std::fmt::Display for Rights {
     }
 }
 
-/// Reads an identity as rules name it: `anyone`, or a scheme and a name.
+/// Parses an identity as written in rules: `anyone`, or a scheme and a name.
+///
 ///
 /// # Errors
-/// The mistake in it.
+/// Description of the mistake.
 pub fn parse_identity(text: &str) -> Result<Id, String> {
     if text == ANYONE {
         return Ok(Id::anyone());
@@ -141,7 +142,7 @@ pub fn parse_identity(text: &str) -> Result<Id, String> {
     if fits && !id.id.is_empty() { Ok(id) } else { Err(wrong()) }
 }
 
-/// Writes an identity as [`parse_identity`] reads it.
+/// Formats an identity for [`parse_identity`].
 pub fn identity_text(id: &Id) -> String {
     if id.scheme == "world" { id.id.clone() } else { format!("{}:{}", id.scheme, id.id) }
 }
@@ -202,8 +203,8 @@ impl Rules {
         })
     }
 
-    /// Decides which rights a client with these identities has on the lock at `path`. `is_guarded`: where no
-    /// rule names a lock, [`Right::Force`] is for superusers alone.
+    /// Decides the rights of a client with these identities on the lock at `path`. With `is_guarded`, only
+    /// superusers have [`Right::Force`] on locks that no rule names.
     pub fn decide(&self, path: &str, who: &[Id], is_guarded: bool) -> Decision {
         let found = self.find(path);
         let rights = match found {
@@ -235,7 +236,7 @@ impl Rules {
         is_public && self.allow(lock_of(znode), Right::See, who)
     }
 
-    /// The longest pattern that names the lock, and its rules.
+    /// Returns the longest pattern that names the lock, with its rules.
     fn find(&self, path: &str) -> Option<(&Pattern, &Vec<(Id, Rights)>)> {
         if self.is_empty() {
             return None;
@@ -266,7 +267,7 @@ impl Rules {
     }
 }
 
-/// The rights that these rules grant to one of `who`.
+/// Returns the rights that these rules grant to any of `who`.
 fn granted(all: &[(Id, Rights)], who: &[Id]) -> Rights {
     crate::steps::take(all.len() * who.len());
     let matching = all.iter().filter(|(id, _)| acl::is_one_of(id, who));
@@ -275,8 +276,9 @@ fn granted(all: &[(Id, Rights)], who: &[Id]) -> Rights {
     rights
 }
 
-/// The lock that a znode belongs to: that of a place in a queue is its parent. Goes by the name alone, as
-/// every client does: names of locks do not end as places do ([`rowlock_proto::name`]).
+/// Returns the lock that a znode belongs to: the parent for a queue position, else the znode itself. Decides
+/// by the name alone, as every client does: names of locks do not end like names of positions
+/// ([`rowlock_proto::name`]).
 pub fn lock_of(znode: &str) -> &str {
     match znode.rsplit_once('/') {
         Some((parent, name)) if !parent.is_empty() && reads_as_queue_znode(name) => parent,

@@ -1,13 +1,13 @@
-//! Names of sequential znodes: the prefix and the parent's number of creates, as Java's `%010d` writes it.
+//! Names of sequential znodes: the prefix and the parent's number of creates, formatted like Java's `%010d`.
 
 /// Digits of the shortest number.
 const ZEROS: usize = 10;
 
-/// The full path, of which all but the number is given in pieces, of a sequential znode whose parent has
-/// counted `creates` creates.
+/// Returns the full path of a sequential znode: these pieces and the number for a parent with `creates`
+/// creates.
 ///
-/// Past 2^31-1 the count goes on at -2^31, as ZooKeeper's does: such names sort before the older ones, which
-/// is why a queue must be ordered by czxid and not by name.
+/// Past 2^31-1 the count continues at -2^31, as in ZooKeeper. Such names sort before the older ones, which is
+/// why the order of a queue is the order of czxids and not of names.
 pub(crate) fn numbered(path: &[&str], creates: i32) -> String {
     let mut full = String::with_capacity(path.iter().map(|piece| piece.len()).sum::<usize>() + ZEROS);
     path.iter().for_each(|piece| full.push_str(piece));
@@ -21,7 +21,7 @@ pub(crate) fn push_number(full: &mut String, creates: i32) {
         full.push_str(&format!("{creates:010}"));
         return;
     };
-    // Sixteen bytes are checked as two words, ten one by one.
+    // Two words cost less to check than ten digits.
     let (mut digits, mut at) = ([b'0'; 16], 16);
     while rest != 0 {
         at -= 1;
@@ -32,17 +32,18 @@ pub(crate) fn push_number(full: &mut String, creates: i32) {
     debug_assert!(full.ends_with(&format!("{creates:010}")), "a number is as Java writes it");
 }
 
-/// Whether this is how [`numbered`] ends a name: of `a10000000000` the prefix is `a1`, not `a`.
+/// Returns whether [`numbered`] ends a name like this: the prefix of `a10000000000` is `a1`, not `a`.
 pub(crate) fn is_number(text: &str) -> bool {
     text.parse::<i32>().is_ok_and(|creates| numbered(&[], creates) == text)
 }
 
-/// Which create of its parent a znode was, as far as the end of its path says: rises from one to the next,
-/// also past 2^31-1, and wraps around at 2^32. Any number for what does not end with one.
+/// Returns the number of a znode's create in its parent, from the end of its path. The result rises from one
+/// create to the next, also past 2^31-1, and wraps around at 2^32. Returns any number for a path without a
+/// number.
 ///
-/// From 2^31 on for a billion creates the number has eleven characters, of which the first is a dash, and
-/// `x-1500000000` may be either. It is taken for one of those only behind another dash, with which prefixes
-/// mostly end.
+/// From 2^31 on for a billion creates the number has eleven characters, the first of them a dash:
+/// `x-1500000000` is ambiguous. Such a number counts as negative only behind another dash, the usual end of
+/// prefixes.
 pub(crate) fn ordinal(path: &str) -> u32 {
     let Some((head, tail)) = path.as_bytes().split_last_chunk::<ZEROS>() else { return 0 };
     let (is_negative, digits) = match tail {
@@ -50,11 +51,11 @@ pub(crate) fn ordinal(path: &str) -> u32 {
         digits => (head.ends_with(b"--") && digits[0] != b'0', digits.as_slice()),
     };
     let number = digits.iter().fold(0_i64, |number, digit| number * 10 + i64::from(digit.wrapping_sub(b'0')));
-    // 2^31 itself has a dash.
+    // The number 2^31 itself has a dash.
     (if is_negative { -number } else { number }) as u32
 }
 
-/// The count after one more create.
+/// Returns the count after one more create.
 pub(crate) fn next(creates: i32) -> i32 {
     creates.wrapping_add(1)
 }
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn creates_are_in_the_order_of_their_numbers_past_the_largest_too() {
+    fn ordinals_rise_past_the_largest_number() {
         for prefix in ["/q/lock-", "/q/x-lease-", "/q/-"] {
             for begin in [0, 9, 999_999_998, i32::MAX - 2, i32::MIN, -1_000_000_002, -1_000_000, -5] {
                 let ordinals: Vec<u32> =

@@ -1,7 +1,6 @@
-//! The sessions of all clients, wherever they are connected, and the commands that open, move and end them.
+//! Sessions of all clients of all nodes, and the commands that open, move and end sessions.
 //!
-//! Touches (signs of life) are not here: they never enter the log. Only the leader keeps them and proposes
-//! expiry.
+//! Keepalives never enter the log: only the leader keeps their times, and proposes expiries.
 
 mod hosts;
 
@@ -10,6 +9,7 @@ use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
 use rowlock_proto::path::levels;
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::arena::Number;
@@ -17,11 +17,11 @@ use crate::command::{Attachment, Proposal};
 use crate::cost::{END_GRANTS_MAX, end_steps, end_steps_at};
 use crate::dedup::Outcomes;
 use crate::digest::Hasher;
-use crate::guesses::Guesses;
+use crate::guesses::LookupHints;
 use crate::locks::{Cause, address_in};
 use crate::machine::Machine;
 use crate::ops::Done;
-use crate::outcome::{EventSink, Outcome, SessionEnd, Why};
+use crate::outcome::{Attached, EventSink, SessionEnd, Why};
 use crate::proof::Proof;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
@@ -29,41 +29,43 @@ pub use hosts::{Host, LASTING_MS, Opened};
 
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Proof of the password that the client shows when it returns.
+    /// Proof of the password, for a returning client.
     pub proof: Proof,
-    /// Without a sign of life for so long, the leader expires it.
+    /// Milliseconds without a keepalive after which the leader expires the session.
     pub timeout_ms: u32,
-    /// The longest timeout that it has had.
+    /// Longest timeout so far.
     longest_timeout_ms: u32,
-    /// How often it has been attached to a connection.
+    /// Number of connections that the session has been attached to.
     pub attachment: Attachment,
-    /// Its ephemeral znodes by their spots.
+    /// Ephemeral znodes by their spots.
     ///
-    /// Invariant: exactly the znodes of the tree whose `ephemeral_owner` it is.
+    /// Invariant: exactly the znodes of the tree with this session as `ephemeral_owner`.
     ephemerals: Spots,
-    /// Where the newest of them was put: a guess.
+    /// Probable slot of the newest ephemeral.
     newest: Slot,
-    /// Steps that its end takes for these ([`crate::cost`]). In no snapshot and no digest.
+    /// Steps that the end of the session takes for its ephemerals ([`crate::cost`]). No snapshot and no
+    /// digest contains the steps.
     end_steps: u64,
-    /// That its client had when it last asked for a lock: shared by its places in queues.
+    /// Address of the client at its last acquire, shared by the session's queue positions.
     address: Option<Arc<str>>,
-    /// Where it was opened from.
+    /// Host that opened the session.
     host: Host,
-    /// Outcomes of writes that its client may send again.
+    /// Outcomes of writes that the client may repeat.
     pub(crate) outcomes: Outcomes,
-    /// The part of its hash that does not depend on outcomes.
+    /// Part of the hash that does not depend on outcomes.
     hasher: Hasher,
-    /// Its whole hash, as it was last counted.
+    /// The whole hash at its last computation.
     hash: u64,
 }
 
-/// A session, and where among all of them it may be: a guess.
+/// A session and its probable slot among all sessions.
 pub(crate) type Near = (SessionId, Slot);
 
-/// Where an ephemeral znode is: its session orders its znodes by their parents' numbers, and only those below
-/// one parent by their paths, so that a search compares paths only there.
+/// Sort key of an ephemeral znode within its session: the parent's number, then the path. A search compares
+/// paths only among children of one parent.
 ///
-/// Invariant: the numbers are this node's alone. So anything that shows an order sorts by path first.
+/// Invariant: the numbers are local to this node. Code that shows an order to clients or other nodes sorts by
+/// path first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spot {
     parent: Number,
@@ -73,10 +75,10 @@ pub(crate) struct Spot {
 /// A session's ephemeral znodes.
 pub(crate) type Spots = SharedMap<Spot, Number>;
 
-/// Below which parent a znode is, and its path.
+/// The parent's number, and the znode's path.
 pub(crate) type Below<'a> = (Number, &'a str);
 
-/// What is before, at or behind a spot.
+/// Compares spots with this one.
 fn order((parent, path): Below<'_>) -> impl Fn(&Spot) -> Ordering {
     move |spot| spot.parent.cmp(&parent).then_with(|| (*spot.path).cmp(path))
 }
@@ -99,17 +101,17 @@ impl Session {
         }
     }
 
-    /// The longest timeout that it has had: a client may count with any of those.
+    /// Returns the longest timeout so far: a client may rely on any earlier timeout.
     pub fn longest_timeout_ms(&self) -> u32 {
         self.longest_timeout_ms
     }
 
-    /// Bytes of the outcomes that it keeps.
+    /// Returns the bytes of the kept outcomes.
     pub fn outcome_bytes(&self) -> usize {
         self.outcomes.bytes()
     }
 
-    /// Paths of its ephemeral znodes, in no order that another node would have, too.
+    /// Iterates over the paths of the ephemeral znodes, in an order local to this node.
     pub fn ephemerals(&self) -> impl Iterator<Item = &str> {
         self.ephemerals.iter().map(|(spot, _)| &*spot.path)
     }
@@ -121,12 +123,12 @@ impl Session {
         paths
     }
 
-    /// All that is kept of them: where they are, and their numbers in the tree.
+    /// Iterates over the spots of the ephemeral znodes and their numbers in the tree.
     pub(crate) fn spots(&self) -> impl Iterator<Item = (Below<'_>, Number)> {
         self.ephemerals.iter().map(|(spot, id)| ((spot.parent, &*spot.path), *id))
     }
 
-    /// The paths, shared, with the znodes' numbers in the tree.
+    /// Iterates over the shared paths of the ephemeral znodes and their numbers in the tree.
     pub(crate) fn shared_ephemerals(&self) -> impl Iterator<Item = (&Arc<str>, Number)> {
         self.ephemerals.iter().map(|(spot, id)| (&spot.path, *id))
     }
@@ -137,12 +139,12 @@ impl Session {
         alike.take_while(move |(spot, _)| spot.parent == from.0).map(|(spot, id)| (&spot.path, *id))
     }
 
-    /// How many ephemeral znodes it has.
+    /// Returns the number of ephemeral znodes.
     pub fn ephemeral_count(&self) -> usize {
         self.ephemerals.len()
     }
 
-    /// Returns the address of its client, which all its places share.
+    /// Returns the client's address, shared by all queue positions of the session.
     fn shared_address(&mut self, address: &str) -> Arc<str> {
         match &self.address {
             Some(known) if **known == *address => known.clone(),
@@ -150,7 +152,7 @@ impl Session {
         }
     }
 
-    /// Returns the steps that its end takes for its znodes.
+    /// Returns the steps that the end of the session takes for its znodes.
     pub(crate) fn end_steps(&self) -> u64 {
         self.end_steps
     }
@@ -158,10 +160,10 @@ impl Session {
     fn add(&mut self, parent: Number, path: Arc<str>, id: Number) {
         assert_ne!(parent, id, "{path} is below itself");
         let place = self.ephemerals.find_by(order((parent, &path))).expect_err("a znode is created once");
-        self.newest = self.ephemerals.put(place, Spot { parent, path }, id);
+        self.newest = self.ephemerals.insert_at(place, Spot { parent, path }, id);
     }
 
-    /// Where one of its znodes is among them.
+    /// Returns the slot of an ephemeral znode of this session.
     fn find(&self, below: Below<'_>, id: Number) -> Option<Slot> {
         let is_newest = self.ephemerals.get_at(self.newest).is_some_and(|(_, newest)| *newest == id);
         if is_newest { Some(self.newest) } else { self.ephemerals.find_by(order(below)).ok() }
@@ -178,7 +180,7 @@ impl Session {
         longer.into_iter().chain(host.into_iter().flatten()).fold(hasher, Hasher::word)
     }
 
-    /// Recomputes its hash; returns the new and the old one.
+    /// Recomputes the session's hash. Returns the new and the previous hash.
     fn rehash(&mut self) -> (u64, u64) {
         debug_assert!(self.timeout_ms <= self.longest_timeout_ms, "a timeout is longer than the longest one");
         let new = self.outcomes.add_to(self.hasher).finish();
@@ -189,11 +191,11 @@ impl Session {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     map: SharedMap<SessionId, Session>,
-    guesses: Guesses,
+    hints: LookupHints,
     hosts: hosts::Hosts,
     /// Sum of the sessions' hashes.
     digest: u64,
-    /// Bytes of the outcomes that they keep.
+    /// Bytes of all kept outcomes.
     outcome_bytes: usize,
 }
 
@@ -202,21 +204,21 @@ impl Sessions {
         self.map.get(&id)
     }
 
-    /// The same, which is sooner found if it is where it was.
+    /// Returns a session; faster if the session is in the probable slot.
     pub(crate) fn get_near(&self, (id, guess): Near) -> Option<&Session> {
         self.map.find_near(&id, guess).ok().map(|place| self.map.at(place).1)
     }
 
-    /// Where it is among all of them.
+    /// Returns the session's slot.
     fn find(&self, id: SessionId) -> Option<Slot> {
         let hash = Hasher::new(0).int(id.0).finish();
         let is_it = |raw| self.map.get_at(Slot::from_raw(raw)).is_some_and(|(known, _)| *known == id);
-        if let Some(raw) = self.guesses.find(hash, is_it) {
+        if let Some(raw) = self.hints.find(hash, is_it) {
             steps::take(1);
             return Some(Slot::from_raw(raw));
         }
         let place = self.map.find(&id).ok()?;
-        self.guesses.note(hash, place.raw());
+        self.hints.record(hash, place.raw());
         Some(place)
     }
 
@@ -239,12 +241,12 @@ impl Sessions {
         self.digest
     }
 
-    /// Bytes of the outcomes that all of them keep.
+    /// Returns the bytes of the outcomes of all sessions.
     pub(crate) fn outcome_bytes(&self) -> usize {
         self.outcome_bytes
     }
 
-    /// Opens a session whose id must be new.
+    /// Opens a session with a new id.
     pub(crate) fn open(&mut self, id: SessionId, mut session: Session) {
         assert_ne!(id, SessionId::NONE, "a session has an id");
         assert!(
@@ -255,7 +257,7 @@ impl Sessions {
         self.digest = self.digest.wrapping_add(session.rehash().0);
         self.hosts.add(&session);
         let old = self.map.insert(id, session);
-        self.guesses.fit(self.map.len());
+        self.hints.fit(self.map.len());
         assert!(old.is_none(), "session ids are made from zxids and never come twice");
     }
 
@@ -269,7 +271,7 @@ impl Sessions {
         self.get(id).expect("it is open").attachment
     }
 
-    /// The outcomes that an open session keeps.
+    /// Returns the kept outcomes of an open session.
     pub(crate) fn outcomes(&self, id: SessionId) -> Option<&Outcomes> {
         self.get(id).map(|session| &session.outcomes)
     }
@@ -298,7 +300,7 @@ impl Sessions {
         self.open_mut(near).shared_address(address_in(who))
     }
 
-    /// Ends a session. Its ephemerals must be gone.
+    /// Ends a session without ephemerals.
     pub(crate) fn close(&mut self, id: SessionId) {
         let session = self.map.remove(&id).expect("the caller has found the session");
         assert!(session.ephemerals.is_empty(), "ephemerals go before their session");
@@ -311,14 +313,14 @@ impl Sessions {
         assert!(!is_last || (self.digest, self.outcome_bytes) == (0, 0), "no session, and something of one");
     }
 
-    /// A znode of this session has come below that parent.
+    /// Adds an ephemeral znode below this parent.
     pub(crate) fn add_ephemeral(&mut self, near: Near, parent: Number, path: Arc<str>, id: Number) {
         let session = self.open_mut(near);
         session.end_steps += end_steps(&path);
         session.add(parent, path, id);
     }
 
-    /// The same for a place in a queue. Returns the address of the session's client, shared.
+    /// Adds an ephemeral znode with a queue position. Returns the address of the session's client, shared.
     pub(crate) fn add_place(
         &mut self,
         near: Near,
@@ -331,12 +333,12 @@ impl Sessions {
         session.shared_address(address_in(who))
     }
 
-    /// A znode of this session has gone from below that parent. Gives its path.
+    /// Removes an ephemeral znode below this parent. Returns its path.
     pub(crate) fn remove_ephemeral(&mut self, near: Near, below: Below<'_>, id: Number) -> Arc<str> {
         self.remove_place(near, below, (id, levels(below.1) as u64))
     }
 
-    /// The same for one whose path has `levels` levels.
+    /// Removes an ephemeral znode whose path has `levels` levels. Returns its path.
     pub(crate) fn remove_place(
         &mut self,
         near: Near,
@@ -357,7 +359,7 @@ impl Sessions {
         path
     }
 
-    /// Structure and digest, for [`crate::Machine::check`].
+    /// Checks structure and digest, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         self.map.check()?;
         self.hosts.check(self)?;
@@ -386,7 +388,7 @@ impl Sessions {
 }
 
 impl Machine {
-    /// Whether the session exists and this is its newest attachment. Gives where it is.
+    /// Returns the slot of the session if the session exists and this attachment is its newest.
     pub(crate) fn admit(
         &self,
         session: SessionId,
@@ -403,7 +405,7 @@ impl Machine {
         proof: Proof,
         timeout_ms: u32,
         sink: &mut S,
-    ) -> Outcome {
+    ) -> Attached {
         let zxid = self.next_zxid();
         let session = session_id(by.origin.node, zxid);
         assert!(session.0 > 0, "the id of a session is a positive number");
@@ -411,7 +413,7 @@ impl Machine {
         let opened = Session::new(proof, timeout_ms, attachment).opened_from(Host::among(&by.identities));
         self.sessions.open(session, opened);
         sink.session_opened(session, attachment, timeout_ms);
-        Outcome::Session { session, attachment, timeout_ms }
+        Attached { session, attachment, timeout_ms }
     }
 
     pub(crate) fn attach<S: EventSink + ?Sized>(
@@ -421,7 +423,7 @@ impl Machine {
         from: Option<Attachment>,
         timeout_ms: u32,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Attached, ErrorCode> {
         let known = self.sessions.get(session).filter(|open| open.proof.is_that_of(&proof));
         let open = known.ok_or(ErrorCode::SessionExpired)?;
         if from.is_some_and(|from| from != open.attachment) {
@@ -431,16 +433,16 @@ impl Machine {
         let attachment = self.sessions.attach(session, timeout_ms);
         assert!(before < attachment, "an older connection of {session} could go on");
         sink.session_attached(session, attachment, timeout_ms);
-        Ok(Outcome::Session { session, attachment, timeout_ms })
+        Ok(Attached { session, attachment, timeout_ms })
     }
 
-    /// Ends an open session: all its ephemerals go under one zxid, in the order of their paths.
+    /// Ends an open session. Deletes all its ephemerals under one zxid, in the order of their paths.
     pub(crate) fn end_session<S: EventSink + ?Sized>(
         &mut self,
         session: SessionId,
         end: SessionEnd,
         sink: &mut S,
-    ) -> Outcome {
+    ) -> Response {
         let zxid = self.next_zxid();
         let open = self.sessions.get(session).expect("the session has been admitted");
         let mut paths: Vec<Arc<str>> = open.shared_ephemerals().map(|(path, _)| path.clone()).collect();
@@ -462,11 +464,12 @@ impl Machine {
             "an ephemeral of {session} has outlived it"
         );
         sink.session_ended(session, end);
-        Outcome::Done
+        Response::Empty
     }
 }
 
-/// Unique, because zxids are; the node's number in front as in ZooKeeper, where it tells people the origin.
+/// Returns a new session id: unique because zxids are. The node's number is in front, as in ZooKeeper, and
+/// shows operators the origin.
 fn session_id(node: NodeId, zxid: Zxid) -> SessionId {
     let node = (node.0 & 0x7f) as i64;
     SessionId(node << 56 | zxid.0 & ((1 << 56) - 1))

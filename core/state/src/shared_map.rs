@@ -1,9 +1,9 @@
-//! An ordered map whose copies share structure: the children of a znode, the sessions, a session's
+//! An ordered map whose clones share structure: the children of a znode, the sessions, a session's
 //! ephemerals.
 //!
-//! Entries lie in sorted chunks behind `Arc`s. A clone costs one reference count; a change after a clone
-//! copies one chunk and the list of chunks, so a snapshot of a queue with a million waiters does not stop the
-//! next command. A plain `BTreeMap` would have to be copied whole.
+//! Sorted chunks behind `Arc`s contain the entries. A clone costs one reference count, and a change after a
+//! clone copies one chunk and the list of chunks: a snapshot of a queue with a million waiters does not delay
+//! the next command. A clone of a plain `BTreeMap` copies everything.
 
 mod balance;
 mod chunks;
@@ -20,16 +20,17 @@ use crate::arena::unshared;
 use balance::{insert_into, merge, single};
 use chunks::Chunks;
 
-/// Entries per chunk at most. A bigger chunk makes the first change after a clone dearer, a smaller one the
-/// list.
+/// Limit of entries per chunk. A larger chunk raises the cost of the first change after a clone, a smaller
+/// one the size of the list.
 const CHUNK_MAX: usize = 64;
-/// Neighbours that fit together into this are merged, so that removals leave no trail of tiny chunks.
+/// Neighbors that fit together into this size merge, so that removals leave no trail of tiny chunks.
 const MERGE_MAX: usize = CHUNK_MAX / 2;
 
-/// A single entry, as most znodes of queues and sessions have, lies in the chunk itself.
+/// One entry, the usual number in queues and sessions, lies in the chunk itself.
 type Chunk<K, V> = SmallVec<[(K, V); 1]>;
 
-/// Where an entry is, or where a key belongs: chunk, and index inside it. Good until an entry comes or goes.
+/// Position of an entry, or of a key to insert: chunk, and index within the chunk. Valid until an insert or a
+/// removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     chunk: u32,
@@ -45,30 +46,30 @@ impl Slot {
         (self.chunk as usize, self.at as usize)
     }
 
-    /// As one number that [`Slot::from_raw`] takes; that of the first entry, if it does not fit into one.
+    /// Returns the number for [`Slot::from_raw`]; the number of the first entry if the slot does not fit.
     pub(crate) fn raw(self) -> u32 {
         let (chunk, at) = self.indices();
         if at < CHUNK_MAX { u32::try_from(chunk * CHUNK_MAX + at).unwrap_or_default() } else { 0 }
     }
 
-    /// The slot whose number this is.
+    /// Returns the slot with this number.
     pub(crate) fn from_raw(raw: u32) -> Self {
         Slot::new(raw as usize / CHUNK_MAX, raw as usize % CHUNK_MAX)
     }
 }
 
-/// Invariant: no chunk is larger than `CHUNK_MAX`, none of several is empty, and any two neighbours together
+/// Invariant: no chunk is larger than `CHUNK_MAX`, none of several is empty, and any two neighbors together
 /// are larger than `MERGE_MAX`; keys rise strictly within and across chunks.
 #[derive(Debug, Default)]
 pub(crate) enum SharedMap<K, V> {
-    /// No chunk: most znodes have no children and should not pay an allocation for it.
+    /// No chunk: most znodes have no children, and need no allocation.
     #[default]
     Empty,
-    /// One chunk, without a list: most maps that have entries are small. When the last entry goes, the chunk
-    /// stays, if it is not shared and has nothing but room for a single entry: what comes and goes one at a
-    /// time, as the holders of a lock do, need not allocate and free for that.
+    /// One chunk, without a list: most maps with entries are small. The chunk stays after the removal of the
+    /// last entry, unless shared or larger than one entry: an entry that comes and goes repeatedly, such as a
+    /// lock's holder, needs no allocation.
     One(Arc<Chunk<K, V>>),
-    /// Two chunks or more, and the number of entries in them.
+    /// Two or more chunks, and the number of entries.
     Many(u32, Arc<Chunks<K, V>>),
 }
 
@@ -91,17 +92,16 @@ impl<K, V> SharedMap<K, V> {
         }
     }
 
-    /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The entry with the smallest key.
+    /// Returns the entry with the smallest key.
     pub(crate) fn first(&self) -> Option<(&K, &V)> {
         self.iter().next()
     }
 
-    /// The entry with the largest key.
+    /// Returns the entry with the largest key.
     pub(crate) fn last(&self) -> Option<(&K, &V)> {
         self.chunks().last()?.last().map(|(key, value)| (key, value))
     }
@@ -110,7 +110,7 @@ impl<K, V> SharedMap<K, V> {
         Some(self.last()?.0)
     }
 
-    /// In order of the keys.
+    /// Iterates in the order of the keys.
     pub(crate) fn iter(&self) -> Iter<'_, K, V> {
         Iter { chunks: self.chunks().iter(), current: [].iter() }
     }
@@ -125,7 +125,7 @@ impl<K, V> SharedMap<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -141,7 +141,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.find(key).ok().map(|place| self.at(place))
     }
 
-    /// The value of `key`, to be changed; copies the chunk if a clone shares it.
+    /// Returns the value of `key` for a change; copies the chunk if a clone shares the chunk.
     pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -150,7 +150,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         Some(&mut self.chunk_mut(chunk)[at].1)
     }
 
-    /// Sets the value of `key` and gives the one it had.
+    /// Sets the value of `key`. Returns the previous value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.locate(&key) {
             Ok((chunk, at)) => Some(std::mem::replace(&mut self.chunk_mut(chunk)[at].1, value)),
@@ -169,7 +169,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         Some(self.remove_at(chunk, at).1)
     }
 
-    /// Takes the entry with the smallest key out.
+    /// Removes the entry with the smallest key.
     pub(crate) fn pop_first(&mut self) -> Option<(K, V)> {
         if self.is_empty() { None } else { Some(self.remove_at(0, 0)) }
     }
@@ -199,7 +199,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// The entries from `key` on, in order.
+    /// Iterates over the entries from `key` on, in order.
     pub(crate) fn from<Q: Ord + ?Sized>(&self, key: &Q) -> Iter<'_, K, V>
     where
         K: Borrow<Q>,
@@ -207,13 +207,13 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.starting_by(|known| known.borrow().cmp(key))
     }
 
-    /// The same from what is at or behind a key, as `order` says of each.
+    /// Iterates from the first entry that `order` places at or behind a key.
     pub(crate) fn starting_by(&self, order: impl Fn(&K) -> Ordering) -> Iter<'_, K, V> {
         let (Ok(place) | Err(place)) = self.find_by(order);
         self.starting_at(place)
     }
 
-    /// The entries from that place on.
+    /// Iterates over the entries from this slot on.
     pub(crate) fn starting_at(&self, place: Slot) -> Iter<'_, K, V> {
         let (chunk, at) = place.indices();
         match self.chunks().get(chunk..) {
@@ -222,14 +222,13 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// How many entries are before that place. Costs a look at each chunk.
+    /// Returns the number of entries in front of this slot. Visits each chunk.
     pub(crate) fn rank_of(&self, place: Slot) -> usize {
         let (chunk, at) = place.indices();
         self.chunks().iter().take(chunk).map(|before| before.len()).sum::<usize>() + at
     }
 
-    /// The place behind this many entries: behind the last one, if there are no more. Costs a look at
-    /// each chunk.
+    /// Returns the slot behind this many entries, or behind the last entry. Visits each chunk.
     pub(crate) fn nth(&self, mut rank: usize) -> Slot {
         let mut chunk = 0;
         while let Some(before) = self.chunks().get(chunk).filter(|before| before.len() <= rank) {
@@ -238,7 +237,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         Slot::new(chunk, rank)
     }
 
-    /// Where `key` is, or where it belongs.
+    /// Returns the slot of `key`, or the slot to insert `key` at.
     pub(crate) fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<Slot, Slot>
     where
         K: Borrow<Q>,
@@ -246,7 +245,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.find_by(|known| known.borrow().cmp(key))
     }
 
-    /// What [`Self::find`] gives, which is sooner known if the key is at `guess`.
+    /// Returns the result of [`Self::find`]; faster if `guess` is the key's slot.
     pub(crate) fn find_near<Q: Ord + ?Sized>(&self, key: &Q, guess: Slot) -> Result<Slot, Slot>
     where
         K: Borrow<Q>,
@@ -259,7 +258,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         if is_there { Ok(guess) } else { self.find(key) }
     }
 
-    /// The same for what is before, at or behind a key, as `order` says of each.
+    /// Finds a slot by `order`, which compares each key with the searched one.
     #[inline(always)]
     pub(crate) fn find_by(&self, order: impl Fn(&K) -> Ordering) -> Result<Slot, Slot> {
         match self.locate_by(order) {
@@ -268,7 +267,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// The entry at a place that [`Self::find`] gave.
+    /// Returns the entry in a slot returned by [`Self::find`].
     #[inline(always)]
     pub(crate) fn at(&self, place: Slot) -> (&K, &V) {
         let (chunk, at) = place.indices();
@@ -276,7 +275,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         (key, value)
     }
 
-    /// The entry at a place that may belong to another key by now, or be empty.
+    /// Returns the entry in a slot that may be empty or have another key by now.
     #[inline(always)]
     pub(crate) fn get_at(&self, place: Slot) -> Option<(&K, &V)> {
         let (chunk, at) = place.indices();
@@ -292,21 +291,21 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         (key, value)
     }
 
-    /// Takes the entry at a place that [`Self::find`] gave out.
+    /// Removes the entry in a slot returned by [`Self::find`].
     pub(crate) fn take(&mut self, place: Slot) -> (K, V) {
         let (chunk, at) = place.indices();
         self.remove_at(chunk, at)
     }
 
-    /// Puts a key that is not there where [`Self::find`] says that it belongs, and tells where it is then.
-    pub(crate) fn put(&mut self, place: Slot, key: K, value: V) -> Slot {
+    /// Inserts a new key at the slot returned by [`Self::find`]. Returns the final slot.
+    pub(crate) fn insert_at(&mut self, place: Slot, key: K, value: V) -> Slot {
         let (chunk, at) = place.indices();
         debug_assert_eq!(self.search(|known| known.cmp(&key)), Err((chunk, at)), "a key belongs elsewhere");
         let (chunk, at) = self.insert_new(chunk, at, (key, value));
         Slot::new(chunk, at)
     }
 
-    /// The only entry, where there is one, to be changed with its key.
+    /// Returns the only entry, if there is one, for a change of key and value.
     pub(crate) fn only_mut(&mut self) -> Option<&mut (K, V)> {
         match self {
             SharedMap::One(chunk) if chunk.len() == 1 => unshared(chunk).first_mut(),
@@ -321,7 +320,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         self.locate_by(|known| known.borrow().cmp(key))
     }
 
-    /// (chunk, index inside it).
+    /// Returns chunk and index.
     #[inline(always)]
     fn locate_by(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
         crate::steps::take(1);
@@ -332,11 +331,11 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         let place = self.search(order);
         let (Ok((chunk, at)) | Err((chunk, at))) = place;
-        chunks.note(chunk, at);
+        chunks.record(chunk, at);
         place
     }
 
-    /// The same, without a guess.
+    /// Searches without a hint.
     #[inline(always)]
     fn search(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
         match self {
@@ -353,7 +352,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     fn search_chunks(&self, order: impl Fn(&K) -> Ordering) -> Result<(usize, usize), (usize, usize)> {
         let largest = |chunk: &Arc<Chunk<K, V>>| order(&chunk.last().expect("no chunk is empty").0);
         let Some((last, before)) = self.chunks().split_last() else { return Err((0, 0)) };
-        // Names with numbers arrive behind all others: one comparison finds their place.
+        // Names with numbers arrive behind all others: one comparison finds the slot.
         match largest(last) {
             Ordering::Less => return Err((before.len(), last.len())),
             Ordering::Equal => return Ok((before.len(), last.len() - 1)),
@@ -375,7 +374,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// Puts an entry where it belongs, as [`Self::locate`] says, and tells where it is then.
+    /// Inserts an entry at the position returned by [`Self::locate`]. Returns the final chunk and index.
     fn insert_new(&mut self, chunk: usize, at: usize, entry: (K, V)) -> (usize, usize) {
         let len = if cfg!(debug_assertions) { self.len() } else { 0 };
         let (chunk, at) = self.insert_any(chunk, at, entry);
@@ -399,14 +398,14 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
                 *len += 1;
                 let chunks = unshared(chunks);
                 let (chunk, at) = insert_into(&mut chunks.list, chunk, at, entry);
-                chunks.note(chunk, at);
+                chunks.record(chunk, at);
                 return (chunk, at);
             }
         }
         (chunk, at)
     }
 
-    /// The invariants above, as far as an entry that has come or gone there can break them.
+    /// Checks the invariants above around an inserted or removed entry.
     fn is_right_around(&self, chunk: usize, at: usize) -> bool {
         let chunks = self.chunks();
         let near = &chunks[chunk.saturating_sub(1).min(chunks.len())..chunks.len().min(chunk + 2)];
@@ -418,7 +417,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
             && neighbours.windows(2).all(|two| two[0].zip(two[1]).is_none_or(|(one, next)| one.0 < next.0))
     }
 
-    /// The invariants above, for [`crate::Machine::check`].
+    /// Checks the invariants above, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         let sizes = self.chunks().iter().map(|chunk| chunk.len());
         let least = usize::from(!matches!(self, SharedMap::One(_)));
@@ -442,7 +441,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 }
 
-/// Entries in order of the keys.
+/// Iterator over entries in the order of the keys.
 pub(crate) struct Iter<'a, K, V> {
     chunks: std::slice::Iter<'a, Arc<Chunk<K, V>>>,
     current: std::slice::Iter<'a, (K, V)>,

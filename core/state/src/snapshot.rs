@@ -1,9 +1,9 @@
-//! Snapshots: the whole state as bytes, written while apply goes on, and read back.
+//! Snapshots: the whole state as bytes, written during further applies, and read back.
 //!
-//! The bytes are blocks of records ([`record`], [`block`]): counters, the last entry's number, sessions, then
-//! the znodes from the root down, each behind its parent, every distinct ACL once, outcomes that sessions
-//! keep, the queues of locks, and the digest at the end, which must come out again. Writing needs memory for
-//! one block and the ACLs, reading for one block besides the state itself.
+//! The bytes are blocks of records ([`record`], [`block`]): counters, the last entry's number, sessions, the
+//! znodes from the root down, each behind its parent, every distinct ACL once, the sessions' kept outcomes,
+//! the queues of locks, and finally the digest, which the loaded state must have again. Writing needs memory
+//! for one block and the ACLs, reading for one block in addition to the state.
 
 mod block;
 mod load;
@@ -26,39 +26,39 @@ use crate::znode::Znode;
 use block::BlockWriter;
 use record::Row;
 
-/// Version of a snapshot's bytes, besides that of the cluster's in it.
+/// Version of a snapshot's bytes, independent of the cluster's version in the snapshot.
 pub const SNAPSHOT_VERSION: u16 = block::VERSION;
 
-/// The state at one moment, unaffected by what is applied afterwards.
+/// The state at one moment, unaffected by later applies.
 ///
-/// Taking one is cheap; holding one makes apply copy the parts that it changes meanwhile.
+/// Freezing is cheap. While a frozen state exists, apply copies the parts that change.
 #[derive(Clone, Debug)]
 pub struct Frozen {
     machine: Machine,
 }
 
-/// Why bytes are not a snapshot that this version can read.
+/// Reason why bytes are not a snapshot readable by this version.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// Reading failed, or the snapshot ends too early.
     #[error("the snapshot cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// It does not begin with the magic bytes of a snapshot.
+    /// The input lacks the magic bytes of a snapshot.
     #[error("this is not a Rowlock snapshot")]
     NotASnapshot,
-    /// Written by another version.
+    /// The snapshot has another format version.
     #[error("the snapshot has format version {0}, this node knows {version}", version = block::VERSION)]
     Version(u16),
-    /// Written by a build that writes this version of the cluster's otherwise.
+    /// A build with another layout of the same version wrote the snapshot.
     #[error(
         "the snapshot is of another build: version {version} of the cluster's state has the fingerprint {found} in it"
     )]
     OtherBuild { version: u16, found: Layout },
-    /// The cluster has changed to a version that this release does not know.
+    /// The cluster has changed to a version unknown to this release.
     #[error("the snapshot is of version {} of the cluster's state: run release {} or a later one", .0.number, .0.release.escape_debug())]
     Newer(ClusterVersion),
-    /// It could be read to the end, but the state is not the one that was written.
+    /// The structure is right, but the state differs from the written one.
     #[error("the snapshot is damaged: it was written with the digest {written:#018x}, and has {found:#018x}")]
     Digest {
         /// Digest stored in the snapshot.
@@ -71,12 +71,12 @@ pub enum SnapshotError {
 }
 
 impl Machine {
-    /// The current state, to be written by another thread.
+    /// Returns the current state, for another thread to write.
     pub fn freeze(&self) -> Frozen {
         Frozen { machine: self.clone() }
     }
 
-    /// Reads what [`Frozen::encode`] wrote, and nothing behind it.
+    /// Reads the output of [`Frozen::encode`], and nothing behind it.
     pub fn decode(input: &mut impl io::Read) -> Result<Machine, SnapshotError> {
         load::load(input)
     }
@@ -90,91 +90,96 @@ impl Frozen {
 
     /// Writes the snapshot. The caller flushes.
     pub fn encode(&self, out: &mut impl io::Write) -> io::Result<()> {
-        self.put(BlockWriter::new(out, self.machine.version().number)?)
+        self.write_all(BlockWriter::new(out, self.machine.version().number)?)
     }
 
-    fn put(&self, mut blocks: BlockWriter<'_>) -> io::Result<()> {
+    fn write_all(&self, mut blocks: BlockWriter<'_>) -> io::Result<()> {
         let machine = &self.machine;
-        blocks.put(&Row::Counters { last_zxid: machine.last_zxid, time_ms: machine.time_ms })?;
+        blocks.write(&Row::Counters { last_zxid: machine.last_zxid, time_ms: machine.time_ms })?;
         if machine.last_entry != Ordinal::default() {
-            blocks.put(&Row::LastEntry(machine.last_entry))?;
+            blocks.write(&Row::LastEntry(machine.last_entry))?;
         }
         if let Some(cluster) = machine.cluster {
-            blocks.put(&Row::Cluster(cluster))?;
+            blocks.write(&Row::Cluster(cluster))?;
         }
-        put_version(&mut blocks, machine)?;
+        write_version(&mut blocks, machine)?;
         for (id, session) in machine.sessions() {
             let (proof, timeout_ms, attachment) = (session.proof, session.timeout_ms, session.attachment);
-            blocks.put(&Row::Session { id, proof, timeout_ms, attachment })?;
+            blocks.write(&Row::Session { id, proof, timeout_ms, attachment })?;
             if session.longest_timeout_ms() != timeout_ms {
                 let longest_ms = session.longest_timeout_ms();
-                blocks.put(&Row::LongestTimeout { session: id, longest_ms })?;
+                blocks.write(&Row::LongestTimeout { session: id, longest_ms })?;
             }
             if session.host() != Host::UNKNOWN {
-                blocks.put(&Row::OpenedFrom { session: id, host: session.host() })?;
+                blocks.write(&Row::OpenedFrom { session: id, host: session.host() })?;
             }
         }
         let (mut acls, mut znodes) = (BTreeMap::new(), 1);
-        put_znode(&mut blocks, &mut acls, 0, "", machine.tree.root())?;
-        // The iterators on the way down; a loop, because a tree may be deeper than the stack.
+        write_znode(&mut blocks, &mut acls, 0, "", machine.tree.root())?;
+        // Iterators on the way down. A loop instead of recursion: a tree may be deeper than the stack.
         let mut below = vec![machine.tree.root().children.iter()];
         while let Some(siblings) = below.last_mut() {
             match siblings.next() {
                 Some((name, id)) => {
                     let znode = machine.tree.node(*id);
                     znodes += 1;
-                    put_znode(&mut blocks, &mut acls, below.len() as u32, name, znode)?;
+                    write_znode(&mut blocks, &mut acls, below.len() as u32, name, znode)?;
                     below.push(znode.children.iter());
                 }
                 None => drop(below.pop()),
             }
         }
         assert_eq!(znodes, machine.tree.totals().znodes, "each znode is written exactly once");
-        put_outcomes(&mut blocks, machine)?;
-        put_locks(&mut blocks, machine)?;
-        blocks.put(&Row::End { digest: machine.digest() })?;
+        write_outcomes(&mut blocks, machine)?;
+        write_locks(&mut blocks, machine)?;
+        blocks.write(&Row::End { digest: machine.digest() })?;
         blocks.finish()
     }
 }
 
-fn put_version(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
+fn write_version(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
     let Upgrade { version, held, rehearsed, mistaken: _ } = &machine.upgrade;
     if version.number != FIRST || *held {
-        blocks.put(&Row::Version { version: version.clone(), held: *held })?;
+        blocks.write(&Row::Version { version: version.clone(), held: *held })?;
     }
     if *rehearsed > 0 {
-        blocks.put(&Row::Rehearsed(*rehearsed))?;
+        blocks.write(&Row::Rehearsed(*rehearsed))?;
     }
     Ok(())
 }
 
-fn put_outcomes(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
+fn write_outcomes(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
     for (session, open) in machine.sessions() {
         if open.outcomes.acked() == 0 && open.outcomes.is_empty() {
             continue;
         }
-        blocks.put(&Row::Acked { session, acked: open.outcomes.acked() })?;
+        blocks.write(&Row::Acked { session, acked: open.outcomes.acked() })?;
         for (id, stored) in open.outcomes.iter() {
-            blocks.put(&Row::Outcome(OutcomeRecord { session, id, stored }))?;
+            blocks.write(&Row::Outcome(OutcomeRecord { session, id, stored }))?;
         }
     }
     Ok(())
 }
 
-fn put_locks(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
+fn write_locks(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> {
     let mut places = 0;
     for (path, lock) in machine.locks.iter() {
         places += lock.len() as u64;
         for (Key { czxid, path: queue_znode }, contender) in lock.contenders() {
             let name = rowlock_proto::path::name(queue_znode);
             let (contender, asked) = (contender.clone(), contender.asked.as_deref());
-            blocks.put(&Row::Contender { lock: path.into(), czxid: *czxid, name: name.into(), contender })?;
+            blocks.write(&Row::Contender {
+                lock: path.into(),
+                czxid: *czxid,
+                name: name.into(),
+                contender,
+            })?;
             if let Some(question) = asked {
-                blocks.put(&Row::Asked(Cow::Borrowed(question)))?;
+                blocks.write(&Row::Asked(Cow::Borrowed(question)))?;
             }
         }
         if lock.delayed_until_ms() != 0 {
-            blocks.put(&Row::Delay { lock: path.into(), until_ms: lock.delayed_until_ms() })?;
+            blocks.write(&Row::Delay { lock: path.into(), until_ms: lock.delayed_until_ms() })?;
         }
     }
     let (_, holders, waiters) = machine.locks.counts();
@@ -182,7 +187,7 @@ fn put_locks(blocks: &mut BlockWriter<'_>, machine: &Machine) -> io::Result<()> 
     Ok(())
 }
 
-fn put_znode<'a>(
+fn write_znode<'a>(
     blocks: &mut BlockWriter<'_>,
     acls: &mut BTreeMap<&'a [Acl], u32>,
     depth: u32,
@@ -195,9 +200,9 @@ fn put_znode<'a>(
         None => {
             let acl = acls.len() as u32;
             acls.insert(entries, acl);
-            blocks.put(&Row::Acl(entries.into()))?;
+            blocks.write(&Row::Acl(entries.into()))?;
             acl
         }
     };
-    blocks.put(&Row::Znode { depth, name: name.into(), data: znode.data().cloned(), acl, meta: znode.meta })
+    blocks.write(&Row::Znode { depth, name: name.into(), data: znode.data().cloned(), acl, meta: znode.meta })
 }

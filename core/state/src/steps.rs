@@ -1,13 +1,13 @@
-//! Counts what the state does, in its own tests: so what the largest requests cost is asserted without a
-//! clock.
+//! Counts steps of the state's operations in the crate's own tests: tests assert the cost of the largest
+//! requests without a clock.
 
 #[cfg(test)]
 thread_local! {
     static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Adds a number of steps: a level walked, a key looked for, eight words hashed, an entry of an ACL compared,
-/// a place in a queue looked at by the search for deadlocks. Nothing outside of tests.
+/// Adds steps: a level walked, a key searched, eight words hashed, an ACL entry compared, or a queue position
+/// visited by the deadlock search. Does nothing outside of tests.
 #[inline(always)]
 pub(crate) fn take(steps: usize) {
     #[cfg(test)]
@@ -16,7 +16,7 @@ pub(crate) fn take(steps: usize) {
     let _ = steps;
 }
 
-/// What `run` gives, without its steps: an assertion that looks again is no part of what a command costs.
+/// Runs `run` without counting its steps: assertions are no part of a command's cost.
 #[inline(always)]
 pub(crate) fn uncounted<R>(run: impl FnOnce() -> R) -> R {
     #[cfg(test)]
@@ -27,7 +27,7 @@ pub(crate) fn uncounted<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The steps that `run` takes in this thread.
+/// Returns the steps taken by `run` in this thread.
 #[cfg(test)]
 pub(crate) fn taken_by<R>(run: impl FnOnce() -> R) -> (R, u64) {
     let before = TAKEN.get();

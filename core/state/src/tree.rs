@@ -1,7 +1,7 @@
-//! The tree of znodes with everything that is counted over it.
+//! The tree of znodes, with all totals over the znodes.
 //!
-//! Knows nothing of permissions, versions or sessions: `ops` decides, the tree carries out and keeps the
-//! digest, the counters and the index of reapable znodes right. A clone shares all structure.
+//! Knows nothing of permissions, versions or sessions: `ops` decides, and the tree executes and maintains the
+//! digest, the counters and the index of reapable znodes. A clone shares all structure.
 
 use rowlock_proto::Zxid;
 
@@ -11,7 +11,6 @@ use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
 
-/// The first number that is given.
 const ROOT: Number = Number::FIRST;
 
 #[derive(Clone, Debug)]
@@ -23,27 +22,25 @@ pub(crate) struct Tree {
     acls: Acls,
 }
 
-/// Totals over all znodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Sum of the znodes' hashes.
     pub digest: u64,
-    /// Znodes, with the root.
+    /// Znodes, including the root.
     pub znodes: u64,
-    /// Ephemeral znodes among them.
     pub ephemerals: u64,
     /// Bytes of paths and data.
     pub bytes: u64,
 }
 
 impl Totals {
-    /// A znode has come, or has its new form.
+    /// Adds a new or changed znode to the totals.
     pub(crate) fn add(&mut self, path: &str, znode: &mut Znode) {
         let hash = znode.count_hash(path);
         self.add_hashed(path, znode, hash);
     }
 
-    /// The same for one whose hash is known.
+    /// Adds a znode with this hash to the totals.
     pub(crate) fn add_hashed(&mut self, path: &str, znode: &Znode, hash: u64) {
         self.digest = self.digest.wrapping_add(hash);
         self.znodes += 1;
@@ -61,13 +58,13 @@ impl Totals {
         self.bytes -= bytes;
     }
 
-    /// A znode's numbers have changed, and nothing else of it.
+    /// Updates the digest after a change of a znode's numbers only.
     fn renew(&mut self, path: &str, znode: &mut Znode) {
         self.digest = self.digest.wrapping_sub(znode.counted_hash()).wrapping_add(znode.count_hash(path));
     }
 }
 
-/// A path, and where its last name begins.
+/// A path and the index of its last name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path<'a> {
     pub full: &'a str,
@@ -75,19 +72,19 @@ pub(crate) struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// `None` without a slash.
+    /// Returns `None` for a text without a slash.
     pub(crate) fn new(full: &'a str) -> Option<Self> {
         Some(Path { full, name_at: last_slash(full)? + 1 })
     }
 
-    /// Where it is known that the last name begins `at` there.
+    /// Returns a path whose last name begins at `name_at`.
     pub(crate) fn cut(full: &'a str, name_at: usize) -> Self {
         assert_eq!(full.as_bytes()[name_at - 1], b'/', "a name begins behind a slash");
         debug_assert!(!full[name_at..].contains('/'), "the last name of {full} begins behind byte {name_at}");
         Path { full, name_at }
     }
 
-    /// The path of the parent; that of `/a` is `/`.
+    /// Returns the path of the parent; `/` for `/a`.
     pub(crate) fn parent(self) -> &'a str {
         if self.name_at == 1 { "/" } else { &self.full[..self.name_at - 1] }
     }
@@ -101,13 +98,13 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Parent and name of `path`; the parent of `/a` is `/`. `None` without a slash.
+/// Splits `path` into parent and name; the parent of `/a` is `/`. `None` without a slash.
 pub(crate) fn split(path: &str) -> Option<(&str, &str)> {
     let path = Path::new(path)?;
     Some((path.parent(), path.name()))
 }
 
-/// As `str::rfind`, which costs several times as much for the short names of paths.
+/// Finds the last slash, several times as fast as `str::rfind` for the short names of paths.
 fn last_slash(path: &str) -> Option<usize> {
     let (head, words) = path.as_bytes().as_rchunks::<8>();
     for (at, word) in words.iter().enumerate().rev() {
@@ -120,7 +117,7 @@ fn last_slash(path: &str) -> Option<usize> {
     head.iter().rposition(|byte| *byte == b'/')
 }
 
-/// As `str::find`, which costs more too.
+/// Finds the first slash, faster than `str::find`.
 pub(crate) fn first_slash(path: &str) -> Option<usize> {
     let slash = first_slash_by_words(path);
     debug_assert_eq!(slash, path.find('/'), "the first slash of {path}");
@@ -138,22 +135,22 @@ fn first_slash_by_words(path: &str) -> Option<usize> {
     tail.iter().position(|byte| *byte == b'/').map(|at| words.len() * 8 + at)
 }
 
-/// The highest bit of every byte that is a slash.
+/// Returns a word with the highest bit set in every byte that is a slash.
 fn slashes(word: [u8; 8]) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    // A slash becomes 0, which is what has neither its highest bit nor, after the addition, a carry into it.
+    // A slash becomes 0: the only byte without a highest bit both before the addition and after.
     let word = u64::from_le_bytes(word) ^ 0x2f2f_2f2f_2f2f_2f2f;
     !(((word & LOW) + LOW) | word | LOW)
 }
 
-/// The names from the root down; `None` if `path` does not start at the root.
+/// Returns the names from the root down; `None` if `path` does not start with a slash.
 fn names(path: &str) -> Option<impl Iterator<Item = &str>> {
     let below = path.strip_prefix('/')?;
-    // The path "/" has no names, where splitting "" would give one.
+    // The path "/" has no names, but a split of "" returns one.
     Some(cut((!below.is_empty()).then_some(below)))
 }
 
-/// The names of a path without its first slash; none of nothing.
+/// Iterates over the names of a path without its first slash; no names for `None`.
 fn cut(mut path: Option<&str>) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let rest = path?;
@@ -164,7 +161,7 @@ fn cut(mut path: Option<&str>) -> impl Iterator<Item = &str> {
 }
 
 impl Tree {
-    /// A root without children.
+    /// Returns a tree with a root only.
     pub(crate) fn new(mut root: Znode) -> Self {
         let (mut totals, mut acls) = (Totals::default(), Acls::default());
         acls.add(&mut root.acl);
@@ -174,7 +171,7 @@ impl Tree {
         Tree::assembled(nodes, totals, SharedMap::default(), acls)
     }
 
-    /// A root, which came first, with everything below it, and what has been counted over it.
+    /// Returns a tree of these znodes, the root first, with the totals of the znodes.
     pub(crate) fn assembled(
         nodes: Arena<Znode>,
         totals: Totals,
@@ -191,7 +188,7 @@ impl Tree {
         self.nodes.at(ROOT)
     }
 
-    /// The znode with this number, which is there, or has been taken out and not been forgotten.
+    /// Returns the znode with this number: a znode of the tree, or an unlinked znode not yet forgotten.
     #[inline]
     pub(crate) fn node(&self, id: Number) -> &Znode {
         self.nodes.at(id)
@@ -201,12 +198,12 @@ impl Tree {
         &self.totals
     }
 
-    /// The lists of all znodes.
+    /// Returns the ACLs of all znodes.
     pub(crate) fn acls(&self) -> &Acls {
         &self.acls
     }
 
-    /// Gives the znode `id` at `path` another list; `change` sees to the rest of it.
+    /// Replaces the ACL of the znode `id` at `path`; `change` updates its numbers.
     pub(crate) fn set_acl<R>(
         &mut self,
         (path, id): (&str, Number),
@@ -222,12 +219,12 @@ impl Tree {
         result
     }
 
-    /// Paths of containers and TTL znodes, in order.
+    /// Returns the paths of containers and TTL znodes, in order.
     pub(crate) fn reapable(&self) -> &SharedMap<Box<str>, ()> {
         &self.reapable
     }
 
-    /// The znode at `path`, whatever the form of `path`.
+    /// Returns the znode at `path`, also for a malformed `path`.
     pub(crate) fn get(&self, path: &str) -> Option<&Znode> {
         self.find(path).map(|id| self.node(id))
     }
@@ -244,17 +241,18 @@ impl Tree {
         self.node(parent).children.get(name.as_bytes()).copied()
     }
 
-    /// The children of a znode, with their names in order.
+    /// Iterates over a znode's children by name.
     pub(crate) fn children<'a>(&'a self, parent: &'a Znode) -> impl Iterator<Item = (&'a str, &'a Znode)> {
         parent.children.iter().map(|(name, id)| (&**name, self.node(*id)))
     }
 
-    /// The znode at `path`, or the nearest one above it that is there.
+    /// Returns the znode at `path`, or its nearest existing ancestor.
     pub(crate) fn nearest(&self, path: &str) -> &Znode {
         self.node(self.find_deepest(path).0)
     }
 
-    /// The deepest znode on the way to `path`, and how much of `path` leads there (0: the root).
+    /// Finds the deepest existing znode on the way to `path`. Returns its number and the length of its path
+    /// (0: the root).
     pub(crate) fn find_deepest(&self, path: &str) -> (Number, usize) {
         let (mut id, mut end) = (ROOT, 0);
         for name in names(path).into_iter().flatten() {
@@ -265,8 +263,8 @@ impl Tree {
         (id, end)
     }
 
-    /// Changes the znode `id` at `path`, but not its children; `change` makes its data longer by
-    /// `bytes_diff`. Gives the parent's ACL too. The root is its own parent.
+    /// Changes the znode `id` at `path`, but not its children. `change` makes the data longer by
+    /// `bytes_diff`, and receives the parent's ACL too. The root is its own parent.
     pub(crate) fn update<R>(
         &mut self,
         path: &str,
@@ -294,14 +292,14 @@ impl Tree {
         (result, parent_acl)
     }
 
-    /// Gives a number to a znode that is about to be [linked](Tree::link) below this parent.
+    /// Adds a znode to be [linked](Tree::link) below this parent. Returns its number.
     pub(crate) fn add(&mut self, mut znode: Znode, parent: Number) -> Number {
         znode.parent = parent;
         self.nodes.insert(znode)
     }
 
-    /// Puts a childless znode that has a number at `path`, where there is none, into its place below its
-    /// parent, and changes the numbers of the parent. Whether the parent is in no sum from now on.
+    /// Links a childless znode, already added, at an unused `path` below its parent, and updates the parent's
+    /// numbers.
     pub(crate) fn link(
         &mut self,
         path: Path<'_>,
@@ -329,13 +327,13 @@ impl Tree {
         debug_assert!(parent.is_counted(path.parent()), "{} was changed past the tree", path.parent());
         parent_change(&mut parent.meta);
         self.totals.renew(path.parent(), parent);
-        parent.children.put(place.at, name, id);
+        parent.children.insert_at(place.at, name, id);
         debug_assert!(parent.children.len() as u64 <= parent.descendants, "a child is not counted as below");
         assert!(self.totals.znodes == 1 + self.root().descendants, "the znodes are counted in two ways");
     }
 
-    /// Takes the childless znode at `path` out of its place below its parent, and changes the numbers of the
-    /// parent. It keeps its number until it is [forgotten](Tree::forget).
+    /// Unlinks the childless znode at `path` from its parent, and updates the parent's numbers. The znode
+    /// keeps its number until [forgotten](Tree::forget).
     pub(crate) fn unlink(
         &mut self,
         path: Path<'_>,
@@ -371,13 +369,13 @@ impl Tree {
         Unlinked { id, parent_before, parent_acl }
     }
 
-    /// Gives up the number of a znode that has been taken out.
+    /// Frees the number of an unlinked znode.
     pub(crate) fn forget(&mut self, id: Number) {
         self.nodes.remove(id);
         debug_assert!(self.nodes.len() as u64 >= self.totals.znodes, "a znode of the tree is forgotten");
     }
 
-    /// That the numbers are those of the znodes, for [`crate::Machine::check`].
+    /// Checks that all numbers are numbers of linked znodes, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         self.nodes.check()?;
         if self.nodes.len() as u64 == self.totals.znodes {
@@ -388,15 +386,15 @@ impl Tree {
     }
 }
 
-/// Where a znode is, or belongs: below which one, and where among its siblings.
+/// Position of a znode in the tree: the parent, and the slot among the siblings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreePosition {
     pub parent: Number,
-    /// Good until a sibling comes or goes.
+    /// Valid until a sibling is created or deleted.
     pub at: Slot,
 }
 
-/// The parent's numbers before a child is created or deleted.
+/// Numbers of the parent before the creation or deletion of a child.
 #[derive(Clone, Copy)]
 pub(crate) struct ParentCounters {
     pzxid: Zxid,
@@ -408,20 +406,20 @@ impl ParentCounters {
         ParentCounters { pzxid: parent.pzxid, creates: parent.creates }
     }
 
-    /// Takes the change back.
+    /// Reverts the change of the parent's numbers.
     pub(crate) fn restore(self, parent: &mut Meta) {
         (parent.pzxid, parent.creates) = (self.pzxid, self.creates);
     }
 }
 
-/// A znode that has been taken out, and what its parent was like.
+/// An unlinked znode, and the parent's previous numbers.
 pub(crate) struct Unlinked {
     pub id: Number,
     pub parent_before: ParentCounters,
     pub parent_acl: SharedAcl,
 }
 
-/// Changes a znode, which it gives, and all above it.
+/// Changes a znode and all its ancestors. Returns the znode.
 fn each_from(nodes: &mut Arena<Znode>, id: Number, each: impl Fn(&mut Znode)) -> &mut Znode {
     let (mut at, mut above) = (id, nodes.at(id).parent);
     while at != ROOT {

@@ -1,35 +1,35 @@
-//! In which version the cluster writes, and how it goes over to the next one.
+//! The version in which the cluster writes, and the change to the next version.
 //!
-//! While nodes are replaced one by one by those of a newer release, all of them write what the older release
-//! reads, and apply as it does. When every member knows the newer version, [`Command::RaiseVersion`] makes
-//! the change, at one place of the log and so at the same moment on every replica. There is no way back.
+//! While operators replace nodes one by one with a newer release, all nodes write and apply as the older
+//! release does. When every member knows the newer version, [`Command::RaiseVersion`] makes the change, at
+//! one index of the log and so at the same moment on every replica. A version never goes back.
 //!
-//! Invariant: what a command does depends on the version in the state, and never on what a node knows. So a
-//! change of `apply` stands behind `Machine::is_at`, for as long as releases are supported that do not have
-//! it.
+//! Invariant: the effect of a command depends on the version in the state, and never on the node's release.
+//! So `Machine::is_at` guards each change of `apply`, while releases without the change are supported.
 
+use rowlock_proto::response::Response;
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::digest::Hasher;
 use crate::machine::Machine;
-use crate::outcome::Outcome;
 
 /// Version of the first release, 0.2.0.
 pub const FIRST: u16 = 1;
-/// The version behind the newest one of this release. It is no release's: nodes go over to it in rehearsals
-/// of an upgrade, in tests and in the simulator. It has one of each kind of change: log entries begin with
-/// its number, a command does something else (a `Noop` is counted), and snapshots hold something more.
+/// The version after this release's newest one. No release writes this version: nodes change to it in
+/// rehearsals of an upgrade, in tests and in the simulator. The version contains one change of each kind: log
+/// entries begin with its number, a command has another effect (the state counts each `Noop`), and snapshots
+/// have one more record.
 #[doc(hidden)]
 pub const REHEARSED: u16 = FIRST + 1;
-/// The newest one that the code of this release reads and applies.
+/// Newest version that this release reads and applies.
 pub(crate) const NEWEST: u16 = REHEARSED;
 
 /// A version, with a release that knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterVersion {
     pub number: u16,
-    /// For people: what they must run at least.
+    /// Oldest release that reads the version, for operators.
     pub release: String,
 }
 
@@ -42,55 +42,55 @@ impl Default for ClusterVersion {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Upgrade {
     pub(crate) version: ClusterVersion,
-    /// The leader does not raise it by itself.
+    /// The leader raises no version without an operator.
     pub(crate) held: bool,
-    /// Since [`REHEARSED`]: how many `Noop`s there were.
+    /// Number of `Noop`s since [`REHEARSED`].
     pub(crate) rehearsed: u64,
     /// Replaces the version in simulations of a node that breaks the invariant.
     pub(crate) mistaken: Option<u16>,
 }
 
 impl Machine {
-    /// In which version the cluster writes.
+    /// Returns the cluster's version.
     pub fn version(&self) -> &ClusterVersion {
         &self.upgrade.version
     }
 
-    /// Whether an operator has said that the version is not to be raised without another word of one.
+    /// Returns whether the leader must wait for an operator before a raise of the version.
     pub fn is_version_held(&self) -> bool {
         self.upgrade.held
     }
 
-    /// How many commands were counted since the version of rehearsals.
+    /// Returns the number of `Noop`s counted since the version of rehearsals.
     #[doc(hidden)]
     pub fn rehearsed(&self) -> u64 {
         self.upgrade.rehearsed
     }
 
-    /// For simulations of a node that applies as its release does, and not as the cluster has decided.
+    /// Simulates a node that applies as its release does, and not as the cluster has decided.
     #[doc(hidden)]
     pub fn gate_by(&mut self, version: u16) {
         self.upgrade.mistaken = Some(version);
     }
 
-    /// Whether the cluster has gone over to this version.
+    /// Returns whether the cluster has reached this version.
     pub(crate) fn is_at(&self, version: u16) -> bool {
         self.upgrade.mistaken.unwrap_or(self.upgrade.version.number) >= version
     }
 
-    /// A command without effect. In the version of rehearsals it has one.
-    pub(crate) fn noop(&mut self) -> Outcome {
+    /// Applies a `Noop`, without effect except in the version of rehearsals.
+    pub(crate) fn noop(&mut self) -> Response {
         if self.is_at(REHEARSED) {
             self.upgrade.rehearsed += 1;
         }
-        Outcome::Done
+        Response::Empty
     }
 
-    /// The cluster goes over to a version, or stays with its own until an operator says so.
-    pub(crate) fn decide_on_version(&mut self, command: &Command) -> Outcome {
+    /// Raises the version, or sets whether the leader must wait for an operator.
+    pub(crate) fn decide_on_version(&mut self, command: &Command) -> Response {
         let upgrade = &mut self.upgrade;
         match command {
-            // One that comes again, or late, is behind the state.
+            // A repeated or late raise is behind the state.
             Command::RaiseVersion { to } if to.number > upgrade.version.number => {
                 upgrade.version = to.clone();
                 upgrade.held = false;
@@ -99,10 +99,10 @@ impl Machine {
             Command::HoldVersion { hold } => upgrade.held = *hold,
             _ => unreachable!("{command:?} is none of these"),
         }
-        Outcome::Done
+        Response::Empty
     }
 
-    /// The part of the digest that says which version this is: nothing for the first one, as in 0.2.0.
+    /// Returns the version's share in the digest: 0 for the first version, as in 0.2.0.
     pub(crate) fn upgrade_digest(&self) -> u64 {
         let Upgrade { version: ClusterVersion { number, release }, held, rehearsed, mistaken: _ } =
             &self.upgrade;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_of_a_later_version_names_the_release_that_reads_it() {
+    fn a_later_snapshot_names_the_release_that_reads_it() {
         let mut machine = Machine::new();
         machine.upgrade.version = ClusterVersion { number: NEWEST + 1, release: "7.0.0".to_owned() };
         let error = read_again(&machine).expect_err("is not read");

@@ -13,11 +13,10 @@ use crate::arena::Number;
 use crate::digest::Hasher;
 use crate::shared_map::SharedMap;
 
-/// The children of a znode by name, with their numbers in the tree.
+/// Children of a znode: their numbers in the tree, by name.
 pub(crate) type Children = SharedMap<ZnodeName, Number>;
 
-/// The name of a znode among its siblings. That of an ephemeral one is the end of its path, which its session
-/// has too.
+/// Name of a znode among its siblings. For an ephemeral znode, a slice of the path that its session shares.
 #[derive(Clone, Debug)]
 pub(crate) struct ZnodeName {
     text: Arc<str>,
@@ -25,7 +24,7 @@ pub(crate) struct ZnodeName {
 }
 
 impl ZnodeName {
-    /// The name of an ephemeral znode: what its path has from `begin` on.
+    /// Returns the name of an ephemeral znode: its path from `begin` on.
     pub(crate) fn within(path: &Arc<str>, begin: usize) -> Self {
         ZnodeName { text: path.clone(), begin: begin as u32 }
     }
@@ -45,7 +44,7 @@ impl std::ops::Deref for ZnodeName {
     }
 }
 
-/// Texts are in the order of their bytes, which need no look at where a character begins.
+/// Texts have the order of their bytes: comparisons need no character boundaries.
 impl Borrow<[u8]> for ZnodeName {
     #[inline]
     fn borrow(&self) -> &[u8] {
@@ -73,16 +72,15 @@ impl PartialEq for ZnodeName {
 
 impl Eq for ZnodeName {}
 
-/// How long a znode lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// Until it is deleted.
+    /// Lives until deleted.
     Persistent,
-    /// As long as this session; it never has children.
+    /// Lives as long as the session; never has children.
     Ephemeral(SessionId),
-    /// Until it has had children and has none left.
+    /// Lives until its last child is gone.
     Container,
-    /// Until it has been childless and its data unchanged for this many milliseconds.
+    /// Lives until childless, with unchanged data, for this many milliseconds.
     Ttl(i64),
 }
 
@@ -102,12 +100,11 @@ pub(crate) struct Meta {
     pub aversion: Version,
     /// Successful creates of children, never reset: the next sequence number.
     pub creates: i32,
-    /// How long it lives.
     pub kind: Kind,
 }
 
 impl Meta {
-    /// The numbers of a znode that `zxid` creates.
+    /// Returns the numbers of a znode that `zxid` creates.
     pub(crate) fn new(zxid: Zxid, time_ms: i64, kind: Kind) -> Self {
         Meta {
             czxid: zxid,
@@ -122,39 +119,38 @@ impl Meta {
         }
     }
 
-    /// Whether something has ever been below it.
+    /// Returns whether the znode ever had children.
     pub(crate) fn has_had_children(&self) -> bool {
-        // The number of creates comes round, some day.
+        // The number of creates wraps around eventually.
         self.creates != 0 || self.pzxid != self.czxid
     }
 }
 
-/// A znode. Those below it are known by their numbers.
+/// A znode. Refers to its children by their numbers in the tree.
 ///
-/// Invariant: changed only through [`crate::tree::Tree`], which keeps digest and counters.
+/// Invariant: changes go only through [`crate::tree::Tree`], which maintains digest and counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Znode {
     pub meta: Meta,
-    /// Null and empty are different.
+    /// Null differs from empty.
     data: Option<Bytes>,
-    /// Hash of `data`, so that a new child does not mean hashing a megabyte again.
+    /// Hash of `data`: creation of a child does not hash a megabyte again.
     data_hash: u64,
     pub acl: SharedAcl,
-    /// Number of its parent in the tree; the root's is its own.
+    /// Number of the parent in the tree; the root is its own parent.
     pub parent: Number,
     pub children: Children,
     /// Znodes below, at any depth.
     pub descendants: u64,
     /// Bytes of data below, at any depth.
     pub bytes_below: u64,
-    /// Hasher of its path, which never changes; of no path, before it is counted.
+    /// Hasher of the path, which never changes; of no path until the tree counts the znode.
     path_hasher: Hasher,
-    /// What [`Znode::hash`] gave when the tree took it in, so that it can be taken out of a sum without
-    /// hashing it again.
+    /// Result of [`Znode::hash`] when the tree counted the znode: removal from a sum needs no new hash.
     counted_hash: u64,
 }
 
-/// With which the hashes of all znodes begin.
+/// Hasher's initial state for all znodes.
 const NO_PATH: Hasher = Hasher::new(1);
 
 impl Znode {
@@ -175,7 +171,7 @@ impl Znode {
         self.data.as_ref()
     }
 
-    /// Replaces the data and gives the old.
+    /// Replaces the data. Returns the previous data.
     pub(crate) fn replace_data(&mut self, data: Option<Bytes>) -> Option<Bytes> {
         self.data_hash = hash_data(data.as_deref());
         std::mem::replace(&mut self.data, data)
@@ -199,7 +195,7 @@ impl Znode {
             ctime_ms: meta.ctime_ms,
             mtime_ms: meta.mtime_ms,
             version: meta.version,
-            // Creates plus deletes, as ZooKeeper derives it (DataNode.copyStat).
+            // Creates plus deletes, like in ZooKeeper (DataNode.copyStat).
             cversion: Version(meta.creates.wrapping_mul(2).wrapping_sub(children)),
             aversion: meta.aversion,
             ephemeral_owner: match meta.kind {
@@ -212,7 +208,7 @@ impl Znode {
         }
     }
 
-    /// Whether nothing is below it.
+    /// Returns whether the znode has no children.
     pub(crate) fn is_childless(&self) -> bool {
         let is_childless = self.children.is_empty();
         assert!(is_childless == (self.descendants == 0), "what is below a znode is below its children");
@@ -220,17 +216,17 @@ impl Znode {
         is_childless
     }
 
-    /// Whether its hash is still the one that was counted: for assertions.
+    /// Returns whether the hash still equals the counted hash. Only for assertions.
     pub(crate) fn is_counted(&self, path: &str) -> bool {
         crate::steps::uncounted(|| self.counted_hash == self.hash(path))
     }
 
-    /// Its contribution to the digest as it was last counted.
+    /// Returns the contribution to the digest as last counted.
     pub(crate) fn counted_hash(&self) -> u64 {
         self.counted_hash
     }
 
-    /// Its contribution to the digest from now on.
+    /// Computes the contribution to the digest anew, and counts it.
     pub(crate) fn count_hash(&mut self, path: &str) -> u64 {
         debug_assert!(
             crate::steps::uncounted(|| !self.data_hash_is_stale()),
@@ -243,12 +239,12 @@ impl Znode {
         self.counted_hash
     }
 
-    /// Returns its contribution to the digest; the children have their own.
+    /// Returns the contribution to the digest, without the children's contributions.
     pub(crate) fn hash(&self, path: &str) -> u64 {
         self.hash_with(NO_PATH.bytes(path.as_bytes()))
     }
 
-    /// The same, of its path's hash.
+    /// Returns the contribution to the digest, from the path's hasher.
     fn hash_with(&self, path: Hasher) -> u64 {
         let meta = &self.meta;
         let (kind, detail) = match meta.kind {
@@ -277,7 +273,7 @@ fn hash_data(data: Option<&[u8]>) -> u64 {
     data.map_or(0, |data| Hasher::new(3).bytes(data).finish())
 }
 
-/// For the 32-bit counters of the protocol.
+/// Saturates a count for the protocol's 32-bit counters.
 pub(crate) fn saturating_i32(count: u64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -265,7 +265,7 @@ impl RawClient {
 
     pub async fn acquire_all(&mut self, all: Vec<Acquire>) -> Vec<PlaceState> {
         match self.call(Request::Acquire(all.into())).await {
-            Ok(Response::PlaceStates(place_states)) => place_states,
+            Ok(Response::PlaceStates(place_states)) => place_states.into_vec(),
             other => panic!("not place states: {other:?}"),
         }
     }

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
+use rowlock_proto::Request;
 use rowlock_proto::path;
 use rowlock_proto::request::{Create, Op as LogOp, SetData};
 use rowlock_proto::response::OpResult;
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, Stat, Zxid};
 use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
-use rowlock_state::outcome::{Applied, ChangeKind, Outcome};
+use rowlock_state::outcome::{Applied, ChangeKind};
 
 use super::written;
 use crate::history::Fact;
@@ -37,10 +39,19 @@ pub(super) fn logged(proposal: &Proposal, applied: &Applied) -> Option<Fact> {
 
 fn op(command: &Command) -> Option<Op> {
     match command {
-        Command::Create { create, .. } => created(create),
-        Command::SetData(set) => Some(set_data(set)),
-        Command::Delete { path, version } => Some(Op::Delete { path: path.clone(), version: *version }),
-        Command::Multi(ops) => ops.iter().map(op_of_multi).collect::<Option<_>>().map(Op::Multi),
+        Command::Client(
+            Request::Create(create)
+            | Request::Create2(create)
+            | Request::CreateContainer(create)
+            | Request::CreateTtl(create, _),
+        ) => created(create),
+        Command::Client(Request::SetData(set)) => Some(set_data(set)),
+        Command::Client(Request::Delete { path, version }) => {
+            Some(Op::Delete { path: path.clone(), version: *version })
+        }
+        Command::Client(Request::Multi(ops)) => {
+            ops.iter().map(op_of_multi).collect::<Option<_>>().map(Op::Multi)
+        }
         _ => None,
     }
 }
@@ -67,14 +78,17 @@ fn op_of_multi(op: &LogOp) -> Option<Op> {
 }
 
 /// What a client makes of the outcome; nothing if the two do not fit, which no client is told.
-fn answer(op: &Op, outcome: &Outcome) -> Option<Result<Answer, Failure>> {
+fn answer(op: &Op, outcome: &Response) -> Option<Result<Answer, Failure>> {
     match (op, outcome) {
-        (Op::Create { .. }, Outcome::Created { path, stat }) => {
+        (Op::Create { .. }, Response::Path(path)) => {
+            Some(Ok(Answer::Created { path: path.clone(), stat: Stat::default() }))
+        }
+        (Op::Create { .. }, Response::PathStat(path, stat)) => {
             Some(Ok(Answer::Created { path: path.clone(), stat: *stat }))
         }
-        (Op::Set { .. }, Outcome::Stat(stat)) => Some(Ok(Answer::Set(*stat))),
-        (Op::Delete { .. }, Outcome::Done) => Some(Ok(Answer::Deleted)),
-        (Op::Multi(_), Outcome::Multi(results)) => Some(answers(results)),
+        (Op::Set { .. }, Response::Stat(stat)) => Some(Ok(Answer::Set(*stat))),
+        (Op::Delete { .. }, Response::Empty) => Some(Ok(Answer::Deleted)),
+        (Op::Multi(_), Response::Multi(results)) => Some(answers(results)),
         _ => None,
     }
 }

@@ -11,15 +11,17 @@ mod reference;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rowlock_proto::Request;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, PlaceState, place_number};
 use rowlock_proto::path::{join, name};
 use rowlock_proto::report::HistoryEntry;
 use rowlock_proto::response::OpResult;
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Command, Proposal};
 use rowlock_state::outcome::{
-    Applied, Change, ChangeKind, EventSink, LockEvent, LockEventKind, Outcome, SessionEnd, Why,
+    Applied, Change, ChangeKind, EventSink, LockEvent, LockEventKind, SessionEnd, Why,
 };
 use rowlock_state::{Deadline, Machine, Question};
 
@@ -185,7 +187,10 @@ impl FactRecorder {
     /// something was recorded; otherwise its answer may be that of an earlier time.
     pub fn answered(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Vec<Fact> {
         // A sync that comes late orders nothing any more, and its client is not told.
-        let no_effect = matches!(proposal.command, Command::Reattach { .. } | Command::Noop);
+        let no_effect = matches!(
+            proposal.command,
+            Command::Reattach { .. } | Command::Noop | Command::Client(Request::Sync(_))
+        );
         if proposal.session == SessionId::NONE || no_effect {
             return Vec::new();
         }
@@ -198,10 +203,10 @@ impl FactRecorder {
             let reply = self.reply(command, &applied.result);
             facts.push(Fact::Once { session, id, acked, changed, reply });
         }
-        if let Command::Convert { claim, mode, prefix } = command {
+        if let Command::Client(Request::Convert { claim, mode, prefix }) = command {
             self.note_convert(claim, *mode, prefix, &applied.result);
         }
-        if let (Command::ForceRelease(claim), Ok(Outcome::Held(ended)), true) =
+        if let (Command::Client(Request::ForceRelease(claim)), Ok(Response::Held(ended)), true) =
             (command, &applied.result, changed)
             && claim.token == FencingToken(0)
             && ended.contains(&true)
@@ -210,7 +215,7 @@ impl FactRecorder {
             facts.extend(lock.map(|lock| Fact::Undelayed { lock }));
         }
         // A repeated answer was told the first time.
-        if let (true, Command::Acquire(all), Ok(Outcome::PlaceStates(place_states))) =
+        if let (true, Command::Client(Request::Acquire(all)), Ok(Response::PlaceStates(place_states))) =
             (changed, command, &applied.result)
         {
             self.note(all, proposal);
@@ -326,12 +331,18 @@ impl FactRecorder {
     }
 
     /// A convert may make a new place, for whom the old one was. The minimum hold goes on in that one.
-    fn note_convert(&mut self, claim: &Claim, mode: Mode, prefix: &str, result: &Result<Outcome, ErrorCode>) {
+    fn note_convert(
+        &mut self,
+        claim: &Claim,
+        mode: Mode,
+        prefix: &str,
+        result: &Result<Response, ErrorCode>,
+    ) {
         let Some((lock, _)) = self.members.get(&*claim.path) else { return };
         let Some(old) = self.places.get_mut(&(*lock, claim.token)) else { return };
         self.wishes.insert(join(self.locks.path(*lock), prefix), Wish { mode, granted: None, ..*old });
         let is_new = |state: &PlaceState| matches!(state, PlaceState::Held(new) if new.token != claim.token);
-        if let Ok(Outcome::PlaceStates(states)) = result
+        if let Ok(Response::PlaceStates(states)) = result
             && states.iter().any(is_new)
         {
             old.min_hold_ms = 0;
@@ -416,25 +427,25 @@ impl FactRecorder {
     }
 
     /// An answer, in the form for the checkers.
-    fn reply(&self, command: &Command, result: &Result<Outcome, ErrorCode>) -> Reply {
+    fn reply(&self, command: &Command, result: &Result<Response, ErrorCode>) -> Reply {
         let token = |place_state: &PlaceState| match place_state {
             PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => Some(claim.token),
             _ => None,
         };
         let places = match (command, result) {
-            (Command::Acquire(all), Ok(Outcome::PlaceStates(place_states))) => {
+            (Command::Client(Request::Acquire(all)), Ok(Response::PlaceStates(place_states))) => {
                 let place = |(acquire, place_state): (&Acquire, &PlaceState)| {
                     Some((self.locks.find(&acquire.lock)?, token(place_state)))
                 };
                 all.iter().zip(place_states).filter_map(place).collect()
             }
-            (Command::Convert { claim, .. }, Ok(Outcome::PlaceStates(place_states))) => {
+            (Command::Client(Request::Convert { claim, .. }), Ok(Response::PlaceStates(place_states))) => {
                 let lock = self.locks.of_member(&claim.path);
                 lock.into_iter().zip(place_states.iter().map(token)).collect()
             }
             _ => Vec::new(),
         };
-        let results = if let Ok(Outcome::Multi(results)) = result { results.len() } else { 1 };
+        let results = if let Ok(Response::Multi(results)) = result { results.len() } else { 1 };
         let refused = result.as_ref().err().copied();
         Reply { places, text: format!("{result:?}"), bytes: results * RESULT_BYTES_MIN, refused }
     }

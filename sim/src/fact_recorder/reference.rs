@@ -139,7 +139,7 @@ mod tests {
     fn create(path: &str) -> Command {
         let flags = CreateMode::Persistent.flags();
         let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags };
-        Command::Create { create, ttl_ms: None }
+        Command::Client(Request::Create2(create))
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Guard {
         }
         let request = Request::Verify([self.held.claim.clone()].into());
         match self.held.client.ask(request).await?.response {
-            Response::Held(held) => Ok(held == [true]),
+            Response::Held(held) => Ok(held[..] == [true]),
             _ => Err(Error::Protocol("a verify was answered with something else")),
         }
     }

@@ -107,7 +107,7 @@ enum AttemptResult {
 /// Releases claims in a single command. Returns for each claim the truth of the hold.
 pub(crate) async fn release(client: &Client, claims: Vec<Claim>) -> Result<Vec<bool>, Error> {
     match client.call(Request::Release(claims.into())).await?.response {
-        Response::Held(held) => Ok(held),
+        Response::Held(held) => Ok(held.into_vec()),
         _ => Err(Error::Protocol("a release was answered with something else")),
     }
 }
@@ -183,7 +183,7 @@ impl<'a> Acquisition<'a> {
         let place_states = match answer {
             Ok(reply) => match reply.response {
                 Response::PlaceStates(place_states) if place_states.len() == self.places.len() => {
-                    place_states
+                    place_states.into_vec()
                 }
                 _ => return Err(ODD),
             },

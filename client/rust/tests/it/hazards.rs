@@ -163,10 +163,10 @@ async fn a_multi_lock_that_is_refused_when_it_asks_again_leaves_the_places_it_ha
         // other.
         let mut world = fake.world();
         let waiting = world.queue("/locks/y")[1].path.clone();
-        let delete = Command::Delete { path: waiting, version: Version::ANY };
+        let delete = Command::Client(Request::Delete { path: waiting, version: Version::ANY });
         world.act(client.session_id(), delete).unwrap();
         let acquire = Acquire { owner: Owner::Session, ..Acquire::exclusive("/locks/x", "then-") };
-        world.act(other.session_id(), Command::Acquire([acquire].into())).unwrap();
+        world.act(other.session_id(), Command::Client(Request::Acquire([acquire].into()))).unwrap();
         world.silent_on_attach = false;
     }
     let refused = task.await.unwrap().unwrap_err();

@@ -1,5 +1,6 @@
 //! Locks whose queue the server keeps: what goes over the wire, who is granted, what is left behind.
 
+use rowlock_proto::Request;
 use std::time::Duration;
 
 use rowlock_client::{Claim, Client, Error, Guard, PreferLeader};
@@ -90,7 +91,7 @@ async fn a_reconnect_keeps_the_place_and_a_missed_grant_is_learnt() {
         let claim = Claim { path: guard.path().into(), token: guard.token() };
         world.drop_connections();
         let session = holder.session_id();
-        world.act(session, Command::Release([claim].into())).unwrap();
+        world.act(session, Command::Client(Request::Release([claim].into()))).unwrap();
     }
     let granted = task.await.unwrap().unwrap();
     assert_eq!(granted.token(), ours, "another place");

@@ -67,7 +67,7 @@ async fn a_release_by_a_guard_that_lost_its_lock_unnoticed_is_not_held_and_chang
         world.drop_connections();
         let session = next.session_id();
         let path = guard.path().to_owned();
-        world.act(session, Command::Delete { path, version: Version::ANY }).unwrap();
+        world.act(session, Command::Client(Request::Delete { path, version: Version::ANY })).unwrap();
     }
     assert_eq!(guard.release().await, Err(ReleaseError::NotHeld));
     assert!(task.await.unwrap().unwrap().check().await.unwrap());

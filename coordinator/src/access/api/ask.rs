@@ -3,11 +3,12 @@
 
 use std::cmp::Reverse;
 
+use rowlock_proto::Request;
 use rowlock_proto::lock::{Ask, Party};
 use rowlock_proto::report::ShownQuestion;
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use rowlock_state::command::{Attachment, Command};
-use rowlock_state::outcome::Outcome;
 use rowlock_types::limits::API_QUESTIONS_MAX;
 
 use super::call::Call;
@@ -31,10 +32,12 @@ impl Api {
     /// deadline. [`Refusal::Unknown`]: repeat it; that is a question more.
     pub async fn ask(&self, caller: &Caller, ask: Ask) -> Result<(u32, Vec<Party>), Refusal> {
         self.check_serving()?;
-        let command = Command::Ask(ask.clone());
+        let command = Command::Client(Request::Ask(ask.clone()));
         let applied = Call::new(self, caller).submit(SessionId::NONE, Attachment::default(), command).await?;
         match applied.result {
-            Ok(Outcome::Asked(count)) => Ok((count, self.questioned(caller, &ask))),
+            Ok(Response::Number(count)) => {
+                Ok((u32::try_from(count).unwrap_or(0), self.questioned(caller, &ask)))
+            }
             Ok(other) => unreachable!("a question tells how many holders it has reached: {other:?}"),
             Err(ErrorCode::ThrottledOp) => Err(Refusal::Full(
                 "you asked the holders of this lock less than a second ago, or too many ask",

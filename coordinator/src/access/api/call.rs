@@ -9,9 +9,10 @@ use bytes::{Buf as _, Bytes};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::Notice;
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, SessionId, Xid, decode};
 use rowlock_state::command::{Attachment, Command};
-use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_state::outcome::Applied;
 use rowlock_types::limits::API_ANSWER_MAX;
 
 use super::page::{self, PageEntry};
@@ -137,7 +138,7 @@ impl<'a> Call<'a> {
     }
 
     /// Takes a command of a lease through the log. Of another attachment than the node knew it is sent again.
-    pub(super) async fn act(&mut self, secret: &Secret, command: Command) -> Result<Outcome, Refusal> {
+    pub(super) async fn act(&mut self, secret: &Secret, command: Command) -> Result<Response, Refusal> {
         for _ in 0..MOVES_MAX {
             let lease = self.find(secret).await?;
             let applied = self.submit(lease.session, lease.attachment, command.clone()).await?;
@@ -155,7 +156,7 @@ impl<'a> Call<'a> {
         secret: &Secret,
         attempt: u64,
         command: &Command,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Response, Refusal> {
         assert!(command.is_write(), "a retry has one effect");
         for _ in 0..MOVES_MAX {
             let lease = self.find(secret).await?;
@@ -166,7 +167,7 @@ impl<'a> Call<'a> {
                 self.turn(secret, &lease, attachment).await?;
                 continue;
             };
-            let command = Command::Tagged { id, acked, command: Box::new(command.clone()) };
+            let command = command.clone().tagged(id, acked);
             match self.submit(lease.session, attachment, command).await?.result {
                 // The page was turned meanwhile.
                 Err(ErrorCode::SessionMoved) => self.sync().await?,
@@ -177,7 +178,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the outcome of the attempt, if this node has it.
-    pub(super) fn remembered(&self, session: SessionId, attempt: u64) -> Option<Outcome> {
+    pub(super) fn remembered(&self, session: SessionId, attempt: u64) -> Option<Response> {
         let state = self.context.replica.state.read();
         let kept: Vec<u64> = state.kept_writes(session).collect();
         page::find(&kept, attempt).and_then(|id| state.kept_outcome(session, id)?.ok())

@@ -1,9 +1,10 @@
 //! Locks that an operator takes away from their holder.
 
+use rowlock_proto::Request;
 use rowlock_proto::lock::Claim;
+use rowlock_proto::response::Response;
 use rowlock_proto::{FencingToken, Right};
 use rowlock_state::command::Command;
-use rowlock_state::outcome::Outcome;
 use rowlock_state::rules::Decision;
 
 use super::call::Call;
@@ -49,12 +50,12 @@ impl Api {
             None if token == OF_DELAY => lock.path().into(),
             None => return Ok(false),
         };
-        let command = Command::ForceRelease(Claim { path, token });
+        let command = Command::Client(Request::ForceRelease(Claim { path, token }));
         let secret = self.open_as(caller, TTL_MS, Opener::Operator).await?.secret;
         let done = Call::new(self, caller).act(&secret, command).await;
         self.close_unused(caller, &secret).await;
         match done {
-            Ok(Outcome::Held(held)) => Ok(held.contains(&true)),
+            Ok(Response::Held(held)) => Ok(held.contains(&true)),
             // This lease, which the caller does not know of: it lasts no longer than a stall of the cluster.
             Err(Refusal::LeaseOver) => Err(Refusal::Unknown),
             Err(refusal) => Err(refusal),

@@ -5,9 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rowlock_env::rng;
+use rowlock_proto::Request;
 use rowlock_proto::{ErrorCode, SessionId};
 use rowlock_state::command::{Attachment, Command};
-use rowlock_state::outcome::Outcome;
+use rowlock_state::outcome::Attached;
 use rowlock_state::{Proof, acl};
 
 use super::call::Call;
@@ -152,12 +153,13 @@ impl Api {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         let command = Command::OpenSession { proof: key.proof(), timeout_ms };
         let mut call = Call::new(self, caller);
-        match call.submit(SessionId::NONE, Attachment::default(), command).await?.result {
-            Ok(Outcome::Session { session, timeout_ms, .. }) => {
+        let applied = call.submit(SessionId::NONE, Attachment::default(), command).await?;
+        match (applied.result, applied.attached) {
+            (Ok(_), Some(Attached { session, timeout_ms, .. })) => {
                 assert!(session.0 > 0, "a session has a positive number, which its secret can tell");
                 Ok(Opened { secret: Secret { session, key }, ttl_ms: timeout_ms })
             }
-            Err(ErrorCode::ThrottledOp) => Err(restored()),
+            (Err(ErrorCode::ThrottledOp), _) => Err(restored()),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
         }
     }
@@ -180,7 +182,7 @@ impl Api {
     pub async fn close(&self, caller: &Caller, secret: &Secret) -> Result<(), Refusal> {
         self.check_serving()?;
         let mut call = Call::new(self, caller);
-        match call.act(secret, Command::CloseSession).await {
+        match call.act(secret, Command::Client(Request::CloseSession)).await {
             Ok(_) | Err(Refusal::LeaseOver) => Ok(()),
             Err(refusal) => Err(refusal),
         }

@@ -6,14 +6,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{
     Acquire, Attempt, Claim, LOCK_DELAY_MAX_MS, MIN_HOLD_MAX_MS, Mode, Notice, NoticeEvent, Owner, Party,
     PlaceState,
 };
+use rowlock_proto::response::Response;
 use rowlock_proto::{FencingToken, Right, SessionId, name, path as paths};
 use rowlock_state::command::Command;
-use rowlock_state::outcome::Outcome;
 use rowlock_state::{LockView, Machine};
 use rowlock_types::limits::{API_LABEL_MAX_BYTES, API_WAIT_MAX};
 
@@ -303,8 +304,8 @@ impl Api {
         let copies =
             copies.filter_map(|giving| call.remembered(lease.session, which.attempt(&lock.0, giving)));
         Ok(gave.into_iter().chain(copies).any(|outcome| match outcome {
-            Outcome::Held(held) => held.contains(&true),
-            other => other == Outcome::Done,
+            Response::Held(held) => held.contains(&true),
+            other => other == Response::Empty,
         }))
     }
 
@@ -373,13 +374,13 @@ pub(super) fn holder(
 /// The command by which a place is left.
 fn give_back(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
     if holds {
-        return (Giving::Held, Command::Release([claim].into()));
+        return (Giving::Held, Command::Client(Request::Release([claim].into())));
     }
     let name = paths::name(&claim.path);
     let (prefix, _) =
         name.split_at_checked(name.len() - NUMBER_LEN).expect("Invariant: a place's name ends in its number");
     let attempt = Attempt { lock: lock.0.clone(), prefix: prefix.to_owned() };
-    (Giving::Place, Command::Abandon(vec![attempt]))
+    (Giving::Place, Command::Client(Request::Abandon(vec![attempt])))
 }
 
 /// The place of a request that waits. Dropping it makes room for another one.
@@ -437,9 +438,10 @@ impl Attempted<'_> {
 
     async fn ask(&mut self, lock: &LockName, wanted: &Wanted, id: &RequestId) -> Result<Place, Refusal> {
         let attempt = id.attempt(&lock.0, !wanted.wait.is_zero());
-        let command = Command::Acquire([wanted.acquire(lock, (self.secret.session, id))].into());
+        let command =
+            Command::Client(Request::Acquire([wanted.acquire(lock, (self.secret.session, id))].into()));
         let outcome = self.call.act_once(self.secret, attempt, &command).await?;
-        let Outcome::PlaceStates(place_states) = outcome else {
+        let Response::PlaceStates(place_states) = outcome else {
             unreachable!("an acquire tells of its places: {outcome:?}");
         };
         place_states.into_iter().next().map_or(Ok(Place::Gone), Place::of)

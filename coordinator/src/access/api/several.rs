@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use rowlock_env::time::{self, Instant};
+use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_proto::lock::{Mode, Notice};
+use rowlock_proto::response::Response;
 use rowlock_state::command::Command;
-use rowlock_state::outcome::Outcome;
 use rowlock_types::limits::API_LOCKS_MAX;
 
 use super::call::{Call, MOVES_MAX};
@@ -119,9 +120,9 @@ impl Attempted<'_> {
         let paths: Vec<&str> = self.parts.iter().map(|part| part.lock.path()).collect();
         // No path has a zero byte, so that other locks are another attempt.
         let attempt = id.attempt(&paths.join("\0"), !wanted.wait.is_zero());
-        let command = Command::Acquire(self.parts.iter().map(acquire).collect());
+        let command = Command::Client(Request::Acquire(self.parts.iter().map(acquire).collect()));
         let outcome = self.call.act_once(self.secret, attempt, &command).await?;
-        let Outcome::PlaceStates(states) = outcome else {
+        let Response::PlaceStates(states) = outcome else {
             unreachable!("an acquire tells of its places: {outcome:?}");
         };
         assert!(states.len() == self.parts.len(), "it tells of each of them");

@@ -11,11 +11,12 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
 use rowlock_state::command::{Attachment, Command};
-use rowlock_state::outcome::Outcome;
 use rowlock_state::{ContenderView, Machine, Proof};
 use rowlock_types::limits::STATE_LOCK_MS;
 use serde_json::{Value, json};
@@ -144,10 +145,12 @@ impl Api {
             LockStatus::Own(holder) => {
                 let secret = Secret::of_node(holder.session, info.id.proof(lock));
                 let claim = Claim { path: holder.path.into(), token: holder.token };
-                let released = Call::new(self, caller).act(&secret, Command::Release([claim].into())).await;
+                let released = Call::new(self, caller)
+                    .act(&secret, Command::Client(Request::Release([claim].into())))
+                    .await;
                 self.close_unused(caller, &secret).await;
                 match released {
-                    Ok(Outcome::Held(held)) => Ok(Unlocked::Done(held.contains(&true))),
+                    Ok(Response::Held(held)) => Ok(Unlocked::Done(held.contains(&true))),
                     Err(Refusal::LeaseOver) => Ok(Unlocked::Done(false)),
                     Err(refusal) => Err(refusal),
                     Ok(other) => unreachable!("a release tells what was held: {other:?}"),
@@ -222,9 +225,10 @@ impl Api {
             min_hold_lapses: false,
         };
         let secret = self.open_for_node(caller, TTL_MS, (Opener::StateLock, info.id.proof(lock))).await?;
-        let outcome = Call::new(self, caller).act(&secret, Command::Acquire([acquire].into())).await;
+        let outcome =
+            Call::new(self, caller).act(&secret, Command::Client(Request::Acquire([acquire].into()))).await;
         let refused = match outcome {
-            Ok(Outcome::PlaceStates(states)) => match states.into_iter().next() {
+            Ok(Response::PlaceStates(states)) => match states.into_iter().next() {
                 Some(PlaceState::Held(_)) => return Ok(()),
                 // Another client was faster; check the lock again.
                 Some(PlaceState::Busy { .. }) | None => Ok(()),

@@ -7,14 +7,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::Claim;
 use rowlock_proto::request::{Create, Op, SetData};
 use rowlock_proto::response::OpResult;
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Stat, Version, path as paths};
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
-use rowlock_state::outcome::Outcome;
 use rowlock_types::limits::{API_ANSWERS_MAX_BYTES, API_DATA_MAX_BYTES, API_PAGE_MAX_BYTES};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -137,15 +138,15 @@ impl Change {
     }
 
     fn command(self, path: &ZnodePath) -> Command {
-        match self.operation(path) {
-            Op::CreateTtl(create, ttl_ms) => Command::Create { create, ttl_ms: Some(ttl_ms) },
-            Op::SetData(set) => Command::SetData(set),
-            Op::Delete { path, version } => Command::Delete { path, version },
-            Op::Create(create) | Op::Create2(create) | Op::CreateContainer(create) => {
-                Command::Create { create, ttl_ms: None }
-            }
+        Command::Client(match self.operation(path) {
+            Op::Create(create) => Request::Create(create),
+            Op::Create2(create) => Request::Create2(create),
+            Op::CreateContainer(create) => Request::CreateContainer(create),
+            Op::CreateTtl(create, ttl_ms) => Request::CreateTtl(create, ttl_ms),
+            Op::SetData(set) => Request::SetData(set),
+            Op::Delete { path, version } => Request::Delete { path, version },
             Op::Check { .. } => unreachable!("a check is no change"),
-        }
+        })
     }
 
     fn operation(self, path: &ZnodePath) -> Op {
@@ -306,12 +307,12 @@ impl Api {
     }
 }
 
-fn changed(outcome: Outcome) -> Result<Changed, Refusal> {
+fn changed(outcome: Response) -> Result<Changed, Refusal> {
     match outcome {
-        Outcome::Created { path, stat } => Ok(Changed::Created(path, stat)),
-        Outcome::Stat(stat) => Ok(Changed::Set(stat)),
-        Outcome::Done => Ok(Changed::Deleted),
-        Outcome::Multi(results) => match &results[..] {
+        Response::PathStat(path, stat) => Ok(Changed::Created(path, stat)),
+        Response::Stat(stat) => Ok(Changed::Set(stat)),
+        Response::Empty => Ok(Changed::Deleted),
+        Response::Multi(results) => match &results[..] {
             [OpResult::Error(Some(ErrorCode::NoNode)), _] => Err(Refusal::Stale),
             [OpResult::Error(Some(code)), _] | [_, OpResult::Error(Some(code))] => Err(Refusal::of(*code)),
             [_, OpResult::Create2(path, stat)] => Ok(Changed::Created(path.clone(), *stat)),

@@ -6,13 +6,15 @@ mod frames;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_history::{HistoryConfig, HistorySink};
+use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::{Acquire, Attempt, Mode, Owner};
 use rowlock_proto::request::Create;
+use rowlock_proto::response::Response;
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::{Change, EventSink, LockEvent, Outcome, SessionEnd};
+use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, SessionEnd};
 use rowlock_types::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS, REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use rowlock_types::metrics::Metrics;
 use serde_json::{Value, json};
@@ -63,7 +65,11 @@ impl World {
         World { machine: Machine::new(), time_ms: begun_ms, begun_ms, reports, sink, _files: files }
     }
 
-    fn run_as(&mut self, session: SessionId, who: &[Id], command: Command) -> Result<Outcome, ErrorCode> {
+    fn run_as(&mut self, session: SessionId, who: &[Id], command: Command) -> Result<Response, ErrorCode> {
+        self.apply(session, who, command).result
+    }
+
+    fn apply(&mut self, session: SessionId, who: &[Id], command: Command) -> Applied {
         self.time_ms += 1_000;
         let proposal = Proposal {
             origin: Origin::default(),
@@ -74,30 +80,28 @@ impl World {
         };
         let applied = self.machine.apply(self.time_ms, &proposal, &mut Ears(&*self.sink));
         self.sink.applied();
-        applied.result
+        applied
     }
 
-    fn run(&mut self, session: SessionId, command: Command) -> Outcome {
+    fn run(&mut self, session: SessionId, command: Command) -> Response {
         let who = [Id { scheme: "ip".to_owned(), id: "10.0.0.7".to_owned() }];
         self.run_as(session, &who, command).unwrap()
     }
 
     fn open(&mut self) -> SessionId {
         let command = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
-        match self.run(SessionId::NONE, command) {
-            Outcome::Session { session, .. } => session,
-            other => panic!("{other:?}"),
-        }
+        let who = [Id { scheme: "ip".to_owned(), id: "10.0.0.7".to_owned() }];
+        self.apply(SessionId::NONE, &who, command).attached.expect("a session opens").session
     }
 
     /// The attempt `n` of the session at the lock.
     fn acquire(&mut self, session: SessionId, lock: &str, n: u32, mode: Mode) {
-        self.run(session, Command::Acquire([acquire(lock, n, mode)].into()));
+        self.run(session, Command::Client(Request::Acquire([acquire(lock, n, mode)].into())));
     }
 
     fn abandon(&mut self, session: SessionId, lock: &str, n: u32) {
         let attempt = Attempt { lock: lock.to_owned(), prefix: prefix(n) };
-        self.run(session, Command::Abandon(vec![attempt]));
+        self.run(session, Command::Client(Request::Abandon(vec![attempt])));
     }
 
     async fn ask_as(&self, what: &str, who: &[Id]) -> Result<Value, Refusal> {
@@ -274,12 +278,12 @@ async fn a_place_shows_only_its_name_to_whom_may_not_read_it() {
     let (bob, acl) = private();
     let (a, b) = (world.open(), world.open());
     let hidden = Acquire { acl: Some(acl.clone().into()), ..acquire("/locks/x", 1, Mode::Exclusive) };
-    world.run_as(a, &bob, Command::Acquire([hidden].into())).unwrap();
+    world.run_as(a, &bob, Command::Client(Request::Acquire([hidden].into()))).unwrap();
     // Of a plain client.
     let (path, data) = ("/locks/x/x-lock-".to_owned(), Some("secret".into()));
     let flags = rowlock_proto::CreateMode::EphemeralSequential.flags();
     let create = Create { path, data, acl: Some(acl.into()), flags };
-    world.run_as(b, &bob, Command::Create { create, ttl_ms: None }).unwrap();
+    world.run_as(b, &bob, Command::Client(Request::Create2(create))).unwrap();
     let found = world.ask("/v1/queue?lock=/locks/x").await;
     let is_name_only = |place: &Value| {
         let shown = ["position", "path", "waits_for"];
@@ -306,14 +310,17 @@ async fn the_history_of_a_private_lock_stays_private_when_others_make_the_lock_a
     let a = world.open();
     let create = |acl: Vec<Acl>| {
         let create = Create { path: "/lock".to_owned(), data: None, acl: Some(acl.into()), flags: 0 };
-        Command::Create { create, ttl_ms: None }
+        Command::Client(Request::Create2(create))
     };
     world.run_as(a, &bob, create(acl)).unwrap();
     // The place itself is open, so the lock's own permissions are all that protects it.
-    world.run_as(a, &bob, Command::Acquire([acquire("/lock", 1, Mode::Exclusive)].into())).unwrap();
+    world
+        .run_as(a, &bob, Command::Client(Request::Acquire([acquire("/lock", 1, Mode::Exclusive)].into())))
+        .unwrap();
     let attempt = Attempt { lock: "/lock".to_owned(), prefix: prefix(1) };
-    world.run_as(a, &bob, Command::Abandon(vec![attempt])).unwrap();
-    let delete = Command::Delete { path: "/lock".to_owned(), version: rowlock_proto::Version::ANY };
+    world.run_as(a, &bob, Command::Client(Request::Abandon(vec![attempt]))).unwrap();
+    let delete =
+        Command::Client(Request::Delete { path: "/lock".to_owned(), version: rowlock_proto::Version::ANY });
     world.run_as(a, &bob, delete).unwrap();
     let superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
     for round in ["when it is gone", "when it is another's"] {
@@ -406,16 +413,19 @@ async fn nobody_is_shown_a_lock_that_he_may_not_read() {
     let a = world.open();
     for path in ["/secret", "/secret/x"] {
         let create = Create { path: path.to_owned(), data: None, acl: Some(acl.clone().into()), flags: 0 };
-        world.run_as(a, &bob, Command::Create { create, ttl_ms: None }).unwrap();
+        world.run_as(a, &bob, Command::Client(Request::Create2(create))).unwrap();
     }
     let acquired = Acquire { acl: Some(acl.into()), ..acquire("/secret/x", 1, Mode::Exclusive) };
-    world.run_as(a, &bob, Command::Acquire([acquired].into())).unwrap();
+    world.run_as(a, &bob, Command::Client(Request::Acquire([acquired].into()))).unwrap();
     world.acquire(a, "/open", 2, Mode::Exclusive);
 
     let gone = |world: &mut World| {
         let attempt = Attempt { lock: "/secret/x".to_owned(), prefix: prefix(1) };
-        world.run_as(a, &private().0, Command::Abandon(vec![attempt])).unwrap();
-        let delete = Command::Delete { path: "/secret/x".to_owned(), version: rowlock_proto::Version::ANY };
+        world.run_as(a, &private().0, Command::Client(Request::Abandon(vec![attempt]))).unwrap();
+        let delete = Command::Client(Request::Delete {
+            path: "/secret/x".to_owned(),
+            version: rowlock_proto::Version::ANY,
+        });
         world.run_as(a, &private().0, delete).unwrap();
     };
     for round in ["while it is there", "when it is gone"] {

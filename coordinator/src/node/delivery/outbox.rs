@@ -291,7 +291,7 @@ mod tests {
     use std::task::Wake;
 
     use rowlock_proto::Zxid;
-    use rowlock_state::outcome::Outcome;
+    use rowlock_proto::response::Response;
 
     use super::*;
 
@@ -349,8 +349,8 @@ mod tests {
             assert_eq!(taken.drain(..).len(), 2);
         }
         let path = "p".repeat(3_000);
-        let result = Ok(Outcome::Created { path, stat: Default::default() });
-        let applied = Applied { origin: Default::default(), zxid: Zxid(1), result };
+        let result = Ok(Response::PathStat(path, Default::default()));
+        let applied = Applied { zxid: Zxid(1), result, attached: None };
         outbox.push(Message::applied(1, applied));
         assert!(!outbox.has_lost(), "one that is too large by itself still passes");
         outbox.push(Message::Touched);

@@ -3,11 +3,12 @@
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::time;
+use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_proto::lock::Acquire;
+use rowlock_proto::response::Response;
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Proposal};
-use rowlock_state::outcome::Outcome;
 
 use super::*;
 use crate::leader_duties::tests::{LEADS, Stage};
@@ -27,12 +28,12 @@ impl State {
         let (alarm, rings) = LockAlarm::new();
         let mut state = State { replica: Arc::default(), alarm, session: SessionId::NONE };
         let open = Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: TIMEOUT_MS };
-        let Outcome::Session { session, .. } = state.apply(0, open) else { panic!("a session opens") };
-        state.session = session;
+        let opened = state.replica.state.write().apply(0, &of_the_cluster(open), &mut ());
+        state.session = opened.attached.expect("a session opens").session;
         (state, rings)
     }
 
-    fn apply(&self, time_ms: i64, command: Command) -> Outcome {
+    fn apply(&self, time_ms: i64, command: Command) -> Response {
         let attachment = Attachment(1);
         let proposal = Proposal { session: self.session, attachment, ..of_the_cluster(command) };
         let mut machine = self.replica.state.write();
@@ -44,7 +45,7 @@ impl State {
     /// Revoked `max_hold_ms` and a session timeout after `time_ms`.
     fn hold(&self, time_ms: i64, lock: &str, max_hold_ms: u32) {
         let acquire = Acquire { max_hold_ms, ..Acquire::exclusive(lock, "x-lock-") };
-        self.apply(time_ms, Command::Acquire([acquire].into()));
+        self.apply(time_ms, Command::Client(Request::Acquire([acquire].into())));
     }
 
     /// Does what was proposed.

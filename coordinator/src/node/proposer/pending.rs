@@ -10,7 +10,7 @@ use rowlock_consensus::batching::ProposalQueue;
 use rowlock_consensus::entry_times::EntryStages;
 use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
-use rowlock_state::command::{Command, Origin};
+use rowlock_state::command::{Origin, Proposal};
 use rowlock_state::outcome::Applied;
 
 use tokio::sync::Notify;
@@ -108,19 +108,19 @@ impl PendingWrites {
     }
 
     /// Sends the answer, if the proposal came from here and its outcome has not been given up. Gives when the
-    /// intake had taken it, if so. Of `command`, which is what was applied, the path is taken out.
+    /// intake had taken it, if so. Of `proposal`, which was applied, the path is taken out.
     pub fn answer(
         &self,
         applied: Applied,
-        command: &mut Command,
+        proposal: &mut Proposal,
         (entry, answered): (EntryStages, Instant),
     ) -> Option<Instant> {
-        if !self.is_ours(applied.origin) {
+        if !self.is_ours(proposal.origin) {
             return None;
         }
         let (waiter, has_room) = {
             let mut waiting = self.waiting.lock();
-            let waiter = waiting.take(applied.origin.request)?;
+            let waiter = waiting.take(proposal.origin.request)?;
             let (took, is_short) = (answered.saturating_since(waiter.taken), waiting.is_short);
             waiting.window.answered(took, is_short, answered);
             (waiter, waiting.has_room_at_last())
@@ -130,7 +130,7 @@ impl PendingWrites {
         }
         let Waiter { outbox, tag, taken, .. } = waiter;
         debug_assert!(taken <= answered, "what is answered was taken before");
-        let way = Way { taken, entry, answered, path: command.take_path() };
+        let way = Way { taken, entry, answered, path: proposal.command.take_path() };
         outbox.push(Message::Applied { tag, answer: Box::new(Answer { applied, way: Some(way) }) });
         Some(taken)
     }
@@ -194,13 +194,17 @@ mod tests {
 
     use rowlock_consensus::entry_times::EntryTimes;
 
+    use rowlock_state::command::Command;
+
     use super::*;
     use crate::delivery::outbox::{self, Inbox};
+    use crate::upgrade::of_the_cluster;
 
     fn answer(pending: &PendingWrites, origin: Origin) {
-        let applied = Applied { origin, zxid: Zxid(1), result: Err(ErrorCode::NoNode) };
+        let applied = Applied { zxid: Zxid(1), result: Err(ErrorCode::NoNode), attached: None };
         let times = EntryTimes::default().take(1, time::now());
-        pending.answer(applied, &mut Command::Noop, (times, time::now()));
+        let mut proposal = Proposal { origin, ..of_the_cluster(Command::Noop) };
+        pending.answer(applied, &mut proposal, (times, time::now()));
     }
 
     /// Tags of answers; 0 for each `Lost`.

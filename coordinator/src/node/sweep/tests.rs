@@ -3,42 +3,51 @@
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::time;
+use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::Create;
+use rowlock_proto::response::Response;
 use rowlock_proto::{SessionId, Version};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Proposal};
-use rowlock_state::outcome::Outcome;
 
 use super::*;
 use crate::leader_duties::tests::{LEADS, Stage};
 use crate::proposer::of_the_cluster;
 
-fn apply_at(time_ms: i64, replica: &Replica, session: SessionId, command: Command) -> Outcome {
+fn apply_at(time_ms: i64, replica: &Replica, session: SessionId, command: Command) -> Response {
     let proposal = Proposal { session, attachment: Attachment(1), ..of_the_cluster(command) };
     let applied = replica.state.write().apply(time_ms, &proposal, &mut ());
     applied.result.expect("the command is right")
 }
 
-fn apply(replica: &Replica, session: SessionId, command: Command) -> Outcome {
+fn apply(replica: &Replica, session: SessionId, command: Command) -> Response {
     apply_at(1, replica, session, command)
 }
 
 fn create(replica: &Replica, session: SessionId, path: &str, flags: i32, ttl_ms: Option<i64>) {
     let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags };
-    apply(replica, session, Command::Create { create, ttl_ms });
+    let request = match ttl_ms {
+        None => Request::Create2(create),
+        Some(ttl_ms) => Request::CreateTtl(create, ttl_ms),
+    };
+    apply(replica, session, Command::Client(request));
 }
 
 /// A container that has lost its child, one that never had any, a TTL znode whose time is over since long ago
 /// and one whose time never is.
 fn replica() -> Arc<Replica> {
     let replica = Arc::new(Replica::default());
-    let opened =
-        apply(&replica, SessionId::NONE, Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 1 });
-    let Outcome::Session { session, .. } = opened else { panic!("{opened:?}") };
+    let open = Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 1 };
+    let opened = replica.state.write().apply(1, &of_the_cluster(open), &mut ());
+    let session = opened.attached.expect("a session opens").session;
     create(&replica, session, "/left", 4, None);
     create(&replica, session, "/left/child", 0, None);
-    apply(&replica, session, Command::Delete { path: "/left/child".to_owned(), version: Version::ANY });
+    apply(
+        &replica,
+        session,
+        Command::Client(Request::Delete { path: "/left/child".to_owned(), version: Version::ANY }),
+    );
     create(&replica, session, "/new", 4, None);
     create(&replica, session, "/over", 5, Some(1));
     // Time never goes back: what comes from here on is of the present.
@@ -136,7 +145,7 @@ fn quotas_that_are_exceeded_are_found_and_others_are_not() {
             acl: Some(Acl::shared_open()),
             flags: 0,
         };
-        apply(&replica, session, Command::Create { create, ttl_ms: None });
+        apply(&replica, session, Command::Client(Request::Create2(create)));
     };
     create(&replica, session, "/new/a", 0, None);
     limits("/new", "count=1,bytes=-1");

@@ -27,7 +27,7 @@ use rowlock_proto::decode::{self, BadRequest};
 use rowlock_proto::lock;
 use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid};
-use rowlock_state::command::Attachment;
+use rowlock_state::command::{Attachment, Command};
 use rowlock_state::{Machine, acl};
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::limits;
@@ -42,7 +42,7 @@ use super::liveness_timer::SessionTimeout;
 use super::pending::{PendingQueue, Received, Released, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{LocalReader, ReadReply, Then};
-use super::write::{ReplyForm, Route};
+use super::write::Route;
 use super::{read_only, sasl, write};
 use crate::admin::Ask;
 use crate::audit::{Note, asker};
@@ -234,11 +234,11 @@ impl Conversation {
     /// Routes a request that the connection neither answers nor refuses itself.
     fn routed(&mut self, request: Request) -> What {
         match write::route(request) {
-            Route::Log(command, form) => {
-                if form == ReplyForm::Close {
+            Route::Log(command) => {
+                if let Command::Client(Request::CloseSession) = command {
                     self.phase = Phase::Finishing;
                 }
-                What::Held { command, form, identities: self.identities.clone() }
+                What::Held { command, identities: self.identities.clone() }
             }
             Route::Local(read) => {
                 if let Request::SessionOptions(options) = read {
@@ -275,7 +275,7 @@ impl Conversation {
             // Such a connection keeps no session alive, so nothing hangs on its end.
             Request::SessionOptions(_) => What::Refusal(ErrorCode::NotReadOnly),
             other => match write::route(other) {
-                Route::Log(..) => What::Refusal(ErrorCode::NotReadOnly),
+                Route::Log(_) => What::Refusal(ErrorCode::NotReadOnly),
                 Route::Local(read) => What::local(read),
                 Route::Refused(code) => What::Refusal(code),
             },
@@ -461,10 +461,9 @@ impl Conversation {
                 (What::Reported(document), _) => {
                     self.reply(&pending, Ok(Response::Report(document.clone())), now);
                 }
-                (What::Write { form, .. }, Some(answer)) => {
-                    let form = form.clone();
+                (What::Write { .. }, Some(answer)) => {
                     self.note_slow_write(&pending, &answer, now);
-                    self.answer_write(&pending, form, answer.applied, now);
+                    self.answer_write(&pending, answer.applied, now);
                 }
                 _ => unreachable!("pop_settled gives what is settled"),
             }

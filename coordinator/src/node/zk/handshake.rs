@@ -14,7 +14,7 @@ use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::ConnectResponse;
 use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, frame};
 use rowlock_state::command::{Attachment, Command};
-use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_state::outcome::{self, Applied};
 use rowlock_state::{AskedHolder, Proof, acl};
 use rowlock_types::limits;
 
@@ -106,23 +106,23 @@ impl Handshake<'_> {
         let timeout = self.timeout_for(&request);
         let password = password_of(&request);
         let applied = self.open(wire, &request, &password, timeout, asked, known).await?;
-        match applied.result {
-            Ok(Outcome::Session { session, attachment, .. }) => {
+        match (applied.result, applied.attached) {
+            (Ok(_), Some(outcome::Attached { session, attachment, .. })) => {
                 self.attach(session, attachment)?;
                 let (zxid, access) = (applied.zxid, Access::Full);
                 let attached = Attached { session, attachment, timeout, access };
                 let reply = response(&request, session, timeout, &password, Access::Full);
                 Ok(Greeting::Session(OpenedSession { attached, zxid, reply }))
             }
-            Err(ErrorCode::SessionExpired) => {
+            (Err(ErrorCode::SessionExpired), _) => {
                 let reply = refusal(&request);
                 Err(Refused { end: EndReason::BadSession(request.session_id), reply })
             }
-            Err(ErrorCode::ThrottledOp) => {
+            (Err(ErrorCode::ThrottledOp), _) => {
                 Err(EndReason::NoNewSession("the cluster was restored a moment ago").into())
             }
             // The client has come by another connection since it asked for this one.
-            Err(ErrorCode::SessionMoved) => Err(EndReason::Told(CloseReason::SessionMoved).into()),
+            (Err(ErrorCode::SessionMoved), _) => Err(EndReason::Told(CloseReason::SessionMoved).into()),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
         }
     }

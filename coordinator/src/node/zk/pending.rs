@@ -19,7 +19,6 @@ use rowlock_types::limits::{
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
-use super::write::ReplyForm;
 use crate::audit::Note;
 use crate::delivery::outbox::Answer;
 
@@ -41,13 +40,11 @@ pub(super) struct Received {
 pub(super) enum What {
     Held {
         command: Command,
-        form: ReplyForm,
         identities: Arc<[Id]>,
     },
     /// For the answer to the submission of that tag.
     Write {
         tag: u64,
-        form: ReplyForm,
     },
     /// For its turn: everything before it is answered.
     Read(Request),
@@ -142,12 +139,12 @@ impl PendingQueue {
                 | What::Report(_)
                 | What::Reporting { .. } => return None,
                 What::Write { .. } | What::Reported(_) | What::Refusal(_) => self.released += 1,
-                What::Held { form, .. } => {
+                What::Held { .. } => {
                     self.released += 1;
                     self.last_tag += 1;
-                    let waiting = What::Write { tag: self.last_tag, form: form.clone() };
+                    let waiting = What::Write { tag: self.last_tag };
                     match std::mem::replace(&mut pending.what, waiting) {
-                        What::Held { command, identities, .. } => {
+                        What::Held { command, identities } => {
                             let (tag, received) = (self.last_tag, pending.received);
                             self.submitted += 1;
                             self.submitted_bytes += frame_bytes(pending);

@@ -1,98 +1,33 @@
-//! Requests that go through the log: the command that each stands for, and the reply that its outcome makes.
+//! Requests that go through the log, as commands.
 
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Request};
 use rowlock_state::command::Command;
-use rowlock_state::outcome::Outcome;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ReplyForm {
-    Empty,
-    Path,
-    PathStat,
-    Stat,
-    /// One result per operation.
-    Multi,
-    /// Where each place stands.
-    PlaceStates,
-    Held,
-    /// How many holders were asked.
-    Asked,
-    /// The path of the request, as it came.
-    Sync(String),
-    /// No body; then the connection is closed.
-    Close,
-}
 
 /// Where a request is answered from.
 pub(super) enum Route {
-    Log(Command, ReplyForm),
+    Log(Command),
     Local(Request),
     Refused(ErrorCode),
 }
 
-/// Finds the command of a request that must go through the log.
+/// Finds out whether a request goes through the log, as which command.
 ///
 /// sync takes its place in the log as a command without effect: its answer comes when everything committed
 /// before it has been applied here.
-pub(super) fn route(request: Request) -> Route {
-    let (command, form) = match request {
-        Request::Create(create) => (Command::Create { create, ttl_ms: None }, ReplyForm::Path),
-        Request::Create2(create) | Request::CreateContainer(create) => {
-            (Command::Create { create, ttl_ms: None }, ReplyForm::PathStat)
+pub(super) fn route(mut request: Request) -> Route {
+    if let Request::Ask(ask) = &mut request
+        && mutant::is(Mutant::AskRevokesAtOnce)
+    {
+        ask.within_ms = ask.within_ms.min(1_000);
+    }
+    match request {
+        Request::Tagged { request, .. } if mutant::is(Mutant::RunAgain) => route(*request),
+        Request::Sync(_) if mutant::is(Mutant::SyncIsLocal) => Route::Local(request),
+        Request::Tagged { .. } => {
+            Command::of_client(request).map_or(Route::Refused(ErrorCode::MarshallingError), Route::Log)
         }
-        Request::CreateTtl(create, ttl_ms) => {
-            (Command::Create { create, ttl_ms: Some(ttl_ms) }, ReplyForm::PathStat)
-        }
-        Request::Delete { path, version } => (Command::Delete { path, version }, ReplyForm::Empty),
-        Request::SetData(set) => (Command::SetData(set), ReplyForm::Stat),
-        Request::SetAcl(set) => (Command::SetAcl(set), ReplyForm::Stat),
-        Request::Multi(ops) => (Command::Multi(ops), ReplyForm::Multi),
-        Request::Sync(path) if !mutant::is(Mutant::SyncIsLocal) => (Command::Noop, ReplyForm::Sync(path)),
-        Request::CloseSession => (Command::CloseSession, ReplyForm::Close),
-        Request::Acquire(all) => (Command::Acquire(all), ReplyForm::PlaceStates),
-        Request::Convert { claim, mode, prefix } => {
-            (Command::Convert { claim, mode, prefix }, ReplyForm::PlaceStates)
-        }
-        Request::Release(claims) => (Command::Release(claims), ReplyForm::Held),
-        Request::Verify(claims) => (Command::Verify(claims), ReplyForm::Held),
-        Request::ForceRelease(claim) => (Command::ForceRelease(claim), ReplyForm::Held),
-        Request::Ask(mut ask) => {
-            if mutant::is(Mutant::AskRevokesAtOnce) {
-                ask.within_ms = ask.within_ms.min(1_000);
-            }
-            (Command::Ask(ask), ReplyForm::Asked)
-        }
-        Request::Abandon(attempts) => (Command::Abandon(attempts), ReplyForm::Empty),
-        Request::Tagged { id, acked, request } => match route(*request) {
-            Route::Log(Command::Tagged { .. }, _) | Route::Log(_, ReplyForm::Close) | Route::Local(_) => {
-                return Route::Refused(ErrorCode::MarshallingError);
-            }
-            Route::Log(command, form) if mutant::is(Mutant::RunAgain) => (command, form),
-            Route::Log(command, form) => (Command::Tagged { id, acked, command: Box::new(command) }, form),
-            refused @ Route::Refused(_) => return refused,
-        },
-        other => return Route::Local(other),
-    };
-    Route::Log(command, form)
-}
-
-pub(super) fn response(form: ReplyForm, outcome: Outcome) -> Response {
-    match (form, outcome) {
-        (ReplyForm::Empty | ReplyForm::Close, Outcome::Done) => Response::Empty,
-        (ReplyForm::Path, Outcome::Created { path, .. }) => Response::Path(path),
-        (ReplyForm::PathStat, Outcome::Created { path, stat }) => Response::PathStat(path, stat),
-        (ReplyForm::Stat, Outcome::Stat(stat)) => Response::Stat(stat),
-        (ReplyForm::Multi, Outcome::Multi(results)) => Response::Multi(results),
-        (ReplyForm::PlaceStates, Outcome::PlaceStates(place_states)) => {
-            Response::PlaceStates(place_states.into_vec())
-        }
-        (ReplyForm::Held, Outcome::Held(held)) => Response::Held(held.into_vec()),
-        (ReplyForm::Asked, Outcome::Asked(count)) => {
-            Response::Number(i32::try_from(count).unwrap_or(i32::MAX))
-        }
-        (ReplyForm::Sync(path), Outcome::Done) => Response::Path(path),
-        (form, outcome) => unreachable!("a command has one kind of outcome: {form:?} got {outcome:?}"),
+        request if request.opcode().is_logged() => Route::Log(Command::Client(request)),
+        request => Route::Local(request),
     }
 }

@@ -7,30 +7,33 @@ use bytes::Bytes;
 use rowlock_backup::file::{self, BackupError, Header};
 use rowlock_backup::folder::{Member, NewCluster, Restored};
 use rowlock_backup::survivor;
+use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::Create;
 use rowlock_proto::{ClusterId, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::Outcome;
+use rowlock_state::outcome::Attached;
 use rowlock_state::{Machine, Proof};
 use rowlock_wal::{Identity, StorageError};
 
-fn run(machine: &mut Machine, session: SessionId, command: Command) -> Outcome {
+fn run(machine: &mut Machine, session: SessionId, command: Command) -> Option<Attached> {
     let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
     let (attachment, identities) = (Attachment(1), Default::default());
     let proposal = Proposal { origin, session, attachment, identities, command };
-    machine.apply(1_000, &proposal, &mut ()).result.unwrap()
+    let applied = machine.apply(1_000, &proposal, &mut ());
+    applied.result.unwrap();
+    applied.attached
 }
 
 fn state(znodes: usize) -> Machine {
     let mut machine = Machine::new();
     run(&mut machine, SessionId::NONE, Command::Found { cluster: ClusterId(77) });
     let open = Command::OpenSession { proof: Proof::of(b"p"), timeout_ms: 4_000 };
-    let Outcome::Session { session, .. } = run(&mut machine, SessionId::NONE, open) else { unreachable!() };
+    let session = run(&mut machine, SessionId::NONE, open).expect("a session opens").session;
     for number in 0..znodes {
         let data = Some(Bytes::from(vec![number as u8; 100]));
         let create = Create { path: format!("/z{number}"), data, acl: Some(Acl::shared_open()), flags: 0 };
-        run(&mut machine, session, Command::Create { create, ttl_ms: None });
+        run(&mut machine, session, Command::Client(Request::Create2(create)));
     }
     machine
 }

@@ -167,7 +167,7 @@ mod tests {
     fn reply_bytes(place_state: PlaceState) -> usize {
         let mut out = BytesMut::new();
         let header = ReplyHeader { xid: Xid(1), zxid: Zxid(2), err: None };
-        encode::reply(header, Some(&Response::PlaceStates(vec![place_state])), &mut out);
+        encode::reply(header, Some(&Response::PlaceStates(vec![place_state].into())), &mut out);
         out.len() - REPLY_BYTES
     }
 

@@ -40,9 +40,9 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Response> {
         OpCode::AddWatch | OpCode::GetAllChildrenNumber | OpCode::Ask => Response::Number(r.int()?),
         OpCode::Sasl => Response::Sasl(r.buffer()?),
         OpCode::WhoAmI => Response::WhoAmI(ids(r)?),
-        OpCode::Acquire | OpCode::Convert => Response::PlaceStates(lock::place_states(r)?),
+        OpCode::Acquire | OpCode::Convert => Response::PlaceStates(lock::place_states(r)?.into()),
         OpCode::Release | OpCode::Verify | OpCode::ForceRelease => {
-            Response::Held(r.vector(1, Reader::boolean)?)
+            Response::Held(r.vector(1, Reader::boolean)?.into())
         }
         OpCode::Report | OpCode::Operate => Response::Report(r.string()?),
         OpCode::Delete

@@ -12,11 +12,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use harness::{Case, measured};
+use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::{Create, SetData};
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, SessionId, Version};
 use rowlock_state::command::{Batch, Command};
-use rowlock_state::outcome::Outcome;
 use world::World;
 
 /// Clients that take turns.
@@ -74,13 +75,13 @@ fn own_locks(sessions: usize, others: usize) -> u64 {
     cycles(&mut world, rounds, |world, command| measured(|| world.run(command)))
 }
 
-fn cycles(world: &mut World, rounds: usize, run: impl Fn(&mut World, &world::Sent) -> Outcome) -> u64 {
+fn cycles(world: &mut World, rounds: usize, run: impl Fn(&mut World, &world::Sent) -> Response) -> u64 {
     for _ in 0..rounds {
         for n in 0..world.sessions.len() {
             let acquire = world.acquire(n, &world::own_lock(n));
             let claim = world::held(run(world, &acquire));
             let release = world.release(n, claim);
-            assert_eq!(run(world, &release), Outcome::Held(vec![true].into()));
+            assert_eq!(run(world, &release), Response::Held(vec![true].into()));
         }
     }
     (rounds * world.sessions.len()) as u64
@@ -117,7 +118,7 @@ fn any_lock(sessions: usize, locks: usize, path_len: usize) -> u64 {
             last = Some(measured(|| world.run(&release)));
         }
     }
-    assert_eq!(last, Some(Outcome::Held(vec![true].into())));
+    assert_eq!(last, Some(Response::Held(vec![true].into())));
     (SESSIONS * ROUNDS) as u64
 }
 
@@ -130,8 +131,8 @@ fn release_only() -> u64 {
 }
 
 fn half_cycles(
-    acquire: impl Fn(&mut World, &world::Sent) -> Outcome,
-    release: impl Fn(&mut World, &world::Sent) -> Outcome,
+    acquire: impl Fn(&mut World, &world::Sent) -> Response,
+    release: impl Fn(&mut World, &world::Sent) -> Response,
 ) -> u64 {
     let mut world = World::new(SESSIONS, 1_000);
     cycles(&mut world, 1, |world, command| world.run(command));
@@ -144,7 +145,7 @@ fn half_cycles(
             .collect();
         for (n, claim) in held.into_iter().enumerate() {
             let command = world.release(n, claim);
-            assert_eq!(release(&mut world, &command), Outcome::Held(vec![true].into()));
+            assert_eq!(release(&mut world, &command), Response::Held(vec![true].into()));
         }
     }
     (SESSIONS * ROUNDS) as u64
@@ -176,7 +177,7 @@ fn hand_over(queue: usize) -> u64 {
         let claim = world.holder(&lock);
         assert_eq!(claim.1, world.sessions[n]);
         let release = world.release(n, claim.0);
-        assert_eq!(measured(|| world.run(&release)), Outcome::Held(vec![true].into()));
+        assert_eq!(measured(|| world.run(&release)), Response::Held(vec![true].into()));
         let acquire = world.acquire(n, &lock);
         measured(|| world.run(&acquire));
     }
@@ -191,10 +192,8 @@ fn recipe() -> u64 {
         let n = round % SESSIONS;
         let path = format!("{}/{}", world::own_lock(n), world.prefix());
         let create = world.send(n, create_command(path, CreateMode::EphemeralSequential));
-        let Outcome::Created { path, .. } = measured(|| world.run(&create)) else {
-            unreachable!("it creates")
-        };
-        let delete = world.send(n, Command::Delete { path, version: Version::ANY });
+        let Response::PathStat(path, _) = measured(|| world.run(&create)) else { unreachable!("it creates") };
+        let delete = world.send(n, Command::Client(Request::Delete { path, version: Version::ANY }));
         measured(|| world.run(&delete));
     }
     rounds as u64
@@ -202,7 +201,7 @@ fn recipe() -> u64 {
 
 fn create_command(path: String, mode: CreateMode) -> Command {
     let create = Create { path, data: Some(world::DATA), acl: Some(Acl::shared_open()), flags: mode.flags() };
-    Command::Create { create, ttl_ms: None }
+    Command::Client(Request::Create2(create))
 }
 
 fn create() -> u64 {
@@ -228,7 +227,7 @@ fn set() -> u64 {
     for n in 0..2_000 {
         let path = world::other(n * 3, "");
         let set = SetData { path, data: Some(world::DATA), version: Version::ANY };
-        let set = world.send(0, Command::SetData(set));
+        let set = world.send(0, Command::Client(Request::SetData(set)));
         measured(|| world.run(&set));
     }
     2_000
@@ -238,7 +237,7 @@ fn delete() -> u64 {
     let mut world = World::new(1, 10_000);
     for n in 0..2_000 {
         let path = world::other(n * 3, "");
-        let delete = world.send(0, Command::Delete { path, version: Version::ANY });
+        let delete = world.send(0, Command::Client(Request::Delete { path, version: Version::ANY }));
         measured(|| world.run(&delete));
     }
     2_000
@@ -248,10 +247,8 @@ fn sessions() -> u64 {
     let mut world = World::new(SESSIONS, 1_000);
     for _ in 0..1_000 {
         let open = world.send_as(SessionId::NONE, world::open_session());
-        let Outcome::Session { session, .. } = measured(|| world.run(&open)) else {
-            unreachable!("it opens")
-        };
-        let close = world.send_as(session, Command::CloseSession);
+        let session = measured(|| world.open(&open));
+        let close = world.send_as(session, Command::Client(Request::CloseSession));
         measured(|| world.run(&close));
     }
     1_000

@@ -1,12 +1,13 @@
 //! A state with sessions and znodes, and the commands that clients send to it, always the same ones.
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, PlaceState};
 use rowlock_proto::request::Create;
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
-use rowlock_state::outcome::Outcome;
 use rowlock_state::{Machine, Proof};
 
 pub const DATA: Bytes = Bytes::from_static(b"host-17.example.org:41234");
@@ -44,9 +45,9 @@ pub fn open_session() -> Command {
 }
 
 /// The place that was granted.
-pub fn held(outcome: Outcome) -> Claim {
+pub fn held(outcome: Response) -> Claim {
     match outcome {
-        Outcome::PlaceStates(mut place_states) => match place_states.pop() {
+        Response::PlaceStates(mut place_states) => match place_states.pop() {
             Some(PlaceState::Held(claim)) => claim,
             other => panic!("{other:?}"),
         },
@@ -63,7 +64,7 @@ impl World {
             World { machine: Machine::new(), sessions: sessions_open, tags, requests: 0, random: 1 };
         for _ in 0..sessions {
             let open = world.send_as(SessionId::NONE, open_session());
-            let Outcome::Session { session, .. } = world.run(&open) else { unreachable!("it opens") };
+            let session = world.open(&open);
             world.sessions.push(session);
         }
         let folders = (0..FOLDERS).map(|n| format!("/config/service-{n:03}"));
@@ -73,25 +74,31 @@ impl World {
         for path in fixed.chain(others).chain(locks) {
             let flags = CreateMode::Persistent.flags();
             let create = Create { path, data: Some(DATA), acl: Some(Acl::shared_open()), flags };
-            let create = world.send_as(world.sessions[0], Command::Create { create, ttl_ms: None });
+            let create = world.send_as(world.sessions[0], Command::Client(Request::Create2(create)));
             world.run(&create);
         }
         world
     }
 
+    /// Opens a session.
+    pub fn open(&mut self, sent: &Sent) -> SessionId {
+        let applied = self.machine.apply_stamped(sent.stamp, &sent.proposal, &mut ());
+        applied.attached.expect("it opens").session
+    }
+
     /// Applies a command that succeeds.
-    pub fn run(&mut self, sent: &Sent) -> Outcome {
+    pub fn run(&mut self, sent: &Sent) -> Response {
         self.machine.apply_stamped(sent.stamp, &sent.proposal, &mut ()).result.expect("it succeeds")
     }
 
     pub fn acquire(&mut self, n: usize, lock: &str) -> Sent {
         let acquire =
             Acquire { data: Some(Bytes::copy_from_slice(&DATA)), ..Acquire::exclusive(lock, self.prefix()) };
-        self.tagged(n, Command::Acquire([acquire].into()))
+        self.tagged(n, Command::Client(Request::Acquire([acquire].into())))
     }
 
     pub fn release(&mut self, n: usize, claim: Claim) -> Sent {
-        self.tagged(n, Command::Release([claim].into()))
+        self.tagged(n, Command::Client(Request::Release([claim].into())))
     }
 
     /// A write of the n-th client that takes effect once.

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-/// Whether `id` is an address or `address/bits`.
+/// Returns whether `id` is an address or `address/bits`.
 pub(super) fn is_valid(id: &str) -> bool {
     parse(id).is_some()
 }
 
-/// Whether the address `who` lies in the network `wanted`. v4 and v6 never match each other.
+/// Returns whether the address `who` lies in the network `wanted`. v4 and v6 never match each other.
 pub(super) fn matches(who: &str, wanted: &str) -> bool {
     let Ok(who) = who.parse::<IpAddr>() else { return false };
     match (who.to_canonical(), parse(wanted)) {

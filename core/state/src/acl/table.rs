@@ -1,8 +1,8 @@
-//! The distinct lists of all znodes, each stored once, as in ZooKeeper's `ReferenceCountedACLCache`.
+//! The distinct ACLs of all znodes, each stored once, as in ZooKeeper's `ReferenceCountedACLCache`.
 //!
-//! A list is as long as its author likes, within its bound, and one multi may give it to thousands of znodes:
-//! with `auth`, by a few bytes for each. Kept by [`crate::tree::Tree`], rebuilt from the znodes of a
-//! snapshot.
+//! An author chooses the length of a list, within the limit, and one multi may set the list on thousands of
+//! znodes, by a few bytes each with `auth`. [`crate::tree::Tree`] maintains the table, and a load rebuilds
+//! the table from a snapshot's znodes.
 
 use std::cmp::Ordering;
 
@@ -11,18 +11,18 @@ use rowlock_proto::acl::Acl;
 use super::SharedAcl;
 use crate::shared_map::{SharedMap, Slot};
 
-/// An entry, besides its texts: two allocations.
+/// Bytes of an entry without its texts: two allocations.
 const ENTRY_BYTES: usize = size_of::<Acl>() + 32;
-/// A list besides its entries.
+/// Bytes of a list without its entries.
 const LIST_BYTES: usize = 64;
 
-/// Invariant: exactly the lists of the tree's znodes, each with the number of those that have it.
+/// Invariant: exactly the lists of the tree's znodes, each with the number of its znodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acls {
     lists: SharedMap<SharedAcl, u64>,
-    /// Where the last one was: a guess.
+    /// Probable slot of the list used last.
     last: Slot,
-    /// That these take, about.
+    /// Bytes of all lists, approximately.
     bytes: u64,
 }
 
@@ -33,7 +33,7 @@ fn bytes_of(acl: &SharedAcl) -> u64 {
 }
 
 impl Acls {
-    /// A znode has come with this list, which becomes the one that is stored.
+    /// Counts a new znode with this list, and replaces the list by the stored one.
     pub(crate) fn add(&mut self, acl: &mut SharedAcl) {
         match self.lists.find_near(acl, self.last) {
             Ok(place) => {
@@ -47,12 +47,12 @@ impl Acls {
             }
             Err(place) => {
                 self.bytes += bytes_of(acl);
-                self.lists.put(place, acl.clone(), 1);
+                self.lists.insert_at(place, acl.clone(), 1);
             }
         }
     }
 
-    /// A znode with this list has gone, or has another one.
+    /// Counts a znode less with this list.
     pub(crate) fn sub(&mut self, acl: &SharedAcl) {
         let place = self.lists.find_near(acl, self.last).expect("the list of a znode is in the table");
         let uses = self.lists.at_mut(place).1;
@@ -70,18 +70,18 @@ impl Acls {
         self.bytes
     }
 
-    /// Entries of the longest one.
+    /// Returns the number of entries of the longest list.
     pub(crate) fn longest(&self) -> usize {
         self.lists.last_key().map_or(0, |acl| acl.entries().len())
     }
 
-    /// How many there are.
+    /// Returns the number of lists.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.lists.len()
     }
 
-    /// Whether it is the table of these lists, for [`crate::Machine::check`].
+    /// Checks that the table contains exactly these lists, for [`crate::Machine::check`].
     pub(crate) fn check<'a>(&self, of: impl Iterator<Item = &'a SharedAcl>) -> Result<(), String> {
         self.lists.check()?;
         let mut again = Acls::default();
@@ -97,7 +97,7 @@ impl Acls {
     }
 }
 
-/// The longest is the last one.
+/// Orders lists by length, the longest last.
 impl Ord for SharedAcl {
     fn cmp(&self, other: &Self) -> Ordering {
         if self.is_same(other) {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_stored_once_and_goes_with_the_last_znode_that_has_it() {
+    fn an_acl_is_stored_once_until_its_last_znode_is_gone() {
         let mut acls = Acls::default();
         let [mut first, mut second, mut other] = [list(&["a", "b"]), list(&["a", "b"]), list(&["c"])];
         for acl in [&mut first, &mut second, &mut other] {

@@ -1,5 +1,5 @@
-//! Reads what `write.rs` writes, for the price of the bytes and the memory alone: every follower reads every
-//! command.
+//! Decodes the output of `write.rs`, with no more work than the bytes and the memory cost: every follower
+//! decodes every command.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, Few, Mode, Owner};
-use rowlock_proto::request::Create;
+use rowlock_proto::request::{Create, Request};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Version};
 
 use super::{BatchError, bits, from_bincode, head, mode, owner, tag};
 use crate::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
 
-/// A proposal, a place, an entry of a list of permissions take no fewer bytes: a longer list is damage.
+/// Least size of a list's item (proposal, claim, ACL entry), in bytes; a longer list is damage.
 const ITEM_MIN: usize = 2;
-/// A list that claims to be longer gets its room as its items come.
+/// Largest allocation in front of the items of a list, in items.
 const ROOM: usize = 1024;
-/// The encoded form of an empty list.
+/// Encoded form of an empty list.
 const EMPTY: &[u8] = &[0];
 
-/// The batch that these bytes, the end of `whole`, are.
+/// Decodes a batch from `bytes`, the end of `whole`.
 pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
     ProposalReader::new(bytes, whole).all(|reader| {
         let ordinal = Ordinal { term: reader.u64()?, number: reader.u64()? };
@@ -29,25 +29,25 @@ pub(super) fn batch(bytes: &[u8], whole: &Bytes) -> Result<Batch, BatchError> {
     })
 }
 
-/// The list of proposals that these bytes are.
+/// Decodes a list of proposals.
 pub(super) fn proposals(whole: &Bytes) -> Result<Vec<Proposal>, BatchError> {
     ProposalReader::new(whole, whole).all(ProposalReader::proposals)
 }
 
 struct ProposalReader<'a> {
     rest: &'a [u8],
-    /// The whole input, of which `rest` is the end. Data and texts are slices of it.
+    /// The whole input; `rest` is its end. Data and texts are slices of the whole input.
     whole: &'a Bytes,
     acl: Last<'a>,
 }
 
-/// The permissions that were read last, for the next place that has the same bytes.
+/// The ACL decoded last. The next position with the same bytes shares the list.
 struct Last<'a> {
     bytes: &'a [u8],
     list: Arc<[Acl]>,
 }
 
-/// The fields that the next proposal may repeat.
+/// Fields of the previous proposal, which the next proposal may repeat.
 struct PreviousProposal {
     origin: Origin,
     session: i64,
@@ -60,7 +60,7 @@ impl<'a> ProposalReader<'a> {
         ProposalReader { rest, whole, acl: Last { bytes: EMPTY, list: Arc::default() } }
     }
 
-    /// Reads a value that must take up all the bytes.
+    /// Decodes a value that must take up all bytes.
     fn all<T>(mut self, what: impl FnOnce(&mut Self) -> Option<T>) -> Result<T, BatchError> {
         match what(&mut self) {
             Some(value) if self.rest.is_empty() => Ok(value),
@@ -112,12 +112,12 @@ impl<'a> ProposalReader<'a> {
         })
     }
 
-    /// A write in a box of its own. An acquire, the longest command, is made there instead of moved.
+    /// Decodes a write into a box. An acquire, the longest command, is built inside the box instead of moved.
     fn boxed(&mut self) -> Option<Box<Command>> {
         if let Some(rest) = self.rest.strip_prefix(&[tag::ACQUIRE]) {
             self.rest = rest;
-            let mut command = Box::new(Command::Acquire(Few::new()));
-            if let Command::Acquire(few) = &mut *command {
+            let mut command = Box::new(Command::Client(Request::Acquire(Few::new())));
+            if let Command::Client(Request::Acquire(few)) = &mut *command {
                 self.few_into(few, ProposalReader::acquire)?;
             }
             return Some(command);
@@ -126,19 +126,46 @@ impl<'a> ProposalReader<'a> {
     }
 
     fn command(&mut self) -> Option<Command> {
-        let begin = self.rest;
-        match self.byte()? {
-            tag::ACQUIRE => Some(Command::Acquire(self.few(ProposalReader::acquire)?)),
-            tag::RELEASE => Some(Command::Release(self.few(ProposalReader::claim)?)),
-            tag::VERIFY => Some(Command::Verify(self.few(ProposalReader::claim)?)),
-            tag::CREATE => self.create(),
-            tag::DELETE => Some(Command::Delete { path: self.text()?, version: Version(self.i32()?) }),
-            _ => {
-                let (command, read) = from_bincode(begin).ok()?;
-                self.rest = begin.get(read..)?;
-                Some(command)
-            }
+        let kind = *self.rest.first()?;
+        if kind >= tag::FIRST {
+            self.byte()?;
+            self.request(kind).map(Command::Client)
+        } else {
+            self.serde()
         }
+    }
+
+    /// Decodes the fields of a client's request of this kind.
+    fn request(&mut self, kind: u8) -> Option<Request> {
+        Some(match kind {
+            tag::ACQUIRE => Request::Acquire(self.few(ProposalReader::acquire)?),
+            tag::RELEASE => Request::Release(self.few(ProposalReader::claim)?),
+            tag::VERIFY => Request::Verify(self.few(ProposalReader::claim)?),
+            tag::CREATE => Request::Create(self.create()?),
+            tag::CREATE2 => Request::Create2(self.create()?),
+            tag::CREATE_CONTAINER => Request::CreateContainer(self.create()?),
+            tag::CREATE_TTL => Request::CreateTtl(self.create()?, self.i64()?),
+            tag::DELETE => Request::Delete { path: self.text()?, version: Version(self.i32()?) },
+            tag::SET_DATA => Request::SetData(self.serde()?),
+            tag::SET_ACL => Request::SetAcl(self.serde()?),
+            tag::MULTI => Request::Multi(self.serde()?),
+            tag::ABANDON => Request::Abandon(self.serde()?),
+            tag::CONVERT => {
+                let (claim, mode, prefix) = self.serde()?;
+                Request::Convert { claim, mode, prefix }
+            }
+            tag::FORCE_RELEASE => Request::ForceRelease(self.serde()?),
+            tag::ASK => Request::Ask(self.serde()?),
+            tag::SYNC => Request::Sync(self.serde()?),
+            tag::CLOSE_SESSION => Request::CloseSession,
+            _ => return None,
+        })
+    }
+
+    fn serde<T: serde::de::DeserializeOwned>(&mut self) -> Option<T> {
+        let (value, read) = from_bincode(self.rest).ok()?;
+        self.rest = self.rest.get(read..)?;
+        Some(value)
     }
 
     #[inline(always)]
@@ -176,23 +203,21 @@ impl<'a> ProposalReader<'a> {
         })
     }
 
-    /// Its data are a copy: a znode keeps them as they are, and is not to keep an entry.
-    fn create(&mut self) -> Option<Command> {
+    /// Decodes a create. The data is a copy: a znode keeps its data and must not keep an entry alive.
+    fn create(&mut self) -> Option<Create> {
         let there = self.byte()?;
         if there & !bits::OF_CREATE != 0 {
             return None;
         }
-        let create = Create {
+        Some(Create {
             path: self.text()?,
             data: if there & bits::DATA != 0 { Some(Bytes::copy_from_slice(self.bytes()?)) } else { None },
             acl: self.permissions(there)?,
             flags: self.i32()?,
-        };
-        let ttl_ms = if there & bits::TTL != 0 { Some(self.i64()?) } else { None };
-        Some(Command::Create { create, ttl_ms })
+        })
     }
 
-    /// Reads the permissions that `there` announces.
+    /// Decodes the ACL that the bits `there` announce.
     fn permissions(&mut self, there: u8) -> Option<Option<Arc<[Acl]>>> {
         match there & (bits::ACL | bits::OPEN) {
             0 => Some(None),
@@ -219,7 +244,7 @@ impl<'a> ProposalReader<'a> {
         self.items(len, item)
     }
 
-    /// A list that mostly has one item.
+    /// Decodes a list that has one item in most cases.
     fn few<T>(&mut self, item: impl FnMut(&mut Self) -> Option<T>) -> Option<Few<T>> {
         let mut few = Few::new();
         self.few_into(&mut few, item)?;
@@ -238,7 +263,7 @@ impl<'a> ProposalReader<'a> {
         Some(())
     }
 
-    /// As many items as follow.
+    /// Decodes the number of items that follow.
     fn len(&mut self) -> Option<usize> {
         usize::try_from(self.u64()?).ok().filter(|len| *len <= self.rest.len() / ITEM_MIN)
     }
@@ -260,10 +285,10 @@ impl<'a> ProposalReader<'a> {
         })
     }
 
-    /// The same list as the last one, if it has the same bytes.
+    /// Returns the ACL decoded last if the bytes are the same; otherwise decodes a new list.
     fn last_or_new(&mut self) -> Option<Arc<[Acl]>> {
         let begin = self.rest;
-        // How long a list is follows from its bytes, so what begins like it is it.
+        // The length of a list follows from its bytes: equal first bytes mean an equal list.
         if let Some(rest) = begin.strip_prefix(self.acl.bytes) {
             self.rest = rest;
             return Some(self.acl.list.clone());
@@ -282,13 +307,13 @@ impl<'a> ProposalReader<'a> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
-    /// A text that is a slice of the whole.
+    /// Decodes a text as a slice of the whole input.
     #[inline(always)]
     fn shared_text(&mut self) -> Option<ByteString> {
         ByteString::try_from(self.slice()?).ok()
     }
 
-    /// Bytes that are a slice of the whole.
+    /// Decodes bytes as a slice of the whole input.
     #[inline(always)]
     fn slice(&mut self) -> Option<Bytes> {
         let bytes = self.bytes()?;

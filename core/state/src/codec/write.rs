@@ -1,17 +1,18 @@
-//! Writes proposals: what is as in the proposal before is left out, and most of a batch is.
+//! Encodes proposals. A proposal omits fields that equal the previous proposal's fields, in most batches
+//! nearly all fields.
 //!
-//! Written out for what clients of locks and of the usual recipes send all the time; any other command is
-//! written by bincode. Numbers, texts and lists are bincode's. The bits of the bytes that a proposal, an
-//! acquire and a create begin with are in the module above.
+//! Requests that clients of locks and of the usual recipes send frequently have an encoding by hand; bincode
+//! encodes the other commands. Numbers, texts and lists have bincode's form. The parent module defines the
+//! first bytes of a proposal, an acquire and a create.
 
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};
-use rowlock_proto::request::Create;
+use rowlock_proto::request::{Create, Request};
 
 use super::{BINCODE, bits, head, mode, owner, tag};
 use crate::command::{Attachment, Batch, Command, Origin, Proposal};
 
-/// About what a proposal takes: most batches are then written without moving.
+/// Expected bytes of a proposal, to encode most batches without a reallocation.
 const PROPOSAL_BYTES: usize = 160;
 
 /// Appends the batch to `out`.
@@ -32,7 +33,7 @@ pub(super) fn proposals(proposals: &[Proposal], out: &mut Vec<u8>) {
     }
 }
 
-/// The fields of the proposal before, which the next one may repeat.
+/// Fields of the previous proposal, for comparison.
 #[derive(Default)]
 struct PreviousProposal<'a> {
     origin: Origin,
@@ -60,7 +61,7 @@ impl<'a> PreviousProposal<'a> {
             is_new |= head::ATTACHMENT;
             u64(next.attachment.0, out);
         }
-        // One list for all proposals of a connection, mostly.
+        // The proposals of a connection usually share one list.
         if !std::ptr::eq(self.identities, &*next.identities) && *self.identities != *next.identities {
             is_new |= head::IDENTITIES;
             list(&next.identities, out, id);
@@ -88,32 +89,58 @@ impl<'a> PreviousProposal<'a> {
 
 fn command(command: &Command, out: &mut Vec<u8>) {
     match command {
-        Command::Acquire(all) => {
+        Command::Client(request) => self::request(request, out),
+        other => serde(other, out),
+    }
+}
+
+/// Appends a client's request: the byte of its kind, then the fields.
+fn request(request: &Request, out: &mut Vec<u8>) {
+    match request {
+        Request::Acquire(all) => {
             out.push(tag::ACQUIRE);
             list(all, out, acquire);
         }
-        Command::Release(claims) => {
+        Request::Release(claims) => {
             out.push(tag::RELEASE);
             list(claims, out, claim);
         }
-        Command::Verify(claims) => {
+        Request::Verify(claims) => {
             out.push(tag::VERIFY);
             list(claims, out, claim);
         }
-        Command::Create { create, ttl_ms } => {
-            out.push(tag::CREATE);
-            self::create(create, *ttl_ms, out);
+        Request::Create(create) => self::create(tag::CREATE, create, out),
+        Request::Create2(create) => self::create(tag::CREATE2, create, out),
+        Request::CreateContainer(create) => self::create(tag::CREATE_CONTAINER, create, out),
+        Request::CreateTtl(create, ttl_ms) => {
+            self::create(tag::CREATE_TTL, create, out);
+            i64(*ttl_ms, out);
         }
-        Command::Delete { path, version } => {
+        Request::Delete { path, version } => {
             out.push(tag::DELETE);
             bytes(path.as_bytes(), out);
             i64(version.0.into(), out);
         }
-        other => {
-            bincode::serde::encode_into_std_write(other, out, BINCODE)
-                .expect("a command encodes into memory");
-        }
+        Request::SetData(set) => kind_and(tag::SET_DATA, set, out),
+        Request::SetAcl(set) => kind_and(tag::SET_ACL, set, out),
+        Request::Multi(ops) => kind_and(tag::MULTI, ops, out),
+        Request::Abandon(attempts) => kind_and(tag::ABANDON, attempts, out),
+        Request::Convert { claim, mode, prefix } => kind_and(tag::CONVERT, &(claim, mode, prefix), out),
+        Request::ForceRelease(claim) => kind_and(tag::FORCE_RELEASE, claim, out),
+        Request::Ask(ask) => kind_and(tag::ASK, ask, out),
+        Request::Sync(path) => kind_and(tag::SYNC, path, out),
+        Request::CloseSession => out.push(tag::CLOSE_SESSION),
+        other => unreachable!("Invariant: {} is never logged", other.opcode()),
     }
+}
+
+fn kind_and(kind: u8, fields: &impl serde::Serialize, out: &mut Vec<u8>) {
+    out.push(kind);
+    serde(fields, out);
+}
+
+fn serde(value: &impl serde::Serialize, out: &mut Vec<u8>) {
+    bincode::serde::encode_into_std_write(value, out, BINCODE).expect("a value encodes into memory");
 }
 
 fn acquire(acquire: &Acquire, out: &mut Vec<u8>) {
@@ -172,7 +199,8 @@ fn acquire(acquire: &Acquire, out: &mut Vec<u8>) {
     out[at] = there;
 }
 
-fn create(create: &Create, ttl_ms: Option<i64>, out: &mut Vec<u8>) {
+fn create(kind: u8, create: &Create, out: &mut Vec<u8>) {
+    out.push(kind);
     let at = out.len();
     out.push(0);
     let mut there = 0;
@@ -183,14 +211,10 @@ fn create(create: &Create, ttl_ms: Option<i64>, out: &mut Vec<u8>) {
     }
     there |= permissions(create.acl.as_deref(), out);
     i64(create.flags.into(), out);
-    if let Some(ttl_ms) = ttl_ms {
-        there |= bits::TTL;
-        i64(ttl_ms, out);
-    }
     out[at] = there;
 }
 
-/// The bit that says which permissions, and the permissions if it does not say all.
+/// Appends an ACL other than `Acl::open`. Returns the bits of the ACL.
 fn permissions(entries: Option<&[Acl]>, out: &mut Vec<u8>) -> u8 {
     match entries {
         None => 0,
@@ -227,12 +251,12 @@ fn bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Of 32 bits too: the zigzag form of a number is the same in 64.
+/// Encodes 32-bit numbers too: the zigzag form of a number is the same in 64 bits.
 fn i64(number: i64, out: &mut Vec<u8>) {
     u64((number << 1 ^ number >> 63) as u64, out);
 }
 
-/// Of 32 bits too: a number has one form, whatever its type.
+/// Encodes 32-bit numbers too: the form of a number does not depend on its type.
 fn u64(number: u64, out: &mut Vec<u8>) {
     match number {
         0..=250 => out.push(number as u8),

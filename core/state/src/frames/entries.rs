@@ -1,22 +1,23 @@
-//! Whole log entries: what searches for deadlocks is shared by the commands of one.
+//! Whole log entries: the commands of an entry share the budget of deadlock searches.
 
 use std::sync::Arc;
 
 use rowlock_frames::create;
+use rowlock_proto::Request;
 use rowlock_proto::lock::{Acquire, Owner};
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, Version};
 
 use super::world::World;
 use crate::command::{Batch, Command};
-use crate::outcome::Outcome;
 use crate::steps;
 
-/// An owner that has a place, and comes again and again behind 10,000 others.
+/// Makes an owner with a position that asks again and again behind 10,000 other positions.
 fn pipelined() -> (u64, usize) {
     let mut world = World::new();
     let named = |lock: &str, prefix: String, owner| {
         let acquire = Acquire { owner: Owner::Named(owner), ..Acquire::exclusive(lock, prefix) };
-        Command::Acquire([acquire].into())
+        Command::Client(Request::Acquire([acquire].into()))
     };
     for at in 0..10_000 {
         world.run(named("/l", format!("{at}-"), at));
@@ -31,31 +32,31 @@ fn pipelined() -> (u64, usize) {
         assert!(machine.takes(batch.ordinal));
         let apply = |proposal| machine.apply_stamped(batch.stamp(), proposal, &mut ()).result;
         let results: Vec<_> = batch.proposals.iter().map(apply).collect();
-        results.iter().filter(|result| matches!(result, Ok(Outcome::PlaceStates(_)))).count()
+        results.iter().filter(|result| matches!(result, Ok(Response::PlaceStates(_)))).count()
     });
     machine.check().unwrap();
     (steps, taken)
 }
 
 #[test]
-fn pipelined_acquires_behind_many_waiters_share_what_they_may_search() {
+fn pipelined_acquires_share_the_search_budget_of_an_entry() {
     let (steps, all) = pipelined();
     assert_eq!(all, 400);
     assert!(steps < 200_000, "{steps} steps");
 }
 
 #[test]
-fn a_circle_is_found_behind_a_search_that_has_used_up_the_entrys_share() {
+fn a_circle_is_found_after_the_entrys_budget_is_used_up() {
     let mut world = World::new();
     let named = |lock: &str, prefix: &str, owner| {
         let acquire = Acquire { owner: Owner::Named(owner), ..Acquire::exclusive(lock, prefix) };
-        Command::Acquire([acquire].into())
+        Command::Client(Request::Acquire([acquire].into()))
     };
     world.run(named("/a", "a-", 1));
     world.run(named("/b", "b-", 2));
     world.run(named("/b", "w-", 1));
     world.machine.searched = 1_000_000;
-    let Outcome::PlaceStates(place_states) = world.run(named("/a", "w-", 2)) else {
+    let Response::PlaceStates(place_states) = world.run(named("/a", "w-", 2)) else {
         panic!("acquire gives place states")
     };
     assert!(
@@ -67,9 +68,9 @@ fn a_circle_is_found_behind_a_search_that_has_used_up_the_entrys_share() {
 fn a_delete_finds_a_znode_by_its_path_alone() {
     for mode in [CreateMode::Persistent, CreateMode::Ephemeral, CreateMode::Container] {
         let mut world = World::new();
-        world.run(Command::Create { create: create("/a", mode), ttl_ms: None });
+        world.run(Command::Client(Request::Create2(create("/a", mode))));
         for path in ["//a", "///a", "/a/", "//", "a"] {
-            let delete = Command::Delete { path: path.to_owned(), version: Version::ANY };
+            let delete = Command::Client(Request::Delete { path: path.to_owned(), version: Version::ANY });
             let proposal = world.proposal(&Arc::default(), delete);
             let result = world.machine.apply(1_000, &proposal, &mut ()).result;
             world.machine.check().unwrap_or_else(|error| panic!("{mode:?} {path}: {error}"));

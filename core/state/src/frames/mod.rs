@@ -1,8 +1,7 @@
-//! The largest legal request of every kind, and what it makes of the state: counted steps and weighed bytes,
-//! no clock.
+//! The largest legal request of every kind and its effect on the state: counted steps and bytes, no clock.
 //!
-//! A request that fills a frame is either refused by its price, and then the largest that is not refused is
-//! tried; or it is applied. What it did may not have been dearer than its price.
+//! A price refuses a request that fills a frame, or the test applies the request. After a refusal the test
+//! tries the largest request within the price. The effect never costs more than the price.
 
 mod ends;
 mod entries;
@@ -13,23 +12,21 @@ use std::sync::Arc;
 
 use rowlock_frames::{At, Kind, LOGGED, bytes, largest};
 use rowlock_proto::acl::Id;
-use rowlock_proto::response::OpResult;
+use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, Request};
 
 use crate::PLACES_MAX;
 use crate::cost::{COMMAND_BYTES_MAX, COMMAND_STEPS_MAX, Cost};
-use crate::outcome::Outcome;
 use crate::steps;
 use world::{ROOT, World, command};
 
-/// Bytes of the state for each byte of a frame, beside what the smallest request of its kind may make.
+/// Limit of state bytes per byte of a frame, beside the effect of the smallest request of the kind.
 const BYTES_PER_BYTE: usize = 16;
-/// Bytes beside the frame's own: 32 missing ancestors, an expanded list.
+/// Limit of bytes beside the frame's own: 32 missing ancestors, an expanded list.
 const BYTES_BESIDE: usize = 48 << 10;
 
-/// The result of the largest request that fits a frame.
 struct Largest {
-    /// Bytes of the request, and its price.
+    /// Bytes of the full request, and its price.
     full: (usize, Result<Cost, ErrorCode>),
     /// Outcome of the largest admitted request.
     admitted: Applied,
@@ -65,7 +62,7 @@ fn measured(kind: &Kind) -> Largest {
     world.machine.check().unwrap();
     let failed = |results: &[OpResult]| matches!(results.first(), Some(OpResult::Error(_)));
     let succeeds = match &applied {
-        Ok(Outcome::Multi(results)) => !failed(results),
+        Ok(Response::Multi(results)) => !failed(results),
         other => other.is_ok(),
     };
     let grown = weigh::bytes(&world.machine).saturating_sub(before);
@@ -76,7 +73,7 @@ fn measured(kind: &Kind) -> Largest {
 }
 
 #[test]
-fn no_request_of_any_kind_is_dearer_than_its_price_or_than_a_command_may_be() {
+fn no_request_costs_more_than_its_price_or_the_limit() {
     let mut found = Vec::new();
     assert_eq!(rowlock_frames::PLACES_MAX, PLACES_MAX);
     for kind in LOGGED.iter().copied().flatten() {

@@ -1,5 +1,4 @@
-//! About how many bytes a state takes: what its parts say of themselves, every list of an ACL once for each
-//! place in memory.
+//! Approximate size of a state in bytes, with each ACL counted once per allocation.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,7 @@ use rowlock_proto::acl::Acl;
 use crate::znode::{Kind, Znode};
 use crate::{Machine, Question};
 
-/// Overhead of an allocation, and of an entry in a map of another size.
+/// Overhead of an allocation, and of a map's entry.
 const BESIDE: usize = 16;
 
 pub(super) fn bytes(machine: &Machine) -> usize {
@@ -23,7 +22,7 @@ pub(super) fn bytes(machine: &Machine) -> usize {
             sum += entries.iter().map(of).sum::<usize>();
         }
         for (name, child) in machine.tree.children(znode) {
-            // An ephemeral one's name is a part of the path that its session has.
+            // An ephemeral znode's name is a slice of the path shared with its session.
             let own = if matches!(child.meta.kind, Kind::Ephemeral(_)) { 0 } else { name.len() + BESIDE };
             sum += own + 32;
             todo.push(child);
@@ -38,7 +37,7 @@ pub(super) fn bytes(machine: &Machine) -> usize {
         sum += lock
             .contenders()
             .map(|(key, contender)| {
-                // As if none were shared: those of a snapshot are not.
+                // Counts questions as unshared: questions from a snapshot are not shared.
                 let asked = contender.asked.as_ref();
                 let texts = |it: &Question| {
                     let askers = size_of_val(&*it.askers);

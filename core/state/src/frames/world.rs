@@ -1,19 +1,19 @@
-//! A state with a session, to which requests are put as a node puts them into the log.
+//! A state with a session, and requests submitted as a node submits requests to the log.
 
 use std::sync::Arc;
 
 use rowlock_frames::{Kind, create};
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::PlaceState;
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, SessionId};
 
 use crate::Machine;
 use crate::command::{Attachment, Command, Origin, Proposal, Stamp};
 use crate::cost::Cost;
-use crate::outcome::Outcome;
 use crate::proof::Proof;
 
-/// Below which requests of the kinds work.
+/// Parent of all znodes of the requests.
 pub(super) const ROOT: &str = "/0000";
 
 pub(super) struct World {
@@ -33,10 +33,7 @@ impl World {
         let command = Command::OpenSession { proof: Proof::of(&[1; 16]), timeout_ms: 1_000 };
         let (origin, session) = (Origin::default(), SessionId::NONE);
         let proposal = Proposal { origin, session, attachment, identities: Default::default(), command };
-        match self.machine.apply(1_000, &proposal, &mut ()).result {
-            Ok(Outcome::Session { session, .. }) => session,
-            other => panic!("{other:?}"),
-        }
+        self.machine.apply(1_000, &proposal, &mut ()).attached.expect("a session opens").session
     }
 
     pub(super) fn proposal(&self, identities: &Arc<[Id]>, command: Command) -> Proposal {
@@ -48,31 +45,31 @@ impl World {
         self.machine.price(&self.proposal(identities, command))
     }
 
-    pub(super) fn apply(&mut self, identities: &Arc<[Id]>, command: Command) -> Result<Outcome, ErrorCode> {
+    pub(super) fn apply(&mut self, identities: &Arc<[Id]>, command: Command) -> Result<Response, ErrorCode> {
         let proposal = self.proposal(identities, command);
         let stamp = Stamp { time_ms: 1_000, ..Stamp::default() };
         self.machine.apply_stamped(stamp, &proposal, &mut ()).result
     }
 
-    /// Of what comes before; must succeed.
-    pub(super) fn run(&mut self, command: Command) -> Outcome {
+    /// Runs a preparatory command; panics on a refusal.
+    pub(super) fn run(&mut self, command: Command) -> Response {
         match self.apply(&Arc::default(), command) {
-            Ok(Outcome::Multi(results)) => {
+            Ok(Response::Multi(results)) => {
                 assert!(!results.iter().any(|it| matches!(it, rowlock_proto::response::OpResult::Error(_))));
-                Outcome::Multi(results)
+                Response::Multi(results)
             }
             other => other.unwrap(),
         }
     }
 
-    /// What comes before a request of this kind, below a znode of its own. Gives the token of the first place
-    /// taken.
+    /// Prepares the state for a request of this kind, below a znode of its own. Returns the token of the
+    /// first position taken.
     pub(super) fn prepare(&mut self, kind: &Kind) -> FencingToken {
         let root = create(ROOT, CreateMode::Persistent);
-        self.run(Command::Create { create: root, ttl_ms: None });
+        self.run(Command::Client(Request::Create2(root)));
         let mut token = FencingToken::default();
         for request in (kind.prepare)(ROOT) {
-            if let Outcome::PlaceStates(place_states) = self.run(command(request))
+            if let Response::PlaceStates(place_states) = self.run(command(request))
                 && let Some(PlaceState::Held(claim)) = place_states.first()
             {
                 token = claim.token;
@@ -82,28 +79,8 @@ impl World {
     }
 }
 
-/// The command that a node makes of it.
+/// Makes the command of a logged request.
 pub(super) fn command(request: Request) -> Command {
-    match request {
-        Request::Create(create) | Request::Create2(create) | Request::CreateContainer(create) => {
-            Command::Create { create, ttl_ms: None }
-        }
-        Request::CreateTtl(create, ttl_ms) => Command::Create { create, ttl_ms: Some(ttl_ms) },
-        Request::Delete { path, version } => Command::Delete { path, version },
-        Request::SetData(set) => Command::SetData(set),
-        Request::SetAcl(set) => Command::SetAcl(set),
-        Request::Multi(ops) => Command::Multi(ops),
-        Request::Acquire(all) => Command::Acquire(all),
-        Request::Release(claims) => Command::Release(claims),
-        Request::Verify(claims) => Command::Verify(claims),
-        Request::Abandon(attempts) => Command::Abandon(attempts),
-        Request::ForceRelease(claim) => Command::ForceRelease(claim),
-        Request::Convert { claim, mode, prefix } => Command::Convert { claim, mode, prefix },
-        Request::Ask(ask) => Command::Ask(ask),
-        Request::CloseSession => Command::CloseSession,
-        Request::Tagged { id, acked, request } => {
-            Command::Tagged { id, acked, command: Box::new(command(*request)) }
-        }
-        other => panic!("not a write: {other:?}"),
-    }
+    let opcode = request.opcode();
+    Command::of_client(request).unwrap_or_else(|| panic!("{opcode} is not logged"))
 }

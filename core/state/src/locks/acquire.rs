@@ -1,4 +1,4 @@
-//! acquire: places in the queues of several locks, all or none, in one command.
+//! acquire: enters the queues of several locks in one command, all or none.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{Acquire, Mode, PlaceState, limit_data};
 use rowlock_proto::request::SetData;
+use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, path as paths};
 use smallvec::SmallVec;
@@ -21,7 +22,7 @@ use super::{PLACES_MAX, QUEUE_MAX, is_reserved, limit_in, queue_path};
 use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, New, permit};
-use crate::outcome::{EventSink, Outcome};
+use crate::outcome::EventSink;
 use crate::sequence;
 use crate::sessions::Near;
 use crate::shared_map::Slot;
@@ -29,30 +30,30 @@ use crate::steps;
 use crate::tree::{first_slash, split};
 use crate::znode::{Kind, Znode};
 
-/// Ephemerals of the session that begin as an attempt, looked through for it. A client whose attempts have
-/// names of their own has one; one that gives a thousand others the same beginning may get a second place.
+/// Limit of ephemerals examined for a repeated attempt. The names of a careful client's attempts begin
+/// differently; a client that gives a thousand ephemerals the same beginning may get a second position.
 const ALIKE_MAX: usize = 1_000;
 
-/// The changes of one acquire: mostly one, which needs no allocation.
+/// The changes of one acquire: in most cases one, kept without an allocation.
 type AllDone = SmallVec<[Done; 1]>;
 
-/// The result for one requested place, before events are published.
+/// Result for one requested position, before the publication of events.
 enum Placed {
-    /// The session had it already.
+    /// Position of an earlier attempt.
     Found(Key),
     /// Index of the change that created its znode.
     New(usize),
-    /// It cannot be had, or not at once.
+    /// Busy, or refused without a wait.
     Refused(PlaceState),
 }
 
 /// Budget of one command.
 pub(super) struct Search<'a> {
-    /// Steps that the search for deadlocks has taken so far.
+    /// Steps taken by the deadlock search so far.
     pub steps: usize,
-    /// Beyond these it gives up.
+    /// Limit of steps, beyond which the search gives up.
     pub steps_max: usize,
-    /// For the names of others in the answer.
+    /// Room for other clients' names in the answer.
     pub room: Room<'a>,
 }
 
@@ -62,7 +63,7 @@ impl Machine {
         by: &Author,
         all: &[Acquire],
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if let [only] = all
             && let Some(result) = self.acquire_alone(by, only, sink)
         {
@@ -72,7 +73,7 @@ impl Machine {
         let steps_max = self.search_steps_max();
         let mut search = Search { steps: 0, steps_max, room: Room::of(by) };
         let result = self.place_all(by, all, &mut search, sink);
-        // For each place the search may go beyond by the last ones that it has looked at.
+        // For each position the search may exceed the limit by the last steps.
         assert!(search.steps <= search.steps_max + 4 * all.len(), "a search took {} steps", search.steps);
         self.searched += search.steps;
         result
@@ -84,7 +85,7 @@ impl Machine {
         all: &[Acquire],
         search: &mut Search<'_>,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         let before = *self.tree.totals();
         let mut done = AllDone::new();
         let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
@@ -93,11 +94,12 @@ impl Machine {
                 Ok(Placed::Refused(place_state)) => {
                     self.take_all_back(done);
                     assert_eq!(*self.tree.totals(), before, "an acquire that is refused changes nothing");
-                    // Places of an earlier attempt are still there: unreported, they would never be left.
+                    // Positions of an earlier attempt remain: unreported, the client would never leave the
+                    // queues.
                     let mut place_states =
                         self.place_states_in((by.session, by.place), all, &mut search.room);
                     place_states[index] = place_state;
-                    return Ok(Outcome::PlaceStates(place_states.into()));
+                    return Ok(Response::PlaceStates(place_states.into()));
                 }
                 Err(code) => {
                     self.take_all_back(done);
@@ -126,10 +128,10 @@ impl Machine {
             place_states.push(place_state);
         }
         assert!(place_states.len() == all.len(), "as many places as were asked for");
-        Ok(Outcome::PlaceStates(place_states.into()))
+        Ok(Response::PlaceStates(place_states.into()))
     }
 
-    /// Where those attempts of the session stand now that were asked for before.
+    /// Returns the present state of the session's earlier attempts.
     pub(crate) fn place_states_again(
         &self,
         session: Near,
@@ -147,12 +149,12 @@ impl Machine {
         all.iter().map(again).collect()
     }
 
-    /// Whether the session has the place already that it asks for.
+    /// Returns whether the session has the requested position already.
     pub(crate) fn has_attempt(&self, session: SessionId, acquire: &Acquire) -> bool {
         self.find_attempt((session, Slot::default()), &acquire.lock, &acquire.prefix).is_some()
     }
 
-    /// The session's place in the lock's queue whose name is `prefix` and a number.
+    /// Returns the session's position in the lock's queue with the name `prefix` and a number.
     pub(super) fn find_attempt(&self, session: Near, lock: &str, prefix: &str) -> Option<Key> {
         let session = self.sessions.get_near(session)?;
         if session.ephemeral_count() == 0 {
@@ -189,7 +191,7 @@ impl Machine {
         let found = self.locks.find(path);
         let known = found.and_then(|lock| self.locks.at(lock).znode()).or_else(|| self.tree.find(path));
         debug_assert_eq!(known, steps::uncounted(|| self.tree.find(path)), "{path} is another znode");
-        // Before anything is said of the queue.
+        // Permissions come first, before any information about the queue.
         let znode = known.map_or_else(|| self.tree.nearest(path), |known| self.tree.node(known));
         permit(&znode.acl, perms::CREATE, by.who)?;
         self.require(path, Right::Take, (by.who, by.stamp))?;
@@ -211,7 +213,7 @@ impl Machine {
         let new = New {
             path: [path, "/", &acquire.prefix],
             name_at: path.len() + 1,
-            // Of its own: it may be a slice of a whole log entry, or of all that a client has sent.
+            // Copied: the data may be a slice of a whole log entry or of a client's input buffer.
             data: acquire.data.as_deref().map(Bytes::copy_from_slice),
             acl: acquire.acl.as_deref(),
             mode: CreateMode::EphemeralSequential,
@@ -224,7 +226,7 @@ impl Machine {
         Ok(Placed::New(at))
     }
 
-    /// Why the place cannot be had, as far as the queue tells.
+    /// Returns why the queue refuses the position, if so.
     fn refusal(
         &self,
         by: &Author,
@@ -246,8 +248,8 @@ impl Machine {
         self.circle(newcomer, &acquire.lock, search).map(PlaceState::Deadlock)
     }
 
-    /// Makes the lock's znode (a container), which is not there, and what is missing above it (persistent):
-    /// one walk down.
+    /// Creates the lock's missing znode (a container), and missing znodes above (persistent) in one walk
+    /// down.
     fn make_lock(&mut self, by: &Author, path: &str, done: &mut AllDone) -> Result<Number, ErrorCode> {
         let (mut node, there) = self.tree.find_deepest(path);
         assert!(there < path.len(), "{path} is there already");
@@ -275,7 +277,7 @@ impl Machine {
         Ok(node)
     }
 
-    /// Compares the limit that the client knows with the lock's, and writes it if there is none.
+    /// Compares the client's limit with the lock's limit, and writes the limit if the lock has none.
     fn agree_on_limit(
         &mut self,
         by: &Author,
@@ -288,8 +290,8 @@ impl Machine {
         let data = znode.data();
         let limit = match limit_in(data) {
             Some(limit) if acquire.limit == 0 || acquire.limit == limit => limit,
-            // The limit is the znode's data.
-            Some(_) if !self.may_tell_limit(by, (&acquire.lock, znode)) => return Err(ErrorCode::NoAuth),
+            // The znode's data contains the limit.
+            Some(_) if !self.may_learn_limit(by, (&acquire.lock, znode)) => return Err(ErrorCode::NoAuth),
             Some(limit) => return Ok(Some(PlaceState::LimitIs(limit))),
             None if acquire.limit == 0 => return Ok(Some(PlaceState::LimitIs(0))),
             None if data.is_none_or(Bytes::is_empty) => {
@@ -303,18 +305,20 @@ impl Machine {
                 );
                 acquire.limit
             }
-            // The znode is used for something else.
+            // The znode serves another purpose.
             None => return Err(ErrorCode::BadArguments),
         };
         match permits > limit {
-            true if !self.may_tell_limit(by, (&acquire.lock, self.tree.node(node))) => Err(ErrorCode::NoAuth),
+            true if !self.may_learn_limit(by, (&acquire.lock, self.tree.node(node))) => {
+                Err(ErrorCode::NoAuth)
+            }
             true => Ok(Some(PlaceState::LimitIs(limit))),
             false => Ok(None),
         }
     }
 
-    /// Returns whether the client may know a limit that it has not named itself.
-    fn may_tell_limit(&self, by: &Author, (path, lock): (&str, &Znode)) -> bool {
+    /// Returns whether the client may learn a limit that the client has not sent.
+    fn may_learn_limit(&self, by: &Author, (path, lock): (&str, &Znode)) -> bool {
         lock.acl.allows(perms::READ, by.who) && self.rules.allow(path, Right::See, by.who)
     }
 
@@ -323,7 +327,7 @@ impl Machine {
         done: impl IntoIterator<IntoIter: DoubleEndedIterator<Item = Done>>,
     ) {
         for done in done.into_iter().rev() {
-            self.undo(done);
+            self.revert(done);
         }
     }
 }
@@ -339,7 +343,7 @@ fn check_request(all: &[Acquire]) -> Result<(), ErrorCode> {
             && !matches!(acquire.mode, Mode::Permits(0))
             && acquire.has_good_times()
     };
-    // One alone is no other's lock.
+    // A single lock cannot occur twice.
     let is_good = match all {
         [only] => is_good(only),
         _ => {

@@ -1,17 +1,18 @@
-//! One lock that is asked for alone, and one that is given back alone: what nearly all commands are.
+//! Fast path of acquire and release for one lock, the form of nearly all commands.
 //!
-//! Both do what [`Machine::acquire`] and [`Machine::release`] do for it, and nothing else: here everything is
-//! checked before anything is changed, so nothing is ever taken back, and there is one look by path, for the
-//! lock, which knows its znode. Whatever is out of the ordinary (a lock that is used for the first time,
-//! permits, an owner that might close a circle, a delay anywhere, quotas) is left to those two.
+//! Both functions have the effects of [`Machine::acquire`] and [`Machine::release`], and no others. All
+//! checks precede all changes, so nothing needs a revert; the only lookup by path finds the lock, which knows
+//! its znode. Unusual cases (a lock's first use, permits, an owner that might close a circle, any delay,
+//! quotas) go to the general functions.
 //!
-//! Invariant: who asks cannot tell which way was taken, nor can another replica.
+//! Invariant: neither a client nor another replica can observe which path a command took.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
+use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, path as paths};
 use smallvec::smallvec;
@@ -25,21 +26,20 @@ use crate::acl::SharedAcl;
 use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::{Author, permit, resolved};
-use crate::outcome::{Change, ChangeKind, EventSink, LockEventKind, Outcome, Why};
+use crate::outcome::{Change, ChangeKind, EventSink, LockEventKind, Why};
 use crate::sequence;
 use crate::steps;
 use crate::tree::{Path, TreePosition};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
 
-/// A place that is about to be created.
+/// Inputs for the creation of a position.
 struct New {
     lock: Number,
-    /// Where its znode belongs.
+    /// Position of the znode in the tree.
     place: TreePosition,
-    /// Full path of its znode.
     path: Arc<str>,
     acl: SharedAcl,
-    /// It holds the lock at once.
+    /// True if the position holds the lock at once.
     holds: bool,
 }
 
@@ -49,14 +49,14 @@ impl Machine {
         by: &Author,
         acquire: &Acquire,
         sink: &mut S,
-    ) -> Option<Result<Outcome, ErrorCode>> {
+    ) -> Option<Result<Response, ErrorCode>> {
         if by.stamp.enforce_quota || self.locks.has_delays() || !is_ordinary(acquire) {
             return None;
         }
         let found = self.locks.find(&acquire.lock)?;
         let lock = self.locks.at(found);
         let holds = lock.is_free_for(acquire.mode);
-        // What does not wait, or may close a circle, is answered by `Machine::acquire`.
+        // `Machine::acquire` answers requests without a wait, and requests that may close a circle.
         let may_wait = acquire.wait && acquire.owner == Owner::Unnamed;
         if !(holds || may_wait) || lock.len() >= QUEUE_MAX {
             return None;
@@ -90,7 +90,7 @@ impl Machine {
         let path = path.as_str().into();
         let place = TreePosition { parent: lock.node, at };
         let place_state = self.make_place(by, acquire, New { lock: found, place, path, acl, holds }, sink);
-        Some(Ok(Outcome::PlaceStates(smallvec![place_state])))
+        Some(Ok(Response::PlaceStates(smallvec![place_state])))
     }
 
     fn make_place<S: EventSink + ?Sized>(
@@ -103,7 +103,7 @@ impl Machine {
         let New { lock, place, path, acl, holds } = new;
         let (zxid, time_ms, near) = (by.zxid, self.time_ms, (by.session, by.place));
         let name_at = acquire.lock.len() + 1;
-        // Of its own: it may be a slice of a whole log entry, or of all that a client has sent.
+        // Copied: the data may be a slice of a whole log entry or of a client's input buffer.
         let data = acquire.data.as_deref().map(Bytes::copy_from_slice);
         let znode = Znode::new(Meta::new(zxid, time_ms, Kind::Ephemeral(by.session)), data, acl);
         let id = self.tree.add(znode, place.parent);
@@ -153,7 +153,7 @@ impl Machine {
         by: &Author,
         claim: &Claim,
         sink: &mut S,
-    ) -> Option<Outcome> {
+    ) -> Option<Response> {
         if self.locks.has_delays() {
             return None;
         }
@@ -187,14 +187,14 @@ impl Machine {
         if let Some(until_ms) = contender.delays_until_ms(Why::Released, time_ms) {
             self.locks.delay(path.parent(), until_ms);
         }
-        self.settle_at(zxid, lock, sink);
+        self.grant_ready_at(zxid, lock, sink);
         self.tree.forget(gone.id);
         debug_assert!(steps::uncounted(|| self.holder_of(claim)).is_none(), "what was given back is held");
-        Some(Outcome::Held(smallvec![true]))
+        Some(Response::Held(smallvec![true]))
     }
 }
 
-/// Whether an acquire is well formed and asks for nothing out of the ordinary, if its lock is known.
+/// Returns whether an acquire is well formed and needs no unusual step on a known lock.
 fn is_ordinary(acquire: &Acquire) -> bool {
     acquire.lock.len() > 1
         && !is_reserved(&acquire.lock)

@@ -1,13 +1,14 @@
-//! ask: a question to the holders of a lock, whether they give it back, and by when they lose it otherwise.
+//! ask: a client asks the holders of a lock to release the lock, optionally by a deadline.
 //!
-//! Invariant: a question changes no queue. Without a deadline it takes nothing from its holder; with one it
-//! is as if the hold had a maximum that begins now (`publish::revoke_at_ms`).
+//! Invariant: a question changes no queue. Without a deadline the holder keeps its lock; with a deadline the
+//! hold has a maximum from now on (`publish::revoke_at_ms`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{self, Ask};
+use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
 use serde::{Deserialize, Serialize};
@@ -22,25 +23,25 @@ use crate::command::{Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::machine::Machine;
 use crate::ops::permit;
-use crate::outcome::{EventSink, Outcome};
+use crate::outcome::EventSink;
 use crate::tree::split;
 
-/// Holders that a question reaches: the first ones of the queue.
+/// Limit of holders that a question reaches: the first ones of the queue.
 pub const ASKED_MAX: usize = PLACES_MAX;
 
-/// From one question of an asker about a lock to its next one there are as many milliseconds of the log's
-/// clock. One that comes earlier is refused with `ThrottledOp`, since each is pushed to all holders. The
-/// pause is the asker's: it keeps no other from asking. A question with a deadline needs no pause.
+/// Milliseconds (of the log's clock) between two questions of one asker about one lock. Earlier questions get
+/// `ThrottledOp`, since all holders receive every question. The pause applies per asker: other askers may ask
+/// meanwhile. A question with a deadline needs no pause.
 pub const ASK_PAUSE_MS: i64 = 1_000;
 
-/// The last askers that a question remembers. Beyond, the oldest one is forgotten and may ask again early: a
-/// crowd of askers gets at most one question in a millisecond through.
+/// Limit of recent askers kept in a question. Beyond the limit the oldest asker drops out and may ask again
+/// early: a crowd of askers achieves at most one question per millisecond.
 pub const ASKERS_MAX: usize = 8;
 
-/// One that asked about a lock within the last [`ASK_PAUSE_MS`].
+/// Client that asked about a lock within the last [`ASK_PAUSE_MS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asker {
-    /// A number of its user, or of its address.
+    /// Number of the asker's user, or of the asker's address.
     who: u64,
     at_ms: i64,
 }
@@ -50,24 +51,24 @@ pub struct Asker {
 pub struct Question {
     pub reason: String,
     pub by: String,
-    /// When, milliseconds since 1970. Later than every earlier question to this holder, so of several within
-    /// a millisecond it may be ahead of the clock, by [`ASK_PAUSE_MS`] at most.
+    /// Time of the question, milliseconds since 1970. Later than every earlier question to this holder: after
+    /// several questions within a millisecond, ahead of the clock by at most [`ASK_PAUSE_MS`].
     pub asked_ms: i64,
-    /// Of this question, or of an earlier one whose deadline comes first: no question takes one back.
+    /// The earliest deadline of this and earlier questions: no question cancels a deadline.
     pub deadline: Option<Deadline>,
-    /// Last askers about the lock, the newest at the end.
+    /// Recent askers about the lock, the newest at the end.
     pub askers: Arc<[Asker]>,
 }
 
-/// Time of a question that is allowed, and the askers from then on.
+/// Time of a permitted question, and the recent askers including its author.
 struct NextQuestion {
     asked_ms: i64,
     askers: Arc<[Asker]>,
 }
 
 impl NextQuestion {
-    /// Judges whether `who` may ask the holders, which have these questions, and `needs_pause` without a
-    /// deadline.
+    /// Checks whether `who` may ask the holders with these questions. `needs_pause` is false for questions
+    /// with a deadline.
     fn next<'a>(
         before: impl Iterator<Item = &'a Question>,
         (who, needs_pause): (u64, bool),
@@ -77,7 +78,7 @@ impl NextQuestion {
         let mut seen: Option<&Arc<[Asker]>> = None;
         for question in before {
             last_ms = last_ms.max(question.asked_ms);
-            // Mostly all holders share one list.
+            // All holders usually share one list.
             if seen.replace(&question.askers).is_some_and(|seen| Arc::ptr_eq(seen, &question.askers)) {
                 continue;
             }
@@ -104,16 +105,16 @@ impl NextQuestion {
     }
 }
 
-/// By when a holder has to give its lock back.
+/// Time limit for a holder to release its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadline {
-    /// When it was set, milliseconds since 1970.
+    /// Start of the limit, milliseconds since 1970.
     pub since_ms: i64,
-    /// Counted from then on.
+    /// Milliseconds after the start.
     pub within_ms: u32,
 }
 
-/// A question to a holder, and where that stands.
+/// A question to a holder, with the lock and the position.
 #[derive(Clone, Copy, Debug)]
 pub struct AskedHolder<'a> {
     /// Path of the lock's znode.
@@ -121,7 +122,7 @@ pub struct AskedHolder<'a> {
     /// Path of the queue znode.
     pub path: &'a str,
     pub token: FencingToken,
-    /// Its session is to be told, as of grants and losses.
+    /// True if the session receives notices, as of grants and losses.
     pub is_acquired: bool,
     pub question: &'a Question,
 }
@@ -143,7 +144,7 @@ impl Question {
         Question { reason: ask.reason.clone(), by: ask.by.clone(), asked_ms, deadline, askers }
     }
 
-    /// As its holder is told at this moment.
+    /// Returns the notice to the holder at this time.
     pub fn told_at(&self, now_ms: i64) -> lock::QuestionNotice {
         debug_assert!(
             self.asked_ms <= now_ms.saturating_add(ASK_PAUSE_MS),
@@ -158,7 +159,7 @@ impl Question {
         }
     }
 
-    /// As one line for people.
+    /// Formats the question as one line of text.
     pub(super) fn text(&self) -> String {
         format!("{}: {}", self.by, self.reason)
     }
@@ -170,7 +171,7 @@ impl Question {
         self.askers.iter().fold(hasher, |hasher, it| hasher.word(it.who).int(it.at_ms))
     }
 
-    /// Whether a state may have it at this time.
+    /// Returns whether a state at this time may contain the question.
     pub(crate) fn is_good(&self, now_ms: i64) -> bool {
         let may_be = |deadline: Deadline| {
             deadline.since_ms <= self.asked_ms && lock::ASK_WITHIN_MS.contains(&deadline.within_ms)
@@ -184,13 +185,13 @@ impl Question {
 }
 
 impl Machine {
-    /// Asks the holders of a lock. Needs no session: what it may do depends on the author's identities.
+    /// Asks the holders of a lock. Needs no session: rights depend on the author's identities.
     pub(crate) fn ask<S: EventSink + ?Sized>(
         &mut self,
         (proposal, stamp): (&Proposal, Stamp),
         ask: &Ask,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if proposal.session != SessionId::NONE {
             self.admit(proposal.session, proposal.attachment)?;
         }
@@ -205,14 +206,14 @@ impl Machine {
         }
         let right = if ask.within_ms == 0 { Right::Ask } else { Right::Force };
         self.require(&ask.lock, right, (who, stamp))?;
-        let Some(lock) = self.locks.get(&ask.lock) else { return Ok(Outcome::Asked(0)) };
+        let Some(lock) = self.locks.get(&ask.lock) else { return Ok(Response::Number(0)) };
         let before = lock.holders().take(ASKED_MAX).filter_map(|(_, it)| it.asked.as_deref());
         let turn = NextQuestion::next(before, (of_user(0, who), ask.within_ms == 0), now_ms)?;
         let queue_len = lock.len();
         let keys: Vec<Key> = lock.holders().take(ASKED_MAX).map(|(key, _)| key.clone()).collect();
         let asked = match keys.len() {
             0 => 0,
-            // How many hold it is for those who may read it.
+            // Only clients that may read the lock learn the number of holders.
             count => self.ahead_shown(lock, count, &Room::of_an_answer(who)),
         };
         let plain = Arc::new(Question::of(ask, None, &turn, now_ms));
@@ -224,18 +225,17 @@ impl Machine {
                 holder.asked = Some(question.unwrap_or_else(|| plain.clone()));
                 holder.revoke_at_ms = revoke_at_ms(holder, sessions);
             });
-            self.tell_asked(zxid, &ask.lock, key.as_ref(), sink);
+            self.notify_asked(zxid, &ask.lock, key.as_ref(), sink);
         }
         assert!(keys.len() <= ASKED_MAX, "a question reaches {} holders", keys.len());
         let len = self.locks.get(&ask.lock).map_or(0, Lock::len);
         assert_eq!(len, queue_len, "{}: a question has changed the queue", ask.lock);
-        Ok(Outcome::Asked(asked))
+        Ok(Response::Number(i32::try_from(asked).unwrap_or(i32::MAX)))
     }
 
-    /// The questions to the places by which the session holds locks, in no order that another node would
-    /// have, too.
+    /// Iterates over the questions to the session's holds, in an order local to this node.
     pub fn questions_to(&self, session: SessionId) -> impl Iterator<Item = AskedHolder<'_>> {
-        // Mostly no holder of any lock is asked.
+        // In the usual case no holder of any lock has a question.
         let open = self.sessions.get(session).filter(|_| self.locks.asked() > 0);
         open.into_iter().flat_map(|open| open.shared_ephemerals()).filter_map(|(path, id)| {
             let (lock, _) = split(path)?;

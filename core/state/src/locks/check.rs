@@ -1,5 +1,5 @@
-//! What must hold within the index of the locks, recomputed from its queues. For tests and the simulator, and
-//! for snapshots that are read.
+//! Checks of the invariants of the lock index, recomputed from its queues. For tests, the simulator and
+//! snapshots being read.
 
 use rowlock_proto::lock::Mode;
 
@@ -7,7 +7,7 @@ use super::index::Locks;
 use super::lock::Lock;
 
 impl Locks {
-    /// Recomputes everything that is kept beside the queues, for [`crate::Machine::check`].
+    /// Recomputes all derived data of the queues, for [`crate::Machine::check`].
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut again = Locks::default();
         self.map.check()?;
@@ -55,8 +55,8 @@ impl Locks {
     }
 }
 
-/// Holders are the first of the queue and have been granted the lock, waiters have not; only a holder with a
-/// longest hold or a deadline is taken it away.
+/// Checks that holders come first and have a grant time, that waiters have none, and that only holds with a
+/// maximum or a deadline have a time of revocation.
 fn check_times(path: &str, lock: &Lock) -> Result<(), String> {
     for (at, (key, place)) in lock.contenders().enumerate() {
         let is_holder = at < lock.holder_count as usize;

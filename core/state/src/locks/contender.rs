@@ -1,4 +1,4 @@
-//! One place in a queue, and what its maker wanted.
+//! One position in a queue, and the request behind the position.
 
 use rowlock_proto::SessionId;
 use std::sync::Arc;
@@ -17,45 +17,46 @@ use crate::digest::Hasher;
 use crate::ops::Author;
 use crate::outcome::Why;
 
-/// A holder or waiter. Its znode is the truth about its life; this is what the tree does not say.
+/// A holder or waiter. The position lives as long as its znode; the contender has the data that the tree
+/// lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contender {
     pub session: SessionId,
     pub mode: Mode,
-    /// For deadlock detection: what [`owner_of`] gave.
+    /// Result of [`owner_of`], for deadlock detection.
     pub owner: Owner,
     pub is_acquired: bool,
     pub max_hold_ms: u32,
     pub lock_delay_ms: u32,
     pub min_hold_ms: u32,
     pub min_hold_lapses: bool,
-    /// When it entered the queue.
+    /// Time of entry into the queue.
     pub requested_ms: i64,
-    /// When it got the lock.
+    /// Time of the grant.
     ///
     /// Invariant: `Some` for holders, `None` for waiters.
     pub granted_ms: Option<i64>,
-    /// When it will have held the lock for too long; `None` while it waits, and without a maximum or a
-    /// question that has a deadline.
+    /// Time at which the leader revokes the hold; `None` for waiters, and for holds without a maximum and
+    /// without a deadline.
     pub revoke_at_ms: Option<i64>,
-    /// The newest question to it.
+    /// The newest question to this holder.
     ///
-    /// Invariant: `None` for waiters. (In a snapshot it is a record of its own.)
+    /// Invariant: `None` for waiters. (Snapshots have a record of their own for questions.)
     #[serde(skip)]
     pub asked: Option<Arc<Question>>,
-    /// Its client's address when it came; empty if unknown.
+    /// Address of the client at the entry; empty if unknown.
     pub address: Arc<str>,
     /// Number of the queue znode in the tree.
     #[serde(skip)]
     pub node: Number,
-    /// What [`Contender::hash`] gave when it entered the queue, to be taken out of the sum with it.
+    /// Result of [`Contender::hash`] at the entry, for removal from the sum.
     #[serde(skip)]
     counted_hash: u64,
 }
 
 impl Contender {
-    /// What a place wants that a create of any client has made: its name says it, in the words of Curator's
-    /// and kazoo's recipes.
+    /// Returns the mode of a position created by a plain create, from its name, by the conventions of
+    /// Curator's and kazoo's recipes.
     pub(crate) fn plain_mode(name: &str) -> Mode {
         if name.contains("__READ__") || name.contains("__rlock__") {
             Mode::Shared
@@ -66,7 +67,7 @@ impl Contender {
         }
     }
 
-    /// Made by a create of any client.
+    /// Makes the contender of a plain create.
     pub(crate) fn plain(mode: Mode, session: SessionId, address: Arc<str>, now_ms: i64) -> Self {
         Contender {
             session,
@@ -87,7 +88,7 @@ impl Contender {
         }
     }
 
-    /// Made by acquire, which says all of this.
+    /// Makes the contender of an acquire.
     pub(crate) fn acquired(acquire: &Acquire, by: &Author, address: Arc<str>, now_ms: i64) -> Self {
         Contender {
             owner: owner_of(acquire.owner, by),
@@ -100,17 +101,17 @@ impl Contender {
         }
     }
 
-    /// By when its holder has to give the lock back, if it was asked to.
+    /// Returns the deadline of the questions to this holder, if any.
     pub(super) fn deadline(&self) -> Option<Deadline> {
         self.asked.as_ref()?.deadline
     }
 
-    /// Whether the lock is taken from it at some time while it holds it.
+    /// Returns whether the leader will revoke the hold at some time.
     pub(super) fn is_revoked(&self) -> bool {
         self.max_hold_ms != 0 || self.deadline().is_some()
     }
 
-    /// Permits that it takes of the limit.
+    /// Returns the permits taken from the limit.
     pub(crate) fn permits(&self) -> u64 {
         match self.mode {
             Mode::Permits(permits) => u64::from(permits),
@@ -118,8 +119,8 @@ impl Contender {
         }
     }
 
-    /// Until when the lock is granted to no other place if this one goes now, and why it goes. `None`: it is
-    /// free at once.
+    /// Returns the end of the delay that follows if this position ends now for this reason; `None` if the
+    /// lock is free at once.
     pub(super) fn delays_until_ms(&self, why: Why, now_ms: i64) -> Option<i64> {
         let granted_ms = self.granted_ms?;
         assert!(granted_ms <= now_ms, "a hold ends before it begins");
@@ -131,17 +132,17 @@ impl Contender {
         (until_ms > now_ms).then_some(until_ms)
     }
 
-    /// Whether its hash is still the one that was counted: for assertions.
+    /// Returns whether the hash still equals the counted hash. Only for assertions.
     pub(super) fn is_counted(&self, lock: &str, key: &Key) -> bool {
         crate::steps::uncounted(|| self.counted_hash == self.hash(hasher(lock), lock.len(), key))
     }
 
-    /// Its contribution to the digest as it was last counted.
+    /// Returns the contribution to the digest as last counted.
     pub(crate) fn counted_hash(&self) -> u64 {
         self.counted_hash
     }
 
-    /// Its contribution to the digest from now on.
+    /// Computes the contribution to the digest anew, and counts it.
     pub(crate) fn count_hash(&mut self, lock: (Hasher, usize), key: &Key) -> u64 {
         self.counted_hash = self.hash(lock.0, lock.1, key);
         self.counted_hash
@@ -181,13 +182,13 @@ impl Contender {
     }
 }
 
-/// With which the hashes of all places in the queue of the lock at this path begin.
+/// Returns the initial hasher for positions in the queue of the lock at this path.
 pub(super) fn hasher(lock: &str) -> Hasher {
     Hasher::new(6).bytes(lock.as_bytes())
 }
 
-/// The owner that is kept and compared: a named one is one user's, so none is taken for another by naming
-/// itself so.
+/// Returns the owner to keep and compare. A named owner belongs to one user: no other user can claim the
+/// name.
 pub(super) fn owner_of(owner: Owner, by: &Author) -> Owner {
     match owner {
         Owner::Named(number) => Owner::Named(of_user(number, by.who)),
@@ -195,8 +196,8 @@ pub(super) fn owner_of(owner: Owner, by: &Author) -> Owner {
     }
 }
 
-/// The number of the user's owner: who the user is says what it has proven first, without that its address.
-/// No other user finds a number that gives the same one.
+/// Returns the number of a user's owner, derived from the user's first proven identity, or from the address
+/// without one. No other user can find a number with the same result.
 pub(super) fn of_user(number: u64, who: &[Id]) -> u64 {
     let proven = who.iter().find(|id| is_proof(&id.scheme));
     let Some(user) = proven.or_else(|| who.iter().find(|id| id.scheme == "ip")) else { return number };
@@ -206,7 +207,7 @@ pub(super) fn of_user(number: u64, who: &[Id]) -> u64 {
     u64::from_be_bytes(*first)
 }
 
-/// The address that a client has connected from, if it is known.
+/// Returns the address that a client has connected from; empty if unknown.
 pub(crate) fn address_in(who: &[Id]) -> &str {
     who.iter().find(|id| id.scheme == "ip").map_or("", |id| &id.id)
 }

@@ -1,7 +1,8 @@
-//! convert: a holder goes on holding in another mode.
+//! convert: changes the mode of a hold.
 
 use rowlock_proto::lock::{Claim, Mode, PlaceState};
 use rowlock_proto::request::Create;
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode};
 use smallvec::smallvec;
 
@@ -10,14 +11,14 @@ use super::publish::{Cause, place};
 use super::queue_path;
 use crate::machine::Machine;
 use crate::ops::Author;
-use crate::outcome::{EventSink, Outcome, Why};
+use crate::outcome::{EventSink, Why};
 use crate::steps;
 
 impl Machine {
-    /// To a weaker mode in place: the position and the token stay, and waiters that may hold beside it now
-    /// are granted the lock. To a stronger one only if no other place holds or waits (fairness is the
-    /// promise) and no lock-delay lasts; and then in a new place with a new token:
-    /// clients that read the queue by its names see a writer there.
+    /// Converts to a weaker mode in place: position and token stay, and waiters compatible with the weaker
+    /// mode get the lock. Converts to a stronger mode only if the queue has no other position (fairness
+    /// forbids more) and no lock-delay lasts. A stronger mode gets a new position and a new token: clients
+    /// that read the queue by names see a writer there.
     pub(crate) fn convert<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
@@ -25,8 +26,8 @@ impl Machine {
         mode: Mode,
         prefix: &str,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
-        let place_states = |place_state| Ok(Outcome::PlaceStates(smallvec![place_state]));
+    ) -> Result<Response, ErrorCode> {
+        let place_states = |place_state| Ok(Response::PlaceStates(smallvec![place_state]));
         if self.holder_of(claim) != Some(by.session) {
             return place_states(PlaceState::Absent);
         }
@@ -37,13 +38,13 @@ impl Machine {
             (before, after) if before == after => {}
             (Mode::Exclusive, Mode::Shared) => {
                 self.locks.change(path, key, |holder| holder.mode = mode);
-                self.tell_converted(by.zxid, path, key, sink);
-                self.settle(by.zxid, path, sink);
+                self.notify_converted(by.zxid, path, key, sink);
+                self.grant_ready(by.zxid, path, sink);
             }
             (Mode::Permits(before), Mode::Permits(after)) if 0 < after && after < before => {
                 self.locks.change(path, key, |holder| holder.mode = mode);
-                self.tell_converted(by.zxid, path, key, sink);
-                self.settle(by.zxid, path, sink);
+                self.notify_converted(by.zxid, path, key, sink);
+                self.grant_ready(by.zxid, path, sink);
             }
             (Mode::Shared, Mode::Exclusive) if lock.len() > 1 || lock.delayed_until_ms != 0 => {
                 let other = lock.holders().find(|(other, _)| other.as_ref() != key);
@@ -69,7 +70,7 @@ impl Machine {
         claim: &Claim,
         prefix: &str,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         let (path, key) = place(claim).ok_or(ErrorCode::BadArguments)?;
         if prefix.is_empty() || prefix.contains('/') {
             return Err(ErrorCode::BadArguments);
@@ -90,7 +91,7 @@ impl Machine {
         created.contender = Some(contender);
         let new = created.key().expect("it is ephemeral");
         assert!(new.as_ref() > key, "a new place has a later token than the old one");
-        // Its minimum hold goes on in the new place, from that one's grant.
+        // The minimum hold goes on at the new position, counted from the new grant.
         self.locks.change(path, key, |holder| holder.min_hold_ms = 0);
         let removed = self.remove(by.zxid, &claim.path);
         let why = Some(Why::Released);
@@ -103,11 +104,11 @@ impl Machine {
         let goes_on = holder.and_then(|holder| holder.asked.as_ref());
         assert_eq!(goes_on, asked.as_ref(), "{path}: a conversion has lost a question");
         if goes_on.is_some() {
-            self.tell_asked(by.zxid, path, new.as_ref(), sink);
+            self.notify_asked(by.zxid, path, new.as_ref(), sink);
         }
         let place_state = self.place_state(path, new, &mut Room::of(by));
         assert!(matches!(place_state, PlaceState::Held(_)), "nobody was in the way: {place_state:?}");
         debug_assert_eq!(steps::uncounted(|| self.holder_of(claim)), None, "who converts holds by one place");
-        Ok(Outcome::PlaceStates(smallvec![place_state]))
+        Ok(Response::PlaceStates(smallvec![place_state]))
     }
 }

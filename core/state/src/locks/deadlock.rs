@@ -1,20 +1,20 @@
-//! Deadlock detection: would a new waiter close a circle of owners that wait for each other?
+//! Deadlock detection: finds out whether a new waiter closes a circle of owners that wait for each other.
 //!
-//! The wait-for graph is read off the committed queues: a waiter waits for everyone before it who could not
-//! hold beside it, and for everyone before whom one of those waits; an owner is blocked by each of its
-//! waiters. Only places with an owner are part of a circle. What the maker of an unnamed place waits for in
-//! other queues is not known; in this one it hands on what those behind it wait for. The maker of a place
-//! also waits for all that works under it ([`Owner::Under`]): a command under a lock that asks for another
-//! lock. That goes from an ancestor to its descendants only: two commands under one lock do not wait for each
-//! other by that.
+//! The committed queues define the wait-for graph. A waiter waits for every position in front that cannot
+//! hold beside the waiter, and for all positions that a waiter in front waits for; each waiter of an owner
+//! blocks the owner. Only positions with an owner belong to a circle. The queues do not reveal the other
+//! waits of an unnamed position's maker; within one queue an unnamed position passes on the waits of
+//! positions behind. The maker of a position also waits for all work under the position ([`Owner::Under`]): a
+//! command under a lock that asks for another lock. This edge leads from an ancestor to its descendants only:
+//! two commands under one lock do not wait for each other because of the common lock.
 //!
 //! [`Owner::Under`]: rowlock_proto::lock::Owner::Under
 //!
-//! Invariant: an owner does one thing at a time, so one waiting place blocks all that it holds: a circle is a
-//! deadlock. Bounded: after [`STEPS_MAX`] places the search gives up and lets the newcomer wait, on every
-//! replica alike. So it does when the commands of one log entry have looked at [`ENTRY_STEPS_MAX`] together,
-//! but not before it has looked at [`SEARCH_FLOOR`] itself: what some search for leaves others enough for the
-//! circles that programs close by mistake.
+//! Invariant: an owner does one thing at a time, so one waiting position blocks all holds of the owner: a
+//! circle is a deadlock. Bounded: after [`STEPS_MAX`] positions the search gives up and lets the newcomer
+//! wait, on every replica alike. The search also gives up when the commands of one log entry have visited
+//! [`ENTRY_STEPS_MAX`] together, but not before its own [`SEARCH_FLOOR`]: large searches leave other commands
+//! enough for the circles that programs close by mistake.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -29,24 +29,24 @@ use super::party::Room;
 use crate::machine::Machine;
 use crate::steps;
 
-/// Places looked at for one command, however many locks it asks for.
+/// Limit of positions visited by one command, for all its locks.
 const STEPS_MAX: usize = 10_000;
 
-/// Places looked at for all commands of one entry, but for what each may look at in any case.
+/// Limit of positions visited by all commands of one entry, beside each command's minimum.
 const ENTRY_STEPS_MAX: usize = 20_000;
 
-/// Places that each command may always search.
+/// Positions that each command may always visit.
 pub(crate) const SEARCH_FLOOR: usize = 128;
 
-/// The requester of a place.
+/// The requester of a position.
 pub(super) struct Newcomer {
     pub owner: OwnerKey,
-    /// With whom it works under the same place.
+    /// Owner of the position that the newcomer works under.
     pub under: Option<OwnerKey>,
     pub mode: Mode,
 }
 
-/// How an owner was reached: through its place `at` in the lock `path`, for which the owner `waiter` waits.
+/// Step of the search: `waiter` waits for this owner at the owner's position `at` of the lock `path`.
 struct Step<'a> {
     waiter: OwnerKey,
     path: &'a str,
@@ -54,18 +54,18 @@ struct Step<'a> {
 }
 
 impl Machine {
-    /// Returns how many places the next command may search.
+    /// Returns the limit of positions that the next command may visit.
     pub(super) fn search_steps_max(&self) -> usize {
         const { assert!(SEARCH_FLOOR <= STEPS_MAX, "what each command may look at is within what one may") };
         let left = ENTRY_STEPS_MAX.saturating_sub(self.searched);
         left.clamp(SEARCH_FLOOR, STEPS_MAX)
     }
 
-    /// The circle that the newcomer would close by waiting for the lock: the places that are waited for, the
-    /// first by the newcomer, and the last of them its own or the one that it works under.
+    /// Returns the circle that the newcomer closes by waiting for the lock. The newcomer waits for the first
+    /// position; the last position belongs to the newcomer, or the newcomer works under the last position.
     pub(super) fn circle(&self, by: Newcomer, lock: &str, search: &mut Search<'_>) -> Option<Vec<Party>> {
         let Newcomer { owner, under, mode } = by;
-        // No place waits for an owner that holds nothing, waits nowhere and works under no place.
+        // An owner without any position, working under no position, closes no circle.
         if under.is_none() {
             self.locks.places_of(owner).next()?;
         }
@@ -74,7 +74,7 @@ impl Machine {
         let queue = self.locks.get_entry(lock)?;
         let Search { steps, steps_max, room } = search;
         let mut count = Count { steps, max: *steps_max };
-        self.look_ahead(owner, queue, None, mode, &mut reached, &mut todo, &mut count);
+        self.collect_ahead(owner, queue, None, mode, &mut reached, &mut todo, &mut count);
         while let Some(next) = todo.pop() {
             if next == owner || Some(next) == under {
                 return Some(self.parties(owner, next, &reached, room));
@@ -83,12 +83,20 @@ impl Machine {
                 count.one_more();
                 let Some(entry) = self.locks.get_entry(path) else { continue };
                 let Some(maker) = entry.1.contender(key.as_ref()) else { continue };
-                // Its maker does one thing at a time: it waits for that work before it gives back any of its
-                // places.
+                // The maker does one thing at a time: the maker waits for the work before releasing any
+                // position.
                 let step = Step { waiter: next, path: entry.0, at: key };
                 reach(OwnerKey::workers_of(key, maker), step, &mut reached, &mut todo);
                 if maker.granted_ms.is_none() {
-                    self.look_ahead(next, entry, Some(key), maker.mode, &mut reached, &mut todo, &mut count);
+                    self.collect_ahead(
+                        next,
+                        entry,
+                        Some(key),
+                        maker.mode,
+                        &mut reached,
+                        &mut todo,
+                        &mut count,
+                    );
                 }
                 if count.is_over() {
                     return None;
@@ -98,10 +106,10 @@ impl Machine {
         None
     }
 
-    /// Notes the owners before `key` (before the end of the queue, without one) that keep `waiter` from
+    /// Records the owners in front of `key` (of the whole queue, without a key) that keep `waiter` from
     /// holding.
     #[expect(clippy::too_many_arguments, reason = "the state of one search")]
-    fn look_ahead<'a>(
+    fn collect_ahead<'a>(
         &'a self,
         waiter: OwnerKey,
         (path, lock): (&'a str, &'a Lock),
@@ -116,9 +124,9 @@ impl Machine {
                 .is_none_or(|key| lock.contender(key.as_ref()).is_some_and(|it| it.granted_ms.is_none()))),
             "{path}: {key:?} does not wait"
         );
-        // Readers come to hold together with the readers before them, unless another place is in between: it
-        // must go first, and waits for those readers itself. Likewise those who want permits: one of many
-        // that come free may be enough, so no place counts as waiting for any of them.
+        // Readers hold together with the readers in front, unless another position is in between: the
+        // position in between goes first, and waits for the readers in front itself. Likewise for permits:
+        // any of many permits may suffice, so no position waits for a specific one.
         let mut together = Vec::new();
         for (at, ahead) in lock.contenders().take_while(|(at, _)| key.is_none_or(|key| *at < key)) {
             if !count.one_more() {
@@ -138,7 +146,7 @@ impl Machine {
         }
     }
 
-    /// The circle, from the newcomer on to the last that was reached, as far as there is room.
+    /// Returns the circle's positions from the newcomer to the last reached, as far as the answer has room.
     fn parties(
         &self,
         owner: OwnerKey,
@@ -165,7 +173,7 @@ impl Machine {
     }
 }
 
-/// Places that one command has looked at.
+/// Positions visited by one command.
 struct Count<'a> {
     steps: &'a mut usize,
     max: usize,
@@ -183,7 +191,7 @@ impl Count<'_> {
     }
 }
 
-/// Notes how an owner was reached, the first time.
+/// Records the first way an owner was reached.
 fn reach<'a>(
     owner: OwnerKey,
     step: Step<'a>,

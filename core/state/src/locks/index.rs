@@ -1,6 +1,6 @@
-//! The index itself: locks by path and by number, and what is looked up across locks.
+//! The index of locks: lookup by path and by number, and lookups across locks.
 //!
-//! Knows nothing of the tree, of commands or of events: `publish` tells it what has happened.
+//! Knows nothing of the tree, of commands or of events: `publish` reports each change.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use super::lock::Lock;
 use super::owner::{OwnerKey, owners};
 use crate::arena::{Arena, Number, unshared};
 use crate::digest::Hasher;
-use crate::guesses::Guesses;
+use crate::guesses::LookupHints;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
 
-/// A place that has gone from its queue.
+/// A position removed from its queue.
 type Left = (Key, triomphe::Arc<Contender>);
 
-/// All locks that have contenders, or a delay.
+/// All locks with contenders or a delay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locks {
-    /// Those, and idle ones, which are not shown: a lock that comes free mostly is taken again soon, and
-    /// need not come and go for that.
+    /// Numbers by path, including hidden idle locks: most free locks are soon taken again, and need no
+    /// removal in between.
     ///
-    /// Invariant: an idle one is a znode that has had children.
+    /// Invariant: an idle lock is a znode that ever had children.
     pub(super) map: SharedMap<Arc<str>, Number>,
     pub(super) all: Arena<Lock>,
-    guesses: Guesses,
-    /// How many are not idle.
+    hints: LookupHints,
+    /// Number of locks that are not idle.
     pub(super) busy: u64,
     pub(super) delayed: u64,
-    /// What the leader must propose something for: time, lock, and the holder ([`Key::before_all`] for the
+    /// Times at which the leader must propose a command: time, lock, and holder ([`Key::before_all`] for the
     /// end of a delay).
     pub(super) due: SharedMap<(i64, Arc<str>, Key), ()>,
-    /// The places of owners that take part in deadlock detection.
+    /// Positions of owners that take part in deadlock detection.
     pub(super) owned: SharedMap<(OwnerKey, Arc<str>, Key), ()>,
     pub(super) digest: u64,
     holders: u64,
@@ -47,21 +47,21 @@ impl Locks {
         self.busy(self.find(path))
     }
 
-    /// With the path that is kept here.
+    /// Returns a lock and the index's copy of its path.
     pub(super) fn get_entry(&self, path: &str) -> Option<(&str, &Lock)> {
         self.get(path).map(|lock| (&*lock.path, lock))
     }
 
-    /// The number of the lock, idle or not.
+    /// Returns the lock's number, also if idle.
     pub(crate) fn find(&self, path: &str) -> Option<Number> {
         let hash = Hasher::new(0).bytes(path.as_bytes()).finish();
         let is_it = |number| self.all.get(Number::from_raw(number)).is_some_and(|lock| *lock.path == *path);
-        if let Some(number) = self.guesses.find(hash, is_it) {
+        if let Some(number) = self.hints.find(hash, is_it) {
             steps::take(1);
             return Some(Number::from_raw(number));
         }
         let id = *self.map.get(path)?;
-        self.guesses.note(hash, id.raw());
+        self.hints.record(hash, id.raw());
         Some(id)
     }
 
@@ -70,7 +70,7 @@ impl Locks {
         self.all.at(id)
     }
 
-    /// Returns the lock unless it is idle.
+    /// Returns the lock unless idle.
     pub(super) fn busy(&self, found: Option<Number>) -> Option<&Lock> {
         found.map(|id| self.all.at(id)).filter(|lock| !lock.is_idle())
     }
@@ -79,17 +79,17 @@ impl Locks {
         self.all().filter(|(_, lock)| !lock.is_idle())
     }
 
-    /// Iterates over all locks, idle ones included.
+    /// Iterates over all locks, idle locks included.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &Lock)> {
         self.map.iter().map(|(path, id)| (&**path, self.all.at(*id)))
     }
 
-    /// The number of the znode of each lock that knows it, idle or not, and its limit.
+    /// Iterates over all locks, idle or not: path, znode if known, and limit.
     pub(crate) fn znodes(&self) -> impl Iterator<Item = (&str, Option<Number>, Option<u32>)> {
         self.all().map(|(path, lock)| (path, lock.znode(), lock.limit))
     }
 
-    /// Paths of those that are idle.
+    /// Iterates over the paths of idle locks.
     pub(crate) fn idle(&self) -> impl Iterator<Item = &str> {
         self.all().filter(|(_, lock)| lock.is_idle()).map(|(path, _)| path)
     }
@@ -102,7 +102,7 @@ impl Locks {
         (self.busy, self.holders, self.waiters)
     }
 
-    /// How many holders have a question.
+    /// Returns the number of holders with a question.
     pub(super) fn asked(&self) -> u64 {
         self.asked
     }
@@ -111,7 +111,7 @@ impl Locks {
         &self.due
     }
 
-    /// The places of an owner: lock and key.
+    /// Returns the positions of an owner: lock and key.
     pub(super) fn places_of(&self, owner: OwnerKey) -> impl Iterator<Item = (&str, &Key)> {
         let from = (owner, Arc::from(""), Key::before_all());
         self.owned
@@ -121,8 +121,8 @@ impl Locks {
             .map(|(_, lock, key)| (&**lock, key))
     }
 
-    /// A newcomer, behind all others, and a holder if it has been granted the lock. `node` and `limit` are
-    /// those of the lock's znode.
+    /// Adds a newcomer at the end of the queue, as a holder if granted. `node` and `limit` belong to the
+    /// lock's znode.
     pub(crate) fn enter(
         &mut self,
         (path, node): (&str, Number),
@@ -135,17 +135,17 @@ impl Locks {
         self.enter_at((lock, node), key, contender, limit);
     }
 
-    /// A lock that is not known yet.
+    /// Adds an unknown lock.
     pub(super) fn make(&mut self, path: &str, node: Number, limit: Option<u32>) -> Number {
         let path: Arc<str> = path.into();
         let id = self.all.insert(Lock::new(path.clone(), node, limit));
         let old = self.map.insert(path, id);
         assert!(old.is_none(), "a lock is made once");
-        self.guesses.fit(self.map.len());
+        self.hints.fit(self.map.len());
         id
     }
 
-    /// As [`Locks::enter`], for a lock that has been looked up.
+    /// Adds a newcomer like [`Locks::enter`], to a lock found by the caller.
     pub(super) fn enter_at(
         &mut self,
         (lock, node): (Number, Number),
@@ -165,7 +165,7 @@ impl Locks {
         });
     }
 
-    /// Changes a lock, and what is counted of it besides its contenders.
+    /// Changes a lock, and updates the totals apart from its contenders.
     fn alter<R>(&mut self, lock: Number, change: impl FnOnce(&mut Lock) -> R) -> R {
         let lock = self.all.at_mut(lock);
         let before = (u64::from(!lock.is_idle()), lock.hash());
@@ -190,8 +190,7 @@ impl Locks {
         result
     }
 
-    /// Makes the next waiter, in the queue of the lock that was found there, a holder, which
-    /// `grant` notes in it.
+    /// Makes the next waiter of this lock a holder; `grant` records the grant in the contender.
     pub(super) fn grant_next(
         &mut self,
         lock: Number,
@@ -223,12 +222,12 @@ impl Locks {
         Some((lock, key, contender))
     }
 
-    /// Takes a place out of the queue of the lock that was found there, if it is in it.
+    /// Removes a position from the queue of this lock, if present.
     pub(crate) fn leave(&mut self, lock: Number, key: KeyRef<'_>) -> Option<Left> {
         self.all.at(lock).find(key).map(|place| self.leave_at(lock, place))
     }
 
-    /// As [`Locks::leave`], for a place that has been looked up.
+    /// Removes a position like [`Locks::leave`], found by the caller.
     pub(super) fn leave_at(&mut self, lock: Number, place: Slot) -> Left {
         let left = self.alter(lock, |lock| {
             let left = lock.queue.take(place);
@@ -261,7 +260,7 @@ impl Locks {
         left
     }
 
-    /// Changes a holder: its mode, its question, or when it will have held for too long.
+    /// Changes a holder: its mode, its question, or its time of revocation.
     pub(crate) fn change(&mut self, path: &str, key: KeyRef<'_>, change: impl FnOnce(&mut Contender)) {
         let lock = self.find(path).expect("the caller has found the place");
         let Lock { limit, node, .. } = *self.all.at(lock);
@@ -278,12 +277,12 @@ impl Locks {
         self.delayed != 0
     }
 
-    /// Whether a change of the znode at `path` may be one of a limit: there is a lock, idle or not.
+    /// Returns whether a change of the znode at `path` may change a limit: a lock is there, idle or not.
     pub(super) fn knows(&self, path: &str) -> bool {
         self.find(path).is_some()
     }
 
-    /// The lock's znode says this limit now. True if that changes something here.
+    /// Sets the limit read from the lock's znode. Returns whether the limit changed.
     pub(super) fn set_limit(&mut self, path: &str, limit: Option<u32>) -> bool {
         let Some(lock) = self.find(path).filter(|lock| self.all.at(*lock).limit != limit) else {
             return false;
@@ -292,7 +291,7 @@ impl Locks {
         true
     }
 
-    /// No place is granted the lock before `until_ms`; 0 ends a delay. The later of two delays counts.
+    /// Delays grants of the lock until `until_ms`; 0 ends a delay. The later of two delays counts.
     pub(crate) fn delay(&mut self, path: &str, until_ms: i64) {
         let Some(lock) = self.find(path) else { return };
         let Lock { ref path, delayed_until_ms: before, .. } = *self.all.at(lock);
@@ -311,7 +310,7 @@ impl Locks {
         }
     }
 
-    /// As [`Locks::delay`], for a snapshot: the lock may have no contenders.
+    /// Sets a delay from a snapshot, like [`Locks::delay`], also for a lock without contenders.
     pub(crate) fn restore_delay(&mut self, (path, node): (&str, Number), until_ms: i64, limit: Option<u32>) {
         if self.find(path).is_none() {
             self.make(path, node, limit);
@@ -319,7 +318,7 @@ impl Locks {
         self.delay(path, until_ms);
     }
 
-    /// A lock without contenders and delay is none.
+    /// Removes a lock without contenders and without a delay.
     pub(crate) fn forget_if_idle(&mut self, path: &str) {
         if let Some(lock) = self.find(path).filter(|lock| self.all.at(*lock).is_idle()) {
             self.map.remove(path);

@@ -1,4 +1,4 @@
-//! Which place in a queue: what the queue is ordered by.
+//! Sort key of a position in a queue.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use rowlock_proto::Zxid;
 
 use crate::sequence;
 
-/// A place in a queue. The path is shared with the session's list of ephemerals.
+/// A position in a queue. The key shares the path with the session's list of ephemerals.
 ///
-/// Places are ordered by their creation. Those that one multi makes have one czxid: their numbers say which
-/// came first, since the lock's znode counts its creates one by one.
+/// The order is the order of creation. Positions made by one multi have one czxid; their numbers give the
+/// order, since the lock's znode counts its creates one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// The czxid of the queue znode; the fencing token.
@@ -18,7 +18,7 @@ pub(crate) struct Key {
     pub path: Arc<str>,
 }
 
-/// A key to be looked for.
+/// A key for lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRef<'a> {
     pub czxid: Zxid,
@@ -26,7 +26,7 @@ pub(crate) struct KeyRef<'a> {
 }
 
 impl Key {
-    /// Before every place that there may be.
+    /// Returns a key in front of all possible positions.
     pub(super) fn before_all() -> Key {
         Key { czxid: Zxid(i64::MIN), path: Arc::from("") }
     }
@@ -41,7 +41,7 @@ impl Ord for KeyRef<'_> {
         let number = |key: &Self| sequence::ordinal(key.path);
         self.czxid
             .cmp(&other.czxid)
-            // Mostly there is nothing behind this: one command makes one place.
+            // The usual case ends here: one command makes one position.
             .then_with(|| {
                 if self.path == other.path { Ordering::Equal } else { number(self).cmp(&number(other)) }
             })

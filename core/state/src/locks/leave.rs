@@ -1,8 +1,9 @@
-//! release, abandon, forceRelease, verify: the ways out of a queue, and the question whether one is still in
-//! it.
+//! release, abandon, forceRelease and verify: the ways out of a queue, and the check whether a claim still
+//! holds.
 
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Attempt, Claim};
+use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use smallvec::{SmallVec, smallvec};
@@ -14,24 +15,24 @@ use crate::arena::Number;
 use crate::command::Proposal;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
-use crate::outcome::{ChangeKind, EventSink, Outcome, Why};
+use crate::outcome::{ChangeKind, EventSink, Why};
 use crate::shared_map::Slot;
 use crate::steps;
 use crate::tree::{Path, TreePosition};
 use crate::znode::Kind;
 
-/// A token of no znode: with a lock's path it means the lock's delay.
+/// Token of no znode; with a lock's path, the lock's delay.
 const NO_TOKEN: FencingToken = FencingToken(0);
 
 impl Machine {
-    /// Gives back those of the claims that the session holds: exactly this znode with exactly this token. No
-    /// permission is asked: a session may always leave its queues.
+    /// Releases the claims held by the session: exactly this znode with exactly this token. Checks no
+    /// permission: a session may always leave its queues.
     pub(crate) fn release<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
         claims: &[Claim],
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if claims.len() > PLACES_MAX {
             return Err(ErrorCode::BadArguments);
         }
@@ -58,16 +59,16 @@ impl Machine {
             steps::uncounted(|| claims.iter().all(|claim| self.holder_of(claim) != Some(by.session))),
             "what was given back is still held"
         );
-        Ok(Outcome::Held(held.into()))
+        Ok(Response::Held(held.into()))
     }
 
-    /// Leaves the queues of the session's attempts, whether they hold, wait or are gone.
+    /// Leaves the queues of the session's attempts, in any state of the attempts.
     pub(crate) fn abandon<S: EventSink + ?Sized>(
         &mut self,
         by: &Author,
         attempts: &[Attempt],
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if attempts.len() > PLACES_MAX || attempts.iter().any(|attempt| attempt.prefix.is_empty()) {
             return Err(ErrorCode::BadArguments);
         }
@@ -81,7 +82,7 @@ impl Machine {
         }
         let why = Some(Why::Released);
         self.publish(Cause::new(by, why), &mut done, sink);
-        Ok(Outcome::Done)
+        Ok(Response::Empty)
     }
 
     /// Ends any hold, or a lock-delay, for a client with permission to delete below the lock.
@@ -90,7 +91,7 @@ impl Machine {
         by: &Author,
         claim: &Claim,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         if claim.token == NO_TOKEN {
             return self.force_end_of_delay(by, &claim.path, sink);
         }
@@ -102,7 +103,7 @@ impl Machine {
             self.require(lock, Right::Force, (by.who, by.stamp))?;
         }
         if self.holder_of(claim).is_none() {
-            return Ok(Outcome::Held(smallvec![false]));
+            return Ok(Response::Held(smallvec![false]));
         }
         assert!(found.is_some(), "a lock with a holder is a znode");
         let mut done = [self.remove(by.zxid, &claim.path)];
@@ -113,7 +114,7 @@ impl Machine {
             None,
             "a release was forced, and the lock is held"
         );
-        Ok(Outcome::Held(smallvec![true]))
+        Ok(Response::Held(smallvec![true]))
     }
 
     /// Ends the lock's delay, and grants the lock to the next waiters.
@@ -122,21 +123,20 @@ impl Machine {
         by: &Author,
         lock: &str,
         sink: &mut S,
-    ) -> Result<Outcome, ErrorCode> {
+    ) -> Result<Response, ErrorCode> {
         permit(&self.tree.nearest(lock).acl, perms::DELETE, by.who)?;
         self.require(lock, Right::Force, (by.who, by.stamp))?;
         let lasts = self.locks.get(lock).is_some_and(|lock| lock.delayed_until_ms() != 0);
         if lasts {
             self.locks.delay(lock, 0);
-            self.settle(by.zxid, lock, sink);
+            self.grant_ready(by.zxid, lock, sink);
             self.locks.forget_if_idle(lock);
         }
-        Ok(Outcome::Held(smallvec![lasts]))
+        Ok(Response::Held(smallvec![lasts]))
     }
 
-    /// With the znodes of locks go their lock-delays. To be called before the queues hear of what was done:
-    /// no place waits for a lock whose znode could be deleted, but one that comes after it in the same
-    /// command does.
+    /// Ends the lock-delays of deleted lock znodes. Call before the queues process the changes: no position
+    /// waits for a lock with a deletable znode, but a position created later in the same command does.
     pub(crate) fn end_delays(&mut self, done: &[Done]) {
         if !self.locks.has_delays() {
             return;
@@ -147,9 +147,9 @@ impl Machine {
         }
     }
 
-    /// Which of the claims are held, by whomsoever. Of other sessions' places that needs what a plain client
-    /// would need to know it: READ on the place and on its lock.
-    pub(crate) fn verify(&self, proposal: &Proposal, claims: &[Claim]) -> Result<Outcome, ErrorCode> {
+    /// Returns which claims any session holds. Claims of other sessions need the permissions that a plain
+    /// client needs: READ on the position and on its lock.
+    pub(crate) fn verify(&self, proposal: &Proposal, claims: &[Claim]) -> Result<Response, ErrorCode> {
         if claims.len() > PLACES_MAX {
             return Err(ErrorCode::BadArguments);
         }
@@ -160,11 +160,11 @@ impl Machine {
             }
             Ok(holder.is_some())
         });
-        Ok(Outcome::Held(held.collect::<Result<_, _>>()?))
+        Ok(Response::Held(held.collect::<Result<_, _>>()?))
     }
 
-    /// Refuses who may not read a place that is there, and another session's. That there is none everybody
-    /// may know.
+    /// Refuses clients that may not read another session's existing position. Any client may learn that a
+    /// position does not exist.
     pub(crate) fn permit_reading(
         &self,
         (session, who): (SessionId, &[Id]),
@@ -180,14 +180,15 @@ impl Machine {
         permit(&self.tree.nearest(lock).acl, perms::READ, who)
     }
 
-    /// The session that holds a lock by this claim.
+    /// Returns the session that holds a lock by this claim.
     pub(crate) fn holder_of(&self, claim: &Claim) -> Option<SessionId> {
         let (lock, key) = place(claim)?;
         Some(self.locks.get(lock)?.holder(key)?.session)
     }
 
-    /// Where the queue, the place in it and the znode of a claim are that the session holds. The index
-    /// changes only at the end of a command: that a claim which comes twice is held once, the tree says.
+    /// Finds the queue, the position and the znode of a claim that the session holds. The index changes only
+    /// at the end of a command; the tree tells whether an earlier copy of the claim was released in the same
+    /// command.
     pub(super) fn find_held<'a>(
         &self,
         by: &Author,

@@ -1,6 +1,6 @@
-//! One lock: who holds it, who waits for it, and who may hold it next.
+//! One lock: its holders, its waiters, and the next to hold.
 //!
-//! Knows nothing of other locks: [`super::index`] keeps them all, and what is counted over them.
+//! Knows nothing of other locks: [`super::index`] contains all locks and the totals.
 
 use std::sync::Arc;
 
@@ -18,26 +18,26 @@ use crate::shared_map::{SharedMap, Slot};
 pub(crate) struct Lock {
     /// Path of the lock's znode.
     pub(super) path: Arc<str>,
-    /// How many levels the paths of its places have.
+    /// Levels of the positions' paths.
     pub(super) levels: u64,
-    /// The result of [`hasher`] for its path.
+    /// Result of [`hasher`] for the lock's path.
     pub(super) hasher: Hasher,
-    /// The znode's number in the tree.
+    /// Number of the znode in the tree.
     ///
-    /// Invariant: it is, where there is anybody in the queue, or the lock is idle.
+    /// Invariant: valid if the queue has a position, or the lock is idle.
     pub(super) node: Number,
-    /// The holders, and behind them the waiters. What is known of them lies elsewhere: when the first of many
-    /// goes, the others move up.
+    /// Holders, then waiters. The map has pointers to contenders: when the first of many leaves, the others
+    /// move up cheaply.
     pub(super) queue: SharedMap<Key, triomphe::Arc<Contender>>,
-    /// How many of the queue hold the lock.
+    /// Number of holders at the front of the queue.
     pub(super) holder_count: u32,
-    /// Permits of the holders together.
+    /// Total permits of all holders.
     pub(super) permits: u64,
-    /// How many permits there are; `None`: no bound.
+    /// Number of permits; `None`: unlimited.
     ///
-    /// Invariant: what the data of the lock's znode say now; `None` if there is no such znode.
+    /// Invariant: the number in the data of the lock's znode; `None` without a znode.
     pub(super) limit: Option<u32>,
-    /// The lock is granted to no place before: a lock-delay or a minimum hold; 0: no delay.
+    /// End of a lock-delay or minimum hold, before which no position gets the lock; 0: no delay.
     pub(super) delayed_until_ms: i64,
 }
 
@@ -49,12 +49,12 @@ impl Lock {
         Lock { path, levels, hasher, node, queue, holder_count, permits, limit, delayed_until_ms }
     }
 
-    /// The number of its znode, where it is known.
+    /// Returns the number of the znode, if known.
     pub(crate) fn znode(&self) -> Option<Number> {
         (self.len() > 0 || self.delayed_until_ms == 0).then_some(self.node)
     }
 
-    /// Whether a contender in this mode may hold beside the holders, if none were before it.
+    /// Returns whether a contender in this mode may hold beside the holders, with no waiter in front.
     pub(super) fn admits(&self, mode: Mode) -> bool {
         let Some((_, holder)) = self.first_holder() else { return true };
         match (holder.mode, mode) {
@@ -66,12 +66,12 @@ impl Lock {
         }
     }
 
-    /// Whether a newcomer in this mode would hold at once.
+    /// Returns whether a newcomer in this mode holds at once.
     pub(super) fn is_free_for(&self, mode: Mode) -> bool {
         self.delayed_until_ms == 0 && self.waiter_count() == 0 && self.admits(mode)
     }
 
-    /// The first waiter, if it may hold now.
+    /// Returns the first waiter, if permitted to hold now.
     pub(super) fn next(&self) -> Option<Slot> {
         let place = self.first_waiter()?;
         (self.delayed_until_ms == 0 && self.admits(self.queue.at(place).1.mode)).then_some(place)
@@ -81,7 +81,7 @@ impl Lock {
         (self.waiter_count() > 0).then(|| self.queue.nth(self.holder_count as usize))
     }
 
-    /// How many that wait could be granted the lock together, at most.
+    /// Returns the greatest number of waiters that could get the lock together.
     pub(crate) fn may_grant(&self) -> usize {
         match self.waiters().next() {
             None => 0,
@@ -90,7 +90,7 @@ impl Lock {
         }
     }
 
-    /// As [`Lock::may_grant`], once a session and all its places are gone.
+    /// Returns [`Lock::may_grant`] after the end of a session and all its positions.
     pub(crate) fn may_grant_without(&self, session: SessionId) -> usize {
         let keeps_others_out =
             |holder: &Contender| holder.mode == Mode::Exclusive && holder.session != session;
@@ -104,9 +104,9 @@ impl Lock {
         }
     }
 
-    /// Whether the last holder, in this mode, may hold beside the others: none beside an exclusive one, and
-    /// no more permits than there are, but for a holder who is alone. (The limit may have become smaller
-    /// since.)
+    /// Returns whether the last holder, in this mode, may hold beside the other holders. An exclusive holder
+    /// has no other beside, and permits stay within the limit, except for a single holder. (The limit may
+    /// have become smaller since.)
     pub(super) fn last_may_hold(&self, last: Mode) -> bool {
         let Some((_, first)) = self.first_holder() else { return false };
         let is_within = self.limit.is_none_or(|limit| self.permits <= u64::from(limit));
@@ -122,7 +122,7 @@ impl Lock {
         self.queue.len()
     }
 
-    /// The whole queue in its order.
+    /// Iterates over the whole queue in order.
     pub(crate) fn contenders(&self) -> impl Iterator<Item = (&Key, &Contender)> {
         self.queue.iter().map(|(key, contender)| (key, &**contender))
     }
@@ -144,18 +144,18 @@ impl Lock {
         waiters.map(|(key, contender)| (key, &**contender))
     }
 
-    /// No place is granted the lock before; 0: no delay.
+    /// Returns the time before which no position gets the lock; 0: no delay.
     pub(crate) fn delayed_until_ms(&self) -> i64 {
         self.delayed_until_ms
     }
 
-    /// No place holds or waits, and no delay lasts.
+    /// Returns whether the lock has no position and no delay.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.delayed_until_ms == 0
     }
 
     pub(super) fn find(&self, key: KeyRef<'_>) -> Option<Slot> {
-        // Mostly it is the holder who leaves.
+        // In the usual case the holder leaves.
         if self.queue.first().is_some_and(|(first, _)| first.as_ref() == key) {
             return Some(Slot::default());
         }
@@ -166,17 +166,18 @@ impl Lock {
         self.find(key).map(|place| &**self.queue.at(place).1)
     }
 
-    /// The holder at this place.
+    /// Returns the holder at this position.
     pub(super) fn holder(&self, key: KeyRef<'_>) -> Option<&Contender> {
         self.contender(key).filter(|contender| contender.granted_ms.is_some())
     }
 
-    /// How many are before this place.
+    /// Returns the number of positions in front of this position.
     pub(super) fn ahead(&self, key: KeyRef<'_>) -> usize {
         self.find(key).map_or(self.holder_count as usize, |place| self.queue.rank_of(place))
     }
 
-    /// Its part of the digest besides its contenders'. An idle one has none: it is not in a snapshot.
+    /// Returns the lock's contribution to the digest, without its contenders'. An idle lock contributes 0:
+    /// snapshots do not contain idle locks.
     #[inline(always)]
     pub(super) fn hash(&self) -> u64 {
         if self.limit.is_none() && self.delayed_until_ms == 0 {

@@ -1,12 +1,13 @@
-//! The queues of all locks: who holds what, who waits, and what one release changes.
+//! The queues of all locks: holders, waiters, and the effects of each release.
 //!
-//! A lock is a znode; its contenders are its ephemeral sequential children, whatever client made them, in the
-//! order of their creation (czxid, and within one multi the number that the server gave; never the rest of a
-//! name). This index stands beside the tree: [`publish`] brings it up to date once a command has been carried
-//! out whole, so operations that are taken back never touch it.
+//! A lock is a znode. Its contenders are its ephemeral sequential children, made by any client, in the order
+//! of their creation (czxid, and within one multi the number assigned by the server; never the rest of a
+//! name). This index lies beside the tree: [`publish`] updates the index after a whole command, so reverted
+//! operations never touch the index.
 //!
-//! Invariant: the holders of a lock are the first of its queue, no waiter is before a holder (strict FIFO).
-//! Invariant: no waiter that could hold waits: after every command each changed lock has been settled.
+//! Invariant: the holders of a lock are the first of its queue; no waiter is in front of a holder (strict
+//! FIFO). Invariant: no waiter waits that could hold: after every command `grant_ready` has run for each
+//! changed lock.
 
 mod acquire;
 mod alone;
@@ -35,35 +36,35 @@ pub(crate) use party::Room;
 pub(crate) use publish::Cause;
 pub use view::{ContenderView, LockView};
 
-/// Contenders of one lock; the next acquire is refused with `QuotaExceeded`. Plain creates are not bounded by
-/// it. The leader lets fewer in ([`crate::cost::QUEUE_PLACES_MAX`]).
+/// Limit of contenders of one lock. Acquires beyond get `QuotaExceeded`; plain creates have no limit. The
+/// leader's limit is lower ([`crate::cost::QUEUE_PLACES_MAX`]).
 pub const QUEUE_MAX: usize = 100_000;
 
-/// Locks in one acquire, claims in one release; more are refused with `BadArguments`.
+/// Limit of locks in one acquire, and of claims in one release. Beyond: `BadArguments`.
 pub const PLACES_MAX: usize = 1_024;
 
-/// Bytes of a queue znode's data that are shown to others.
+/// Limit of a queue znode's data shown to other clients, in bytes.
 pub const LABEL_MAX: usize = 256;
 
-/// Bytes of a queue znode's path that are shown to others in an answer. The rest is cut off.
+/// Limit of a queue znode's path shown to other clients, in bytes. Longer paths lose their end.
 pub const PARTY_PATH_MAX: usize = 1_024;
 
-/// Bytes that one answer spends on naming others. Beyond: they are not named. What else an answer holds is
-/// the client's own, and not longer than its request.
+/// Limit of other clients' names in one answer, in bytes; an answer omits further names. The rest of an
+/// answer belongs to the client, and is no longer than the request.
 pub const PARTIES_MAX_BYTES: usize = 64 << 10;
 
-/// The limit of permits that the data of a lock's znode name.
+/// Returns the limit of permits in the data of a lock's znode.
 pub(crate) fn limit_in(data: Option<&bytes::Bytes>) -> Option<u32> {
     data.and_then(|data| rowlock_proto::lock::limit_in(data))
 }
 
-/// Whether no lock may be there: what is at and below `/zookeeper` is the cluster's own, and a container that
-/// acquire made there would stand among quotas.
+/// Returns whether no lock may have this path: znodes at and below `/zookeeper` belong to the cluster, and a
+/// container made by acquire would lie among quotas.
 fn is_reserved(lock: &str) -> bool {
     lock.strip_prefix("/zookeeper").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The path of a queue znode.
+/// Returns the path of a queue znode.
 pub(crate) fn queue_path(lock: &str, name: &str) -> String {
     rowlock_proto::path::join(lock, name)
 }

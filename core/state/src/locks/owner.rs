@@ -1,4 +1,4 @@
-//! Whose a place is in the eyes of deadlock detection.
+//! Owners of positions, for deadlock detection.
 
 use std::net::IpAddr;
 
@@ -13,8 +13,8 @@ use super::key::Key;
 pub(crate) enum OwnerKey {
     Session(SessionId),
     Named(u64),
-    /// All that works under a certain place, and keeps its maker from giving it back. What comes from another
-    /// address than the maker does not: it is no part of what the maker waits for.
+    /// All work under a certain position; the work keeps the position's maker from releasing. Work from
+    /// another address than the maker's does not count: the maker does not wait for such work.
     Under(u64, u128),
 }
 
@@ -27,7 +27,7 @@ impl OwnerKey {
         }
     }
 
-    /// As what else it works: for whom.
+    /// Returns the key of the position that the owner works under.
     pub(crate) fn works_under(owner: Owner, address: &str) -> Option<Self> {
         match owner {
             Owner::Under(number) => Some(OwnerKey::Under(number, number_of(address))),
@@ -41,7 +41,7 @@ impl OwnerKey {
     }
 }
 
-/// An address as a number; 0 if it is not known.
+/// Returns an address as a number; 0 if unknown.
 fn number_of(address: &str) -> u128 {
     match address.parse() {
         Ok(IpAddr::V4(v4)) => v4.to_ipv6_mapped().to_bits(),
@@ -50,7 +50,7 @@ fn number_of(address: &str) -> u128 {
     }
 }
 
-/// Under whom a place is found.
+/// Iterates over the keys of a contender.
 pub(super) fn owners(contender: &Contender) -> impl Iterator<Item = OwnerKey> {
     let own = OwnerKey::new(contender.owner, contender.session);
     own.into_iter().chain(OwnerKey::works_under(contender.owner, &contender.address))

@@ -1,12 +1,12 @@
-//! What an answer says of places: the client's own in full, and others by name as far as there is room and
-//! its reader may READ them.
+//! Contents of answers about positions: the client's own positions in full, other positions by name as far as
+//! room and READ permissions allow.
 //!
-//! Names are as long as other clients like them, and one acquire may ask for a thousand locks. Without a
-//! bound, an answer would be a thousand times as large as its request, in memory, on its way, and among the
-//! kept outcomes.
+//! Clients choose the length of names, and one acquire may ask for a thousand locks. Without a bound an
+//! answer would be a thousand times as large as its request, in memory, on the network and among kept
+//! outcomes.
 //!
-//! Invariant: nothing is said of a place that a plain client of the same rights could not read: its name
-//! needs READ on the lock's znode, all else READ on its own as well.
+//! Invariant: an answer shows nothing of a position that a plain client with the same rights could not read.
+//! The position's name needs READ on the lock's znode, the rest also READ on the position.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::Author;
 
-/// The rest of an answer's budget for names of other clients, and its reader.
+/// Remaining bytes of an answer for names of other clients, and the answer's reader.
 pub(crate) struct Room<'a> {
     bytes: usize,
     who: &'a [Id],
 }
 
-/// How much of a place its reader may see.
+/// Part of a position that the reader may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sight {
     Nothing,
@@ -48,7 +48,7 @@ impl<'a> Room<'a> {
         Room::of_an_answer(by.who)
     }
 
-    /// Takes it, if there is so much.
+    /// Takes bytes from the rest, if enough are left.
     fn take(&mut self, bytes: usize) -> Option<()> {
         self.bytes = self.bytes.checked_sub(bytes)?;
         Some(())
@@ -62,7 +62,7 @@ impl<'a> Room<'a> {
         machine.rules.allow(&lock.path, Right::See, self.who)
     }
 
-    /// Returns which parts of a place in the queue the reader may see.
+    /// Returns the part of a position that the reader may see.
     fn sight(&self, machine: &Machine, lock: &Lock, place: &Contender) -> Sight {
         match self.may_read(machine, lock.node) && self.may_see(machine, lock) {
             false => Sight::Nothing,
@@ -87,15 +87,15 @@ impl Machine {
         }
     }
 
-    /// How many are said to be ahead: without READ on the lock, only that there is one.
+    /// Returns the number of positions in front, as shown: without READ on the lock at most 1.
     pub(super) fn ahead_shown(&self, lock: &Lock, ahead: usize, room: &Room<'_>) -> u32 {
-        // A delay may last longer than the znode of a lock without a queue.
+        // A delay may outlast the znode of a lock without a queue.
         let znode = lock.znode().or_else(|| self.tree.find(&lock.path));
         let is_readable = znode.is_some_and(|znode| room.may_read(self, znode)) && room.may_see(self, lock);
         if is_readable { ahead as u32 } else { 1 }
     }
 
-    /// Says of each of the session's places where it stands now.
+    /// Updates the states of the session's positions.
     pub(crate) fn renew_place_states(
         &self,
         session: SessionId,
@@ -118,12 +118,12 @@ impl Machine {
         }
     }
 
-    /// The first holder, as shown to others who may know of him.
+    /// Returns the first holder, if the reader may see the holder.
     pub(super) fn holder(&self, lock: &Lock, room: &mut Room<'_>) -> Option<Party> {
         lock.first_holder().and_then(|(key, contender)| self.neighbour(lock, (key, contender), room))
     }
 
-    /// A place as shown to others, if they may know that it is there and there is room for it.
+    /// Returns a position as shown to other clients, if the reader may know of the position and room is left.
     pub(super) fn neighbour(
         &self,
         lock: &Lock,
@@ -136,7 +136,8 @@ impl Machine {
         }
     }
 
-    /// A place as shown to others, if there is room for it: what they may not see is empty.
+    /// Returns a position as shown to other clients, if room is left; fields that the reader may not see are
+    /// empty.
     pub(super) fn party(&self, lock: &Lock, key: &Key, room: &mut Room<'_>) -> Option<Party> {
         let contender = lock.contender(key.as_ref()).expect("the caller has found the place");
         let sight = room.sight(self, lock, contender);
@@ -168,7 +169,7 @@ impl Machine {
     }
 }
 
-/// As much of a path as others are shown: its beginning.
+/// Returns the beginning of a path, as shown to other clients.
 fn shown(path: &Arc<str>) -> Arc<str> {
     if path.len() <= PARTY_PATH_MAX {
         return path.clone();

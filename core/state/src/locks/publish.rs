@@ -1,5 +1,4 @@
-//! What a command that has been carried out means to those who watch: znode changes first, then what became
-//! of the locks' queues.
+//! Publication of a completed command to watchers: znode changes first, then changes of the locks' queues.
 
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::Claim;
@@ -18,17 +17,18 @@ use crate::sessions::Sessions;
 use crate::steps;
 use crate::tree::Path;
 
-/// Why znodes come and go.
+/// Cause of created and deleted znodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cause<'a> {
     pub zxid: Zxid,
     pub session: SessionId,
-    /// Identities of the client that caused it.
+    /// Identities of the client behind the command.
     pub who: &'a [Id],
-    /// Why places are gone, where the command says so; otherwise it depends on whose they were.
+    /// Reason for the end of positions, if the command determines the reason; otherwise the owner of a
+    /// position does.
     pub why: Option<Why>,
-    /// Locks are granted until this many places have been. Each lock after that gets a delay that is over at
-    /// once, so that a `LockDue` of its own grants it.
+    /// Limit of positions granted. Each further lock gets a delay that is over at once, and a `LockDue` of
+    /// its own grants the lock.
     pub grants_max: usize,
 }
 
@@ -37,15 +37,14 @@ impl<'a> Cause<'a> {
         Cause { zxid: by.zxid, session: by.session, who: by.who, why, grants_max: usize::MAX }
     }
 
-    /// No session has asked for it.
+    /// Makes the cause of a command without a session.
     pub(crate) fn of_the_cluster(zxid: Zxid) -> Self {
         Cause { zxid, session: SessionId::NONE, who: &[], why: None, grants_max: usize::MAX }
     }
 }
 
 impl Machine {
-    /// Tells the sink of everything that was `done`, in order, and then of the queues; grants what is free
-    /// now.
+    /// Passes all changes in `done` to the sink, in order, then the changes of queues, and grants free locks.
     pub(crate) fn publish<S: EventSink + ?Sized>(
         &mut self,
         cause: Cause<'_>,
@@ -78,47 +77,48 @@ impl Machine {
             let Some(number) = self.locks.find(lock) else { continue };
             let grants = self.locks.at(number).may_grant();
             if granted > 0 && granted + grants > cause.grants_max {
-                // A delay that lasts longer stays.
+                // A longer delay stays.
                 self.locks.delay(lock, self.time_ms.max(1));
             } else {
-                self.settle_at(cause.zxid, number, sink);
+                self.grant_ready_at(cause.zxid, number, sink);
                 granted += grants;
             }
         }
         for done in done.iter().filter(|done| done.was_parent(&self.tree)) {
             self.locks.forget_if_idle(done.path());
         }
-        debug_assert!(done.iter().all(|done| self.is_settled_by(done)), "a waiter could hold");
+        debug_assert!(done.iter().all(|done| self.is_all_granted_after(done)), "a waiter could hold");
         done.iter().for_each(|done| self.forget_gone(done));
     }
 
-    /// The number of a deleted znode is free, once no event of it is outstanding.
+    /// Frees the number of a deleted znode, after the last event of the znode.
     fn forget_gone(&mut self, done: &Done) {
         if let (Some(ChangeKind::Deleted), Some(id)) = (done.kind(), done.id()) {
             self.tree.forget(id);
         }
     }
 
-    /// Whether no place waits that could hold, for the locks that a change may have changed: for assertions.
-    fn is_settled_by(&self, done: &Done) -> bool {
-        let is_settled = |path: &str| {
+    /// Returns whether no waiter could hold, for all locks that a change may have affected. Only for
+    /// assertions.
+    fn is_all_granted_after(&self, done: &Done) -> bool {
+        let is_all_granted = |path: &str| {
             let lock = self.locks.get(path);
             lock.is_none_or(|lock| lock.next().is_none() && lock.limit == self.limit_of(path))
         };
-        // What only has other data changes no queue that it is in.
+        // A change of data affects no queue that contains the znode.
         let has_parent = done.name_at != 0;
-        steps::uncounted(|| is_settled(done.path()) && (!has_parent || is_settled(done.parent())))
+        steps::uncounted(|| is_all_granted(done.path()) && (!has_parent || is_all_granted(done.parent())))
     }
 
     /// Grants the lock to all waiters that may hold now.
-    pub(super) fn settle<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
+    pub(super) fn grant_ready<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
         if let Some(lock) = self.locks.find(path) {
-            self.settle_at(zxid, lock, sink);
+            self.grant_ready_at(zxid, lock, sink);
         }
     }
 
-    /// As [`Machine::settle`], for a lock that has been looked up.
-    pub(super) fn settle_at<S: EventSink + ?Sized>(&mut self, zxid: Zxid, number: Number, sink: &mut S) {
+    /// Grants like [`Machine::grant_ready`], for a lock found by the caller.
+    pub(super) fn grant_ready_at<S: EventSink + ?Sized>(&mut self, zxid: Zxid, number: Number, sink: &mut S) {
         let Machine { tree, sessions, locks, time_ms, .. } = self;
         while let Some((lock, key, holder)) =
             locks.grant_next(number, |waiter| grant(waiter, sessions, *time_ms))
@@ -133,8 +133,8 @@ impl Machine {
         }
     }
 
-    /// A newcomer. One that comes alone holds the lock at once if it may; others wait until
-    /// [`Machine::settle`] comes behind all changes of the command.
+    /// Adds a newcomer. A newcomer alone in the command holds at once, if permitted; several newcomers wait
+    /// for [`Machine::grant_ready`] behind all changes of the command.
     fn entered<S: EventSink + ?Sized>(
         &mut self,
         zxid: Zxid,
@@ -207,7 +207,7 @@ impl Machine {
             _ => String::new(),
         };
         sink.lock(&LockEvent { by: &by, ..place.event(cause.zxid, self.time_ms, &contender, kind) });
-        // A delay goes with the lock's znode, which the same command may have deleted.
+        // A delay ends with the lock's znode, which the same command may have deleted.
         if let Some(until_ms) = contender.delays_until_ms(why, self.time_ms)
             && self.tree.find(lock).is_some()
         {
@@ -216,11 +216,11 @@ impl Machine {
         Some(lock)
     }
 
-    /// A znode has come, gone or changed, if that was done. If a lock is known there, which a lock-delay
-    /// keeps without its znode too, its limit is that of the znode that is there now, if any. Most znodes are
-    /// no locks: their data are not looked at.
+    /// Updates the limit of a known lock after a change of its znode. A lock-delay keeps a lock known without
+    /// its znode. Skips the data of most znodes, since most znodes are no locks. Returns the path of a lock
+    /// whose limit changed.
     fn limit_changed<'a>(&mut self, done: &'a Done) -> Option<&'a str> {
-        // There is no queue below an ephemeral znode: only a delay can be known there.
+        // An ephemeral znode has no queue below: only a delay can be known there.
         let may_be_known = done.stat.ephemeral_owner == SessionId::NONE || self.locks.has_delays();
         let path = done.kind().filter(|_| may_be_known).map(|_| done.path())?;
         if !self.locks.knows(path) {
@@ -230,39 +230,39 @@ impl Machine {
         self.locks.set_limit(path, limit).then_some(path)
     }
 
-    /// How many permits the lock's znode names.
+    /// Returns the limit in the data of the lock's znode.
     pub(crate) fn limit_of(&self, lock: &str) -> Option<u32> {
         self.tree.get(lock).and_then(|znode| limit_in(znode.data()))
     }
 
-    /// The place goes on in another mode.
-    pub(super) fn tell_converted<S: EventSink + ?Sized>(
+    /// Publishes the new mode of a hold.
+    pub(super) fn notify_converted<S: EventSink + ?Sized>(
         &self,
         zxid: Zxid,
         lock: &str,
         key: KeyRef<'_>,
         sink: &mut S,
     ) {
-        self.tell_of_holder(zxid, (lock, key), LockEventKind::Converted, |event, _| sink.lock(event));
+        self.holder_event(zxid, (lock, key), LockEventKind::Converted, |event, _| sink.lock(event));
     }
 
-    /// The place has a new question.
-    pub(super) fn tell_asked<S: EventSink + ?Sized>(
+    /// Publishes a new question to a holder.
+    pub(super) fn notify_asked<S: EventSink + ?Sized>(
         &self,
         zxid: Zxid,
         lock: &str,
         key: KeyRef<'_>,
         sink: &mut S,
     ) {
-        self.tell_of_holder(zxid, (lock, key), LockEventKind::Asked, |event, holder| {
+        self.holder_event(zxid, (lock, key), LockEventKind::Asked, |event, holder| {
             let question = holder.asked.as_ref().expect("it was asked");
             let text = question.text();
             sink.asked(&LockEvent { label: shortened(text.as_bytes()), ..*event }, question);
         });
     }
 
-    /// Something happens to the place of a holder that goes on holding.
-    fn tell_of_holder(
+    /// Makes the event of a holder that continues to hold.
+    fn holder_event(
         &self,
         zxid: Zxid,
         (lock, key): (&str, KeyRef<'_>),
@@ -280,7 +280,6 @@ impl Machine {
     }
 }
 
-/// Makes a contender a holder.
 pub(super) fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
     assert!(waiter.requested_ms <= now_ms, "a lock is granted before it was asked for");
     waiter.granted_ms = Some(now_ms);
@@ -289,12 +288,12 @@ pub(super) fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
     assert!(waiter.revoke_at_ms.is_none_or(|at_ms| at_ms >= now_ms), "a hold ends before it begins");
 }
 
-/// When a holder will have held the lock for too long, as far as its session's timeouts tell until now.
+/// Returns the time at which the leader revokes a hold, by the session's timeouts so far.
 ///
-/// The client counts from when it learns of the grant, but from a session timeout after it last knew that
-/// there was none at the latest: so it gives up before this, also if its clock runs slower. Which of the
-/// session's timeouts it counts with, only the client knows: the longest is on the safe side. The same counts
-/// for a question with a deadline, from the question on.
+/// The client counts from the time when it learns of the grant, at the latest from a session timeout after it
+/// last knew that it held nothing. So the client gives up earlier, even with a slower clock. Only the client
+/// knows which of the session's timeouts it counts with: the longest one is safe. The same holds for a
+/// question with a deadline, counted from the question.
 pub(super) fn revoke_at_ms(holder: &Contender, sessions: &Sessions) -> Option<i64> {
     if !holder.is_revoked() {
         return None;
@@ -307,7 +306,7 @@ pub(super) fn revoke_at_ms(holder: &Contender, sessions: &Sessions) -> Option<i6
         let most_ms = i64::from(most_ms);
         since_ms.saturating_add(most_ms + most_ms / 8 + i64::from(session.longest_timeout_ms()))
     };
-    // A place that another one was converted to may be granted behind the deadline: then it ends at once.
+    // A position made by a convert may be granted after the deadline: the hold then ends at once.
     longest.into_iter().chain(asked).map(end_ms).min().map(|at_ms| at_ms.max(granted_ms))
 }
 
@@ -350,18 +349,18 @@ impl<'a> EventPlace<'a> {
     }
 }
 
-/// The beginning of a label.
+/// Returns the beginning of a label.
 pub(super) fn shortened(label: &[u8]) -> &[u8] {
     &label[..label.len().min(LABEL_MAX)]
 }
 
-/// The path of a claim. `None` if it cannot be a znode's.
+/// Returns the path of a claim; `None` if no znode can have the path.
 pub(super) fn path_of(claim: &Claim) -> Option<Path<'_>> {
-    // Other paths that are not well formed have parts that no znode has; this one's would be those of "/a".
+    // Other malformed paths have names that no znode has; this path has the names of "/a".
     Path::new(&claim.path).filter(|path| !path.full.starts_with("//"))
 }
 
-/// The place that is claimed: its lock, and its key there.
+/// Returns the lock and the key of a claim.
 pub(super) fn place(claim: &Claim) -> Option<(&str, KeyRef<'_>)> {
     let path = path_of(claim)?;
     Some((path.parent(), KeyRef { czxid: Zxid(claim.token.0), path: path.full }))

@@ -1,4 +1,4 @@
-//! Reads: what people and tools ask about locks. Nothing here changes anything.
+//! Reads about locks for operators and tools. Changes nothing.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ pub struct LockView<'a> {
     lock: &'a Lock,
 }
 
-/// A place in a queue.
+/// A position in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContenderView {
     /// Path of the queue znode.
     pub path: String,
     pub token: FencingToken,
     pub session: SessionId,
-    /// The client's address when it came; empty if unknown.
+    /// Address of the client at the entry; empty if unknown.
     pub address: String,
     /// The beginning of the queue znode's data.
     pub label: Bytes,
@@ -36,36 +36,36 @@ pub struct ContenderView {
     pub mode: Mode,
     pub owner: Owner,
     pub is_acquired: bool,
-    /// When it came, milliseconds since 1970.
+    /// Time of entry, milliseconds since 1970.
     pub requested_ms: i64,
-    /// When it got the lock; `None`: it waits.
+    /// Time of the grant; `None` for a waiter.
     pub granted_ms: Option<i64>,
-    /// When the server will take the lock from it.
+    /// Time at which the server revokes the hold.
     pub revoke_at_ms: Option<i64>,
-    /// The newest question to it; `None`: none, or it waits.
+    /// Newest question to the holder; `None` for a waiter, or without a question.
     pub asked: Option<Arc<Question>>,
 }
 
 impl Machine {
-    /// All locks that have contenders (or a delay), in order of their paths.
+    /// Iterates over all locks with contenders or a delay, in order of their paths.
     pub fn locks(&self) -> impl Iterator<Item = LockView<'_>> {
         self.locks.iter().map(|(path, lock)| LockView { machine: self, path, lock })
     }
 
-    /// The lock at `path`, if it has contenders (or a delay).
+    /// Returns the lock at `path`, if the lock has contenders or a delay.
     pub fn lock_queue(&self, path: &str) -> Option<LockView<'_>> {
         let lock = self.locks.get(path)?;
         Some(LockView { machine: self, path: &lock.path, lock })
     }
 
-    /// When a holder will have held its lock for too long. The index may say an earlier time: what is due is
-    /// looked at again then ([`Machine::lock_due`]).
+    /// Returns the time at which the leader revokes a hold. The index may have an earlier time;
+    /// [`Machine::lock_due`] checks again then.
     pub(super) fn revoke_at_ms(&self, contender: &Contender) -> Option<i64> {
         publish::revoke_at_ms(contender, &self.sessions)
     }
 
-    /// The session's ephemeral znodes in order of their paths: path, czxid, and whether it holds a lock
-    /// (true) or waits for one by it (false).
+    /// Iterates over the session's ephemeral znodes in order of their paths: path, czxid, and true for a hold
+    /// or false for a wait.
     pub fn session_znodes(&self, session: SessionId) -> impl Iterator<Item = (&str, Zxid, Option<bool>)> {
         let open = self.sessions.get(session).into_iter();
         open.flat_map(|open| open.ephemerals_in_order()).filter_map(|path| {
@@ -76,7 +76,7 @@ impl Machine {
         })
     }
 
-    /// Locks that the session holds, and waits for.
+    /// Returns the numbers of locks that the session holds and waits for.
     pub fn session_locks(&self, session: SessionId) -> (usize, usize) {
         let mut counts = (0, 0);
         let Some(open) = self.sessions.get(session) else { return counts };
@@ -102,12 +102,12 @@ impl<'a> LockView<'a> {
         self.path
     }
 
-    /// How many permits it has; `None`: it is no semaphore, or one without a bound.
+    /// Returns the number of permits; `None` if unlimited, or for a lock without permits.
     pub fn limit(&self) -> Option<u32> {
         self.lock.limit
     }
 
-    /// No place is granted the lock before, milliseconds since 1970.
+    /// Returns the time before which no position gets the lock, milliseconds since 1970.
     pub fn delayed_until_ms(&self) -> Option<i64> {
         (self.lock.delayed_until_ms != 0).then_some(self.lock.delayed_until_ms)
     }
@@ -125,8 +125,8 @@ impl<'a> LockView<'a> {
         self.lock.waiter_count()
     }
 
-    /// Whether an acquire of this session would only join the queue, as far as it can be seen now: it is not
-    /// free, and another place is in the way. (What the session holds itself it may be about to release.)
+    /// Returns whether an acquire of this session would have to wait now: the lock is not free, and another
+    /// session's position is in front. (The session may be about to release its own positions.)
     pub fn makes_wait(&self, session: SessionId, mode: Mode) -> bool {
         let mut contenders = self.lock.contenders();
         !self.lock.is_free_for(mode) && contenders.any(|(_, contender)| contender.session != session)

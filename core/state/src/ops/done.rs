@@ -1,4 +1,4 @@
-//! An operation that has been carried out: what others are told of it, and what it takes to take it back.
+//! A completed operation: the event for watchers, and the state for a revert.
 
 use std::sync::Arc;
 
@@ -13,17 +13,16 @@ use crate::outcome::{Change, ChangeKind, EventSink};
 use crate::rules::Rules;
 use crate::tree::{ParentCounters, Path, Tree};
 
-/// An operation that has been carried out.
 pub(crate) struct Done {
-    /// Full path of the znode; empty if it is one of an ephemeral that has gone, which is shared already.
+    /// Full path of the znode; empty for a deleted ephemeral, whose path `shared` has.
     pub path: String,
-    /// The path that the session's list shares.
+    /// Path shared with the session's list of ephemerals.
     pub(super) shared: Option<Arc<str>>,
-    /// Where its last name begins.
+    /// Index of the last name's first byte.
     pub name_at: usize,
-    /// The znode's Stat after it (the last one, if deleted).
+    /// The znode's Stat after the operation (the last Stat, if deleted).
     pub stat: Stat,
-    /// The place in its parent's queue that a created znode is.
+    /// The created znode as a position in its parent's queue.
     pub contender: Option<Contender>,
     pub(super) event: Option<Event>,
     pub(super) undo: Undo,
@@ -31,12 +30,12 @@ pub(crate) struct Done {
 
 pub(super) struct Event {
     pub kind: ChangeKind,
-    /// The znode's, unless it can be looked up in what it takes to undo this.
+    /// The znode's ACL, unless `undo` leads to the znode.
     pub acl: Option<SharedAcl>,
     pub parent_acl: SharedAcl,
 }
 
-/// How to undo a change.
+/// State for the revert of a change.
 pub(super) enum Undo {
     Nothing,
     Create { id: Number, parent: ParentCounters },
@@ -44,7 +43,7 @@ pub(super) enum Undo {
     SetData { id: Number, data: Option<Bytes>, before: BeforeData, bytes_diff: i64 },
 }
 
-/// The numbers of a znode before a change of its data.
+/// Numbers of a znode before a change of the data.
 pub(super) struct BeforeData {
     pub mzxid: Zxid,
     pub mtime_ms: i64,
@@ -52,17 +51,17 @@ pub(super) struct BeforeData {
 }
 
 impl Done {
-    /// A change that makes no place in a queue.
+    /// Makes a change without a queue position.
     pub(super) fn new(path: String, stat: Stat, event: Option<Event>, undo: Undo) -> Self {
         Done { path, shared: None, name_at: 0, stat, contender: None, event, undo }
     }
 
-    /// The change of the znode, if it is visible to clients.
+    /// Returns the kind of change, if visible to clients.
     pub(crate) fn kind(&self) -> Option<ChangeKind> {
         self.event.as_ref().map(|event| event.kind)
     }
 
-    /// The number of a znode that has come or gone. Until this is published, the tree has it in either case.
+    /// Returns the number of a created or deleted znode. The tree keeps both until the change is published.
     pub(crate) fn id(&self) -> Option<Number> {
         match self.undo {
             Undo::Create { id, .. } | Undo::Delete { id, .. } => Some(id),
@@ -70,17 +69,17 @@ impl Done {
         }
     }
 
-    /// The data that a new znode has, or a deleted one had.
+    /// Returns the data of a created or deleted znode.
     pub(crate) fn data<'a>(&self, tree: &'a Tree) -> Option<&'a [u8]> {
         tree.node(self.id()?).data().map(|data| &data[..])
     }
 
-    /// Whether it is a deleted znode that had ever had children.
+    /// Returns true for a deleted znode that ever had children.
     pub(crate) fn was_parent(&self, tree: &Tree) -> bool {
         matches!(self.undo, Undo::Delete { id, .. } if tree.node(id).meta.has_had_children())
     }
 
-    /// Full path of the znode.
+    /// Returns the full path of the znode.
     pub(crate) fn path(&self) -> &str {
         self.shared.as_deref().unwrap_or(&self.path)
     }
@@ -89,21 +88,21 @@ impl Done {
         Path::cut(self.path(), self.name_at).parent()
     }
 
-    /// Its key as a place in a queue, if it is ephemeral.
+    /// Returns the key as a queue position, if the znode is ephemeral.
     pub(crate) fn key(&self) -> Option<Key> {
         let is_ephemeral = self.stat.ephemeral_owner != SessionId::NONE;
         debug_assert_eq!(self.shared.is_some(), is_ephemeral, "ephemeral paths are shared, and no others");
         Some(Key { czxid: self.stat.czxid, path: self.shared.clone()? })
     }
 
-    /// The ACL of what came or went, and of its parent.
+    /// Returns the ACLs of the created or deleted znode and of its parent.
     pub(crate) fn acls<'a>(&'a self, tree: &'a Tree) -> (&'a [Acl], &'a [Acl]) {
         let Some(Event { acl, parent_acl, .. }) = &self.event else { return (&[], &[]) };
         let acl = self.id().map(|id| &tree.node(id).acl).or(acl.as_ref());
         (acl.map_or(&[][..], SharedAcl::entries), parent_acl.entries())
     }
 
-    /// Tells the sink, if there is something to tell.
+    /// Passes the change to the sink, if visible to clients.
     pub(crate) fn fire<S: EventSink + ?Sized>(
         &self,
         (tree, rules): (&Tree, &Rules),

@@ -1,7 +1,8 @@
-//! Where the machine asks the rules: each operation on a lock, and each on a znode that may be a part of one.
+//! Enforcement of the rules: checks of each operation on a lock, and of each operation on a znode that may
+//! belong to a lock.
 //!
-//! Invariant: plain operations on znodes give no right on a lock that its requests would refuse, so a client
-//! of ZooKeeper and one of ours are refused alike.
+//! Invariant: plain operations on znodes give no right on a lock that the lock's own requests would refuse:
+//! refusals are the same for clients of ZooKeeper and of Rowlock.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::ops::Author;
 use crate::znode::Kind;
 
 impl Machine {
-    /// The rules of locks that are in force.
+    /// Returns the present rules of locks.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -53,7 +54,7 @@ impl Machine {
         if self.rules.is_empty() {
             return Ok(());
         }
-        // A number will follow, so it is a place.
+        // A sequential znode is a queue position.
         let lock = match path.rsplit_once('/') {
             Some((parent, _)) if mode.is_sequential() && !parent.is_empty() => parent,
             _ => lock_of(path),
@@ -61,7 +62,7 @@ impl Machine {
         self.require(lock, Right::Take, (by.who, by.stamp))
     }
 
-    /// Refuses to delete what another session or the lock itself needs.
+    /// Refuses deletions of znodes that another session or the lock needs.
     pub(crate) fn permit_delete(&self, by: &Author, path: &str, kind: Kind) -> Result<(), ErrorCode> {
         if path == RULES_PATH {
             return superusers_only(by);
@@ -80,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// Refuses to change the data of another session's place, or of a lock that the client may not take.
+    /// Refuses changes of the data of another session's position, or of a lock without [`Right::Take`].
     pub(crate) fn permit_set_data(
         &self,
         by: &Author,
@@ -99,8 +100,8 @@ impl Machine {
         }
     }
 
-    /// Refuses to change the ACL of another session's place, of a lock, or of what stands above locks: it
-    /// could lock all others out.
+    /// Refuses changes of the ACL of another session's position, of a lock, or of a znode above locks: such a
+    /// change could lock out all other clients.
     pub(crate) fn permit_set_acl(&self, by: &Author, path: &str, kind: Kind) -> Result<(), ErrorCode> {
         if path == RULES_PATH {
             return superusers_only(by);
@@ -125,13 +126,13 @@ impl Machine {
         }
     }
 
-    /// Returns whether rules decide about this lock: one that names it, or that of the guarded folder.
+    /// Returns whether rules decide about this lock: a rule names the lock, or the guarded folder contains
+    /// the lock.
     fn is_governed(&self, lock: &str, stamp: Stamp) -> bool {
         self.rules.find(lock).is_some() || stamp.guard_locks && is_below_base(lock)
     }
 
-    /// Reads the rules again if this znode, which has changed, is theirs. Called for each change of data,
-    /// also for one that is taken back.
+    /// Reads the rules again if their znode has changed. Call for each change of data, also for a revert.
     pub(crate) fn rules_changed(&mut self, path: &str) {
         if path == RULES_PATH {
             let text = self.rules_text();
@@ -140,10 +141,11 @@ impl Machine {
         }
     }
 
-    /// Reads the rules off their znode.
+    /// Reads the rules from their znode.
+    ///
     ///
     /// # Errors
-    /// Their mistake: no command has written such a text.
+    /// Description of a mistake: no command has written such a text.
     pub(crate) fn rules_text(&self) -> Result<Rules, String> {
         let data = self.tree.get(RULES_PATH).and_then(|znode| znode.data());
         parse(data)
@@ -166,7 +168,7 @@ fn superusers_only(by: &Author) -> Result<(), ErrorCode> {
     if acl::is_super(by.who) { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
-/// Returns whether it is the znode of the rules, or below it.
+/// Returns whether a path is the rules' znode, or below.
 fn is_of_rules(path: &str) -> bool {
     path.strip_prefix(RULES_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -1,4 +1,4 @@
-//! Patterns of paths: `/locks/a` is this path, `/locks/ci/*` everything below, `/*` everything. Rules and
+//! Patterns of paths: `/locks/a` names this path, `/locks/ci/*` everything below, `/*` everything. Rules and
 //! the roles of tokens use the same patterns.
 
 use std::borrow::Borrow;
@@ -7,12 +7,12 @@ use std::str::FromStr;
 
 use rowlock_proto::path as paths;
 
-/// A pattern of paths. Kept without its star, so that one below a folder ends in a slash.
+/// A pattern of paths. Stored without the star, so that a pattern of a folder ends in a slash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// The pattern of this path alone.
+    /// Makes the pattern of this path alone.
     pub fn exactly(path: &str) -> Pattern {
         Pattern(path.to_owned())
     }
@@ -25,12 +25,12 @@ impl Pattern {
         self.0.ends_with('/')
     }
 
-    /// Returns whether it names every path that `other` names.
+    /// Returns whether this pattern names every path that `other` names.
     pub fn covers(&self, other: &Pattern) -> bool {
         self == other || self.is_folder() && other.0.starts_with(&self.0)
     }
 
-    /// Returns whether it names every path that begins with `prefix`.
+    /// Returns whether this pattern names every path that begins with `prefix`.
     pub fn names_all_from(&self, prefix: &str) -> bool {
         self.is_folder() && prefix.starts_with(&self.0)
     }
@@ -40,11 +40,11 @@ impl Pattern {
     }
 }
 
-/// The patterns that name `path`, the longest first, as far as patterns have at most this many levels.
+/// Iterates over the patterns of at most this many levels that name `path`, the longest first.
 pub(super) fn longest_first(path: &str, levels: usize) -> impl Iterator<Item = &str> {
     let slashes = path.match_indices('/').map(|(at, _)| at).take(levels.saturating_add(1));
     let folders = slashes.map(move |at| &path[..=at]).filter(move |folder| folder.len() < path.len());
-    // A path has at most `paths::MAX_LEVELS` of them.
+    // A path has at most `paths::MAX_LEVELS` folders.
     let folders: smallvec::SmallVec<[&str; 16]> = folders.collect();
     debug_assert!(folders.is_sorted_by_key(|folder| folder.len()), "folders go down the path");
     let itself = std::iter::once(path).filter(|path| !path.ends_with('/'));

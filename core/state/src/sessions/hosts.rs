@@ -1,4 +1,4 @@
-//! How many sessions each host has open, so that nodes can keep one host from taking all of them.
+//! Counts of open sessions per host. With these counts nodes keep one host from opening all sessions.
 
 use std::net::IpAddr;
 
@@ -10,15 +10,15 @@ use super::{Session, Sessions};
 use crate::machine::Machine;
 use crate::shared_map::SharedMap;
 
-/// A session with a timeout this long, in milliseconds, is a lasting one: its client gives no signs of life.
+/// Timeout in milliseconds from which a session counts as lasting: its client sends no keepalives.
 pub const LASTING_MS: u32 = 24 * 3_600_000;
 
-/// Where a session was opened from: an IPv4 address, or the /64 of an IPv6 address.
+/// Host that opened a session: an IPv4 address, or the /64 of an IPv6 address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Host(u128);
 
 impl Host {
-    /// The address is unknown. All such sessions count as those of one host.
+    /// Unknown address. All sessions of unknown addresses count as sessions of one host.
     pub const UNKNOWN: Host = Host(0);
 
     pub fn of(address: IpAddr) -> Host {
@@ -39,11 +39,11 @@ impl Host {
     }
 }
 
-/// How many sessions are open.
+/// Counts of open sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     pub sessions: u64,
-    /// Sessions among them with a long timeout ([`LASTING_MS`]).
+    /// Sessions with a long timeout ([`LASTING_MS`]).
     pub lasting: u64,
 }
 
@@ -61,7 +61,7 @@ impl Opened {
 /// The open sessions, by host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hosts {
-    /// Invariant: none without sessions.
+    /// Invariant: no host without sessions.
     by_host: SharedMap<Host, Opened>,
     all: Opened,
 }
@@ -105,29 +105,29 @@ impl Hosts {
 }
 
 impl Session {
-    /// The same, opened from this host.
+    /// Sets the host that opened the session.
     pub(crate) fn opened_from(self, host: Host) -> Self {
         Session { host, ..self }
     }
 
-    /// Where it was opened from.
+    /// Returns the host that opened the session.
     pub fn host(&self) -> Host {
         self.host
     }
 }
 
 impl Sessions {
-    /// An open session has had this timeout, too. For a snapshot.
+    /// Raises the longest timeout of an open session. For snapshots.
     pub(crate) fn had_timeout(&mut self, id: SessionId, timeout_ms: u32) {
         self.change(id, |session| session.longest_timeout_ms = session.longest_timeout_ms.max(timeout_ms));
     }
 
-    /// An open session was opened from there. For a snapshot.
+    /// Sets the host of an open session. For snapshots.
     pub(crate) fn was_opened_from(&mut self, id: SessionId, host: Host) {
         self.change(id, |session| session.host = host);
     }
 
-    /// Changes what is counted of an open session.
+    /// Changes counted properties of an open session.
     pub(super) fn change(&mut self, id: SessionId, change: impl FnOnce(&mut Session)) {
         let session = self.map.get_mut(&id).expect("the caller has found the session");
         self.hosts.remove(session);
@@ -141,7 +141,7 @@ impl Sessions {
 }
 
 impl Machine {
-    /// The open sessions of a host.
+    /// Returns the counts of a host's open sessions.
     pub fn opened_by(&self, host: Host) -> Opened {
         self.sessions.hosts.by_host.get(&host).copied().unwrap_or_default()
     }
@@ -153,7 +153,7 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use rowlock_proto::NodeId;
+    use rowlock_proto::{NodeId, Request};
 
     use super::*;
     use crate::command::{Attachment, Command, Origin, Proposal};
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sessions_of_a_host_are_counted_and_a_snapshot_keeps_the_counts() {
+    fn a_snapshot_keeps_the_counts_of_sessions_per_host() {
         let mut machine = Machine::new();
         let proof = Proof::of(b"p");
         let open = |timeout_ms| Command::OpenSession { proof, timeout_ms };
@@ -192,7 +192,7 @@ mod tests {
         let mut restored = Machine::decode(&mut bytes.as_slice()).unwrap();
         assert_eq!(restored.digest(), machine.digest());
         assert_eq!(counts(&restored, "10.0.0.1"), Opened { sessions: 2, lasting: 2 }, "where it was opened");
-        apply(&mut restored, all[1], "10.0.0.1", Command::CloseSession);
+        apply(&mut restored, all[1], "10.0.0.1", Command::Client(Request::CloseSession));
         assert_eq!(counts(&restored, "10.0.0.1"), Opened { sessions: 1, lasting: 1 });
         assert_eq!(restored.opened(), Opened { sessions: 3, lasting: 1 });
     }

@@ -1,23 +1,22 @@
-//! How the chunks of a map stay full when entries come, and few when they go.
+//! Balance of a map's chunks: full after inserts, and few after removals.
 //!
-//! What comes into a full chunk moves entries into the chunk before it where that has room, and only else
-//! makes two of it. So names and ids that rise leave full chunks behind also where they do not rise at the
-//! end of the map: a session's id begins with its node, so each node's sessions arrive before those of the
-//! next one.
+//! An insert into a full chunk moves entries into the previous chunk if that chunk has room, and splits the
+//! chunk otherwise. So rising names and ids leave full chunks behind, also in the middle of the map: a
+//! session's id begins with its node, so sessions of each node arrive in front of the next node's sessions.
 
 use triomphe::Arc;
 
 use super::{CHUNK_MAX, Chunk, MERGE_MAX};
 use crate::arena::unshared;
 
-/// Entries that the chunk before must have room for, or moving them would have to be done again too soon.
+/// Least room in the previous chunk: with less, the next move would follow too soon.
 const SHIFT_MIN: usize = CHUNK_MAX / 4;
 
 pub(super) fn single<K, V>(entry: (K, V)) -> Chunk<K, V> {
     Chunk::from_buf([entry])
 }
 
-/// Puts an entry where it belongs, and tells where it is then: chunk, and index inside it.
+/// Inserts an entry. Returns its final chunk and index.
 pub(super) fn insert_into<K: Clone, V: Clone>(
     chunks: &mut Vec<Arc<Chunk<K, V>>>,
     chunk: usize,
@@ -30,14 +29,14 @@ pub(super) fn insert_into<K: Clone, V: Clone>(
         return (chunk, at);
     }
     if chunk + 1 == chunks.len() && at == CHUNK_MAX {
-        // Sequential names arrive at the end: a new chunk there keeps the old one full.
+        // Sequential names arrive at the end: a new chunk keeps the old one full.
         chunks.push(Arc::new(single(entry)));
         return (chunk + 1, 0);
     }
     let room_before = chunk.checked_sub(1).map_or(0, |before| CHUNK_MAX - chunks[before].len());
     if room_before >= SHIFT_MIN {
         let place = shift(chunks, chunk, at, entry, room_before);
-        // What is left there may fit together with what is behind it; nothing before it moves then.
+        // The rest may fit together with the next chunk; nothing in front moves then.
         merge(chunks, chunk);
         return place;
     }
@@ -57,7 +56,8 @@ pub(super) fn insert_into<K: Clone, V: Clone>(
     place
 }
 
-/// The same for a full chunk: fills the one before it, which has so much room, from its front.
+/// Inserts into a full chunk after moving entries from its front to the previous chunk, which has this much
+/// room.
 fn shift<K: Clone, V: Clone>(
     chunks: &mut [Arc<Chunk<K, V>>],
     chunk: usize,
@@ -75,7 +75,7 @@ fn shift<K: Clone, V: Clone>(
             (chunk, at)
         }
         None => {
-            // It is among those that move.
+            // The new entry is among the moved ones.
             left.extend(right.drain(..room - 1));
             let at = CHUNK_MAX - room + at;
             left.insert(at, entry);

@@ -1,4 +1,4 @@
-//! The list of a map's chunks, where there are several, and a guess of what is looked for next.
+//! The list of a map's chunks, if there are several, with a hint for the next search.
 
 use std::cmp::Ordering;
 use std::sync::atomic::AtomicU32;
@@ -12,8 +12,8 @@ use super::{CHUNK_MAX, Chunk};
 #[derive(Debug)]
 pub(crate) struct Chunks<K, V> {
     pub(super) list: Vec<Arc<Chunk<K, V>>>,
-    /// Where the last search ended, chunk and index in one number: one command asks for one key again and
-    /// again. Only a guess, so it decides nothing but how long a search takes.
+    /// Position of the last search, chunk and index in one number: one command asks for one key repeatedly.
+    /// The hint affects only the duration of a search.
     guess: AtomicU32,
 }
 
@@ -29,7 +29,7 @@ impl<K, V> Chunks<K, V> {
         Chunks { list, guess: AtomicU32::new(0) }
     }
 
-    pub(super) fn note(&self, chunk: usize, at: usize) {
+    pub(super) fn record(&self, chunk: usize, at: usize) {
         if at < CHUNK_MAX
             && let Ok(guess) = u32::try_from(chunk * CHUNK_MAX + at)
         {
@@ -37,7 +37,7 @@ impl<K, V> Chunks<K, V> {
         }
     }
 
-    /// What a search says, if the last search ended there too.
+    /// Returns the result of a search if the last search ended at the same position.
     pub(super) fn guessed(
         &self,
         order: &impl Fn(&K) -> Ordering,

@@ -52,7 +52,7 @@ proptest! {
 }
 
 #[test]
-fn appending_fills_chunks_and_draining_from_the_front_leaves_none() {
+fn appends_fill_chunks_and_drains_leave_none() {
     let mut map = SharedMap::default();
     for i in 0..1000 {
         map.insert(i, ());
@@ -80,7 +80,7 @@ fn keys_that_rise_in_several_places_of_the_map_fill_its_chunks() {
 }
 
 #[test]
-fn an_entry_that_moves_others_into_the_chunk_before_is_found_where_the_map_says() {
+fn an_insert_that_shifts_entries_returns_the_right_slot() {
     for new in (1..CHUNK_MAX * 6).step_by(2) {
         let mut map = SharedMap::default();
         for i in (0..).step_by(2).take(CHUNK_MAX * 3) {
@@ -96,7 +96,7 @@ fn an_entry_that_moves_others_into_the_chunk_before_is_found_where_the_map_says(
 }
 
 #[test]
-fn what_comes_and_goes_alone_keeps_its_chunk_and_no_clone_notices() {
+fn a_single_entry_reuses_its_chunk_unseen_by_clones() {
     let mut map = SharedMap::default();
     map.insert(1, "a");
     let clone = map.clone();
@@ -116,7 +116,7 @@ fn what_comes_and_goes_alone_keeps_its_chunk_and_no_clone_notices() {
 }
 
 #[test]
-fn a_chunk_that_gives_to_the_one_before_is_one_with_a_small_one_behind_it() {
+fn a_chunk_after_a_shift_merges_with_a_small_next_one() {
     for new in (1..CHUNK_MAX * 6).step_by(2) {
         let mut map = SharedMap::default();
         for i in (0..).step_by(2).take(CHUNK_MAX * 3) {

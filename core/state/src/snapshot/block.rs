@@ -1,5 +1,5 @@
-//! The frame of a snapshot: magic, format version, the cluster's version with its fingerprint
-//! ([`crate::Layout`]), then blocks of `length, CRC, bytes`, each holding whole records.
+//! Framing of a snapshot: magic, format version, the cluster's version with its fingerprint
+//! ([`crate::Layout`]), then blocks of `length, CRC, bytes`, each with whole records.
 
 use std::io::{self, Read, Write};
 
@@ -8,25 +8,25 @@ use super::record::Row;
 use crate::codec::{BINCODE, from_bincode};
 use crate::layout::Layout;
 
-/// Format version behind the magic, since release 0.2.0. No checksum covers it, so that two versions must
+/// Format version behind the magic, since release 0.2.0. No checksum covers the version; two versions must
 /// differ by two bits: the next ones are 1, 4 and 7.
 pub(super) const VERSION: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"ROWLSNAP";
-/// A block is written once it holds so much. One record may make it larger.
+/// Size from which the writer writes a block. One record may make a block larger.
 const BLOCK_BYTES: usize = 64 << 10;
-/// No record is larger; a length beyond it is damage.
+/// Limit of a record's size; a greater length is damage.
 const BLOCK_MAX_BYTES: usize = 128 << 20;
 
-/// Collects records into blocks. Not generic, like its reader: each crate that chose a type would contain the
-/// code of all records.
+/// Collects records into blocks. Not generic, nor is the reader: otherwise each crate with a type of its own
+/// would contain the code of all records.
 pub(super) struct BlockWriter<'a> {
     out: &'a mut dyn Write,
     block: Vec<u8>,
 }
 
 impl<'a> BlockWriter<'a> {
-    /// Begins the snapshot of a state of this version of the cluster's.
+    /// Begins the snapshot of a state in this version of the cluster.
     pub(super) fn new(out: &'a mut dyn Write, cluster_version: u16) -> io::Result<Self> {
         assert!(cluster_version > 0, "a state is of a version");
         out.write_all(&MAGIC)?;
@@ -36,7 +36,7 @@ impl<'a> BlockWriter<'a> {
         Ok(BlockWriter { out, block: Vec::with_capacity(BLOCK_BYTES * 2) })
     }
 
-    pub(super) fn put(&mut self, record: &Row<'_>) -> io::Result<()> {
+    pub(super) fn write(&mut self, record: &Row<'_>) -> io::Result<()> {
         bincode::serde::encode_into_std_write(record, &mut self.block, BINCODE).map_err(io::Error::other)?;
         if self.block.len() >= BLOCK_BYTES { self.write_block() } else { Ok(()) }
     }
@@ -58,13 +58,13 @@ impl<'a> BlockWriter<'a> {
     }
 }
 
-/// Gives the records back.
+/// Reads records from blocks.
 pub(super) struct BlockReader<'a> {
     input: &'a mut dyn Read,
     block: Vec<u8>,
-    /// Bytes of `block` that have been decoded.
+    /// Number of decoded bytes of `block`.
     read: usize,
-    /// The cluster's version by the header, which has no checksum.
+    /// The cluster's version from the header, which no checksum covers.
     pub(super) cluster_version: u16,
 }
 
@@ -80,7 +80,7 @@ impl<'a> BlockReader<'a> {
         }
         let cluster_version = u16::from_le_bytes(read_array(input)?);
         let found = Layout(u32::from_le_bytes(read_array(input)?));
-        // A later version names the release that reads it, in its records.
+        // The records of a later version name the release that reads the version.
         if Layout::of_version(cluster_version).is_some_and(|ours| ours != found) {
             return Err(SnapshotError::OtherBuild { version: cluster_version, found });
         }
@@ -98,7 +98,7 @@ impl<'a> BlockReader<'a> {
         Ok(record)
     }
 
-    /// Whether the block ends here, as it must behind the last record.
+    /// Returns whether the block ends here, as required behind the last record.
     pub(super) fn is_at_block_end(&self) -> bool {
         self.read == self.block.len()
     }
@@ -111,7 +111,7 @@ impl<'a> BlockReader<'a> {
         }
         self.read = 0;
         self.block.clear();
-        // `take` rather than a buffer of that length: memory is used only for bytes that are there.
+        // `take` instead of a buffer of this length: memory is used only for existing bytes.
         (&mut *self.input).take(length as u64).read_to_end(&mut self.block)?;
         if self.block.len() < length {
             return Err(SnapshotError::Io(io::ErrorKind::UnexpectedEof.into()));

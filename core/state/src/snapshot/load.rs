@@ -1,6 +1,6 @@
-//! Builds the state from the records of a snapshot, from the leaves up, without ever walking the tree.
+//! Loads the state from a snapshot's records, from the leaves up, without a walk over the tree.
 //!
-//! Trusts nothing: bytes with right checksums but a wrong structure are damage, not a panic.
+//! Trusts nothing: bytes with right checksums but a wrong structure are damage, and cause no panic.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::tree::{Totals, Tree, split};
 use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
 
-/// A place in the queue of the lock at this path.
+/// A position in the queue of the lock at this path.
 type QueuedPlace = (String, Key, Contender);
 
 pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
@@ -107,7 +107,7 @@ fn restore_version(upgrade: &mut Upgrade, record: Row) -> Result<(), SnapshotErr
     }
 }
 
-/// A session, or what belongs to one that came before.
+/// Restores a session, or data of an earlier session.
 fn restore_session(sessions: &mut Sessions, record: Row) -> Result<(), SnapshotError> {
     match record {
         Row::Session { id, proof, timeout_ms, attachment } => {
@@ -148,7 +148,7 @@ fn restore_session(sessions: &mut Sessions, record: Row) -> Result<(), SnapshotE
     Ok(())
 }
 
-/// The question to the place that came last.
+/// Restores the question to the last position read.
 fn restore_question(
     queues: &mut [QueuedPlace],
     question: Question,
@@ -194,7 +194,7 @@ fn restore_locks(
         let node = machine.tree.find(&lock).unwrap_or_default();
         machine.locks.restore_delay((&lock, node), until_ms, limit);
     }
-    // A queue that is wrong would be granted twice.
+    // Apply would grant a lock of a wrong queue twice.
     machine.locks.check().map_err(SnapshotError::Damaged)
 }
 
@@ -206,7 +206,7 @@ fn znode(meta: Meta, data: Option<Bytes>, acl: &SharedAcl) -> Znode {
     Znode::new(meta, data, acl.clone())
 }
 
-/// The znodes from the root to the newest one; each is counted above it when it is complete.
+/// The open znodes from the root to the newest one. The parent counts a znode when the znode is complete.
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,
@@ -286,7 +286,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Counts the newest znode, which is complete, with its parent.
+    /// Completes the newest znode and counts it in its parent.
     fn close(&mut self) {
         let Open { id, parent_path_len } = self.open.pop().expect("the caller has counted");
         let parent = self.open.last().expect("the root is never closed").id;
@@ -314,21 +314,21 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use rowlock_proto::NodeId;
-    use rowlock_proto::request::Create;
+    use rowlock_proto::request::{Create, Request};
 
     use super::*;
     use crate::command::{Attachment, Command, Origin, Proposal};
     use crate::locks::Contender;
     use crate::proof::Proof;
 
-    /// The state with a held lock, changed and read again.
+    /// Changes a state with a held lock, and loads its snapshot.
     fn read_again(change: impl FnOnce(&mut Machine)) -> Result<Machine, SnapshotError> {
         let mut machine = Machine::new();
         let session = SessionId(0x0100_0000_0000_0001);
         let open = Command::OpenSession { proof: Proof::of(b"p"), timeout_ms: 1_000 };
         let create = |path: &str, flags| {
             let acl = Some(rowlock_proto::acl::Acl::shared_open());
-            Command::Create { create: Create { path: path.to_owned(), data: None, acl, flags }, ttl_ms: None }
+            Command::Client(Request::Create2(Create { path: path.to_owned(), data: None, acl, flags }))
         };
         for (command, session) in
             [(open, SessionId::NONE), (create("/l", 0), session), (create("/l/x-", 3), session)]

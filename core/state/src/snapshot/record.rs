@@ -1,4 +1,4 @@
-//! What a snapshot is made of. The order of records is part of the format: see [`super::Frozen::encode`].
+//! Records of a snapshot. The order of records belongs to the format: see [`super::Frozen::encode`].
 
 use std::borrow::Cow;
 
@@ -29,9 +29,9 @@ pub(super) enum Row<'a> {
         timeout_ms: u32,
         attachment: Attachment,
     },
-    /// Gets the next number, from 0; comes before the first znode that has it.
+    /// Has the next number, from 0; precedes the first znode with this ACL.
     Acl(Cow<'a, [Acl]>),
-    /// Behind its parent, whose depth is one less; siblings in order of their names. The root has depth 0.
+    /// Follows its parent, whose depth is one less; siblings in order of their names. The root has depth 0.
     Znode {
         depth: u32,
         name: Cow<'a, str>,
@@ -42,47 +42,48 @@ pub(super) enum Row<'a> {
     End {
         digest: u64,
     },
-    /// What a session's client may still ask about: behind the znodes.
+    /// Numbers of writes that the session's client may repeat; follows the znodes.
     Acked {
         session: SessionId,
         acked: u64,
     },
-    /// Behind `Acked` of its session, rising ids.
+    /// Follows `Acked` of its session, in order of ids.
     Outcome(OutcomeRecord),
-    /// A place in the queue of the lock at `lock`: behind the znodes, in the order of the queue.
+    /// A position in the queue of the lock at `lock`; follows the znodes, in the order of the queue.
     Contender {
         lock: Cow<'a, str>,
         czxid: Zxid,
         name: Cow<'a, str>,
         contender: Contender,
     },
-    /// No place is granted the lock before this time: behind the znodes.
+    /// Time before which no position gets the lock; follows the znodes.
     Delay {
         lock: Cow<'a, str>,
         until_ms: i64,
     },
-    /// Behind the counters. Not there before the first entry with a number.
+    /// Follows the counters. Absent before the first numbered entry.
     LastEntry(Ordinal),
-    /// Behind its session, which has a shorter timeout now.
+    /// Follows its session, which has a shorter timeout now.
     LongestTimeout {
         session: SessionId,
         longest_ms: u32,
     },
-    /// Behind the counters. Not there before the cluster has an id.
+    /// Follows the counters. Absent before the cluster has an id.
     Cluster(NewCluster),
-    /// Behind the counters, and before all that earlier versions do not know. Not there in the first version.
+    /// Follows the counters, in front of all records that earlier versions do not know. Absent in the first
+    /// version.
     Version {
         version: ClusterVersion,
         held: bool,
     },
-    /// Behind `Version`, since the version of rehearsals.
+    /// Follows `Version`, since the version of rehearsals.
     Rehearsed(u64),
-    /// Behind its session. Not there if it is not known.
+    /// Follows its session. Absent if unknown.
     OpenedFrom {
         session: SessionId,
         host: Host,
     },
-    /// The question to the place of the `Contender` right before.
+    /// The question to the position of the `Contender` right before.
     Asked(Cow<'a, Question>),
 }
 
@@ -93,7 +94,7 @@ mod tests {
     use super::super::block::BlockReader;
     use super::Row;
 
-    /// A record without a sample could change, and the fingerprint would stay.
+    /// A record without a sample could change without a change of the fingerprint.
     #[test]
     fn the_golden_snapshots_have_a_record_of_each_kind() {
         let mut found = Vec::new();

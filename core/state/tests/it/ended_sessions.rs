@@ -2,11 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
+use rowlock_proto::Request;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::Acquire;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, Outcome, SessionEnd, Why};
+use rowlock_state::outcome::{Attached, Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
 use rowlock_state::{Machine, Proof};
 
 /// Why places were lost and sessions ended.
@@ -38,20 +39,21 @@ fn ended_by(who: &[Id]) -> (Machine, Told) {
         request += 1;
         let origin = Origin { node: NodeId(1), incarnation: 1, request };
         let proposal = Proposal { origin, session, attachment, identities: who.into(), command };
-        machine.apply(1_000, &proposal, told).result.unwrap()
+        let applied = machine.apply(1_000, &proposal, told);
+        applied.result.map(|_| applied.attached).unwrap()
     };
     let open = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 10_000 };
     let opened = run(SessionId::NONE, Attachment::default(), &[], open, &mut told);
-    let Outcome::Session { session, attachment, .. } = opened else { panic!("{opened:?}") };
+    let Attached { session, attachment, .. } = opened.expect("a session opens");
     let acquire = Acquire { lock_delay_ms: 5_000, ..Acquire::exclusive("/l".to_owned(), "a-".to_owned()) };
-    run(session, attachment, &[], Command::Acquire([acquire].into()), &mut told);
+    run(session, attachment, &[], Command::Client(Request::Acquire([acquire].into())), &mut told);
     let end = Command::ExpireSession { session, attachment };
     run(SessionId::NONE, Attachment::default(), who, end, &mut told);
     (machine, told)
 }
 
 #[test]
-fn the_end_by_a_superuser_leaves_the_state_that_an_expiry_leaves_and_another_reason() {
+fn an_end_by_a_superuser_differs_from_expiry_in_its_reason() {
     let superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
     let (expired, why_expired) = ended_by(&[]);
     let (ended, why_ended) = ended_by(&superuser);

@@ -6,10 +6,11 @@
 use proptest::prelude::*;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Ask, Claim, PlaceState};
-use rowlock_proto::request::{Create, SetAcl, SetData};
+use rowlock_proto::request::{Create, Request, SetAcl, SetData};
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, Right, SessionId, Version};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
-use rowlock_state::outcome::Outcome;
+use rowlock_state::outcome::Applied;
 use rowlock_state::rules::{
     IDENTITIES_OF_PATTERN_MAX, RULES_MAX, RULES_MAX_BYTES, RULES_PATH, Rights, Rules,
 };
@@ -116,40 +117,44 @@ impl World {
         let mut world = World { machine, stamp, rules: vec![], holder: none, holds: vec![], user: none };
         let open = || Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
         for session in [0, 1] {
-            let Ok(Outcome::Session { session: opened, .. }) = world.run(none, &[], open()) else { panic!() };
-            *[&mut world.holder, &mut world.user][session] = opened;
+            let Some(opened) = world.apply(none, &[], open()).attached else { panic!() };
+            *[&mut world.holder, &mut world.user][session] = opened.session;
         }
         for lock in LOCKS {
-            let acquire = Command::Acquire([Acquire::exclusive(lock, "h-")].into());
+            let acquire = Request::Acquire([Acquire::exclusive(lock, "h-")].into());
             let gave = world.run(world.holder, &[id("super:")], acquire).unwrap();
-            let Outcome::PlaceStates(places) = gave else { panic!("{gave:?}") };
+            let Response::PlaceStates(places) = gave else { panic!("{gave:?}") };
             let PlaceState::Held(claim) = &places[0] else { panic!("{places:?}") };
             world.holds.push(claim.clone());
         }
         world
     }
 
-    fn run(&mut self, session: SessionId, who: &[Id], command: Command) -> Result<Outcome, ErrorCode> {
+    fn run(&mut self, session: SessionId, who: &[Id], request: Request) -> Result<Response, ErrorCode> {
+        self.apply(session, who, Command::Client(request)).result
+    }
+
+    fn apply(&mut self, session: SessionId, who: &[Id], command: Command) -> Applied {
         self.stamp.time_ms += 1;
         let (origin, attachment) = (Origin::default(), Attachment(1));
         let proposal = Proposal { origin, session, attachment, identities: who.into(), command };
-        let result = self.machine.apply_stamped(self.stamp, &proposal, &mut ()).result;
+        let applied = self.machine.apply_stamped(self.stamp, &proposal, &mut ());
         self.machine.check().unwrap();
-        result
+        applied
     }
 
     /// Replaces all rules, as an operator does while clients are at work.
     fn rule(&mut self, rules: Drawn) {
         let (rules, text) = text_of(rules);
         let (path, data) = (RULES_PATH.to_owned(), Some(text.into()));
-        let command = match self.machine.stat(RULES_PATH) {
+        let request = match self.machine.stat(RULES_PATH) {
             None => {
                 let create = Create { path, data, acl: Some(Acl::shared_open()), flags: 0 };
-                Command::Create { create, ttl_ms: None }
+                Request::Create2(create)
             }
-            Some(_) => Command::SetData(SetData { path, data, version: Version::ANY }),
+            Some(_) => Request::SetData(SetData { path, data, version: Version::ANY }),
         };
-        self.run(self.holder, &[id("super:")], command).unwrap();
+        self.run(self.holder, &[id("super:")], request).unwrap();
         self.rules = rules;
     }
 
@@ -168,9 +173,9 @@ impl World {
         !self.is_governed(lock) && self.rules.iter().any(|(pattern, ..)| pattern.starts_with(&below))
     }
 
-    /// The command of kind `kind` at a lock, and the right that it takes, if any. Acquires have prefixes of
+    /// The request of kind `kind` at a lock, and the right that it takes, if any. Acquires have prefixes of
     /// their own, since one that comes again is answered with the place that it has.
-    fn command(&self, kind: usize, at: usize) -> (Command, Option<Right>) {
+    fn request(&self, kind: usize, at: usize) -> (Request, Option<Right>) {
         let (lock, claim) = (LOCKS[at].to_owned(), self.holds[at].clone());
         let place = claim.path.to_string();
         let forced = self.is_governed(&lock).then_some(Right::Force);
@@ -178,30 +183,30 @@ impl World {
         let prefix = format!("u{}-", self.stamp.time_ms);
         let create = |path: String, mode: CreateMode| {
             let create = Create { path, data: None, acl: Some(Acl::shared_open()), flags: mode.flags() };
-            Command::Create { create, ttl_ms: None }
+            Request::Create2(create)
         };
         let ask = |within_ms| {
-            Command::Ask(Ask { lock: lock.clone(), reason: "r".to_owned(), by: String::new(), within_ms })
+            Request::Ask(Ask { lock: lock.clone(), reason: "r".to_owned(), by: String::new(), within_ms })
         };
         match kind {
-            0 => (Command::Acquire([Acquire::exclusive(&*lock, &*prefix)].into()), Some(Right::Take)),
+            0 => (Request::Acquire([Acquire::exclusive(&*lock, &*prefix)].into()), Some(Right::Take)),
             1 => {
                 let wait = false;
                 let acquire = Acquire { wait, ..Acquire::exclusive(&*lock, &*prefix) };
-                (Command::Acquire([acquire].into()), Some(Right::Take))
+                (Request::Acquire([acquire].into()), Some(Right::Take))
             }
             2 => (create(format!("{lock}/n-"), CreateMode::EphemeralSequential), Some(Right::Take)),
             3 => (ask(0), Some(Right::Ask)),
             4 => (ask(60_000), Some(Right::Force)),
-            5 => (Command::ForceRelease(claim), Some(Right::Force)),
-            6 => (Command::Delete { path: place, version: Version::ANY }, of_place),
-            7 => (Command::SetData(SetData { path: place, data: None, version: Version::ANY }), of_place),
+            5 => (Request::ForceRelease(claim), Some(Right::Force)),
+            6 => (Request::Delete { path: place, version: Version::ANY }, of_place),
+            7 => (Request::SetData(SetData { path: place, data: None, version: Version::ANY }), of_place),
             8 => {
                 let acl = Some(Acl::shared_open());
                 let above = self.is_above_rules(&lock).then_some(Right::Force);
-                (Command::SetAcl(SetAcl { path: lock, acl, version: Version::ANY }), forced.or(above))
+                (Request::SetAcl(SetAcl { path: lock, acl, version: Version::ANY }), forced.or(above))
             }
-            _ => (Command::Release([claim].into()), None),
+            _ => (Request::Release([claim].into()), None),
         }
     }
 }
@@ -210,7 +215,7 @@ proptest! {
     /// **may-do**, **may-see**: what the rules in force forbid is refused by the name of the right and
     /// changes nothing; what they permit is not refused for a right.
     #[test]
-    fn operations_are_refused_exactly_where_the_rules_in_force_lack_the_right(
+    fn rules_refuse_exactly_operations_without_the_right(
         is_guarded in any::<bool>(),
         steps in prop::collection::vec(
             (
@@ -232,8 +237,8 @@ proptest! {
                 world.rule(rules.into_iter().map(named).collect());
             }
             let lock = LOCKS[at];
-            let (command, right) = world.command(kind, at);
-            let is_acl = matches!(command, Command::SetAcl(_));
+            let (request, right) = world.request(kind, at);
+            let is_acl = matches!(request, Request::SetAcl(_));
             let lacks = |right| !world.may(lock, right) || is_acl && world.is_above_rules(lock);
             let missing = right.filter(|right| lacks(*right));
             let visible = |world: &World| {
@@ -241,14 +246,14 @@ proptest! {
                 (world.machine.counts(), lock, place)
             };
             let before = visible(&world);
-            let result = world.run(world.user, &who, command.clone());
+            let result = world.run(world.user, &who, request.clone());
             match (missing, result) {
                 (Some(right), result) => {
-                    prop_assert_eq!(result, Err(ErrorCode::NoRight(right)), "{:?}", command);
-                    prop_assert_eq!(visible(&world), before, "a refused {:?} changed the state", command);
+                    prop_assert_eq!(result, Err(ErrorCode::NoRight(right)), "{:?}", request);
+                    prop_assert_eq!(visible(&world), before, "a refused {:?} changed the state", request);
                 }
                 (None, Err(ErrorCode::NoRight(right))) => {
-                    prop_assert!(false, "{command:?} needs no {right} by {:?}", world.rules);
+                    prop_assert!(false, "{request:?} needs no {right} by {:?}", world.rules);
                 }
                 (None, _) => {}
             }
@@ -269,7 +274,7 @@ proptest! {
 }
 
 #[test]
-fn a_text_beyond_its_bounds_or_with_a_wrong_line_is_refused_with_the_number_of_the_line() {
+fn malformed_rules_are_refused_with_the_line_number() {
     let many = |count: usize, line: fn(usize) -> String| (0..count).map(line).collect::<String>();
     let of_locks = |n: usize| format!("see /locks/{n} anyone\n");
     assert!(Rules::parse(&many(RULES_MAX, of_locks)).is_ok());

@@ -102,7 +102,7 @@ fn an_invited_session_goes_when_it_holds_nothing_and_no_call_is_under_way() {
         }
         let _released = it.call(Request::Release([claim()].into()));
         it.sent(1);
-        let released = it.reply_at(many + 3, 6, Ok(Response::Held([true].into())), 4);
+        let released = it.reply_at(many + 3, 6, Ok(Response::Held(vec![true].into())), 4);
         assert_eq!(matches!(released, Err(Fault::LedFrom(_))), !is_late, "an old invitation is void");
     }
 }

@@ -14,11 +14,11 @@ use rowlock_proto::{
 };
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::Outcome;
+use rowlock_state::outcome::Applied;
 use rowlock_state::{ContenderView, Machine};
 
 use super::Outbox;
-use super::commands::{Collected, command, path_of};
+use super::commands::{Collected, path_of};
 
 pub const ANNOUNCED: &str = "acquire 3\ntagged 1\nsession-options 1\nreport 1\n";
 
@@ -145,10 +145,11 @@ impl Keeper {
     }
 
     /// Deletes a znode, as a session of no client.
-    pub fn delete(&mut self, path: &str) -> Result<Outcome, ErrorCode> {
-        let opened = self.propose(Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 1 << 30 });
-        let Ok(Outcome::Session { session, .. }) = opened else { panic!("{opened:?}") };
-        self.act(session, Command::Delete { path: path.to_owned(), version: Version::ANY })
+    pub fn delete(&mut self, path: &str) -> Result<Response, ErrorCode> {
+        let open = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 1 << 30 };
+        let opened = self.run(SessionId::NONE, Attachment::default(), open);
+        let session = opened.attached.expect("a session opens").session;
+        self.act(session, Command::Client(Request::Delete { path: path.to_owned(), version: Version::ANY }))
     }
 
     pub fn children(&self, path: &str) -> Vec<String> {
@@ -162,22 +163,17 @@ impl Keeper {
     }
 
     /// Something that the cluster itself does.
-    pub fn propose(&mut self, command: Command) -> Result<Outcome, ErrorCode> {
-        self.run(SessionId::NONE, Attachment::default(), command)
+    pub fn propose(&mut self, command: Command) -> Result<Response, ErrorCode> {
+        self.run(SessionId::NONE, Attachment::default(), command).result
     }
 
     /// What another session of no client would do.
-    pub fn act(&mut self, session: SessionId, command: Command) -> Result<Outcome, ErrorCode> {
+    pub fn act(&mut self, session: SessionId, command: Command) -> Result<Response, ErrorCode> {
         let attachment = self.machine.session(session).unwrap().attachment;
-        self.run(session, attachment, command)
+        self.run(session, attachment, command).result
     }
 
-    fn run(
-        &mut self,
-        session: SessionId,
-        attachment: Attachment,
-        command: Command,
-    ) -> Result<Outcome, ErrorCode> {
+    fn run(&mut self, session: SessionId, attachment: Attachment, command: Command) -> Applied {
         let mut news = Collected::default();
         let proposal = Proposal {
             origin: Origin::default(),
@@ -196,7 +192,7 @@ impl Keeper {
             encode::notice(zxid, &notice, &mut out);
             self.send(session, out.freeze());
         }
-        applied.result
+        applied
     }
 
     fn send(&mut self, session: SessionId, frame: Bytes) {
@@ -259,10 +255,12 @@ impl Keeper {
         if self.is_plain && request.opcode() >= OpCode::Tagged {
             return Err(ErrorCode::Unimplemented);
         }
-        match command(self.numbered(request)) {
-            Ok((command, form)) => self.run(session, attachment, command).map(form),
-            Err(request) => self.local(number, *request),
+        let request = self.numbered(request);
+        if !request.opcode().is_logged() && !tagged {
+            return self.local(number, request);
         }
+        let command = Command::of_client(request).expect("a client tags nothing but writes");
+        self.run(session, attachment, command).result
     }
 
     /// A sequential create with the number that the test wants.
@@ -370,11 +368,9 @@ impl Keeper {
                 Command::Reattach { from: None, session, proof, timeout_ms }
             }
         };
-        let opened = self.propose(command);
-        let (session_id, attachment) = match opened {
-            Ok(Outcome::Session { session, attachment, .. }) => (session, attachment),
-            _ => (SessionId::NONE, Attachment::default()),
-        };
+        let opened = self.run(SessionId::NONE, Attachment::default(), command).attached;
+        let (session_id, attachment) =
+            opened.map_or_else(Default::default, |opened| (opened.session, opened.attachment));
         let mut out = BytesMut::new();
         let is_open = session_id != SessionId::NONE;
         let answer = ConnectResponse {

@@ -4,8 +4,9 @@
 //! the log by the entries in flight, so an acquire may wait for milliseconds although its lock was just
 //! released. The acquire is never lost, and keeps its position in the queue.
 
+use rowlock_proto::Request;
 use rowlock_state::Machine;
-use rowlock_state::command::{Command, Proposal};
+use rowlock_state::command::Proposal;
 
 /// Returns whether all commands are acquires that will wait for the release of another session.
 pub fn all_only_join_queues<'p>(mut commands: impl Iterator<Item = &'p Proposal>, state: &Machine) -> bool {
@@ -13,7 +14,7 @@ pub fn all_only_join_queues<'p>(mut commands: impl Iterator<Item = &'p Proposal>
 }
 
 fn joins_a_queue(proposal: &Proposal, state: &Machine) -> bool {
-    let Command::Acquire(all) = proposal.command.untagged() else { return false };
+    let Some(Request::Acquire(all)) = proposal.command.request() else { return false };
     all.iter().any(|acquire| {
         let lock = state.lock_queue(&acquire.lock);
         acquire.wait && lock.is_some_and(|lock| lock.makes_wait(proposal.session, acquire.mode))
@@ -23,11 +24,9 @@ fn joins_a_queue(proposal: &Proposal, state: &Machine) -> bool {
 #[cfg(test)]
 mod tests {
     use rowlock_proto::SessionId;
-
     use rowlock_proto::lock::{Acquire, Mode};
     use rowlock_state::Proof;
-    use rowlock_state::command::{Attachment, Origin};
-    use rowlock_state::outcome::Outcome;
+    use rowlock_state::command::{Attachment, Command, Origin};
 
     use super::*;
 
@@ -38,10 +37,7 @@ mod tests {
 
     fn open(machine: &mut Machine) -> SessionId {
         let command = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
-        match machine.apply(0, &by(SessionId::NONE, command), &mut ()).result {
-            Ok(Outcome::Session { session, .. }) => session,
-            other => panic!("{other:?}"),
-        }
+        machine.apply(0, &by(SessionId::NONE, command), &mut ()).attached.expect("a session opens").session
     }
 
     fn acquire(lock: &str, prefix: &str, mode: Mode) -> Acquire {
@@ -49,14 +45,14 @@ mod tests {
     }
 
     fn one(lock: &str, mode: Mode) -> Command {
-        Command::Acquire([acquire(lock, "other-", mode)].into())
+        Command::Client(Request::Acquire([acquire(lock, "other-", mode)].into()))
     }
 
     #[test]
     fn only_acquires_that_wait_for_another_session_may_be_delayed() {
         let mut machine = Machine::default();
         let (holder, other) = (open(&mut machine), open(&mut machine));
-        let held = Command::Acquire([acquire("/l", "a-", Mode::Shared)].into());
+        let held = Command::Client(Request::Acquire([acquire("/l", "a-", Mode::Shared)].into()));
         machine.apply(0, &by(holder, held), &mut ()).result.unwrap();
         let joins = |session, command| all_only_join_queues([by(session, command)].iter(), &machine);
 
@@ -65,12 +61,15 @@ mod tests {
         assert!(!joins(other, one("/free", Mode::Exclusive)), "it is granted at once");
         assert!(!joins(holder, one("/l", Mode::Exclusive)), "its own release may be on its way");
         let tries = Acquire { wait: false, ..acquire("/l", "other-", Mode::Exclusive) };
-        assert!(!joins(other, Command::Acquire([tries].into())), "it is answered at once");
+        assert!(!joins(other, Command::Client(Request::Acquire([tries].into()))), "it is answered at once");
         assert!(!joins(other, Command::Noop));
         let tagged = Command::Tagged { id: 1, acked: 0, command: Box::new(one("/l", Mode::Exclusive)) };
         assert!(joins(other, tagged), "a repeatable one is no other");
         let several = vec![acquire("/free", "o-", Mode::Exclusive), acquire("/l", "o-", Mode::Exclusive)];
-        assert!(joins(other, Command::Acquire(several.into())), "of several one that waits makes all wait");
+        assert!(
+            joins(other, Command::Client(Request::Acquire(several.into()))),
+            "of several one that waits makes all wait"
+        );
     }
 
     #[test]
@@ -79,7 +78,7 @@ mod tests {
         let (holder, other) = (open(&mut machine), open(&mut machine));
         machine.apply(0, &by(holder, one("/l", Mode::Exclusive)), &mut ()).result.unwrap();
         let waits = by(other, one("/l", Mode::Exclusive));
-        let release = by(holder, Command::Release(Default::default()));
+        let release = by(holder, Command::Client(Request::Release(Default::default())));
         assert!(all_only_join_queues([&waits, &waits].into_iter(), &machine));
         assert!(!all_only_join_queues([&waits, &release].into_iter(), &machine));
     }

@@ -6,6 +6,7 @@
 //! memory.
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::request::{Op, SetData};
 use rowlock_proto::{ErrorCode, SessionId};
 use rowlock_state::Machine;
@@ -32,37 +33,22 @@ fn grows(proposal: &Proposal, state: &Machine) -> bool {
     {
         return false;
     }
-    match proposal.command.untagged() {
-        Command::Create { .. } | Command::SetAcl(_) | Command::Acquire(_) => true,
-        Command::SetData(set) => is_longer(set, state),
-        Command::Multi(ops) => ops.iter().any(|op| op_grows(op, state)),
-        Command::Fenced { change, .. } => op_grows(change, state),
-        Command::Noop
-        | Command::Tagged { .. }
-        | Command::OpenSession { .. }
-        | Command::Reattach { .. }
-        | Command::CloseSession
-        | Command::ExpireSession { .. }
-        | Command::Delete { .. }
-        | Command::Reap { .. }
-        | Command::Configure { .. }
-        | Command::Release(_)
-        | Command::Abandon(_)
-        | Command::Verify(_)
-        // The new position takes the room of the old one.
-        | Command::Convert { .. }
-        | Command::ForceRelease(_)
-        | Command::LockDue { .. }
-        // At most one for each queue position.
-        | Command::Ask(_)
-        | Command::CompareDigests
-        | Command::DigestAt { .. }
-        | Command::Found { .. }
-        | Command::EndGrace
-        | Command::RaiseVersion { .. }
-        | Command::HoldVersion { .. }
-        | Command::RaiseTokens { .. }
-        | Command::Refused(_) => false,
+    let request = match proposal.command.untagged() {
+        Command::Client(request) => request,
+        Command::Fenced { change, .. } => return op_grows(change, state),
+        _ => return false,
+    };
+    match request {
+        Request::Create(_)
+        | Request::Create2(_)
+        | Request::CreateContainer(_)
+        | Request::CreateTtl(..)
+        | Request::SetAcl(_)
+        | Request::Acquire(_) => true,
+        Request::SetData(set) => is_longer(set, state),
+        Request::Multi(ops) => ops.iter().any(|op| op_grows(op, state)),
+        // A convert's new position takes the room of the old one; a queue position has at most one question.
+        _ => false,
     }
 }
 
@@ -86,7 +72,6 @@ mod tests {
     use rowlock_proto::{CreateMode, Version};
     use rowlock_state::Proof;
     use rowlock_state::command::{Attachment, Origin};
-    use rowlock_state::outcome::Outcome;
 
     use super::*;
 
@@ -112,9 +97,9 @@ mod tests {
     fn begun() -> (Machine, SessionId) {
         let mut machine = Machine::new();
         let open = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
-        let opened = machine.apply(1, &proposal(SessionId::NONE, open), &mut ()).result;
-        let Ok(Outcome::Session { session, .. }) = opened else { panic!("{opened:?}") };
-        let first = tagged(1, Command::Create { create: create("/a"), ttl_ms: None });
+        let opened = machine.apply(1, &proposal(SessionId::NONE, open), &mut ());
+        let session = opened.attached.expect("a session opens").session;
+        let first = tagged(1, Command::Client(Request::Create2(create("/a"))));
         machine.apply(1, &proposal(session, first), &mut ()).result.unwrap();
         (machine, session)
     }
@@ -122,21 +107,21 @@ mod tests {
     #[test]
     fn growing_commands_are_refused_and_shrinking_ones_pass() {
         let (machine, session) = begun();
-        let made = || Command::Create { create: create("/b"), ttl_ms: None };
+        let made = || Command::Client(Request::Create2(create("/b")));
         let delete = || Op::Delete { path: "/a".to_owned(), version: Version::ANY };
         for (command, is_refused) in [
             (made(), true),
             (tagged(2, made()), true),
             (tagged(1, made()), false),
-            (Command::SetData(set("/a", b"longer")), true),
-            (Command::SetData(set("/a", b"same")), false),
-            (Command::SetData(set("/none", b"some")), true),
-            (Command::Multi(vec![delete(), Op::Create(create("/b"))]), true),
-            (Command::Multi(vec![delete(), Op::SetData(set("/a", b""))]), false),
-            (Command::Acquire(Default::default()), true),
-            (Command::Release(Default::default()), false),
-            (Command::Abandon(Vec::new()), false),
-            (Command::CloseSession, false),
+            (Command::Client(Request::SetData(set("/a", b"longer"))), true),
+            (Command::Client(Request::SetData(set("/a", b"same"))), false),
+            (Command::Client(Request::SetData(set("/none", b"some"))), true),
+            (Command::Client(Request::Multi(vec![delete(), Op::Create(create("/b"))])), true),
+            (Command::Client(Request::Multi(vec![delete(), Op::SetData(set("/a", b""))])), false),
+            (Command::Client(Request::Acquire(Default::default())), true),
+            (Command::Client(Request::Release(Default::default())), false),
+            (Command::Client(Request::Abandon(Vec::new())), false),
+            (Command::Client(Request::CloseSession), false),
         ] {
             let mut one = [proposal(session, command.clone())];
             assert_eq!(refuse(&mut one, &machine), u64::from(is_refused), "{command:?}");
@@ -150,7 +135,7 @@ mod tests {
     #[test]
     fn a_refused_write_has_one_outcome() {
         let (mut machine, session) = begun();
-        let made = || Command::Create { create: create("/b"), ttl_ms: None };
+        let made = || Command::Client(Request::Create2(create("/b")));
         let mut plain = [proposal(session, made())];
         refuse(&mut plain, &machine);
         assert_eq!(machine.apply(1, &plain[0], &mut ()).result, Err(ErrorCode::QuotaExceeded));

@@ -49,7 +49,7 @@ pub fn select(mut proposals: Vec<Proposal>, state: &Machine) -> Selection {
 mod tests {
     use bytes::Bytes;
     use rowlock_proto::acl::Acl;
-    use rowlock_proto::request::{Create, Op};
+    use rowlock_proto::request::{Create, Op, Request};
     use rowlock_proto::{CreateMode, ErrorCode, Version};
     use rowlock_state::command::{Attachment, Origin};
 
@@ -63,12 +63,12 @@ mod tests {
     fn create(path: &str) -> Proposal {
         let flags = CreateMode::Persistent.flags();
         let create = Create { path: path.to_owned(), data: None, acl: Some(Acl::shared_open()), flags };
-        proposal(Command::Create { create, ttl_ms: None })
+        proposal(Command::Client(Request::Create2(create)))
     }
 
     fn checks(count: usize) -> Proposal {
         let check = Op::Check { path: "/".to_owned(), version: Version::ANY };
-        proposal(Command::Multi(vec![check; count]))
+        proposal(Command::Client(Request::Multi(vec![check; count])))
     }
 
     #[test]
@@ -112,6 +112,9 @@ mod tests {
             data: Some(Bytes::from(vec![0; 1 << 20])),
             version: Version::ANY,
         };
-        assert_eq!(select(vec![proposal(Command::SetData(set))], &Machine::new()).refused, 0);
+        assert_eq!(
+            select(vec![proposal(Command::Client(Request::SetData(set)))], &Machine::new()).refused,
+            0
+        );
     }
 }

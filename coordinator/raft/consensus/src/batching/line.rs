@@ -108,6 +108,7 @@ impl ProposalQueue {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use rowlock_proto::Request;
     use rowlock_proto::request::SetData;
     use rowlock_proto::{SessionId, Version};
     use rowlock_state::command::{Attachment, Command, Origin};
@@ -123,7 +124,7 @@ mod tests {
             session: SessionId::NONE,
             attachment: Attachment::default(),
             identities: Default::default(),
-            command: Command::SetData(set),
+            command: Command::Client(Request::SetData(set)),
         }
     }
 

@@ -24,6 +24,7 @@ use rowlock_env::busy::{self, Work};
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
+use rowlock_proto::Request;
 use rowlock_proto::{Acl, Id, NodeId};
 use rowlock_state::command::{Batch, Command, Ordinal, Proposal};
 use rowlock_types::limits::{BATCH_MAX_COMMANDS, BATCHES_IN_FLIGHT_MAX};
@@ -335,41 +336,33 @@ pub fn weight_of(command: &Command, identities: &[Id]) -> usize {
         Op::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
         Op::Delete { path, .. } | Op::Check { path, .. } => path.len(),
     };
-    let payload = match command.untagged() {
-        Command::Create { create, .. } => of_create(create),
-        Command::SetData(set) => set.path.len() + set.data.as_ref().map_or(0, |d| d.len()),
-        Command::Delete { path, .. } | Command::Reap { path } => path.len(),
-        Command::Multi(ops) => ops.iter().map(|op| OVERHEAD + of_op(op)).sum(),
-        Command::Fenced { claim, change } => OVERHEAD + claim.path.len() + of_op(change),
-        Command::SetAcl(set) => set.path.len() + of_acl(set.acl.as_deref()),
-        Command::Acquire(all) => all
+    let of_data = |data: &Option<bytes::Bytes>| data.as_ref().map_or(0, |data| data.len());
+    let of_request = |request: &Request| match request {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create, _) => of_create(create),
+        Request::SetData(set) => set.path.len() + of_data(&set.data),
+        Request::Delete { path, .. } | Request::Sync(path) => path.len(),
+        Request::Multi(ops) => ops.iter().map(|op| OVERHEAD + of_op(op)).sum(),
+        Request::SetAcl(set) => set.path.len() + of_acl(set.acl.as_deref()),
+        Request::Acquire(all) => all
             .iter()
-            .map(|a| {
-                let data = a.data.as_ref().map_or(0, |d| d.len());
-                OVERHEAD + a.lock.len() + a.prefix.len() + data + of_acl(a.acl.as_deref())
-            })
+            .map(|a| OVERHEAD + a.lock.len() + a.prefix.len() + of_data(&a.data) + of_acl(a.acl.as_deref()))
             .sum(),
-        Command::Release(claims) | Command::Verify(claims) => of_claims(claims),
-        Command::ForceRelease(claim) => claim.path.len(),
-        Command::Convert { claim, prefix, .. } => claim.path.len() + prefix.len(),
-        Command::Abandon(all) => all.iter().map(|a| OVERHEAD + a.lock.len() + a.prefix.len()).sum(),
-        Command::LockDue { lock } => lock.len(),
-        Command::Ask(ask) => ask.lock.len() + ask.reason.len() + ask.by.len(),
+        Request::Release(claims) | Request::Verify(claims) => of_claims(claims),
+        Request::ForceRelease(claim) => claim.path.len(),
+        Request::Convert { claim, prefix, .. } => claim.path.len() + prefix.len(),
+        Request::Abandon(all) => all.iter().map(|a| OVERHEAD + a.lock.len() + a.prefix.len()).sum(),
+        Request::Ask(ask) => ask.lock.len() + ask.reason.len() + ask.by.len(),
+        _ => 0,
+    };
+    let payload = match command.untagged() {
+        Command::Client(request) => of_request(request),
+        Command::Fenced { claim, change } => OVERHEAD + claim.path.len() + of_op(change),
+        Command::Reap { path } | Command::LockDue { lock: path } => path.len(),
         Command::Configure { config } => config.len(),
-        Command::Noop
-        | Command::Tagged { .. }
-        | Command::OpenSession { .. }
-        | Command::Reattach { .. }
-        | Command::CompareDigests
-        | Command::DigestAt { .. }
-        | Command::Refused(_)
-        | Command::CloseSession
-        | Command::Found { .. }
-        | Command::EndGrace
-        | Command::RaiseVersion { .. }
-        | Command::HoldVersion { .. }
-        | Command::RaiseTokens { .. }
-        | Command::ExpireSession { .. } => 0,
+        _ => 0,
     };
     OVERHEAD + identities.iter().map(of_id).sum::<usize>() + payload
 }

@@ -1,5 +1,6 @@
 //! Elections.
 
+use rowlock_proto::Request;
 use rowlock_proto::request::SetData;
 use rowlock_proto::{Version, Zxid, path};
 use rowlock_state::command::Command;
@@ -64,7 +65,7 @@ async fn a_candidate_makes_way_for_the_successor_that_the_leader_has_named() {
     };
     let note = format!("successor={}", path::name(&third.path));
     let set = SetData { path: scheduler().path().to_owned(), data: Some(note.into()), version: Version::ANY };
-    Call::new(&api, &caller()).act(&one, Command::SetData(set)).await.unwrap();
+    Call::new(&api, &caller()).act(&one, Command::Client(Request::SetData(set))).await.unwrap();
     let which = Which::Token(first.token);
     assert_eq!(api.release(&caller(), &scheduler(), (&one, &which)).await, Ok(true));
     assert_eq!(leader(&api, None, 0).await.leader, None, "the lead is on its way");

@@ -1,6 +1,7 @@
 //! Locks of states: they outlive what makes them.
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::Acquire;
 use rowlock_state::command::Command;
@@ -161,7 +162,7 @@ async fn a_place_that_its_acl_hides_is_not_shown_to_who_locks_or_unlocks_a_state
         min_hold_ms: 0,
         min_hold_lapses: false,
     };
-    let command = Command::Acquire([acquire].into());
+    let command = Command::Client(Request::Acquire([acquire].into()));
     Call::new(&api, &caller()).act(&secret, command).await.unwrap();
     for told in [
         match take(&api, "one").await {

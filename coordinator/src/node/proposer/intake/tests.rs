@@ -6,6 +6,7 @@ use bytes::Bytes;
 use rowlock_consensus::batching::weight;
 use rowlock_consensus::entry_times::EntryTimes;
 use rowlock_consensus::peer::PeerError;
+use rowlock_proto::Request;
 use rowlock_proto::request::SetData;
 use rowlock_proto::{ErrorCode, SessionId, Version, Zxid};
 use rowlock_state::command::{Attachment, Origin};
@@ -221,7 +222,7 @@ fn set(by: &Outbox, session: i64, data: &Bytes) -> Submission {
         session: SessionId(session),
         attachment: Attachment(1),
         identities: Default::default(),
-        command: Command::SetData(set),
+        command: Command::Client(Request::SetData(set)),
         reply_to: by.clone(),
         tag: 0,
         received: time::now(),
@@ -332,12 +333,11 @@ async fn a_leaders_own_clients_and_other_nodes_take_turns() {
         intake.fill();
         let taken = intake.line.take();
         assert_eq!(taken.len(), BATCH_MAX_COMMANDS);
-        for proposal in taken {
+        for mut proposal in taken {
             if proposal.session == SessionId(1) {
-                let applied =
-                    Applied { origin: proposal.origin, zxid: Zxid(1), result: Err(ErrorCode::NoNode) };
+                let applied = Applied { zxid: Zxid(1), result: Err(ErrorCode::NoNode), attached: None };
                 let (times, now) = (EntryTimes::default().take(1, time::now()), time::now());
-                intake.pending.answer(applied, &mut Command::Noop, (times, now));
+                intake.pending.answer(applied, &mut proposal, (times, now));
                 own += 1;
             } else {
                 foreign += 1;

@@ -12,22 +12,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::end_reason::EndReason;
 use super::super::pending::Received;
-use super::super::write::{self, ReplyForm};
 use super::{Conversation, Phase};
 use crate::delivery::outbox::CloseReason;
 use crate::delivery::stats::LastReply;
 
 impl Conversation {
-    pub(super) fn answer_write(
-        &mut self,
-        pending: &Received,
-        form: ReplyForm,
-        applied: Applied,
-        now: Instant,
-    ) {
+    pub(super) fn answer_write(&mut self, pending: &Received, applied: Applied, now: Instant) {
         self.seen(applied.zxid);
         match applied.result {
-            Ok(outcome) => self.reply(pending, Ok(write::response(form, outcome)), now),
+            Ok(response) => self.reply(pending, Ok(response), now),
             Err(code @ ErrorCode::SessionExpired) => {
                 self.record_answer(pending, None, Some(code));
                 self.over(EndReason::Told(CloseReason::SessionEnded));

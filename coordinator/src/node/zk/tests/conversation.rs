@@ -11,12 +11,13 @@ use rowlock_env::busy;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::lock::PlaceState;
+use rowlock_proto::response::Response;
 use rowlock_proto::{
     CreateMode, ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
 };
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_state::outcome::Applied;
 use rowlock_types::limits;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Status;
@@ -71,10 +72,8 @@ impl Stage {
         *context.replica.watches.lock() = WatchTable::bounded_by(bounds);
         let password = [7; 16];
         let open = Command::OpenSession { proof: Proof::of(&password), timeout_ms: 10_000 };
-        let Ok(Outcome::Session { session, attachment, .. }) = apply(&context, SessionId::NONE, open, None)
-        else {
-            panic!("a session opens");
-        };
+        let opened = apply(&context, SessionId::NONE, open, None).attached.expect("a session opens");
+        let (session, attachment) = (opened.session, opened.attachment);
         let (outbox, inbox) = outbox::channel();
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));
         let peer = context
@@ -115,26 +114,19 @@ impl Stage {
 
     fn change_by_another(&self, request: Request) {
         let open = Command::OpenSession { proof: Proof::of(&[8; 16]), timeout_ms: 10_000 };
-        match apply(&self.context, SessionId::NONE, open, None) {
-            Ok(Outcome::Session { session, .. }) => self.change_by(session, request),
-            other => panic!("a session opens: {other:?}"),
-        }
+        let opened = apply(&self.context, SessionId::NONE, open, None).attached.expect("a session opens");
+        self.change_by(opened.session, request);
     }
 
     fn change_by(&self, session: SessionId, request: Request) {
-        let command = match request {
-            Request::Create(create) => Command::Create { create, ttl_ms: None },
-            Request::SetData(set) => Command::SetData(set),
-            other => panic!("{other:?}"),
-        };
-        apply(&self.context, session, command, None).unwrap();
+        apply(&self.context, session, Command::Client(request), None).result.unwrap();
     }
 
     /// The session is attached to another connection.
     fn move_away(&self) {
         let (session, proof) = (self.session, Proof::of(&self.password));
         let attach = Command::Reattach { from: None, session, proof, timeout_ms: 10_000 };
-        apply(&self.context, SessionId::NONE, attach, None).unwrap();
+        apply(&self.context, SessionId::NONE, attach, None).result.unwrap();
     }
 
     fn look(&mut self) {
@@ -165,7 +157,7 @@ fn apply(
     session: SessionId,
     command: Command,
     reply: Option<(outbox::Outbox, u64)>,
-) -> Result<Outcome, ErrorCode> {
+) -> Applied {
     let mut state = context.replica.state.write();
     let mut watches = context.replica.watches.lock();
     let mut sink = Dispatcher::new(&mut watches, &context.registry, &context.metrics);
@@ -173,11 +165,10 @@ fn apply(
     let proposal =
         Proposal { origin: Origin::default(), session, attachment, identities: Default::default(), command };
     let applied = state.apply(0, &proposal, &mut sink);
-    let result = applied.result.clone();
     if let Some((outbox, tag)) = reply {
-        outbox.push(Message::applied(tag, applied));
+        outbox.push(Message::applied(tag, applied.clone()));
     }
-    result
+    applied
 }
 
 #[test]
@@ -197,20 +188,19 @@ fn a_change_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_sho
 fn a_grant_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_shows_it() {
     let mut stage = Stage::new();
     let open = Command::OpenSession { proof: Proof::of(&[8; 16]), timeout_ms: 10_000 };
-    let Ok(Outcome::Session { session: holder, .. }) = apply(&stage.context, SessionId::NONE, open, None)
-    else {
-        panic!("a session opens");
-    };
-    let of_holder = Command::Acquire([acquire("a-lock-")].into());
-    let held = apply(&stage.context, holder, of_holder, None).unwrap();
-    let Outcome::PlaceStates(place_states) = held else { panic!("{held:?}") };
+    let opened = apply(&stage.context, SessionId::NONE, open, None).attached.expect("a session opens");
+    let holder = opened.session;
+    let of_holder = Command::Client(Request::Acquire([acquire("a-lock-")].into()));
+    let held = apply(&stage.context, holder, of_holder, None).result.unwrap();
+    let Response::PlaceStates(place_states) = held else { panic!("{held:?}") };
     let [PlaceState::Held(claim)] = &place_states[..] else { panic!("{place_states:?}") };
     stage.ask(Request::Acquire([acquire("b-lock-")].into()));
     let acquiring = stage.submission().unwrap();
     stage.apply(acquiring);
     stage.ask(Request::GetChildren(unwatched("/locks/a")));
     stage.look();
-    apply(&stage.context, holder, Command::Release([claim.clone()].into()), None).unwrap();
+    let release = Command::Client(Request::Release([claim.clone()].into()));
+    apply(&stage.context, holder, release, None).result.unwrap();
     stage.answer();
     assert_eq!(stage.told(), [(1, None), (Xid::NOTICE.0, None), (2, None)]);
 }

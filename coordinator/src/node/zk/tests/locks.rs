@@ -39,7 +39,7 @@ async fn wait(client: &mut Client, prefix: &str) -> Claim {
 
 async fn release(client: &mut Client, claim: &Claim) {
     let released = client.call(Request::Release([claim.clone()].into())).await;
-    assert_eq!(released, Ok(Response::Held(vec![true])));
+    assert_eq!(released, Ok(Response::Held(vec![true].into())));
 }
 
 /// Frames sent, changes, notices, watches fired so far.
@@ -144,7 +144,7 @@ async fn losses_by_others_are_told_with_their_cause() {
     assert_eq!(holder.notice().await.1, Notice { claim: deleted, event: NoticeEvent::Deleted });
     let forced = hold(&mut holder, "b-lock-").await;
     let answer = other.call(Request::ForceRelease(forced.clone())).await;
-    assert_eq!(answer, Ok(Response::Held(vec![true])));
+    assert_eq!(answer, Ok(Response::Held(vec![true].into())));
     assert_eq!(holder.notice().await.1, Notice { claim: forced, event: NoticeEvent::Forced });
     node.stop().await;
 }

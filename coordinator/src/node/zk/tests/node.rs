@@ -10,7 +10,7 @@ use rowlock_env::time;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::Frozen;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::Outcome;
+use rowlock_state::outcome::Attached;
 use rowlock_types::limits;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::reconfiguration::Wanted;
@@ -286,8 +286,8 @@ impl Applier {
                 command: submission.command,
             };
             let applied = state.apply(time::wall_ms(), &proposal, &mut sink);
-            if let (true, Ok(Outcome::Session { session, attachment, .. })) = (expires, &applied.result) {
-                let command = Command::ExpireSession { session: *session, attachment: *attachment };
+            if let (true, Some(Attached { session, attachment, .. })) = (expires, applied.attached) {
+                let command = Command::ExpireSession { session, attachment };
                 let expiry = Proposal { session: SessionId::NONE, command, ..proposal };
                 state.apply(time::wall_ms(), &expiry, &mut sink);
             }

@@ -1,12 +1,12 @@
 //! Spoilt states in snapshots, from a damaged disk or a hostile node.
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::Acquire;
 use rowlock_proto::request::Create;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::Outcome;
 use rowlock_state::{Machine, Proof};
 use rowlock_world::spoilt::Spoiler;
 
@@ -54,9 +54,7 @@ fn busy_machine() -> Machine {
         identities: [Id { scheme: "digest".to_owned(), id: "u:hash".to_owned() }].into(),
         command: Command::OpenSession { proof: Proof::of(b"0123456789abcdef"), timeout_ms: 4_000 },
     };
-    let opened = machine.apply(1_000, &proposal, &mut ()).result;
-    let Ok(Outcome::Session { session, .. }) = opened else { panic!("{opened:?}") };
-    proposal.session = session;
+    proposal.session = machine.apply(1_000, &proposal, &mut ()).attached.expect("a session opens").session;
     let acquire = |number: u32| Acquire {
         data: Some(Bytes::from_static(b"label")),
         max_hold_ms: 60_000,
@@ -65,12 +63,12 @@ fn busy_machine() -> Machine {
     };
     let create = |(path, flags): (&str, i32)| {
         let (path, data) = (path.to_owned(), Some(Bytes::from_static(b"data")));
-        Command::Create { create: Create { path, data, acl: Some(Acl::shared_open()), flags }, ttl_ms: None }
+        Command::Client(Request::Create2(Create { path, data, acl: Some(Acl::shared_open()), flags }))
     };
     let locks = (1..=3).map(|id| Command::Tagged {
         id: u64::from(id),
         acked: 0,
-        command: Box::new(Command::Acquire([acquire(id)].into())),
+        command: Box::new(Command::Client(Request::Acquire([acquire(id)].into()))),
     });
     for command in [("/a", 0), ("/a/e", 1), ("/box", 4), ("/a/s-", 2)].map(create).into_iter().chain(locks) {
         proposal.command = command;

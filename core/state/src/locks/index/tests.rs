@@ -4,7 +4,7 @@ use rowlock_proto::{SessionId, Zxid};
 use super::*;
 
 #[test]
-fn an_idle_lock_is_none_for_everybody_and_takes_the_limit_of_its_znode_anew() {
+fn an_idle_lock_is_hidden_and_rereads_its_limit() {
     let mut locks = Locks::default();
     let path: std::sync::Arc<str> = "/sem/place-0000000000".into();
     for (czxid, limit) in [(5, Some(3)), (6, Some(7)), (7, None)] {

@@ -3,33 +3,36 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
+use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Owner, Party, PlaceState};
 use rowlock_proto::request::Create;
+use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, SessionId};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::Outcome;
+use rowlock_state::outcome::Applied;
 use rowlock_state::{Machine, OUTCOMES_MAX_BYTES, PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX};
 
-fn apply(machine: &mut Machine, session: SessionId, command: Command) -> Outcome {
+fn apply(machine: &mut Machine, session: SessionId, command: Command) -> Response {
+    applied(machine, session, command).result.unwrap()
+}
+
+fn applied(machine: &mut Machine, session: SessionId, command: Command) -> Applied {
     let attachment = Attachment(u64::from(session != SessionId::NONE));
     let origin = Origin::default();
     let proposal = Proposal { origin, session, attachment, identities: Default::default(), command };
-    machine.apply(1_000, &proposal, &mut ()).result.unwrap()
+    machine.apply(1_000, &proposal, &mut ())
 }
 
 fn open(machine: &mut Machine) -> SessionId {
     let command = Command::OpenSession { proof: Proof::of(&[1; 16]), timeout_ms: 1_000 };
-    match apply(machine, SessionId::NONE, command) {
-        Outcome::Session { session, .. } => session,
-        other => panic!("{other:?}"),
-    }
+    applied(machine, SessionId::NONE, command).attached.expect("a session opens").session
 }
 
 fn create(path: String, mode: CreateMode) -> Command {
     let create = Create { path, data: None, acl: Some(Acl::shared_open()), flags: mode.flags() };
-    Command::Create { create, ttl_ms: None }
+    Command::Client(Request::Create2(create))
 }
 
 fn acquire(lock: String, owner: Owner) -> Acquire {
@@ -42,7 +45,7 @@ fn named(parties: &[&Party]) -> usize {
 }
 
 #[test]
-fn a_thousand_holders_with_long_names_are_not_all_named_and_the_outcome_fits_a_snapshot() {
+fn long_names_of_a_thousand_holders_fit_a_snapshot() {
     let mut machine = Machine::new();
     let (holder, waiter) = (open(&mut machine), open(&mut machine));
     // Of two bytes each: a path is cut between characters.
@@ -54,9 +57,9 @@ fn a_thousand_holders_with_long_names_are_not_all_named_and_the_outcome_fits_a_s
         apply(&mut machine, holder, create(format!("{lock}/{name}"), CreateMode::EphemeralSequential));
         all.push(acquire(lock, Owner::Unnamed));
     }
-    let command = Box::new(Command::Acquire(all.into()));
+    let command = Box::new(Command::Client(Request::Acquire(all.into())));
     let outcome = apply(&mut machine, waiter, Command::Tagged { id: 1, acked: 0, command });
-    let Outcome::PlaceStates(place_states) = &outcome else { panic!("{outcome:?}") };
+    let Response::PlaceStates(place_states) = &outcome else { panic!("{outcome:?}") };
     let mut holders = Vec::new();
     for place_state in place_states {
         let PlaceState::Waiting { ahead: 1, holder, .. } = place_state else { panic!("{place_state:?}") };
@@ -71,25 +74,29 @@ fn a_thousand_holders_with_long_names_are_not_all_named_and_the_outcome_fits_a_s
 }
 
 #[test]
-fn a_circle_of_many_owners_is_told_from_its_beginning_as_far_as_there_is_room() {
+fn a_long_circle_is_cut_off_at_the_end() {
     const OWNERS: u64 = 400;
     let mut machine = Machine::new();
     let session = open(&mut machine);
     let lock = |at: u64| format!("/{}{at}", "l".repeat(2_000));
     for at in 0..OWNERS {
-        apply(&mut machine, session, Command::Acquire([acquire(lock(at), Owner::Named(at))].into()));
+        apply(
+            &mut machine,
+            session,
+            Command::Client(Request::Acquire([acquire(lock(at), Owner::Named(at))].into())),
+        );
     }
     let wait = |machine: &mut Machine, at: u64| {
         let lock = lock((at + 1) % OWNERS);
         let wanted = Acquire { prefix: "w-".into(), ..acquire(lock, Owner::Named(at)) };
-        apply(machine, session, Command::Acquire([wanted].into()))
+        apply(machine, session, Command::Client(Request::Acquire([wanted].into())))
     };
     for at in 0..OWNERS - 1 {
         assert!(
-            matches!(wait(&mut machine, at), Outcome::PlaceStates(it) if matches!(it[0], PlaceState::Waiting { .. }))
+            matches!(wait(&mut machine, at), Response::PlaceStates(it) if matches!(it[0], PlaceState::Waiting { .. }))
         );
     }
-    let Outcome::PlaceStates(place_states) = wait(&mut machine, OWNERS - 1) else {
+    let Response::PlaceStates(place_states) = wait(&mut machine, OWNERS - 1) else {
         panic!("acquire gives place states")
     };
     let [PlaceState::Deadlock(circle)] = &place_states[..] else { panic!("{place_states:?}") };

@@ -70,25 +70,25 @@ fn bytes(written: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_batch_is_written_as_in_the_golden_file_and_read_back() {
+fn a_batch_matches_its_golden_file() {
     let bytes = golden("batch", &sample::batch().encode());
     assert_eq!(Batch::decode(&bytes).unwrap(), sample::batch());
 }
 
 #[test]
-fn a_batch_about_locks_is_written_as_in_the_golden_file_and_read_back() {
+fn a_batch_about_locks_matches_its_golden_file() {
     let bytes = golden("batch_locks", &sample::lock_batch().encode());
     assert_eq!(Batch::decode(&bytes).unwrap(), sample::lock_batch());
 }
 
 #[test]
-fn a_batch_of_other_commands_is_written_as_in_the_golden_file_and_read_back() {
+fn a_batch_of_other_commands_matches_its_golden_file() {
     let bytes = golden("batch_other", &sample::other_batch().encode());
     assert_eq!(Batch::decode(&bytes).unwrap(), sample::other_batch());
 }
 
 #[test]
-fn a_batch_with_other_decisions_of_its_leader_differs_in_its_flags_only() {
+fn decisions_of_the_leader_change_only_the_flags() {
     let plain = sample::batch();
     let guarding = Batch { guard_locks: true, ..plain.clone() };
     assert_eq!(Batch::decode(&guarding.encode()).unwrap(), guarding);
@@ -104,7 +104,7 @@ fn a_batch_with_other_decisions_of_its_leader_differs_in_its_flags_only() {
 }
 
 #[test]
-fn a_snapshot_is_written_as_in_the_golden_file_and_read_back() {
+fn a_snapshot_matches_its_golden_file() {
     let machine = sample::machine();
     machine.check().unwrap();
     assert_eq!(machine.session(SESSION).unwrap().ephemerals().collect::<Vec<_>>(), ["/a/lock-0000000002"]);
@@ -117,7 +117,7 @@ fn a_snapshot_is_written_as_in_the_golden_file_and_read_back() {
 }
 
 #[test]
-fn a_snapshot_with_queues_and_outcomes_is_written_as_in_the_golden_file_and_read_back() {
+fn a_snapshot_with_queues_matches_its_golden_file() {
     let machine = sample::machine_with_locks();
     machine.check().unwrap();
     let counts = machine.counts();
@@ -212,7 +212,7 @@ fn every_cut_and_every_flipped_bit_of_a_snapshot_is_noticed() {
 }
 
 #[test]
-fn foreign_snapshots_and_those_of_other_versions_are_told_apart_from_damaged_ones() {
+fn foreign_and_other_versions_snapshots_are_not_damaged_ones() {
     let bytes = snapshot(&sample::machine());
     let decode = |at: usize, byte: u8| {
         let mut bytes = bytes.clone();
@@ -264,7 +264,7 @@ proptest! {
 
     /// As a buggy or hostile writer would make them.
     #[test]
-    fn snapshots_with_right_checksums_and_wrong_contents_do_not_panic(
+    fn wrong_contents_with_right_checksums_do_not_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         moved in any::<[prop::sample::Index; 3]>(),
         shuffle in any::<bool>(),

@@ -90,7 +90,7 @@ fn the_log_of_a_release_gives_the_states_that_it_had() {
 }
 
 #[test]
-fn entries_of_a_later_version_begin_with_its_number_and_are_read() {
+fn entries_of_a_later_version_begin_with_its_number() {
     let batch = sample::batch();
     let bytes = batch.encode_as(upgrade::REHEARSED);
     assert_eq!((bytes[0], &bytes[1..]), (2, &batch.encode()[1..]));

@@ -1,12 +1,14 @@
 //! One of everything: a batch with every command and a state with every kind of znode.
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
+use rowlock_proto::response::Response;
 use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId, Version};
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Origin, Proposal};
-use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
+use rowlock_state::outcome::{Attached, Change, EventSink, SessionEnd};
 use rowlock_state::{ClusterVersion, Machine, Proof};
 
 pub struct Silent;
@@ -37,7 +39,7 @@ fn commands() -> Vec<Command> {
     let private = Some(
         [Acl { perms: perms::ALL, id: digest("u") }, Acl { perms: perms::READ, id: Id::anyone() }].into(),
     );
-    let plain = |path, data, flags| Command::Create { create: create(path, data, flags), ttl_ms: None };
+    let plain = |path, data, flags| Command::Client(Request::Create2(create(path, data, flags)));
     let (path, version) = delete("/gone");
     vec![
         Command::OpenSession { proof: Proof::of(b"0123456789abcdef"), timeout_ms: 30_000 },
@@ -46,17 +48,21 @@ fn commands() -> Vec<Command> {
         plain("/a/empty", Some(b""), 0),
         plain("/a/lock-", None, 3),
         plain("/box", None, 4),
-        Command::Create { create: create("/ttl", None, 5), ttl_ms: Some(60_000) },
+        Command::Client(Request::CreateTtl(create("/ttl", None, 5), 60_000)),
         plain("/gone", None, 0),
-        Command::Delete { path, version },
-        Command::SetData(SetData {
+        Command::Client(Request::Delete { path, version }),
+        Command::Client(Request::SetData(SetData {
             path: "/a".to_owned(),
             data: Some(Bytes::from_static(b"new")),
             version: Version(0),
-        }),
-        Command::SetAcl(SetAcl { path: "/a/null".to_owned(), acl: private, version: Version(-1) }),
-        Command::SetAcl(SetAcl { path: "/a".to_owned(), acl: None, version: Version(7) }),
-        Command::Multi(vec![
+        })),
+        Command::Client(Request::SetAcl(SetAcl {
+            path: "/a/null".to_owned(),
+            acl: private,
+            version: Version(-1),
+        })),
+        Command::Client(Request::SetAcl(SetAcl { path: "/a".to_owned(), acl: None, version: Version(7) })),
+        Command::Client(Request::Multi(vec![
             Op::Create(create("/a/é", Some(&[0, 255]), 0)),
             Op::Create2(create("/a/two", None, 1)),
             Op::CreateContainer(create("/box2", None, 4)),
@@ -64,7 +70,7 @@ fn commands() -> Vec<Command> {
             Op::Delete { path: "/a/two".to_owned(), version: Version(0) },
             Op::SetData(SetData { path: "/a".to_owned(), data: None, version: Version(1) }),
             Op::Check { path: "/a".to_owned(), version: Version(2) },
-        ]),
+        ])),
         Command::Reap { path: "/box".to_owned() },
         Command::Configure { config: "server.1=a:1:participant".to_owned() },
         Command::Noop,
@@ -75,7 +81,7 @@ fn commands() -> Vec<Command> {
             timeout_ms: 20_000,
         },
         Command::ExpireSession { session: SESSION, attachment: Attachment(1) },
-        Command::CloseSession,
+        Command::Client(Request::CloseSession),
     ]
 }
 
@@ -141,28 +147,30 @@ fn lock_commands() -> Vec<Command> {
         tagged(
             1,
             0,
-            Command::Acquire(
+            Command::Client(Request::Acquire(
                 vec![acquire("/l/x", "x-", Mode::Exclusive), acquire("/l/y", "y-", Mode::Shared)].into(),
-            ),
+            )),
         ),
         tagged(
             2,
             0,
-            Command::Acquire(
+            Command::Client(Request::Acquire(
                 [Acquire { owner: Owner::Unnamed, ..acquire("/l/x", "x2-", Mode::Exclusive) }].into(),
-            ),
+            )),
         ),
-        tagged(3, 1, Command::Acquire([wait].into())),
-        Command::Acquire([acquire("/l/s", "s-", Mode::Permits(2))].into()),
-        Command::Verify(vec![claim("/l/x/x-0000000000", 2), claim("/l/y/y-0000000000", 3)].into()),
-        Command::Convert {
+        tagged(3, 1, Command::Client(Request::Acquire([wait].into()))),
+        Command::Client(Request::Acquire([acquire("/l/s", "s-", Mode::Permits(2))].into())),
+        Command::Client(Request::Verify(
+            vec![claim("/l/x/x-0000000000", 2), claim("/l/y/y-0000000000", 3)].into(),
+        )),
+        Command::Client(Request::Convert {
             claim: claim("/l/y/y-0000000000", 2),
             mode: Mode::Exclusive,
             prefix: "w-".to_owned(),
-        },
-        tagged(4, 1, Command::Release([claim("/l/x/x-0000000000", 9)].into())),
-        Command::Abandon(vec![Attempt { lock: "/l/z".to_owned(), prefix: "z-".to_owned() }]),
-        Command::ForceRelease(claim("/l/z/z-0000000000", 9)),
+        }),
+        tagged(4, 1, Command::Client(Request::Release([claim("/l/x/x-0000000000", 9)].into()))),
+        Command::Client(Request::Abandon(vec![Attempt { lock: "/l/z".to_owned(), prefix: "z-".to_owned() }])),
+        Command::Client(Request::ForceRelease(claim("/l/z/z-0000000000", 9))),
         Command::LockDue { lock: "/l/x".to_owned() },
     ]
 }
@@ -190,7 +198,7 @@ pub fn other_batch() -> Batch {
     batch.proposals.clear();
     let under = Acquire { owner: Owner::Under(300), ..acquire("/l/x", "x-", Mode::Exclusive) };
     for command in [
-        Command::Acquire([under].into()),
+        Command::Client(Request::Acquire([under].into())),
         Command::Reattach {
             from: Some(Attachment(1)),
             session: SESSION,
@@ -204,13 +212,15 @@ pub fn other_batch() -> Batch {
         Command::EndGrace,
         Command::RaiseVersion { to: ClusterVersion { number: 1, release: "0.2.0".to_owned() } },
         Command::HoldVersion { hold: true },
-        Command::Ask(ask("/l/x", 30_000)),
+        Command::Client(Request::Ask(ask("/l/x", 30_000))),
         Command::Fenced {
             claim: Claim { path: "/l/x/x-0000000000".into(), token: FencingToken(7) },
             change: Op::Delete { path: "/a".to_owned(), version: Version(3) },
         },
         Command::RaiseTokens { above: FencingToken(5_000) },
-        Command::Release([Claim { path: "/l/x/x-0000000000".into(), token: FencingToken(2) }].into()),
+        Command::Client(Request::Release(
+            [Claim { path: "/l/x/x-0000000000".into(), token: FencingToken(2) }].into(),
+        )),
     ] {
         proposal.origin.request += 1;
         proposal.command = command;
@@ -230,16 +240,17 @@ pub fn machine_with_locks() -> Machine {
     }
     let mut proposal = batch.proposals[0].clone();
     let opened = machine.apply_stamped(stamp, &proposal, &mut Silent);
-    let Ok(Outcome::Session { session, attachment, .. }) = opened.result else { panic!("{opened:?}") };
+    let Attached { session, attachment, .. } = opened.attached.expect("a session opens");
     proposal.session = session;
-    proposal.command = Command::Acquire([acquire("/l/delayed", "d-", Mode::Exclusive)].into());
+    proposal.command =
+        Command::Client(Request::Acquire([acquire("/l/delayed", "d-", Mode::Exclusive)].into()));
     machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("nobody holds it");
     proposal.command = Command::ExpireSession { session, attachment };
     machine.apply_stamped(stamp, &proposal, &mut Silent).result.expect("the session is open");
     proposal.session = SessionId::NONE;
-    proposal.command = Command::Ask(ask("/l/x", 30_000));
+    proposal.command = Command::Client(Request::Ask(ask("/l/x", 30_000)));
     let asked = machine.apply_stamped(stamp, &proposal, &mut Silent).result;
-    assert_eq!(asked, Ok(Outcome::Asked(1)), "one holds it");
+    assert_eq!(asked, Ok(Response::Number(1)), "one holds it");
     assert!(machine.takes(Ordinal { term: 7, number: 1 }), "it is the first entry with a number");
     machine
 }
@@ -253,7 +264,7 @@ pub fn large_machine() -> Machine {
         let path = if number % 100 == 0 { "/a/s-" } else { "/box/t-" };
         let mut create = create(path, None, if number % 2 == 0 { 2 } else { 3 });
         create.data = Some(vec![number as u8; number].into());
-        proposal.command = Command::Create { create, ttl_ms: None };
+        proposal.command = Command::Client(Request::Create2(create));
         machine.apply(0, &proposal, &mut Silent).result.expect("the parents exist");
     }
     machine

@@ -34,7 +34,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn replicas_that_were_restored_on_the_way_agree_and_no_history_breaks_a_promise() {
+fn restored_replicas_agree_and_keep_all_promises() {
     let first = number("ROWLOCK_FIRST_SEED", 1);
     for seed in first..first + number("ROWLOCK_SEEDS", SEEDS) {
         let mut latest = Vec::new();

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use rowlock_proto::lock::PlaceState;
 use rowlock_proto::response::OpResult;
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use rowlock_state::command::{Command, Proposal};
-use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_state::outcome::Applied;
 use rowlock_state::{Machine, OUTCOMES_MAX, OUTCOMES_MAX_BYTES};
 
-type Answer = Result<Outcome, ErrorCode>;
+type Answer = Result<Response, ErrorCode>;
 
 /// The writes of each session that its client has not acknowledged, by number, with their first answers.
 #[derive(Default)]
@@ -64,7 +65,7 @@ impl Numbered {
 /// A place is answered as it stands now.
 fn is_the_same(first: &Answer, again: &Answer) -> bool {
     match (first, again) {
-        (Ok(Outcome::PlaceStates(first)), Ok(Outcome::PlaceStates(again))) => {
+        (Ok(Response::PlaceStates(first)), Ok(Response::PlaceStates(again))) => {
             let is_same = |(first, again)| match (token(first), token(again)) {
                 // A later write may have made another place under the same name.
                 (Some(first), Some(again)) => first <= again,
@@ -87,6 +88,6 @@ fn token(place_state: &PlaceState) -> Option<FencingToken> {
 
 /// The least that it takes to keep an answer.
 fn bytes_at_least(answer: &Answer) -> usize {
-    let results = if let Ok(Outcome::Multi(results)) = answer { results.len() } else { 1 };
+    let results = if let Ok(Response::Multi(results)) = answer { results.len() } else { 1 };
     results * size_of::<OpResult>()
 }

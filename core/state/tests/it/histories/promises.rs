@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use rowlock_proto::Request;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Party, PlaceState};
 use rowlock_proto::response::OpResult;
+use rowlock_proto::response::Response;
 use rowlock_proto::{FencingToken, SessionId};
 use rowlock_state::command::{Batch, Command, Proposal};
-use rowlock_state::outcome::{Applied, Outcome, Why};
+use rowlock_state::outcome::{Applied, Why};
 use rowlock_state::{Deadline, Machine, PARTIES_MAX_BYTES};
 
 /// An answer's bytes for each of the request's: a multi of the shortest setData is answered with Stats.
@@ -65,14 +67,15 @@ impl Promises {
             return Err("time has gone back".to_owned());
         }
         let changes_queues = told.iter().any(|one| !matches!(one, Told::Asked(..)));
-        if matches!(proposal.command, Command::Ask(_)) && changes_queues {
+        if matches!(proposal.command, Command::Client(Request::Ask(_))) && changes_queues {
             return Err(format!("a question changes a queue: {told:?}"));
         }
         // A conversion makes a new place of an old one.
         self.note_holds(proposal, applied, told);
         let ended = |lock: &str| {
             let znode = |machine: &Machine| machine.stat(lock).map(|stat| stat.czxid);
-            let forced = Command::ForceRelease(Claim { path: lock.into(), token: FencingToken(0) });
+            let forced =
+                Command::Client(Request::ForceRelease(Claim { path: lock.into(), token: FencingToken(0) }));
             znode(before) != znode(after) || *written(&proposal.command) == forced
         };
         for one in told {
@@ -163,7 +166,7 @@ impl Promises {
     /// For how long those hold at most and at least that this command has made, as it has asked.
     fn note_holds(&mut self, proposal: &Proposal, applied: &Applied, told: &[Told]) {
         let command = written(&proposal.command);
-        let Ok(Outcome::PlaceStates(place_states)) = &applied.result else { return };
+        let Ok(Response::PlaceStates(place_states)) = &applied.result else { return };
         let is_new = |claim: &Claim| {
             told.iter().any(|one| matches!(one, Told::Requested(place) if *place.path == *claim.path))
         };
@@ -173,11 +176,11 @@ impl Promises {
                 continue;
             }
             let (max_hold_ms, min_hold) = match command {
-                Command::Acquire(all) => {
+                Command::Client(Request::Acquire(all)) => {
                     let Acquire { max_hold_ms, min_hold_ms, min_hold_lapses, .. } = all[at];
                     (Some(max_hold_ms), Some((min_hold_ms, min_hold_lapses)))
                 }
-                Command::Convert { claim: old, .. } => {
+                Command::Client(Request::Convert { claim: old, .. }) => {
                     let deadline = self.deadlines.remove(&*old.path);
                     self.deadlines.extend(deadline.map(|deadline| (claim.path.to_string(), deadline)));
                     (self.max_holds.get(&*old.path).copied(), self.min_holds.remove(&*old.path))
@@ -212,10 +215,10 @@ fn a_conversion_that_is_not_answered_held_leaves_the_hold(
     proposal: &Proposal,
     applied: &Applied,
 ) -> Result<(), String> {
-    let Command::Convert { claim, .. } = written(&proposal.command) else { return Ok(()) };
+    let Command::Client(Request::Convert { claim, .. }) = written(&proposal.command) else { return Ok(()) };
     let Some(mode) = held(before, claim) else { return Ok(()) };
     let answer = match &applied.result {
-        Ok(Outcome::PlaceStates(place_states)) => place_states.first(),
+        Ok(Response::PlaceStates(place_states)) => place_states.first(),
         _ => None,
     };
     let is_kept = match answer {
@@ -227,7 +230,7 @@ fn a_conversion_that_is_not_answered_held_leaves_the_hold(
 
 /// Now, and not when the write was done of which this is the answer once more.
 fn whoever_is_told_that_it_holds_does(after: &Machine, applied: &Applied) -> Result<(), String> {
-    let Ok(Outcome::PlaceStates(place_states)) = &applied.result else { return Ok(()) };
+    let Ok(Response::PlaceStates(place_states)) = &applied.result else { return Ok(()) };
     let mut told = place_states.iter().filter_map(|place_state| match place_state {
         PlaceState::Held(claim) => Some(claim),
         _ => None,
@@ -247,9 +250,9 @@ fn held(machine: &Machine, claim: &Claim) -> Option<Mode> {
 fn an_answer_is_in_proportion_to_its_request(proposal: &Proposal, applied: &Applied) -> Result<(), String> {
     let request = Batch { proposals: vec![proposal.clone()], ..Batch::default() }.encode().len();
     let answer = match &applied.result {
-        Ok(Outcome::PlaceStates(place_states)) => place_states.iter().map(place_state_bytes).sum(),
-        Ok(Outcome::Multi(results)) => results.iter().map(result_bytes).sum(),
-        Ok(Outcome::Created { path, .. }) => path.len(),
+        Ok(Response::PlaceStates(place_states)) => place_states.iter().map(place_state_bytes).sum(),
+        Ok(Response::Multi(results)) => results.iter().map(result_bytes).sum(),
+        Ok(Response::PathStat(path, _)) => path.len(),
         _ => 0,
     };
     if answer <= ANSWER_PER_REQUEST * request + PARTIES_MAX_BYTES {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::frame::DEFAULT_MAX_BYTES;
 use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner};
@@ -10,7 +11,7 @@ use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{CreateMode, FencingToken, NodeId, SessionId, Version};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
-use rowlock_state::outcome::{Applied, Outcome};
+use rowlock_state::outcome::{Applied, Attached};
 use rowlock_state::{LockView, Machine};
 
 use crate::histories::chance::Chance;
@@ -103,10 +104,15 @@ impl Generator {
             Some(place) if wants_more => self.convert(chance, &place),
             place => self.of_a_client(chance, place),
         };
-        let may_be_tagged = !matches!(command, Command::CloseSession | Command::Verify(_) | Command::Ask(_));
+        let may_be_tagged = !matches!(
+            command,
+            Command::Client(Request::CloseSession)
+                | Command::Client(Request::Verify(_))
+                | Command::Client(Request::Ask(_))
+        );
         if self.are_hoarders && at == 0 && may_be_tagged && chance.one_in(4) {
             let check = Op::Check { path: "/".to_owned(), version: Version::ANY };
-            command = Command::Multi(vec![check; HOARD]);
+            command = Command::Client(Request::Multi(vec![check; HOARD]));
         }
         let are_hoarders = self.are_hoarders;
         let tagged = |chance: &mut Chance, id: u64, command| {
@@ -136,15 +142,18 @@ impl Generator {
     /// What an answer tells the sessions' clients.
     pub fn learn(&mut self, proposal: &Proposal, applied: &Applied) {
         match (&proposal.command, &applied.result) {
-            (Command::OpenSession { .. }, Ok(Outcome::Session { session, attachment, .. })) => {
-                let (id, attachment) = (*session, *attachment);
+            (Command::OpenSession { .. }, Ok(_)) => {
+                let Attached { session: id, attachment, .. } = applied.attached.expect("it opens");
                 self.sessions.push(Session { id, attachment, tag: 0, latest: Vec::new() });
             }
-            (Command::Reattach { .. }, Ok(Outcome::Session { session, attachment, .. })) => {
-                let open = self.sessions.iter_mut().find(|open| open.id == *session).unwrap();
-                open.attachment = *attachment;
+            (Command::Reattach { .. }, Ok(_)) => {
+                let Attached { session, attachment, .. } = applied.attached.expect("it is attached");
+                let open = self.sessions.iter_mut().find(|open| open.id == session).unwrap();
+                open.attachment = attachment;
             }
-            (Command::CloseSession, Ok(_)) => self.sessions.retain(|open| open.id != proposal.session),
+            (Command::Client(Request::CloseSession), Ok(_)) => {
+                self.sessions.retain(|open| open.id != proposal.session)
+            }
             (Command::ExpireSession { session, .. }, Ok(_)) => {
                 self.sessions.retain(|open| open.id != *session)
             }
@@ -160,7 +169,7 @@ impl Generator {
         let command = match chance.below(8) {
             0 => Command::ExpireSession { session: session.id, attachment: session.attachment },
             1 => Command::ExpireSession { session: session.id, attachment: Attachment(0) },
-            2 => return proposal(session.id, session.attachment, Command::CloseSession),
+            2 => return proposal(session.id, session.attachment, Command::Client(Request::CloseSession)),
             3 => {
                 let timeout_ms = chance.pick(&[500, 1_000, 4_000, 9_000]);
                 let proof = Proof::of(&PASSWORD);
@@ -178,44 +187,61 @@ impl Generator {
         // Many meet at one.
         let lock = if chance.one_in(2) { LOCKS[0] } else { chance.pick(&LOCKS) }.to_owned();
         match (chance.below(21), place) {
-            (0..=3, place) => Command::Acquire([self.acquire(chance, lock, place.as_ref())].into()),
+            (0..=3, place) => {
+                Command::Client(Request::Acquire([self.acquire(chance, lock, place.as_ref())].into()))
+            }
             (4, place) => {
                 let locks = &LOCKS[chance.below(LOCKS.len())..];
                 let acquire = |lock: &&str| self.acquire(chance, (*lock).to_owned(), place.as_ref());
-                Command::Acquire(locks.iter().map(acquire).collect())
+                Command::Client(Request::Acquire(locks.iter().map(acquire).collect()))
             }
-            (5 | 6, Some(place)) => Command::Release([claim(chance, &place)].into()),
-            (7, Some(place)) => Command::Delete { path: place.path, version: Version::ANY },
+            (5 | 6, Some(place)) => Command::Client(Request::Release([claim(chance, &place)].into())),
+            (7, Some(place)) => Command::Client(Request::Delete { path: place.path, version: Version::ANY }),
             (8 | 9, Some(place)) => self.convert(chance, &place),
-            (10, Some(place)) if !chance.one_in(4) => Command::ForceRelease(claim(chance, &place)),
+            (10, Some(place)) if !chance.one_in(4) => {
+                Command::Client(Request::ForceRelease(claim(chance, &place)))
+            }
             // Of a lock-delay.
-            (10, _) => Command::ForceRelease(Claim { path: lock.into(), token: FencingToken(0) }),
+            (10, _) => {
+                Command::Client(Request::ForceRelease(Claim { path: lock.into(), token: FencingToken(0) }))
+            }
             (11, Some(place)) => {
                 let name = &place.path[place.lock.len() + 1..];
                 let prefix = name[..name.len() - 10].to_owned();
-                Command::Abandon(vec![Attempt { lock: place.lock, prefix }])
+                Command::Client(Request::Abandon(vec![Attempt { lock: place.lock, prefix }]))
             }
-            (12, Some(place)) => Command::Verify([claim(chance, &place)].into()),
-            (13 | 14, _) => Command::Create { create: self.plain(chance, &lock), ttl_ms: None },
+            (12, Some(place)) => Command::Client(Request::Verify([claim(chance, &place)].into())),
+            (13 | 14, _) => Command::Client(Request::Create2(self.plain(chance, &lock))),
             (15, _) => self.lock_znode(chance, lock),
-            (16, _) => Command::Delete { path: lock, version: Version::ANY },
-            (17, Some(place)) if chance.one_in(4) => {
-                Command::SetData(SetData { path: place.path, data: self.data(chance), version: Version::ANY })
-            }
-            (17, _) => {
-                Command::SetData(SetData { path: lock, data: self.data(chance), version: Version::ANY })
-            }
-            (18, _) if chance.one_in(8) => {
-                Command::SetAcl(SetAcl { path: lock, acl: Some(some_acl(chance)), version: Version::ANY })
-            }
+            (16, _) => Command::Client(Request::Delete { path: lock, version: Version::ANY }),
+            (17, Some(place)) if chance.one_in(4) => Command::Client(Request::SetData(SetData {
+                path: place.path,
+                data: self.data(chance),
+                version: Version::ANY,
+            })),
+            (17, _) => Command::Client(Request::SetData(SetData {
+                path: lock,
+                data: self.data(chance),
+                version: Version::ANY,
+            })),
+            (18, _) if chance.one_in(8) => Command::Client(Request::SetAcl(SetAcl {
+                path: lock,
+                acl: Some(some_acl(chance)),
+                version: Version::ANY,
+            })),
             (20, place) => {
                 let (lock, within_ms) =
                     (place.map_or(lock, |place| place.lock), chance.pick(&[0, 1_000, 1_500, 5_000]));
-                Command::Ask(Ask { lock, reason: "why".to_owned(), by: "who".to_owned(), within_ms })
+                Command::Client(Request::Ask(Ask {
+                    lock,
+                    reason: "why".to_owned(),
+                    by: "who".to_owned(),
+                    within_ms,
+                }))
             }
             (_, place) => {
                 let ops = 1 + chance.below(5);
-                Command::Multi((0..ops).map(|_| self.op(chance, place.as_ref())).collect())
+                Command::Client(Request::Multi((0..ops).map(|_| self.op(chance, place.as_ref())).collect()))
             }
         }
     }
@@ -224,7 +250,7 @@ impl Generator {
         self.attempts += 1;
         let prefix = format!("c{}-", self.attempts);
         let mode = chance.pick(&[Mode::Exclusive, Mode::Exclusive, Mode::Shared, Mode::Permits(1)]);
-        Command::Convert { claim: claim(chance, place), mode, prefix }
+        Command::Client(Request::Convert { claim: claim(chance, place), mode, prefix })
     }
 
     /// Maybe for the work that is done under the place `above`.
@@ -278,8 +304,12 @@ impl Generator {
             CreateMode::PersistentWithTtl,
             CreateMode::Ephemeral,
         ]);
-        let ttl_ms = mode.has_ttl().then_some(1_000);
-        Command::Create { create: create(lock, self.data(chance), mode), ttl_ms }
+        let create = create(lock, self.data(chance), mode);
+        Command::Client(if mode.has_ttl() {
+            Request::CreateTtl(create, 1_000)
+        } else {
+            Request::Create2(create)
+        })
     }
 
     fn op(&mut self, chance: &mut Chance, place: Option<&Place>) -> Op {
@@ -294,8 +324,8 @@ impl Generator {
             (5, _) => Op::SetData(SetData { path: lock, data: self.data(chance), version: Version::ANY }),
             (6, _) => Op::Delete { path: lock, version: Version::ANY },
             (7, _) => match self.lock_znode(chance, lock) {
-                Command::Create { create, ttl_ms: Some(ttl_ms) } => Op::CreateTtl(create, ttl_ms),
-                Command::Create { create, ttl_ms: None } => Op::Create2(create),
+                Command::Client(Request::CreateTtl(create, ttl_ms)) => Op::CreateTtl(create, ttl_ms),
+                Command::Client(Request::Create2(create)) => Op::Create2(create),
                 _ => unreachable!("it is a create"),
             },
             _ => Op::Check { path: "/".to_owned(), version: Version::ANY },

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use rowlock_proto::acl::perms;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal, Stamp};
-use rowlock_state::outcome::{Change, EventSink, Outcome, SessionEnd};
+use rowlock_state::outcome::{Attached, Change, EventSink, SessionEnd};
 use rowlock_state::{Machine, Proof};
 use steps::{Step, steps};
 
@@ -80,8 +80,8 @@ impl Clients {
         Proposal { origin, session, attachment, identities: identities.into(), command }
     }
 
-    fn learn(&mut self, result: &Result<Outcome, ErrorCode>) {
-        let Ok(Outcome::Session { session, attachment, .. }) = result else { return };
+    fn learn(&mut self, attached: Option<&Attached>) {
+        let Some(Attached { session, attachment, .. }) = attached else { return };
         match self.0.iter_mut().find(|(known, _)| known == session) {
             Some((_, newest)) => *newest = *attachment,
             None => self.0.push((*session, *attachment)),
@@ -142,12 +142,12 @@ proptest! {
             let (expected, expected_events) = naive.apply(stamp, &proposal);
             let mut recorder = Recorder::default();
             let applied = machine.apply_stamped(stamp, &proposal, &mut recorder);
-            prop_assert_eq!(&applied.result, &expected, "{:?}", proposal);
+            let answer = applied.result.map(|response| (response, applied.attached));
+            prop_assert_eq!(&answer, &expected, "{:?}", proposal);
             prop_assert_eq!(recorder.0, expected_events, "{:?}", proposal);
-            prop_assert_eq!(applied.origin, proposal.origin);
             prop_assert_eq!(machine.check(), Ok(()), "{:?}", proposal);
             same_trees(&machine, &naive)?;
-            clients.learn(&applied.result);
+            clients.learn(applied.attached.as_ref());
             let Stamp { time_ms, enforce_quota, .. } = stamp;
             log.push(Batch { time_ms, enforce_quota, proposals: vec![proposal], ..Batch::default() });
         }

@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::request::{Create, Op};
 use rowlock_proto::response::OpResult;
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, SessionId, Stat, Version, Zxid};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Proposal, Stamp};
-use rowlock_state::outcome::{ChangeKind, Outcome, SessionEnd};
+use rowlock_state::outcome::{Attached, ChangeKind, SessionEnd};
 
 /// What a sink was told.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,24 +80,34 @@ impl Naive {
         Naive { nodes, sessions, zxid: Zxid(0), time_ms: 0, enforce_quota: false, events: Vec::new() }
     }
 
-    pub fn apply(&mut self, stamp: Stamp, proposal: &Proposal) -> (Reply<Outcome>, Vec<Event>) {
+    pub fn apply(
+        &mut self,
+        stamp: Stamp,
+        proposal: &Proposal,
+    ) -> (Reply<(Response, Option<Attached>)>, Vec<Event>) {
         self.time_ms = self.time_ms.max(stamp.time_ms);
         self.enforce_quota = stamp.enforce_quota;
         let result = self.run(proposal);
         (result, std::mem::take(&mut self.events))
     }
 
-    fn raise_tokens(&mut self, above: i64) -> Reply<Outcome> {
+    fn raise_tokens(&mut self, above: i64) -> Reply<Response> {
         if above >= 1 << 55 {
             return Err(ErrorCode::BadArguments);
         }
         self.zxid.0 = self.zxid.0.max(above);
-        Ok(Outcome::Done)
+        Ok(Response::Empty)
     }
 
-    fn run(&mut self, proposal: &Proposal) -> Reply<Outcome> {
+    /// Runs the proposal. The attachment is that of a session which it opens or attaches.
+    fn run(&mut self, proposal: &Proposal) -> Reply<(Response, Option<Attached>)> {
+        let mut attached = None;
+        self.answer(proposal, &mut attached).map(|response| (response, attached))
+    }
+
+    fn answer(&mut self, proposal: &Proposal, attached: &mut Option<Attached>) -> Reply<Response> {
         match &proposal.command {
-            Command::Noop => return Ok(Outcome::Done),
+            Command::Noop => return Ok(Response::Empty),
             Command::RaiseTokens { above } => return self.raise_tokens(above.0),
             Command::Reattach { from: None, session, proof, timeout_ms } => {
                 let open = self.sessions.get_mut(session).filter(|open| open.proof == *proof);
@@ -104,7 +116,8 @@ impl Naive {
                 open.timeout_ms = *timeout_ms;
                 let (attachment, timeout_ms) = (open.attachment, *timeout_ms);
                 self.events.push(Event::Attached(*session, attachment, timeout_ms));
-                return Ok(Outcome::Session { session: *session, attachment, timeout_ms });
+                *attached = Some(Attached { session: *session, attachment, timeout_ms });
+                return Ok(Response::Empty);
             }
             Command::ExpireSession { session, attachment } => self.admit(*session, *attachment)?,
             Command::OpenSession { .. } | Command::Reap { .. } | Command::Configure { .. } => {}
@@ -118,18 +131,22 @@ impl Naive {
                 let (proof, timeout_ms, attachment) = (*proof, *timeout_ms, Attachment(1));
                 self.sessions.insert(session, Open { proof, timeout_ms, attachment });
                 self.events.push(Event::Opened(session, attachment, timeout_ms));
-                Ok(Outcome::Session { session, attachment, timeout_ms })
+                *attached = Some(Attached { session, attachment, timeout_ms });
+                Ok(Response::Empty)
             }
-            Command::CloseSession => Ok(self.end(session, SessionEnd::Closed)),
+            Command::Client(Request::CloseSession) => Ok(self.end(session, SessionEnd::Closed)),
             Command::ExpireSession { session, .. } => Ok(self.end(*session, SessionEnd::Expired)),
-            Command::Create { create, ttl_ms } => {
-                let path = self.create(session, who, create, *ttl_ms)?;
-                let stat = self.stat(&path);
-                Ok(Outcome::Created { path, stat })
+            Command::Client(Request::Create2(create)) => self.created(session, who, create, None),
+            Command::Client(Request::CreateTtl(create, ttl_ms)) => {
+                self.created(session, who, create, Some(*ttl_ms))
             }
-            Command::Delete { path, version } => self.delete(who, path, *version).map(|()| Outcome::Done),
-            Command::SetData(set) => self.set(who, &set.path, &set.data, set.version).map(Outcome::Stat),
-            Command::SetAcl(set) => {
+            Command::Client(Request::Delete { path, version }) => {
+                self.delete(who, path, *version).map(|()| Response::Empty)
+            }
+            Command::Client(Request::SetData(set)) => {
+                self.set(who, &set.path, &set.data, set.version).map(Response::Stat)
+            }
+            Command::Client(Request::SetAcl(set)) => {
                 valid(&set.path)?;
                 let acl = resolve(set.acl.as_deref(), who)?;
                 let node = self.nodes.get_mut(&set.path).ok_or(ErrorCode::NoNode)?;
@@ -137,9 +154,9 @@ impl Naive {
                 expect(node.stat.aversion, set.version)?;
                 node.acl = acl;
                 node.stat.aversion.0 = if node.stat.aversion.0 == -1 { 0 } else { node.stat.aversion.0 + 1 };
-                Ok(Outcome::Stat(self.shown(&set.path).1))
+                Ok(Response::Stat(self.shown(&set.path).1))
             }
-            Command::Multi(ops) => Ok(Outcome::Multi(self.multi(session, who, ops))),
+            Command::Client(Request::Multi(ops)) => Ok(Response::Multi(self.multi(session, who, ops))),
             Command::Reap { path } => {
                 let node = self.nodes.get(path).ok_or(ErrorCode::NoNode)?;
                 if !self.children(path).is_empty() {
@@ -151,16 +168,28 @@ impl Naive {
                     return Err(ErrorCode::BadVersion);
                 }
                 self.remove(path);
-                Ok(Outcome::Done)
+                Ok(Response::Empty)
             }
             Command::Configure { config } => {
                 let path = "/zookeeper/config";
                 self.put(path, &Some(Bytes::from(config.clone())), -1);
-                Ok(Outcome::Done)
+                Ok(Response::Empty)
             }
             Command::Noop | Command::Reattach { .. } => unreachable!(),
             other => unreachable!("not part of this model: {other:?}"),
         }
+    }
+
+    fn created(
+        &mut self,
+        session: SessionId,
+        who: &[Id],
+        create: &Create,
+        ttl_ms: Option<i64>,
+    ) -> Reply<Response> {
+        let path = self.create(session, who, create, ttl_ms)?;
+        let stat = self.stat(&path);
+        Ok(Response::PathStat(path, stat))
     }
 
     fn admit(&self, session: SessionId, attachment: Attachment) -> Reply<()> {
@@ -168,13 +197,13 @@ impl Naive {
         if open.attachment == attachment { Ok(()) } else { Err(ErrorCode::SessionMoved) }
     }
 
-    fn end(&mut self, session: SessionId, end: SessionEnd) -> Outcome {
+    fn end(&mut self, session: SessionId, end: SessionEnd) -> Response {
         for path in self.owned(session) {
             self.remove(&path);
         }
         self.sessions.remove(&session);
         self.events.push(Event::Ended(session, end));
-        Outcome::Done
+        Response::Empty
     }
 
     fn multi(&mut self, session: SessionId, who: &[Id], ops: &[Op]) -> Vec<OpResult> {

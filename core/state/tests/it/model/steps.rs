@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{FencingToken, NodeId, Version};
@@ -64,7 +65,7 @@ fn with_quotas(outer: Bytes, inner: Option<Bytes>) -> Step {
         create("/zookeeper/quota/a/b", &none),
     ];
     ops.extend(inner.map(|inner| create("/zookeeper/quota/a/b/zookeeper_limits", &inner)));
-    Step::Client { session: 0, stale: false, who: Vec::new(), command: Command::Multi(ops) }
+    Step::Client { session: 0, stale: false, who: Vec::new(), command: Command::Client(Request::Multi(ops)) }
 }
 
 /// A step with the leader's clock, which may jump back, and its wish to enforce quotas.
@@ -95,12 +96,15 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
-        12 => (create(), ttl_ms()).prop_map(|(create, ttl_ms)| Command::Create { create, ttl_ms }),
-        5 => (path(), version()).prop_map(|(path, version)| Command::Delete { path, version }),
-        4 => set_data().prop_map(Command::SetData),
-        2 => (path(), acl(), version()).prop_map(|(path, acl, version)| Command::SetAcl(SetAcl { path, acl, version })),
-        8 => prop::collection::vec(op(), 0..6).prop_map(Command::Multi),
-        1 => Just(Command::CloseSession),
+        12 => (create(), ttl_ms()).prop_map(|(create, ttl_ms)| Command::Client(match ttl_ms {
+            None => Request::Create2(create),
+            Some(ttl_ms) => Request::CreateTtl(create, ttl_ms),
+        })),
+        5 => (path(), version()).prop_map(|(path, version)| Command::Client(Request::Delete { path, version })),
+        4 => set_data().prop_map(|set| Command::Client(Request::SetData(set))),
+        2 => (path(), acl(), version()).prop_map(|(path, acl, version)| Command::Client(Request::SetAcl(SetAcl { path, acl, version }))),
+        8 => prop::collection::vec(op(), 0..6).prop_map(|ops| Command::Client(Request::Multi(ops))),
+        1 => Just(Command::Client(Request::CloseSession)),
     ]
 }
 

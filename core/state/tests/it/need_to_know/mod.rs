@@ -6,15 +6,16 @@
 mod owners;
 mod world;
 
+use rowlock_proto::Request;
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Ask, Mode, Owner, Party, PlaceState};
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use rowlock_state::command::Command;
-use rowlock_state::outcome::Outcome;
 use world::{LOCK, Queue, World, acquire, claim};
 
 /// What the stranger, who has no rights on the lock, is answered in each of the worlds.
-fn without_rights(command: impl Fn(&World) -> Command) -> Result<Outcome, ErrorCode> {
+fn without_rights(command: impl Fn(&World) -> Command) -> Result<Response, ErrorCode> {
     let answers = [Queue::Free, Queue::HeldFirst, Queue::HeldSecond, Queue::Delayed].map(|queue| {
         let mut world = World::new(queue, 0);
         let command = command(&world);
@@ -44,100 +45,111 @@ macro_rules! refused_alike {
 
 refused_alike! {
     an_acquire_that_does_not_wait_tells_a_stranger_nothing: |_| {
-        Command::Acquire([world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into())
+        Command::Client(Request::Acquire([world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into()))
     };
-    an_acquire_that_waits_tells_a_stranger_nothing: |_| Command::Acquire([acquire(LOCK, "s-")].into());
+    an_acquire_that_waits_tells_a_stranger_nothing: |_| Command::Client(Request::Acquire([acquire(LOCK, "s-")].into()));
     an_acquire_of_several_locks_tells_a_stranger_nothing: |_| {
-        Command::Acquire(vec![acquire("/open", "s-"), world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into())
+        Command::Client(Request::Acquire(vec![acquire("/open", "s-"), world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into()))
     };
     an_acquire_below_a_private_lock_tells_a_stranger_nothing: |_| {
-        Command::Acquire([acquire("/private/none", "s-")].into())
+        Command::Client(Request::Acquire([acquire("/private/none", "s-")].into()))
     };
     an_acquire_of_permits_tells_a_stranger_nothing: |_| {
-        Command::Acquire([world::Acquire { mode: Mode::Permits(1), limit: 9, ..acquire(LOCK, "s-") }].into())
+        Command::Client(Request::Acquire([world::Acquire { mode: Mode::Permits(1), limit: 9, ..acquire(LOCK, "s-") }].into()))
     };
     an_acquire_by_the_victims_owner_tells_a_stranger_nothing: |_| {
-        Command::Acquire([world::Acquire { owner: Owner::Named(7), ..acquire(LOCK, "s-") }].into())
+        Command::Client(Request::Acquire([world::Acquire { owner: Owner::Named(7), ..acquire(LOCK, "s-") }].into()))
     };
     a_forced_release_tells_a_stranger_nothing: |world| {
-        Command::ForceRelease(claim(&world.first, world.first_token))
+        Command::Client(Request::ForceRelease(claim(&world.first, world.first_token)))
     };
     a_forced_release_with_a_wrong_token_tells_a_stranger_nothing: |world| {
-        Command::ForceRelease(claim(&world.first, 1))
+        Command::Client(Request::ForceRelease(claim(&world.first, 1)))
     };
-    a_forced_end_of_a_delay_tells_a_stranger_nothing: |_| Command::ForceRelease(claim(LOCK, 0));
+    a_forced_end_of_a_delay_tells_a_stranger_nothing: |_| Command::Client(Request::ForceRelease(claim(LOCK, 0)));
 }
 
 #[test]
-fn a_question_tells_a_stranger_nothing_and_whoever_may_create_whether_the_lock_is_held() {
+fn a_question_reveals_no_more_than_the_askers_rights() {
     let ask = |within_ms| {
-        Command::Ask(Ask { lock: LOCK.to_owned(), reason: "r".to_owned(), by: String::new(), within_ms })
+        Command::Client(Request::Ask(Ask {
+            lock: LOCK.to_owned(),
+            reason: "r".to_owned(),
+            by: String::new(),
+            within_ms,
+        }))
     };
     for within_ms in [0, 1_000] {
         assert_eq!(without_rights(|_| ask(within_ms)), Err(ErrorCode::NoAuth));
     }
     let mut world = World::new(Queue::HeldFirst, perms::CREATE);
     assert_eq!(world.ask(ask(1_000)), Err(ErrorCode::NoAuth), "it may not end a hold");
-    assert_eq!(world.ask(ask(0)), Ok(Outcome::Asked(1)));
+    assert_eq!(world.ask(ask(0)), Ok(Response::Number(1)));
     let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::DELETE);
-    assert_eq!(world.ask(ask(1_000)), Ok(Outcome::Asked(1)));
+    assert_eq!(world.ask(ask(1_000)), Ok(Response::Number(1)));
 }
 
 #[test]
 fn release_convert_and_abandon_tell_a_stranger_nothing() {
     let of = |world: &World| claim(&world.first, world.first_token);
-    let released = without_rights(|world| Command::Release([of(world)].into()));
-    assert_eq!(released, Ok(Outcome::Held(vec![false].into())));
-    let converted = without_rights(|world| Command::Convert {
-        claim: of(world),
-        mode: Mode::Shared,
-        prefix: "s-".to_owned(),
+    let released = without_rights(|world| Command::Client(Request::Release([of(world)].into())));
+    assert_eq!(released, Ok(Response::Held(vec![false].into())));
+    let converted = without_rights(|world| {
+        Command::Client(Request::Convert { claim: of(world), mode: Mode::Shared, prefix: "s-".to_owned() })
     });
-    assert_eq!(converted, Ok(Outcome::PlaceStates(vec![PlaceState::Absent].into())));
+    assert_eq!(converted, Ok(Response::PlaceStates(vec![PlaceState::Absent].into())));
     let attempt = rowlock_proto::lock::Attempt { lock: LOCK.to_owned(), prefix: "a-".to_owned() };
-    assert_eq!(without_rights(|_| Command::Abandon(vec![attempt.clone()])), Ok(Outcome::Done));
+    assert_eq!(
+        without_rights(|_| Command::Client(Request::Abandon(vec![attempt.clone()]))),
+        Ok(Response::Empty)
+    );
 }
 
 /// That a znode is there a plain client is told too, by `exists`: refused if it is, NoNode if it is not.
 #[test]
 fn verify_tells_a_stranger_no_more_than_exists_does() {
     for (queue, expected) in [
-        (Queue::Free, Ok(Outcome::Held(vec![false].into()))),
+        (Queue::Free, Ok(Response::Held(vec![false].into()))),
         (Queue::HeldFirst, Err(ErrorCode::NoAuth)),
         (Queue::HeldSecond, Err(ErrorCode::NoAuth)),
     ] {
         let mut world = World::new(queue, 0);
         for token in [world.first_token, 1] {
-            let verify = Command::Verify([claim(&world.first, token)].into());
+            let verify = Command::Client(Request::Verify([claim(&world.first, token)].into()));
             assert_eq!(world.ask(verify), expected, "{queue:?}, token {token}");
         }
         let exists = world.machine.exists(&world.first, &world::stranger());
         assert_eq!(exists.is_err_and(|code| code == ErrorCode::NoAuth), expected.is_err());
     }
     let mut world = World::new(Queue::HeldFirst, perms::READ);
-    let verify = Command::Verify([claim(&world.first, world.first_token)].into());
-    assert_eq!(world.ask(verify), Ok(Outcome::Held(vec![true].into())), "who may read may know");
+    let verify = Command::Client(Request::Verify([claim(&world.first, world.first_token)].into()));
+    assert_eq!(world.ask(verify), Ok(Response::Held(vec![true].into())), "who may read may know");
 }
 
 #[test]
 fn whoever_made_a_place_may_verify_it_without_reading_it() {
     let mut world = World::new(Queue::Free, perms::CREATE);
-    let mine = world.ask(Command::Acquire([acquire(LOCK, "s-")].into())).unwrap();
-    let Outcome::PlaceStates(place_states) = mine else { panic!("{mine:?}") };
+    let mine = world.ask(Command::Client(Request::Acquire([acquire(LOCK, "s-")].into()))).unwrap();
+    let Response::PlaceStates(place_states) = mine else { panic!("{mine:?}") };
     let PlaceState::Held(claim) = &place_states[0] else { panic!("{place_states:?}") };
-    assert_eq!(world.ask(Command::Verify([claim.clone()].into())), Ok(Outcome::Held(vec![true].into())));
+    assert_eq!(
+        world.ask(Command::Client(Request::Verify([claim.clone()].into()))),
+        Ok(Response::Held(vec![true].into()))
+    );
 }
 
 #[test]
-fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
+fn create_without_read_reveals_only_the_wait() {
     let mut world = World::new(Queue::HeldSecond, perms::CREATE);
-    let busy = world.ask(Command::Acquire([world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into()));
-    assert_eq!(busy, Ok(Outcome::PlaceStates(vec![PlaceState::Busy { ahead: 1, holder: None }].into())));
+    let busy = world.ask(Command::Client(Request::Acquire(
+        [world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into(),
+    )));
+    assert_eq!(busy, Ok(Response::PlaceStates(vec![PlaceState::Busy { ahead: 1, holder: None }].into())));
     for _ in 0..2 {
         // The second time it is told where it stands now.
-        let waiting = Command::Acquire([acquire(LOCK, "s-")].into());
+        let waiting = Command::Client(Request::Acquire([acquire(LOCK, "s-")].into()));
         let again = Command::Tagged { id: 1, acked: 0, command: Box::new(waiting) };
-        let Ok(Outcome::PlaceStates(place_states)) = world.ask(again) else { panic!("it may wait") };
+        let Ok(Response::PlaceStates(place_states)) = world.ask(again) else { panic!("it may wait") };
         assert!(
             matches!(place_states[0], PlaceState::Waiting { ahead: 1, holder: None, .. }),
             "{place_states:?}"
@@ -145,7 +157,11 @@ fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
     }
     for (permits, limit) in [(9, 0), (1, 8)] {
         let many = world::Acquire { mode: Mode::Permits(permits), limit, ..acquire("/semaphore", "s-") };
-        assert_eq!(world.ask(Command::Acquire([many].into())), Err(ErrorCode::NoAuth), "the limit is data");
+        assert_eq!(
+            world.ask(Command::Client(Request::Acquire([many].into()))),
+            Err(ErrorCode::NoAuth),
+            "the limit is data"
+        );
     }
 }
 
@@ -153,7 +169,8 @@ fn who_may_create_but_not_read_learns_that_it_waits_and_nothing_else() {
 fn who_may_read_the_lock_but_not_the_place_learns_its_name() {
     let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::READ);
     world.hide_places();
-    let Ok(Outcome::PlaceStates(place_states)) = world.ask(Command::Acquire([acquire(LOCK, "s-")].into()))
+    let Ok(Response::PlaceStates(place_states)) =
+        world.ask(Command::Client(Request::Acquire([acquire(LOCK, "s-")].into())))
     else {
         panic!("it may wait")
     };
@@ -169,8 +186,10 @@ fn who_may_read_the_lock_but_not_the_place_learns_its_name() {
 #[test]
 fn who_may_read_lock_and_place_is_told_who_holds() {
     let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::READ);
-    let busy = world.ask(Command::Acquire([world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into()));
-    let Ok(Outcome::PlaceStates(place_states)) = busy else { panic!("{busy:?}") };
+    let busy = world.ask(Command::Client(Request::Acquire(
+        [world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into(),
+    )));
+    let Ok(Response::PlaceStates(place_states)) = busy else { panic!("{busy:?}") };
     let PlaceState::Busy { ahead: 2, holder: Some(holder) } = &place_states[0] else {
         panic!("{place_states:?}")
     };
@@ -183,9 +202,11 @@ fn who_may_read_lock_and_place_is_told_who_holds() {
 fn a_circle_does_not_name_what_its_reader_may_not_read() {
     let mut world = World::new(Queue::HeldFirst, perms::CREATE);
     let own = |lock: &str| world::Acquire { owner: Owner::Session, ..acquire(lock, "s-") };
-    world.ask(Command::Acquire([own("/open")].into())).unwrap();
+    world.ask(Command::Client(Request::Acquire([own("/open")].into()))).unwrap();
     world.wait_as_victim("/open");
-    let Ok(Outcome::PlaceStates(place_states)) = world.ask(Command::Acquire([own(LOCK)].into())) else {
+    let Ok(Response::PlaceStates(place_states)) =
+        world.ask(Command::Client(Request::Acquire([own(LOCK)].into())))
+    else {
         panic!()
     };
     let PlaceState::Deadlock(circle) = &place_states[0] else { panic!("{place_states:?}") };

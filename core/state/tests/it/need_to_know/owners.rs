@@ -1,10 +1,11 @@
 //! Owners of deadlock detection belong to users: no request is refused because a stranger uses the same name.
 
+use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Owner, PlaceState};
+use rowlock_proto::response::Response;
 use rowlock_state::command::Command;
-use rowlock_state::outcome::Outcome;
 
 use crate::need_to_know::world::{Acquire, Queue, World, acquire};
 
@@ -20,8 +21,8 @@ fn at(address: &str, user: Option<&str>) -> Vec<Id> {
 
 fn ask(world: &mut World, session: SessionId, who: &[Id], lock: &str, owner: Owner) -> PlaceState {
     let acquire = Acquire { owner, ..acquire(lock, &format!("{session}-")) };
-    match world.run(session, who, Command::Acquire([acquire].into())) {
-        Ok(Outcome::PlaceStates(mut place_states)) => place_states.remove(0),
+    match world.run(session, who, Command::Client(Request::Acquire([acquire].into()))) {
+        Ok(Response::PlaceStates(mut place_states)) => place_states.remove(0),
         other => panic!("{other:?}"),
     }
 }

@@ -1,12 +1,14 @@
 //! A private lock with a queue of others, and a stranger with the rights that a test gives him.
 
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 pub use rowlock_proto::lock::Acquire;
 use rowlock_proto::lock::{Claim, Owner, PlaceState};
 use rowlock_proto::request::{Create, SetAcl};
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Version};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
-use rowlock_state::outcome::Outcome;
+use rowlock_state::outcome::Applied;
 use rowlock_state::{Machine, Proof};
 
 pub const LOCK: &str = "/private";
@@ -71,7 +73,7 @@ impl World {
         for (path, data) in [(LOCK, ""), ("/semaphore", "permits=3")] {
             let (path, data) = (path.to_owned(), Some(data.into()));
             let create = Create { path, data, acl: Some(acl.clone().into()), flags: 0 };
-            world.run(world.victim, &victim(), Command::Create { create, ttl_ms: None }).unwrap();
+            world.run(world.victim, &victim(), Command::Client(Request::Create2(create))).unwrap();
         }
         world.fill(queue, &acl);
         world
@@ -91,8 +93,10 @@ impl World {
             ..acquire(LOCK, prefix)
         };
         let enter = |world: &mut World, session: SessionId, prefix: &str| {
-            let gave = world.run(session, &victim(), Command::Acquire([place(prefix)].into())).unwrap();
-            let Outcome::PlaceStates(place_states) = gave else { panic!("{gave:?}") };
+            let gave = world
+                .run(session, &victim(), Command::Client(Request::Acquire([place(prefix)].into())))
+                .unwrap();
+            let Response::PlaceStates(place_states) = gave else { panic!("{gave:?}") };
             match &place_states[0] {
                 PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => claim.clone(),
                 other => panic!("{other:?}"),
@@ -119,38 +123,39 @@ impl World {
     /// The victim waits for another lock, too.
     pub fn wait_as_victim(&mut self, lock: &str) {
         let waits = Acquire { owner: Owner::Session, ..acquire(lock, "v-") };
-        self.run(self.victim, &victim(), Command::Acquire([waits].into())).unwrap();
+        self.run(self.victim, &victim(), Command::Client(Request::Acquire([waits].into()))).unwrap();
     }
 
     pub fn hide_places(&mut self) {
         let acl = Some(self.acl(0).into());
         for path in self.machine.ephemerals(self.victim, LOCK) {
             let set = SetAcl { path, acl: acl.clone(), version: Version::ANY };
-            self.run(self.victim, &victim(), Command::SetAcl(set)).unwrap();
+            self.run(self.victim, &victim(), Command::Client(Request::SetAcl(set))).unwrap();
         }
     }
 
     pub fn open(&mut self) -> SessionId {
         let command = Command::OpenSession { proof: Proof::of(&[7; 16]), timeout_ms: 4_000 };
-        match self.run(SessionId::NONE, &[], command) {
-            Ok(Outcome::Session { session, .. }) => session,
-            other => panic!("{other:?}"),
-        }
+        self.apply(SessionId::NONE, &[], command).attached.expect("a session opens").session
     }
 
     /// What the stranger is answered.
-    pub fn ask(&mut self, command: Command) -> Result<Outcome, ErrorCode> {
+    pub fn ask(&mut self, command: Command) -> Result<Response, ErrorCode> {
         self.run(self.stranger, &stranger(), command)
     }
 
-    pub fn run(&mut self, session: SessionId, who: &[Id], command: Command) -> Result<Outcome, ErrorCode> {
+    pub fn run(&mut self, session: SessionId, who: &[Id], command: Command) -> Result<Response, ErrorCode> {
+        self.apply(session, who, command).result
+    }
+
+    fn apply(&mut self, session: SessionId, who: &[Id], command: Command) -> Applied {
         self.time_ms += 1;
         let attachment = Attachment(1);
         let proposal =
             Proposal { origin: Origin::default(), session, attachment, identities: who.into(), command };
         let stamp = Stamp { time_ms: self.time_ms, ..Stamp::default() };
-        let result = self.machine.apply_stamped(stamp, &proposal, &mut ()).result;
+        let applied = self.machine.apply_stamped(stamp, &proposal, &mut ());
         self.machine.check().unwrap();
-        result
+        applied
     }
 }

@@ -9,6 +9,7 @@
 use std::fmt::Write as _;
 
 use bytes::Bytes;
+use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner, Party, PlaceState};
 use rowlock_proto::request::{Create, SetData};
@@ -25,35 +26,37 @@ pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
     let rest = line.trim_start().split_once(' ').map_or("", |(_, rest)| rest);
     let parts = || rest.split(';').map(Words::new);
     Some(match words.at(0) {
-        "acquire" => Command::Acquire(parts().map(|part| acquire(&part)).collect()),
-        "release" => Command::Release(parts().map(|part| claim(&part, 0)).collect()),
-        "verify" => Command::Verify(parts().map(|part| claim(&part, 0)).collect()),
-        "abandon" => Command::Abandon(
+        "acquire" => Command::Client(Request::Acquire(parts().map(|part| acquire(&part)).collect())),
+        "release" => Command::Client(Request::Release(parts().map(|part| claim(&part, 0)).collect())),
+        "verify" => Command::Client(Request::Verify(parts().map(|part| claim(&part, 0)).collect())),
+        "abandon" => Command::Client(Request::Abandon(
             parts()
                 .map(|part| Attempt { lock: part.at(0).to_owned(), prefix: part.at(1).to_owned() })
                 .collect(),
-        ),
-        "convert" => {
-            Command::Convert { claim: claim(words, 1), mode: mode(words), prefix: words.at(3).to_owned() }
-        }
-        "force" => Command::ForceRelease(claim(words, 1)),
+        )),
+        "convert" => Command::Client(Request::Convert {
+            claim: claim(words, 1),
+            mode: mode(words),
+            prefix: words.at(3).to_owned(),
+        }),
+        "force" => Command::Client(Request::ForceRelease(claim(words, 1))),
         "fenced" => {
             let (_, op) = rest.split_once(" : ").unwrap();
             Command::Fenced { claim: claim(words, 1), change: Words::new(op).op() }
         }
-        "ask" => Command::Ask(Ask {
+        "ask" => Command::Client(Request::Ask(Ask {
             lock: words.at(1).to_owned(),
             by: words.at(2).to_owned(),
             reason: words.at(3).to_owned(),
             within_ms: words.number("within", 0),
-        }),
+        })),
         "rules" => {
             let (path, data, acl) = (RULES_PATH.to_owned(), Some(rules(rest)), Some(Acl::shared_open()));
-            Command::Create { create: Create { path, data, acl, flags: 0 }, ttl_ms: None }
+            Command::Client(Request::Create2(Create { path, data, acl, flags: 0 }))
         }
         "rerules" => {
             let (path, data) = (RULES_PATH.to_owned(), Some(rules(rest)));
-            Command::SetData(SetData { path, data, version: Version::ANY })
+            Command::Client(Request::SetData(SetData { path, data, version: Version::ANY }))
         }
         "once" => {
             let (id, rest) = rest.split_once(' ').unwrap();

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::{CreateMode, Version};
@@ -86,19 +87,22 @@ impl<'a> Words<'a> {
 
     pub fn command(&self, line: &str) -> Option<Command> {
         Some(match self.at(0) {
-            "create" => Command::Create { create: self.create(), ttl_ms: self.ttl_ms() },
-            "delete" => Command::Delete { path: self.path(), version: self.version() },
-            "set" => Command::SetData(self.set_data()),
+            "create" => Command::Client(match self.ttl_ms() {
+                None => Request::Create2(self.create()),
+                Some(ttl_ms) => Request::CreateTtl(self.create(), ttl_ms),
+            }),
+            "delete" => Command::Client(Request::Delete { path: self.path(), version: self.version() }),
+            "set" => Command::Client(Request::SetData(self.set_data())),
             "setacl" => {
                 let acl = acl(self.option("acl").expect("acl=")).map(Arc::from);
-                Command::SetAcl(SetAcl { path: self.path(), acl, version: self.version() })
+                Command::Client(Request::SetAcl(SetAcl { path: self.path(), acl, version: self.version() }))
             }
             "multi" => {
                 let ops = line.trim_start().strip_prefix("multi").unwrap();
                 let ops = ops.split(';').filter(|op| !op.trim().is_empty());
-                Command::Multi(ops.map(|op| Words::new(op).op()).collect())
+                Command::Client(Request::Multi(ops.map(|op| Words::new(op).op()).collect()))
             }
-            "close" => Command::CloseSession,
+            "close" => Command::Client(Request::CloseSession),
             _ => return crate::stories::locks::command(self, line),
         })
     }

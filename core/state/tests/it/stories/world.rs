@@ -13,9 +13,10 @@ use std::fmt::Write as _;
 
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::response::OpResult;
+use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Stat};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, Outcome, SessionEnd};
+use rowlock_state::outcome::{Applied, Attached, Change, EventSink, LockEvent, SessionEnd};
 use rowlock_state::quota::Quota;
 use rowlock_state::rules::Decision;
 use rowlock_state::{Machine, Proof, Question};
@@ -97,7 +98,7 @@ impl World {
         let proof = Proof::of(b"sixteen byte key");
         let command = Command::OpenSession { proof, timeout_ms: words.number("timeout_ms", 4_000) };
         let (applied, told) = self.propose(&Client::default(), command);
-        if let Ok(Outcome::Session { session, attachment, .. }) = applied.result {
+        if let Some(Attached { session, attachment, .. }) = applied.attached {
             *self.client(words.at(1)) = Client { session, attachment, who: Vec::new() };
         }
         told
@@ -110,11 +111,8 @@ impl World {
         let from = words.option("from").map(|_| Attachment(words.number("from", 0)));
         let command = Command::Reattach { from, session, proof, timeout_ms };
         let (applied, told) = self.propose(&Client::default(), command);
-        match applied.result {
-            Ok(Outcome::Session { attachment, .. }) if words.option("stay").is_none() => {
-                self.client(words.at(1)).attachment = attachment;
-            }
-            _ => {}
+        if let (Some(Attached { attachment, .. }), None) = (applied.attached, words.option("stay")) {
+            self.client(words.at(1)).attachment = attachment;
         }
         told
     }
@@ -154,7 +152,7 @@ impl World {
         let batch = Batch::decode(&batch.encode()).unwrap();
         let mut told = Told::default();
         let applied = self.machine.apply_stamped(batch.stamp(), &batch.proposals[0], &mut told);
-        let answer = format!("zxid {}: {}\n{}", applied.zxid.0, answer(&applied.result), told.0);
+        let answer = format!("zxid {}: {}\n{}", applied.zxid.0, answer(&applied), told.0);
         (applied, answer)
     }
 
@@ -233,23 +231,24 @@ impl EventSink for Told {
     }
 }
 
-fn answer(result: &Result<Outcome, ErrorCode>) -> String {
-    match result {
-        Ok(Outcome::Done) => "done".to_owned(),
-        Ok(Outcome::Session { session, attachment, timeout_ms, .. }) => {
-            format!("session {session} attachment {} timeout_ms {timeout_ms}", attachment.0)
-        }
-        Ok(Outcome::Created { path, stat: it }) => format!("created {path}\n{}", stat(it)),
-        Ok(Outcome::Stat(it)) => format!("stat\n{}", stat(it)),
-        Ok(Outcome::Multi(results)) => {
+fn answer(applied: &Applied) -> String {
+    if let Some(Attached { session, attachment, timeout_ms }) = applied.attached {
+        return format!("session {session} attachment {} timeout_ms {timeout_ms}", attachment.0);
+    }
+    match &applied.result {
+        Ok(Response::Empty) => "done".to_owned(),
+        Ok(Response::PathStat(path, it)) => format!("created {path}\n{}", stat(it)),
+        Ok(Response::Stat(it)) => format!("stat\n{}", stat(it)),
+        Ok(Response::Multi(results)) => {
             let results: String = results.iter().map(|result| format!("\n{}", op_result(result))).collect();
             format!("multi{results}")
         }
-        Ok(Outcome::PlaceStates(place_states)) => {
+        Ok(Response::PlaceStates(place_states)) => {
             place_states.iter().map(locks::place_state).collect::<Vec<_>>().join("\n")
         }
-        Ok(Outcome::Held(held)) => format!("held {held:?}"),
-        Ok(Outcome::Asked(count)) => format!("asked {count}"),
+        Ok(Response::Held(held)) => format!("held {held:?}"),
+        Ok(Response::Number(count)) => format!("asked {count}"),
+        Ok(other) => unreachable!("no story asks for {other:?}"),
         Err(code) => error(*code),
     }
 }

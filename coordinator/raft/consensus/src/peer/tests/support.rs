@@ -11,6 +11,7 @@ use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
+use rowlock_proto::Request;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_transport::frame::{self, Frame, FrameReader, RequestId};
@@ -49,7 +50,10 @@ pub fn proposal(request: u64) -> Proposal {
         session: SessionId(0x51),
         attachment: Attachment(1),
         identities: Default::default(),
-        command: Command::Delete { path: "/locks/a".into(), version: rowlock_proto::Version::ANY },
+        command: Command::Client(Request::Delete {
+            path: "/locks/a".into(),
+            version: rowlock_proto::Version::ANY,
+        }),
     }
 }
 

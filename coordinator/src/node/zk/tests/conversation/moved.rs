@@ -64,7 +64,7 @@ fn a_write_that_comes_behind_the_move_of_its_session_is_not_answered() {
     let mut stage = Stage::new();
     stage.ask(create("/a", CreateMode::Persistent));
     let write = stage.submission().unwrap();
-    let answer = Applied { origin: Origin::default(), zxid: Zxid(1), result: Err(ErrorCode::SessionMoved) };
+    let answer = Applied { zxid: Zxid(1), result: Err(ErrorCode::SessionMoved), attached: None };
     write.reply_to.push(Message::applied(write.tag, answer));
     stage.look();
     stage.answer();
