@@ -1,11 +1,11 @@
-//! What `cluster.toml` says: one file for the whole cluster, the same on every node.
+//! Types of `cluster.toml`: one file for the whole cluster, the same on every node.
 //!
-//! Read once at the start of a process (`serve`, `up`, the client commands); nothing reads it again. Parsing
-//! is in `config/parse.rs`, the rules a file must obey in `config/check.rs`. A mistake is refused with the
-//! file, the line, the key and the remedy.
+//! Read once at the start of a process (`serve`, `up`, the client commands), and never again.
+//! `config/parse.rs` parses the file, `config/check.rs` has the rules. A mistake is refused with the file,
+//! the line, the key and the remedy.
 //!
-//! Must never do: guess. An unknown key is an error, since a misspelt timeout that is silently ignored is
-//! found at the worst moment.
+//! Must never guess. An unknown key is an error: an operator notices an ignored, misspelt timeout only at the
+//! worst moment.
 
 mod api;
 mod audit;
@@ -50,10 +50,10 @@ pub use upgrade::{Finalize, UpgradeConfig};
 pub struct ClusterConfig {
     /// Name of the cluster; data folders and peers of another name are refused.
     pub name: String,
-    /// Parent of the data folders that the file does not name. `None` once these are known.
+    /// Parent of the data folders that the file does not name. `None` after parsing.
     #[serde(skip_serializing)]
     pub(crate) data: Option<PathBuf>,
-    /// What the nodes log.
+    /// Level and filters of the nodes' logs.
     #[serde(deserialize_with = "log::level_or_table")]
     pub log: LogConfig,
     /// The nodes, in the order of the file.
@@ -63,32 +63,32 @@ pub struct ClusterConfig {
     pub session: SessionConfig,
     /// Timers of replication, snapshots, polling.
     pub raft: RaftConfig,
-    /// The nodes' certificates; `{id}` in a path stands for the number of the node.
+    /// Files of the nodes' certificates; `{id}` in a path stands for the node's number.
     pub tls: Option<TlsFiles>,
-    /// Security of the port for nodes.
+    /// Authentication between the nodes.
     pub peer: PeerConfig,
     /// Limits and authentication of clients.
     pub client: ClientConfig,
     /// Sweeps of containers, and quotas.
     pub znodes: ZnodesConfig,
-    /// How much lock history is kept.
+    /// Retention of the lock history.
     pub history: HistoryConfig,
     /// Hosts, TLS and tokens of HTTP.
     pub http: HttpConfig,
-    /// What the audit log records, and where.
+    /// File, events and retention of the audit log.
     pub audit: AuditConfig,
-    /// Backups that the leader makes by itself.
+    /// Scheduled backups by the leader.
     pub backup: BackupConfig,
-    /// When an upgrade is finalized.
+    /// Finalization of the cluster's upgrades.
     pub upgrade: UpgradeConfig,
-    /// Changes of the members that the leader makes by itself.
+    /// Automatic membership changes by the leader.
     pub autopilot: AutopilotConfig,
-    /// How nodes find each other, if the file does not list them.
+    /// Discovery by seeds, instead of a list of all nodes.
     #[serde(rename = "cluster")]
     pub discovery: Option<Discovery>,
-    /// Bounds of what clients make a node hold.
+    /// Bounds on the memory and disk that clients can make a node use.
     pub limits: LimitsConfig,
-    /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
+    /// Legal but unwise settings (an even number of voters, HTTP beyond loopback), to be logged at WARN.
     #[serde(skip)]
     pub warnings: Vec<String>,
 }
@@ -97,30 +97,30 @@ pub struct ClusterConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeEntry {
-    /// Its number: 1 to 254.
+    /// Number of the node, 1 to 254.
     pub id: NodeId,
-    /// `host:port` where clients find it, without TLS. It has this one or `secure_client_addr`, or both.
+    /// `host:port` for clients without TLS. Each node has this address or `secure_client_addr`, or both.
     #[serde(rename = "client")]
     pub client_addr: Option<String>,
-    /// `host:port` where clients find it, with TLS.
+    /// `host:port` for clients with TLS.
     #[serde(rename = "secure_client")]
     pub secure_client_addr: Option<String>,
-    /// `host:port` where the other nodes find it.
+    /// `host:port` for the other nodes.
     #[serde(rename = "peer")]
     pub peer_addr: String,
     /// `host:port` for health, metrics and reports.
     #[serde(rename = "http", default)]
     pub http_addr: String,
-    /// `host:port` for locks by HTTP, if it has that.
+    /// `host:port` for locks by HTTP. `None`: not served.
     #[serde(rename = "api")]
     pub api_addr: Option<String>,
-    /// Where it listens for clients, if not at `client_addr` (a container, NAT).
+    /// Listen address for clients, if it differs from `client_addr` (a container, NAT).
     pub client_listen: Option<String>,
-    /// Where it listens for clients with TLS, if not at `secure_client_addr`.
+    /// Listen address for clients with TLS, if it differs from `secure_client_addr`.
     pub secure_client_listen: Option<String>,
-    /// Where it listens for the other nodes, if not at `peer_addr`.
+    /// Listen address for the other nodes, if it differs from `peer_addr`.
     pub peer_listen: Option<String>,
-    /// Its own data folder.
+    /// This node's data folder.
     #[serde(rename = "data", default)]
     pub data_dir: PathBuf,
     /// Replicates without a vote.
@@ -142,41 +142,41 @@ pub struct SessionConfig {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
-    /// Open connections of one node. Beyond: a new connection is closed at once.
+    /// Maximum open connections of one node. Beyond: the node closes a new connection at once.
     pub max_connections: usize,
-    /// Those of one address but loopback. Beyond: likewise. 0: no bound.
+    /// Maximum connections of one client address, loopback excepted. Beyond: likewise. 0: no bound.
     pub max_connections_per_address: usize,
-    /// New sessions that this node takes in a second, and five times as many at once. Beyond: their
-    /// connections are closed. 0: no bound.
+    /// Maximum new sessions per second of one node, with bursts of five times as many. Beyond: the node
+    /// closes their connections. 0: no bound.
     pub new_sessions_per_second: u32,
-    /// Four-letter words that are answered; `*` stands for all.
+    /// Enabled four-letter words; `*` stands for all.
     pub words: Vec<String>,
-    /// `super:<base64 of sha1>`, ZooKeeper's superDigest: who presents it passes every ACL.
+    /// `super:<base64 of sha1>`, ZooKeeper's superDigest: a client with this digest passes every ACL.
     pub super_digest: Option<String>,
     /// Users that may authenticate by SASL (DIGEST-MD5), with their passwords.
     pub sasl_users: BTreeMap<String, String>,
-    /// Whether a superuser may change the membership by reconfig.
+    /// Allows superusers to change the membership by reconfig.
     pub reconfig: bool,
-    /// Whether clients that allow it are served reads while there is no quorum.
+    /// Serves reads without a quorum to consenting clients.
     pub read_only_mode: bool,
-    /// Nothing is done for a client before it has proven who it is (ZooKeeper's `enforce.auth`).
+    /// Refuses requests of unauthenticated clients (ZooKeeper's `enforce.auth`).
     pub require_auth: bool,
-    /// Whether clients must show a certificate at the listener with TLS.
+    /// Client certificates at the listener with TLS.
     pub client_auth: ClientAuth,
-    /// Subjects of certificates (RFC 2253, as Java prints them) whose owners pass every ACL.
+    /// Subjects of superusers' certificates (RFC 2253, as Java prints them).
     pub x509_superusers: Vec<String>,
-    /// A file with `super_digest`. `None` once it is read.
+    /// File with `super_digest`. `None` after parsing.
     #[serde(skip_serializing)]
     pub(crate) super_digest_file: Option<PathBuf>,
-    /// A file with lines `user:password`. `None` once it is read.
+    /// File with lines `user:password`. `None` after parsing.
     #[serde(skip_serializing)]
     pub(crate) sasl_users_file: Option<PathBuf>,
 }
 
-/// A configuration may end in a log: without its secrets.
+/// Formats the configuration without its secrets, for logs.
 impl fmt::Debug for ClientConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each field by its name, so that a new one is thought of.
+        // The full pattern makes the compiler name each new field.
         let ClientConfig {
             max_connections,
             max_connections_per_address,
@@ -212,9 +212,9 @@ impl fmt::Debug for ClientConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ZnodesConfig {
-    /// How often the leader looks for containers and TTL znodes that have served their purpose.
+    /// Interval of the leader's search for removable containers and TTL znodes.
     pub sweep_interval_ms: u64,
-    /// Whether hard quotas refuse what goes beyond them. The leader's value counts, for all nodes.
+    /// Refuses writes beyond hard quotas. The leader's value counts, for all nodes.
     pub enforce_quota: bool,
 }
 
@@ -222,50 +222,49 @@ pub struct ZnodesConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Names that requests may be for, besides IP addresses, localhost and the hosts of the nodes' `http`.
+    /// Allowed `Host` names, besides IP addresses, localhost and the hosts of the nodes' `http`.
     pub hosts: Vec<String>,
-    /// By TLS, with the certificates of `[tls]`.
+    /// Serves HTTPS, with the certificates of `[tls]`.
     pub tls: bool,
-    /// The file of the tokens by which clients say who they are.
+    /// File of the bearer tokens that identify clients.
     pub token_file: Option<PathBuf>,
-    /// Locks and znodes by HTTP at the nodes' `http`, too.
+    /// Serves locks and znodes also at the nodes' `http` addresses.
     pub api: bool,
 }
 
 impl HttpConfig {
-    /// Whether clients must say who they are, but for probes.
+    /// Returns whether all clients but probes must authenticate.
     pub fn is_closed(&self) -> bool {
         self.tls || self.token_file.is_some()
     }
 }
 
-/// What one node needs to start: where it listens, and all that `cluster.toml` says.
+/// Configuration of a node: the listeners, and the whole `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// This node's number, 1 to 254.
+    /// Number of this node, 1 to 254.
     pub id: NodeId,
-    /// `host:port` to listen on for clients without TLS; the address that others use is in `nodes`.
+    /// Listen address for clients without TLS; `nodes` has the public address.
     pub client_addr: Option<String>,
-    /// `host:port` to listen on for clients with TLS; likewise.
+    /// Listen address for clients with TLS; `nodes` has the public address.
     pub secure_client_addr: Option<String>,
-    /// `host:port` to listen on for the other nodes; the address that others use is in `nodes`.
+    /// Listen address for the other nodes; `nodes` has the public address.
     pub peer_addr: String,
-    /// `host:port` to listen on for HTTP.
+    /// Listen address for HTTP.
     pub http_addr: String,
-    /// `host:port` to listen on for locks by HTTP.
+    /// Listen address for locks by HTTP.
     pub api_addr: Option<String>,
-    /// This node's data folder.
+    /// Path of this node's data folder.
     pub data_dir: PathBuf,
     /// Replicates without a vote.
     pub learner: bool,
-    /// The settings of the cluster, which are fields of this type as well (`config.session`). The nodes are
-    /// ordered by id; with `discovery` there is only this one. The certificates are this node's.
+    /// Settings of the cluster, accessible as fields of this type as well (`config.session`). The nodes are
+    /// ordered by id; with `discovery` the list has only this node. The certificates are this node's.
     pub file: ClusterConfig,
-    /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
-    /// clusters have a reason to take less.
+    /// Size of a log segment in bytes. Not in `cluster.toml`: only tests with many small clusters need less.
     pub log_segment_bytes: u64,
-    /// Which versions the node knows. Not in `cluster.toml`, and not for embedders: what a release knows is
-    /// in its code. Tests of upgrades let a node be of a release that does not exist.
+    /// Supported versions of the cluster. Not in `cluster.toml`, and not for embedders: the code of a release
+    /// decides. Tests of upgrades simulate a later release.
     #[doc(hidden)]
     pub versions: Versions,
 }
@@ -284,29 +283,29 @@ impl DerefMut for NodeConfig {
     }
 }
 
-/// Why a `cluster.toml` is refused, in one line: where, what, and what to do.
+/// Refusal of a `cluster.toml`, in one line: the place, the mistake, the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}; {remedy}", .file.display(), .line.map(|l| format!(":{l}")).unwrap_or_default())]
 pub struct ConfigError {
-    /// The file that has the mistake.
+    /// File with the mistake.
     pub file: PathBuf,
-    /// The line, counted from 1, where the mistake has one.
+    /// Line of the mistake, counted from 1, if known.
     pub line: Option<usize>,
-    /// The mistake, with the key it is about.
+    /// Mistake, with its key.
     pub what: String,
-    /// What to do about it.
+    /// Next step for the operator.
     pub remedy: String,
 }
 
 impl Default for SessionConfig {
-    /// ZooKeeper's 2 and 20 ticks of 2 s.
+    /// Sets ZooKeeper's 2 and 20 ticks of 2 s.
     fn default() -> Self {
         SessionConfig { min_timeout_ms: 4_000, max_timeout_ms: 40_000 }
     }
 }
 
 impl SessionConfig {
-    /// The timeout a client gets that asks for `wanted`.
+    /// Returns the session timeout granted for a request of `wanted`.
     pub fn clamp(&self, wanted: Duration) -> Duration {
         wanted.clamp(
             Duration::from_millis(self.min_timeout_ms.into()),
@@ -316,7 +315,7 @@ impl SessionConfig {
 }
 
 impl Default for ClientConfig {
-    /// ZooKeeper's `maxClientCnxns` and `4lw.commands.whitelist`; a throttle that only floods meet.
+    /// Sets ZooKeeper's `maxClientCnxns` and `4lw.commands.whitelist`, and a throttle that only floods reach.
     fn default() -> Self {
         ClientConfig {
             max_connections: 20_000,
@@ -337,14 +336,14 @@ impl Default for ClientConfig {
 }
 
 impl Default for ZnodesConfig {
-    /// ZooKeeper's `znode.container.checkIntervalMs` and `enforceQuota`.
+    /// Sets ZooKeeper's `znode.container.checkIntervalMs` and `enforceQuota`.
     fn default() -> Self {
         ZnodesConfig { sweep_interval_ms: 60_000, enforce_quota: false }
     }
 }
 
 impl NodeEntry {
-    /// A voter that listens for clients without TLS, other nodes and HTTP at these addresses, and has no API.
+    /// Creates a voter without an API, with listeners for clients without TLS, for other nodes and for HTTP.
     pub fn new(id: NodeId, [client, peer, http]: [String; 3], data_dir: PathBuf) -> NodeEntry {
         NodeEntry {
             id,
@@ -361,19 +360,19 @@ impl NodeEntry {
         }
     }
 
-    /// Where it takes locks by HTTP, if it does.
+    /// Returns the address of locks by HTTP, if the node serves them.
     pub fn any_api_addr(&self, http: &HttpConfig) -> Option<&str> {
         self.api_addr.as_deref().or_else(|| http.api.then_some(self.http_addr.as_str()))
     }
 
-    /// Where clients find it: without TLS if it listens so, else with it.
+    /// Returns the client address: without TLS if the node has one, else with TLS.
     pub fn any_client_addr(&self) -> &str {
         self.client_addr.as_deref().or(self.secure_client_addr.as_deref()).unwrap_or_default()
     }
 }
 
 impl NodeConfig {
-    /// The configuration of the node with this entry.
+    /// Builds the configuration of the node with this entry.
     pub(crate) fn of(entry: &NodeEntry, file: ClusterConfig) -> NodeConfig {
         let listen =
             |listen: &Option<String>, found: &Option<String>| listen.as_ref().or(found.as_ref()).cloned();
@@ -392,8 +391,7 @@ impl NodeConfig {
         }
     }
 
-    /// The names that HTTP requests may be for: those of `[http]`, and the hosts of all nodes' `http` and
-    /// `api`.
+    /// Returns the allowed `Host` names: those of `[http]`, and the hosts of all nodes' `http` and `api`.
     pub(crate) fn http_hosts(&self) -> Arc<[String]> {
         let addresses = self.nodes.iter().flat_map(|node| node.api_addr.iter().chain([&node.http_addr]));
         let of_nodes = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0.to_owned()));
@@ -402,7 +400,7 @@ impl NodeConfig {
 }
 
 impl ClusterConfig {
-    /// Reads and checks a file. Relative data folders in it are relative to the folder of the file.
+    /// Reads and checks a file. Resolves relative data folders against the folder of the file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |what: String| ConfigError {
             file: path.to_owned(),
@@ -417,7 +415,7 @@ impl ClusterConfig {
         let bytes = dir.read(name).map_err(cannot)?;
         let text =
             String::from_utf8(bytes).map_err(|_| unreadable("is not a text file in UTF-8".to_owned()))?;
-        // The file alone: secrets in files of their own are looked at where they are read.
+        // This checks only the file itself; files that hold secrets are checked when read.
         let has_secrets = parse::has_secrets(&text);
         if has_secrets && dir.is_open_to_others(name).map_err(cannot)? {
             return Err(ConfigError {
@@ -433,12 +431,13 @@ impl ClusterConfig {
         Self::parse(&text, path)
     }
 
-    /// Checks the text of a file; `path` is only named in errors and the base of relative data folders.
+    /// Checks the text of a file. `path` serves as the base of relative data folders, and names the file in
+    /// errors.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::parse_with(text, path, &secrets::read_private)
     }
 
-    /// The same, with another reader of the files that the text names for its secrets: for the fuzz targets.
+    /// Checks the text with another reader of the secrets' files: for the fuzz targets.
     #[doc(hidden)]
     pub fn parse_with(
         text: &str,
@@ -450,7 +449,7 @@ impl ClusterConfig {
         Ok(config)
     }
 
-    /// What the node `id` needs to start, or nothing if the file has no such node.
+    /// Returns the configuration of node `id`, or `None` if the file has no such node.
     pub fn node(&self, id: NodeId) -> Option<NodeConfig> {
         let entry = self.nodes.iter().find(|n| n.id == id)?;
         let mut file = self.clone();
@@ -462,13 +461,13 @@ impl ClusterConfig {
         Some(NodeConfig::of(entry, file))
     }
 
-    /// The client addresses of all nodes, as `--endpoints` takes them.
+    /// Returns the client addresses of all nodes, in the form of `--endpoints`.
     pub fn endpoints(&self) -> String {
         let addresses: Vec<&str> = self.nodes.iter().map(NodeEntry::any_client_addr).collect();
         addresses.join(",")
     }
 
-    /// The file that says the same as this configuration.
+    /// Formats this configuration as a file.
     pub fn to_toml(&self) -> String {
         parse::print(self)
     }
