@@ -1,11 +1,11 @@
-//! The audit log: who has done what at this node, one JSON document a line.
+//! The audit log: records each client's acts at this node, one JSON document a line.
 //!
-//! In the flow: the task that serves a client tells [`Audit`] what happened; the line waits in a bounded
-//! queue, and a task of its own writes it (`writer`). No task waits for the file: where the queue or the disk
-//! is full, records are missing, which is counted and told, and the node goes on.
+//! In the flow: the task of a client passes a record to [`Audit`]; the line waits in a bounded queue, and a
+//! separate task writes the line (`writer`). No task waits for the file: when the queue or the disk is full,
+//! the audit log drops records, counts the losses, logs an error, and the node continues.
 //!
-//! Invariant: a line is made by `serde_json`, so that no name, path or label of a client can end it or add a
-//! second one. Must never do: record data of znodes, passwords or tokens.
+//! Invariant: `serde_json` produces every line, so no name, path or label of a client can end a line or add a
+//! second one. Must never record data of znodes, passwords or tokens.
 
 mod note;
 mod subject;
@@ -33,34 +33,33 @@ pub use writer::{AuditWriter, Settings};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
-    /// A client proves who it is, or fails to.
+    /// A client authenticates or fails to.
     Auth,
     Acl,
     /// Acts of operators: reconfig, forceRelease, starts and stops of the node.
     Admin,
-    /// Something was refused for lack of a permission or a proof.
+    /// A request was refused for lack of a permission or of authentication.
     Denied,
-    /// Locks are taken and given back by requests for locks.
+    /// Lock requests: acquire, release, convert, abandon.
     Locks,
-    /// Znodes are created, changed and deleted.
+    /// Creation, change and deletion of znodes.
     Writes,
 }
 
-/// One line of the file.
+/// One line of the audit file.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditRecord<'a> {
     pub event: Event,
     /// Name of the request.
     pub op: &'a str,
-    /// On what; empty: it has no path.
+    /// Affected paths. Empty for requests without a path.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub paths: &'a [String],
-    /// Further details of the request.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub detail: &'a str,
     /// `ok`, or the name of the error.
     pub result: &'a str,
-    /// The right on a lock for lack of which it was refused.
+    /// The lock right whose lack caused the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Right>,
     #[serde(flatten)]
@@ -68,8 +67,8 @@ pub(crate) struct AuditRecord<'a> {
 }
 
 impl AuditRecord<'_> {
-    /// What operators have done is in the node's log even without an audit log. Refused requests are not:
-    /// strangers could fill the log with them.
+    /// Logs successful acts of operators to the node's log, even without an audit log. Leaves refused
+    /// requests out: strangers could fill the log with refusals.
     fn log(&self) {
         let Some(address) = self.client.address.filter(|_| self.event == Event::Admin) else { return };
         if [OK, "unknown"].contains(&self.result) {
@@ -88,7 +87,7 @@ struct WrittenRecord<'a> {
     record: &'a AuditRecord<'a>,
 }
 
-/// Takes records. Without an audit log it wants none.
+/// Handle that accepts audit records. The default value has no audit log and drops all records.
 #[derive(Clone, Default)]
 pub struct Audit(Option<Arc<AuditState>>);
 
@@ -96,17 +95,17 @@ struct AuditState {
     node: NodeId,
     events: BTreeSet<Event>,
     lines: mpsc::Sender<String>,
-    /// For records of clients that have proven nothing.
+    /// Rate limit for records of unauthenticated clients.
     strangers: Mutex<Bucket>,
     missing_log: LogLimiter,
     metrics: Arc<Metrics>,
 }
 
 impl Audit {
-    /// Opens the file and starts nothing: the writer is to be run. Blocks.
+    /// Opens the file without starting a task: the caller runs the returned writer. Blocks.
     ///
     /// # Errors
-    /// The file, and why it cannot be written.
+    /// Names the file and the reason why opening or writing fails.
     pub fn open(
         settings: Settings,
         events: BTreeSet<Event>,
@@ -118,23 +117,23 @@ impl Audit {
         Ok((Audit(Some(Arc::new(AuditState::new(node, events, lines, metrics)))), writer))
     }
 
-    /// Whether anything is recorded.
+    /// Returns whether an audit log is configured.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether events of this kind are recorded.
+    /// Returns whether the configuration selects events of this kind.
     pub(crate) fn wants(&self, event: Event) -> bool {
         self.0.as_ref().is_some_and(|inner| inner.events.contains(&event))
     }
 
-    /// Records it, if such events are wanted. Never waits.
+    /// Queues a record if its kind is selected, and drops the record if the queue is full. Never waits.
     pub(crate) fn record(&self, record: &AuditRecord<'_>) {
         record.log();
         let Some(inner) = self.0.as_ref().filter(|inner| inner.events.contains(&record.event)) else {
             return;
         };
-        // Else strangers could push out of the files what others have done.
+        // Without this limit, strangers could push the records of other clients out of the files.
         if record.client.has_proven_nothing()
             && record.result != OK
             && !inner.strangers.lock().take(time::now())
@@ -147,12 +146,12 @@ impl Audit {
         text.push('\n');
         match inner.lines.try_send(text) {
             Ok(()) => inner.metrics.audit_records_total.inc(),
-            Err(_) => inner.missing(),
+            Err(_) => inner.count_missing(),
         }
     }
 }
 
-/// The result of what has happened.
+/// `result` of a successful request.
 pub(crate) const OK: &str = "ok";
 
 impl AuditState {
@@ -166,7 +165,7 @@ impl AuditState {
         AuditState { node, events, lines, strangers, missing_log: LogLimiter::default(), metrics }
     }
 
-    fn missing(&self) {
+    fn count_missing(&self) {
         self.metrics.audit_dropped_total.inc();
         if let Some(suppressed) = self.missing_log.admit() {
             tracing::error!(suppressed, "records are missing in the audit log: its queue is full");
@@ -178,7 +177,7 @@ impl AuditState {
 mod tests {
     use super::*;
 
-    /// An audit log that keeps its lines.
+    /// Creates an audit log and returns the receiver of its lines.
     pub(super) fn audit(events: &[Event]) -> (Audit, mpsc::Receiver<String>) {
         let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
         let inner = AuditState::new(NodeId(1), events.iter().copied().collect(), lines, Arc::default());
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_fill_the_log_and_others_are_recorded_meanwhile() {
+    fn strangers_cannot_keep_others_out_of_the_audit_log() {
         let (audit, mut lines) = audit(&[Event::Auth]);
         let strangers = || failed(vec!["ip:10.0.0.1".to_owned()]);
         let all = u64::from(2 * AUDIT_STRANGERS_PER_SECOND);
@@ -214,7 +213,7 @@ mod tests {
         let metrics = &audit.0.as_ref().unwrap().metrics;
         let (written, dropped) = (metrics.audit_records_total.get(), metrics.audit_dropped_total.get());
         assert_eq!(written + dropped, all + 1);
-        // A slow machine needs so long for it that tokens come back.
+        // On a slow machine the test lasts long enough for the bucket to refill.
         assert!(written > u64::from(AUDIT_STRANGERS_PER_SECOND) && dropped > 0, "{written} {dropped}");
         let mut last = None;
         while let Some(line) = next(&mut lines) {
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn records_for_which_the_queue_has_no_room_are_counted_and_nobody_waits() {
+    fn a_full_queue_drops_and_counts_records_without_a_wait() {
         let (audit, mut lines) = audit(&[Event::Auth]);
         for _ in 0..AUDIT_QUEUE_MAX + 10 {
             audit.record(&failed(vec!["x509:CN=a".to_owned()]));

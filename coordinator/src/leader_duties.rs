@@ -1,8 +1,8 @@
-//! What the leader proposes without being asked: one task asks each [`Duty`] in turn.
+//! Periodic and event-driven proposals of the leader: one task calls each [`Duty`] in turn.
 //!
-//! A duty decides from the applied state and never waits, so that none holds up another. Work that waits for
-//! other nodes or for a disk (`autopilot/`, `backups.rs`), and the expiry of sessions, have tasks of their
-//! own.
+//! A duty decides from the applied state and never waits, so that no duty holds up another. Work that waits
+//! for other nodes or for a disk (`autopilot/`, `backups.rs`), and the expiry of sessions, run in separate
+//! tasks.
 
 mod backups;
 mod cluster;
@@ -23,37 +23,37 @@ use crate::upgrade::of_the_cluster;
 pub use backups::Backups;
 pub use cluster::ClusterDuty;
 
-/// Something that a leader proposes by itself.
+/// Source of proposals that the leader makes without a client's request.
 pub trait Duty: Send {
     /// Returns the commands that the leader of `term` proposes at `now`. A proposal can get lost, so a later
-    /// call returns again what is still due then.
+    /// call returns a command again while the command is still due.
     fn due(&mut self, term: u64, now: Instant) -> Due;
 
-    /// Whether it is asked when the [`LockAlarm`](crate::lock_sweep::LockAlarm) rings.
+    /// Returns whether the [`LockAlarm`](crate::lock_sweep::LockAlarm) triggers a call.
     fn hears_alarm(&self) -> bool {
         false
     }
 }
 
-/// The commands of a duty, and when it is asked again.
+/// Commands of a duty, and the time of its next call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Due {
     /// Proposed in this order.
     pub commands: Vec<Command>,
-    /// The next call. `None`: when the leadership changes or the alarm rings.
+    /// Time of the next call. `None`: only a change of leadership or the alarm triggers one.
     pub next: Option<Instant>,
 }
 
 /// The task of the leader's duties.
 pub struct LeaderDuties {
     pub me: NodeId,
-    /// All duties are asked at once when this node begins to lead.
+    /// Triggers a call of all duties when this node begins to lead.
     pub leadership: watch::Receiver<Leadership>,
     /// Queue of the intake.
     pub proposals: mpsc::Sender<TermBatch>,
-    /// Set by apply when a lock may have to be swept earlier.
+    /// Rung by apply when a lock may have to be swept earlier.
     pub alarm: watch::Receiver<Option<i64>>,
-    /// Asked in this order.
+    /// Called in this order.
     pub duties: Vec<Box<dyn Duty>>,
 }
 
@@ -70,7 +70,7 @@ impl LeaderDuties {
                 view = seen;
                 next_calls.fill(leads.then_some(now));
             }
-            // Marked as heard before the state is read: a change in between rings again.
+            // The alarm is marked as seen before the duties read the state: a change in between rings again.
             is_rung = leads && (is_rung || self.alarm.has_changed());
             let _ = self.alarm.borrow_and_update();
             for (duty, next) in self.duties.iter_mut().zip(&mut next_calls) {
@@ -79,7 +79,7 @@ impl LeaderDuties {
                 }
                 let due = duty.due(view.term, now);
                 *next = due.next;
-                // All duties need room in this queue. The intake empties it even when the term is over.
+                // All duties share this queue. The intake drains the queue even after the term is over.
                 if propose(&self.proposals, view.term, due.commands).await.is_err() {
                     return;
                 }

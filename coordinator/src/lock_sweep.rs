@@ -1,9 +1,8 @@
-//! What time does to locks, on the leader: proposes `LockDue` when a lock-delay is over or a lock has been
-//! held for longer than its holder had asked for. Applying the command checks again, so one too many does
-//! nothing.
+//! The leader's timer for locks: proposes `LockDue` when a lock-delay is over or a holder has exceeded its
+//! `max_hold_ms`. Applying the command checks again, so a surplus command changes nothing.
 //!
-//! In the flow: apply says when an earlier moment has come into the state ([`LockAlarm`]); the leader's
-//! duties ask [`LockSweep`] then, and at the moment that it has named.
+//! In the flow: apply rings the [`LockAlarm`] when the state has an earlier due time than before. The
+//! leader's duties call [`LockSweep`] then, and at the time that the last call returned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +17,22 @@ use rowlock_types::limits::LOCK_SWEEP_MAX;
 use crate::leader_duties::{Due, Duty};
 use crate::replica::Replica;
 
-/// What was proposed and is still due after this time is proposed again. Also the longest that a lock is
-/// late that becomes due meanwhile.
+/// Interval at which due locks are proposed again while the state still has them. Bounds also the delay of a
+/// lock that becomes due meanwhile.
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
 
-/// Wakes the leader's duties when a lock is due earlier than they know. Rung by apply, so it never waits.
+/// Wakes the leader's duties when a lock becomes due earlier than they expect. Apply rings the alarm, so
+/// ringing never waits.
 pub struct LockAlarm(watch::Sender<Option<i64>>);
 
 impl LockAlarm {
-    /// The alarm and its receiver, which has the earliest moment (ms since 1970).
+    /// Creates the alarm and its receiver. The channel holds the earliest due time (ms since 1970).
     pub fn new() -> (LockAlarm, watch::Receiver<Option<i64>>) {
         let (sender, receiver) = watch::channel(None);
         (LockAlarm(sender), receiver)
     }
 
-    /// Rings if the state that has changed has an earlier moment than before.
+    /// Rings if the changed state has an earlier due time than before.
     pub fn look(&self, machine: &Machine) {
         let next = machine.next_lock_due();
         self.0.send_if_modified(|known| {
@@ -43,10 +43,10 @@ impl LockAlarm {
     }
 }
 
-/// Finds the locks that are due.
+/// Proposes the locks that are due.
 pub struct LockSweep {
     pub replica: Arc<Replica>,
-    /// Only this node raises it while it leads, so a pause is as long as it says.
+    /// The log's clock, which only the leader advances: a lock-delay lasts as long as the lock requires.
     pub clock: Arc<LogClock>,
 }
 
@@ -60,7 +60,7 @@ impl Duty for LockSweep {
     }
 }
 
-/// `now_ms` is `now` by the clock of the log.
+/// Returns the commands that are due at `now_ms` (log clock), and the next call relative to `now`.
 fn due(machine: &Machine, now_ms: i64, now: Instant) -> Due {
     let Some(next_ms) = machine.next_lock_due() else { return Due::default() };
     if next_ms > now_ms {

@@ -214,7 +214,7 @@ impl PeerService for Service {
         if let Some((discovery, founders)) = &self.founders
             && facts::voters(&self.raft).is_empty()
         {
-            founders.note(discovery, node, member);
+            founders.record(discovery, node, member);
             return Err(self.not_leader());
         }
         self.lead(facts::add_learner(&self.raft, node, member)).await

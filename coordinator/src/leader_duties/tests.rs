@@ -1,4 +1,4 @@
-//! When duties are called, and what becomes of their commands.
+//! Tests of the calls to duties and of their commands.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::*;
 pub(crate) const ME: NodeId = NodeId(1);
 pub(crate) const LEADS: Leadership = Leadership { term: 2, leader: Some(ME), ready: true };
 
-/// The task of the duties of node [`ME`], and what is around it.
+/// The duties' task of node [`ME`] with its channels.
 pub(crate) struct Stage {
     pub(crate) leadership: watch::Sender<Leadership>,
-    /// Rings if no other alarm was given.
+    /// Rings the alarm, unless the test passed another one.
     pub(crate) alarm: watch::Sender<Option<i64>>,
     pub(crate) proposed: mpsc::Receiver<TermBatch>,
     tasks: TaskGroup,
@@ -39,14 +39,14 @@ impl Stage {
         proposal.expect("in time").expect("the task runs")
     }
 
-    /// Ends the task; returns what was proposed and not received.
+    /// Ends the task. Returns the proposals that the test has not received.
     pub(crate) async fn stop(mut self) -> Vec<TermBatch> {
         self.tasks.stop().await;
         std::iter::from_fn(|| self.proposed.try_recv().ok()).collect()
     }
 }
 
-/// Proposes `count` commands whenever it is called.
+/// Duty that proposes `count` commands on every call.
 struct Counter {
     count: usize,
     every: Option<Duration>,

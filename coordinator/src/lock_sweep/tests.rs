@@ -1,4 +1,4 @@
-//! When the leader proposes what is due, and when it sleeps.
+//! Tests of the proposals for due locks, and of the sleep in between.
 
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
@@ -15,7 +15,7 @@ use crate::upgrade::of_the_cluster;
 
 const TIMEOUT_MS: u32 = 10;
 
-/// A replica with one session, and the alarm that its apply rings.
+/// A replica with one session, and the alarm of apply.
 struct State {
     replica: Arc<Replica>,
     alarm: LockAlarm,

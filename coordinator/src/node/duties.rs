@@ -1,4 +1,4 @@
-//! Starts what a leader does without being asked.
+//! Starts the leader's duties and the node's periodic tasks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl Parts {
             quorum: self.quorum.clone(),
             reconfigurer: wires.reconfigurer.clone(),
             peers: self.peers.clone(),
-            audit: self.trust.audit.door.clone(),
+            audit: self.trust.audit.handle.clone(),
             metrics: self.metrics.clone(),
         };
         self.tasks.spawn_until_shutdown("autopilot", autopilot.run());

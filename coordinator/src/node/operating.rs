@@ -1,4 +1,4 @@
-//! What of a node carries out the wishes of its operators, and what lets it leave.
+//! Creates the parts that carry out operators' requests and the orderly leave.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct Signals {
 }
 
 impl Parts {
-    /// Makes both, and the signals that they give.
+    /// Creates the leave and the operator with their signals.
     pub(super) fn operator(
         &self,
         (me, upgrade): (NodeId, UpgradeConfig),
@@ -58,7 +58,7 @@ impl Parts {
         (leave, Arc::new(operator), Signals { leaving, drained })
     }
 
-    /// Starts the task that passes operations on; returns its queue.
+    /// Starts the task that forwards operations; returns its queue.
     pub(super) fn start_operations(
         &self,
         me: NodeId,

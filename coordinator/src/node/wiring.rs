@@ -1,4 +1,4 @@
-//! Starts the tasks of a node and hands each its ends of the channels.
+//! Starts the tasks of a node and gives each task its ends of the channels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ use rowlock_sessions::last_contact::LastContact;
 use rowlock_sessions::liveness::Liveness;
 use rowlock_sessions::{Keepalive, SessionTouch};
 
-/// The channels between the parts.
+/// Channels between the parts.
 pub(super) struct Wires {
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) signals: Signals,
@@ -57,8 +57,8 @@ pub(super) struct Wires {
 }
 
 const CONTACT_MAX_LEAST: Duration = Duration::from_secs(1);
-/// With older contact to a quorum a node does not serve, and a leader expires no session. Longer than an
-/// election takes: clients of a follower keep their connections while a new leader is elected.
+/// Maximum age of the contact to a quorum. With an older contact a node does not serve, and a leader expires
+/// no session. Longer than an election: clients of a follower stay connected while the others elect a leader.
 fn contact_max(config: &NodeConfig) -> Duration {
     Duration::from_millis(config.raft.election_timeout_max_ms).max(CONTACT_MAX_LEAST)
 }
@@ -110,14 +110,15 @@ impl Parts {
         self.start_watchdog();
         self.start_tls(&wires.config);
         self.start_tokens();
-        // Not the tasks' word: they go on until the node has left.
-        let word = Shutdown::new();
+        // Separate from the tasks' shutdown: the tasks continue until the node has left.
+        let signal = Shutdown::new();
         let folder = (self.snapshots, self.storage.log().clone());
         let audit = self.trust.audit.start();
-        let end = stop_at(word.clone(), leave, (self.tasks, audit), self.raft.clone(), self.history, folder);
+        let end =
+            stop_at(signal.clone(), leave, (self.tasks, audit), self.raft.clone(), self.history, folder);
         Node {
             raft: self.raft,
-            word,
+            shutdown_signal: signal,
             end: Some(task::spawn("stop", end)),
             addresses,
             registry: self.registry,
@@ -133,7 +134,7 @@ impl Parts {
         }
     }
 
-    fn shutdown_word(&self) -> Shutdown {
+    fn shutdown_signal(&self) -> Shutdown {
         self.tasks.shutdown().clone()
     }
 
@@ -164,7 +165,7 @@ impl Parts {
         };
         let (me, pending, peers) = (wires.config.id, self.pending.clone(), self.peers.clone());
         let intake = Intake::new(me, queues, wires.leadership.clone(), pending, peers, self.metrics.clone());
-        self.tasks.spawn("intake", intake.run(Entries::new(maker), self.shutdown_word()));
+        self.tasks.spawn("intake", intake.run(Entries::new(maker), self.shutdown_signal()));
     }
 
     fn start_sessions(
@@ -191,7 +192,7 @@ impl Parts {
             replica: self.replica.applied().clone(),
             hook: self.hook.clone(),
         };
-        self.tasks.spawn("liveness", liveness.run(self.shutdown_word()));
+        self.tasks.spawn("liveness", liveness.run(self.shutdown_signal()));
     }
 
     fn start_status_publisher(
@@ -260,7 +261,7 @@ impl Parts {
         );
         let us = self.peers.identity().clone();
         let server = PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone());
-        let refused = super::audit::of_nodes_port(self.trust.audit.door.clone());
+        let refused = super::audit::of_nodes_port(self.trust.audit.handle.clone());
         let server = server.counted_in(self.replica.memory.peers.clone());
         let server = server.measured_by(self.metrics.clone(), refused);
         let server = server.secured_by(super::tls::security(&wires.config, &self.trust.tls));
@@ -291,11 +292,11 @@ impl Parts {
             isolation: Arc::new(isolation),
             registry: self.registry.clone(),
             config: wires.config.clone(),
-            audit: self.trust.audit.door.clone(),
+            audit: self.trust.audit.handle.clone(),
             slow: self.slow.clone(),
             metrics: self.metrics.clone(),
         };
-        let shutdown = self.shutdown_word();
+        let shutdown = self.shutdown_signal();
         self.tasks.spawn("client-listener", zk::Listener::new(context.clone()).run(doors, shutdown));
         context
     }
@@ -312,7 +313,8 @@ impl Parts {
         self.tasks.spawn_until_shutdown("reconfig", reconfig.run());
     }
 
-    /// In a simulated world nothing is started: there requests come by what is returned.
+    /// Starts the HTTP listeners. In a simulated world starts none, and returns the direct interface for
+    /// requests.
     fn start_http(
         &self,
         wires: &Wires,
@@ -334,7 +336,7 @@ impl Parts {
             turnstile: self.registry.turnstile.clone(),
         };
         let keeper = self.trust.tls.clone().filter(|_| wires.config.http.tls);
-        let shutdown = self.shutdown_word();
+        let shutdown = self.shutdown_signal();
         if rowlock_env::world::is_simulated() {
             let api = Arc::new(Api::new(clients));
             return Some(Direct::new(ApiContext { http: context, api }, shutdown));
@@ -355,17 +357,17 @@ impl Parts {
     fn http_access(&self, config: &NodeConfig) -> Access {
         let superusers = config.client.x509_superusers.clone();
         Access::new(config.http.is_closed(), self.trust.tokens.clone(), superusers)
-            .recorded_in(self.trust.audit.door.clone())
+            .recorded_in(self.trust.audit.handle.clone())
     }
 
-    /// Reads the tokens again when their file changes.
+    /// Starts the task that rereads changed tokens.
     fn start_tokens(&self) {
         let Some(keeper) = self.trust.tokens.clone() else { return };
         let metrics = self.metrics.clone();
         self.tasks.spawn_until_shutdown("token-file", async move {
             let reader = keeper.clone();
-            let told = |reloaded| super::tokens::tell(&keeper, &metrics, reloaded);
-            keeper.run("token-file", move || reader.reload(), told).await;
+            let on_reload = |reloaded| super::tokens::report(&keeper, &metrics, reloaded);
+            keeper.run("token-file", move || reader.reload(), on_reload).await;
         });
     }
 
@@ -375,7 +377,7 @@ impl Parts {
         let (config, founders) = (wires.config.clone(), self.founders.clone());
         let status = wires.status.clone();
         let bootstrap = Bootstrap { config, raft, peers, admission, founders, status };
-        let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_word());
+        let (failure, shutdown) = (self.failure.0.clone(), self.shutdown_signal());
         self.tasks.spawn("bootstrap", async move {
             if let Err(error) = bootstrap.run(shutdown).await {
                 fail(&failure, error.into());
@@ -392,17 +394,17 @@ impl Parts {
         });
     }
 
-    /// Reads the certificates again when their files change.
+    /// Starts the task that rereads changed certificates.
     fn start_tls(&self, config: &NodeConfig) {
         let Some(keeper) = self.trust.tls.clone() else { return };
         let expiry = Expiry::new(config, self.metrics.clone());
         expiry.show(&keeper.material());
-        let told =
-            move |material: &Material, reloaded: &Reloaded, closed| expiry.tell(material, reloaded, closed);
-        self.tasks.spawn_until_shutdown("tls-files", keeper.run(told));
+        let on_reload =
+            move |material: &Material, reloaded: &Reloaded, closed| expiry.report(material, reloaded, closed);
+        self.tasks.spawn_until_shutdown("tls-files", keeper.run(on_reload));
     }
 
-    /// Raft stopping by itself stops the node.
+    /// Starts the task that stops the node when Raft stops by itself.
     fn start_watchdog(&self) {
         let (raft, failure) = (self.raft.clone(), self.failure.0.clone());
         let replica = self.replica.clone();
