@@ -1,4 +1,4 @@
-//! Requests that go through the log: the command that each stands for, and the reply that its outcome makes.
+//! Requests through the log: their commands, and the replies from the outcomes.
 
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::response::Response;
@@ -14,28 +14,28 @@ pub(super) enum ReplyForm {
     Stat,
     /// One result per operation.
     Multi,
-    /// Where each place stands.
+    /// The state of each queue position.
     PlaceStates,
     Held,
-    /// How many holders were asked.
+    /// Number of asked holders.
     Asked,
-    /// The path of the request, as it came.
+    /// Path of the request, unchanged.
     Sync(String),
-    /// No body; then the connection is closed.
+    /// No body; the connection closes afterwards.
     Close,
 }
 
-/// Where a request is answered from.
+/// Destination of a request.
 pub(super) enum Route {
     Log(Command, ReplyForm),
     Local(Request),
     Refused(ErrorCode),
 }
 
-/// Finds the command of a request that must go through the log.
+/// Finds the command of a request for the log.
 ///
-/// sync takes its place in the log as a command without effect: its answer comes when everything committed
-/// before it has been applied here.
+/// A sync enters the log as a command without effect: the reply follows when this node has applied everything
+/// committed earlier.
 pub(super) fn route(request: Request) -> Route {
     let (command, form) = match request {
         Request::Create(create) => (Command::Create { create, ttl_ms: None }, ReplyForm::Path),
