@@ -83,7 +83,7 @@ impl Upgrades {
     pub async fn carry_out(&self, step: UpgradeStep) -> Result<Value, ErrorCode> {
         let state = self.survey().state();
         match (step, state) {
-            (UpgradeStep::Look, _) | (UpgradeStep::Finalize, UpgradeState::Done) => Ok(self.status()),
+            (UpgradeStep::Show, _) | (UpgradeStep::Finalize, UpgradeState::Done) => Ok(self.status()),
             (UpgradeStep::Finalize, UpgradeState::Waits(_)) => Err(ErrorCode::NewConfigNoQuorum),
             (UpgradeStep::Finalize, UpgradeState::Ready(to)) => {
                 let number = to.number;
