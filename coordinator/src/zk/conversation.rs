@@ -256,7 +256,7 @@ impl Conversation {
         self.queue.push(Received { xid, opcode, received: now, bytes: self.frame_bytes, what, note });
     }
 
-    /// Queues a request of a read-only connection, without leader or log.
+    /// Handles a request of a read-only connection, without leader or log.
     fn read_only_request(&mut self, xid: Xid, request: Request, now: Instant) {
         let (opcode, note) = (request.opcode(), self.note(&request));
         let what = match request {

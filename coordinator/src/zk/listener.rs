@@ -192,8 +192,8 @@ impl Shared {
         }
     }
 
-    /// Returns whether the password is right and its host is not blocked. Counts and logs a wrong password; a
-    /// host with too many wrong passwords is refused for a moment.
+    /// Returns whether the attempt may be evaluated: false while its host has too many wrong passwords.
+    /// Counts and logs a wrong password.
     pub(super) fn admits_password(
         &self,
         peer: &ClientConnection,
