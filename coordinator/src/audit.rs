@@ -1,11 +1,11 @@
-//! The audit log: records each client's acts at this node, one JSON document a line.
+//! Audit log: operations of clients at this node, one JSON document per line.
 //!
-//! In the flow: the task of a client passes a record to [`Audit`]; the line waits in a bounded queue, and a
-//! separate task writes the line (`writer`). No task waits for the file: when the queue or the disk is full,
-//! the audit log drops records, counts the losses, logs an error, and the node continues.
+//! In the flow: the task of a client passes a record to [`Audit`]; the line waits in a bounded queue, and the
+//! writer task (`writer`) appends the line to the file. No client waits for the file: with a full queue or
+//! disk the record is dropped, counted and logged, and the node continues.
 //!
-//! Invariant: `serde_json` produces every line, so no name, path or label of a client can end a line or add a
-//! second one. Must never record data of znodes, passwords or tokens.
+//! Invariant: `serde_json` encodes each line, so no name, path or label of a client can end the line or add a
+//! second line. Must never do: record data of znodes, passwords or tokens.
 
 mod note;
 mod subject;
@@ -33,33 +33,33 @@ pub use writer::{AuditWriter, Settings};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
-    /// A client authenticates or fails to.
+    /// Successful and failed authentication.
     Auth,
     Acl,
-    /// Acts of operators: reconfig, forceRelease, starts and stops of the node.
+    /// Requests of operators: reconfig, forceRelease, start and stop of the node.
     Admin,
-    /// A request was refused for lack of a permission or of authentication.
+    /// Refusals for lack of a permission or an identity.
     Denied,
-    /// Lock requests: acquire, release, convert, abandon.
+    /// Acquires and releases by lock requests.
     Locks,
-    /// Creation, change and deletion of znodes.
+    /// Creates, changes and deletes of znodes.
     Writes,
 }
 
-/// One line of the audit file.
+/// Line of the file.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditRecord<'a> {
     pub event: Event,
-    /// Name of the request.
     pub op: &'a str,
-    /// Affected paths. Empty for requests without a path.
+    /// Paths of the request; may be empty.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub paths: &'a [String],
+    /// Further details of the request.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub detail: &'a str,
     /// `ok`, or the name of the error.
     pub result: &'a str,
-    /// The lock right whose lack caused the refusal.
+    /// Missing right on a lock, the reason of the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Right>,
     #[serde(flatten)]
@@ -67,8 +67,8 @@ pub(crate) struct AuditRecord<'a> {
 }
 
 impl AuditRecord<'_> {
-    /// Logs successful acts of operators to the node's log, even without an audit log. Leaves refused
-    /// requests out: strangers could fill the log with refusals.
+    /// Logs operators' requests, also without an audit log. Refused requests are not logged: unauthenticated
+    /// clients could flood the log.
     fn log(&self) {
         let Some(address) = self.client.address.filter(|_| self.event == Event::Admin) else { return };
         if [OK, "unknown"].contains(&self.result) {
@@ -87,7 +87,7 @@ struct WrittenRecord<'a> {
     record: &'a AuditRecord<'a>,
 }
 
-/// Handle that accepts audit records. The default value has no audit log and drops all records.
+/// Receiver of records. Without an audit log the receiver drops all records.
 #[derive(Clone, Default)]
 pub struct Audit(Option<Arc<AuditState>>);
 
@@ -102,10 +102,10 @@ struct AuditState {
 }
 
 impl Audit {
-    /// Opens the file without starting a task: the caller runs the returned writer. Blocks.
+    /// Opens the file; the caller must run the returned writer. Blocking.
     ///
     /// # Errors
-    /// Names the file and the reason why opening or writing fails.
+    /// Path, and the reason for the failure.
     pub fn open(
         settings: Settings,
         events: BTreeSet<Event>,
@@ -117,23 +117,22 @@ impl Audit {
         Ok((Audit(Some(Arc::new(AuditState::new(node, events, lines, metrics)))), writer))
     }
 
-    /// Returns whether an audit log is configured.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns whether the configuration selects events of this kind.
     pub(crate) fn wants(&self, event: Event) -> bool {
         self.0.as_ref().is_some_and(|inner| inner.events.contains(&event))
     }
 
-    /// Queues a record if its kind is selected, and drops the record if the queue is full. Never waits.
+    /// Records an event if `[audit]` selects its kind. Never waits.
     pub(crate) fn record(&self, record: &AuditRecord<'_>) {
         record.log();
         let Some(inner) = self.0.as_ref().filter(|inner| inner.events.contains(&record.event)) else {
             return;
         };
-        // Without this limit, strangers could push the records of other clients out of the files.
+        // Without this limit, unauthenticated clients could displace other clients' records from the rotated
+        // files.
         if record.client.has_proven_nothing()
             && record.result != OK
             && !inner.strangers.lock().take(time::now())
@@ -146,12 +145,12 @@ impl Audit {
         text.push('\n');
         match inner.lines.try_send(text) {
             Ok(()) => inner.metrics.audit_records_total.inc(),
-            Err(_) => inner.count_missing(),
+            Err(_) => inner.missing(),
         }
     }
 }
 
-/// `result` of a successful request.
+/// Result of a successful request.
 pub(crate) const OK: &str = "ok";
 
 impl AuditState {
@@ -165,7 +164,7 @@ impl AuditState {
         AuditState { node, events, lines, strangers, missing_log: LogLimiter::default(), metrics }
     }
 
-    fn count_missing(&self) {
+    fn missing(&self) {
         self.metrics.audit_dropped_total.inc();
         if let Some(suppressed) = self.missing_log.admit() {
             tracing::error!(suppressed, "records are missing in the audit log: its queue is full");
@@ -177,7 +176,7 @@ impl AuditState {
 mod tests {
     use super::*;
 
-    /// Creates an audit log and returns the receiver of its lines.
+    /// Returns an audit log whose lines stay in the queue.
     pub(super) fn audit(events: &[Event]) -> (Audit, mpsc::Receiver<String>) {
         let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
         let inner = AuditState::new(NodeId(1), events.iter().copied().collect(), lines, Arc::default());
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_keep_others_out_of_the_audit_log() {
+    fn unauthenticated_clients_cannot_fill_the_audit_log() {
         let (audit, mut lines) = audit(&[Event::Auth]);
         let strangers = || failed(vec!["ip:10.0.0.1".to_owned()]);
         let all = u64::from(2 * AUDIT_STRANGERS_PER_SECOND);
@@ -213,7 +212,7 @@ mod tests {
         let metrics = &audit.0.as_ref().unwrap().metrics;
         let (written, dropped) = (metrics.audit_records_total.get(), metrics.audit_dropped_total.get());
         assert_eq!(written + dropped, all + 1);
-        // On a slow machine the test lasts long enough for the bucket to refill.
+        // On a slow machine the loop takes long enough for new tokens.
         assert!(written > u64::from(AUDIT_STRANGERS_PER_SECOND) && dropped > 0, "{written} {dropped}");
         let mut last = None;
         while let Some(line) = next(&mut lines) {
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_and_counts_records_without_a_wait() {
+    fn full_queue_drops_and_counts_records_without_waiting() {
         let (audit, mut lines) = audit(&[Event::Auth]);
         for _ in 0..AUDIT_QUEUE_MAX + 10 {
             audit.record(&failed(vec!["x509:CN=a".to_owned()]));

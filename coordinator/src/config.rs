@@ -1,11 +1,10 @@
-//! Types of `cluster.toml`: one file for the whole cluster, the same on every node.
+//! Configuration: `cluster.toml`, one file for the whole cluster, the same on every node.
 //!
-//! Read once at the start of a process (`serve`, `up`, the client commands), and never again.
-//! `config/parse.rs` parses the file, `config/check.rs` has the rules. A mistake is refused with the file,
-//! the line, the key and the remedy.
+//! Read once at the start of a process (`serve`, `up`, the client commands). `config/parse.rs` parses the
+//! file and `config/check.rs` checks the rules. An error names the file, the line, the key and the remedy.
 //!
-//! Must never guess. An unknown key is an error: an operator notices an ignored, misspelt timeout only at the
-//! worst moment.
+//! Must never do: guess. An unknown key is an error, since a misspelled timeout would otherwise be ignored
+//! until an incident.
 
 mod api;
 mod audit;
@@ -44,28 +43,28 @@ pub use log::LogConfig;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 pub use upgrade::{Finalize, UpgradeConfig};
 
-/// The contents of `cluster.toml`, with defaults.
+/// Contents of `cluster.toml`, with defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
     /// Name of the cluster; data folders and peers of another name are refused.
     pub name: String,
-    /// Parent of the data folders that the file does not name. `None` after parsing.
+    /// Parent of data folders without a path of their own. `None` after parsing.
     #[serde(skip_serializing)]
     pub(crate) data: Option<PathBuf>,
-    /// Level and filters of the nodes' logs.
+    /// Log level and format.
     #[serde(deserialize_with = "log::level_or_table")]
     pub log: LogConfig,
-    /// The nodes, in the order of the file.
+    /// Nodes in the order of the file.
     #[serde(rename = "node")]
     pub nodes: Vec<NodeEntry>,
     /// Bounds of session timeouts.
     pub session: SessionConfig,
     /// Timers of replication, snapshots, polling.
     pub raft: RaftConfig,
-    /// Files of the nodes' certificates; `{id}` in a path stands for the node's number.
+    /// Certificates of the nodes; `{id}` in a path is replaced by the node's number.
     pub tls: Option<TlsFiles>,
-    /// Authentication between the nodes.
+    /// Security of the port for nodes.
     pub peer: PeerConfig,
     /// Limits and authentication of clients.
     pub client: ClientConfig,
@@ -75,20 +74,21 @@ pub struct ClusterConfig {
     pub history: HistoryConfig,
     /// Hosts, TLS and tokens of HTTP.
     pub http: HttpConfig,
-    /// File, events and retention of the audit log.
+    /// Events and files of the audit log.
     pub audit: AuditConfig,
     /// Scheduled backups by the leader.
     pub backup: BackupConfig,
-    /// Finalization of the cluster's upgrades.
+    /// Finalization of upgrades.
     pub upgrade: UpgradeConfig,
-    /// Automatic membership changes by the leader.
+    /// Automatic changes of the membership by the leader.
     pub autopilot: AutopilotConfig,
-    /// Discovery by seeds, instead of a list of all nodes.
+    /// Discovery of the nodes, instead of a list in the file.
     #[serde(rename = "cluster")]
     pub discovery: Option<Discovery>,
-    /// Bounds on the memory and disk that clients can make a node use.
+    /// Bounds of the memory used for clients.
     pub limits: LimitsConfig,
-    /// Legal but unwise settings (an even number of voters, HTTP beyond loopback), to be logged at WARN.
+    /// Warnings about permitted but unwise settings (an even number of voters, HTTP beyond loopback), logged
+    /// at WARN.
     #[serde(skip)]
     pub warnings: Vec<String>,
 }
@@ -97,9 +97,9 @@ pub struct ClusterConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeEntry {
-    /// Number of the node, 1 to 254.
+    /// Number of the node: 1 to 254.
     pub id: NodeId,
-    /// `host:port` for clients without TLS. Each node has this address or `secure_client_addr`, or both.
+    /// `host:port` for clients without TLS. A node has this address, `secure_client_addr`, or both.
     #[serde(rename = "client")]
     pub client_addr: Option<String>,
     /// `host:port` for clients with TLS.
@@ -111,16 +111,16 @@ pub struct NodeEntry {
     /// `host:port` for health, metrics and reports.
     #[serde(rename = "http", default)]
     pub http_addr: String,
-    /// `host:port` for locks by HTTP. `None`: not served.
+    /// `host:port` for locks by HTTP. `None`: no listener.
     #[serde(rename = "api")]
     pub api_addr: Option<String>,
-    /// Listen address for clients, if it differs from `client_addr` (a container, NAT).
+    /// Listen address for clients, if different from `client_addr` (container, NAT).
     pub client_listen: Option<String>,
-    /// Listen address for clients with TLS, if it differs from `secure_client_addr`.
+    /// Listen address for clients with TLS, if different from `secure_client_addr`.
     pub secure_client_listen: Option<String>,
-    /// Listen address for the other nodes, if it differs from `peer_addr`.
+    /// Listen address for the other nodes, if different from `peer_addr`.
     pub peer_listen: Option<String>,
-    /// This node's data folder.
+    /// Data folder of the node.
     #[serde(rename = "data", default)]
     pub data_dir: PathBuf,
     /// Replicates without a vote.
@@ -142,41 +142,42 @@ pub struct SessionConfig {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
-    /// Maximum open connections of one node. Beyond: the node closes a new connection at once.
+    /// Bound of open connections per node. Further connections are closed at once.
     pub max_connections: usize,
-    /// Maximum connections of one client address, loopback excepted. Beyond: likewise. 0: no bound.
+    /// Bound of open connections per address, except loopback. Further connections are closed at once. 0: no
+    /// bound.
     pub max_connections_per_address: usize,
-    /// Maximum new sessions per second of one node, with bursts of five times as many. Beyond: the node
-    /// closes their connections. 0: no bound.
+    /// New sessions per second at this node, with a burst of five times as many. Connections of further new
+    /// sessions are closed. 0: no bound.
     pub new_sessions_per_second: u32,
-    /// Enabled four-letter words; `*` stands for all.
+    /// Enabled four-letter words; `*` enables all.
     pub words: Vec<String>,
-    /// `super:<base64 of sha1>`, ZooKeeper's superDigest: a client with this digest passes every ACL.
+    /// `super:<base64 of sha1>`, ZooKeeper's superDigest: the owner of the password passes every ACL.
     pub super_digest: Option<String>,
-    /// Users that may authenticate by SASL (DIGEST-MD5), with their passwords.
+    /// SASL users (DIGEST-MD5) with their passwords.
     pub sasl_users: BTreeMap<String, String>,
-    /// Allows superusers to change the membership by reconfig.
+    /// Permits superusers to change the membership by reconfig.
     pub reconfig: bool,
-    /// Serves reads without a quorum to consenting clients.
+    /// Serves reads without a quorum to clients that accept read-only sessions.
     pub read_only_mode: bool,
-    /// Refuses requests of unauthenticated clients (ZooKeeper's `enforce.auth`).
+    /// Requires authentication before the first request (ZooKeeper's `enforce.auth`).
     pub require_auth: bool,
-    /// Client certificates at the listener with TLS.
+    /// Certificate requirement of the listener with TLS.
     pub client_auth: ClientAuth,
-    /// Subjects of superusers' certificates (RFC 2253, as Java prints them).
+    /// Certificate subjects of superusers (RFC 2253, in Java's format).
     pub x509_superusers: Vec<String>,
-    /// File with `super_digest`. `None` after parsing.
+    /// File with `super_digest`. `None` after reading.
     #[serde(skip_serializing)]
     pub(crate) super_digest_file: Option<PathBuf>,
-    /// File with lines `user:password`. `None` after parsing.
+    /// File with lines `user:password`. `None` after reading.
     #[serde(skip_serializing)]
     pub(crate) sasl_users_file: Option<PathBuf>,
 }
 
-/// Formats the configuration without its secrets, for logs.
+/// Omits secrets: a configuration may appear in a log.
 impl fmt::Debug for ClientConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The full pattern makes the compiler name each new field.
+        // Destructures all fields, so the compiler reports a new field.
         let ClientConfig {
             max_connections,
             max_connections_per_address,
@@ -212,9 +213,9 @@ impl fmt::Debug for ClientConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ZnodesConfig {
-    /// Interval of the leader's search for removable containers and TTL znodes.
+    /// Interval of the leader's sweep for empty containers and expired TTL znodes.
     pub sweep_interval_ms: u64,
-    /// Refuses writes beyond hard quotas. The leader's value counts, for all nodes.
+    /// Makes hard quotas refuse excess writes. The leader's value applies to all nodes.
     pub enforce_quota: bool,
 }
 
@@ -222,49 +223,50 @@ pub struct ZnodesConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Allowed `Host` names, besides IP addresses, localhost and the hosts of the nodes' `http`.
+    /// Permitted host names of requests, besides IP addresses, localhost and the hosts of the nodes' `http`.
     pub hosts: Vec<String>,
-    /// Serves HTTPS, with the certificates of `[tls]`.
+    /// Uses TLS with the certificates of `[tls]`.
     pub tls: bool,
-    /// File of the bearer tokens that identify clients.
+    /// File of the clients' tokens.
     pub token_file: Option<PathBuf>,
-    /// Serves locks and znodes also at the nodes' `http` addresses.
+    /// Serves locks and znodes at the nodes' `http` addresses as well.
     pub api: bool,
 }
 
 impl HttpConfig {
-    /// Returns whether all clients but probes must authenticate.
+    /// Returns whether requests except probes need an identity.
     pub fn is_closed(&self) -> bool {
         self.tls || self.token_file.is_some()
     }
 }
 
-/// Configuration of a node: the listeners, and the whole `cluster.toml`.
+/// Configuration of one node: its listen addresses and the contents of `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
     /// Number of this node, 1 to 254.
     pub id: NodeId,
-    /// Listen address for clients without TLS; `nodes` has the public address.
+    /// `host:port` for listening to clients without TLS; `nodes` has the advertised address.
     pub client_addr: Option<String>,
-    /// Listen address for clients with TLS; `nodes` has the public address.
+    /// `host:port` for listening to clients with TLS; `nodes` has the advertised address.
     pub secure_client_addr: Option<String>,
-    /// Listen address for the other nodes; `nodes` has the public address.
+    /// `host:port` for listening to the other nodes; `nodes` has the advertised address.
     pub peer_addr: String,
-    /// Listen address for HTTP.
+    /// `host:port` for listening to HTTP.
     pub http_addr: String,
-    /// Listen address for locks by HTTP.
+    /// `host:port` for listening to locks by HTTP.
     pub api_addr: Option<String>,
-    /// Path of this node's data folder.
+    /// Data folder of this node.
     pub data_dir: PathBuf,
     /// Replicates without a vote.
     pub learner: bool,
-    /// Settings of the cluster, accessible as fields of this type as well (`config.session`). The nodes are
-    /// ordered by id; with `discovery` the list has only this node. The certificates are this node's.
+    /// Settings of the cluster, also accessible as fields of this type (`config.session`). `nodes` is sorted
+    /// by id; with `discovery` the list contains only this node. The certificates are this node's.
     pub file: ClusterConfig,
-    /// Size of a log segment in bytes. Not in `cluster.toml`: only tests with many small clusters need less.
+    /// Size of a log segment in bytes. Not in `cluster.toml`: only tests with many small clusters use smaller
+    /// segments.
     pub log_segment_bytes: u64,
-    /// Supported versions of the cluster. Not in `cluster.toml`, and not for embedders: the code of a release
-    /// decides. Tests of upgrades simulate a later release.
+    /// Versions known to the node. Not in `cluster.toml` and not for embedders: a release's code defines its
+    /// versions. Tests of upgrades use the versions of an imaginary release.
     #[doc(hidden)]
     pub versions: Versions,
 }
@@ -283,29 +285,29 @@ impl DerefMut for NodeConfig {
     }
 }
 
-/// Refusal of a `cluster.toml`, in one line: the place, the mistake, the remedy.
+/// Error in a `cluster.toml`, printed as one line: location, mistake, remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}; {remedy}", .file.display(), .line.map(|l| format!(":{l}")).unwrap_or_default())]
 pub struct ConfigError {
     /// File with the mistake.
     pub file: PathBuf,
-    /// Line of the mistake, counted from 1, if known.
+    /// Line of the mistake, counted from 1.
     pub line: Option<usize>,
-    /// Mistake, with its key.
+    /// Description of the mistake, with its key.
     pub what: String,
-    /// Next step for the operator.
+    /// Proposed correction.
     pub remedy: String,
 }
 
 impl Default for SessionConfig {
-    /// Sets ZooKeeper's 2 and 20 ticks of 2 s.
+    /// Returns ZooKeeper's bounds: 2 and 20 ticks of 2 s.
     fn default() -> Self {
         SessionConfig { min_timeout_ms: 4_000, max_timeout_ms: 40_000 }
     }
 }
 
 impl SessionConfig {
-    /// Returns the session timeout granted for a request of `wanted`.
+    /// Returns the granted timeout for a requested timeout.
     pub fn clamp(&self, wanted: Duration) -> Duration {
         wanted.clamp(
             Duration::from_millis(self.min_timeout_ms.into()),
@@ -315,7 +317,7 @@ impl SessionConfig {
 }
 
 impl Default for ClientConfig {
-    /// Sets ZooKeeper's `maxClientCnxns` and `4lw.commands.whitelist`, and a throttle that only floods reach.
+    /// Returns ZooKeeper's `maxClientCnxns` and `4lw.commands.whitelist`, and a rate limit above normal load.
     fn default() -> Self {
         ClientConfig {
             max_connections: 20_000,
@@ -336,14 +338,14 @@ impl Default for ClientConfig {
 }
 
 impl Default for ZnodesConfig {
-    /// Sets ZooKeeper's `znode.container.checkIntervalMs` and `enforceQuota`.
+    /// Returns ZooKeeper's `znode.container.checkIntervalMs` and `enforceQuota`.
     fn default() -> Self {
         ZnodesConfig { sweep_interval_ms: 60_000, enforce_quota: false }
     }
 }
 
 impl NodeEntry {
-    /// Creates a voter without an API, with listeners for clients without TLS, for other nodes and for HTTP.
+    /// Returns a voter with these addresses, without TLS for clients and without an API.
     pub fn new(id: NodeId, [client, peer, http]: [String; 3], data_dir: PathBuf) -> NodeEntry {
         NodeEntry {
             id,
@@ -360,19 +362,19 @@ impl NodeEntry {
         }
     }
 
-    /// Returns the address of locks by HTTP, if the node serves them.
+    /// Returns the address for locks by HTTP.
     pub fn any_api_addr(&self, http: &HttpConfig) -> Option<&str> {
         self.api_addr.as_deref().or_else(|| http.api.then_some(self.http_addr.as_str()))
     }
 
-    /// Returns the client address: without TLS if the node has one, else with TLS.
+    /// Returns the clients' address without TLS, else the address with TLS.
     pub fn any_client_addr(&self) -> &str {
         self.client_addr.as_deref().or(self.secure_client_addr.as_deref()).unwrap_or_default()
     }
 }
 
 impl NodeConfig {
-    /// Builds the configuration of the node with this entry.
+    /// Returns the configuration of the node with this entry.
     pub(crate) fn of(entry: &NodeEntry, file: ClusterConfig) -> NodeConfig {
         let listen =
             |listen: &Option<String>, found: &Option<String>| listen.as_ref().or(found.as_ref()).cloned();
@@ -391,7 +393,8 @@ impl NodeConfig {
         }
     }
 
-    /// Returns the allowed `Host` names: those of `[http]`, and the hosts of all nodes' `http` and `api`.
+    /// Returns the permitted host names of HTTP requests: the names in `[http]`, and the hosts of all nodes'
+    /// `http` and `api`.
     pub(crate) fn http_hosts(&self) -> Arc<[String]> {
         let addresses = self.nodes.iter().flat_map(|node| node.api_addr.iter().chain([&node.http_addr]));
         let of_nodes = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0.to_owned()));
@@ -400,7 +403,7 @@ impl NodeConfig {
 }
 
 impl ClusterConfig {
-    /// Reads and checks a file. Resolves relative data folders against the folder of the file.
+    /// Reads and checks a file. Relative data folders are relative to the folder of the file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |what: String| ConfigError {
             file: path.to_owned(),
@@ -415,7 +418,7 @@ impl ClusterConfig {
         let bytes = dir.read(name).map_err(cannot)?;
         let text =
             String::from_utf8(bytes).map_err(|_| unreadable("is not a text file in UTF-8".to_owned()))?;
-        // This checks only the file itself; files that hold secrets are checked when read.
+        // Checks the permissions of this file only; separate files of secrets are checked by their reader.
         let has_secrets = parse::has_secrets(&text);
         if has_secrets && dir.is_open_to_others(name).map_err(cannot)? {
             return Err(ConfigError {
@@ -431,13 +434,13 @@ impl ClusterConfig {
         Self::parse(&text, path)
     }
 
-    /// Checks the text of a file. `path` serves as the base of relative data folders, and names the file in
-    /// errors.
+    /// Parses and checks the text of a file; `path` is used in errors and as the base of relative data
+    /// folders.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::parse_with(text, path, &secrets::read_private)
     }
 
-    /// Checks the text with another reader of the secrets' files: for the fuzz targets.
+    /// Parses like [`Self::parse`], with another reader for files of secrets: for the fuzz targets.
     #[doc(hidden)]
     pub fn parse_with(
         text: &str,
@@ -449,7 +452,7 @@ impl ClusterConfig {
         Ok(config)
     }
 
-    /// Returns the configuration of node `id`, or `None` if the file has no such node.
+    /// Returns the configuration of node `id`, or `None` without such a node.
     pub fn node(&self, id: NodeId) -> Option<NodeConfig> {
         let entry = self.nodes.iter().find(|n| n.id == id)?;
         let mut file = self.clone();
@@ -461,13 +464,13 @@ impl ClusterConfig {
         Some(NodeConfig::of(entry, file))
     }
 
-    /// Returns the client addresses of all nodes, in the form of `--endpoints`.
+    /// Returns the client addresses of all nodes in the format of `--endpoints`.
     pub fn endpoints(&self) -> String {
         let addresses: Vec<&str> = self.nodes.iter().map(NodeEntry::any_client_addr).collect();
         addresses.join(",")
     }
 
-    /// Formats this configuration as a file.
+    /// Returns a file equivalent to this configuration.
     pub fn to_toml(&self) -> String {
         parse::print(self)
     }

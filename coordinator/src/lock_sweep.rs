@@ -1,8 +1,8 @@
-//! The leader's timer for locks: proposes `LockDue` when a lock-delay is over or a holder has exceeded its
-//! `max_hold_ms`. Applying the command checks again, so a surplus command changes nothing.
+//! Timeouts of locks, on the leader: proposes `LockDue` when a lock-delay or the longest time of holding is
+//! over. Applying the command checks the lock again, so an extra command has no effect.
 //!
-//! In the flow: apply rings the [`LockAlarm`] when the state has an earlier due time than before. The
-//! leader's duties call [`LockSweep`] then, and at the time that the last call returned.
+//! In the flow: apply signals an earlier due time through the [`LockAlarm`]; the leader's duties then call
+//! [`LockSweep`], and again at the due time returned by the sweep.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,23 +17,23 @@ use rowlock_types::limits::LOCK_SWEEP_MAX;
 use crate::leader_duties::{Due, Duty};
 use crate::replica::Replica;
 
-/// Interval at which due locks are proposed again while the state still has them. Bounds also the delay of a
-/// lock that becomes due meanwhile.
+/// Interval between two proposals for the same due lock. Also the longest delay of a lock that becomes due in
+/// this interval.
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
 
-/// Wakes the leader's duties when a lock becomes due earlier than they expect. Apply rings the alarm, so
-/// ringing never waits.
+/// Wakes the leader's duties when a lock becomes due earlier than scheduled. Apply signals the alarm, so the
+/// alarm never waits.
 pub struct LockAlarm(watch::Sender<Option<i64>>);
 
 impl LockAlarm {
-    /// Creates the alarm and its receiver. The channel holds the earliest due time (ms since 1970).
+    /// Returns the alarm and its receiver, which holds the earliest due time (ms since 1970).
     pub fn new() -> (LockAlarm, watch::Receiver<Option<i64>>) {
         let (sender, receiver) = watch::channel(None);
         (LockAlarm(sender), receiver)
     }
 
-    /// Rings if the changed state has an earlier due time than before.
-    pub fn look(&self, machine: &Machine) {
+    /// Wakes the duties if the changed state has an earlier due time.
+    pub fn update(&self, machine: &Machine) {
         let next = machine.next_lock_due();
         self.0.send_if_modified(|known| {
             let is_earlier = next.is_some_and(|next| known.is_none_or(|known| next < known));
@@ -43,10 +43,10 @@ impl LockAlarm {
     }
 }
 
-/// Proposes the locks that are due.
+/// Finds due locks.
 pub struct LockSweep {
     pub replica: Arc<Replica>,
-    /// The log's clock, which only the leader advances: a lock-delay lasts as long as the lock requires.
+    /// Clock of the log. Only this node advances the clock while it leads, so the computed delay is exact.
     pub clock: Arc<LogClock>,
 }
 
@@ -55,12 +55,12 @@ impl Duty for LockSweep {
         due(&self.replica.state.read(), self.clock.now_ms(), now)
     }
 
-    fn hears_alarm(&self) -> bool {
+    fn wakes_on_alarm(&self) -> bool {
         true
     }
 }
 
-/// Returns the commands that are due at `now_ms` (log clock), and the next call relative to `now`.
+/// Returns the due locks. `now_ms` is `now` by the clock of the log.
 fn due(machine: &Machine, now_ms: i64, now: Instant) -> Due {
     let Some(next_ms) = machine.next_lock_due() else { return Due::default() };
     if next_ms > now_ms {

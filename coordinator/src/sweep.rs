@@ -1,8 +1,8 @@
-//! The leader's sweep: proposes the removal of containers without children and of expired TTL znodes, and
-//! warns of exceeded quotas. Applying the command checks again, so a znode with a new child stays.
+//! Sweep of the leader: proposes the removal of empty containers and expired TTL znodes, and warns of
+//! exceeded quotas. Applying the command checks the znode again, so a znode with a new child stays.
 //!
-//! Must never hold the state's lock during a search of possibly millions of znodes: a thread searches a
-//! frozen state.
+//! Must never hold the lock of the state during a search: there may be millions of znodes. A thread searches
+//! a frozen state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,39 +20,38 @@ use rowlock_types::limits::{BATCH_MAX_COMMANDS, SWEEP_MAX_QUOTA_WARNINGS, SWEEP_
 use crate::leader_duties::{Due, Duty};
 use crate::replica::Replica;
 
-/// Interval of the duty's polls of its search thread.
+/// Interval of polling the search thread.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// Proposes the removal of due znodes: at once in each new term, then every `every`.
+/// Finds removable znodes: at the beginning of each term, then at intervals.
 pub struct Sweep {
     replica: Arc<Replica>,
     clock: Arc<LogClock>,
     every: Duration,
     term: u64,
-    /// Earliest start of the next search. A search also waits until all found `paths` are proposed.
+    /// Earliest time of the next search; a search starts only after all proposals of the previous search.
     next: Option<Instant>,
     search: Option<BoxFuture<'static, Swept>>,
-    /// Found paths that are not proposed yet.
+    /// Found and not yet proposed.
     paths: Vec<String>,
 }
 
-/// Result of one search.
 #[derive(Default)]
 struct Swept {
+    /// Paths of removable znodes.
     paths: Vec<String>,
     exceeded: Vec<Quota>,
     exceeded_count: usize,
 }
 
 impl Sweep {
-    /// Creates the duty. The log's `clock` decides about expiry; `every` is ZooKeeper's
+    /// Returns a sweep with TTLs measured by the `clock` of the log. `every`: ZooKeeper's
     /// `znode.container.checkIntervalMs`.
     pub fn new(replica: Arc<Replica>, clock: Arc<LogClock>, every: Duration) -> Sweep {
         Sweep { replica, clock, every, term: 0, next: None, search: None, paths: Vec::new() }
     }
 
-    /// Starts a search of a frozen state on a thread. Returns `None` if the state has no container, TTL znode
-    /// or quota.
+    /// Starts a search. Returns `None` if there is nothing to search.
     fn begin_search(&self) -> Option<BoxFuture<'static, Swept>> {
         let frozen = {
             let machine = self.replica.state.read();
@@ -69,7 +68,7 @@ impl Sweep {
 impl Duty for Sweep {
     fn due(&mut self, term: u64, now: Instant) -> Due {
         if self.term != term {
-            // A new leader sweeps at once, so that a change of leaders never lengthens a pause.
+            // A new leader sweeps at once, so frequent changes of the leader do not postpone the sweep.
             (self.term, self.next, self.search, self.paths) = (term, None, None, Vec::new());
         }
         if self.search.is_none() && self.paths.is_empty() && self.next.is_none_or(|at| at <= now) {
@@ -80,7 +79,7 @@ impl Duty for Sweep {
             warn(&found);
             (self.search, self.paths) = (None, found.paths);
         }
-        // One batch per call, so that the other duties get their turn in between.
+        // Proposes one batch per call, so the other duties get their turns.
         let count = self.paths.len().min(BATCH_MAX_COMMANDS);
         let commands = self.paths.drain(..count).map(|path| Command::Reap { path }).collect();
         let next = match &self.search {

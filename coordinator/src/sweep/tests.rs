@@ -1,4 +1,4 @@
-//! Tests of the sweep's proposals and their times.
+//! Proposals of the sweep and their times.
 
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
@@ -29,8 +29,8 @@ fn create(replica: &Replica, session: SessionId, path: &str, flags: i32, ttl_ms:
     apply(replica, session, Command::Create { create, ttl_ms });
 }
 
-/// A replica with a container that lost its child, a container that never had one, a long expired TTL znode
-/// and a TTL znode that never expires.
+/// Returns a replica with a container without its former child, a container that never had a child, a TTL
+/// znode expired long ago, and a TTL znode that never expires.
 fn replica() -> Arc<Replica> {
     let replica = Arc::new(Replica::default());
     let opened =
@@ -41,7 +41,7 @@ fn replica() -> Arc<Replica> {
     apply(&replica, session, Command::Delete { path: "/left/child".to_owned(), version: Version::ANY });
     create(&replica, session, "/new", 4, None);
     create(&replica, session, "/over", 5, Some(1));
-    // The log's time never goes back: all later commands carry the present time.
+    // Time never goes back: all later commands have the present time.
     apply_at(time::wall_ms(), &replica, SessionId::NONE, Command::Noop);
     create(&replica, session, "/stays", 5, Some(0xff_ffff_ffff));
     replica
