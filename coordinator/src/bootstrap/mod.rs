@@ -55,7 +55,7 @@ const TOO_MANY_FOR: Duration = Duration::from_secs(3);
 /// Interval of a node's checks for a leader.
 const LEADER_EVERY: Duration = Duration::from_millis(500);
 
-/// Reasons against a node's part in its cluster. A person must act.
+/// Reasons that keep a node out of its cluster. A person must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BootstrapError {
     /// The others know this number by another data folder.

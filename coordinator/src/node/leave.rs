@@ -22,8 +22,8 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 pub(super) struct Leave {
     pub(super) hand_over: HandOver,
     pub(super) pending: Arc<PendingWrites>,
-    /// Watched by the status publisher, which stops serving, and by the service, which accepts no more
-    /// proposals: the other nodes keep theirs for the next leader.
+    /// Signal for the status publisher, to stop serving, and for the service, to accept no more proposals:
+    /// the other nodes keep theirs for the next leader.
     pub(super) leaving: watch::Sender<bool>,
 }
 

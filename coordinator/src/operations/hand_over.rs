@@ -1,5 +1,5 @@
-//! Hand-over of the leadership to another voter: first the others commit and apply all earlier proposals, so
-//! that their clients get their replies; then the leader asks the next one to lead.
+//! Hand-over of the leadership: first the other voters commit and apply all earlier proposals, so that their
+//! clients get replies; then the leader asks its successor to lead.
 //!
 //! Must never take long. The other nodes handle a failure here like the crash of a leader.
 

@@ -1,4 +1,4 @@
-//! Operations on a running node: hand leadership over, drain a node, spread the clients, log more, raise the
+//! Operations on a running node: leadership hand-over, drain, rebalancing of clients, log level, higher
 //! fencing tokens.
 //!
 //! In the flow: a superuser's request ([`Ask`]) goes from its connection to the one task of this node that
@@ -44,7 +44,7 @@ pub struct Ask {
     pub tag: u64,
 }
 
-/// Task of this node that forwards operations, one after the other.
+/// Task that forwards this node's operations, sequentially.
 pub struct Operations {
     pub me: NodeId,
     pub queue: mpsc::Receiver<Ask>,

@@ -24,7 +24,7 @@ pub(super) struct FairQueue<T> {
     /// Each source once, with the due time of its first item; ties in the order in which the items became
     /// first.
     turns: BinaryHeap<Reverse<(u64, u64, Source)>>,
-    /// Bytes that a source which always waited would have sent, in steps.
+    /// Bytes for a source in permanent wait, in steps.
     clock: u64,
     /// Number of items that have become the first of their sources.
     nth: u64,
