@@ -24,7 +24,7 @@ pub(super) struct FairQueue<T> {
     /// Each source once, with the due time of its first item; ties in the order in which the items became
     /// first.
     turns: BinaryHeap<Reverse<(u64, u64, Source)>>,
-    /// Bytes for a source in permanent wait, in steps.
+    /// Bytes that a permanently waiting source would have sent, in steps.
     clock: u64,
     /// Number of items that have become the first of their sources.
     nth: u64,
