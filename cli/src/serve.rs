@@ -97,7 +97,7 @@ impl Serve {
         let mut hangup = listen_unless_ignored(SignalKind::hangup())?;
         let mut manager = Manager::from_env();
         let node = Node::start(config).await.map_err(|e| not_started(&e))?;
-        node.log_is_switched_by(log.clone());
+        node.set_log_switch(log.clone());
         sink.set_metrics(node.metrics());
         manager.ready();
         loop {
@@ -125,7 +125,7 @@ impl Serve {
 
     /// Reloads certificates, tokens and the log filter after SIGHUP.
     fn reload(&self, node: &Node, log: &Switch) {
-        let has_files = node.look_at_files();
+        let has_files = node.reload_files_soon();
         tracing::info!(
             has_files,
             "SIGHUP: reloading certificates, tokens and the log filter; other settings need a restart"

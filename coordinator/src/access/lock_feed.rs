@@ -1,10 +1,10 @@
-//! What happens to locks, for those who watch it by HTTP: the newest events, in memory, once for all of them.
+//! The newest lock events, in memory, shared by all clients that watch locks over HTTP.
 //!
-//! In the flow: apply puts events in while it holds the write lock of the state, and those of a batch can be
-//! read when it is over. Each reader has a place of its own, and copies from there on.
+//! In the flow: apply adds events while it holds the write lock of the state, and publishes a batch at its
+//! end. Each reader has its own position, and copies events from there on.
 //!
-//! Invariant: apply never waits for a reader. One that falls behind `limits::LOCK_FEED_MAX` events, or their
-//! bytes, has missed something, and learns that. Without readers nothing is kept.
+//! Invariant: apply never waits for a reader. A reader behind by more than `limits::LOCK_FEED_MAX` events, or
+//! their bytes, misses events and learns that. Without readers the feed keeps nothing.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -30,7 +30,7 @@ pub(crate) struct Happened {
     line: OnceLock<Arc<FeedEntry>>,
 }
 
-/// An event as clients are told it.
+/// An event in the form that clients receive.
 #[derive(Debug)]
 pub struct FeedEntry {
     pub entry: HistoryEntry,
@@ -38,7 +38,7 @@ pub struct FeedEntry {
 }
 
 impl Happened {
-    /// Made once, for all who are told.
+    /// Returns the client form, made once for all readers.
     pub(crate) fn line(&self, make: impl FnOnce(Key, &Entry<'static>) -> HistoryEntry) -> Arc<FeedEntry> {
         self.line.get_or_init(|| Arc::new(FeedEntry::from(make(self.at.0, &self.at.1)))).clone()
     }
@@ -59,7 +59,7 @@ impl Deref for FeedEntry {
 }
 
 impl FeedEntry {
-    /// The entry as its followers get it. `encode` is called once, for all of them.
+    /// Returns the encoded entry. `encode` is called once for all readers.
     pub fn encoded(&self, encode: impl FnOnce(&HistoryEntry) -> Vec<u8>) -> &Bytes {
         self.encoded.get_or_init(|| {
             let bytes = Bytes::from(encode(&self.entry));
@@ -69,22 +69,22 @@ impl FeedEntry {
     }
 }
 
-/// What an event takes beside its texts.
+/// Size of an event without its texts, in bytes.
 const EVENT_BYTES: usize = 256;
 
 pub(crate) struct LockFeed {
     readers: AtomicUsize,
     ring: Mutex<Ring>,
-    /// How many events there have been that can be read.
+    /// Number of readable events so far.
     end: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct Ring {
     events: VecDeque<(usize, Arc<Happened>)>,
-    /// Number of the first one.
+    /// Number of the first kept event.
     first: u64,
-    /// Of the first one that cannot be read yet.
+    /// Number of the first event that is not readable yet.
     end: u64,
     bytes: usize,
     last: Option<Key>,
@@ -96,15 +96,15 @@ pub(crate) struct Reading {
     end: watch::Receiver<u64>,
 }
 
-/// What a reader is given at once.
+/// Events for a reader from a single call.
 #[derive(Default)]
 pub(crate) struct Piece {
     pub(crate) events: Vec<Arc<Happened>>,
-    /// There were others before, which it has missed.
+    /// Events before these were dropped unread.
     pub(crate) has_missed: bool,
-    /// There is no more for now.
+    /// No further event is readable.
     pub(crate) is_last: bool,
-    /// The last one's command has no more.
+    /// The last event completes its command.
     pub(crate) is_whole: bool,
 }
 
@@ -125,7 +125,7 @@ impl Observer for LockFeed {
         self.publish();
     }
 
-    /// A snapshot has replaced the state: what led to this change is not known.
+    /// Records a gap: a snapshot has replaced the state, with unknown events in between.
     fn installed(&self, machine: &Machine) {
         if self.readers.load(SeqCst) > 0 {
             self.ring.lock().gap(machine.last_zxid(), machine.time_ms());
@@ -135,7 +135,7 @@ impl Observer for LockFeed {
 }
 
 impl LockFeed {
-    /// The batch is over.
+    /// Makes the events of the finished batch readable.
     fn publish(&self) {
         if self.readers.load(SeqCst) == 0 {
             return;
@@ -144,8 +144,8 @@ impl LockFeed {
         self.end.send_if_modified(|seen| std::mem::replace(seen, end) != end);
     }
 
-    /// A place behind all that has happened. Between two batches: a caller that holds the read lock of the
-    /// state knows behind which zxid.
+    /// Creates a reader at the end of the feed. Called between two batches: a caller that holds the read lock
+    /// of the state knows the zxid of that end.
     pub(crate) fn read(self: &Arc<Self>) -> Reading {
         self.readers.fetch_add(1, SeqCst);
         let at = self.ring.lock().end;
@@ -194,16 +194,16 @@ impl Ring {
 }
 
 impl Reading {
-    /// The number of readers of the feed, with this one.
+    /// Returns the number of readers of the feed, with this one.
     pub(crate) fn streams(&self) -> usize {
         self.feed.readers.load(SeqCst)
     }
 
-    /// At most this many of the events that come next; one command's may be cut.
+    /// Takes at most `most` of the next events; the events of one command may be split.
     pub(crate) fn take(&mut self, most: usize) -> Piece {
         assert!(most > 0, "a piece of nothing is never the last one");
         let ring = self.feed.ring.lock();
-        assert!(self.at <= ring.end, "nobody has read what has not happened");
+        assert!(self.at <= ring.end, "a reader is not ahead of the feed");
         let has_missed = self.at < ring.first;
         self.at = self.at.max(ring.first);
         let skip = usize::try_from(self.at - ring.first).unwrap_or(usize::MAX);
@@ -215,9 +215,9 @@ impl Reading {
         Piece { is_last: next.is_none(), is_whole: is_whole || next.is_none(), events, has_missed }
     }
 
-    /// Waits until there may be more. Cancel safe.
+    /// Waits for further events. May return without any. Cancel safe.
     pub(crate) async fn ready(&mut self) {
-        // The feed lives as long as this reader.
+        // The feed lives as long as this reader, so the channel stays open.
         let _ = self.end.changed().await;
     }
 }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readers_get_each_what_happens_after_they_came_when_the_batch_is_over() {
+    async fn readers_get_later_events_at_the_end_of_each_batch() {
         let feed = Arc::new(LockFeed::default());
         happen(&feed, 1, b"");
         feed.publish();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_too_slow_has_missed_something_and_memory_is_bounded() {
+    fn a_slow_reader_learns_of_missed_events_and_memory_is_bounded() {
         let feed = Arc::new(LockFeed::default());
         let mut slow = feed.read();
         let last = i64::try_from(LOCK_FEED_MAX).unwrap() + 10;

@@ -190,7 +190,7 @@ impl Parts {
     fn http_access(&self, config: &NodeConfig) -> http::Access {
         let superusers = config.client.x509_superusers.clone();
         http::Access::new(config.http.is_closed(), self.trust.tokens.clone(), superusers)
-            .recorded_in(self.trust.audit.door.clone())
+            .recorded_in(self.trust.audit.handle.clone())
     }
 
     /// Reads the tokens again when their file changes.
@@ -199,8 +199,8 @@ impl Parts {
         let metrics = self.metrics.clone();
         self.tasks.spawn_until_shutdown("token-file", async move {
             let reader = keeper.clone();
-            let told = |reloaded| tokens::tell(&keeper, &metrics, reloaded);
-            keeper.run("token-file", move || reader.reload(), told).await;
+            let on_reload = |reloaded| tokens::report(&keeper, &metrics, reloaded);
+            keeper.run("token-file", move || reader.reload(), on_reload).await;
         });
     }
 }

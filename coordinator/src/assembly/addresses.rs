@@ -1,4 +1,4 @@
-//! Where a node really listens: port 0 in its configuration means a port that the system chose.
+//! Actual listen addresses of a node: port 0 in the configuration means a port that the system chose.
 
 use std::net::SocketAddr;
 
@@ -8,19 +8,19 @@ use rowlock_proto::NodeId;
 use super::Listeners;
 use crate::config::NodeConfig;
 
-/// Where a node listens.
+/// Listen addresses of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// For clients: without TLS if it listens so, else with it.
+    /// Clients' address: without TLS if the node has that listener, else with TLS.
     pub client: SocketAddr,
-    /// For clients with TLS.
+    /// Clients' address with TLS, if the node has that listener.
     pub secure_client: Option<SocketAddr>,
-    /// For the other nodes.
+    /// Address for the other nodes.
     pub peer: SocketAddr,
     /// Listener for HTTP: health, metrics, reports.
     #[cfg(feature = "access")]
     pub http: SocketAddr,
-    /// For locks by HTTP.
+    /// Address for locks by HTTP.
     #[cfg(feature = "access")]
     pub api: Option<SocketAddr>,
 }
@@ -38,8 +38,8 @@ impl Addresses {
         }
     }
 
-    /// Puts the chosen ports where the configuration says 0, so that the others are told ports at which this
-    /// node can be found.
+    /// Replaces each port 0 of the configuration by the chosen port, so that the other nodes get usable
+    /// addresses.
     pub(super) fn write_into(&self, config: &mut NodeConfig) {
         let NodeConfig { id, client_addr, secure_client_addr, peer_addr, file, .. } = config;
         client_addr.iter_mut().for_each(|address| fill(address, self.client));
@@ -66,7 +66,7 @@ fn fill_if_any(address: &mut Option<String>, chosen: Option<SocketAddr>) {
     }
 }
 
-/// Replaces the port 0 by the chosen one.
+/// Replaces the port 0 by the chosen port.
 fn fill(address: &mut String, chosen: SocketAddr) {
     if let Some(host) = address.strip_suffix(":0") {
         *address = format!("{host}:{}", chosen.port());

@@ -1,5 +1,4 @@
-//! The audit log of a node: opened at its start, and ended when no part of the node has anything to record
-//! any more.
+//! The audit log of a node: opened at the start, closed when no part of the node records anything any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +12,13 @@ use super::StartError;
 use crate::audit::{Audit, AuditRecord, AuditWriter, Client, Event, OK, text};
 use crate::config::NodeConfig;
 
-/// How long the end of a node waits for the last records.
+/// Maximum wait for the last records at the end of a node.
 const END_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Where records go, and who writes them until it is told to end.
+/// Handle for records, and the writer that runs until its shutdown.
 #[derive(Default)]
 pub(super) struct AuditLog {
-    pub(super) door: Audit,
+    pub(super) handle: Audit,
     writer: Option<AuditWriter>,
 }
 
@@ -29,14 +28,14 @@ pub(super) async fn open(config: &NodeConfig, metrics: Arc<Metrics>) -> Result<A
     };
     let (events, id) = (config.audit.events.clone(), config.id);
     let opened = worker::run_blocking("audit", move || Audit::open(settings, events, id, metrics)).await;
-    let (door, writer) = opened.map_err(StartError::Audit)?;
-    Ok(AuditLog { door, writer: Some(writer) })
+    let (handle, writer) = opened.map_err(StartError::Audit)?;
+    Ok(AuditLog { handle, writer: Some(writer) })
 }
 
-/// Records what the node itself does.
-pub(super) fn record(door: &Audit, op: &str) {
+/// Records an act of the node itself.
+pub(super) fn record(audit: &Audit, op: &str) {
     let client = Client::default();
-    door.record(&AuditRecord {
+    audit.record(&AuditRecord {
         event: Event::Admin,
         op,
         paths: &[],
@@ -48,12 +47,12 @@ pub(super) fn record(door: &Audit, op: &str) {
 }
 
 /// Records the connections that the nodes' port refuses.
-pub(super) fn of_nodes_port(door: Audit) -> RefusalListener {
+pub(super) fn of_nodes_port(audit: Audit) -> RefusalListener {
     Arc::new(move |address, reason| {
         let client = Client { address: Some(address), ..Client::default() };
         let detail = text(reason);
         let (op, result) = ("nodePort", "refused");
-        door.record(&AuditRecord {
+        audit.record(&AuditRecord {
             event: Event::Denied,
             op,
             paths: &[],
@@ -65,25 +64,25 @@ pub(super) fn of_nodes_port(door: Audit) -> RefusalListener {
     })
 }
 
-pub(super) struct Writing {
-    door: Audit,
+pub(super) struct AuditTask {
+    audit: Audit,
     end: Shutdown,
     task: Option<Task<()>>,
 }
 
 impl AuditLog {
-    pub(super) fn start(self) -> Writing {
+    pub(super) fn start(self) -> AuditTask {
         let end = Shutdown::new();
         let task = self.writer.map(|writer| spawn("audit", writer.run(end.clone())));
-        record(&self.door, "start");
-        Writing { door: self.door, end, task }
+        record(&self.handle, "start");
+        AuditTask { audit: self.handle, end, task }
     }
 }
 
-impl Writing {
-    /// Writes what is left, and ends. A disk that does not answer is not waited for.
+impl AuditTask {
+    /// Writes the remaining records and ends. Does not wait for a disk that hangs.
     pub(super) async fn finish(self) {
-        record(&self.door, "stop");
+        record(&self.audit, "stop");
         self.end.trigger();
         let Some(task) = self.task else { return };
         match time::timeout(END_DEADLINE, task).await {

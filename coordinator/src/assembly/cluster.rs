@@ -58,10 +58,10 @@ impl ClusterFloor {
 }
 
 impl Node {
-    /// Lets operators change what this program logs (`rowlock log-level`). Without it, or before it, they are
-    /// refused. The first switch stays.
-    pub fn log_is_switched_by(&self, switch: Arc<dyn LogSwitch>) {
-        self.log_level.is_switched_by(switch);
+    /// Lets operators change the program's log filter (`rowlock log-level`). Before this call the node
+    /// refuses such requests. The first switch wins.
+    pub fn set_log_switch(&self, switch: Arc<dyn LogSwitch>) {
+        self.log_level.set_switch(switch);
     }
 }
 
@@ -89,7 +89,7 @@ impl Admin for AdminQueues {
 
     fn record_founder(&self, node: NodeId, member: Member) {
         if let Some(discovery) = &self.discovery {
-            self.founders.note(discovery, node, member);
+            self.founders.record(discovery, node, member);
         }
     }
 }
@@ -206,7 +206,7 @@ impl Parts {
             quorum: self.quorum.clone(),
             reconfigurer: wires.reconfigurer.clone(),
             peers: self.peers.clone(),
-            audit: self.trust.audit.door.clone(),
+            audit: self.trust.audit.handle.clone(),
             metrics: self.metrics.clone(),
         };
         self.tasks.spawn_until_shutdown("autopilot", autopilot.run());

@@ -1,6 +1,5 @@
-//! What a program needs that runs a node inside itself: a configuration without a file, where the node
-//! listens, when it serves, and the end of a session by the program's wish. The tutorial is the documentation
-//! of the crate.
+//! Interface for a program that embeds a node: a configuration without a file, the listen addresses, the wait
+//! for service, and the end of a session on the program's request. The crate's documentation is the tutorial.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -17,27 +16,27 @@ use crate::end_session::{EndSession, NotExpired};
 /// Loopback, on a port that the system chooses.
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// The node does not serve clients, and will not by itself.
+/// Reason why the node does not serve clients.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotServing {
     /// The node has stopped by itself.
     #[error(transparent)]
     Failed(#[from] NodeError),
-    /// The deadline has passed. It goes on trying.
+    /// The deadline has passed. The node keeps trying.
     #[error("the node is not in contact with a quorum of its cluster; look whether the other nodes run")]
     NoQuorum,
 }
 
-/// No snapshot was written, for this reason.
+/// Reason why no snapshot was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SnapshotFailed(String);
 
-/// Signs of life, for a watchdog: a node whose `rounds` stand still hangs, and so does one that has not
-/// `applied` what is `committed` and gets no further.
+/// Signs of life, for a watchdog: a node hangs if its `rounds` do not grow, or if `applied` stays below
+/// `committed` without progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vitals {
-    /// How often the node has looked at itself: twenty times a second, at least once where it waits for
+    /// Number of the node's self-checks: twenty per second, and at least once while the node waits for
     /// others.
     pub rounds: u64,
     /// Last log index applied, as of the last round.
@@ -47,9 +46,9 @@ pub struct Vitals {
 }
 
 impl NodeConfig {
-    /// A cluster of this one node, on loopback ports that the system chooses ([`Node::addresses`] tells
-    /// them), with its files in `data_dir`. Everything else as where `cluster.toml` says nothing; all fields
-    /// may be changed.
+    /// Configures a cluster of this one node, on loopback ports that the system chooses ([`Node::addresses`]
+    /// returns them), with its files in `data_dir`. All other values are the defaults of `cluster.toml`;
+    /// every field may be changed.
     pub fn single(data_dir: impl Into<PathBuf>) -> NodeConfig {
         let any = || ANY_PORT.to_owned();
         let entry = NodeEntry::new(NodeId(1), [any(), any(), any()], data_dir.into());
@@ -57,11 +56,11 @@ impl NodeConfig {
         NodeConfig::of(&entry, ClusterConfig { name, nodes, ..ClusterConfig::default() })
     }
 
-    /// The node `id` of the cluster that `text` describes (see the commented `cluster.toml` of the
+    /// Reads the configuration of node `id` from the text of a `cluster.toml` (see the commented file in the
     /// repository). Relative data folders are relative to `folder`.
     ///
     /// # Errors
-    /// What is wrong with the text, with its line; or that it has no such node.
+    /// The mistake in the text, with its line; or the lack of such a node.
     pub fn from_toml(text: &str, folder: &Path, id: NodeId) -> Result<NodeConfig, ConfigError> {
         let file = folder.join("cluster.toml");
         let cluster = ClusterConfig::parse(text, &file)?;
@@ -75,14 +74,14 @@ impl NodeConfig {
 }
 
 impl Node {
-    /// Whether the node makes progress, with or without a quorum. Never waits.
+    /// Returns the signs of progress, with or without a quorum. Never waits.
     pub fn vitals(&self) -> Vitals {
         let status = self.status.borrow();
         let waits = self.metrics.wal_waits_for_room.get() == 1;
         Vitals {
             rounds: self.replica.rounds.load(Ordering::Relaxed),
             applied: status.applied_index,
-            // A restart gives a full disk no room.
+            // A full disk hides the backlog: a restart would give the disk no room.
             committed: if waits { status.applied_index } else { status.committed_index },
         }
     }
@@ -92,12 +91,12 @@ impl Node {
         self.addresses
     }
 
-    /// Waits until clients are served here.
+    /// Waits until this node serves clients.
     ///
     /// # Errors
     /// [`NotServing::Failed`] if the node stops by itself, [`NotServing::NoQuorum`] after the deadline.
     /// # Cancel safety
-    /// Nothing happens but waiting.
+    /// Dropping the future has no effect on the node.
     pub async fn serving(&self, deadline: Instant) -> Result<(), NotServing> {
         let mut status = self.status();
         tokio::select! {
@@ -110,32 +109,32 @@ impl Node {
         }
     }
 
-    /// Asks a voter to lead in the place of this node. Whether it does shows in [`Node::status`]. Nothing
-    /// happens if this node does not lead, or the other one is no voter: a learner would never take over.
+    /// Asks a voter to become leader in the place of this node. [`Node::status`] shows the result. Does
+    /// nothing if this node does not lead, or if `to` is no voter: a learner would never take over.
     pub async fn hand_over(&self, to: NodeId) {
         if self.status().borrow().voters.contains(&to) {
             facts::hand_over(&self.raft, to).await;
         }
     }
 
-    /// Writes a snapshot of what is applied now, as the node does by itself every `raft.snapshot_every`
-    /// entries. Gives the index of the last log entry in it.
+    /// Writes a snapshot of the applied state, as the node does by itself every `raft.snapshot_every`
+    /// entries. Returns the index of the last log entry in the snapshot.
     ///
     /// # Errors
-    /// [`SnapshotFailed`]; the node goes on, and the log is kept.
+    /// [`SnapshotFailed`]; the node continues, and keeps the log.
     /// # Cancel safety
-    /// A snapshot that has been begun is written to its end, or leaves nothing.
+    /// A begun snapshot is completed, or leaves nothing.
     pub async fn take_snapshot(&self) -> Result<u64, SnapshotFailed> {
         take_snapshot(&self.raft).await.map_err(|error| SnapshotFailed(error.to_string()))
     }
 
-    /// Ends a session now, whatever its client does: through the log, as the leader ends one that has fallen
-    /// silent. Its ephemeral znodes are gone here when this returns `Ok`, and its client is told when it next
-    /// asks.
+    /// Ends a session now, whatever its client does: through the log, as the leader ends a silent session.
+    /// The session's ephemeral znodes are deleted here when this returns `Ok`, and the client learns of the
+    /// end with its next request.
     ///
     /// # Errors
-    /// [`NotExpired::NoSession`]: this node knows no such session. [`NotExpired::Unknown`]: it may have been
-    /// ended, or may still be.
+    /// [`NotExpired::NoSession`]: this node knows no such session. [`NotExpired::Unknown`]: the session may
+    /// have ended, or may still end.
     /// # Cancel safety
     /// Once polled, the session may end even when the future is dropped.
     pub async fn expire_session(&self, session: SessionId, deadline: Instant) -> Result<(), NotExpired> {

@@ -1,8 +1,8 @@
-//! A node: opens the storage, starts Raft, and wires every part to the others (`parts.rs`, `wiring.rs`): the
-//! one place that knows them all.
+//! A node: opens the storage, starts Raft, and connects all parts (`parts.rs`, `wiring.rs`): the one place
+//! that knows every part.
 //!
 //! To embed a node in a program: [`Node::start`], then [`Node::stopped`] beside the program's own work, and
-//! [`Node::shutdown`] at the end. What only embedders need is in `embed.rs`.
+//! [`Node::shutdown`] at the end. `embed.rs` has the parts that only embedders need.
 
 #[cfg_attr(not(feature = "access"), path = "without_access.rs")]
 mod access;
@@ -61,16 +61,16 @@ pub use embed::{NotServing, SnapshotFailed, Vitals};
 use parts::{Parts, Trust};
 use tls::Tls;
 
-/// Why a node does not start, in one line with the remedy.
+/// Reason why a node does not start, in one line with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The data folder cannot be used.
+    /// The data folder is unusable.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// An address cannot be listened on.
+    /// Listening on an address failed.
     #[error("cannot listen on {address} for {purpose}: {source}; {remedy}")]
     Listen {
-        /// The `host:port` that is taken or wrong.
+        /// Address `host:port` that is taken or wrong.
         address: String,
         /// Clients of the address, for people.
         purpose: &'static str,
@@ -79,13 +79,13 @@ pub enum StartError {
         /// Advice to the operator, in one phrase.
         remedy: &'static str,
     },
-    /// There is no address for clients, neither without TLS nor with it.
+    /// The configuration has no address for clients, neither without TLS nor with TLS.
     #[error("the node has no address for clients: give one (client_addr or secure_client_addr)")]
     NoClients,
-    /// The certificates cannot be used.
+    /// The certificates are unusable.
     #[error("[tls]: {0}")]
     Tls(#[from] TlsError),
-    /// The file of tokens cannot be used.
+    /// The file of tokens is unusable.
     #[error("token_file in [http]: {0}")]
     Tokens(String),
     /// The audit log cannot be written.
@@ -94,15 +94,15 @@ pub enum StartError {
     /// The disk failed after the folder was open.
     #[error("{0}")]
     Disk(String),
-    /// Any host that reaches the nodes' port would be taken for a node, and the configuration does not allow
-    /// it.
+    /// Any host that reaches the nodes' port would pass for a node, and the configuration does not allow
+    /// that.
     #[error(
-        "the nodes' port would listen at {address}, and whoever reaches it there is believed to be a node: set \
+        "the nodes' port would listen at {address}, and any host that reaches this port passes for a node: set \
          security = \"mtls\" in [peer] and give the certificates in [tls], or write security = \"none\" in [peer] if \
-         nobody but the nodes reaches that network"
+         only the nodes reach that network"
     )]
     Insecure {
-        /// The address, which is not on loopback.
+        /// The address of the nodes' port, beyond loopback.
         address: SocketAddr,
     },
     /// The configuration asks for something that this build does not have.
@@ -129,7 +129,7 @@ impl From<OpenError> for StartError {
     }
 }
 
-/// Why a running node stopped by itself. A person must act.
+/// Reason why a running node stopped by itself. A person must act.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NodeError {
     /// The disk failed; nothing was acknowledged after that.
@@ -139,10 +139,10 @@ pub enum NodeError {
     #[cfg(feature = "cluster")]
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// The cluster has gone over to a version that this release does not know.
+    /// The cluster's version has become one that this release does not know.
     #[error("{0}")]
     OtherRelease(OtherRelease),
-    /// Its state is another one than that of the other nodes.
+    /// The node's state differs from the state of the other nodes.
     #[cfg(feature = "cluster")]
     #[error("{0}")]
     Differs(Difference),
@@ -151,11 +151,13 @@ pub enum NodeError {
     Raft(String),
 }
 
-/// A running node. Dropping it tells it to stop, as [`Node::shutdown`] does, and does not wait for the end.
+/// A running node. Dropping the handle starts a shutdown, like [`Node::shutdown`], without waiting for its
+/// end.
 pub struct Node {
     raft: Raft,
-    word: Shutdown,
-    /// Stops all tasks in order when the shutdown fires; there until [`Node::shutdown`] waits for it.
+    shutdown_signal: Shutdown,
+    /// Task that stops all parts in order when the shutdown fires. Present until [`Node::shutdown`] awaits
+    /// it.
     end: Option<Task<()>>,
     addresses: Addresses,
     registry: Arc<Registry>,
@@ -218,21 +220,21 @@ async fn bind(address: &str, purpose: &'static str) -> Result<Listener, StartErr
 type Starting = Pin<Box<dyn Future<Output = Result<Node, StartError>> + Send>>;
 
 impl Node {
-    /// Opens the data folder, listens, and starts everything. Returns before the node serves: see
+    /// Opens the data folder, listens, and starts all tasks. Returns before the node serves: see
     /// [`Node::status`].
     ///
-    /// Cancelling it may leave tasks running until the process ends.
+    /// Dropping the future may leave tasks running until the process ends.
     pub async fn start(config: NodeConfig) -> Result<Node, StartError> {
         Self::start_as(config, Hook::default()).await
     }
 
-    /// As [`Node::start`], and `observer` hears of all that the node's log and state go through.
+    /// Starts a node like [`Node::start`]; `hook` observes the node's log and state.
     pub async fn start_hooked(config: NodeConfig, hook: Arc<dyn NodeHook>) -> Result<Node, StartError> {
         Self::start_as(config, Hook::by(hook)).await
     }
 
-    /// Behind a pointer, so that all that a node runs is compiled with this crate, once, and not with each
-    /// that starts one.
+    /// Returns a boxed future, so that this crate compiles a node's code once, instead of every crate that
+    /// starts a node.
     fn start_as(mut config: NodeConfig, hook: Hook) -> Starting {
         Box::pin(async move {
             let listeners = Listeners::bind(&config).await?;
@@ -254,27 +256,27 @@ impl Node {
         self.status.clone()
     }
 
-    /// The door for writes, past ZooKeeper's protocol: for the benchmarks of this repository, not for
-    /// embedders.
+    /// Returns the handle for writes, bypassing ZooKeeper's protocol: for the benchmarks of this repository,
+    /// not for embedders.
     #[doc(hidden)]
     pub fn proposer(&self) -> Proposer {
         self.proposer.clone()
     }
 
-    /// What this node counts and measures: for tests of this repository. Others read `/metrics`.
+    /// Returns the node's metrics: for tests of this repository. Other programs read `/metrics`.
     #[doc(hidden)]
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
     }
 
-    /// Has the files of certificates and tokens looked at now, rather than within ten seconds. Whether there
-    /// are any.
-    pub fn look_at_files(&self) -> bool {
+    /// Triggers a check of the certificate and token files now, instead of within ten seconds. Returns
+    /// whether the node has any such files.
+    pub fn reload_files_soon(&self) -> bool {
         let tls = self.tls.as_ref().inspect(|keeper| keeper.reload_soon()).is_some();
         self.access.look_at_files() || tls
     }
 
-    /// Waits until the node fails. It serves no client then; shut it down. Cancel safe.
+    /// Waits until the node fails. A failed node serves no client; shut it down. Cancel safe.
     pub async fn stopped(&self) -> NodeError {
         let mut failure = self.failure.clone();
         loop {
@@ -287,13 +289,13 @@ impl Node {
         }
     }
 
-    /// Stops in order: clients first, then leadership if this node has it, the tasks, Raft, and the log.
-    /// Nothing of the node is left when it returns.
+    /// Stops in order: clients first, then leadership if this node leads, the tasks, Raft, and the log. All
+    /// parts of the node have ended when this returns.
     ///
     /// # Cancel safety
     /// Once polled, the node stops even when the future is dropped.
     pub async fn shutdown(mut self) {
-        self.say_stop();
+        self.trigger_shutdown();
         if let Some(end) = self.end.take()
             && let Err(error) = end.await
         {
@@ -301,15 +303,15 @@ impl Node {
         }
     }
 
-    fn say_stop(&self) {
+    fn trigger_shutdown(&self) {
         self.registry.close_all(CloseReason::Leaving);
-        self.word.trigger();
+        self.shutdown_signal.trigger();
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.say_stop();
+        self.trigger_shutdown();
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a node notes in its data folder about its cluster: its id, and the version that it writes.
+//! Records the cluster's id and version in the data folder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use rowlock_wal::{Folder, StorageError};
 
 use crate::replica::Replica;
 
-/// How often a node compares its state with the notes.
+/// Interval of the comparisons between state and folder.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The task that writes the notes.
+/// Task that records the cluster's id and version.
 pub(super) struct ClusterNotes {
     pub(super) replica: Arc<Replica>,
     pub(super) folder: Folder,
@@ -21,18 +21,19 @@ pub(super) struct ClusterNotes {
 }
 
 impl ClusterNotes {
-    /// Returns when the node must stop: the folder is of another cluster than the state, or the disk fails.
+    /// Returns when the node must stop: the folder belongs to another cluster than the state, or the disk
+    /// fails.
     pub(super) async fn run(self) -> StorageError {
         loop {
-            if let Err(error) = self.note().await {
+            if let Err(error) = self.record_new_values().await {
                 return error;
             }
             time::sleep_about(EVERY).await;
         }
     }
 
-    /// Waits while the disk is full.
-    async fn note(&self) -> Result<(), StorageError> {
+    /// Records new values. Waits while the disk is full.
+    async fn record_new_values(&self) -> Result<(), StorageError> {
         let (known, version) = {
             let state = self.replica.state.read();
             (state.cluster(), state.version().clone())

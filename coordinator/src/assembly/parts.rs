@@ -1,5 +1,5 @@
-//! What must be there before the first task of a node runs: storage, Raft, and what they share with the
-//! tasks.
+//! Parts that exist before the first task of a node runs: storage, Raft, and the state that they share with
+//! the tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub(super) struct Parts {
     pub(super) failure: (watch::Sender<Option<NodeError>>, watch::Receiver<Option<NodeError>>),
 }
 
-/// Whom a node believes, and where it writes down who has done what.
+/// Authentication of others, and the audit log.
 pub(super) struct Trust {
     pub(super) tls: Tls,
     pub(super) tokens: super::access::Tokens,
@@ -147,7 +147,7 @@ async fn open_storage(
     Storage::open_with(&config.data_dir, identity, on_fatal, metrics, segment_bytes).await
 }
 
-/// The other nodes, at their addresses.
+/// Creates the pool of the other nodes, with their configured addresses.
 fn peers_of(
     config: &NodeConfig,
     tls: &Tls,
@@ -165,7 +165,7 @@ fn peers_of(
     peers
 }
 
-/// The cause of a failed start: Raft says that it stops, and the log has said why.
+/// Returns the cause of a failed start: Raft reports only that it stops, and the log has recorded the reason.
 fn cause(error: OpenError, failure: &watch::Receiver<Option<NodeError>>) -> StartError {
     match &*failure.borrow() {
         Some(NodeError::Disk(why)) => StartError::Disk(why.clone()),
@@ -173,7 +173,7 @@ fn cause(error: OpenError, failure: &watch::Receiver<Option<NodeError>>) -> Star
     }
 }
 
-/// The first failure stands.
+/// Records a failure. The first failure wins.
 pub(super) fn fail(failure: &watch::Sender<Option<NodeError>>, error: NodeError) {
     failure.send_if_modified(|current| {
         let first = current.is_none();

@@ -1,4 +1,4 @@
-//! What `/v1/status` tells about the state.
+//! State of a node for `/v1/status`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use crate::delivery::registry::Registry;
 use crate::http::{StateView, StatusSource};
 use crate::replica::Replica;
 
-/// Source of the state in `/v1/status`.
 pub(super) struct Source {
     pub(super) replica: Arc<Replica>,
     pub(super) registry: Arc<Registry>,

@@ -1,7 +1,7 @@
 //! Stops the parts of a node in order.
 //!
-//! Must never wait for a disk without a deadline: a node whose disk does not answer ends as if it were
-//! killed, which its next start is made for.
+//! Must never wait for a disk without a deadline: a node whose disk hangs ends like a killed node, and the
+//! next start recovers from that.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use rowlock_env::{time, worker};
 use rowlock_wal::{Log, SnapshotStore};
 
 use super::access::AccessFloor;
-use super::audit::Writing;
+use super::audit::AuditTask;
 use super::leave::Leave;
 
-/// How long Raft may take to stop.
+/// Time limit for Raft's stop.
 const RAFT_DEADLINE: Duration = Duration::from_secs(5);
-/// How long the last flushes may take.
+/// Time limit for the last flushes.
 const DISK_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Shuts down all parts when `shutdown` fires.
 pub(super) async fn stop_at(
     shutdown: Shutdown,
     leave: Leave,
-    (tasks, audit): (TaskGroup, Writing),
+    (tasks, audit): (TaskGroup, AuditTask),
     raft: Raft,
     access: AccessFloor,
     (snapshots, log): (SnapshotStore, Log),
@@ -36,7 +36,7 @@ pub(super) async fn stop_at(
         tracing::warn!("Raft did not stop in time");
     }
     access.close().await;
-    // The log holds the lock on the folder, so it is the last one.
+    // The log holds the lock on the folder, so it closes last.
     let closing = async {
         worker::run_blocking("snapshots-close", move || snapshots.close()).await;
         log.close().await;

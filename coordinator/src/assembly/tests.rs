@@ -1,4 +1,4 @@
-//! A node of its own, seen from inside: what it takes from other nodes and out of its log.
+//! Tests of one node from inside: input from other nodes and entries of its log.
 
 #[cfg(feature = "cluster")]
 mod comparison;
@@ -48,10 +48,10 @@ fn sessions(node: &Node) -> u64 {
 }
 
 async fn forward(node: &Node, term: u64) -> Response {
-    ask(node, Lane::Proposals, &Request::Forward { term, batch: vec![opening()] }).await
+    call(node, Lane::Proposals, &Request::Forward { term, batch: vec![opening()] }).await
 }
 
-async fn ask(node: &Node, lane: Lane, request: &Request) -> Response {
+async fn call(node: &Node, lane: Lane, request: &Request) -> Response {
     let address = node.addresses.peer.to_string();
     let stream = Stream::connect(&address, PATIENCE).await.expect("the node listens");
     let mut raw = Raw::on(stream);
@@ -72,8 +72,8 @@ async fn ask(node: &Node, lane: Lane, request: &Request) -> Response {
     codec::decode(&answer.body, 1 << 10).expect("decodes")
 }
 
-/// A leader that has lost its leadership and regained it has dropped what it was given before: what follows
-/// that must not be taken by the same node in its next term.
+/// A leader that has lost and regained its leadership has dropped its earlier proposals: the same node must
+/// not accept their successors in its next term.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_takes_forwarded_writes_of_its_own_term_only() {
     let (node, _folder) = serving().await;
@@ -98,9 +98,9 @@ fn lane(request: &RaftRequest) -> Lane {
     if matches!(request, RaftRequest::Vote(_)) { Lane::Control } else { Lane::Heartbeat }
 }
 
-/// The last term is the end of every cluster: no node can be elected after it.
+/// The last term is the end of every cluster: no election is possible after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_term_that_no_node_can_have_reached_is_refused_and_a_later_one_is_not() {
+async fn an_unreachable_term_is_refused_and_a_later_one_is_not() {
     let (node, folder) = serving().await;
     let term = node.status().borrow().term;
     let vote = |term| VoteRequest { vote: Vote::new(term, 2), last_log_id: None, leadership_transfer: false };
@@ -114,20 +114,20 @@ async fn a_term_that_no_node_can_have_reached_is_refused_and_a_later_one_is_not(
         let requests =
             [RaftRequest::Vote(vote(far)), RaftRequest::PreVote(vote(far)), RaftRequest::Append(append(far))];
         for request in requests {
-            let said = refused(ask(&node, lane(&request), &Request::Raft(request)).await);
+            let said = refused(call(&node, lane(&request), &Request::Raft(request)).await);
             assert!(said.contains(&format!("the term {far} is too far ahead of {term}")), "{said}");
         }
     }
     assert_eq!(node.status().borrow().term, term);
     let near = Request::Raft(RaftRequest::Vote(vote(term + TERM_AHEAD_MAX)));
-    assert!(matches!(ask(&node, Lane::Control, &near).await, Response::Raft(RaftResponse::Vote(_))));
+    assert!(matches!(call(&node, Lane::Control, &near).await, Response::Raft(RaftResponse::Vote(_))));
     node.shutdown().await;
     let node = Node::start(NodeConfig::single(folder.path())).await.expect("starts");
     node.serving(Instant::now() + PATIENCE).await.expect("serves");
     node.shutdown().await;
 }
 
-/// Stored, it would stop the node for good: it comes again at each start.
+/// Once stored, the entry would stop the node at each start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_that_cannot_be_read_is_refused_before_it_is_stored() {
     let (node, folder) = serving().await;
@@ -143,7 +143,7 @@ async fn an_entry_that_cannot_be_read_is_refused_before_it_is_stored() {
         entries,
         leader_commit: Some(log_id),
     };
-    let said = refused(ask(&node, Lane::Raft, &Request::Raft(RaftRequest::Append(append))).await);
+    let said = refused(call(&node, Lane::Raft, &Request::Raft(RaftRequest::Append(append))).await);
     assert!(said.contains("cannot be read: the batch has version"), "{said}");
     assert_eq!(facts::facts(&node.raft).term, term - 1, "it has not followed the sender");
     node.serving(Instant::now() + PATIENCE).await.expect("serves");
@@ -153,12 +153,12 @@ async fn an_entry_that_cannot_be_read_is_refused_before_it_is_stored() {
     node.shutdown().await;
 }
 
-/// Raft may refuse one entry and take the next one.
+/// Raft may refuse one entry and accept the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_entry_that_has_overtaken_another_one_is_skipped_and_can_come_again() {
+async fn an_entry_that_overtook_another_is_skipped_and_may_return() {
     let (node, folder) = serving().await;
-    // No entry has a number in the next term. In this one, the node may take the next number for an entry of
-    // its own.
+    // No entry has a number in the next term. In the present term, the node may use the next number for its
+    // own entry.
     let term = node.status().borrow().term + 1;
     let last = Ordinal { term, number: 1 };
     let write = async |ordinal| {

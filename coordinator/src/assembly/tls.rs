@@ -1,4 +1,4 @@
-//! The certificates of a node: what it needs of them at its start, and what is told of them while it runs.
+//! Certificates of a node: checks at the start, and reports on changes at run time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use rowlock_types::metrics::{Metrics, TlsListener};
 use super::StartError;
 use crate::config::{self, NodeConfig, PeerSecurity};
 
-/// What a node has of certificates, if it has some.
+/// Keeper of the node's certificates, if it has any.
 pub(super) type Tls = Option<Arc<Keeper>>;
 
-/// A certificate that ends sooner is warned of: its node's operator has two weeks to replace it.
+/// Remaining time below which the node warns of its certificate's end: two weeks to replace it.
 const EXPIRES_SOON_MS: i64 = 14 * 86_400_000;
 
-/// Refuses a nodes' port beyond loopback if the configuration does not say who is believed to be a node.
+/// Refuses a nodes' port beyond loopback without a configured authentication of nodes.
 pub(super) fn refuse_open_port(config: &NodeConfig, address: SocketAddr) -> Result<(), StartError> {
     if config.peer.security.is_some() || address.ip().is_loopback() {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) fn refuse_open_port(config: &NodeConfig, address: SocketAddr) -> Resu
     Err(StartError::Insecure { address })
 }
 
-/// Reads the certificates, if the node has some.
+/// Reads the certificates, if configured.
 pub(super) async fn open(config: &NodeConfig) -> Result<Tls, TlsError> {
     let (cluster, node) = (config.name.clone(), config.id.0);
     let (is_for_nodes, is_for_clients) =
@@ -69,7 +69,7 @@ pub(super) async fn open(config: &NodeConfig) -> Result<Tls, TlsError> {
     Ok(Some(Arc::new(opened)))
 }
 
-/// How this node and the others know each other.
+/// Returns the authentication between this node and the others.
 pub(super) fn security(config: &NodeConfig, tls: &Tls) -> Security {
     match (config.peer.security, tls) {
         (Some(PeerSecurity::Both), Some(keeper)) => Security::Both(keeper.clone()),
@@ -91,7 +91,7 @@ fn describe(certificate: &Certificate) {
     }
 }
 
-/// Tells people what became of the certificates.
+/// Reports certificate changes and expiry in the log and the metrics.
 pub(super) struct Expiry {
     listeners: Vec<TlsListener>,
     metrics: Arc<Metrics>,
@@ -105,12 +105,12 @@ impl Expiry {
         Expiry { listeners: peer.into_iter().chain(client).chain(http).collect(), metrics }
     }
 
-    /// After a look at the files.
-    pub(super) fn tell(&self, material: &Material, reloaded: &Reloaded, closed: usize) {
+    /// Reports the result of a check of the files.
+    pub(super) fn report(&self, material: &Material, reloaded: &Reloaded, closed: usize) {
         match reloaded {
             Reloaded::Same => {}
             Reloaded::New => {
-                tracing::info!("new files of [tls] count from now on");
+                tracing::info!("loaded new files of [tls]");
                 describe(&material.certificate);
             }
             Reloaded::Failed(error) => {
@@ -120,7 +120,7 @@ impl Expiry {
         }
         if closed > 0 {
             self.metrics.tls_connections_closed_total.add(closed as u64);
-            tracing::info!(closed, "closed connections whose certificates do not count any more");
+            tracing::info!(closed, "closed connections with certificates that are no longer valid");
         }
         self.show(material);
     }

@@ -1,4 +1,4 @@
-//! The tokens of a node's HTTP listener: read at its start, and again when their file changes.
+//! Tokens of a node's HTTP listener: read at the start, and again when their file changes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::StartError;
 use crate::config::NodeConfig;
 use crate::tokens::{self, TokenKeeper};
 
-/// The tokens of a node, if it has a file of them.
+/// Keeper of the node's tokens, if it has a token file.
 pub(super) type Tokens = Option<Arc<TokenKeeper>>;
 
 pub(super) async fn open(config: &NodeConfig) -> Result<Tokens, StartError> {
@@ -19,8 +19,8 @@ pub(super) async fn open(config: &NodeConfig) -> Result<Tokens, StartError> {
     opened.map(|keeper| Some(Arc::new(keeper))).map_err(StartError::Tokens)
 }
 
-/// After a look at the file.
-pub(super) fn tell(keeper: &TokenKeeper, metrics: &Metrics, reloaded: Reloaded<String>) {
+/// Reports the result of a check of the file.
+pub(super) fn report(keeper: &TokenKeeper, metrics: &Metrics, reloaded: Reloaded<String>) {
     let failure = keeper.failure();
     metrics.token_file_unusable.set(u64::from(failure.is_some()));
     match reloaded {
@@ -35,11 +35,11 @@ pub(super) fn tell(keeper: &TokenKeeper, metrics: &Metrics, reloaded: Reloaded<S
         }
         Reloaded::New => {
             let tokens = keeper.current().all().len();
-            tracing::info!(tokens, "a new file of tokens counts from now on");
+            tracing::info!(tokens, "loaded a new file of tokens");
         }
         Reloaded::Failed(error) => {
             metrics.token_reload_failures_total.inc();
-            tracing::error!(%error, "a changed file of tokens cannot be used, the old tokens count: correct it");
+            tracing::error!(%error, "cannot load the changed file of tokens; still using the previous tokens: correct the file");
         }
     }
 }

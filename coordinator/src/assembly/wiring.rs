@@ -1,4 +1,4 @@
-//! Starts the tasks of a node and hands each its ends of the channels.
+//! Starts the tasks of a node and gives each task its ends of the channels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ use rowlock_sessions::last_contact::LastContact;
 use rowlock_sessions::liveness::Liveness;
 use rowlock_sessions::{Keepalive, SessionTouch};
 
-/// The channels between the parts.
+/// Channels between the parts.
 pub(super) struct Wires {
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) signals: Signals,
@@ -51,8 +51,8 @@ pub(super) struct Wires {
 }
 
 const CONTACT_MAX_LEAST: Duration = Duration::from_secs(1);
-/// With older contact to a quorum a node does not serve, and a leader expires no session. Longer than an
-/// election takes: clients of a follower keep their connections while a new leader is elected.
+/// Maximum age of the contact to a quorum. With an older contact a node does not serve, and a leader expires
+/// no session. Longer than an election: clients of a follower stay connected while the others elect a leader.
 fn contact_max(config: &NodeConfig) -> Duration {
     Duration::from_millis(config.raft.election_timeout_max_ms).max(CONTACT_MAX_LEAST)
 }
@@ -104,16 +104,16 @@ impl Parts {
         self.start_comparison(&wires);
         self.start_watchdog();
         self.start_tls(&wires.config);
-        // Not the tasks' word: they go on until the node has left.
-        let word = Shutdown::new();
+        // Separate from the tasks' shutdown: the tasks continue until the node has left.
+        let signal = Shutdown::new();
         let folder = (self.snapshots, self.storage.log().clone());
         let audit = self.trust.audit.start();
-        let end = stop_at(word.clone(), leave, (self.tasks, audit), self.raft.clone(), self.access, folder);
+        let end = stop_at(signal.clone(), leave, (self.tasks, audit), self.raft.clone(), self.access, folder);
         Node {
             #[cfg(feature = "cluster")]
             log_level: wires.operator.log_level.clone(),
             raft: self.raft,
-            word,
+            shutdown_signal: signal,
             end: Some(task::spawn("stop", end)),
             addresses,
             registry: self.registry,
@@ -127,7 +127,7 @@ impl Parts {
         }
     }
 
-    fn shutdown_word(&self) -> Shutdown {
+    fn shutdown_signal(&self) -> Shutdown {
         self.tasks.shutdown().clone()
     }
 
@@ -158,7 +158,7 @@ impl Parts {
         };
         let (me, pending, peers) = (wires.config.id, self.pending.clone(), self.peers.clone());
         let intake = Intake::new(me, queues, wires.leadership.clone(), pending, peers, self.metrics.clone());
-        self.tasks.spawn("intake", intake.run(Entries::new(maker), self.shutdown_word()));
+        self.tasks.spawn("intake", intake.run(Entries::new(maker), self.shutdown_signal()));
     }
 
     fn start_sessions(
@@ -185,7 +185,7 @@ impl Parts {
             replica: self.replica.applied().clone(),
             hook: self.hook.clone(),
         };
-        self.tasks.spawn("liveness", liveness.run(self.shutdown_word()));
+        self.tasks.spawn("liveness", liveness.run(self.shutdown_signal()));
     }
 
     fn start_status_publisher(
@@ -260,7 +260,7 @@ impl Parts {
         );
         let us = self.peers.identity().clone();
         let server = PeerServer::new(us, dispatch, Arc::new(service), self.tasks.clone());
-        let refused = super::audit::of_nodes_port(self.trust.audit.door.clone());
+        let refused = super::audit::of_nodes_port(self.trust.audit.handle.clone());
         let server = server.counted_in(self.replica.memory.peers.clone());
         let server = server.measured_by(self.metrics.clone(), refused);
         let server = server.secured_by(super::tls::security(&wires.config, &self.trust.tls));
@@ -286,26 +286,26 @@ impl Parts {
             isolation: Arc::new(isolation),
             registry: self.registry.clone(),
             config: wires.config.clone(),
-            audit: self.trust.audit.door.clone(),
+            audit: self.trust.audit.handle.clone(),
             slow: self.slow.clone(),
             metrics: self.metrics.clone(),
         };
-        let shutdown = self.shutdown_word();
+        let shutdown = self.shutdown_signal();
         self.tasks.spawn("client-listener", zk::Listener::new(context.clone()).run(doors, shutdown));
         context
     }
 
-    /// Reads the certificates again when their files change.
+    /// Starts the task that rereads changed certificates.
     fn start_tls(&self, config: &NodeConfig) {
         let Some(keeper) = self.trust.tls.clone() else { return };
         let expiry = Expiry::new(config, self.metrics.clone());
         expiry.show(&keeper.material());
-        let told =
-            move |material: &Material, reloaded: &Reloaded, closed| expiry.tell(material, reloaded, closed);
-        self.tasks.spawn_until_shutdown("tls-files", keeper.run(told));
+        let on_reload =
+            move |material: &Material, reloaded: &Reloaded, closed| expiry.report(material, reloaded, closed);
+        self.tasks.spawn_until_shutdown("tls-files", keeper.run(on_reload));
     }
 
-    /// Raft stopping by itself stops the node.
+    /// Starts the task that stops the node when Raft stops by itself.
     fn start_watchdog(&self) {
         let (raft, failure) = (self.raft.clone(), self.failure.0.clone());
         let replica = self.replica.clone();

@@ -1,8 +1,8 @@
-//! Backups that the leader makes by itself, into a folder of its own machine.
+//! Scheduled backups: the leader writes backups into a folder of its own machine.
 //!
-//! What is in the folder says when the last one was made, so a restart makes no additional one. Each node
-//! that leads keeps a series of its own: after a change of leader the new one begins with a backup if its
-//! newest is too old. Apply is not held up: the state is frozen, and written as slowly as a snapshot.
+//! The folder's content shows when the last backup was made, so a restart causes no additional backup. Each
+//! node keeps its own series: after a change of leaders, the new leader begins with a backup if its newest
+//! one is too old. Apply continues meanwhile: the task writes a frozen state, at the pace of a snapshot.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ use crate::moment;
 use crate::replica::Replica;
 use rowlock_consensus::raft::leadership::Leadership;
 
-/// How often a node looks whether a backup is due.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A backup that has failed is tried again after so long.
-const AGAIN: Duration = Duration::from_secs(60);
+/// Interval at which the leader checks whether a backup is due.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Pause after a failed backup.
+const RETRY_PAUSE: Duration = Duration::from_secs(60);
 const SUFFIX: &str = ".backup";
 
 /// Dependencies of the task.
@@ -36,7 +36,7 @@ pub struct Backups {
     pub cluster: String,
     pub folder: PathBuf,
     pub every: Duration,
-    /// How many are kept.
+    /// Number of backups to keep.
     pub keep: usize,
     pub leadership: watch::Receiver<Leadership>,
     pub replica: Arc<Replica>,
@@ -47,9 +47,9 @@ impl Backups {
     pub async fn run(self, shutdown: Shutdown) {
         loop {
             let view = *self.leadership.borrow();
-            let mut pause = LOOK_EVERY;
+            let mut pause = CHECK_EVERY;
             if view.is_led_by(self.me) && self.make_if_due().await.is_err() {
-                pause = AGAIN;
+                pause = RETRY_PAUSE;
             }
             tokio::select! {
                 biased;
@@ -88,13 +88,13 @@ impl Backups {
     }
 }
 
-/// When a backup was made, by its name.
+/// Returns the time of a backup, from its file name.
 fn made_ms(name: &str) -> Option<i64> {
     let (_, moment) = name.strip_suffix(SUFFIX)?.rsplit_once('_')?;
     moment::parse_rfc3339(&moment.replace('.', ":"))
 }
 
-/// Names of backups with their times, the newest last.
+/// Returns the backups of the folder with their times, newest last.
 fn series(dir: &Dir) -> io::Result<Vec<(i64, String)>> {
     let mut found: Vec<(i64, String)> =
         dir.list()?.into_iter().filter_map(|name| Some((made_ms(&name)?, name))).collect();
@@ -103,14 +103,15 @@ fn series(dir: &Dir) -> io::Result<Vec<(i64, String)>> {
 }
 
 fn is_due(folder: &std::path::Path, every: Duration, now_ms: i64) -> io::Result<bool> {
-    // Looked at every second: a folder that is made is flushed, so it is only made with the first backup.
+    // This check runs every second, and creating a folder flushes it: only the first backup creates the
+    // folder.
     let dir = match Dir::open(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         opened => opened?,
     };
     let newest = series(&dir)?.pop().map(|(at_ms, _)| at_ms);
     let every_ms = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
-    // One from the future: the clock was set back.
+    // A time in the future means that the clock was set back.
     Ok(newest.is_none_or(|at_ms| at_ms > now_ms || at_ms.saturating_add(every_ms) <= now_ms))
 }
 
@@ -121,16 +122,16 @@ fn make(
     now_ms: i64,
     frozen: &Frozen,
 ) -> io::Result<(String, u64)> {
-    assert!(keep > 0, "the one that is made is kept");
+    assert!(keep > 0, "the new backup is kept");
     let dir = Dir::create(folder)?;
-    // Colons are no good in names of files that may be copied anywhere.
+    // Files may be copied to file systems that refuse colons in names.
     let second_ms = now_ms - now_ms.rem_euclid(1_000);
     let moment = moment::rfc3339(second_ms).replace(".000Z", "Z").replace(':', ".");
     let plain: String = cluster.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let name = format!("{plain}_{moment}{SUFFIX}");
     let target = Target::create_in(dir.clone(), &name, true, || worker::pause(SNAPSHOT_PIECE_PAUSE))?;
     let bytes = file::write(frozen, cluster, target)?.keep()?;
-    // Only now: a disk that is full loses no older one.
+    // Old backups are removed last: a full disk costs none of them.
     let mut all = series(&dir)?;
     all.truncate(all.len().saturating_sub(keep));
     for (_, old) in &all {

@@ -1,5 +1,5 @@
-//! `api` of `[[node]]`: locks by HTTP. Who reaches that port could take and release them, so beyond loopback
-//! it needs TLS and tokens.
+//! Checks `api` of `[[node]]`: locks by HTTP. Any client of that port could take and release locks, so beyond
+//! loopback the port needs TLS and tokens.
 
 use super::check::{is_loopback, split};
 use super::parse::Source;

@@ -1,4 +1,4 @@
-//! `[audit]`: who has done what.
+//! Section `[audit]`: the audit log.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::audit::{Event, Settings};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditConfig {
-    /// The file, by a name in the node's data folder or an absolute path; `{id}` stands for the number of the
-    /// node. `None`: nothing is recorded.
+    /// Name in the node's data folder, or absolute path; `{id}` stands for the node's number. `None`: no
+    /// audit log.
     pub file: Option<PathBuf>,
-    /// Kinds of events that are recorded.
+    /// Recorded kinds of events.
     pub events: BTreeSet<Event>,
-    /// Bytes of a file. Beyond: a new one is begun.
+    /// Size at which the node begins a new file.
     pub max_bytes: u64,
-    /// Older files that are kept.
+    /// Number of older files to keep.
     pub keep: u32,
 }
 
@@ -31,7 +31,7 @@ impl Default for AuditConfig {
 }
 
 impl AuditConfig {
-    /// Where this node writes, if it does.
+    /// Returns the settings of this node's audit log, if it has one.
     pub fn settings(&self, id: NodeId, data_dir: &Path) -> Option<Settings> {
         let file = data_dir.join(super::security::numbered(self.file.as_deref()?, id));
         Some(Settings { file, max_bytes: self.max_bytes, keep: self.keep })

@@ -1,4 +1,4 @@
-//! `[autopilot]`: changes of the members that the leader makes by itself.
+//! Section `[autopilot]`: automatic membership changes by the leader.
 
 use std::ops::RangeInclusive;
 
@@ -8,35 +8,34 @@ use serde::{Deserialize, Serialize};
 use super::ConfigError;
 use super::parse::Source;
 
-/// Below a second, what a node does at its start would pass for a stable one.
+/// Below a second, a node's first moments after the start would pass for stability.
 const PROMOTE_AFTER_MS: RangeInclusive<u64> = 1_000..=86_400_000;
 /// Below five seconds, a slow election would cost a member.
 const REMOVE_DEAD_AFTER_MS: RangeInclusive<u64> = 5_000..=30 * 86_400_000;
-/// As many as there are numbers of nodes.
+/// Range of the possible node numbers.
 const MIN_VOTERS: RangeInclusive<u32> = 1..=254;
 
 /// Section `[autopilot]` of `cluster.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AutopilotConfig {
-    /// Whether a node that comes back with an empty data folder is taken out of the members and in again. The
-    /// same on all nodes: the one that comes back waits, and the others take it in.
+    /// Readmits a node with an emptied data folder: the leader removes the node from the members and adds it
+    /// again. The same on all nodes, because the returned node waits for the others.
     pub readmit_wiped: bool,
-    /// How long a learner must have had the log and answered before the leader makes it a voter,
+    /// Time for which a learner must have had the log and answered before the leader makes it a voter,
     /// milliseconds. `None`: learners stay learners. The leader's value counts.
     #[serde(rename = "promote_after", with = "duration::or_off")]
     pub promote_after_ms: Option<u64>,
-    /// How long a voter must have been silent before the leader removes it, milliseconds. `None`: never. The
-    /// leader's value counts.
+    /// Time for which a voter must have been silent before the leader removes it, milliseconds. `None`:
+    /// never. The leader's value counts.
     #[serde(rename = "remove_dead_after", with = "duration::or_off")]
     pub remove_dead_after_ms: Option<u64>,
-    /// At least this many voters are left when one is removed.
+    /// Minimum number of remaining voters after a removal.
     pub min_voters: u32,
 }
 
 impl Default for AutopilotConfig {
-    /// Members change when an operator says so: a learner may be meant to stay one, and a silent voter may
-    /// come back.
+    /// Leaves all changes to operators: a learner may be meant to stay one, and a silent voter may come back.
     fn default() -> Self {
         AutopilotConfig {
             readmit_wiped: false,

@@ -1,4 +1,4 @@
-//! `[backup]`: backups that the leader makes by itself.
+//! Section `[backup]`: scheduled backups by the leader.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::ConfigError;
 use super::parse::Source;
 use super::security::numbered;
 
-/// From one second, for trials, to a year.
+/// One second, for trials, to a year.
 const EVERY_MS: RangeInclusive<u64> = 1_000..=365 * 86_400_000;
 const KEEP_MAX: u32 = 10_000;
 
@@ -19,12 +19,12 @@ const KEEP_MAX: u32 = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BackupConfig {
-    /// How often, milliseconds. `None`: never.
+    /// Interval of the backups, milliseconds. `None`: never.
     #[serde(rename = "every", with = "duration::or_off")]
     pub every_ms: Option<u64>,
-    /// How many are kept.
+    /// Number of backups to keep.
     pub keep: u32,
-    /// Where: `{id}` stands for the number of the node; a relative path is in the node's data folder.
+    /// Folder: `{id}` stands for the node's number; a relative path is in the node's data folder.
     pub dir: PathBuf,
 }
 
@@ -35,7 +35,7 @@ impl Default for BackupConfig {
 }
 
 impl BackupConfig {
-    /// Where this node writes.
+    /// Returns the folder of this node's backups.
     pub fn folder(&self, id: NodeId, data_dir: &Path) -> PathBuf {
         data_dir.join(numbered(&self.dir, id))
     }

@@ -1,4 +1,4 @@
-//! The rules a `cluster.toml` must obey, each refusal with its line and its remedy.
+//! Rules for a `cluster.toml`; each refusal names the line and the remedy.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,22 +13,22 @@ use super::{
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
 const NODE_ID_MAX: u64 = 254;
-/// Raft looks every 25 ms whether a heartbeat is due; the shortest election must take longer.
+/// Raft checks every 25 ms whether a heartbeat is due; the shortest election must take longer.
 const HEARTBEAT_LEAST_MS: u64 = 10;
 /// A leader must be able to lose this many heartbeats before a follower stands for election.
 const HEARTBEATS_PER_ELECTION: u64 = 3;
-/// A processor that is kept awake for longer than this is not awake for what comes soon.
+/// Beyond this time, busy polling burns a processor for events that are not close.
 const BUSY_POLL_MAX_US: u64 = 10_000;
 
-/// A sweep looks at all containers and TTL znodes: a shorter pause would keep the leader busy with it.
+/// A sweep reads all containers and TTL znodes: a shorter pause would keep the leader busy.
 const SWEEP_INTERVAL_MS: RangeInclusive<u64> = 100..=86_400_000;
 
-/// Below, a file would have a few seconds.
+/// Below this size, a file would hold a few seconds.
 const AUDIT_MIN_BYTES: u64 = 64 << 10;
-/// With each full file all older ones get another name.
+/// Each rotation renames all older files.
 const AUDIT_KEEP_MAX: u32 = 1_000;
 
-/// Below, sled's own needs would be most of it.
+/// Below this size, sled's own overhead would take most of the space.
 const HISTORY_MIN_BYTES: u64 = 64 << 20;
 /// A minute to ten years.
 const HISTORY_AGE_MS: RangeInclusive<u64> = 60_000..=3_650 * 86_400_000;
@@ -79,15 +79,16 @@ fn check_nodes(source: &Source<'_>, config: &ClusterConfig) -> Result<(), Config
     check_addresses(source, nodes)
 }
 
-/// One address of one node, for the search for duplicates.
+/// An address of a node, for the search for duplicates.
 struct AddressUse<'a> {
     key: &'static str,
     id: u64,
     host: String,
-    /// Where it is written; `None`: it is a default.
+    /// Offset of the address in the file. `None`: a default.
     offset: Option<usize>,
     address: &'a str,
-    /// The machine as far as the file tells: loopback addresses of different machines do not collide.
+    /// Machine of the node, as far as the file shows it: loopback addresses of different machines do not
+    /// collide.
     machine: String,
 }
 
@@ -135,7 +136,7 @@ fn check_addresses(source: &Source<'_>, nodes: &[NodeEntry]) -> Result<(), Confi
     Ok(())
 }
 
-/// Where to listen says nothing without the address under which others know it.
+/// Refuses a listen address without its public address.
 fn check_listen(source: &Source<'_>, nodes: &[NodeEntry]) -> Result<(), ConfigError> {
     for (at, node) in nodes.iter().enumerate() {
         let pairs = [
@@ -160,7 +161,7 @@ fn duplicate(source: &Source<'_>, first: &AddressUse<'_>, second: &AddressUse<'_
         "{} of node {} takes {}, which is already the {} address of node {}",
         second.key, second.id, second.address, first.key, first.id
     );
-    // A default address has no line of its own: point at the one that is written.
+    // A default address has no line of its own, so the error points at the written address.
     source.error(second.offset.or(first.offset), what, "give every listener its own port")
 }
 
@@ -332,7 +333,7 @@ fn check_http(source: &Source<'_>, http: &HttpConfig) -> Result<(), ConfigError>
     }
 }
 
-/// What is allowed and yet unwise.
+/// Returns warnings about legal but unwise settings.
 pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
     let mut found = security::warnings(config);
     let listed = || config.nodes.iter().filter(|n| !n.learner).count();

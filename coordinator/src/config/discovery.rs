@@ -1,4 +1,4 @@
-//! `[cluster]`: nodes that find each other by name instead of by a list of all of them.
+//! Section `[cluster]`: nodes find each other by name instead of by a list of all nodes.
 
 use std::ops::RangeInclusive;
 
@@ -16,15 +16,15 @@ const EXPECT: RangeInclusive<u64> = 2..=9;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discovery {
-    /// The cluster is formed by the nodes 1 to this one, all of them. The same on all nodes.
+    /// Number of founders: the nodes 1 to this number form the cluster together. The same on all nodes.
     pub expect: u64,
-    /// `host:port` each: names and addresses of nodes' ports, which together lead to all nodes.
+    /// Addresses `host:port` of the nodes' peer ports. The names together resolve to all nodes.
     #[serde(with = "with_commas")]
     pub seeds: Vec<String>,
 }
 
 impl Discovery {
-    /// Those who form the cluster.
+    /// Iterates over the nodes that form the cluster.
     pub fn founders(&self) -> impl Iterator<Item = NodeId> {
         (1..=self.expect).map(NodeId)
     }
@@ -64,7 +64,7 @@ pub(super) fn check(source: &Source<'_>, config: &ClusterConfig) -> Result<(), C
     Ok(())
 }
 
-/// The seeds are one text, with commas between.
+/// Reads and writes the seeds as one text with commas.
 mod with_commas {
     use serde::{Deserialize as _, Deserializer, Serializer};
 

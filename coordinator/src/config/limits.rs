@@ -1,4 +1,4 @@
-//! `[limits]`: bounds of what clients make a node hold, in memory and on its disk.
+//! Section `[limits]`: bounds on the memory and disk that clients can make a node use.
 
 use rowlock_env::process;
 use serde::{Deserialize, Serialize};
@@ -6,37 +6,38 @@ use serde::{Deserialize, Serialize};
 use super::ConfigError;
 use super::parse::Source;
 
-/// The log of a large state alone may have so much in memory.
+/// A large state's log alone may use this much memory.
 const MEMORY_MIN_BYTES: u64 = 256 << 20;
 
-/// Of the memory, what a node may hold by default. A snapshot needs the state once more while it is checked,
-/// and the program, its threads and the allocator need the last part.
+/// Divisor of the machine's memory for the default bound. Checking a snapshot needs the state a second time,
+/// and the program, its threads and the allocator need the last third.
 const MEMORY_PART: u64 = 3;
 
 /// Section `[limits]` of `cluster.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Open sessions of the cluster. Beyond: a node refuses new ones. 0: no bound.
+    /// Maximum open sessions of the cluster. Beyond: a node refuses new sessions. 0: no bound.
     pub sessions: u64,
-    /// A host (an IPv4 address, or the /64 of an IPv6 address) may open a session while it has fewer than
-    /// this many times the sessions that are still free: 4 leaves four fifths of them to one host, and four
-    /// ninths to each of two. 0: no shares.
+    /// Share of one host (an IPv4 address, or the /64 of an IPv6 address): the host may open a session while
+    /// it has fewer than this many times the number of free sessions: 4 leaves four fifths of the sessions to
+    /// one host, and four ninths to each of two. 0: no shares.
     pub sessions_share: u64,
-    /// What a node holds in memory. Beyond: what grows is refused. 0: no bound. `None`: a
-    /// third of what the machine (or the cgroup) has.
+    /// Maximum memory of a node. Beyond: the node refuses growing writes. 0: no bound. `None`: a third of the
+    /// memory of the machine (or the cgroup).
     pub memory_bytes: Option<u64>,
-    /// With less free on the file system of the data folder the node warns. 0: never.
+    /// Free bytes on the data folder's file system below which the node warns. 0: never.
     pub warn_free_bytes: u64,
-    /// With less free the node is short of room: what grows is refused while too few voters have more. 0: no
-    /// bound.
+    /// Free bytes below which the node is short of room: growing writes are refused while too few voters have
+    /// more. 0: no bound.
     pub min_free_bytes: u64,
-    /// What a node keeps for its log on a disk that fills up, in a file. 0: nothing.
+    /// Size of a reserve file for the log on a full disk. 0: none.
     pub reserve_bytes: u64,
 }
 
 impl Default for LimitsConfig {
-    /// As many sessions as five nodes have connections; room for four segments of the log, and for one more.
+    /// Allows as many sessions as five nodes have connections, four log segments of free space, and a reserve
+    /// of one more.
     fn default() -> Self {
         LimitsConfig {
             sessions: 100_000,
@@ -50,7 +51,7 @@ impl Default for LimitsConfig {
 }
 
 impl LimitsConfig {
-    /// What a node may hold in memory; 0: no bound.
+    /// Returns the maximum memory of a node in bytes; 0: no bound.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.unwrap_or_else(|| process::memory_bytes().unwrap_or(0) / MEMORY_PART)
     }

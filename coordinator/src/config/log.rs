@@ -1,4 +1,4 @@
-//! `[log]`: what a node logs. Or `log = "info"`, where nothing but the level is said.
+//! Section `[log]`: level and slow requests. `log = "info"` sets the level alone.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// Level or filter (`--log` and ROWLOCK_LOG go before it).
+    /// Level or filter (`--log` and ROWLOCK_LOG take precedence).
     pub level: String,
-    /// A request that takes this many milliseconds is logged, with its stages. `None`: none is.
+    /// Duration in milliseconds from which the node logs a request with its stages. `None`: never.
     #[serde(rename = "slow_request", with = "duration::or_off")]
     pub slow_request_ms: Option<u64>,
 }
@@ -24,7 +24,7 @@ impl Default for LogConfig {
     }
 }
 
-/// The table, or the level alone.
+/// Reads the table, or the level alone.
 pub(super) fn level_or_table<'de, D: Deserializer<'de>>(from: D) -> Result<LogConfig, D::Error> {
     from.deserialize_any(Either)
 }

@@ -1,5 +1,5 @@
-//! The text of `cluster.toml` to and from `ClusterConfig`. Only the form is judged here; the rules are in
-//! `check.rs`.
+//! Conversion between the text of `cluster.toml` and `ClusterConfig`. Checks only the form; `check.rs` has
+//! the rules.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{ClusterConfig, ConfigError, check, secrets};
 
-/// The text that errors point into.
+/// Parsed text, for the positions in errors.
 pub(super) struct Source<'a> {
     text: &'a str,
     pub(super) path: &'a Path,
@@ -16,8 +16,8 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Where the value of a key begins, e.g. `raft.heartbeat_ms` or `node.0.client`; `None`: the text does
-    /// not have it.
+    /// Returns the start of a key's value, e.g. `raft.heartbeat_ms` or `node.0.client`, or `None` if the text
+    /// lacks the key.
     pub(super) fn offset(&self, key: &str) -> Option<usize> {
         let (mut value, mut offset) = (&self.values, None);
         for part in key.split('.') {
@@ -38,7 +38,7 @@ impl Source<'_> {
         error(self.text, self.path, offset, what, remedy)
     }
 
-    /// An error about the value of a key.
+    /// Creates an error at the value of a key.
     pub(super) fn at(&self, key: &str, what: String, remedy: &str) -> ConfigError {
         self.error(self.offset(key), what, remedy)
     }
@@ -54,7 +54,7 @@ fn error(text: &str, path: &Path, offset: Option<usize>, what: String, remedy: &
     ConfigError { file: path.to_owned(), line, what, remedy: remedy.to_owned() }
 }
 
-/// `read` reads the files that the text names for its secrets.
+/// Parses and checks the text. `read` reads the files that hold secrets.
 pub(super) fn parse(
     text: &str,
     path: &Path,
@@ -74,7 +74,8 @@ pub(super) fn parse(
     Ok(config)
 }
 
-/// Whether the text holds secrets itself. Of one that cannot be read: no; its mistake is told elsewhere.
+/// Returns whether the text itself holds secrets. False for an unreadable text, which the parser refuses
+/// later.
 pub(super) fn has_secrets(text: &str) -> bool {
     let config: Result<ClusterConfig, _> = toml::from_str(text);
     config.is_ok_and(|config| config.client.super_digest.is_some() || !config.client.sasl_users.is_empty())
@@ -83,7 +84,7 @@ pub(super) fn has_secrets(text: &str) -> bool {
 fn form_error(text: &str, path: &Path, e: &toml::de::Error) -> ConfigError {
     let message = e.message().lines().next().unwrap_or("cannot be read as TOML");
     let span = e.span();
-    // Ours, of a value: `rowlock_types::duration`.
+    // Error of one of our own value types: `rowlock_types::duration`.
     if let (Some((what, remedy)), Some(span)) = (message.split_once("; "), &span)
         && what.starts_with("is not")
     {
@@ -108,15 +109,15 @@ fn remedy_for(message: &str) -> &'static str {
     }
 }
 
-/// Defaults that depend on other values.
+/// Fills in the defaults with dependencies on other values.
 fn fill_in(source: &Source<'_>, config: &mut ClusterConfig) {
     if source.offset("name").is_none() {
         "rowlock".clone_into(&mut config.name);
     }
     for (at, node) in config.nodes.iter_mut().enumerate() {
         if source.offset(&format!("node.{at}.http")).is_none() {
-            // Loopback unless the file says otherwise: unless `[http]` asks for it, the routes have no
-            // authentication.
+            // Loopback unless the file says otherwise: without authentication in `[http]`, the routes have
+            // none.
             node.http_addr = format!("127.0.0.1:{}", node.id.0.saturating_add(8_080));
         }
         if source.offset(&format!("node.{at}.data")).is_none() {
@@ -127,7 +128,7 @@ fn fill_in(source: &Source<'_>, config: &mut ClusterConfig) {
     config.data = None;
 }
 
-/// Changes the paths that are relative to the folder of the file.
+/// Applies `change` to the paths that are relative to the folder of the file.
 fn map_paths(config: &mut ClusterConfig, change: impl Fn(&Path) -> PathBuf) {
     config.nodes.iter_mut().for_each(|node| node.data_dir = change(&node.data_dir));
     config.tls = config.tls.as_ref().map(|files| files.map(&change));
@@ -136,7 +137,7 @@ fn map_paths(config: &mut ClusterConfig, change: impl Fn(&Path) -> PathBuf) {
 
 pub(super) fn print(config: &ClusterConfig) -> String {
     let mut config = config.clone();
-    // The folder of the file may have a name that is not text.
+    // The folder of the file may have a name that is not UTF-8.
     map_paths(&mut config, |path| PathBuf::from(path.to_string_lossy().into_owned()));
     toml::to_string(&config).expect("Invariant: every value has a form in TOML")
 }

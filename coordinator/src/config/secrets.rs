@@ -1,5 +1,5 @@
-//! Secrets of a `cluster.toml`, which may be in files of their own (`super_digest_file`, `sasl_users_file`),
-//! and who may read them: only the owner of the file, or the node does not start.
+//! Secrets of a `cluster.toml`, inline or in separate files (`super_digest_file`, `sasl_users_file`), and the
+//! check that only the owner can read them; otherwise the node does not start.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use rowlock_env::disk::Dir;
 use super::parse::Source;
 use super::{ClientConfig, ClusterConfig, ConfigError};
 
-/// Bytes of a file with secrets. Beyond: refused.
+/// Maximum size of a file with secrets. Beyond: refused.
 const SECRETS_MAX_BYTES: u64 = 1 << 20;
 
-/// Replaces the names of files by what these hold.
+/// Replaces the file names by the files' contents.
 pub(super) fn read_into(
     source: &Source<'_>,
     client: &mut ClientConfig,
@@ -48,7 +48,7 @@ pub(super) fn read_into(
     Ok(())
 }
 
-/// The content of a file that no other user may read. The error says why not.
+/// Returns the content of a file that no other user may read. The error gives the reason of a refusal.
 pub(super) fn read_private(path: &Path) -> Result<String, String> {
     let (folder, name) = place_of(path).ok_or("is not the name of a file")?;
     let dir = Dir::open(folder).map_err(|e| format!("cannot be read: {e}"))?;
@@ -61,7 +61,7 @@ pub(super) fn read_private(path: &Path) -> Result<String, String> {
 }
 
 impl ClusterConfig {
-    /// The same for others to read: passwords and digests are gone, the names of users and files stay.
+    /// Removes passwords and digests for display. The names of users and files stay.
     #[must_use]
     pub fn without_secrets(mut self) -> Self {
         if self.client.super_digest.is_some() {
@@ -71,13 +71,13 @@ impl ClusterConfig {
         self
     }
 
-    /// What [`Self::without_secrets`] takes away.
+    /// Iterates over the secrets that [`Self::without_secrets`] removes.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         self.client.sasl_users.values().chain(&self.client.super_digest).map(String::as_str)
     }
 }
 
-/// Its folder and its name there.
+/// Splits a path into folder and file name.
 pub(super) fn place_of(path: &Path) -> Option<(&Path, &str)> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Some((folder, path.file_name()?.to_str()?))

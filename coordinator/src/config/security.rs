@@ -1,4 +1,4 @@
-//! `[tls]` and `[peer]`: the files of certificates, and how nodes know each other.
+//! Sections `[tls]` and `[peer]`: certificate files, and authentication between nodes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,44 +9,44 @@ use serde::{Deserialize, Serialize};
 use super::parse::Source;
 use super::{ClientConfig, ClusterConfig, ConfigError, HttpConfig, NodeEntry};
 
-/// What stands for the number of the node in the names of files.
+/// Placeholder for the node's number in file names.
 const ID: &str = "{id}";
 
 /// Section `[peer]` of `cluster.toml`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PeerConfig {
-    /// How nodes know each other. `None`: nothing is written down, so the port may only be on loopback.
+    /// Authentication between nodes. `None`: not configured, so the port may only be on loopback.
     pub security: Option<PeerSecurity>,
 }
 
-/// How nodes know each other.
+/// Authentication between the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerSecurity {
-    /// Without proof: any host that reaches the nodes' port is taken for a node.
+    /// No authentication: any host that reaches the nodes' port passes for a node.
     None,
-    /// By their certificates where they have some, and by their word where not: for the change-over.
+    /// Certificates where nodes have them, trust where not: for the change-over.
     Both,
-    /// A node proves itself by its certificate.
+    /// Each node authenticates by its certificate.
     Mtls,
 }
 
-/// Whether clients must show a certificate.
+/// Client certificates at a listener with TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// The server requests no certificate.
     None,
-    /// They are asked, and may have none.
+    /// The server requests a certificate, and accepts clients without.
     Want,
-    /// Those without are refused.
+    /// Required: clients without a certificate are refused.
     #[default]
     Need,
 }
 
 impl ClientAuth {
-    /// The value in `cluster.toml`.
+    /// Returns the value in `cluster.toml`.
     pub fn as_str(self) -> &'static str {
         match self {
             ClientAuth::None => "none",
@@ -57,14 +57,14 @@ impl ClientAuth {
 }
 
 impl PeerConfig {
-    /// Whether nodes use their certificates among themselves.
+    /// Returns whether nodes use their certificates among themselves.
     pub fn needs_certificates(self) -> bool {
         matches!(self.security, Some(PeerSecurity::Both | PeerSecurity::Mtls))
     }
 }
 
 impl PeerSecurity {
-    /// The value in `cluster.toml`.
+    /// Returns the value in `cluster.toml`.
     pub fn as_str(self) -> &'static str {
         match self {
             PeerSecurity::None => "none",
@@ -161,8 +161,8 @@ fn check_client(source: &Source<'_>, config: &ClusterConfig) -> Result<(), Confi
 }
 
 impl ClusterConfig {
-    /// Returns whether some clients must prove who they are: by a certificate, a token or a password. Then
-    /// only operators end holds of others, where no rule says otherwise (docs/access-control.md).
+    /// Returns whether some clients must authenticate: by a certificate, a token or a password. Then only
+    /// operators may end holds of other clients, where no rule says otherwise (docs/access-control.md).
     pub fn guards_locks(&self) -> bool {
         let has_secure_port = self.nodes.iter().any(|node| node.secure_client_addr.is_some());
         let by_certificate = has_secure_port
@@ -172,7 +172,7 @@ impl ClusterConfig {
     }
 }
 
-/// What is allowed and yet unwise.
+/// Returns warnings about legal but unwise settings.
 pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
     let mut found = Vec::new();
     let is_for_clients = config.nodes.iter().any(|node| node.secure_client_addr.is_some());
@@ -205,7 +205,7 @@ pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
     }
     if config.peer.security == Some(PeerSecurity::Both) {
         found.push(
-            "security = \"both\" believes whoever reaches the nodes' port: set \"mtls\" once all nodes have \
+            "security = \"both\" believes any host that reaches the nodes' port: set \"mtls\" once all nodes have \
              their certificates"
                 .to_owned(),
         );
@@ -213,12 +213,12 @@ pub(super) fn warnings(config: &ClusterConfig) -> Vec<String> {
     found
 }
 
-/// The files of one node.
+/// Returns the files of one node.
 pub(super) fn of_node(files: &TlsFiles, id: NodeId) -> TlsFiles {
     files.map(|path| numbered(path, id))
 }
 
-/// The path with the number of the node in it.
+/// Replaces `{id}` in a path by the node's number.
 pub(super) fn numbered(path: &Path, id: NodeId) -> PathBuf {
     match path.to_str() {
         Some(path) => PathBuf::from(path.replace(ID, &id.to_string())),

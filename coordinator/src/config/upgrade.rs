@@ -1,20 +1,20 @@
-//! `[upgrade]`: when the cluster goes over to a new version for good.
+//! Section `[upgrade]`: finalization of upgrades.
 
 use serde::{Deserialize, Serialize};
 
-/// Who says that there is no way back to the old release.
+/// Decision that ends the way back to the old release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finalize {
-    /// The leader, when all members have run the new release in health for a minute.
+    /// The leader finalizes when all members have been healthy on the new release for a minute.
     #[default]
     Auto,
-    /// An operator, by `rowlock upgrade finalize`.
+    /// An operator finalizes with `rowlock upgrade finalize`.
     Manual,
 }
 
 impl Finalize {
-    /// As the file says it.
+    /// Returns the value in `cluster.toml`.
     pub fn word(self) -> &'static str {
         match self {
             Finalize::Auto => "auto",
@@ -27,10 +27,10 @@ impl Finalize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpgradeConfig {
-    /// Who finalizes an upgrade. The leader's value counts.
+    /// Party that finalizes an upgrade. The leader's value counts.
     pub finalize: Finalize,
-    /// How long all members must have been healthy under one leader before it finalizes by itself,
-    /// milliseconds. Not in `cluster.toml`: only tests have a reason to wait less.
+    /// Time for which all members must have been healthy under one leader before the leader finalizes,
+    /// milliseconds. Not in `cluster.toml`: only tests need less.
     #[serde(skip, default = "health_ms")]
     pub health_ms: u64,
 }

@@ -228,7 +228,7 @@ impl Apply for Applier {
         self.replica.memory.set_state(machine);
         self.clock.observe(machine.time_ms());
         self.observers.iter().for_each(|one| one.applied(entry.index, &batch.proposals, machine));
-        self.lock_alarm.look(machine);
+        self.lock_alarm.update(machine);
         self.measure(&entry, first_taken, batch.proposals.len());
         EntryOutcome::Applied
     }
@@ -243,7 +243,7 @@ impl Apply for Applier {
         self.replica.memory.set_state(machine);
         self.clock.observe(machine.time_ms());
         self.observers.iter().for_each(|observer| observer.installed(machine));
-        self.lock_alarm.look(machine);
+        self.lock_alarm.update(machine);
         if self.metrics.connections.get() > 0 {
             rare::taken(Rare::SnapshotUnderClients);
         }

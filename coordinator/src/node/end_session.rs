@@ -1,5 +1,5 @@
-//! Ends a session that an operator or the node's program names: through the log, as the leader ends one that
-//! has fallen silent.
+//! Ends a session on behalf of an operator or of the node's program: through the log, as the leader ends a
+//! silent session.
 
 use std::sync::Arc;
 
@@ -14,30 +14,30 @@ use crate::replica::Replica;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotExpired {
-    /// There is no such session (any more).
+    /// No session has this id (any more).
     #[error("there is no such session")]
     NoSession,
-    /// Whether it has ended is not known: the leader was lost, or did not answer in time.
+    /// The leader was lost or did not answer in time: the session may have ended.
     #[error("whether the session has ended is not known")]
     Unknown,
 }
 
 pub struct EndSession {
     pub replica: Arc<Replica>,
-    /// The door for writes.
+    /// Accepts the command for the log.
     pub proposer: Proposer,
 }
 
 impl EndSession {
-    /// Does it, on behalf of `who`: a superuser, or no identity, as when it expires.
+    /// Ends the session on behalf of `who`: a superuser, or no identity, as at an expiry.
     ///
     /// # Errors
-    /// [`NotExpired::NoSession`]: this node knows no such session. [`NotExpired::Unknown`]: it may have been
-    /// ended, or may still be.
+    /// [`NotExpired::NoSession`]: this node knows no such session. [`NotExpired::Unknown`]: the session may
+    /// have ended, or may still end.
     /// # Cancel safety
     /// Once polled, the session may end even when the future is dropped.
     pub async fn run(&self, session: SessionId, who: Arc<[Id]>, deadline: Instant) -> Result<(), NotExpired> {
-        // A client that moves to another connection gets a new attachment, which the command does not mean.
+        // A client that reconnects gets a new attachment, and the command names the old one.
         while let Some(attachment) = self.attachment(session) {
             let (reply_to, inbox) = outbox::channel();
             let command = Command::ExpireSession { session, attachment };

@@ -1,8 +1,7 @@
-//! How a leader has another voter lead: what it was given is committed and applied by the others first, so
-//! that their clients get their answers; then it asks the next one.
+//! Hand-over of the leadership: first the other voters commit and apply all earlier proposals, so that their
+//! clients get replies; then the leader asks its successor to lead.
 //!
-//! Must never do: take long. What goes wrong here the others can deal with, as they can with a leader that is
-//! killed.
+//! Must never take long. The other nodes handle a failure here like the crash of a leader.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,15 +18,15 @@ use rowlock_state::command::Command;
 use crate::delivery::outbox;
 use crate::proposer::{Proposer, Submission};
 
-/// Time for a write to be committed and to reach the next leader's disk. A disk of which each flush
-/// takes a second is in time.
+/// Time for a write to be committed and to reach the next leader's disk. Long enough for a disk with flushes
+/// of one second.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(4);
-/// Time for the other nodes to apply what was committed, and so to answer their clients.
+/// Time for the other nodes to apply the committed entries, and so to answer their clients.
 const APPLIED_DEADLINE: Duration = Duration::from_secs(1);
 const ASK_EVERY: Duration = Duration::from_millis(10);
-/// For another node to lead.
+/// Time for another node to become leader.
 const HAND_OVER_DEADLINE: Duration = Duration::from_secs(6);
-/// A member that has acknowledged nothing for so long does not count as alive.
+/// A member without an acknowledgement within this time does not count as alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Dependencies of a hand-over. Cheap to clone.
@@ -36,38 +35,38 @@ pub struct HandOver {
     pub me: NodeId,
     pub raft: Raft,
     pub leadership: watch::Receiver<Leadership>,
-    /// The door for writes.
+    /// Accepts the no-op that tests whether commits proceed.
     pub proposer: Proposer,
-    /// The way to the others.
+    /// Connections to the other nodes.
     pub peers: PeerPool,
 }
 
 impl HandOver {
-    /// Whether this node leads, and has done with the entries of earlier leaders.
+    /// Returns whether this node leads, and has applied the entries of earlier leaders.
     pub fn leads(&self) -> bool {
         self.leadership.borrow().is_led_by(self.me)
     }
 
-    /// The voter that is alive and has most of the log.
+    /// Returns the voter that is alive and has stored most of the log.
     pub fn successor(&self) -> Option<NodeId> {
         self.alive_voters().into_iter().max_by_key(|(_, stored)| *stored).map(|(node, _)| node)
     }
 
-    /// The other voters that are alive, and how much of the log each has stored.
+    /// Returns the other voters that are alive, with their stored log indexes.
     pub fn alive_voters(&self) -> BTreeMap<NodeId, u64> {
         facts::alive_voters(&self.raft, self.me, ALIVE_WITHIN)
     }
 
-    /// Has `next` lead, within fifteen seconds at the worst. Returns who leads then, if it is another node.
-    /// Nothing happens unless commits go on here and `next` has them on its disk: a node that answers
-    /// heartbeats may have a disk that does not, and such a node wins no election.
+    /// Hands the leadership to `next`, within fifteen seconds at most. Returns the new leader, if it is
+    /// another node. Does nothing unless a write commits here and reaches the disk of `next`: a node that
+    /// answers heartbeats may have a disk that hangs, and such a node wins no election.
     pub async fn to(&self, next: NodeId) -> Option<NodeId> {
         assert!(next != self.me, "a node does not hand over to itself");
-        if time::timeout(COMMIT_DEADLINE, self.is_fit(next)).await != Ok(true) {
+        if time::timeout(COMMIT_DEADLINE, self.commits_reach(next)).await != Ok(true) {
             tracing::warn!(to = %next, "does not hand leadership over: no write is committed and on the disk of that node");
             return None;
         }
-        // A node that has not will tell its clients that the outcome is unknown.
+        // A node that has not applied them reports an unknown outcome to its clients.
         let _ = time::timeout(APPLIED_DEADLINE, self.others_have_applied()).await;
         tracing::info!(to = %next, "handing leadership over");
         facts::hand_over(&self.raft, next).await;
@@ -82,8 +81,8 @@ impl HandOver {
         }
     }
 
-    /// Waits until everything that this leader was given before is committed and on the disk of `next`.
-    async fn is_fit(&self, next: NodeId) -> bool {
+    /// Waits until all earlier proposals of this leader are committed and on the disk of `next`.
+    async fn commits_reach(&self, next: NodeId) -> bool {
         let (reply_to, answer) = outbox::channel();
         let noop = Submission::of_node(Command::Noop, reply_to);
         if self.proposer.submit(noop).await.is_err() || !answer.is_applied().await {
@@ -96,7 +95,7 @@ impl HandOver {
         true
     }
 
-    /// Waits until every other voter that is alive has applied what is in this node's log.
+    /// Waits until every other live voter has applied this node's log.
     async fn others_have_applied(&self) {
         let index = facts::facts(&self.raft).last_index.unwrap_or(0);
         let others = self.alive_voters();

@@ -88,7 +88,7 @@ async fn a_bad_new_file_is_counted_and_the_old_certificate_stays() {
     };
     assert!((3 * DAY - 60..=3 * DAY).contains(&left()), "{}", left());
     issue(&authority, folder.path(), &node_uri("rowlock", 2));
-    assert!(node.look_at_files());
+    assert!(node.reload_files_soon());
     let deadline = Instant::now() + SOON;
     while metrics.tls_reload_failures_total.get() == 0 {
         assert!(Instant::now() < deadline, "the change is seen");

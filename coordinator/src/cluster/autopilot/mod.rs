@@ -1,13 +1,13 @@
-//! Changes of the members without a request: a node that lost its data comes in again, a learner
-//! becomes a voter, a dead voter is removed.
+//! Membership changes without a request: readmission of wiped nodes, promotion of learners, removal of dead
+//! voters.
 //!
-//! In the flow: the folder notes who has been refused because it came with another data folder. The leader
-//! takes such a node out of the members (`readmit.rs`). Then each node knows it by its new folder, and it
-//! joins and asks to vote as a new one does (`bootstrap/`). The leader also notes for how long each member
-//! has answered or been silent (`health.rs`), and changes the voters accordingly (`voters.rs`).
+//! In the flow: the folder records nodes refused for another data folder. The leader removes such a node from
+//! the members (`readmit.rs`). Then each node accepts the new folder, and the returned node joins and asks to
+//! vote like a new node (`bootstrap/`). The leader also measures each member's times of answers and of
+//! silence (`health.rs`), and changes the voters accordingly (`voters.rs`).
 //!
-//! Must never do: let anything count that a node says which has forgotten its votes and its log, while it is
-//! still a voter.
+//! Must never count the vote or acknowledgement of a node without memory of its votes and its log, while that
+//! node is still a voter.
 
 mod health;
 mod readmit;
@@ -28,40 +28,41 @@ use rowlock_types::metrics::Metrics;
 use crate::audit::Audit;
 use crate::config::AutopilotConfig;
 use readmit::Readmission;
-use voters::Looks;
+use voters::Scan;
 
-/// How often a node looks.
+/// Interval of the autopilot's scans.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// Dependencies of the task.
 pub struct Autopilot {
     pub me: NodeId,
-    /// Changes that it may make.
+    /// Enabled changes and their times.
     pub config: AutopilotConfig,
     pub raft: Raft,
     pub leadership: watch::Receiver<Leadership>,
-    /// Up to where the others have stored the log of this leader.
+    /// Log indexes stored by the other nodes under this leader.
     pub quorum: QuorumContact,
     /// Changes the members while this node leads.
     pub reconfigurer: Arc<Reconfigurer>,
-    /// The way to the leader, and by which folders nodes are known.
+    /// Connections to the others, and the incarnations of known nodes.
     pub peers: PeerPool,
-    /// Where it is recorded who has changed the members.
+    /// Records the autopilot's changes of members.
     pub audit: Audit,
-    /// How many steps were taken.
+    /// Counts promotions and removals.
     pub metrics: Arc<Metrics>,
 }
 
 impl Autopilot {
-    /// Runs without end. A step that is dropped goes on, or is taken again by the next leader.
+    /// Runs forever. A step whose future is dropped may still happen; otherwise the next leader repeats the
+    /// step.
     pub async fn run(self) {
-        let (mut readmission, mut looks) = (Readmission::default(), Looks::default());
+        let (mut readmission, mut scan) = (Readmission::default(), Scan::default());
         loop {
             time::sleep_about(EVERY).await;
             if self.config.readmit_wiped {
                 self.readmit(&mut readmission).await;
             }
-            self.see_to_voters(&mut looks).await;
+            self.scan_voters(&mut scan).await;
         }
     }
 }

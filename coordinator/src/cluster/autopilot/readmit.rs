@@ -1,25 +1,27 @@
-//! A node that comes back with another data folder than the one by which it is known. It has forgotten its
-//! votes and what it acknowledged.
+//! Readmission of a wiped node: a node that comes back with another data folder than the known one, and has
+//! forgotten its votes and its acknowledgements.
 //!
-//! First the leader takes it out of the members. Then every node that sees, in the newest membership, that it
-//! does not vote, knows it by its new folder from now on. Until more than half of the other voters do, it
-//! neither votes nor acknowledges (`bootstrap/judge.rs`), and the others refuse its connections.
+//! First the leader removes the node from the members. Then every node accepts the new folder as soon as its
+//! newest membership lacks the returned voter. Until more than half of the other voters do, the returned node
+//! neither votes nor acknowledges (`bootstrap/judge.rs`), and the other nodes refuse its connections.
 //!
-//! Why this is enough: its removal is committed by a majority of the voters that are left. So a candidate
-//! whose log ends before the removal finds no majority of the old voters any more, even if the returned node
-//! votes for it. And a node that counts the returned one as a voter again has the removal in its log.
+//! This is enough: a majority of the remaining voters commits the removal. So a candidate with a log before
+//! the removal finds no majority of the old voters any more, even with the vote of the returned node. And a
+//! node whose membership has the returned node as a voter again has the removal in its log.
 //!
-//! A leader may have been away while the others met the node's old folder. It meets the new one as the first,
-//! and refuses nothing. The others do, so the node waits. Therefore the leader asks a voter that acknowledges
-//! nothing whether it waits, and the others by which folder they know it.
+//! A leader may have been away when the other nodes met the old folder. Such a leader accepts the new folder
+//! as the first one, but the other nodes refuse the returned node, so the node waits. Therefore the leader
+//! asks silent voters whether they wait, and asks the other voters for the known folders.
 //!
-//! A learner may have been away while the node did not vote, and is not asked before it votes again. It would
-//! refuse the node for ever, and serve no client when that leads. So it believes more than half of the
-//! other voters. Nothing counts what a learner knows.
+//! A learner may have been away while the returned node did not vote, and no leader needs a learner's consent
+//! before the node votes again. The learner would refuse the node for ever, and serve no client under its
+//! leadership. So a learner believes more than half of the other voters. Nothing depends on a learner's
+//! record.
 //!
-//! Invariant: one voter at a time. The next one is taken out when this one has its own removal in its log
-//! again, so that it helps no candidate whose log ends before; or when it is late. It need not vote by then:
-//! it asks every voter before, and one that has lost its data too does not answer it.
+//! Invariant: the leader removes one voter at a time. The next removal waits until the log of the previous
+//! returned node contains its own removal, so that this node helps no candidate whose log ends before; or
+//! until a deadline. The node need not vote by then: it asks every voter before, and a voter that has lost
+//! its data too does not answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,36 +38,35 @@ use rowlock_types::reconfiguration::Wanted;
 use super::Autopilot;
 use super::health::MemberChange;
 
-/// A node that waits to be taken in tries again and again; longer ago means that it has gone.
+/// A waiting node retries repeatedly; after this time without a retry, the node has gone.
 const CAME_WITHIN: Duration = Duration::from_secs(5);
-/// A member that has acknowledged something since then still has its old folder.
+/// Time without an acknowledgement after which a member may have lost its old folder.
 const UP_WITHIN: Duration = Duration::from_secs(2);
-/// For a node to catch up, before another one is taken out.
+/// Time for a readmitted voter to catch up before the leader removes another one.
 const ONE_AT_A_TIME: Duration = Duration::from_secs(60);
-/// For the newest membership to be here.
+/// Time limit for obtaining the newest membership.
 const MEMBERS_DEADLINE: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const SCAN_EVERY: Duration = Duration::from_millis(20);
 
-/// How often a leader asks voters that acknowledge nothing whether they wait.
+/// Interval of the leader's questions to silent voters.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 const ASK_DEADLINE: Duration = Duration::from_millis(500);
 
-/// Memory of the nodes that are removed and readmitted.
+/// State of the removals and readmissions at this node.
 #[derive(Debug, Default)]
 pub(super) struct Readmission {
     underway: Underway,
-    /// When it last asked for nodes that wait.
+    /// Time of the last search for waiting voters.
     asked: Option<Instant>,
-    /// The commit index at that time.
     committed: u64,
-    /// Voters that this leader has taken out. A node that was added by an operator does not ask to vote: its
-    /// configuration calls it a learner, and it has forgotten that it voted.
+    /// Voters removed by this leader, to be promoted again. A node added by an operator does not ask to vote:
+    /// its configuration says learner, and the node has forgotten its former role.
     voted: BTreeSet<NodeId>,
-    /// Of whose new folders this leader has said that it takes their nodes out.
-    said: BTreeSet<(NodeId, Incarnation)>,
+    /// New folders whose readmission this leader has logged.
+    logged: BTreeSet<(NodeId, Incarnation)>,
 }
 
-/// The voter that this leader has taken out and that does not have that in its log yet.
+/// The voter removed last, until that node's log contains the removal.
 #[derive(Debug, Default)]
 struct Underway(Option<TakenOut>);
 
@@ -73,12 +74,13 @@ struct Underway(Option<TakenOut>);
 struct TakenOut {
     node: NodeId,
     since: Instant,
-    /// The log index of its removal.
+    /// Log index of the removal.
     index: u64,
 }
 
 impl Underway {
-    /// Whether this voter may be taken out now. `stored` is what a node's log has, as it told this leader.
+    /// Returns whether the leader may remove `node` now. `stored` returns the acknowledged log index of a
+    /// node.
     fn allows(&mut self, node: NodeId, stored: impl Fn(NodeId) -> u64, now: Instant) -> bool {
         self.0
             .take_if(|out| stored(out.node) >= out.index || now.saturating_since(out.since) >= ONE_AT_A_TIME);
@@ -87,7 +89,7 @@ impl Underway {
 }
 
 impl Autopilot {
-    /// Looks at each node that has come with another folder.
+    /// Handles each node that has come with another folder.
     pub(super) async fn readmit(&self, readmission: &mut Readmission) {
         let mut strangers = self.peers.folder().strangers(CAME_WITHIN);
         let view = *self.leadership.borrow();
@@ -99,7 +101,7 @@ impl Autopilot {
         }
         if view.leader != Some(self.me) {
             readmission.voted.clear();
-            readmission.said.clear();
+            readmission.logged.clear();
         }
         // A node that comes under this node's own number is refused for ever.
         for (node, incarnation) in strangers.into_iter().filter(|(node, _)| *node != self.me) {
@@ -108,14 +110,16 @@ impl Autopilot {
                 _ if view.is_led_by(self.me) => {
                     self.readmit_as_leader(node, incarnation, readmission).await;
                 }
-                _ if self.is_known_to_voters(node, incarnation).await => self.know(node, incarnation).await,
-                Some(leader) if leader != self.me => self.follow_leader(leader, node, incarnation).await,
+                _ if self.is_known_to_voters(node, incarnation).await => {
+                    self.accept_folder(node, incarnation).await
+                }
+                Some(leader) if leader != self.me => self.accept_as_follower(leader, node, incarnation).await,
                 _ => {}
             }
         }
     }
 
-    /// Voters that have nothing and wait, because others than this leader know them by another folder.
+    /// Returns silent, empty voters whose old folder is known to other nodes than this leader.
     async fn strangers_to_others(&self) -> Vec<(NodeId, Incarnation)> {
         let facts = facts::facts(&self.raft);
         let alive = facts::alive_members(&self.raft, UP_WITHIN);
@@ -131,16 +135,19 @@ impl Autopilot {
         let others = self.introductions(others).await;
         let met = self.peers.folder().known();
         met.into_iter()
-            .filter(|(node, ours)| waiting.contains_key(node) && is_met_otherwise(*node, *ours, &others))
+            .filter(|(node, ours)| {
+                waiting.contains_key(node) && is_known_by_other_folder(*node, *ours, &others)
+            })
             .collect()
     }
 
-    /// A voter that this leader has taken out votes again when it has the log, and each voter knows it by its
-    /// new folder, so that none refuses its connections.
+    /// Promotes a removed voter as soon as the node has the log and each voter knows the new folder, so that
+    /// no voter refuses its connections.
     async fn promote_again(&self, readmission: &mut Readmission) {
         let Some((members, version)) = facts::settled_members(&self.raft) else { return };
         let facts = facts::facts(&self.raft);
-        // The log goes on while a member stores it: what was committed at the last look is asked for.
+        // The log grows while a member stores entries: the member must have what was committed at the
+        // previous scan.
         let needed = std::mem::replace(&mut readmission.committed, facts.committed_index);
         let voted = &mut readmission.voted;
         voted.retain(|node| !members.voters.contains(node));
@@ -163,7 +170,8 @@ impl Autopilot {
         }
     }
 
-    /// Whether this node does not vote, and more than half of the other voters know the node by this folder.
+    /// Returns whether this node does not vote, and more than half of the other voters know `node` by this
+    /// folder.
     async fn is_known_to_voters(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let facts = facts::facts(&self.raft);
         if facts.members.voters.contains(&self.me) {
@@ -171,7 +179,7 @@ impl Autopilot {
         }
         let others = facts.members.nodes.keys().copied().filter(|other| *other != self.me && *other != node);
         let answers = self.introductions(others.collect()).await;
-        knows_majority(self.me, (node, incarnation), &answers)
+        majority_knows(self.me, (node, incarnation), &answers)
     }
 
     async fn introductions(&self, nodes: Vec<NodeId>) -> BTreeMap<NodeId, Introduction> {
@@ -189,21 +197,21 @@ impl Autopilot {
         let facts = facts::facts(&self.raft);
         let (is_member, votes) =
             (facts.members.nodes.contains_key(&node), facts.members.voters.contains(&node));
-        // One that never acknowledged anything to this leader has come in under another one.
+        // A member that never acknowledged anything to this leader joined under another leader.
         let stored =
             |node| facts.replicated.iter().find(|(other, _)| *other == node).map_or(0, |(_, index)| *index);
         if mutant::is(Mutant::ReadmitAVoter) || !is_member || (!votes && stored(node) == 0) {
-            return self.know_when_confirmed(node, incarnation).await;
+            return self.accept_as_leader(node, incarnation).await;
         }
         if facts::alive_members(&self.raft, UP_WITHIN).contains(&node) {
-            // The one with the old folder runs: two nodes use its number.
+            // The node with the old folder still runs: two nodes use its number.
             return;
         }
         let now = time::now();
         if votes && !readmission.underway.allows(node, stored, now) {
             return;
         }
-        if readmission.said.insert((node, incarnation)) {
+        if readmission.logged.insert((node, incarnation)) {
             tracing::warn!(
                 %node,
                 "a node comes with another data folder than before: it lost its data. It is taken out of the members, and in again"
@@ -224,17 +232,17 @@ impl Autopilot {
         }
     }
 
-    /// As the leader, if a quorum says that it is still one.
-    async fn know_when_confirmed(&self, node: NodeId, incarnation: Incarnation) {
+    /// Accepts the new folder as the leader, if a quorum confirms the leadership.
+    async fn accept_as_leader(&self, node: NodeId, incarnation: Incarnation) {
         let confirmed = time::timeout(MEMBERS_DEADLINE, facts::read_index(&self.raft)).await;
         if matches!(confirmed, Ok(Ok(_))) && self.does_not_vote(node) {
             self.quorum.forget(node.0);
-            self.know(node, incarnation).await;
+            self.accept_folder(node, incarnation).await;
         }
     }
 
-    /// As another node: its members are to be as new as the leader's.
-    async fn follow_leader(&self, leader: NodeId, node: NodeId, incarnation: Incarnation) {
+    /// Accepts the new folder as a follower, once this node's membership is as new as the leader's.
+    async fn accept_as_follower(&self, leader: NodeId, node: NodeId, incarnation: Incarnation) {
         let deadline = Instant::now() + MEMBERS_DEADLINE;
         let answer = self.peers.call(leader, Lane::Control, &Request::ReadIndex, deadline).await;
         let Ok(Response::ReadIndex { index }) = answer else { return };
@@ -242,20 +250,21 @@ impl Autopilot {
             if Instant::now() >= deadline {
                 return;
             }
-            time::sleep(LOOK_EVERY).await;
+            time::sleep(SCAN_EVERY).await;
         }
         if self.does_not_vote(node) {
             assert!(facts::applied_index(&self.raft) >= index, "the members are as new as the leader's");
-            self.know(node, incarnation).await;
+            self.accept_folder(node, incarnation).await;
         }
     }
 
-    /// In the newest membership of the log, and while it is being changed in the old and in the new one.
+    /// Returns whether `node` is no voter in the newest membership of the log; during a change, in neither of
+    /// the two.
     fn does_not_vote(&self, node: NodeId) -> bool {
         !facts::voters(&self.raft).contains(&node) || mutant::is(Mutant::ReadmitAVoter)
     }
 
-    async fn know(&self, node: NodeId, incarnation: Incarnation) {
+    async fn accept_folder(&self, node: NodeId, incarnation: Incarnation) {
         match self.peers.folder().replace_known(node, incarnation).await {
             Ok(()) => tracing::info!(%node, "known by its new data folder from now on"),
             Err(error) => tracing::warn!(%node, %error, "not known by its new data folder"),
@@ -263,15 +272,19 @@ impl Autopilot {
     }
 }
 
-/// Whether one of these knows the node by another folder than `ours`.
-fn is_met_otherwise(node: NodeId, ours: Incarnation, others: &BTreeMap<NodeId, Introduction>) -> bool {
+/// Returns whether one of these nodes knows `node` by another folder than `ours`.
+fn is_known_by_other_folder(
+    node: NodeId,
+    ours: Incarnation,
+    others: &BTreeMap<NodeId, Introduction>,
+) -> bool {
     let mut known = others.values().flat_map(|answer| &answer.known);
     known.any(|(whose, theirs)| *whose == node && *theirs != ours)
 }
 
-/// Whether more than half of the voters other than the node itself, by the newest membership that is told,
-/// know it by this folder. Not if `me` is one of them.
-fn knows_majority(
+/// Returns whether more than half of the other voters, by the newest reported membership, know the node by
+/// this folder. False if `me` is a voter there.
+fn majority_knows(
     me: NodeId,
     (node, incarnation): (NodeId, Incarnation),
     answers: &BTreeMap<NodeId, Introduction>,
@@ -296,13 +309,16 @@ mod tests {
             Introduction { known, ..Introduction::default() }
         };
         let others = [(NodeId(1), knows(&[(2, 20), (4, 40)])), (NodeId(2), knows(&[(1, 10)]))].into();
-        assert!(is_met_otherwise(NodeId(4), Incarnation(41), &others), "node 1 has met its old folder");
-        assert!(!is_met_otherwise(NodeId(4), Incarnation(40), &others), "by the same one");
-        assert!(!is_met_otherwise(NodeId(3), Incarnation(30), &others), "they have not met it");
+        assert!(
+            is_known_by_other_folder(NodeId(4), Incarnation(41), &others),
+            "node 1 has met its old folder"
+        );
+        assert!(!is_known_by_other_folder(NodeId(4), Incarnation(40), &others), "by the same one");
+        assert!(!is_known_by_other_folder(NodeId(3), Incarnation(30), &others), "they have not met it");
     }
 
     #[test]
-    fn a_learner_takes_the_word_of_more_than_half_of_the_other_voters() {
+    fn a_learner_believes_more_than_half_of_the_other_voters() {
         let voters: Vec<NodeId> = [1, 2, 3].map(NodeId).to_vec();
         let says = |folder: u128| Introduction {
             voters: voters.clone(),
@@ -314,14 +330,14 @@ mod tests {
         let new = (NodeId(1), Incarnation(11));
         let of =
             |all: &[(u64, u128)]| all.iter().map(|(node, folder)| (NodeId(*node), says(*folder))).collect();
-        assert!(knows_majority(NodeId(4), new, &of(&[(2, 11), (3, 11)])));
-        assert!(!knows_majority(NodeId(4), new, &of(&[(2, 11), (3, 10)])), "half of the others");
-        assert!(!knows_majority(NodeId(4), new, &of(&[(2, 11)])), "the other one may know better");
-        assert!(!knows_majority(NodeId(3), new, &of(&[(2, 11)])), "who votes waits for the removal");
-        assert!(!knows_majority(NodeId(4), new, &of(&[])));
+        assert!(majority_knows(NodeId(4), new, &of(&[(2, 11), (3, 11)])));
+        assert!(!majority_knows(NodeId(4), new, &of(&[(2, 11), (3, 10)])), "half of the others");
+        assert!(!majority_knows(NodeId(4), new, &of(&[(2, 11)])), "the other one may know better");
+        assert!(!majority_knows(NodeId(3), new, &of(&[(2, 11)])), "who votes waits for the removal");
+        assert!(!majority_knows(NodeId(4), new, &of(&[])));
         let mut waits: BTreeMap<NodeId, Introduction> = of(&[(2, 11), (3, 11)]);
         waits.values_mut().for_each(|answer| answer.is_admitted = false);
-        assert!(!knows_majority(NodeId(4), new, &waits), "who waits itself says nothing for others");
+        assert!(!majority_knows(NodeId(4), new, &waits), "who waits itself says nothing for others");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The leader makes learners voters and removes dead voters, as `health.rs` decides.
+//! Promotion of learners and removal of dead voters by the leader, as `health.rs` decides.
 //!
-//! Invariant: each step is decided for one membership and refused if that has changed meanwhile.
+//! Invariant: each step is decided for one membership, and refused if the membership has changed meanwhile.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use super::Autopilot;
 use super::health::{MemberChange, MemberView, Rules, Watch, decide};
 use crate::audit::{AuditRecord, Client, Event, OK};
 
-/// How often the leader looks at the members.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// More time than this between two looks does not count: the leader did not see what happened in it.
-const LOOK_MAX: Duration = Duration::from_secs(1);
-/// A member that has acknowledged nothing for so long does not answer.
+/// Interval at which the leader scans the members.
+const SCAN_EVERY: Duration = Duration::from_millis(500);
+/// Upper bound on the time counted between two scans: the leader did not observe a longer gap.
+const SCAN_GAP_MAX: Duration = Duration::from_secs(1);
+/// A member without an acknowledgement within this time does not answer.
 const UP_WITHIN: Duration = Duration::from_secs(2);
-/// A step that was refused is decided again after this time.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Pause after a refused step.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The leader's observations of the members.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct Scan {
     watch: Watch,
     last: Option<Instant>,
-    /// Not before: the last step was refused.
-    again_at: Option<Instant>,
+    /// Earliest time of the next step after a refused one.
+    retry_at: Option<Instant>,
 }
 
 impl Autopilot {
@@ -39,35 +39,35 @@ impl Autopilot {
         }
     }
 
-    /// Looks at the members if it is time to, and does the next step, if one is due.
-    pub(super) async fn see_to_voters(&self, looks: &mut Looks) {
+    /// Scans the members if a scan is due, and carries out the next step, if one follows.
+    pub(super) async fn scan_voters(&self, scan: &mut Scan) {
         let rules = self.rules();
         if rules.promote_after.is_none() && rules.remove_dead_after.is_none() {
             return;
         }
         let view = *self.leadership.borrow();
         if !view.is_led_by(self.me) {
-            *looks = Looks::default();
+            *scan = Scan::default();
             return;
         }
         let now = time::now();
-        let elapsed = looks.last.map_or(Duration::ZERO, |last| now.saturating_since(last));
-        if looks.last.is_some() && elapsed < LOOK_EVERY {
+        let elapsed = scan.last.map_or(Duration::ZERO, |last| now.saturating_since(last));
+        if scan.last.is_some() && elapsed < SCAN_EVERY {
             return;
         }
-        looks.last = Some(now);
-        // On the way from one set of voters to another.
+        scan.last = Some(now);
+        // During a change of voters, the membership is not settled.
         let Some((members, version)) = facts::settled_members(&self.raft) else { return };
         let facts = facts::facts(&self.raft);
         let seen = self.seen(&members, &facts);
         let log_end = facts.last_index.unwrap_or(0);
-        let stands = looks.watch.note(view.term, elapsed.min(LOOK_MAX), log_end, &seen);
-        if looks.again_at.is_some_and(|at| now < at) {
+        let healths = scan.watch.record(view.term, elapsed.min(SCAN_GAP_MAX), log_end, &seen);
+        if scan.retry_at.is_some_and(|at| now < at) {
             return;
         }
-        if let Some(step) = decide(stands, rules) {
+        if let Some(step) = decide(healths, rules) {
             let is_done = self.carry_out(step, &members, version).await;
-            looks.again_at = (!is_done).then(|| time::now() + AGAIN);
+            scan.retry_at = (!is_done).then(|| time::now() + RETRY_PAUSE);
         }
     }
 
@@ -86,7 +86,7 @@ impl Autopilot {
         members.nodes.keys().copied().map(seen).collect()
     }
 
-    /// Whether it was done.
+    /// Carries out the step. Returns whether the change is committed.
     pub(super) async fn carry_out(&self, step: MemberChange, members: &Members, version: u64) -> bool {
         let config_id = i64::try_from(version).expect("Invariant: an index of the log fits");
         let (wanted, node, op) = match step {

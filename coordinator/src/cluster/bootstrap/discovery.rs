@@ -1,13 +1,12 @@
-//! How nodes find each other with `[cluster]`: by the addresses to which the seeds lead, instead of a list of
-//! all nodes.
+//! Discovery with `[cluster]`: nodes find each other by seed addresses, without a list of all nodes.
 //!
-//! In the flow: a node looks the seeds up again and again, and tries at each address whether one of the nodes
-//! 1 to `expect` answers there. Each founder tells node 1 under which addresses it is found. Node 1 forms the
-//! cluster when it knows the addresses of all founders and all of them say that they have nothing.
+//! In the flow: a node resolves the seeds repeatedly, and tries each address for the nodes 1 to `expect`.
+//! Each founder sends its addresses to node 1. Node 1 forms the cluster when it knows the addresses of all
+//! founders and every founder has reported an empty log.
 //!
-//! Invariant: who founds does not depend on what a name leads to. The founders are the nodes 1 to `expect`,
-//! and only node 1 forms the cluster, with all of them. A name that leads to a few of them, or to strangers,
-//! makes nodes wait and nothing else (docs/decisions/discovery.md).
+//! Invariant: DNS does not decide which nodes found the cluster. The founders are the nodes 1 to `expect`,
+//! and only node 1 forms the cluster, with all founders. A name of only a few founders, or of strangers,
+//! makes nodes wait and has no other effect (docs/decisions/discovery.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,33 +25,33 @@ use super::judge::Answers;
 use super::{ASK_DEADLINE, Bootstrap, member};
 use crate::config::Discovery;
 
-/// The node that forms the cluster.
+/// Number of the node that forms the cluster.
 const FOUNDER: NodeId = NodeId(1);
-/// How often the seeds are looked up while a founder is missing.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// If other nodes answer than the missing ones, these are looked for again after this time.
-const AGAIN: Duration = Duration::from_secs(10);
-/// How often it is said who is missing.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Interval of the lookups while a founder is missing.
+const LOOKUP_EVERY: Duration = Duration::from_millis(500);
+/// Time before an address is tried again at which no missing founder answered.
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
+/// Interval of the log line that lists the missing founders.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 const LOOK_UP_DEADLINE: Duration = Duration::from_secs(5);
-/// Addresses that are tried in one look. A name that leads to more leads to strangers.
+/// Maximum addresses tried in one round. A name with more addresses leads to strangers.
 const ADDRESSES_MAX: usize = 64;
 
 /// The result of trying an address.
 #[derive(Clone, Copy, Debug)]
 enum Tried {
     Found(NodeId),
-    /// None of those who were missing, this node itself or a stranger; not to be tried again before this.
+    /// This node itself, a stranger, or a founder that was not missing. Holds the time of the next try.
     Another(Instant),
 }
 
-/// What the founders have told node 1 of their addresses. Clones are the same.
+/// Addresses that the founders have sent to node 1. Clones share the map.
 #[derive(Clone, Debug, Default)]
 pub struct Founders(Arc<Mutex<BTreeMap<NodeId, Member>>>);
 
 impl Founders {
-    /// A founder says where it is found. Others are not taken note of, so the map is bounded.
-    pub fn note(&self, discovery: &Discovery, node: NodeId, member: Member) {
+    /// Records the addresses of a founder. Ignores all other nodes, which bounds the map.
+    pub fn record(&self, discovery: &Discovery, node: NodeId, member: Member) {
         if node != FOUNDER && discovery.founders().any(|founder| founder == node) {
             self.0.lock().insert(node, member);
         }
@@ -64,13 +63,13 @@ impl Founders {
 }
 
 impl Bootstrap {
-    /// Looks for the founders as long as this node has no log. Does not end.
+    /// Searches for the founders while this node has no log. Never returns.
     pub(super) async fn discover(&self) {
-        let (mut tried, mut said) = (BTreeMap::new(), None);
+        let (mut tried, mut logged_at) = (BTreeMap::new(), None);
         while let Some(discovery) = &self.config.discovery {
             match facts::recovered(&self.raft).await {
                 Ok(found) if found.last_index.is_none() => {}
-                // The log has the addresses.
+                // The log contains the addresses.
                 _ => break,
             }
             for (node, told) in self.founders.get() {
@@ -78,9 +77,9 @@ impl Bootstrap {
                     self.peers.set_address(node, &told.dial_addr());
                 }
             }
-            self.look_for(discovery, &mut tried).await;
+            self.search_seeds(discovery, &mut tried).await;
             let missing = self.missing(discovery);
-            let is_late = said.is_none_or(|said: Instant| said.elapsed() >= SAY_EVERY);
+            let is_late = logged_at.is_none_or(|logged_at: Instant| logged_at.elapsed() >= LOG_EVERY);
             if is_late && !missing.is_empty() {
                 let list: Vec<String> = missing.iter().map(NodeId::to_string).collect();
                 tracing::info!(
@@ -88,22 +87,22 @@ impl Bootstrap {
                     missing = list.join(", "),
                     "looking for nodes"
                 );
-                said = Some(time::now());
+                logged_at = Some(time::now());
             }
-            time::sleep(LOOK_EVERY).await;
+            time::sleep(LOOKUP_EVERY).await;
         }
         std::future::pending().await
     }
 
     fn missing(&self, discovery: &Discovery) -> BTreeSet<NodeId> {
-        // One that was found and does not answer any more may be at another address now.
+        // A founder that was found and answers no more may have another address now.
         let answers =
             |node: NodeId| self.peers.peer(node).is_some_and(|peer| peer.is_connected(Lane::Control));
         let is_missing = |node: &NodeId| *node != self.config.id && !answers(*node);
         discovery.founders().filter(is_missing).collect()
     }
 
-    async fn look_for(&self, discovery: &Discovery, tried: &mut BTreeMap<SocketAddr, Tried>) {
+    async fn search_seeds(&self, discovery: &Discovery, tried: &mut BTreeMap<SocketAddr, Tried>) {
         let missing = self.missing(discovery);
         if missing.is_empty() {
             return;
@@ -128,32 +127,32 @@ impl Bootstrap {
         }
     }
 
-    /// Who is at this address, if anybody answers.
+    /// Returns the founder at this address, or `None` if the address does not answer.
     async fn try_at(&self, discovery: &Discovery, address: SocketAddr) -> Option<Tried> {
         for node in self.missing(discovery) {
             let peer = self.peers.stranger(node, &address.to_string());
             let deadline = Instant::now() + ASK_DEADLINE;
             match peer.call(Lane::Control, &Request::Introduce, deadline).await {
-                // Or it knows this node by another folder: the node that asks it next is told.
+                // The other node may know this node by another folder; the admission round reports that.
                 Ok(_) | Err(PeerError::Refused { refusal: HandshakeRefusal::OtherFolder { .. }, .. }) => {
                     tracing::info!(%node, %address, "found");
                     self.peers.set_address(node, &address.to_string());
                     return Some(Tried::Found(node));
                 }
                 Err(PeerError::Refused { refusal, .. }) => {
-                    tracing::debug!(%node, %address, %refusal, "it is another one");
+                    tracing::debug!(%node, %address, %refusal, "another node answered");
                 }
                 Err(error) => {
-                    tracing::debug!(%node, %address, %error, "nobody answers");
+                    tracing::debug!(%node, %address, %error, "no node answered");
                     return None;
                 }
             }
         }
-        Some(Tried::Another(time::now() + AGAIN))
+        Some(Tried::Another(time::now() + RETRY_PAUSE))
     }
 
-    /// With whom this node is to form the cluster now, if it is to. Without `[cluster]`: the voters of
-    /// `cluster.toml`.
+    /// Returns the members with which this node forms the cluster now, or `None` if another node forms the
+    /// cluster or a founder is missing. Without `[cluster]` these are the voters of `cluster.toml`.
     pub(super) async fn founding_members(&self) -> Option<BTreeMap<NodeId, Member>> {
         let Some(discovery) = &self.config.discovery else {
             let voters = self.config.nodes.iter().filter(|m| !m.learner);
@@ -162,10 +161,10 @@ impl Bootstrap {
         let me = self.config.id;
         let entry = self.config.nodes.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
-        // Half of them do not suffice here.
-        let answers = self.everybody().await;
+        // A majority does not suffice here: the caller needs every founder.
+        let answers = self.all_introductions().await;
         if me != FOUNDER {
-            self.tell_founder(&answers, ours).await;
+            self.send_addresses_to_founder(&answers, ours).await;
             return None;
         }
         let mut founders = self.founders.get();
@@ -173,12 +172,13 @@ impl Bootstrap {
         let is_complete = discovery.founders().all(|node| founders.contains_key(&node));
         let is_empty = |node| answers.get(&node).is_some_and(|it| it.is_fresh() && it.voters.is_empty());
         let are_empty = discovery.founders().all(|node| node == me || is_empty(node));
-        assert!(founders.keys().all(|node| node.0 <= discovery.expect), "only founders are noted");
+        assert!(founders.keys().all(|node| node.0 <= discovery.expect), "only founders are recorded");
         (is_complete && are_empty).then_some(founders)
     }
 
-    /// Node 1 answers that it does not lead, and takes note all the same.
-    async fn tell_founder(&self, answers: &Answers, ours: Member) {
+    /// Sends this node's addresses to node 1. Node 1 records the addresses and refuses the request with
+    /// `NotLeader`.
+    async fn send_addresses_to_founder(&self, answers: &Answers, ours: Member) {
         if !answers.get(&FOUNDER).is_some_and(|answer| answer.is_fresh() && answer.voters.is_empty()) {
             return;
         }

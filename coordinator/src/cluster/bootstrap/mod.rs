@@ -1,15 +1,15 @@
-//! How a node that has been started comes into its cluster: it hears from the others whether it has forgotten
-//! anything (`judge.rs`), and takes no part before; then one with an empty log forms the cluster once with
-//! the others, waits to be told, or joins.
+//! Startup of a node in its cluster: the node asks the others for traces of lost data (`judge.rs`), and takes
+//! no part before the answers. Then a node with an empty log forms the cluster once with the others, waits
+//! for the cluster's leader, or joins.
 //!
-//! Invariant: a cluster is formed from the voters of `cluster.toml` at most once. A node forms it only after
-//! a majority of those voters has said that its log is empty, too; two majorities meet, so a cluster that
-//! exists is never formed again.
+//! Invariant: a cluster is formed from the voters of `cluster.toml` at most once. A node forms the cluster
+//! only after a majority of those voters has reported an empty log; two majorities meet, so an existing
+//! cluster is never formed again.
 //!
-//! Invariant: a node that lost its data takes no part under its old number: it would have forgotten its votes
-//! and what it acknowledged. It has another incarnation than the one that the others have written down before
-//! they counted anything of it. Who counted something of it was at least half of the other voters, so it asks
-//! more than half of them.
+//! Invariant: a wiped node takes no part under its old number: its votes and acknowledgements are forgotten.
+//! The new folder has a new incarnation, and the others recorded the former incarnation before they counted a
+//! vote or an acknowledgement of the node. These nodes are at least half of the other voters, so the node
+//! asks more than half.
 
 mod discovery;
 mod judge;
@@ -38,27 +38,27 @@ use rowlock_types::status::Status;
 use rowlock_wal::{FolderState, StorageError};
 
 pub use self::discovery::Founders;
-use self::judge::{Answers, Us, Verdict, judge};
-use self::readmission::Lost;
+use self::judge::{Answers, OwnState, Verdict, decide};
+use self::readmission::LostData;
 use crate::config::NodeConfig;
 
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);
-const AGAIN: Duration = Duration::from_millis(100);
-/// A node that waits for others says so after this: the nodes of a new cluster do not start at one moment.
-const SAY_FIRST: Duration = Duration::from_secs(2);
-/// How often it says so again.
-const SAY_EVERY: Duration = Duration::from_secs(10);
-/// For so long a node that lost its data has seen others in the same state, before it says that they are too
-/// many. So that they see each other.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Delay of the first log line of a waiting node: the nodes of a new cluster do not start at one moment.
+const FIRST_LOG_AFTER: Duration = Duration::from_secs(2);
+/// Interval of the following log lines.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// Time for which a wiped node must see a majority of empty nodes before giving up. The delay lets all empty
+/// nodes see each other.
 const TOO_MANY_FOR: Duration = Duration::from_secs(3);
-/// How often a node looks whether a leader is there that it can ask.
+/// Interval of a node's checks for a leader.
 const LEADER_EVERY: Duration = Duration::from_millis(500);
 
-/// Why a node cannot come into its cluster. A person must act.
+/// Reasons that keep a node out of its cluster. A person must act.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BootstrapError {
-    /// The others know another data folder of this number.
+    /// The others know this number by another data folder.
     #[error(
         "node {node} comes with a data folder that is not the one by which node {witness} knows it: the folder was emptied \
          or replaced, or two nodes run under this number. A node that lost its data has forgotten its votes and what it \
@@ -74,22 +74,14 @@ pub enum BootstrapError {
         .empty.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
     )]
     TooManyWiped { node: NodeId, empty: Vec<NodeId>, witness: NodeId },
-    /// The leader knows that this node has stored more than it has.
+    /// The leader has acknowledgements of this node beyond the end of the node's log.
     #[error(
         "the data folder of node {node} is older than what the node has acknowledged: the leader of term {term}, node \
-         {leader}, has its word for the log up to index {acknowledged}, and its log ends at {last}. An older copy of the \
+         {leader}, has the node's acknowledgements up to index {acknowledged}, and the node's log ends at {last}. An older copy of the \
          folder was put back, or the disk has lost writes. Never put an older copy back. {}",
         Replace { node: Some(*node), heard: *heard }
     )]
-    RolledBack {
-        node: NodeId,
-        leader: NodeId,
-        term: u64,
-        acknowledged: u64,
-        /// Where its log ends.
-        last: u64,
-        heard: Heard,
-    },
+    RolledBack { node: NodeId, leader: NodeId, term: u64, acknowledged: u64, last: u64, heard: Heard },
     /// The cluster exists without this node.
     #[error(
         "the cluster exists already and node {node} is not one of its members: set `learner = true` for it in \
@@ -98,10 +90,10 @@ pub enum BootstrapError {
     NotAMember { node: NodeId },
     #[error("the cluster could not be formed: {0}")]
     Raft(String),
-    /// The folder does not take what the node has become, or heard of its cluster.
+    /// The data folder does not accept the node's new state or a fact about the cluster.
     #[error("{0}")]
     Storage(String),
-    /// The disk does not take it.
+    /// The disk failed a write.
     #[error("{0}")]
     Disk(String),
 }
@@ -116,23 +108,22 @@ impl From<StorageError> for BootstrapError {
     }
 }
 
-/// What a node needs to come in.
+/// Dependencies of a node's startup.
 pub struct Bootstrap {
     pub config: Arc<NodeConfig>,
     /// Raft, which takes no part yet.
     pub raft: Raft,
-    /// The ways to the others.
     pub peers: PeerPool,
     pub admission: Admission,
-    /// Where the founders are found, as they have told this node.
+    /// Addresses that the founders have sent to this node.
     pub founders: Founders,
-    /// Whether this node serves clients.
+    /// Shows whether this node serves clients.
     pub status: watch::Receiver<Status>,
 }
 
-/// Says which nodes an empty node waits for, and what to do. It votes and acknowledges nothing before they
-/// have said that it never stored anything under its number.
-fn say_what_to_start(node: NodeId, waits_for: &[NodeId], is_formed: bool) {
+/// Logs the nodes to start, and the operator's next step. The empty node votes and acknowledges nothing
+/// before those nodes have confirmed that this number never stored anything.
+fn log_missing_nodes(node: NodeId, waits_for: &[NodeId], is_formed: bool) {
     let nodes: Vec<String> = waits_for.iter().map(NodeId::to_string).collect();
     let nodes = nodes.join(",");
     if is_formed {
@@ -150,12 +141,12 @@ fn say_what_to_start(node: NodeId, waits_for: &[NodeId], is_formed: bool) {
 }
 
 impl Bootstrap {
-    /// Comes in, however long it takes. Ends with the shutdown.
+    /// Brings the node into its cluster, without a time limit. Returns at the shutdown.
     pub async fn run(self, shutdown: Shutdown) -> Result<(), BootstrapError> {
         tokio::select! {
             biased;
             () = shutdown.wait() => Ok(()),
-            result = self.come_in() => match result {
+            result = self.enter() => match result {
                 Ok(()) => Ok(()),
                 Err(error) => Err(self.advised(error).await),
             },
@@ -163,85 +154,85 @@ impl Bootstrap {
         }
     }
 
-    /// The error with the advice that fits what the others say now: nothing else was heard of all of them.
+    /// Completes the error with advice from the present answers.
     async fn advised(&self, mut error: BootstrapError) -> BootstrapError {
         if let BootstrapError::DataLost { heard, .. } | BootstrapError::RolledBack { heard, .. } = &mut error
         {
-            *heard = judge::heard(self.config.id, &self.everybody().await);
+            *heard = judge::heard(self.config.id, &self.all_introductions().await);
         }
         error
     }
 
-    async fn come_in(&self) -> Result<(), BootstrapError> {
-        self.be_admitted().await?;
+    async fn enter(&self) -> Result<(), BootstrapError> {
+        self.wait_for_admission().await?;
         if self.config.learner {
             self.join().await?;
         } else {
             self.form().await?;
-            self.vote_again().await?;
+            self.regain_vote().await?;
         }
-        self.hear_the_leader().await?;
-        self.stay().await
+        self.check_against_leader().await?;
+        self.watch_membership().await
     }
 
-    /// No leader sends its log to a node that was removed while it ran: it asks the others, while it serves
-    /// no clients. And a voter that could not be reached while this node lost its data knows the new folder
-    /// only when this node comes: it does, as long as it does not vote.
-    async fn stay(&self) -> Result<(), BootstrapError> {
+    /// Watches for two late events. No leader sends its log to a node removed at run time: such a node asks
+    /// the other nodes while it serves no clients. And a voter with an outage during this node's loss of data
+    /// learns the new folder only from this node, so a node without a vote keeps introducing itself.
+    async fn watch_membership(&self) -> Result<(), BootstrapError> {
         loop {
-            time::sleep(SAY_EVERY).await;
+            time::sleep(LOG_EVERY).await;
             if !self.status.borrow().serving {
-                self.say_if_removed(&self.us().await?).await?;
+                self.warn_if_removed(&self.own_state().await?).await?;
             } else if !facts::voters(&self.raft).contains(&self.config.id) {
-                self.everybody().await;
+                self.all_introductions().await;
             }
         }
     }
 
-    /// Asks the others until it is known that this node has forgotten nothing.
-    async fn be_admitted(&self) -> Result<(), BootstrapError> {
+    /// Asks the others until the answers exclude a loss of data.
+    async fn wait_for_admission(&self) -> Result<(), BootstrapError> {
         let folder = self.peers.folder();
-        let (begun, mut said) = (time::now(), None::<Instant>);
-        let mut lost = Lost::default();
+        let (begun, mut logged_at) = (time::now(), None::<Instant>);
+        let mut lost = LostData::default();
         let answers = loop {
-            let us = self.us().await?;
-            let (answers, witness) = self.introduce(&us).await?;
-            match lost.verdict(&us, witness, &answers)? {
+            let own = self.own_state().await?;
+            let (answers, witness) = self.introduce(&own).await?;
+            match lost.verdict(&own, witness, &answers)? {
                 Verdict::TakePart => break answers,
                 Verdict::WaitFor(nodes) => {
-                    if us.is_newcomer()
+                    if own.is_newcomer()
                         && !lost.is_known()
-                        && begun.elapsed() >= SAY_FIRST
-                        && said.is_none_or(|said| said.elapsed() >= SAY_EVERY)
+                        && begun.elapsed() >= FIRST_LOG_AFTER
+                        && logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_EVERY)
                     {
-                        say_what_to_start(us.node, &nodes, judge::newest(&answers).is_some());
-                        said = Some(time::now());
+                        log_missing_nodes(own.node, &nodes, judge::newest(&answers).is_some());
+                        logged_at = Some(time::now());
                     }
-                    self.admission.wait_for(if us.is_newcomer() { nodes } else { Vec::new() });
+                    self.admission.wait_for(if own.is_newcomer() { nodes } else { Vec::new() });
                 }
             }
-            time::sleep(AGAIN).await;
+            time::sleep(RETRY_PAUSE).await;
         };
-        self.take_word_for_others(&answers).await;
-        // Before the first vote or acknowledgement: a restart must not begin to wait again. And a newcomer is
-        // from now on asked about others, whom it may never see itself.
+        self.record_hearsay(&answers).await;
+        // This precedes the first vote or acknowledgement: a restart must not begin to wait again. From now
+        // on others ask this node about nodes that it may never meet.
         folder.rise_to(FolderState::Admitted).await?;
         self.admission.grant();
         Ok(())
     }
 
-    /// Notes by which folders the others know nodes that this one has never met.
-    async fn take_word_for_others(&self, answers: &Answers) {
+    /// Records the others' incarnations of nodes unknown to this node.
+    async fn record_hearsay(&self, answers: &Answers) {
         let folder = self.peers.folder();
-        for (node, incarnation) in judge::words(self.config.id, &folder.known(), answers) {
+        for (node, incarnation) in judge::hearsay(self.config.id, &folder.known(), answers) {
             if let Err(error) = folder.record(node, incarnation).await {
-                tracing::warn!(%node, %error, "it is not noted by which folder others know a node");
+                tracing::warn!(%node, %error, "cannot record the folder by which others know a node");
             }
         }
     }
 
-    /// What this node knows of itself.
-    async fn us(&self) -> Result<Us, BootstrapError> {
+    /// Collects this node's knowledge of itself.
+    async fn own_state(&self) -> Result<OwnState, BootstrapError> {
         let (node, is_learner) = (self.config.id, self.config.learner);
         let state = self.peers.folder().state();
         let founders: BTreeSet<NodeId> = match &self.config.discovery {
@@ -251,12 +242,12 @@ impl Bootstrap {
         let found = facts::recovered(&self.raft).await.map_err(BootstrapError::Raft)?;
         let facts::Recovered { voters, members_at, last_index, term } = found;
         let comes_again = self.config.autopilot.readmit_wiped && state != FolderState::Member;
-        Ok(Us { node, state, is_learner, founders, voters, members_at, last_index, term, comes_again })
+        Ok(OwnState { node, state, is_learner, founders, voters, members_at, last_index, term, comes_again })
     }
 
-    /// Asks everybody at once. Gives the answers as soon as they suffice, and who knows this node by another
-    /// folder, if it may come again all the same.
-    async fn introduce(&self, us: &Us) -> Result<(Answers, Option<NodeId>), BootstrapError> {
+    /// Asks all other nodes at once. Returns as soon as the answers suffice, together with the node that
+    /// refused this node's new folder, if `readmit_wiped` allows a return all the same.
+    async fn introduce(&self, own: &OwnState) -> Result<(Answers, Option<NodeId>), BootstrapError> {
         let deadline = Instant::now() + ASK_DEADLINE;
         let mut calls: FuturesUnordered<_> = self
             .others()
@@ -268,29 +259,29 @@ impl Bootstrap {
         while let Some((node, answer)) = calls.next().await {
             match answer {
                 Ok(Response::Introduced(introduction)) => {
-                    self.meet(&introduction);
+                    self.add_addresses(&introduction);
                     answers.insert(node, introduction);
                 }
                 Err(PeerError::Refused {
                     refusal: HandshakeRefusal::OtherFolder { node: whose }, ..
-                }) if whose == us.node => {
-                    if us.comes_again {
+                }) if whose == own.node => {
+                    if own.comes_again {
                         witness = Some(node);
                         continue;
                     }
                     let heard = Heard::Nothing;
-                    return Err(BootstrapError::DataLost { node: us.node, witness: node, heard });
+                    return Err(BootstrapError::DataLost { node: own.node, witness: node, heard });
                 }
                 Ok(other) => tracing::debug!(%node, ?other, "no introduction"),
                 Err(error) => tracing::debug!(%node, %error, "no introduction"),
             }
-            // Read again: a node that takes part already may have acknowledged entries since it asked.
-            let us = self.us().await?;
-            let verdict = match judge(&us, &answers) {
-                Err(BootstrapError::DataLost { .. }) if us.comes_again => continue,
+            // Read again: a node that takes part already may have acknowledged entries since the call.
+            let own = self.own_state().await?;
+            let verdict = match decide(&own, &answers) {
+                Err(BootstrapError::DataLost { .. }) if own.comes_again => continue,
                 verdict => verdict?,
             };
-            if witness.is_none() && verdict == Verdict::TakePart && judge::leader_has_answered(&us, &answers)
+            if witness.is_none() && verdict == Verdict::TakePart && judge::leader_has_answered(&own, &answers)
             {
                 break;
             }
@@ -298,15 +289,15 @@ impl Bootstrap {
         Ok((answers, witness))
     }
 
-    /// Whom to ask: those of whom this node has an address, by `cluster.toml`, its log or what it was told.
+    /// Iterates over the other nodes with an address from `cluster.toml`, the log or an introduction.
     fn others(&self) -> impl Iterator<Item = NodeId> {
         let me = self.config.id;
         self.peers.nodes().into_iter().filter(move |node| *node != me)
     }
 
-    /// Members that this node has no address of are asked from now on, too: those that were added since its
-    /// `cluster.toml` was written may be the ones that vote and lead.
-    fn meet(&self, introduction: &Introduction) {
+    /// Adds the addresses of unknown members: members added after this node's `cluster.toml` may be the
+    /// voters and the leader.
+    fn add_addresses(&self, introduction: &Introduction) {
         for (node, address) in &introduction.addresses {
             if *node != self.config.id && self.peers.peer(*node).is_none() {
                 self.peers.set_address(*node, address);
@@ -314,29 +305,29 @@ impl Bootstrap {
         }
     }
 
-    /// A leader may not have been there to be asked at the start. The first one that is says whether it has
-    /// this node's word for more than it has.
-    async fn hear_the_leader(&self) -> Result<(), BootstrapError> {
-        let mut said: Option<Instant> = None;
+    /// Waits for a leader and compares this node's log with its acknowledgements to that leader. At the start
+    /// there may have been no leader to ask.
+    async fn check_against_leader(&self) -> Result<(), BootstrapError> {
+        let mut logged_at: Option<Instant> = None;
         loop {
-            let us = self.us().await?;
+            let own = self.own_state().await?;
             let leader = facts::leader(&self.raft);
-            let joined = facts::has_joined(&self.raft, us.node);
-            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-                self.say_if_removed(&us).await?;
-                said = Some(time::now());
+            let joined = facts::has_joined(&self.raft, own.node);
+            if logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_EVERY) {
+                self.warn_if_removed(&own).await?;
+                logged_at = Some(time::now());
             }
             if joined {
                 self.peers.folder().rise_to(FolderState::Member).await?;
             }
             match leader {
-                Some(leader) if leader == us.node && joined => return Ok(()),
-                Some(leader) if leader != us.node => {
+                Some(leader) if leader == own.node && joined => return Ok(()),
+                Some(leader) if leader != own.node => {
                     let deadline = Instant::now() + ASK_DEADLINE;
                     let answer = self.peers.call(leader, Lane::Control, &Request::Introduce, deadline).await;
                     if let Ok(Response::Introduced(introduction)) = answer {
-                        // Read again: what it has acknowledged meanwhile is in it.
-                        judge::check_log(&self.us().await?, leader, &introduction)?;
+                        // Read again: the log now contains the entries acknowledged meanwhile.
+                        judge::check_log(&self.own_state().await?, leader, &introduction)?;
                         if introduction.acknowledged.is_some() && joined {
                             return Ok(());
                         }
@@ -348,18 +339,19 @@ impl Bootstrap {
         }
     }
 
-    /// No leader sends its log to a node that was removed, so it hears of its removal from the others only.
-    async fn say_if_removed(&self, us: &Us) -> Result<(), BootstrapError> {
-        if us.state != FolderState::Member {
+    /// Warns after a removal of this node. No leader sends its log to a removed node; only the other nodes
+    /// know.
+    async fn warn_if_removed(&self, own: &OwnState) -> Result<(), BootstrapError> {
+        if own.state != FolderState::Member {
             return Ok(());
         }
-        let (answers, _) = self.introduce(us).await?;
-        if judge::was_removed(us, &answers) {
+        let (answers, _) = self.introduce(own).await?;
+        if judge::was_removed(own, &answers) {
             tracing::warn!(
                 "node {} is no member of its cluster any more: it was removed. It serves no clients and does not come \
                  back under this number. Stop it. If the machine is to join again, it needs a new id with `learner = true` \
                  in cluster.toml and another folder",
-                us.node
+                own.node
             );
         }
         Ok(())
@@ -367,25 +359,27 @@ impl Bootstrap {
 
     async fn form(&self) -> Result<(), BootstrapError> {
         loop {
-            let us = self.us().await?;
-            if us.last_index.is_some() {
+            let own = self.own_state().await?;
+            if own.last_index.is_some() {
                 return Ok(());
             }
-            let (answers, _) = self.introduce(&us).await?;
-            judge::check_membership(&us, &answers)?;
-            if us.comes_again && judge::newest(&answers).is_some_and(|known| !known.voters.contains(&us.node))
+            let (answers, _) = self.introduce(&own).await?;
+            judge::check_membership(&own, &answers)?;
+            if own.comes_again
+                && judge::newest(&answers).is_some_and(|known| !known.voters.contains(&own.node))
             {
                 return Ok(());
             }
-            // A node that knows of a cluster has a leader, or stands for election: nothing to form then.
+            // A node that knows of a cluster has a leader or stands for election: there is nothing to form
+            // then.
             let is_unknown = answers.values().all(|answer| answer.voters.is_empty());
-            let empty = answers.keys().filter(|node| us.founders.contains(node)).count() + 1;
+            let empty = answers.keys().filter(|node| own.founders.contains(node)).count() + 1;
             if is_unknown
-                && empty * 2 > us.founders.len()
+                && empty * 2 > own.founders.len()
                 && let Some(voters) = self.founding_members().await
             {
                 let count = voters.len();
-                assert!(voters.keys().eq(&us.founders), "all founders vote, and nobody else");
+                assert!(voters.keys().eq(&own.founders), "exactly the founders vote");
                 match facts::form(&self.raft, voters).await {
                     Ok(()) => {
                         tracing::info!(voters = count, "formed the cluster");
@@ -394,23 +388,23 @@ impl Bootstrap {
                     Err(e) => tracing::debug!(error = %e, "the cluster has been formed meanwhile"),
                 }
             }
-            time::sleep(AGAIN).await;
+            time::sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// Asks any node, follows to the leader, until the change is committed.
+    /// Joins as a learner: asks any node, follows its hint to the leader, until the change is committed.
     async fn join(&self) -> Result<(), BootstrapError> {
         let me = self.config.id;
         let entry = self.config.nodes.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
-        // What is in the log may come from a leader that has been deposed since, and go again. A node that
-        // was taken in once and is no member any more was removed: it does not come again by itself.
+        // The log's membership may come from a deposed leader, and may be truncated. A node that was a member
+        // once and is none any more was removed: it does not join again by itself.
         if self.peers.folder().state() == FolderState::Member {
             return Ok(());
         }
         while !facts::has_joined(&self.raft, me) {
-            // Each of them tells who else there is.
-            let mut candidates: Vec<NodeId> = self.everybody().await.into_keys().collect();
+            // Each answer names further members.
+            let mut candidates: Vec<NodeId> = self.all_introductions().await.into_keys().collect();
             while let Some(node) = candidates.pop() {
                 let request = Request::AddLearner { node: me, member: ours.clone() };
                 let deadline = Instant::now() + JOIN_DEADLINE;
@@ -430,7 +424,7 @@ impl Bootstrap {
                 }
             }
             rare::taken(Rare::JoinAgain);
-            time::sleep(AGAIN).await;
+            time::sleep(RETRY_PAUSE).await;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! How a node that lost its data comes in again, with `readmit_wiped`: it waits until no node knows it by its
-//! old folder any more, joins as a learner, catches up, and asks to vote.
+//! Return of a wiped node, with `readmit_wiped`: the node waits until no other node knows the old folder any
+//! more, joins as a learner, catches up, and asks to vote.
 //!
-//! Invariant: it asks to vote only when each voter has answered it, so no voter refuses its connections. One
-//! that is down must come back first, or be replaced.
+//! Invariant: the node asks to vote only after an answer of each voter, so no voter refuses its connections.
+//! A voter with an outage must come back first, or be replaced.
 
 use std::collections::BTreeSet;
 
@@ -13,96 +13,101 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::reconfiguration::Wanted;
 
-use super::judge::{self, Answers, Us, Verdict};
-use super::{AGAIN, Bootstrap, BootstrapError, JOIN_DEADLINE, SAY_EVERY, TOO_MANY_FOR, member};
+use super::judge::{self, Answers, OwnState, Verdict};
+use super::{Bootstrap, BootstrapError, JOIN_DEADLINE, LOG_EVERY, RETRY_PAUSE, TOO_MANY_FOR, member};
 
-/// What such a node has heard since its start.
+/// A wiped node's observations since its start.
 #[derive(Debug, Default)]
-pub(super) struct Lost {
-    /// When it said last that it waits.
-    said: Option<Instant>,
-    /// Who else has nothing.
+pub(super) struct LostData {
+    /// Time of the last log line about the wait.
+    logged_at: Option<Instant>,
+    /// The other empty nodes.
     empty: BTreeSet<NodeId>,
-    /// Since when too many are empty.
+    /// Start of the time in which too many nodes are empty.
     too_many: Option<Instant>,
-    /// Who has said last that it knows this node by another folder. There is a cluster then: this node never
-    /// forms one with others that have nothing.
+    /// The last node with a record of another folder of this node. A witness proves that a cluster exists:
+    /// this node never forms a cluster with other empty nodes.
     witness: Option<NodeId>,
 }
 
-impl Lost {
-    /// The verdict, with what was heard in this round: `refused_by` knows this node by another folder. One
-    /// that did and does not answer now may do so still.
+impl LostData {
+    /// Returns the verdict of this round. `refused_by` knows this node by another folder. An earlier witness
+    /// that does not answer now still counts.
     pub(super) fn verdict(
         &mut self,
-        us: &Us,
+        own: &OwnState,
         refused_by: Option<NodeId>,
         answers: &Answers,
     ) -> Result<Verdict, BootstrapError> {
-        let judged = match (judge::judge(us, answers), refused_by) {
-            (Err(BootstrapError::DataLost { witness, .. }), _) if us.comes_again => {
-                return self.wait_for(us, witness, answers);
+        let decided = match (judge::decide(own, answers), refused_by) {
+            (Err(BootstrapError::DataLost { witness, .. }), _) if own.comes_again => {
+                return self.wait_for(own, witness, answers);
             }
-            (_, Some(witness)) => return self.wait_for(us, witness, answers),
-            (judged, None) => judged?,
+            (_, Some(witness)) => return self.wait_for(own, witness, answers),
+            (decided, None) => decided?,
         };
         match self.witness {
-            Some(witness) if judge::newest(answers).is_none() => self.wait_for(us, witness, answers),
-            _ => Ok(judged),
+            Some(witness) if judge::newest(answers).is_none() => self.wait_for(own, witness, answers),
+            _ => Ok(decided),
         }
     }
 
-    /// Whether a node knows, or has known, this one by another folder.
+    /// Returns whether a node has known this one by another folder.
     pub(super) fn is_known(&self) -> bool {
         self.witness.is_some()
     }
 
-    /// `witness` knows this node by another folder.
-    fn wait_for(&mut self, us: &Us, witness: NodeId, answers: &Answers) -> Result<Verdict, BootstrapError> {
+    /// Records that `witness` knows this node by another folder, and waits or gives up.
+    fn wait_for(
+        &mut self,
+        own: &OwnState,
+        witness: NodeId,
+        answers: &Answers,
+    ) -> Result<Verdict, BootstrapError> {
         self.witness = Some(witness);
         let now = time::now();
-        judge::note_empty(&mut self.empty, answers);
-        match judge::majority_is_empty(us, &self.empty) {
+        judge::record_empty(&mut self.empty, answers);
+        match judge::majority_is_empty(own, &self.empty) {
             Some(empty) if empty.len() > 1 => {
                 let since = *self.too_many.get_or_insert(now);
                 if now.saturating_since(since) >= TOO_MANY_FOR {
-                    return Err(BootstrapError::TooManyWiped { node: us.node, empty, witness });
+                    return Err(BootstrapError::TooManyWiped { node: own.node, empty, witness });
                 }
             }
             _ => self.too_many = None,
         }
-        if self.said.is_none_or(|said| now.saturating_since(said) >= SAY_EVERY) {
+        if self.logged_at.is_none_or(|logged_at| now.saturating_since(logged_at) >= LOG_EVERY) {
             tracing::warn!(
                 "node {} has an empty data folder, and node {witness} knows it by another one: it lost its data. It waits \
                  until a leader with `readmit_wiped = true` has taken it out of the members and in again. Without a \
-                 leader it waits in vain",
-                us.node
+                 leader the wait never ends",
+                own.node
             );
-            self.said = Some(now);
+            self.logged_at = Some(now);
         }
         Ok(Verdict::WaitFor(vec![witness]))
     }
 }
 
 impl Bootstrap {
-    /// Ends when this node votes, in the newest membership that a node knows.
-    pub(super) async fn vote_again(&self) -> Result<(), BootstrapError> {
+    /// Returns when this node votes in the newest membership that any node knows.
+    pub(super) async fn regain_vote(&self) -> Result<(), BootstrapError> {
         let mut caught_up_at = None;
-        // The leader may let it vote before it has asked.
+        // The leader may make this node a voter before the request.
         let mut is_outside = false;
         loop {
-            let us = self.us().await?;
-            let me = us.node;
-            if !us.comes_again {
+            let own = self.own_state().await?;
+            let me = own.node;
+            if !own.comes_again {
                 return Ok(());
             }
             let votes_here = facts::has_joined(&self.raft, me) && facts::voters(&self.raft).contains(&me);
-            let answers = self.everybody().await;
+            let answers = self.all_introductions().await;
             let newest = judge::newest(&answers);
-            // A snapshot may be older than the removal: in its members this node still votes.
+            // A snapshot may be older than the removal: its members still have this node as a voter.
             let is_newest = match newest {
-                Some(known) => us.members_at >= known.members_at,
-                None => !answers.is_empty() || us.voters.len() == 1,
+                Some(known) => own.members_at >= known.members_at,
+                None => !answers.is_empty() || own.voters.len() == 1,
             };
             if votes_here && is_newest {
                 if is_outside {
@@ -117,15 +122,15 @@ impl Bootstrap {
                     self.join().await?;
                 } else if known.learners.contains(&me) {
                     let end = *caught_up_at.get_or_insert(known.last_index);
-                    self.ask_to_vote(known, end, &answers).await;
+                    self.request_promotion(known, end, &answers).await;
                 }
             }
-            time::sleep(AGAIN).await;
+            time::sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// The answers of all that give one, however long the slowest takes.
-    pub(super) async fn everybody(&self) -> Answers {
+    /// Returns the answers of all nodes that answer before the deadline.
+    pub(super) async fn all_introductions(&self) -> Answers {
         let deadline = Instant::now() + super::ASK_DEADLINE;
         let asked = self.others().map(|node| async move {
             match self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await {
@@ -134,12 +139,13 @@ impl Bootstrap {
             }
         });
         let answers: Answers = futures_util::future::join_all(asked).await.into_iter().flatten().collect();
-        answers.values().for_each(|introduction| self.meet(introduction));
+        answers.values().for_each(|introduction| self.add_addresses(introduction));
         answers
     }
 
-    /// Asks the leader, if this node has what was in the log when it began to look, and each voter knows it.
-    async fn ask_to_vote(&self, known: &Introduction, end: Option<u64>, answers: &Answers) {
+    /// Asks the leader for the vote, if this node has applied the log up to `end` and each voter has
+    /// answered.
+    async fn request_promotion(&self, known: &Introduction, end: Option<u64>, answers: &Answers) {
         let Some(leader) = known.leader else { return };
         if Some(facts::applied_index(&self.raft)) < end
             || !known.voters.iter().all(|voter| answers.contains_key(voter))
@@ -149,7 +155,7 @@ impl Bootstrap {
         let me = self.config.id;
         let entry = self.config.nodes.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
-        assert!(!known.voters.contains(&me), "who votes does not ask to");
+        assert!(!known.voters.contains(&me), "a voter does not ask for the vote");
         let line = format!("server.{me}={}:participant;{}", ours.zookeeper_addr(), ours.client_addr);
         let wanted = Wanted { joining: Some(line), config_id: -1, ..Wanted::default() };
         let deadline = Instant::now() + JOIN_DEADLINE;

@@ -1,4 +1,4 @@
-//! A node that comes in beside a scripted one.
+//! Tests of a node that comes in beside a scripted node.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::LEADER_EVERY;
 use crate::Node;
 use crate::config::{NodeConfig, NodeEntry};
 
-/// A learner with number 4 of the cluster that the scripted node 2 listens for.
+/// Configures a learner with number 4, in the cluster that the scripted node 2 listens for.
 fn newcomer(data: &std::path::Path, other: &str) -> NodeConfig {
     let mut config = NodeConfig::single(data);
     let learner = NodeEntry { id: NodeId(4), learner: true, ..config.nodes[0].clone() };
@@ -34,7 +34,7 @@ async fn taken_in(service: &Service) -> usize {
     }
 }
 
-/// The newcomer, started with such a standing and with entries of a leader in its log.
+/// Restarts the newcomer with such a folder state and with entries of a leader in its log.
 async fn restarted(
     state: FolderState,
     data: &std::path::Path,
@@ -56,7 +56,7 @@ async fn restarted(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newcomer_that_is_restarted_with_entries_of_a_deposed_leader_asks_again() {
+async fn a_newcomer_with_a_deposed_leaders_entries_joins_again() {
     let (data, service) = (tempfile::tempdir().expect("a temporary folder"), Service::new());
     let (node, _other) = restarted(FolderState::Admitted, data.path(), &service).await;
     assert!(taken_in(&service).await > 0, "it took itself for a member because its log is not empty");
@@ -70,7 +70,7 @@ async fn a_member_that_was_removed_does_not_come_again_by_itself() {
     let mut status = node.status();
     let known = status.wait_for(|status| !status.voters.is_empty());
     time::timeout(PATIENCE, known).await.expect("in time").expect("runs");
-    // That nothing is sent cannot be waited for.
+    // The absence of a request cannot be awaited.
     time::sleep(2 * LEADER_EVERY).await;
     assert_eq!(service.script.lock().taken_in, []);
     node.shutdown().await;

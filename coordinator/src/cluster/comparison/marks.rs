@@ -1,4 +1,5 @@
-//! The digests that apply has met, and what they say about this node. Pure but for its lock.
+//! Digests that apply has recorded at the marks, and the decision whether this node differs. Pure but for its
+//! lock.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -15,33 +16,33 @@ use rowlock_types::limits::MARKS_MAX;
 
 use crate::apply::Observer;
 
-/// Shared by apply, which notes, and the task, which judges.
+/// Digests at the recent marks. Apply records them, and the comparison task decides.
 pub struct Marks {
     me: NodeId,
     incarnation: u64,
     kept: Mutex<VecDeque<Mark>>,
-    /// Grows with everything noted.
-    noted: watch::Sender<u64>,
+    /// Counter of recorded changes.
+    changes: watch::Sender<u64>,
 }
 
 struct Mark {
-    /// Of the mark's entry.
+    /// Log index of the mark's entry.
     index: u64,
-    /// The digest of this node behind it.
+    /// This node's digest after that entry.
     mine: u64,
-    /// Of the others, as they said it last.
+    /// The latest published digests of the other nodes.
     others: BTreeMap<NodeId, u64>,
     state: MarkState,
 }
 
-/// How far this node's own word about a mark has come.
+/// Progress of this node's own digest for a mark.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MarkState {
-    /// It is to be told.
+    /// Must be published next.
     Due,
-    /// It is on its way, or lost.
-    Told,
-    /// This process has read it in the log.
+    /// Submitted; in the queue or lost.
+    Published,
+    /// Read from the log by this process.
     Logged,
 }
 
@@ -50,16 +51,16 @@ pub struct Difference {
     me: NodeId,
     index: u64,
     mine: u64,
-    /// Digest by digest, the voters that have it.
+    /// Voters by their digest.
     voters: BTreeMap<u64, BTreeSet<NodeId>>,
-    /// The digest of a majority, if there is one.
+    /// The digest of a majority, if one exists.
     majority: Option<u64>,
 }
 
 impl Marks {
-    /// Of a node's process, which is told apart from its former ones.
+    /// Creates an empty record for node `me`. The `incarnation` distinguishes this process from earlier ones.
     pub fn new(me: NodeId, incarnation: u64) -> Self {
-        Marks { me, incarnation, kept: Mutex::default(), noted: watch::channel(0).0 }
+        Marks { me, incarnation, kept: Mutex::default(), changes: watch::channel(0).0 }
     }
 
     fn mark(&self, index: u64, mine: u64) {
@@ -67,35 +68,35 @@ impl Marks {
         if kept.back().is_some_and(|last| last.index == index) {
             return;
         }
-        // One more than are waited for: the oldest one is judged for the last time.
+        // One mark more than the wait allows: the next check decides about the oldest one for the last time.
         if kept.len() > MARKS_MAX {
             kept.pop_front();
         }
         kept.push_back(Mark { index, mine, others: BTreeMap::new(), state: MarkState::Due });
     }
 
-    /// Changes when something is noted.
+    /// Returns a receiver that changes with every record.
     pub fn news(&self) -> watch::Receiver<u64> {
-        self.noted.subscribe()
+        self.changes.subscribe()
     }
 
-    /// This node's digest behind the newest mark, unless it has been told. Of older ones it is not told any
-    /// more.
-    pub fn to_tell(&self) -> Option<Command> {
+    /// Returns the command that publishes this node's digest at the newest mark, once. Digests at older marks
+    /// are not published any more.
+    pub fn take_due_digest(&self) -> Option<Command> {
         let mut kept = self.kept.lock();
         let mark = kept.back_mut().filter(|mark| mark.state == MarkState::Due)?;
-        mark.state = MarkState::Told;
+        mark.state = MarkState::Published;
         Some(Command::DigestAt { index: mark.index, digest: mark.mine })
     }
 
-    /// Whether this node must stop: a majority of the voters has another digest, or none can have a majority.
+    /// Returns the difference because of which this node must stop: a majority of the voters has another
+    /// digest, or no digest can reach a majority.
     ///
-    /// While a majority may still come, it is waited for, so that a healthy one never stops: nodes may be
-    /// down or behind. But not for ever, since one of those that differ gives wrong answers: only
-    /// [`MARKS_MAX`] marks long. Entries from before the start of this process stop it only if a majority
-    /// says so: otherwise a node that is right, and has stopped because no node could tell, would never start
-    /// again.
-    pub fn judge(&self, voters: &BTreeSet<NodeId>) -> Option<Difference> {
+    /// While a majority is still possible, this node waits, so that a correct majority never stops: nodes may
+    /// be down or behind. The wait ends after [`MARKS_MAX`] marks, because one of the differing nodes gives
+    /// wrong answers. Digests from before the start of this process stop the node only if a majority differs:
+    /// otherwise a correct node, once stopped for lack of a majority, would never start again.
+    pub fn find_difference(&self, voters: &BTreeSet<NodeId>) -> Option<Difference> {
         let kept = self.kept.lock();
         let quorum = voters.len() / 2 + 1;
         kept.iter().enumerate().find_map(|(at, mark)| {
@@ -152,7 +153,7 @@ impl Observer for Marks {
             is_news = true;
         }
         if is_news {
-            self.noted.modify(|noted| *noted += 1);
+            self.changes.modify(|changes| *changes += 1);
         }
     }
 
@@ -170,7 +171,7 @@ impl fmt::Display for Difference {
             let nodes: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
             write!(f, ", {digest:016x} is that of node {}", nodes.join(" and "))?;
         }
-        // The words of the others came through the log, perhaps before this run.
+        // The digests of the others came through the log, perhaps before this run.
         let advice = Replace::unasked(Some(*me));
         match majority {
             Some(_) => write!(
@@ -211,7 +212,7 @@ mod tests {
         (1..=count).map(NodeId).collect()
     }
 
-    /// Node 1, which has met a mark and told its digest.
+    /// Node 1 after a mark, with its digest published.
     fn marked(index: u64) -> (Marks, u64) {
         let marks = Marks::new(ME, 7);
         let mine = mark(&marks, index);
@@ -220,10 +221,10 @@ mod tests {
 
     fn mark(marks: &Marks, index: u64) -> u64 {
         marks.applied(index, &[proposal(3, 1, Command::CompareDigests)], &Machine::new());
-        let Some(Command::DigestAt { index: told, digest }) = marks.to_tell() else {
+        let Some(Command::DigestAt { index: told, digest }) = marks.take_due_digest() else {
             panic!("nothing to tell")
         };
-        assert_eq!((told, marks.to_tell()), (index, None), "it is told once");
+        assert_eq!((told, marks.take_due_digest()), (index, None), "it is told once");
         digest
     }
 
@@ -233,31 +234,31 @@ mod tests {
     }
 
     #[test]
-    fn a_node_stops_when_a_majority_of_the_others_agrees_on_another_digest() {
+    fn a_node_stops_when_a_majority_has_another_digest() {
         let (marks, mine) = marked(5);
         says(&marks, (2, 1), 5, mine ^ 1);
-        assert_eq!(marks.judge(&voters(3)), None, "node 3 may agree with this one");
+        assert_eq!(marks.find_difference(&voters(3)), None, "node 3 may agree with this one");
         says(&marks, (3, 1), 5, mine ^ 1);
-        let found = marks.judge(&voters(3)).expect("it differs");
+        let found = marks.find_difference(&voters(3)).expect("it differs");
         assert_eq!(found.majority, Some(mine ^ 1));
         let words = found.to_string();
         assert!(words.contains("node 2 and 3") && words.contains("operations.md"), "{words}");
         if mutant::AVAILABLE {
             let _mistake = mutant::with(Some(Mutant::DigestsNotJudged));
-            assert_eq!(marks.judge(&voters(3)), None, "the mistake would be seen here");
+            assert_eq!(marks.find_difference(&voters(3)), None, "the mistake would be seen here");
         }
     }
 
     #[test]
-    fn a_node_that_a_majority_agrees_with_goes_on_whoever_differs() {
+    fn a_node_with_the_majoritys_digest_goes_on() {
         let (marks, mine) = marked(5);
         says(&marks, (1, 7), 5, mine);
         says(&marks, (2, 1), 5, mine);
         says(&marks, (3, 1), 5, mine ^ 1);
-        assert_eq!(marks.judge(&voters(3)), None);
+        assert_eq!(marks.find_difference(&voters(3)), None);
         says(&marks, (4, 1), 5, mine ^ 1);
         says(&marks, (5, 1), 5, mine ^ 1);
-        assert_eq!(marks.judge(&voters(3)), None, "learners have no say");
+        assert_eq!(marks.find_difference(&voters(3)), None, "learners have no say");
     }
 
     #[test]
@@ -266,7 +267,7 @@ mod tests {
         let others: BTreeSet<NodeId> = (2..=4).map(NodeId).collect();
         says(&marks, (2, 1), 5, mine ^ 1);
         says(&marks, (3, 1), 5, mine ^ 1);
-        assert!(marks.judge(&others).is_some());
+        assert!(marks.find_difference(&others).is_some());
     }
 
     #[test]
@@ -274,44 +275,45 @@ mod tests {
         let (marks, mine) = marked(5);
         says(&marks, (1, 7), 5, mine);
         says(&marks, (2, 1), 5, mine ^ 1);
-        assert_eq!(marks.judge(&voters(2)).map(|found| found.majority), Some(None));
+        assert_eq!(marks.find_difference(&voters(2)).map(|found| found.majority), Some(None));
         says(&marks, (3, 1), 5, mine ^ 2);
-        assert!(marks.judge(&voters(3)).is_some());
+        assert!(marks.find_difference(&voters(3)).is_some());
     }
 
     #[test]
-    fn a_majority_that_may_still_come_is_waited_for_and_not_for_ever() {
+    fn a_possible_majority_is_awaited_for_a_bounded_time() {
         let (marks, mine) = marked(5);
         says(&marks, (1, 7), 5, mine);
         says(&marks, (2, 1), 5, mine ^ 1);
         for more in 1..=MARKS_MAX as u64 {
-            assert_eq!(marks.judge(&voters(3)), None);
+            assert_eq!(marks.find_difference(&voters(3)), None);
             mark(&marks, 5 + 10 * more);
         }
-        assert_eq!(marks.judge(&voters(3)).map(|found| found.index), Some(5));
+        assert_eq!(marks.find_difference(&voters(3)).map(|found| found.index), Some(5));
     }
 
-    /// Its own word of that time may be wrong, and that no node could tell then is no reason now.
+    /// The node's own digest of that time may be wrong, and the missing majority of that time is no reason to
+    /// stop now.
     #[test]
-    fn a_node_that_starts_again_is_stopped_by_the_log_only_if_a_majority_says_so() {
+    fn old_digests_stop_a_restarted_node_only_by_a_majority() {
         let (marks, mine) = marked(5);
         says(&marks, (1, 6), 5, mine ^ 1);
         says(&marks, (2, 1), 5, mine ^ 1);
         for more in 1..=MARKS_MAX as u64 {
             mark(&marks, 5 + 10 * more);
         }
-        assert_eq!(marks.judge(&voters(3)), None);
-        assert_eq!(marks.judge(&voters(2)), None);
+        assert_eq!(marks.find_difference(&voters(3)), None);
+        assert_eq!(marks.find_difference(&voters(2)), None);
         says(&marks, (3, 1), 5, mine ^ 1);
-        assert!(marks.judge(&voters(3)).is_some());
+        assert!(marks.find_difference(&voters(3)).is_some());
     }
 
     #[test]
-    fn what_was_noted_before_a_snapshot_says_nothing_about_the_state_behind_it() {
+    fn a_snapshot_discards_the_earlier_digests() {
         let (marks, mine) = marked(5);
         marks.installed(&Machine::new());
         says(&marks, (2, 1), 5, mine ^ 1);
         says(&marks, (3, 1), 5, mine ^ 1);
-        assert_eq!(marks.judge(&voters(3)), None);
+        assert_eq!(marks.find_difference(&voters(3)), None);
     }
 }

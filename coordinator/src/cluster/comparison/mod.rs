@@ -1,10 +1,11 @@
-//! Whether the replicas are the same: their digests are compared through the log, and a node that differs
-//! stops.
+//! Comparison of the replicas: the nodes exchange digests of their states through the log, and a differing
+//! node stops.
 //!
-//! The leader puts a mark into the log now and then ([`Command::CompareDigests`]). Every node notes its
-//! digest right behind the mark's entry, the same position on all of them, and puts it into the log as well
-//! ([`Command::DigestAt`]). So every node sees what every other one has, and judges itself. The leader has no
-//! say: a leader whose state is wrong stops like any other node, and the majority goes on without it.
+//! The leader writes a mark into the log at intervals ([`Command::CompareDigests`]). Every node records its
+//! digest right after the mark's entry, the same position on all nodes, and writes the digest into the log as
+//! well ([`Command::DigestAt`]). So every node sees the digests of all others and decides about itself. The
+//! leader has no special part: a leader with a wrong state stops like any other node, and the majority
+//! continues.
 
 mod marks;
 
@@ -24,21 +25,21 @@ use crate::leader_duties::{Due, Duty};
 use crate::proposer::{Proposer, Submission};
 use crate::replica::Replica;
 
-/// Between two marks, if anything has changed. A mark and the digests are as many small commands as there are
-/// nodes, and one; a digest is kept up to date by every change, so that it costs nothing to read. A node
-/// without others makes none.
+/// Interval of the marks, if the state has changed. A mark costs as many small commands as there are nodes,
+/// plus one; each change updates the digest, so that reading the digest is free. A node without others writes
+/// no marks.
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Proposes the leader's marks.
 pub struct DigestMarks {
     raft: Raft,
     replica: Arc<Replica>,
-    /// The term and the state of the last mark.
+    /// Term and zxid of the last mark.
     marked: Option<(u64, Zxid)>,
 }
 
 impl DigestMarks {
-    /// `replica` tells whether anything has changed since the last mark.
+    /// Creates the duty. `replica` shows whether the state has changed since the last mark.
     pub fn new(raft: Raft, replica: Arc<Replica>) -> DigestMarks {
         DigestMarks { raft, replica, marked: None }
     }
@@ -58,12 +59,12 @@ impl Duty for DigestMarks {
     }
 }
 
-/// The task that tells this node's digests and judges them.
+/// Task that publishes this node's digests and compares all digests.
 pub struct Comparison {
-    /// Who the voters are.
+    /// Source of the current voters.
     pub raft: Raft,
     pub marks: Arc<Marks>,
-    /// Where this node's digests go.
+    /// Accepts the commands that publish digests.
     pub proposer: Proposer,
 }
 
@@ -73,10 +74,10 @@ impl Comparison {
         let mut news = self.marks.news();
         loop {
             news.borrow_and_update();
-            if let Some(command) = self.marks.to_tell() {
-                self.tell(command);
+            if let Some(command) = self.marks.take_due_digest() {
+                self.publish(command);
             }
-            if let Some(difference) = self.marks.judge(&raft::voters(&self.raft)) {
+            if let Some(difference) = self.marks.find_difference(&raft::voters(&self.raft)) {
                 return difference;
             }
             // The voters may have changed meanwhile.
@@ -84,9 +85,9 @@ impl Comparison {
         }
     }
 
-    /// With a full queue this mark is done without.
-    fn tell(&self, command: Command) {
-        // The outcome is read from the log, like those of the other nodes.
+    /// Publishes a digest. A full queue drops it: the next mark follows.
+    fn publish(&self, command: Command) {
+        // The node reads the outcome from the log, like the digests of the other nodes.
         let _ = self.proposer.try_submit(Submission::of_node(command, outbox::channel().0));
     }
 }

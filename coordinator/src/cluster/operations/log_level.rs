@@ -1,7 +1,7 @@
-//! Another filter for the log of a running node, for a while or until it is taken back.
+//! Temporary log filters for a running node, until a time or until an operator resets them.
 //!
-//! The node speaks through `tracing` and does not know where its lines go. So the program that runs the node
-//! gives it a [`LogSwitch`]; a node without one refuses. The filter is in memory only: a restart ends it.
+//! The node logs through `tracing` and does not own the subscriber. So the program that runs the node passes
+//! a [`LogSwitch`]; a node without one refuses. The filter is in memory only: a restart ends it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_types::operation::LogLevelChange;
 use serde_json::{Value, json};
 
-/// What the program that runs a node logs.
+/// Log filter of the program that runs a node.
 pub trait LogSwitch: Send + Sync + 'static {
-    /// Logs by this filter from now on; `None`: as the program is configured.
+    /// Sets the log filter; `None` restores the program's configured filter.
     ///
     /// # Errors
-    /// The filter means nothing, in words; then nothing has changed.
+    /// The reason why the filter is invalid; the previous filter stays then.
     fn set(&self, filter: Option<&str>) -> Result<(), String>;
 
     fn current(&self) -> String;
@@ -26,25 +26,25 @@ pub trait LogSwitch: Send + Sync + 'static {
 pub struct LogLevel {
     me: NodeId,
     switch: OnceLock<Arc<dyn LogSwitch>>,
-    /// When a filter ends.
+    /// End of the current filter.
     until: watch::Sender<Option<Instant>>,
 }
 
 impl LogLevel {
-    /// Of this node. Until [`LogLevel::is_switched_by`] it refuses.
+    /// Creates the state of node `me`, which refuses until [`LogLevel::set_switch`].
     pub fn of(me: NodeId) -> Self {
         LogLevel { me, switch: OnceLock::new(), until: watch::channel(None).0 }
     }
 
-    /// Who carries the wishes out. The first one stays.
-    pub fn is_switched_by(&self, switch: Arc<dyn LogSwitch>) {
+    /// Installs the program's switch. The first call wins.
+    pub fn set_switch(&self, switch: Arc<dyn LogSwitch>) {
         let _: Result<(), Arc<dyn LogSwitch>> = self.switch.set(switch);
     }
 
-    /// Does it, and says how the node logs then.
+    /// Carries out the change, and returns the filter then in force.
     ///
     /// # Errors
-    /// `Unimplemented`: the program has no switch. `BadArguments`: the filter means nothing.
+    /// `Unimplemented`: the program has no switch. `BadArguments`: the filter is invalid.
     pub fn carry_out(&self, change: &LogLevelChange) -> Result<Value, ErrorCode> {
         let switch = self.switch.get().ok_or(ErrorCode::Unimplemented)?;
         let (filter, for_ms) = match change {
@@ -54,11 +54,11 @@ impl LogLevel {
         };
         let before = switch.current();
         switch.set(filter).map_err(|why| {
-            tracing::warn!(%why, "an operator's filter of the log is refused");
+            tracing::warn!(%why, "an operator's log filter is invalid");
             ErrorCode::BadArguments
         })?;
         self.until.send(for_ms.map(|ms| time::now() + Duration::from_millis(ms)));
-        tracing::info!(before, now = switch.current(), for_ms, "an operator has changed what is logged");
+        tracing::info!(before, now = switch.current(), for_ms, "an operator has changed the log filter");
         Ok(self.document(&**switch))
     }
 
@@ -68,7 +68,7 @@ impl LogLevel {
         json!({ "node": self.me.0, "filter": switch.current(), "ends_in_ms": ends_in_ms })
     }
 
-    /// Takes filters back when their time is over. Runs without end.
+    /// Resets filters at their end. Never returns.
     pub async fn run(self: Arc<Self>) {
         let mut changes = self.until.subscribe();
         loop {
@@ -84,7 +84,7 @@ impl LogLevel {
         }
     }
 
-    /// Unless there has been another wish meanwhile.
+    /// Resets the filter, unless an operator has changed it meanwhile.
     fn end(&self, was: Option<Instant>) {
         let is_that = |until: &mut Option<Instant>| *until == was && until.take().is_some();
         if self.until.send_if_modified(is_that)

@@ -1,11 +1,11 @@
-//! What operators have a node do while it runs: hand leadership over, drain a node, spread the clients,
-//! log more, raise the fencing tokens.
+//! Operations on a running node: leadership hand-over, drain, rebalancing of clients, log level, higher
+//! fencing tokens.
 //!
-//! In the flow: a superuser's request ([`Ask`]) comes from its connection to the one task of this node that
-//! passes it on to the node that it is meant for, and tells the connection what has come of
-//! it. At that node the [`Operator`] does it.
+//! In the flow: a superuser's request ([`Ask`]) goes from its connection to the one task of this node that
+//! forwards it to the target node and returns the result to the connection. At the target the [`Operator`]
+//! carries out the operation.
 //!
-//! Must never do: anything for a client that is no superuser; connections check that before they ask.
+//! Must never act for a client that is no superuser; connections check that before they send an [`Ask`].
 
 pub mod log_level;
 mod operator;
@@ -26,36 +26,36 @@ use crate::admin::Ask;
 use crate::delivery::outbox::Message;
 pub use operator::Operator;
 
-/// An operation that takes longer may still happen, and its operator is told so.
+/// Time limit of an operation. A later operation may still happen, and the operator's reply says that.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// The same for what is done at once. The caller hears nothing else meanwhile, not even that the connection
-/// lives: a client would give it up, and ask the next node.
+/// Time limit of operations that take effect at once. The caller receives nothing meanwhile, not even a
+/// keepalive: a client would close the connection, and ask the next node.
 const DEADLINE_AT_ONCE: Duration = Duration::from_secs(3);
-/// Pause before a leader is asked again.
-const AGAIN: Duration = Duration::from_millis(50);
-/// How often a drained node looks whether it leads.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Pause before the next attempt to reach a leader.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Interval at which a drained node checks whether it leads.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// The task of this node that passes operations on, one after the other.
+/// Task that forwards this node's operations, sequentially.
 pub struct Operations {
     pub me: NodeId,
     pub queue: mpsc::Receiver<Ask<Operation>>,
     pub leadership: watch::Receiver<Leadership>,
     pub here: Arc<Operator>,
-    /// The way to the others.
+    /// Connections to the other nodes.
     pub peers: PeerPool,
 }
 
 impl Operations {
     /// Runs until the queue closes.
     pub async fn run(mut self) {
-        let mut look_at = Instant::now() + LOOK_EVERY;
+        let mut next_check = Instant::now() + CHECK_EVERY;
         loop {
-            if Instant::now() >= look_at {
+            if Instant::now() >= next_check {
                 self.here.stay_drained().await;
-                look_at = Instant::now() + LOOK_EVERY;
+                next_check = Instant::now() + CHECK_EVERY;
             }
-            let ask = match time::timeout_at(look_at, self.queue.recv()).await {
+            let ask = match time::timeout_at(next_check, self.queue.recv()).await {
                 Ok(Some(ask)) => ask,
                 Ok(None) => return,
                 Err(_) => continue,
@@ -77,22 +77,22 @@ impl Operations {
                 None => None,
                 Some(node) if node == self.me => self.here.carry_out(operation).await.ok(),
                 Some(node) if self.peers.peer(node).is_none() => return Err(ErrorCode::NoNode),
-                Some(node) => self.ask(node, operation).await?,
+                Some(node) => self.call_node(node, operation).await?,
             };
             match answer {
                 Some(answer) => return answer,
-                None => time::sleep(AGAIN).await,
+                None => time::sleep(RETRY_PAUSE).await,
             }
         }
     }
 
-    /// `None`: it has not been done, and may be asked for again.
-    async fn ask(
+    /// Calls `node`. Returns `None` if the operation did not happen and may be retried.
+    async fn call_node(
         &self,
         node: NodeId,
         operation: &Operation,
     ) -> Result<Option<Result<String, ErrorCode>>, ErrorCode> {
-        assert!(node != self.me, "what is for this node is done here");
+        assert!(node != self.me, "this node carries out its own operations");
         let request = Request::Operate(operation.clone());
         match self.peers.call(node, Lane::Control, &request, Instant::now() + DEADLINE).await {
             Ok(Response::Operated(result)) => Ok(Some(result)),

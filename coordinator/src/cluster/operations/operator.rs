@@ -1,7 +1,7 @@
-//! Does at this node what an operator wants, whether a client of this node has asked for it or another node.
+//! Carries out operators' requests at this node, from its own clients and from other nodes.
 //!
-//! Invariant: a drained node serves no client, and hands leadership over whenever it gets it and another can
-//! take it. The drain is in memory only: a restart ends it.
+//! Invariant: a drained node serves no client, and hands a leadership over whenever another node can take it.
+//! The drain is in memory only: a restart ends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,39 +23,39 @@ use crate::end_session::{EndSession, NotExpired};
 use crate::hand_over::HandOver;
 use crate::upgrade::Upgrades;
 
-/// For the other nodes to say whether they serve.
+/// Time for the other nodes to report whether they serve.
 const STATUS_DEADLINE: Duration = Duration::from_secs(1);
-/// Time for the end of a session, or for other tokens, to be committed.
+/// Time for the end of a session, or for a higher token floor, to be committed.
 const END_DEADLINE: Duration = Duration::from_secs(10);
 
 pub struct Operator {
     pub hand_over: HandOver,
-    /// The version of the cluster.
     pub upgrades: Arc<Upgrades>,
     pub registry: Arc<Registry>,
     pub ending: EndSession,
     pub log_level: Arc<LogLevel>,
-    /// Heard by the status publisher, which ends serving.
+    /// Watched by the status publisher, which stops serving.
     pub drained: watch::Sender<bool>,
 }
 
 impl Operator {
-    /// Does it, within a few seconds. The document says what has come of it; the code, why nothing has:
-    /// `BadArguments` (no such voter, no filter), `NewConfigNoQuorum` (no other node could take over),
-    /// `Unimplemented` (this program cannot), or `OperationTimeout` (it may still happen).
+    /// Carries out an operation within a few seconds. Returns a document with the result, or the code of the
+    /// failure: `BadArguments` (no such voter, no valid filter), `NewConfigNoQuorum` (no other node could
+    /// take over), `Unimplemented` (this program cannot), or `OperationTimeout` (the operation may still
+    /// happen).
     ///
     /// # Errors
-    /// [`Refusal::NotLeader`]: it is for the leader.
+    /// [`Refusal::NotLeader`]: only the leader can carry out this operation.
     ///
     /// # Cancel safety
-    /// What has begun may go on.
+    /// A begun operation may continue.
     pub async fn carry_out(&self, operation: &Operation) -> Result<Result<String, ErrorCode>, Refusal> {
         let done = match operation {
             Operation::HandOver { .. } | Operation::Upgrade(_) if !self.hand_over.leads() => {
                 let leader = self.hand_over.leadership.borrow().leader;
                 return Err(Refusal::NotLeader { leader });
             }
-            Operation::HandOver { to } => self.give_up_leadership(*to).await,
+            Operation::HandOver { to } => self.transfer_leadership(*to).await,
             Operation::Upgrade(step) => self.upgrades.carry_out(*step).await,
             Operation::Drain { on, .. } => self.drain(*on).await,
             Operation::Rebalance { percent, .. } => Ok(self.rebalance(*percent)),
@@ -68,7 +68,7 @@ impl Operator {
         Ok(done.map(|document| document.to_string()))
     }
 
-    async fn give_up_leadership(&self, to: Option<NodeId>) -> Result<Value, ErrorCode> {
+    async fn transfer_leadership(&self, to: Option<NodeId>) -> Result<Value, ErrorCode> {
         let me = self.hand_over.me;
         if to == Some(me) {
             return Ok(json!({ "leader": me.0 }));
@@ -80,7 +80,7 @@ impl Operator {
         let next = to.filter(|to| alive.contains_key(to));
         let next = if to.is_some() { next } else { self.hand_over.successor() };
         let next = next.ok_or(ErrorCode::NewConfigNoQuorum)?;
-        assert!(alive.contains_key(&next) || to.is_none(), "only a voter that is alive is to lead");
+        assert!(alive.contains_key(&next) || to.is_none(), "the successor is a live voter");
         let leads = self.hand_over.to(next).await.ok_or(ErrorCode::OperationTimeout)?;
         Ok(json!({ "leader": leads.0 }))
     }
@@ -91,7 +91,7 @@ impl Operator {
                 return Err(ErrorCode::NewConfigNoQuorum);
             }
             if self.hand_over.leads() {
-                self.give_up_leadership(None).await?;
+                self.transfer_leadership(None).await?;
             }
         }
         self.drained.send(on);
@@ -99,7 +99,7 @@ impl Operator {
         Ok(json!({ "node": self.hand_over.me.0, "drained": on }))
     }
 
-    /// Whether the clients of this node have another one to go to.
+    /// Returns whether another node serves the clients of this one.
     async fn another_serves(&self) -> bool {
         let members = facts::facts(&self.hand_over.raft).members;
         let (me, deadline) = (self.hand_over.me, Instant::now() + STATUS_DEADLINE);
@@ -125,7 +125,7 @@ impl Operator {
         }
     }
 
-    /// A drained node may have been elected: hands leadership over again.
+    /// Hands leadership over again if this drained node has been elected.
     pub(super) async fn stay_drained(&self) {
         if *self.drained.borrow()
             && self.hand_over.leads()

@@ -1,5 +1,5 @@
-//! Raises the fencing tokens of this cluster above those that another service has given: through the log, for
-//! an operator who moves locks here.
+//! Raises the fencing tokens of this cluster above those of another service, through the log, for an operator
+//! who moves locks to this cluster.
 
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, FencingToken};
@@ -11,11 +11,12 @@ use crate::delivery::outbox;
 use crate::end_session::EndSession;
 use crate::proposer::Submission;
 
-/// Has all tokens of places that are taken from now on be larger than `above`. Places that are in a queue
-/// already keep theirs; the document counts the places.
+/// Raises the tokens of all future queue positions above `above`. Positions that are in a queue already keep
+/// their tokens; the document counts those positions.
 ///
 /// # Errors
-/// `BadArguments`: no room would be left. `OperationTimeout`: the floor may be raised, or may still be.
+/// `BadArguments`: no room would be left. `OperationTimeout`: the floor may be raised, or may still be
+/// raised.
 ///
 /// # Cancel safety
 /// Once polled, the floor may be raised even when the future is dropped.

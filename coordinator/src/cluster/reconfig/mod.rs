@@ -1,10 +1,10 @@
-//! reconfig: clients of ZooKeeper's change the membership.
+//! Handles reconfig: clients of ZooKeeper's protocol change the membership.
 //!
-//! In the flow: a superuser's request ([`Ask`]) comes from its connection to the one task of this node that
-//! asks the leader, waits until `/zookeeper/config` shows the change here, and tells the
-//! connection, which then answers with what is written there. The leader's part is `raft::reconfigure`.
+//! In the flow: a superuser's request ([`Ask`]) goes from the connection to this node's reconfig task. The
+//! task calls the leader, waits until `/zookeeper/config` shows the change here, and notifies the connection.
+//! The reply has the content of that znode. The leader's part is `raft::reconfigure`.
 //!
-//! Must never do: let a client that is no superuser change anything.
+//! Must never let a client without superuser rights change the membership.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,38 +23,39 @@ use crate::delivery::outbox::Message;
 use crate::replica::Replica;
 use crate::zk::reconfig::config_version;
 
-/// A reconfiguration that takes longer has failed, as far as its client is concerned.
+/// Time limit of a reconfiguration. Afterwards its client gets an unknown outcome.
 const DEADLINE: Duration = Duration::from_secs(40);
-/// How often it is looked for a change that its leader did not live to end.
+/// Interval of the checks for a change that an earlier leader left unfinished.
 const FINISH_EVERY: Duration = Duration::from_secs(1);
-/// Pause before a leader is asked again.
-const AGAIN: Duration = Duration::from_millis(50);
-/// How often it is looked whether the change shows here.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Pause before the next call to a leader.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// Interval of the checks whether the change shows here.
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// The task of this node that carries questions to the leader, one after the other.
+/// Task that forwards this node's reconfigurations to the leader, sequentially.
 pub struct Reconfig {
     pub me: NodeId,
     pub queue: mpsc::Receiver<Ask<Wanted>>,
     pub leadership: watch::Receiver<Leadership>,
     pub here: Arc<Reconfigurer>,
-    /// The way to another leader.
+    /// Connections to the other nodes.
     pub peers: PeerPool,
-    /// Where the change shows.
+    /// The state in which the change appears.
     pub replica: Arc<Replica>,
 }
 
 impl Reconfig {
     /// Runs until the queue closes.
     pub async fn run(mut self) {
-        let mut look_at = Instant::now() + FINISH_EVERY;
+        let mut next_check = Instant::now() + FINISH_EVERY;
         loop {
-            // Before the queue: a client that asks again and again must not keep a change from its end.
-            if Instant::now() >= look_at {
+            // The check precedes the queue: a client that sends requests without a pause must not block the
+            // end of a change.
+            if Instant::now() >= next_check {
                 self.here.finish_interrupted().await;
-                look_at = Instant::now() + FINISH_EVERY;
+                next_check = Instant::now() + FINISH_EVERY;
             }
-            let ask = match time::timeout_at(look_at, self.queue.recv()).await {
+            let ask = match time::timeout_at(next_check, self.queue.recv()).await {
                 Ok(Some(ask)) => ask,
                 Ok(None) => return,
                 Err(_) => continue,
@@ -70,23 +71,23 @@ impl Reconfig {
         }
     }
 
-    /// `None`: the outcome cannot be known.
+    /// Returns `None` if the outcome is unknown.
     async fn carry_out(&self, wanted: &Wanted) -> Option<Result<(), ErrorCode>> {
         let index = loop {
-            match self.ask_leader(wanted).await {
+            match self.call_leader(wanted).await {
                 Asked::Done(Ok(index)) => break index,
                 Asked::Done(Err(code)) => return Some(Err(code)),
-                Asked::Again => time::sleep(AGAIN).await,
+                Asked::Again => time::sleep(RETRY_PAUSE).await,
                 Asked::Unknown => return None,
             }
         };
         while config_version(&self.replica.state.read()).is_none_or(|version| version < index) {
-            time::sleep(LOOK_EVERY).await;
+            time::sleep(POLL_EVERY).await;
         }
         Some(Ok(()))
     }
 
-    async fn ask_leader(&self, wanted: &Wanted) -> Asked {
+    async fn call_leader(&self, wanted: &Wanted) -> Asked {
         let Some(leader) = self.leadership.borrow().leader else { return Asked::Again };
         let answer = if leader == self.me {
             self.here.reconfigure(wanted).await

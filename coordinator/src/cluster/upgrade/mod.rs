@@ -1,11 +1,11 @@
-//! How the cluster goes over to the version of a new release: by itself when all members have been healthy
-//! for a while, or when an operator says so.
+//! Upgrade of the cluster's version to a new release: automatic when all members have been healthy for a
+//! while, or on an operator's request.
 //!
-//! In the flow: the leader's duties ask [`Upgrades::due`] now and then; an operator's wish comes through
-//! [`crate::operations`] to [`Upgrades::carry_out`] of the leader. What is decided goes through the log.
+//! In the flow: the leader's duties call [`Upgrades::due`] at intervals; an operator's request reaches
+//! [`Upgrades::carry_out`] of the leader through [`crate::operations`]. All decisions go through the log.
 //!
-//! Must never do: raise the version while a member, voter or learner, is not known to know it. It could not
-//! go on.
+//! Must never raise the version unless every member, voter or learner, is known to support the new one: a
+//! member without that support could not continue.
 
 mod survey;
 
@@ -28,14 +28,14 @@ use tokio::sync::mpsc;
 use crate::config::{Finalize, UpgradeConfig};
 use crate::proposer::of_the_cluster;
 use crate::replica::Replica;
-use survey::{Health, MemberVersions, Stand, Survey};
+use survey::{Health, MemberVersions, Survey, UpgradeState};
 
-/// A member that has acknowledged nothing for so long is not up.
+/// A member without an acknowledgement within this time is not up.
 const UP_WITHIN: Duration = Duration::from_secs(2);
 const APPLIED_DEADLINE: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// Dependencies of a leader's upgrade duty.
+/// Dependencies and state of the upgrade duty.
 pub struct Upgrades {
     me: NodeId,
     raft: Raft,
@@ -44,13 +44,12 @@ pub struct Upgrades {
     peers: PeerPool,
     config: UpgradeConfig,
     proposals: mpsc::Sender<TermBatch>,
-    /// For how long all have been ready.
+    /// Time for which all members have been ready.
     health: Mutex<Health>,
 }
 
 impl Upgrades {
-    /// Of node `me`, whose Raft and state these are. The `peers` know the others' releases; commands go to
-    /// `proposals`.
+    /// Creates the duty of node `me`. The `peers` know the others' releases; commands go to `proposals`.
     pub fn new(
         (me, config): (NodeId, UpgradeConfig),
         (raft, leadership): (Raft, watch::Receiver<Leadership>),
@@ -61,41 +60,41 @@ impl Upgrades {
         Upgrades { me, raft, leadership, replica, peers, config, proposals, health: Mutex::default() }
     }
 
-    /// Returns the command that the leader of this term must propose by itself now.
+    /// Returns the command that the leader of this term must propose now without a request.
     pub fn due(&self, term: u64, now: Instant) -> Option<Command> {
         let survey = self.survey();
-        let stand = survey.stand();
-        let ready_for = self.health.lock().note(term, &stand, now)?;
-        match stand {
-            Stand::Ready(to) if self.is_automatic(&survey) && ready_for >= self.health_needed() => {
+        let state = survey.state();
+        let ready_for = self.health.lock().record(term, &state, now)?;
+        match state {
+            UpgradeState::Ready(to) if self.is_automatic(&survey) && ready_for >= self.health_needed() => {
                 Some(Command::RaiseVersion { to })
             }
             _ => None,
         }
     }
 
-    /// Does what an operator wants; gives how the upgrade stands then.
+    /// Carries out an operator's request; returns the state of the upgrade afterwards.
     ///
     /// # Errors
-    /// Nothing was done: `NewConfigNoQuorum` (a member does not know a later version, or does not answer),
-    /// `BadArguments` (there is nothing to hold). `OperationTimeout`: it may still happen.
+    /// Nothing happened: `NewConfigNoQuorum` (a member does not support a later version, or does not answer),
+    /// `BadArguments` (no upgrade to hold). `OperationTimeout`: the change may still happen.
     ///
     /// # Cancel safety
-    /// What has begun goes on.
+    /// A begun step continues.
     pub async fn carry_out(&self, step: UpgradeStep) -> Result<Value, ErrorCode> {
-        let stand = self.survey().stand();
-        match (step, stand) {
-            (UpgradeStep::Show, _) | (UpgradeStep::Finalize, Stand::Done) => Ok(self.status()),
-            (UpgradeStep::Finalize, Stand::Waits(_)) => Err(ErrorCode::NewConfigNoQuorum),
-            (UpgradeStep::Finalize, Stand::Ready(to)) => {
+        let state = self.survey().state();
+        match (step, state) {
+            (UpgradeStep::Show, _) | (UpgradeStep::Finalize, UpgradeState::Done) => Ok(self.status()),
+            (UpgradeStep::Finalize, UpgradeState::Waits(_)) => Err(ErrorCode::NewConfigNoQuorum),
+            (UpgradeStep::Finalize, UpgradeState::Ready(to)) => {
                 let number = to.number;
-                self.decide(Command::RaiseVersion { to }).await?;
-                self.applied(|replica| replica.version() >= number).await
+                self.propose(Command::RaiseVersion { to }).await?;
+                self.wait_until_applied(|replica| replica.version() >= number).await
             }
-            (UpgradeStep::Hold, Stand::Done) => Err(ErrorCode::BadArguments),
+            (UpgradeStep::Hold, UpgradeState::Done) => Err(ErrorCode::BadArguments),
             (UpgradeStep::Hold, _) => {
-                self.decide(Command::HoldVersion { hold: true }).await?;
-                self.applied(|replica| replica.state.read().is_version_held()).await
+                self.propose(Command::HoldVersion { hold: true }).await?;
+                self.wait_until_applied(|replica| replica.state.read().is_version_held()).await
             }
         }
     }
@@ -134,19 +133,19 @@ impl Upgrades {
         }
     }
 
-    async fn decide(&self, command: Command) -> Result<(), ErrorCode> {
+    async fn propose(&self, command: Command) -> Result<(), ErrorCode> {
         let term = self.leadership.borrow().term;
         let proposals = vec![of_the_cluster(command)];
         self.proposals.send(TermBatch { term, proposals }).await.map_err(|_| ErrorCode::OperationTimeout)
     }
 
-    async fn applied(&self, is_applied: impl Fn(&Replica) -> bool) -> Result<Value, ErrorCode> {
+    async fn wait_until_applied(&self, is_applied: impl Fn(&Replica) -> bool) -> Result<Value, ErrorCode> {
         let deadline = time::now() + APPLIED_DEADLINE;
         while !is_applied(&self.replica) {
             if time::now() >= deadline {
                 return Err(ErrorCode::OperationTimeout);
             }
-            time::sleep(LOOK_EVERY).await;
+            time::sleep(POLL_EVERY).await;
         }
         Ok(self.status())
     }

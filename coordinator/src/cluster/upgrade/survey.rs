@@ -1,4 +1,4 @@
-//! What is known of the members' releases, and what follows for the cluster's version. Pure.
+//! Releases of the members, and the conclusion for the cluster's version. Pure.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::config::Finalize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemberVersions {
     pub(super) node: NodeId,
-    /// As it said when it was last met. `None`: it has not been met.
+    /// Versions that the member reported at the last contact. `None`: no contact yet.
     pub(super) versions: Option<Versions>,
-    /// It acknowledges what the leader sends.
+    /// The member acknowledges the leader's appends.
     pub(super) is_up: bool,
 }
 
@@ -24,55 +24,55 @@ pub(super) struct MemberVersions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Survey {
     pub(super) version: ClusterVersion,
-    /// An operator has said that it stays.
+    /// An operator holds the version.
     pub(super) is_held: bool,
-    /// The membership is not just being changed.
+    /// No membership change is in progress.
     pub(super) is_settled: bool,
     pub(super) members: Vec<MemberVersions>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stand {
-    /// No member knows more than the version in force.
+pub(super) enum UpgradeState {
+    /// No member supports more than the version in force.
     Done,
-    /// Not every member does, for this reason.
+    /// Not every member supports a later version, for this reason.
     Waits(String),
-    /// All members know this one, and are up.
+    /// All members support this version, and are up.
     Ready(ClusterVersion),
 }
 
 impl Survey {
-    pub(super) fn stand(&self) -> Stand {
+    pub(super) fn state(&self) -> UpgradeState {
         let known = || self.members.iter().filter_map(|member| member.versions.as_ref());
         let newest = known().map(|versions| versions.most).max().unwrap_or(self.version.number);
         if newest <= self.version.number {
-            // One that has not been met may have been upgraded.
+            // A member without contact may have been upgraded.
             let unknown = self.members.iter().find(|member| member.versions.is_none() && member.is_up);
-            return unknown.map_or(Stand::Done, |member| Stand::Waits(not_met(member.node)));
+            return unknown.map_or(UpgradeState::Done, |member| UpgradeState::Waits(not_met(member.node)));
         }
         for MemberVersions { node, versions, is_up } in &self.members {
             match versions {
-                _ if !is_up => return Stand::Waits(format!("node {node} does not answer")),
-                None => return Stand::Waits(not_met(*node)),
+                _ if !is_up => return UpgradeState::Waits(format!("node {node} does not answer")),
+                None => return UpgradeState::Waits(not_met(*node)),
                 Some(versions) if versions.most <= self.version.number => {
-                    return Stand::Waits(format!("node {node} runs {versions}"));
+                    return UpgradeState::Waits(format!("node {node} runs {versions}"));
                 }
                 Some(_) => {}
             }
         }
         if !self.is_settled {
-            return Stand::Waits("the members are being changed".to_owned());
+            return UpgradeState::Waits("the members are being changed".to_owned());
         }
         let oldest = known().min_by_key(|versions| versions.most).expect("Invariant: a leader knows itself");
         assert!(oldest.most > self.version.number, "a version only rises");
-        Stand::Ready(ClusterVersion { number: oldest.most, release: oldest.release.clone() })
+        UpgradeState::Ready(ClusterVersion { number: oldest.most, release: oldest.release.clone() })
     }
 
     pub(super) fn document(&self, finalize: Finalize, finalizes_in: Option<Duration>) -> Value {
-        let (state, to, waits_for) = match self.stand() {
-            Stand::Done => ("done", None, None),
-            Stand::Waits(why) => ("upgrading", None, Some(why)),
-            Stand::Ready(to) => ("ready", Some(to), None),
+        let (state, to, waits_for) = match self.state() {
+            UpgradeState::Done => ("done", None, None),
+            UpgradeState::Waits(why) => ("upgrading", None, Some(why)),
+            UpgradeState::Ready(to) => ("ready", Some(to), None),
         };
         let shown =
             |version: &ClusterVersion| json!({ "number": version.number, "release": version.release });
@@ -98,20 +98,20 @@ fn not_met(node: NodeId) -> String {
     format!("node {node} has not been met")
 }
 
-/// For how long all members have been ready, as one leader has seen it.
+/// Time for which all members have been ready, as a leader has observed it.
 ///
-/// Invariant: it is measured by one leader from its own beginning, by a monotonic clock, and begins again
-/// with each moment in which a member is not ready.
+/// Invariant: each leader measures this time with a monotonic clock, from its own beginning. The time begins
+/// again with every interruption.
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// In which term, for which version, since when.
+    /// Term, target version, and begin of the time.
     since: Option<(u64, u16, Instant)>,
 }
 
 impl Health {
-    /// Takes note of how the cluster stands now; gives for how long it has been ready.
-    pub(super) fn note(&mut self, term: u64, stand: &Stand, now: Instant) -> Option<Duration> {
-        let Stand::Ready(to) = stand else {
+    /// Records the present state of the cluster. Returns how long the cluster has been ready.
+    pub(super) fn record(&mut self, term: u64, state: &UpgradeState, now: Instant) -> Option<Duration> {
+        let UpgradeState::Ready(to) = state else {
             self.since = None;
             return None;
         };
@@ -145,15 +145,15 @@ mod tests {
     }
 
     fn waits_for(members: Vec<MemberVersions>, word: &str) {
-        match survey(members).stand() {
-            Stand::Waits(why) => assert!(why.contains(word), "{why}"),
+        match survey(members).state() {
+            UpgradeState::Waits(why) => assert!(why.contains(word), "{why}"),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn the_version_rises_only_when_every_member_knows_the_next_one_and_is_up() {
-        assert_eq!(survey(vec![seen(1, 1), seen(2, 1), seen(3, 1)]).stand(), Stand::Done);
+    fn the_version_rises_only_with_all_members_up_and_able() {
+        assert_eq!(survey(vec![seen(1, 1), seen(2, 1), seen(3, 1)]).state(), UpgradeState::Done);
         waits_for(vec![seen(1, 2), seen(2, 1), seen(3, 2)], "node 2 runs release 0.2.0");
         waits_for(
             vec![seen(1, 2), MemberVersions { is_up: false, ..seen(2, 2) }, seen(3, 2)],
@@ -169,24 +169,24 @@ mod tests {
         );
         let ready = ClusterVersion { number: 2, release: "0.3.0".to_owned() };
         let all = survey(vec![seen(1, 2), seen(2, 2), seen(3, 3)]);
-        assert_eq!(all.stand(), Stand::Ready(ready.clone()), "what the oldest of them knows");
+        assert_eq!(all.state(), UpgradeState::Ready(ready.clone()), "what the oldest of them knows");
         let joint = Survey { is_settled: false, ..all.clone() };
-        assert!(matches!(joint.stand(), Stand::Waits(_)));
+        assert!(matches!(joint.state(), UpgradeState::Waits(_)));
         let after = Survey { version: ready, members: vec![seen(1, 2), seen(2, 2)], ..all };
-        assert_eq!(after.stand(), Stand::Done);
+        assert_eq!(after.state(), UpgradeState::Done);
     }
 
     #[test]
-    fn health_is_measured_by_one_leader_and_begins_anew_with_every_interruption() {
+    fn one_leader_measures_health_and_interruptions_restart_it() {
         let (begun, second) = (time::now(), Duration::from_secs(1));
-        let ready = survey(vec![seen(1, 2)]).stand();
+        let ready = survey(vec![seen(1, 2)]).state();
         let mut health = Health::default();
-        assert_eq!(health.note(1, &ready, begun), Some(Duration::ZERO));
-        assert_eq!(health.note(1, &ready, begun + 5 * second), Some(5 * second));
-        assert_eq!(health.note(1, &Stand::Waits(String::new()), begun + 6 * second), None);
-        assert_eq!(health.note(1, &ready, begun + 7 * second), Some(Duration::ZERO));
-        assert_eq!(health.note(2, &ready, begun + 9 * second), Some(Duration::ZERO), "another term");
-        assert_eq!(health.note(2, &ready, begun + 10 * second), Some(second));
+        assert_eq!(health.record(1, &ready, begun), Some(Duration::ZERO));
+        assert_eq!(health.record(1, &ready, begun + 5 * second), Some(5 * second));
+        assert_eq!(health.record(1, &UpgradeState::Waits(String::new()), begun + 6 * second), None);
+        assert_eq!(health.record(1, &ready, begun + 7 * second), Some(Duration::ZERO));
+        assert_eq!(health.record(2, &ready, begun + 9 * second), Some(Duration::ZERO), "another term");
+        assert_eq!(health.record(2, &ready, begun + 10 * second), Some(second));
         assert_eq!((health.since(2), health.since(1)), (Some(begun + 9 * second), None));
     }
 }

@@ -1,4 +1,4 @@
-//! Each mistake a file can hold, and what is said about it.
+//! Tests of each possible mistake in a file, and of its error text.
 
 mod keys;
 mod security;
@@ -33,7 +33,7 @@ fn parse(text: &str) -> Result<ClusterConfig, String> {
     ClusterConfig::parse(text, Path::new("conf/cluster.toml")).map_err(|e| e.to_string())
 }
 
-/// The complaint about `THREE` with `from` replaced by `to`.
+/// Returns the error for `THREE` with `from` replaced by `to`.
 fn complaint(from: &str, to: &str) -> String {
     assert!(THREE.contains(from));
     parse(&THREE.replace(from, to)).expect_err("the file is wrong")
@@ -52,13 +52,13 @@ fn good_file_gives_every_node_its_own_folder_and_addresses() {
     assert!(config.node(NodeId(4)).is_none());
 }
 
-/// The file with these lines under `[client]`, with these rights, beside a file of secrets with those, where
-/// everybody gets to.
+/// Loads a file with these lines under `[client]` and these rights, beside a file of secrets with its own
+/// rights, in a folder that all users may enter.
 fn load(client: &str, mode: u32, secret: &str, secret_mode: u32) -> Result<ClusterConfig, String> {
     load_in(0o755, client, mode, secret, secret_mode)
 }
 
-/// The same, in a folder with these rights.
+/// Loads such a file from a folder with these rights.
 #[expect(clippy::disallowed_methods, reason = "the test writes a file as a person would")]
 fn load_in(
     folder: u32,
@@ -98,7 +98,7 @@ fn a_file_with_secrets_that_others_may_read_is_refused() {
 }
 
 #[test]
-fn secrets_may_be_in_files_of_their_own_that_nobody_else_may_read() {
+fn secrets_may_be_in_separate_files_that_only_the_owner_reads() {
     let (digest, users) = ("super_digest_file = \"secret\"", "sasl_users_file = \"secret\"");
     let loaded = load(digest, 0o644, &format!("{DIGEST}\n"), 0o600).unwrap();
     assert_eq!(loaded.client.super_digest.as_deref(), Some(DIGEST));
@@ -333,7 +333,7 @@ fn wrong_history_settings_are_refused() {
 }
 
 #[test]
-fn nodes_that_find_each_other_say_how_many_they_are_and_where_to_look() {
+fn discovery_needs_the_number_of_founders_and_seeds() {
     let set = |keys: &str| THREE.replace("data = \"d\"", &format!("[cluster]\n{keys}"));
     let config = parse(&set("expect = 3\nseeds = \"a:1, b:2\"")).unwrap();
     let found = Discovery { expect: 3, seeds: vec!["a:1".to_owned(), "b:2".to_owned()] };
@@ -459,7 +459,7 @@ fn sweeping_without_a_pause_is_refused() {
 }
 
 #[test]
-fn a_spoilt_file_is_refused_with_a_line_that_it_has_or_describes_nodes() {
+fn a_damaged_file_is_refused_with_a_valid_line_or_has_nodes() {
     let good = include_str!("../../../../cluster.toml");
     let (mut spoiler, mut accepted, mut refused) = (Spoiler::new(3), 0, 0);
     for _ in 0..3_000 {
@@ -482,7 +482,7 @@ fn a_spoilt_file_is_refused_with_a_line_that_it_has_or_describes_nodes() {
 }
 
 #[test]
-fn what_is_printed_of_a_configuration_has_no_secret_in_it() {
+fn a_printed_configuration_has_no_secrets() {
     let secrets = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\nsasl_users = { bob = \"hunter2\" }\n";
     let config = parse(&THREE.replace("data = \"d\"", secrets)).unwrap();
     let node = config.node(config.nodes[0].id).unwrap();

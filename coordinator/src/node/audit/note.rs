@@ -1,4 +1,4 @@
-//! What is to be known of a request when its answer is there.
+//! Facts that the audit log needs from a request, collected before the request is answered.
 
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::{Op, ReadOp};
@@ -9,14 +9,14 @@ use rowlock_state::rules::{AccessRule, RULES_PATH, Rules};
 use super::subject::{CUT, Client, text, who};
 use super::{Audit, AuditRecord, Event, OK};
 
-/// Paths that are recorded of one request. Beyond: the last one is `…`.
+/// Maximum recorded paths of one request. A longer list ends in `…`.
 const PATHS_MAX: usize = 8;
-/// The report with which a backup begins.
+/// Path of the first report request of a backup.
 const BACKUP: &str = "/v1/backup";
-/// Entries of an ACL that are recorded.
+/// Maximum recorded entries of an ACL.
 const ACLS_MAX: usize = 16;
 
-/// A request, from when it comes to when it is answered.
+/// A request between arrival and answer, with the fields of its audit record.
 #[derive(Debug)]
 pub(crate) struct Note {
     event: Option<Event>,
@@ -27,10 +27,10 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Makes the note of a request, if any of its outcomes is recorded.
+    /// Collects the fields of a request. Returns `None` if no outcome of the request would be recorded.
     pub fn of(request: &Request, client: impl FnOnce() -> Client, audit: &Audit) -> Option<Box<Note>> {
         let request = untagged(request);
-        // These go into the node's log in any case.
+        // The node's log contains acts of operators even without an audit log.
         let is_admin = event(request) == Some(Event::Admin);
         if !audit.is_on() && !is_admin {
             return None;
@@ -49,7 +49,7 @@ impl Note {
         Some(Box::new(Note { event, op: request.opcode().as_str(), paths, detail, client: client() }))
     }
 
-    /// Records the request, now that it is answered.
+    /// Records the request with its outcome.
     pub fn answered(&self, body: Option<&Response>, err: Option<ErrorCode>, audit: &Audit) {
         let refusal = err.or_else(|| match body {
             Some(Response::Multi(results)) => results.iter().find_map(error_of),
@@ -71,8 +71,8 @@ impl Note {
         self.write(event, (&result, missing), audit);
     }
 
-    /// Records the request, of which it is not known whether it has happened: its answer did not come, or its
-    /// client did not wait for it.
+    /// Records the request with the result `unknown`: the reply did not arrive, or the client stopped
+    /// waiting, so the request may have been executed.
     pub fn unanswered(&self, audit: &Audit) {
         if let Some(event) = self.event {
             self.write(event, ("unknown", None), audit);
@@ -85,7 +85,7 @@ impl Note {
     }
 }
 
-/// Whether it was refused for lack of a permission or a proof.
+/// Returns whether the code is a refusal for lack of a permission or of authentication.
 fn is_denial(code: ErrorCode) -> bool {
     use ErrorCode as E;
     matches!(code, E::NoAuth | E::NoRight(_) | E::AuthFailed | E::SessionClosedRequireSaslAuth)
@@ -93,7 +93,7 @@ fn is_denial(code: ErrorCode) -> bool {
 
 fn error_of(result: &OpResult) -> Option<ErrorCode> {
     match result {
-        // What was not tried because another operation failed.
+        // A multi reports this code for operations that were skipped after a failed one.
         OpResult::Error(code) => code.filter(|code| *code != ErrorCode::RuntimeInconsistency),
         _ => None,
     }
@@ -108,7 +108,7 @@ fn untagged(request: &Request) -> &Request {
 
 fn event(request: &Request) -> Option<Event> {
     match request {
-        // Rules of locks are an operator's business.
+        // The rules of locks belong to operators.
         Request::Create(_)
         | Request::Create2(_)
         | Request::SetData(_)
@@ -121,7 +121,7 @@ fn event(request: &Request) -> Option<Event> {
         Request::SetAcl(_) => Some(Event::Acl),
         Request::Reconfig { .. } | Request::ForceRelease(_) | Request::Operate(_) => Some(Event::Admin),
         Request::Ask(ask) => Some(if ask.within_ms == 0 { Event::Locks } else { Event::Admin }),
-        // Of the pieces that follow each would be a line more.
+        // Only the first report of a backup: recording each piece would add a line per piece.
         Request::Report(what) if what == BACKUP => Some(Event::Admin),
         Request::Acquire(_) | Request::Release(_) | Request::Convert { .. } | Request::Abandon(_) => {
             Some(Event::Locks)
@@ -194,7 +194,7 @@ fn path_of(op: &Op) -> &str {
     }
 }
 
-/// The beginning of the rules of locks, in one line, without hashes of passwords.
+/// Returns the first lock rules in one line, without password hashes.
 fn rules_text(data: Option<&[u8]>) -> String {
     let text = String::from_utf8_lossy(data.unwrap_or_default());
     let Ok(rules) = Rules::parse(&text) else { return "malformed".to_owned() };
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_acl_is_recorded_with_who_and_on_what_and_without_hashes_of_passwords() {
+    fn a_changed_acl_is_recorded_without_password_hashes() {
         let line = written(&set_acl("/a"), Ok(&Response::Empty)).unwrap();
         assert_eq!((&line["event"], &line["op"]), (&"acl".into(), &"setACL".into()));
         assert_eq!((&line["paths"][0], &line["result"]), (&"/a".into(), &"ok".into()));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_operators_do_is_noted_for_the_node_s_log_without_an_audit_log_and_nothing_else_is() {
+    fn without_an_audit_log_only_operators_acts_are_logged() {
         let off = Audit::default();
         let operate = Request::Operate("/v1/drain?node=2&on=true".to_owned());
         assert!(Note::of(&operate, alice, &off).is_some());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_a_backup_is_recorded_once_and_other_reports_are_not() {
+    fn a_backup_is_recorded_once_and_other_reports_are_not() {
         let ask = |what: &str| {
             written(&Request::Report(what.to_owned()), Ok(&Response::Report(String::new())))
                 .map(|line| (line["event"].clone(), line["paths"][0].clone()))
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_has_a_node_do_is_recorded_and_so_is_who_may_not() {
+    fn operations_and_refused_operations_are_recorded() {
         let drain = Request::Operate("/v1/drain?node=2&on=true".to_owned());
         let line = written(&drain, Ok(&Response::Report(String::new()))).unwrap();
         assert_eq!((&line["event"], &line["op"]), (&"admin".into(), &"operate".into()));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_for_lack_of_a_permission_is_denied_also_inside_a_multi_and_of_tagged_requests() {
+    fn missing_permissions_in_multis_and_tags_are_denials() {
         let create = || Create { path: "/x".to_owned(), data: None, acl: None, flags: 0 };
         let tagged = Request::Tagged { id: 1, acked: 0, request: Box::new(Request::Create(create())) };
         let line = written(&tagged, Err(ErrorCode::NoAuth)).unwrap();
@@ -306,13 +306,13 @@ mod tests {
         let multi = Request::Multi(vec![Op::Create(create()), Op::Create(create())]);
         let line = written(&multi, Ok(&failed)).unwrap();
         assert_eq!((&line["event"], &line["paths"]), (&"denied".into(), &serde_json::json!(["/x", "/x"])));
-        // What is not wanted is not recorded, and what fails for another reason is no denial.
+        // The test's audit log does not select writes, and `NodeExists` is no denial.
         assert_eq!(written(&tagged, Err(ErrorCode::NodeExists)), None);
         assert_eq!(written(&tagged, Ok(&Response::Empty)), None);
     }
 
     #[test]
-    fn whatever_a_client_calls_its_znodes_a_record_is_one_line_of_bounded_length() {
+    fn any_znode_name_yields_one_record_line_of_bounded_length() {
         let hostile = "/a\n{\"event\":\"acl\"}\r\u{2028}\0\"\\".to_owned();
         let (audit, mut lines) = audit(&[Event::Acl]);
         for path in [hostile.clone(), format!("/{}", "é".repeat(100_000))] {

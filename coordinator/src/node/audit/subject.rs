@@ -1,4 +1,4 @@
-//! Who has done it, within bounds: what a client says of itself must not fill the disk.
+//! Identity of a client for audit records, bounded in length: text from a client must not fill the disk.
 
 use std::net::SocketAddr;
 
@@ -10,23 +10,23 @@ use serde::Serialize;
 
 use crate::trace::TraceParent;
 
-/// Bytes of a text of a client that are recorded. Beyond: it is cut, and ends in `…`.
+/// Maximum recorded bytes of a client's text. A longer text is cut and ends in `…`.
 const TEXT_MAX_BYTES: usize = 1_024;
-/// Identities that are recorded. Beyond: the last one is `…`.
+/// Maximum recorded identities. A longer list ends in `…`.
 const IDENTITIES_MAX: usize = 8;
 pub(super) const CUT: char = '…';
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Client {
-    /// Its identities as `scheme:id`; of a digest only the user.
+    /// Identities as `scheme:id`; for a digest only the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub who: Vec<String>,
-    /// Its session, in the form of all logs and reports.
+    /// Session id in the form of all logs and reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// The trace that its request belongs to, if it has said so by HTTP.
+    /// Trace context of the request. Only HTTP requests carry one.
     #[serde(rename = "traceparent", skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
 }
@@ -37,12 +37,12 @@ impl Client {
         Client { who: who(identities), session, address: Some(address), trace: None }
     }
 
-    /// Returns it with the trace of its request.
+    /// Sets the trace context.
     pub fn traced(self, trace: Option<&TraceParent>) -> Client {
         Client { trace: trace.map(ToString::to_string), ..self }
     }
 
-    /// Whether it comes from somewhere and has no identity but its address.
+    /// Returns whether a remote client has no identity but its IP address.
     pub fn has_proven_nothing(&self) -> bool {
         self.address.is_some() && self.who.iter().all(|one| one.starts_with("ip:"))
     }
@@ -61,8 +61,8 @@ pub fn who(identities: &[Id]) -> Vec<String> {
     all
 }
 
-/// Who asks for a lock, as its holders are told: what the client has proven to be, else its address, and
-/// behind that what it says of itself. At most [`ASK_BY_MAX_BYTES`].
+/// Returns the name of a client that asks for a lock, for display to the lock's holders: the authenticated
+/// name, else the address, followed by the client's own label. At most [`ASK_BY_MAX_BYTES`].
 pub(crate) fn asker(identities: &[Id], label: &str) -> String {
     let mut text = acl::name_of(identities);
     if !label.is_empty() {
@@ -73,7 +73,7 @@ pub(crate) fn asker(identities: &[Id], label: &str) -> String {
     text
 }
 
-/// As much of a client's text as is recorded.
+/// Cuts a client's text to the recorded length.
 pub(crate) fn text(of: &str) -> String {
     if of.len() <= TEXT_MAX_BYTES {
         return of.to_owned();
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_is_what_is_proven_before_the_address_and_never_long() {
+    fn an_askers_name_prefers_proven_identities_and_is_bounded() {
         let id = |scheme: &str, id: &str| Id { scheme: scheme.to_owned(), id: id.to_owned() };
         let ip = || id("ip", "10.0.0.1");
         let (name, digest) = (id("x509", "CN=a"), id("digest", "bob:hash"));

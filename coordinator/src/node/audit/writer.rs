@@ -1,4 +1,4 @@
-//! Writes the lines of the audit log into its file, and begins a new file when it is full.
+//! Writes the lines of the audit log to its file, and rotates full files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,37 +12,37 @@ use rowlock_types::limits::AUDIT_QUEUE_MAX;
 use rowlock_types::metrics::Metrics;
 use tokio::sync::mpsc;
 
-/// How long lines may collect before they are written.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// Pause after a write, in which further lines collect.
+const COLLECT_FOR: Duration = Duration::from_millis(50);
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Where it is written, and how much of it is kept.
+/// Location, size limit and retention of the audit files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The file. Older ones have `.1`, `.2` and so on behind its name.
+    /// Path of the current file. Older files carry the suffixes `.1`, `.2` and so on.
     pub file: PathBuf,
-    /// Bytes of a file. The line that reaches them still goes into it.
+    /// Size limit. The line that reaches the limit still goes into the file.
     pub max_bytes: u64,
-    /// Files beside the one that is written.
+    /// Number of rotated files beside the current one.
     pub keep: u32,
 }
 
-/// See the module. To be run by a task.
+/// Task that appends queued lines to the file; see the module.
 pub struct AuditWriter {
     queue: mpsc::Receiver<String>,
     files: Files,
     metrics: Arc<Metrics>,
-    /// Lines could not be written, and this was told.
+    /// Set while writes fail. The task logs only the first failure.
     is_failing: bool,
 }
 
-/// The file that is written, and those before it.
+/// The current file and its rotated predecessors.
 struct Files {
     dir: Dir,
     name: String,
     settings: Settings,
-    /// Unset: it has to be opened (again).
+    /// The open file and its length. `None`: open the file before the next write.
     open: Option<(File, u64)>,
 }
 
@@ -58,7 +58,7 @@ impl AuditWriter {
         Ok(AuditWriter { queue, files, metrics, is_failing: false })
     }
 
-    /// Writes until `shutdown`, and then what is left.
+    /// Writes lines until `shutdown`, then the rest of the queue.
     pub async fn run(mut self, shutdown: Shutdown) {
         let mut lines = Vec::new();
         loop {
@@ -72,7 +72,7 @@ impl AuditWriter {
                 () = shutdown.wait() => return self.end(lines).await,
             }
             self = self.write(std::mem::take(&mut lines)).await;
-            let pause = if self.is_failing { RETRY } else { PATIENCE };
+            let pause = if self.is_failing { RETRY } else { COLLECT_FOR };
             tokio::select! {
                 biased;
                 () = shutdown.wait() => {}
@@ -119,7 +119,7 @@ impl AuditWriter {
     }
 }
 
-/// The same error with what failed in front.
+/// Prefixes an error with the failed action.
 fn named(error: &io::Error, what: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
@@ -139,7 +139,7 @@ impl Files {
         Ok(Files { dir, name, settings, open: None })
     }
 
-    /// The file and where it ends. A line that a crash has cut off is ended.
+    /// Returns the open file and its length. Completes a line cut off by a crash.
     fn file(&mut self) -> io::Result<&mut (File, u64)> {
         if self.open.is_none() {
             let exists = self.dir.exists(&self.name);
@@ -159,7 +159,7 @@ impl Files {
         Ok(self.open.as_mut().expect("it has just been opened"))
     }
 
-    /// Writes the lines, or as many as there is room for; then how many are missing.
+    /// Appends all lines. On an error, returns also the number of missing lines.
     fn append(&mut self, lines: &[String]) -> Result<(), (io::Error, u64)> {
         let mut rest = lines;
         while !rest.is_empty() {
@@ -169,7 +169,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes into the file as many lines as it takes, and turns it over when it is full.
+    /// Appends lines until the file is full, then rotates the file. Returns the number of appended lines.
     fn append_to_one(&mut self, lines: &[String]) -> io::Result<usize> {
         let max_bytes = self.settings.max_bytes;
         let (file, end) = self.file()?;
@@ -183,19 +183,19 @@ impl Files {
             }
         }
         if let Err(error) = file.write_all_at(text.as_bytes(), *end) {
-            // Half a line must not stay; the next write begins there.
+            // Half a line must not stay: the next write starts at the old end.
             let _ = file.set_len(*end);
             self.open = None;
             return Err(error);
         }
         *end += text.len() as u64;
         if *end >= max_bytes {
-            self.turn_over()?;
+            self.rotate()?;
         }
         Ok(count)
     }
 
-    fn turn_over(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         if let Some((file, _)) = self.open.take() {
             file.sync_all()?;
         }
@@ -216,7 +216,7 @@ impl Files {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // the files of the test
+#[allow(clippy::disallowed_methods)] // the test's own files
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_a_restart_stays_and_half_a_line_is_ended() {
+    fn a_restart_keeps_old_lines_and_completes_half_a_line() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path(), 1 << 20, 1);
         fs::create_dir(folder.path().join("logs")).unwrap();
@@ -265,13 +265,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_writer_goes_on_when_its_file_cannot_be_written_and_counts_what_is_missing() {
+    async fn the_writer_survives_a_failed_file_and_counts_lost_records() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path(), 1, 1);
         let (lines, queue) = mpsc::channel(4);
         let metrics: Arc<Metrics> = Arc::default();
         let mut writer = AuditWriter::open(settings.clone(), queue, metrics.clone()).unwrap();
-        // The folder of its name is in the way of the next file.
+        // A folder with the file's name blocks the next open.
         fs::remove_file(&settings.file).unwrap();
         fs::create_dir(&settings.file).unwrap();
         writer.files.open = None;

@@ -1,8 +1,8 @@
-//! What apply's events do on this node: watches fire, connections of sessions that moved or ended are told,
-//! and clients that wait for a lock or have lost one are notified.
+//! Local effects of applied events: watches fire, connections of moved or ended sessions are closed, and
+//! holders and waiters of locks are notified.
 //!
-//! In the flow: made for one batch, under the write lock of the state; so a reader of the new state finds
-//! the events in its outbox already. Must never do: wait, or look at a socket.
+//! In the flow: apply creates one [`Dispatcher`] per batch, under the write lock of the state; so a reader of
+//! the new state finds the events in its outbox already. Must never wait or touch a socket.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use rowlock_types::metrics::Metrics;
 use super::registry::Registry;
 use crate::delivery::watch::WatchTable;
 
-/// The event sink of apply. Dropping it brings the metrics up to date.
+/// The event sink of apply. Dropping it updates the metrics.
 pub struct Dispatcher<'a> {
     watches: &'a mut WatchTable,
     registry: &'a Registry,
@@ -27,7 +27,7 @@ pub struct Dispatcher<'a> {
 }
 
 impl<'a> Dispatcher<'a> {
-    /// For one batch; `watches` is locked (after the state) for as long.
+    /// Creates the sink of one batch; `watches` stays locked (after the state) for as long.
     pub fn new(watches: &'a mut WatchTable, registry: &'a Registry, metrics: &'a Metrics) -> Self {
         let fired_before = watches.fired();
         Dispatcher { watches, registry, metrics, fired_before }
@@ -90,7 +90,7 @@ impl Dispatcher<'_> {
     }
 }
 
-/// The notice of a question that was asked earlier. `zxid`: of the state that it is taken from, at `now_ms`.
+/// Encodes the notice of an earlier question. `zxid` belongs to the state with the question, at `now_ms`.
 pub(crate) fn question_frame(zxid: Zxid, asked: &AskedHolder<'_>, now_ms: i64) -> Bytes {
     frame(zxid, (asked.path, asked.token), NoticeEvent::Asked(asked.question.told_at(now_ms)))
 }
@@ -102,8 +102,9 @@ fn frame(zxid: Zxid, (path, token): (&str, FencingToken), event: NoticeEvent) ->
     out.freeze()
 }
 
-/// What the place's session is told. Not of what it did itself: the reply says that. So a grant in the very
-/// command that made the place, whose zxid the token is, is no news.
+/// Returns the notice for the queue position's session. A session gets no notice of its own requests: the
+/// reply contains the result. So a grant in the command of the position's creation, whose zxid is the token,
+/// sends none.
 fn pushed(event: &LockEvent<'_>) -> Option<NoticeEvent> {
     let is_new = event.zxid.0 == event.token.0;
     match event.kind {
@@ -120,7 +121,8 @@ fn pushed(event: &LockEvent<'_>) -> Option<NoticeEvent> {
     }
 }
 
-/// The leader's clock may have been set back; nothing lasts less than no time.
+/// Converts to a duration. A leader's clock that was set back can make the difference negative; the result is
+/// zero then.
 fn ms(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
@@ -156,7 +158,7 @@ mod tests {
     }
 
     impl Stage {
-        /// The session [`MINE`] has a connection here.
+        /// Connects the session [`MINE`] to this node.
         fn new() -> Stage {
             let (outbox, inbox) = outbox::channel();
             let registry = Registry::new();
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_told_once_to_the_session_that_waited() {
+    fn a_grant_is_notified_once_to_the_waiting_session() {
         let mut stage = Stage::new();
         let granted = event(LockEventKind::Granted { waited_ms: 3 });
         let claim = Claim { path: granted.path.into(), token: granted.token };
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reply_says_is_not_told_twice() {
+    fn the_content_of_a_reply_is_not_notified_again() {
         let mut stage = Stage::new();
         let at_once = LockEvent { token: FencingToken(9), ..event(LockEventKind::Granted { waited_ms: 0 }) };
         for event in [
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_by_somebody_elses_doing_is_told_with_its_cause() {
+    fn a_loss_caused_by_others_is_notified_with_its_cause() {
         let mut stage = Stage::new();
         for (why, pushed) in [
             (Why::Deleted, NoticeEvent::Deleted),
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_told_to_the_session_that_holds_with_the_time_that_is_left() {
+    fn a_question_reaches_the_holder_with_the_remaining_time() {
         let mut stage = Stage::new();
         let deadline = Some(Deadline { since_ms: 400, within_ms: 2_000 });
         let (reason, by) = ("hotfix".to_owned(), "ip:10.0.0.1".to_owned());
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn places_made_by_plain_creates_are_told_nothing() {
+    fn positions_of_plain_creates_get_no_notices() {
         let mut stage = Stage::new();
         let plain = |event| LockEvent { is_acquired: false, ..event };
         assert_eq!(stage.lock(plain(event(LockEventKind::Granted { waited_ms: 3 }))), []);

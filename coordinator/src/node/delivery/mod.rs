@@ -1,13 +1,12 @@
-//! What reaches a client's connection without its asking, or later than it asked: the queue towards the
-//! connection's task, and the ways into it.
+//! Asynchronous output of a client connection: watch events, notices and late replies; the queue to the
+//! connection's task, and the senders to that queue.
 //!
-//! In the flow: below the connections (`client/`), which take from their [`outbox`]; above `state`, whose
-//! events come through [`events::Dispatcher`] while apply holds the write lock. The [`registry`] knows which
-//! connection a session is at, [`watch`] which connection watches what. The proposer, the sessions, the
-//! reports and the reconfiguration answer through the outbox that came with the question, and know no
-//! connection.
+//! In the flow: below the connections (`client/`), which read their [`outbox`]; above `state`, whose events
+//! arrive through [`events::Dispatcher`] while apply holds the write lock. The [`registry`] maps sessions to
+//! connections, [`watch`] maps paths to connections. The proposer, the sessions, the reports and the
+//! reconfiguration reply through the outbox that came with the request, and know no connection.
 //!
-//! Must never do: wait, or touch a socket.
+//! Must never wait or touch a socket.
 
 pub mod events;
 pub mod outbox;

@@ -1,8 +1,7 @@
-//! The one queue towards a connection's task. Apply, sessions and watches push; the connection's task alone
-//! takes.
+//! The queue to a connection's task. Apply, sessions and watches push; only the connection's task takes.
 //!
-//! Must never do: make a pusher wait. Apply pushes while it holds the write lock of the state, so a client
-//! that is too slow loses its connection instead of slowing everybody down.
+//! Must never make a pusher wait. Apply pushes while it holds the write lock of the state, so a slow client
+//! loses its connection instead of slowing the node down.
 
 use rowlock_env::rare::{self, Rare};
 use std::collections::VecDeque;
@@ -19,52 +18,51 @@ use rowlock_types::limits;
 
 use crate::way::Way;
 
-/// What a connection's task is told.
+/// Message to a connection's task.
 #[derive(Debug)]
 pub enum Message {
-    /// An encoded watch event frame (shared by all connections that watch the same thing).
+    /// Encoded frame of a watch event, shared by all connections that watch the same path.
     Event(Bytes),
-    /// The answer to a submission.
+    /// Result of a submission.
     Applied {
         tag: u64,
-        /// The outcome; boxed, because messages are many and this one is large.
+        /// The result, boxed because messages are many and this variant is large.
         answer: Box<Answer>,
     },
-    /// The outcome of this connection's outstanding submissions cannot be known (leader lost): close.
+    /// The outcome of this connection's outstanding submissions is unknown (leader lost): close.
     Lost,
     /// A reconfiguration shows in the local state, or was refused.
     Reconfigured {
         tag: u64,
-        /// Why it was refused.
+        /// The code of a refusal.
         result: Result<(), ErrorCode>,
     },
-    /// A report is made, or refused.
+    /// A report is complete, or refused.
     Reported { tag: u64, result: Result<String, ErrorCode> },
-    /// The pings that wait may be answered.
+    /// The leader has recorded the keepalive: answer the waiting pings.
     Touched,
-    /// The leader runs no timer for the session, so the pings go on waiting: for its end, or, while the
-    /// leader has not applied its opening, for a leader that is asked again.
+    /// The leader runs no timer for the session, so the pings keep waiting: for the session's end, or, while
+    /// the leader has not applied the session's opening, for the next call to a leader.
     NotTouched,
-    /// Close the connection for the reason given (session ended, moved to another connection, shutdown, not
-    /// serving).
+    /// Close the connection for the given reason.
     Close(CloseReason),
 }
 
-/// What has become of a submission.
+/// Result of a submission.
 #[derive(Debug)]
 pub struct Answer {
     pub applied: Applied,
-    /// How it came to it, if that was seen.
+    /// Timeline of the write, if it was measured.
     pub way: Option<Way>,
 }
 
 impl Message {
-    /// The answer to the submission `tag`, whose way was not measured: for tests of what hears it.
+    /// Creates the result of submission `tag` without a timeline, for tests.
     pub fn applied(tag: u64, applied: Applied) -> Message {
         Message::Applied { tag, answer: Box::new(Answer { applied, way: None }) }
     }
 
-    /// About how many bytes it takes. An event counts in full for each connection that hears it.
+    /// Returns the approximate size in bytes. A shared event counts in full for each connection.
     fn weight(&self) -> usize {
         const BASE: usize = 64;
         BASE + match self {
@@ -80,29 +78,28 @@ impl Message {
     }
 }
 
-/// Why a connection is closed by the server.
+/// Reason for which the server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// Its session expired or was closed elsewhere.
     SessionEnded,
-    /// Its session was attached to another connection: close without an answer.
+    /// The session moved to another connection: close without a reply.
     SessionMoved,
     /// This node has lost contact to the quorum.
     NotServing,
-    /// This node is about to stop: what was asked is still answered, and no more is taken.
+    /// This node is about to stop: the connection answers earlier requests, and accepts no more.
     Leaving,
-    /// An operator wants the clients to spread. As [`CloseReason::Leaving`] for the connection.
+    /// An operator rebalances the clients. The connection acts as on [`CloseReason::Leaving`].
     Rebalanced,
     /// The node is shutting down.
     Shutdown,
-    /// The connection is read-only, and the node is in contact with a quorum again: the client is to come
-    /// back.
+    /// The connection is read-only, and the node has a quorum again: the client must reconnect.
     Writable,
-    /// It has not sent its first frame, and too many that came later have not either.
+    /// The client has sent no first frame, and too many later connections have sent none either.
     HalfOpen,
 }
 
-/// The pushing side. Cheap to clone; pushing to a connection that is gone does nothing.
+/// Sending side. Cheap to clone; a push to a closed connection does nothing.
 #[derive(Clone)]
 pub struct Outbox {
     shared: Arc<Mutex<OutboxQueue>>,
@@ -114,12 +111,12 @@ impl HeartbeatWaiter for Outbox {
     }
 }
 
-/// The taking side, owned by the connection's task. Dropping it closes the outbox.
+/// Receiving side, owned by the connection's task. Dropping it closes the outbox.
 pub struct Inbox {
     shared: Arc<Mutex<OutboxQueue>>,
 }
 
-/// How much may wait.
+/// Bounds of the queue.
 #[derive(Clone, Copy)]
 struct Max {
     messages: usize,
@@ -133,21 +130,21 @@ struct OutboxQueue {
     max: Max,
     waker: Option<Waker>,
     state: OutboxState,
-    /// It has been told [`Message::Lost`], or has overflowed. Stays when the task is gone.
+    /// Set after [`Message::Lost`] or an overflow. Stays set after the task has ended.
     is_lost: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OutboxState {
     Open,
-    /// More than `max` waited: the connection is to be closed.
+    /// More than `max` queued: the connection must close.
     Overflowed,
-    /// The connection's task is gone.
+    /// The connection's task has ended.
     Closed,
 }
 
-/// The client was too slow: `limits::OUTBOX_MAX_MESSAGES` or `OUTBOX_MAX_BYTES` waited. What waited is
-/// dropped.
+/// The client was too slow: the queue exceeded `limits::OUTBOX_MAX_MESSAGES` or `OUTBOX_MAX_BYTES`. The
+/// queued messages are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "more than {} messages or {} bytes waited for the connection",
@@ -156,7 +153,7 @@ enum OutboxState {
 )]
 pub struct Overflowed;
 
-/// The two ends of a connection's queue, bounded by `limits::OUTBOX_MAX_MESSAGES` and `OUTBOX_MAX_BYTES`.
+/// Creates a connection's queue, bounded by `limits::OUTBOX_MAX_MESSAGES` and `OUTBOX_MAX_BYTES`.
 pub fn channel() -> (Outbox, Inbox) {
     bounded_by(Max { messages: limits::OUTBOX_MAX_MESSAGES, bytes: limits::OUTBOX_MAX_BYTES })
 }
@@ -169,12 +166,12 @@ fn bounded_by(max: Max) -> (Outbox, Inbox) {
 }
 
 impl Outbox {
-    /// Queues a message and wakes the connection's task if it sleeps. Never waits. When the queue is full,
-    /// everything in it is dropped and the connection's task is told to close.
+    /// Queues a message and wakes the connection's task if it sleeps. Never waits. If the queue is full,
+    /// drops all messages and marks the queue as overflowed, which closes the connection.
     pub fn push(&self, message: Message) {
         let waker = {
             let mut queue = self.shared.lock();
-            // Also of a connection that is gone: what it had asked for behind that may still wait.
+            // Also after the task has ended: later submissions of this connection may still be queued.
             queue.is_lost |= matches!(message, Message::Lost);
             if queue.state != OutboxState::Open {
                 return;
@@ -196,22 +193,22 @@ impl Outbox {
         }
     }
 
-    /// The connection has lost answers: because of an overflow, or because what it had asked for is lost from
-    /// sight. From then on nothing more of it may go to the log: its client asks for everything again, in
-    /// order, over another connection.
+    /// Returns whether the connection has lost replies: by an overflow, or because the outcome of a
+    /// submission is unknown. No later write of this connection may reach the log then: the client repeats
+    /// all writes, in order, on another connection.
     ///
-    /// A client that has merely hung up has lost nothing, and what it said before that is done: a program
-    /// that ends gives its locks back as the last thing that it says.
+    /// A client that has merely hung up has lost nothing, and the node executes its earlier requests: an
+    /// ending program sends the release of its locks last.
     pub fn has_lost(&self) -> bool {
         self.shared.lock().is_lost
     }
 
-    /// The same for all clones, and for no other outbox while one of them is there.
+    /// Returns a key that all clones share, and no other outbox has while a clone exists.
     pub(crate) fn key(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
 
-    /// No task waits for an answer any more.
+    /// Returns whether no task waits for a reply any more.
     pub fn is_closed(&self) -> bool {
         let queue = self.shared.lock();
         queue.state != OutboxState::Open || queue.is_lost
@@ -219,8 +216,7 @@ impl Outbox {
 }
 
 impl Inbox {
-    /// Moves everything that waits into `into` (which must be empty, so that the two buffers can change
-    /// places).
+    /// Moves all queued messages into `into`, which must be empty: the two buffers are swapped.
     pub fn take(&mut self, into: &mut VecDeque<Message>) -> Result<(), Overflowed> {
         debug_assert!(into.is_empty(), "what was taken before must have been handled");
         let mut queue = self.shared.lock();
@@ -232,7 +228,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Gives back the room of messages that were taken, if none waits.
+    /// Frees the buffer of taken messages, if no message is queued.
     pub fn rest(&mut self) {
         let mut queue = self.shared.lock();
         if queue.messages.is_empty() {
@@ -240,12 +236,13 @@ impl Inbox {
         }
     }
 
-    /// Waits until there is something to take (or an overflow to see). Cancel safe.
+    /// Waits for a message or an overflow. Cancel safe.
     pub async fn ready(&mut self) {
         poll_fn(|cx| self.poll_ready(cx)).await;
     }
 
-    /// Waits for the answer to a submission. Returns whether it was applied; otherwise it may still happen.
+    /// Waits for the result of a submission. Returns whether it was applied; otherwise it may still be
+    /// applied.
     pub async fn is_applied(mut self) -> bool {
         let mut messages = VecDeque::new();
         loop {

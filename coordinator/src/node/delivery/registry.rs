@@ -1,7 +1,8 @@
-//! All client connections of this node, and which session each is attached to.
+//! All client connections of this node, and the session that each is attached to.
 //!
-//! In the flow: apply tells it, through [`super::events::Dispatcher`], that a session moved or ended, and it
-//! tells the connections concerned; the node tells all of them when it stops serving. Must never do: wait.
+//! In the flow: apply reports moved and ended sessions through [`super::events::Dispatcher`], and the
+//! registry notifies their connections; the node closes all connections when it stops serving. Must never
+//! wait.
 //!
 //! Invariant: lock order is `Replica::state`, `Replica::watches`, then this registry's own lock.
 
@@ -27,37 +28,37 @@ use crate::delivery::watch::ConnectionId;
 #[derive(Default)]
 pub struct Registry {
     inner: Mutex<RegistryState>,
-    /// Which all connections pass, those of HTTP too.
+    /// Turnstile of all connections, including HTTP.
     pub(crate) turnstile: Turnstile,
 }
 
-/// Invariant: `addresses` counts what is in `connections`; `sessions` and `half_open` mention only
-/// connections that are in `connections`.
+/// Invariant: `addresses` counts the entries of `connections`; `sessions` and `half_open` refer only to
+/// entries of `connections`.
 #[derive(Default)]
 struct RegistryState {
     last_id: u64,
     connections: BTreeMap<ConnectionId, Arc<ClientConnection>>,
-    /// How many of them each address has, but loopback.
+    /// Number of connections per address, loopback excepted.
     addresses: BTreeMap<IpAddr, usize>,
-    /// Those that have not sent their first frame, the oldest first.
+    /// Connections without a first frame, the oldest first.
     half_open: BTreeSet<ConnectionId>,
-    /// Flat, because nearly every session has one connection, and a map for each would be larger than all the
-    /// rest.
+    /// Flat, because nearly every session has one connection, and a map per session would be larger than all
+    /// other fields.
     sessions: BTreeMap<(SessionId, ConnectionId), Attachment>,
 }
 
-/// How many connections there may be.
+/// Bounds on the number of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
-    /// Of all kinds. Beyond: a new one is turned away.
+    /// Maximum of all kinds. Beyond: a new connection is refused.
     pub(crate) connections: usize,
-    /// Of one address but loopback. Beyond: likewise. 0: no bound.
+    /// Maximum per address, loopback excepted. Beyond: likewise. 0: no bound.
     pub(crate) of_address: usize,
-    /// Without their first frame. Beyond: the oldest is told to close.
+    /// Maximum without a first frame. Beyond: the oldest is closed.
     pub(crate) half_open: usize,
 }
 
-/// A new connection is turned away.
+/// Reason for the refusal of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooMany {
     #[error("max_connections is reached")]
@@ -66,20 +67,20 @@ pub(crate) enum TooMany {
     OfAddress,
 }
 
-/// By which listener a connection has come.
+/// Listener of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     Plain,
     Secure,
 }
 
-/// A connection as others see it.
+/// State of a connection, for other tasks.
 pub struct ClientConnection {
     pub id: ConnectionId,
     pub addr: SocketAddr,
-    /// By which listener it has come.
+    /// Listener that accepted the connection.
     pub door: Door,
-    /// Whom TLS has proven it to be: set once, behind its handshake.
+    /// Identities that TLS has authenticated: set once, after the handshake.
     pub(crate) proven: OnceLock<Arc<[Id]>>,
     pub outbox: Outbox,
     pub(crate) accepted_at: Instant,
@@ -89,15 +90,15 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// The connection is read-only from now on. Look at the node's status after this, not before: then either
-    /// the connection sees that the node serves, or [`Registry::close_read_only`] sees the connection.
+    /// Marks the connection as read-only. Read the node's status afterwards, not before: then either the
+    /// connection sees that the node serves, or [`Registry::close_read_only`] sees the connection.
     pub(crate) fn become_read_only(&self) {
         self.read_only.store(true, Ordering::SeqCst);
     }
 }
 
 impl Registry {
-    /// No client is connected.
+    /// Creates a registry without connections.
     pub fn new() -> Self {
         Self::default()
     }
@@ -115,7 +116,7 @@ impl Registry {
         }
         if let Some(ip) = counted(addr) {
             let of_address = inner.addresses.entry(ip).or_default();
-            // There is one already, so the entry is not a new one.
+            // A connection of this address exists already, so the entry is not a new one.
             if most.of_address > 0 && *of_address >= most.of_address {
                 return Err(TooMany::OfAddress);
             }
@@ -124,7 +125,7 @@ impl Registry {
         if inner.half_open.len() >= most.half_open
             && let Some(oldest) = inner.half_open.pop_first()
         {
-            inner.tell(oldest, CloseReason::HalfOpen);
+            inner.close(oldest, CloseReason::HalfOpen);
         }
         inner.last_id += 1;
         let peer = Arc::new(ClientConnection {
@@ -143,13 +144,13 @@ impl Registry {
         Ok(peer)
     }
 
-    /// The connection has sent its first frame.
+    /// Records the first frame of the connection.
     pub(crate) fn greeted(&self, connection: ConnectionId) {
         self.inner.lock().half_open.remove(&connection);
     }
 
-    /// The connection speaks for the session. Call it under the read lock of the state, after checking there
-    /// that the attachment is still the session's: then no move or end of the session can be missed.
+    /// Attaches the connection to the session. The caller holds the read lock of the state and has checked
+    /// that the attachment is still the session's: then the connection misses no move or end of the session.
     pub(crate) fn attach(&self, connection: ConnectionId, session: SessionId, attachment: Attachment) {
         let mut inner = self.inner.lock();
         if inner.connections.contains_key(&connection) {
@@ -157,7 +158,7 @@ impl Registry {
         }
     }
 
-    /// The connection is gone. Idempotent.
+    /// Removes the connection. Idempotent.
     pub(crate) fn gone(&self, connection: ConnectionId, session: Option<SessionId>) {
         let mut inner = self.inner.lock();
         let peer = inner.connections.remove(&connection);
@@ -174,27 +175,28 @@ impl Registry {
         }
     }
 
-    /// The session has a new attachment somewhere in the cluster: connections of older ones are told.
+    /// Closes the connections with older attachments: the session has a new attachment somewhere in the
+    /// cluster.
     pub fn session_attached(&self, session: SessionId, attachment: Attachment) {
         let inner = self.inner.lock();
         for (connection, theirs) in inner.attached(session) {
             if theirs != attachment {
                 rare::taken(Rare::SessionMoved);
-                inner.tell(connection, CloseReason::SessionMoved);
+                inner.close(connection, CloseReason::SessionMoved);
             }
         }
     }
 
-    /// The session is over: its connections are told.
+    /// Closes the connections of a session that has ended.
     pub fn session_ended(&self, session: SessionId) {
         let inner = self.inner.lock();
         for (connection, _) in inner.attached(session) {
-            inner.tell(connection, CloseReason::SessionEnded);
+            inner.close(connection, CloseReason::SessionEnded);
         }
     }
 
-    /// Queues a frame for those that speak for the session by its newest attachment on this node: one
-    /// connection, or the HTTP requests of a lease that wait. Gives whether there is any.
+    /// Queues a frame for the newest attachment of the session on this node: one connection, or the waiting
+    /// HTTP requests of a lease. Returns whether there is any.
     pub fn notify(&self, session: SessionId, frame: impl FnOnce() -> Bytes) -> bool {
         let inner = self.inner.lock();
         let Some(newest) = inner.attached(session).map(|(_, attachment)| attachment).max() else {
@@ -207,8 +209,8 @@ impl Registry {
         true
     }
 
-    /// Tells every connection, also those in their handshake. When the node stops serving: publish a `Status`
-    /// that says so first, then call this, so that no connection slips through between.
+    /// Closes every connection, also during a handshake. A node publishes the new `Status` first when it
+    /// stops serving, then calls this, so that no connection slips through in between.
     pub fn close_all(&self, reason: CloseReason) {
         let inner = self.inner.lock();
         for peer in inner.connections.values() {
@@ -216,22 +218,22 @@ impl Registry {
         }
     }
 
-    /// Tells this percentage of the connections that speak for a session to close: any of them, at least one
-    /// if there is one. Returns how many, and of how many.
+    /// Closes this percentage of the connections with a session: a random choice, at least one if there is
+    /// one. Returns the number of closed connections and the total.
     pub fn close_share(&self, percent: u8) -> (usize, usize) {
         let inner = self.inner.lock();
         let all: Vec<(u64, ConnectionId)> = inner.sessions.keys().map(|key| (rng::u64(), key.1)).collect();
         let share = (all.len() * usize::from(percent)).div_ceil(100).min(all.len());
         let drawn: BTreeSet<_> = all.iter().copied().collect();
-        assert!(drawn.len() == all.len(), "a connection speaks for one session");
-        assert!(percent == 0 || all.is_empty() || share > 0, "a share of some is at least one");
+        assert!(drawn.len() == all.len(), "a connection has one session");
+        assert!(percent == 0 || all.is_empty() || share > 0, "a positive share closes at least one");
         for (_, connection) in drawn.into_iter().take(share) {
-            inner.tell(connection, CloseReason::Rebalanced);
+            inner.close(connection, CloseReason::Rebalanced);
         }
         (share, all.len())
     }
 
-    /// Tells the read-only connections that the node serves again: publish a `Status` that says so first.
+    /// Closes the read-only connections: the node serves again. The caller publishes that `Status` first.
     pub fn close_read_only(&self) {
         let inner = self.inner.lock();
         for peer in inner.connections.values().filter(|peer| peer.read_only.load(Ordering::SeqCst)) {
@@ -244,25 +246,24 @@ impl Registry {
         self.inner.lock().connections.len()
     }
 
-    /// No client is connected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The sessions that have a connection on this node, in order.
+    /// Returns the sessions with a connection on this node, in order.
     pub fn sessions(&self) -> Vec<SessionId> {
         let mut sessions: Vec<SessionId> = self.inner.lock().sessions.keys().map(|key| key.0).collect();
         sessions.dedup();
         sessions
     }
 
-    /// Where the client of a session is, if it is connected to this node.
+    /// Returns the address of a session's client, if connected to this node.
     pub fn address_of(&self, session: SessionId) -> Option<SocketAddr> {
         let inner = self.inner.lock();
         inner.newest(session).map(|peer| peer.addr)
     }
 
-    /// All connections in order of acceptance.
+    /// Returns all connections in order of acceptance.
     pub(crate) fn connections(&self) -> Vec<Arc<ClientConnection>> {
         self.inner.lock().connections.values().cloned().collect()
     }
@@ -275,13 +276,13 @@ impl RegistryState {
         attached.map(|((_, connection), attachment)| (*connection, *attachment))
     }
 
-    /// The connection that the session has moved to last, of those that it has here.
+    /// Returns the connection with the session's newest attachment on this node.
     fn newest(&self, session: SessionId) -> Option<&ClientConnection> {
         let newest = self.attached(session).max_by_key(|(_, attachment)| *attachment)?;
         Some(self.peer(newest.0))
     }
 
-    fn tell(&self, connection: ConnectionId, reason: CloseReason) {
+    fn close(&self, connection: ConnectionId, reason: CloseReason) {
         self.peer(connection).outbox.push(Message::Close(reason));
     }
 
@@ -290,7 +291,7 @@ impl RegistryState {
     }
 }
 
-/// The address that a connection counts for. None: it is of this machine.
+/// Returns the address for the count of connections; `None` for loopback.
 fn counted(addr: SocketAddr) -> Option<IpAddr> {
     let ip = addr.ip().to_canonical();
     (!ip.is_loopback()).then_some(ip)
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_session_is_told_to_its_connections_and_no_other() {
+    fn the_end_of_a_session_closes_only_its_connections() {
         let registry = Registry::new();
         let (a, mut a_inbox) = peer(&registry);
         let (b, mut b_inbox) = peer(&registry);
@@ -372,14 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_as_many_connections_as_it_may_and_loopback_has_more() {
+    fn connections_of_an_address_are_bounded_except_loopback() {
         let registry = Registry::new();
         let from = |ip: &str| {
             let addr = SocketAddr::new(ip.parse().unwrap(), 1);
             registry.accepted(addr, Door::Plain, outbox::channel().0, MOST)
         };
         let first = from("10.0.0.1").unwrap();
-        // The same address, as a listener on both protocols shows it.
+        // The same address, as a dual-stack listener reports it.
         from("::ffff:10.0.0.1").unwrap();
         assert_eq!(from("10.0.0.1").err(), Some(TooMany::OfAddress));
         from("10.0.0.2").unwrap();
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_connections_without_a_first_frame_the_oldest_is_closed() {
+    fn too_many_half_open_connections_close_the_oldest() {
         let registry = Registry::new();
         let most = Most { half_open: 2, ..MOST };
         let (greeted, mut greeted_inbox) = peer_of(&registry, most);
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_connections_with_a_session_is_told_to_spread() {
+    fn a_share_of_the_connections_with_a_session_is_closed() {
         let registry = Registry::new();
         assert_eq!(registry.close_share(50), (0, 0));
         let mut inboxes: Vec<_> = (0..9).map(|_| peer(&registry)).collect();
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_told_when_the_node_stops_serving_and_the_number_of_connections_is_bounded() {
+    fn a_node_that_stops_serving_closes_all_of_a_bounded_number() {
         let registry = Registry::new();
         let mut inboxes: Vec<_> = (0..10).map(|_| peer(&registry)).collect();
         let addr = SocketAddr::from(([127, 0, 0, 1], 1));

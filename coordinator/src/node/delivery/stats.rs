@@ -1,12 +1,12 @@
-//! Figures of one connection or of the whole listener, for the four-letter words. Written by connection tasks
-//! with relaxed atomics, read by reports; nothing decides by them.
+//! Statistics of one connection or of the whole listener, for the four-letter words. Connection tasks write
+//! with relaxed atomics, reports read; no decision depends on the values.
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use rowlock_proto::{OpCode, SessionId, Xid, Zxid};
 
-/// Shortest, longest and mean time from a request to its reply, in microseconds.
+/// Minimum, maximum and mean time from a request to its reply, in microseconds.
 #[derive(Debug)]
 pub(crate) struct Latency {
     min: AtomicU64,
@@ -35,7 +35,7 @@ impl Latency {
         self.count.fetch_add(1, Relaxed);
     }
 
-    /// Back to nothing measured.
+    /// Resets all values to zero.
     pub(crate) fn reset(&self) {
         self.min.store(u64::MAX, Relaxed);
         self.max.store(0, Relaxed);
@@ -43,7 +43,7 @@ impl Latency {
         self.count.store(0, Relaxed);
     }
 
-    /// Milliseconds, rounded down as ZooKeeper does.
+    /// Returns milliseconds, rounded down as ZooKeeper does.
     pub(crate) fn min_ms(&self) -> u64 {
         match self.min.load(Relaxed) {
             u64::MAX => 0,
@@ -63,7 +63,7 @@ impl Latency {
     }
 }
 
-/// Figures of the listener since its start or the last `srst`.
+/// Statistics of the listener since its start or the last `srst`.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerStats {
     pub(crate) received: AtomicU64,
@@ -84,7 +84,7 @@ pub(crate) struct ConnectionStats {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) outstanding: AtomicU64,
-    /// Bytes that the connection holds, as last told.
+    /// Bytes held by the connection, as last reported.
     pub(crate) held: AtomicU64,
     pub(crate) latency: Latency,
     session: AtomicI64,
@@ -97,13 +97,13 @@ pub(crate) struct ConnectionStats {
 }
 
 impl ConnectionStats {
-    /// The handshake is done.
+    /// Records the end of the handshake.
     pub(crate) fn opened(&self, session: SessionId, timeout: Duration) {
         self.session.store(session.0, Relaxed);
         self.timeout_ms.store(timeout.as_millis() as u64, Relaxed);
     }
 
-    /// A reply was encoded, `since_accept` after the connection was accepted.
+    /// Records an encoded reply, `since_accept` after the connection was accepted.
     pub(crate) fn replied(&self, reply: LastReply, took: Duration, since_accept: Duration) {
         self.last_opcode.store(reply.opcode.as_i32(), Relaxed);
         self.last_xid.store(reply.xid.0, Relaxed);
@@ -123,7 +123,7 @@ impl ConnectionStats {
         SessionId(self.session.load(Relaxed))
     }
 
-    /// The part of a `cons` line behind `sent=`.
+    /// Formats the part of a `cons` line after `sent=`.
     pub(crate) fn in_full(&self, established_ms: i64) -> String {
         let lop = match OpCode::from_i32(self.last_opcode.load(Relaxed)) {
             Some(opcode) => opcode.as_str().chars().take(4).collect::<String>().to_uppercase(),

@@ -1,5 +1,5 @@
-//! The cluster's id, the end of a restored cluster's grace, the text in `/zookeeper/config`, and the
-//! cluster's version.
+//! Commands for the cluster as a whole: its id, the end of a restored cluster's grace, the text of
+//! `/zookeeper/config`, and the cluster's version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::founding::Founding;
 use super::{Due, Duty, zk_config};
 use crate::replica::Replica;
 
-/// How often the leader compares the state with what it should be.
+/// Interval at which the leader compares the state with its target.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Returns the command with which the leader of a term raises the cluster's version now.
 pub type RaisedVersion = Box<dyn Fn(u64, Instant) -> Option<Command> + Send>;
 
-/// Proposes the few commands about the cluster as a whole.
+/// Proposes the few commands that concern the whole cluster.
 pub struct ClusterDuty {
     raft: Raft,
     replica: Arc<Replica>,
@@ -27,7 +27,7 @@ pub struct ClusterDuty {
 }
 
 impl ClusterDuty {
-    /// `raised` says when the version is raised.
+    /// Creates the duty. `raised` decides when to raise the cluster's version.
     pub fn new(raft: Raft, replica: Arc<Replica>, raised: RaisedVersion) -> ClusterDuty {
         ClusterDuty { raft, replica, raised, founding: Founding::default() }
     }
@@ -35,7 +35,7 @@ impl ClusterDuty {
 
 impl Duty for ClusterDuty {
     fn due(&mut self, term: u64, now: Instant) -> Due {
-        // On the way from one set of voters to another: what is written stands until the new set is in force.
+        // During a change of voters the text stays as written until the new set is in force.
         let members = facts::settled_members(&self.raft);
         let state = self.replica.state.read();
         let config = members.and_then(|(members, version)| zk_config::due(&state, &members, version));

@@ -1,7 +1,7 @@
-//! The cluster's id, and the grace of a cluster that was restored. Decides; reads no clock.
+//! The cluster's id, and the grace period of a restored cluster. Decides; reads no clock.
 //!
-//! Invariant: the grace is measured by one leader from its own beginning, by a monotonic clock. A leader that
-//! comes later begins again: whatever time had passed before it, it has not seen.
+//! Invariant: one leader measures the whole grace with a monotonic clock, from the beginning of its own term.
+//! A later leader begins again, because it did not see the time before.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use rowlock_proto::ClusterId;
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
 
-/// Memory of a leader.
+/// State of one leader.
 #[derive(Default)]
 pub(super) struct Founding {
-    /// In which term it has begun to wait, and when.
+    /// Term and time at which the wait began.
     waiting: Option<(u64, Instant)>,
 }
 

@@ -1,5 +1,5 @@
-//! Keeps `/zookeeper/config` equal to the membership: Curator and others read it, watch it, and go to the
-//! client addresses that it lists.
+//! Keeps `/zookeeper/config` equal to the membership: Curator and other clients read and watch that znode,
+//! and connect to the client addresses in its text.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use rowlock_types::reconfiguration::Members;
 
-/// Returns the command that writes the membership there, if it differs.
+/// Returns the command that writes the membership to `/zookeeper/config`, if the text differs.
 pub(super) fn due(state: &Machine, members: &Members, version: u64) -> Option<Command> {
     let config = text(members, version);
     let current = state.get_data("/zookeeper/config", &[]);
@@ -15,13 +15,13 @@ pub(super) fn due(state: &Machine, members: &Members, version: u64) -> Option<Co
     (!is_current).then_some(Command::Configure { config })
 }
 
-/// ZooKeeper's dynamic configuration: a line per server, then the version (here the log index of the
-/// membership).
+/// Formats the membership as ZooKeeper's dynamic configuration: a line per server, then the version (here the
+/// log index of the membership).
 fn text(members: &Members, version: u64) -> String {
     let mut out = String::new();
     for (id, member) in &members.nodes {
         let role = if members.voters.contains(id) { "participant" } else { "observer" };
-        // Curator parses the line as ZooKeeper's server does, and uses what follows the `;`.
+        // Curator parses the line as ZooKeeper's server does, and uses the part after the `;`.
         let _ = writeln!(out, "server.{id}={}:{role};{}", member.zookeeper_addr(), member.client_addr);
     }
     let _ = write!(out, "version={version:x}");

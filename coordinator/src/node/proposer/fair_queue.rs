@@ -1,7 +1,8 @@
-//! Writes that wait at this node, taken from connections in turn: fair queueing by bytes (Demers, Keshav and
-//! Shenker, 1989). A write is due when each connection that waits could have had as many bytes as it has,
-//! counted from when it became the first of its own. So a small write passes larger ones, however many
-//! connections have them, and a large one waits for its own bytes of each other connection.
+//! Queued writes of this node, taken from its connections in turn: fair queueing by bytes (Demers, Keshav and
+//! Shenker, 1989). A write is due when each waiting connection could have sent as many bytes as the write
+//! has, counted from when the write became the first of its connection. So a small write passes larger ones,
+//! however many connections queue them, and a large write waits for its own number of bytes of each other
+//! connection.
 //!
 //! Invariant: writes of one connection keep their order.
 
@@ -10,22 +11,22 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use rowlock_env::mutant::{self, Mutant};
 
-/// Which connection. Never compared between runs.
+/// Key of a connection. Never compared between runs.
 pub(super) type Source = usize;
 
-/// The clock's steps per byte, so that it moves however many connections share one.
+/// Clock steps per byte, so that the clock advances however many connections share one byte.
 const STEPS: u64 = 1 << 10;
 
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
-    /// Items and their bytes, oldest first. None is empty.
+    /// Items and their bytes, oldest first. No queue in the map is empty.
     sources: BTreeMap<Source, VecDeque<(usize, T)>>,
-    /// Each source once: when its first item is due; those due together in the order in which they became
+    /// Each source once, with the due time of its first item; ties in the order in which the items became
     /// first.
     turns: BinaryHeap<Reverse<(u64, u64, Source)>>,
-    /// The bytes that each source which always waited would have had, in steps.
+    /// Bytes that a permanently waiting source would have sent, in steps.
     clock: u64,
-    /// How many items have become the first of their sources.
+    /// Number of items that have become the first of their sources.
     nth: u64,
     len: usize,
 }
@@ -45,7 +46,7 @@ impl<T> FairQueue<T> {
         self.len == 0
     }
 
-    /// Puts one behind all others of its source.
+    /// Appends an item to the queue of its source.
     pub(super) fn push(&mut self, source: Source, bytes: usize, item: T) {
         self.len += 1;
         let source = if mutant::is(Mutant::FirstComeFirstServed) { 0 } else { source };
@@ -61,7 +62,8 @@ impl<T> FairQueue<T> {
         self.turns.push(Reverse((from + bytes as u64 * STEPS, self.nth, source)));
     }
 
-    /// The next one with its bytes, if it has at most this many. `None`: there is none, or it has more.
+    /// Takes the next item with its bytes. Returns `None` if the queue is empty or the item has more than
+    /// `most` bytes.
     pub(super) fn pop_within(&mut self, most: usize) -> Option<(usize, T)> {
         let Reverse((due, _, source)) = *self.turns.peek()?;
         let line = self.sources.get_mut(&source).expect("a source with a turn has a line");
@@ -70,7 +72,7 @@ impl<T> FairQueue<T> {
         }
         let (bytes, item) = line.pop_front().expect("a line with a turn is not empty");
         let next = line.front().map(|(bytes, _)| *bytes);
-        self.len = self.len.checked_sub(1).expect("what is taken was counted");
+        self.len = self.len.checked_sub(1).expect("each taken item was counted");
         self.clock += bytes as u64 * STEPS / self.turns.len() as u64;
         self.turns.pop();
         match next {
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_connection_waits_for_a_few_writes_of_each_of_the_others() {
+    fn a_quiet_connection_waits_for_few_writes_of_each_other_one() {
         let mut queue = FairQueue::default();
         for nth in 0..1_000 {
             (0..30).for_each(|source| queue.push(source, 150, (source, nth)));

@@ -1,15 +1,15 @@
-//! The node's intake of proposals: takes its clients' writes and brings them into the log, in order. While
-//! another node leads, they go to it over a link; while this node leads, it makes log entries of them and of
-//! what the other nodes and its own tasks propose.
+//! Intake of proposals: brings the writes of this node's clients into the log, in order. While another node
+//! leads, the intake forwards them over a link; while this node leads, it builds log entries from them and
+//! from the proposals of the other nodes and of its own tasks.
 //!
-//! While there is no way to a leader nothing is taken from the queue, so connections feel it as
-//! back-pressure. When the leader changes, or the connection to it breaks with batches on the way, the
-//! outcome of what was handed over cannot be known: everybody who waits is told so (`Message::Lost`), and
-//! their clients come back and look. What was certainly not handed over stays in line for the next leader.
+//! Without a route to a leader the intake takes nothing from the queue, so connections get back-pressure.
+//! When the leader changes, or the link breaks with batches in flight, the outcome of the forwarded writes is
+//! unknown: the intake sends `Message::Lost` to every waiting connection, and their clients reconnect and
+//! read the state. Writes that were certainly not forwarded stay queued for the next leader.
 //!
-//! Invariant: proposals of one connection reach the log in order, without gaps: either all that are in line
-//! go on, or all are given up. Invariant: beyond what one entry takes, writes wait in the fair queue, and
-//! only as many are under way as the window allows, so no connection waits long for the writes of others.
+//! Invariant: proposals of one connection reach the log in order, without gaps: either all queued ones
+//! proceed, or all are given up. Invariant: writes beyond the size of one entry wait in the fair queue, and
+//! the window bounds the writes in flight, so no connection waits long for the writes of others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,43 +36,42 @@ use super::yield_to_ready::yield_to_ready;
 
 /// Pause before the next try after a refusal or a lost connection, until the nodes' views agree again.
 const RETRY: Duration = Duration::from_millis(20);
-/// As `RETRY`, when the leader has said that it is about to stop: another one is to be heard of before.
-/// Nothing is on the way to it meanwhile, so nothing is lost from sight when that happens.
+/// Pause after a refusal by a leader that is about to stop: the node waits for a new leader. No write is in
+/// flight to the old one meanwhile, so no outcome becomes unknown.
 const RETRY_LEAVING: Duration = Duration::from_secs(2);
 
 pub struct Intake {
     me: NodeId,
     /// Writes of this node's clients.
     submissions: Submissions,
-    /// From other nodes and from this node's own tasks, for the terms in which this node leads.
+    /// Batches of other nodes and of this node's own tasks, for the terms in which this node leads.
     queue: mpsc::Receiver<TermBatch>,
-    /// How many batches of the queue go before the next writes of this node's clients.
+    /// Number of batches in `queue` that precede the next writes of this node's clients.
     ahead: usize,
     leadership: watch::Receiver<Leadership>,
     view: Leadership,
     route: LeaderRoute,
-    /// Proposals that are neither in an entry nor with another node.
+    /// Proposals that are neither in an entry nor forwarded.
     line: ProposalQueue,
     pending: Arc<PendingWrites>,
-    /// Links to the other nodes.
     peers: PeerPool,
     metrics: Arc<Metrics>,
 }
 
-/// How proposals get to the leader.
+/// Route of proposals to the leader.
 enum LeaderRoute {
     Nowhere {
-        /// When to try again, if there is a leader.
+        /// Time of the next try, if there is a leader.
         retry_at: Option<Instant>,
     },
-    /// This node leads: they go into entries.
+    /// This node leads and builds the entries.
     Here,
-    /// The link keeps what the leader has not acknowledged.
+    /// Another node leads; the link keeps all unacknowledged batches.
     There(Box<ForwardLink>),
 }
 
 impl Intake {
-    /// Takes what arrives in `submissions` and `queue`. Knows of no leader yet.
+    /// Creates the intake of `submissions` and `queue`. No leader is known yet.
     pub fn new(
         me: NodeId,
         (submissions, queue): (mpsc::Receiver<Submission>, mpsc::Receiver<TermBatch>),
@@ -86,7 +85,7 @@ impl Intake {
         Intake { me, submissions, queue, ahead, leadership, view, route, line, pending, peers, metrics }
     }
 
-    /// Takes and hands on proposals until `shutdown`.
+    /// Takes and forwards proposals until `shutdown`.
     pub async fn run(mut self, mut entries: Entries, shutdown: Shutdown) {
         loop {
             self.turn();
@@ -101,7 +100,7 @@ impl Intake {
                 if self.leads() {
                     entries.propose(&mut self.line).await;
                 } else {
-                    // A snapshot may have come meanwhile, and who waited was told that it is unknown.
+                    // A snapshot may have replaced the state meanwhile, which gave up the waiting writes.
                     self.pending.keep_awaited(&mut self.line);
                     self.route = self.open_route();
                 }
@@ -117,7 +116,7 @@ impl Intake {
                 () = entries.moved() => {}
                 () = time::sleep_until(due.unwrap_or_else(time::now)), if due.is_some() => {}
                 () = self.pending.room(), if waiting => {}
-                // Those of many connections arrive together.
+                // Writes of many connections arrive together.
                 has_more = self.submissions.arrival(), if takes => {
                     if !has_more {
                         return;
@@ -132,7 +131,7 @@ impl Intake {
         }
     }
 
-    /// Does what can be done without waiting, after whatever has happened.
+    /// Does all work that needs no waiting.
     fn turn(&mut self) {
         self.follow();
         self.fill();
@@ -143,12 +142,12 @@ impl Intake {
         matches!(self.route, LeaderRoute::Here)
     }
 
-    /// Whether more writes of this node's clients may come in line.
+    /// Returns whether the queue of proposals takes more writes of this node's clients.
     fn takes(&self) -> bool {
         !matches!(self.route, LeaderRoute::Nowhere { .. }) && !self.line.is_full()
     }
 
-    /// Looks who leads now.
+    /// Follows the current leadership.
     fn follow(&mut self) {
         let now = *self.leadership.borrow_and_update();
         let before = std::mem::replace(&mut self.view, now);
@@ -158,8 +157,9 @@ impl Intake {
         }
     }
 
-    /// Whatever an old leader may have is lost from sight. If all that waits is still in line here, nothing
-    /// is. Proposals of other nodes are theirs to bring to the next leader.
+    /// Gives up the writes that the previous leader may have received: their outcome is unknown. If all
+    /// waiting writes are still queued here, none is lost. Each origin node forwards its own proposals to the
+    /// next leader.
     fn leader_changed(&mut self) {
         self.pending.leader_changed();
         if mutant::is(Mutant::ForgetWhoWaits) {
@@ -167,13 +167,13 @@ impl Intake {
             return;
         }
         if self.pending.keep_awaited(&mut self.line) > 0 {
-            self.give_up();
+            self.abandon_writes();
         } else if !self.line.is_empty() {
             rare::taken(Rare::HeldForNextLeader);
         }
     }
 
-    fn give_up(&mut self) {
+    fn abandon_writes(&mut self) {
         let lost = self.pending.give_up_all();
         self.line = ProposalQueue::default();
         if lost > 0 {
@@ -197,12 +197,12 @@ impl Intake {
         }
     }
 
-    /// Takes what waits, as far as there is room in line: the node's own writes in turn with the batches that
-    /// came before them.
+    /// Takes queued work while the line has room: the node's own writes in turn with the batches that came
+    /// before them.
     fn fill(&mut self) {
         while self.takes() {
             let is_own_turn = self.ahead == 0 || self.queue.is_empty();
-            // Without others in front, those that arrive are left to arrive together.
+            // If no batch is ahead, the arriving writes may collect.
             let has_own = !self.submissions.is_settled()
                 || !self.queue.is_empty() && !self.submissions.arriving.is_empty();
             if is_own_turn
@@ -219,8 +219,8 @@ impl Intake {
         }
     }
 
-    /// Takes proposals for the term in which this node leads; those for an earlier one have been given up by
-    /// their origins. A batch may be here before this task has seen its term.
+    /// Accepts proposals for the current term of this leader; their origins have given up those of earlier
+    /// terms. A batch may arrive before this task has seen its term.
     fn accept(&mut self, batch: TermBatch) {
         self.follow();
         if self.leads() && batch.term == self.view.term {
@@ -228,8 +228,9 @@ impl Intake {
         }
     }
 
-    /// Takes what is waiting, as far as there is room in line and in the window, and registers it for its
-    /// answer. A single larger write passes an empty line, if it may. Whether there was anything.
+    /// Takes waiting writes, as far as line and window have room, and registers each for its reply. Admits
+    /// one oversized write when the line is empty and the window permits. Returns whether any write was
+    /// taken.
     fn gather(&mut self, room: Room) -> bool {
         let (commands, bytes) = self.line.room();
         let (most, most_bytes) = (room.commands.min(commands), room.bytes.min(bytes));
@@ -245,11 +246,11 @@ impl Intake {
                 self.metrics.stage_seconds.record(Stage::Queue, now.saturating_since(submission.received));
             }
             busy::spend(Work::Command, 1);
-            // One that has lost an earlier write may not have a later one done: its client sends both again,
-            // and the order would be wrong.
+            // A connection that has lost an earlier write must not get a later one executed: its client
+            // repeats both, and the order would be wrong.
             if submission.reply_to.has_lost() {
                 rare::taken(Rare::WriterGone);
-            } else if !is_attach_of_nobody(&submission) {
+            } else if !attaches_closed_connection(&submission) {
                 let origin = self.pending.register(submission.reply_to, submission.tag, weight, now);
                 let proposal = Proposal {
                     origin,
@@ -271,7 +272,7 @@ impl Intake {
         has_any
     }
 
-    /// Sends what is in line, as far as the link has room; the rest goes after one of its next events.
+    /// Forwards queued writes, as far as the link has room; a later link event triggers the rest.
     fn forward(&mut self) {
         while let LeaderRoute::There(link) = &mut self.route
             && !self.line.is_empty()
@@ -286,7 +287,7 @@ impl Intake {
             self.metrics.forwarded_total.add(batch.len() as u64);
             if let Err(error) = link.send(batch) {
                 tracing::error!(%error, "giving up a batch of writes");
-                self.give_up();
+                self.abandon_writes();
             }
         }
     }
@@ -304,7 +305,7 @@ impl Intake {
                 let is_unknown = !unknown.is_empty();
                 rare::taken(if is_unknown { Rare::ForwardLinkLost } else { Rare::ForwardLinkLostIdle });
                 if is_unknown && !mutant::is(Mutant::ForwardAgain) {
-                    self.give_up();
+                    self.abandon_writes();
                     (Vec::new(), RETRY)
                 } else {
                     (unknown, RETRY)
@@ -316,8 +317,8 @@ impl Intake {
     }
 }
 
-/// It would take the session to a connection that is gone, from one that may live.
-fn is_attach_of_nobody(submission: &Submission) -> bool {
+/// Returns whether the command would move the session from a possibly live connection to a closed one.
+fn attaches_closed_connection(submission: &Submission) -> bool {
     let attaches = matches!(submission.command, Command::Reattach { .. });
     attaches && submission.reply_to.is_closed()
 }

@@ -1,4 +1,4 @@
-//! From a connection's write to the log, and the way back of the answers.
+//! Path from a connection's write to the log, and of the replies back to the connection.
 
 mod fair_queue;
 pub mod intake;
@@ -17,26 +17,25 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::delivery::outbox::Outbox;
 
-/// A write of a client, on its way into the log.
+/// A client's write, on its way into the log.
 pub struct Submission {
-    /// The session that it is of.
+    /// Session of the write.
     pub session: SessionId,
     /// The connection's attachment of that session.
     pub attachment: Attachment,
-    /// Whom its client has proven to be.
+    /// Authenticated identities of the client.
     pub identities: Arc<[Id]>,
     pub command: Command,
-    /// Where the answer goes: `Message::Applied { tag, .. }`, or `Message::Lost` when the outcome cannot be
-    /// known.
+    /// Receives `Message::Applied { tag, .. }`, or `Message::Lost` if the outcome is unknown.
     pub reply_to: Outbox,
-    /// Given back with the answer.
+    /// Returned with the reply.
     pub tag: u64,
-    /// When its client asked for it.
+    /// Arrival time of the client's request.
     pub received: Instant,
 }
 
 impl Submission {
-    /// A write of the node itself, received now: of no session, without identities, with tag 0.
+    /// Creates a write of the node itself, received now: without session and identities, with tag 0.
     pub fn of_node(command: Command, reply_to: Outbox) -> Submission {
         Submission {
             session: SessionId::NONE,
@@ -50,7 +49,7 @@ impl Submission {
     }
 }
 
-/// The door to the proposer: clone it freely.
+/// Handle that submits writes. Cheap to clone.
 #[derive(Clone)]
 pub struct Proposer {
     queue: mpsc::Sender<Submission>,
@@ -61,27 +60,27 @@ pub struct Proposer {
 #[error("the node is shutting down")]
 pub struct Closed;
 
-/// A submission was not queued.
+/// Reason why a submission was not queued.
 pub enum NotTaken {
-    /// The queue is full: here it is again.
+    /// The queue is full. Returns the submission.
     Full(Box<Submission>),
     /// The node is shutting down.
     Closed,
 }
 
 impl Proposer {
-    /// A proposer whose submissions arrive at `queue`'s other end.
+    /// Creates a handle that submits to `queue`.
     pub fn new(queue: mpsc::Sender<Submission>) -> Self {
         Proposer { queue }
     }
 
     /// Queues a write. Submissions of one caller keep their order. Waits while the queue is full
-    /// (`limits::PROPOSER_QUEUE_MAX`); cancelling the wait means that nothing was queued.
+    /// (`limits::PROPOSER_QUEUE_MAX`); a canceled call has queued nothing.
     pub async fn submit(&self, submission: Submission) -> Result<(), Closed> {
         self.queue.send(submission).await.map_err(|_| Closed)
     }
 
-    /// As [`Self::submit`], but does not wait.
+    /// Queues a write like [`Self::submit`], but does not wait.
     pub fn try_submit(&self, submission: Submission) -> Result<(), NotTaken> {
         self.queue.try_send(submission).map_err(|refused| match refused {
             TrySendError::Full(submission) => NotTaken::Full(Box::new(submission)),

@@ -1,7 +1,7 @@
-//! Proposals of this node's clients that have not been applied here yet.
+//! Proposals of this node's clients that are not applied here yet.
 //!
-//! The origin node answers its client when it has applied the command itself; no answer travels back from the
-//! leader. Invariant: every registered proposal gets exactly one message, `Applied` or `Lost`.
+//! The origin node answers its client after applying the command itself; the leader sends no reply.
+//! Invariant: every registered proposal gets exactly one message, `Applied` or `Lost`.
 
 use std::collections::VecDeque;
 
@@ -19,35 +19,35 @@ use super::window::{Room, Window};
 use crate::delivery::outbox::{Answer, Message, Outbox};
 use crate::way::Way;
 
-/// Writes of this node that wait for their answers. Shared by the intake (registers, gives up) and apply
-/// (answers; gives up when a snapshot has skipped the answers).
+/// Writes of this node that wait for their results. Shared by the intake (registers, gives up) and apply
+/// (answers; gives up when a snapshot has skipped the results).
 pub struct PendingWrites {
     node: NodeId,
     incarnation: u64,
     waiting: Mutex<Waiting>,
-    /// There is room again, for an intake that has asked for it.
+    /// Wakes an intake that waits for room.
     room: Notify,
 }
 
-/// Invariant: the first of `answers` is there. The log has this node's proposals in the order of their
-/// registration, so nearly always it is the first one that is answered.
+/// Invariant: the first of `answers` is occupied. The log has this node's proposals in the order of their
+/// registration, so apply nearly always answers the first one.
 struct Waiting {
-    /// The request of the first of `answers`. They count up from 1.
+    /// Request number of the first of `answers`. Numbers count up from 1.
     first: u64,
-    /// Emptied when the answer is given.
+    /// Waiters by request number. An answered one becomes `None`.
     answers: VecDeque<Option<Waiter>>,
     count: usize,
     bytes: usize,
     window: Window,
-    /// The intake waits for room, or for more of it.
+    /// Set while the intake waits for room, or for more room.
     is_short: bool,
 }
 
-/// Where an answer goes.
+/// Destination of a result.
 struct Waiter {
     outbox: Outbox,
     tag: u64,
-    /// When the intake took what is to be answered.
+    /// Time at which the intake took the write.
     taken: Instant,
     bytes: usize,
 }
@@ -77,7 +77,7 @@ impl Waiting {
         at.is_some_and(|at| self.answers.get(at).is_some_and(Option::is_some))
     }
 
-    /// There is some room, and the intake waits for it.
+    /// Returns whether a waiting intake now has room, and clears its request.
     fn has_room_at_last(&mut self) -> bool {
         self.is_short
             && self.window.room(self.count, self.bytes).is_some()
@@ -92,23 +92,23 @@ impl Waiting {
 }
 
 impl PendingWrites {
-    /// Of a node's process; `incarnation` is random, so that the proposals of its former life are not taken
-    /// for its own.
+    /// Creates the table of a node's process; the random `incarnation` excludes the proposals of earlier
+    /// processes.
     pub fn new(node: NodeId, incarnation: u64) -> Self {
         let (answers, window) = (VecDeque::new(), Window::default());
         let waiting = Waiting { first: 1, answers, count: 0, bytes: 0, window, is_short: false };
         PendingWrites { node, incarnation, waiting: Mutex::new(waiting), room: Notify::new() }
     }
 
-    /// Notes where the answer to a proposal of this size goes, and gives it its origin. `taken`: now,
-    /// within a batch.
+    /// Registers the destination of a proposal's result and returns the proposal's origin. `taken`: the
+    /// present time, shared by the batch.
     pub fn register(&self, outbox: Outbox, tag: u64, bytes: usize, taken: Instant) -> Origin {
         let request = self.waiting.lock().add(Waiter { outbox, tag, taken, bytes });
         Origin { node: self.node, incarnation: self.incarnation, request }
     }
 
-    /// Sends the answer, if the proposal came from here and its outcome has not been given up. Gives when the
-    /// intake had taken it, if so. Of `proposal`, which was applied, the path is taken out.
+    /// Sends the result, if this process proposed the command and has not given its outcome up. Returns the
+    /// time at which the intake took the write. Takes the path out of `command`, the applied command.
     pub fn answer(
         &self,
         applied: Applied,
@@ -135,7 +135,7 @@ impl PendingWrites {
         Some(taken)
     }
 
-    /// Tells everybody who waits that the outcome cannot be known. Returns how many proposals that were.
+    /// Sends `Lost` to every waiting connection. Returns the number of proposals.
     pub fn give_up_all(&self) -> usize {
         let given_up = self.waiting.lock().take_all();
         self.room.notify_one();
@@ -147,7 +147,8 @@ impl PendingWrites {
         count
     }
 
-    /// Keeps in line what this node's clients wait for. Returns how many wait for others.
+    /// Keeps only queued proposals with a waiting client in `line`. Returns the number of waiting writes
+    /// outside `line`.
     pub fn keep_awaited(&self, line: &mut ProposalQueue) -> usize {
         let waiting = self.waiting.lock();
         line.retain(|proposal| self.is_ours(proposal.origin) && waiting.has(proposal.origin.request));
@@ -158,7 +159,7 @@ impl PendingWrites {
         origin.node == self.node && origin.incarnation == self.incarnation
     }
 
-    /// What may be registered now. `None`: nothing; [`Self::room`] ends when something may.
+    /// Returns the room for registrations. After `None`, [`Self::room`] waits for room.
     pub(super) fn room_now(&self) -> Option<Room> {
         let mut waiting = self.waiting.lock();
         let room = waiting.window.room(waiting.count, waiting.bytes);
@@ -171,17 +172,17 @@ impl PendingWrites {
         self.room.notified().await;
     }
 
-    /// Another node leads, or this one in another term.
+    /// Resets the window for another leader or term.
     pub(super) fn leader_changed(&self) {
         self.waiting.lock().window.leader_changed();
     }
 
-    /// How many writes wait for their outcome.
+    /// Number of writes with a pending outcome.
     pub fn len(&self) -> usize {
         self.waiting.lock().count
     }
 
-    /// Whether no write waits for its outcome.
+    /// Returns whether no write has a pending outcome.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -198,7 +199,7 @@ mod tests {
 
     use super::*;
     use crate::delivery::outbox::{self, Inbox};
-    use crate::upgrade::of_the_cluster;
+    use crate::proposer::of_the_cluster;
 
     fn answer(pending: &PendingWrites, origin: Origin) {
         let applied = Applied { zxid: Zxid(1), result: Err(ErrorCode::NoNode), attached: None };
@@ -207,7 +208,7 @@ mod tests {
         pending.answer(applied, &mut proposal, (times, time::now()));
     }
 
-    /// Tags of answers; 0 for each `Lost`.
+    /// Returns the tags of results; 0 for each `Lost`.
     fn told(inbox: &mut Inbox) -> Vec<u64> {
         let mut messages = VecDeque::new();
         inbox.take(&mut messages).unwrap();

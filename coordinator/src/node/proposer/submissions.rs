@@ -1,4 +1,4 @@
-//! Writes of this node's clients that wait for their turns.
+//! Writes of this node's clients that wait for their turn.
 
 use rowlock_consensus::batching::weight_of;
 use rowlock_types::limits::FAIR_QUEUE_MAX;
@@ -7,25 +7,25 @@ use tokio::sync::mpsc;
 use super::Submission;
 use super::fair_queue::FairQueue;
 
-/// What connections have submitted.
+/// Submitted writes of all connections.
 pub struct Submissions {
     pub(super) arriving: mpsc::Receiver<Submission>,
     pub(super) waiting: FairQueue<Submission>,
 }
 
 impl Submissions {
-    /// Those that come out of this channel.
+    /// Creates the queue behind the channel `arriving`.
     pub fn new(arriving: mpsc::Receiver<Submission>) -> Submissions {
         Submissions { arriving, waiting: FairQueue::default() }
     }
 
-    /// None waits for its turn.
+    /// Returns whether no write waits for its turn.
     pub(super) fn is_settled(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Waits for one that arrives, if another one may be taken; it then waits for its turn. False: there will
-    /// be none. Cancel safe.
+    /// Waits for an arriving write and queues it, if the queue has room. Returns false when the channel is
+    /// closed. Cancel safe.
     pub(super) async fn arrival(&mut self) -> bool {
         if self.waiting.len() >= FAIR_QUEUE_MAX {
             return std::future::pending().await;
@@ -38,7 +38,7 @@ impl Submissions {
         self.waiting.push(submission.reply_to.key(), bytes, submission);
     }
 
-    /// The next one in turn with its bytes, if it has at most this many.
+    /// Returns the next write in turn with its bytes, if it has at most `most` bytes.
     pub(super) fn next(&mut self, most: usize) -> Option<(usize, Submission)> {
         while self.waiting.len() < FAIR_QUEUE_MAX
             && let Ok(arrived) = self.arriving.try_recv()

@@ -1,38 +1,38 @@
-//! How much of this node's writes may be under way to the log at once. Pure.
+//! Bound on the writes of this node that are in flight to the log. Pure.
 //!
-//! What is under way stands in one line, at this node, at the leader and in the log: a newcomer waits
-//! for all of it. So a node has no more under way than what is answered within [`AIM`], or within twice the
-//! time that an answer takes without others: far members, or slow disks, need more for the same throughput.
-//! All else waits in the fair queue, where each connection has its turn; but small writes go although large
-//! ones fill the window.
+//! Writes in flight form one line, at this node, at the leader and in the log: a new write waits for all of
+//! them. So a node keeps no more in flight than the cluster answers within [`AIM`], or within twice the round
+//! trip without load: far members, or slow disks, need more for the same throughput. All other writes wait in
+//! the fair queue, where each connection gets its turn; but small writes proceed although large ones fill the
+//! window.
 
 use std::time::Duration;
 
 use rowlock_env::time::Instant;
 use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, WRITES_UNDER_WAY_MAX};
 
-/// An answer takes no longer for what is under way before it.
+/// Target time to an answer, including the writes in flight before it.
 const AIM: Duration = Duration::from_millis(10);
-/// The window changes no more often.
+/// Minimum time between two changes of the window.
 const ADJUST_EVERY: Duration = Duration::from_millis(10);
 const LEAST: usize = BATCH_MAX_COMMANDS / 4;
-/// These may go at any time, as far as commands may.
+/// Bytes that are always allowed, as long as commands are.
 const SMALL_BYTES: usize = 4 << 10;
 
 #[derive(Debug)]
 pub(super) struct Window {
     commands: usize,
-    /// The shortest time to an answer since this leader leads.
+    /// Shortest time to an answer under this leader.
     shortest: Option<Duration>,
     adjust_at: Option<Instant>,
 }
 
-/// What may go: some commands, and their bytes together.
+/// Admissible writes: their number, and their bytes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) commands: usize,
     pub(super) bytes: usize,
-    /// A single larger one may go, too.
+    /// Admits a single larger write, too.
     pub(super) takes_larger: bool,
 }
 
@@ -43,14 +43,14 @@ impl Default for Window {
 }
 
 impl Window {
-    /// What may go beside the commands under way.
+    /// Returns the room beside the commands in flight.
     pub(super) fn room(&self, commands: usize, bytes: usize) -> Option<Room> {
         let commands = self.commands.saturating_sub(commands);
         let left = (self.commands * (BATCH_MAX_BYTES / BATCH_MAX_COMMANDS)).saturating_sub(bytes);
         (commands > 0).then_some(Room { commands, bytes: left.max(SMALL_BYTES), takes_larger: left > 0 })
     }
 
-    /// An answer took so long. `is_short`: other writes wait for room.
+    /// Adapts the window to the time of an answer. `is_short`: other writes wait for room.
     pub(super) fn answered(&mut self, took: Duration, is_short: bool, now: Instant) {
         let shortest = self.shortest.map_or(took, |shortest| shortest.min(took));
         self.shortest = Some(shortest);
@@ -66,7 +66,7 @@ impl Window {
         assert!((LEAST..=WRITES_UNDER_WAY_MAX).contains(&self.commands), "a window within its bounds");
     }
 
-    /// Another leader: it may be nearer, or farther.
+    /// Resets the window: another leader may be nearer or farther.
     pub(super) fn leader_changed(&mut self) {
         *self = Window::default();
     }
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// The window after a minute with answers that take `base`, and longer the more is under way.
+    /// Returns the window after a minute of answers that take `base` plus a time per write in flight.
     fn settled(base: Duration, per_second: u32) -> usize {
         let (mut window, mut now) = (Window::default(), time::now());
         window.answered(base, false, now);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_answered_in_time_and_far_members_get_more_of_it() {
+    fn writes_in_flight_fit_the_aim_and_far_members_get_more() {
         let near = settled(Duration::from_millis(2), 30_000);
         assert!((200..=350).contains(&near), "{near} commands at 30,000 a second");
         assert_eq!(settled(Duration::from_millis(2), 5_000), LEAST, "a slow node");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_of_a_leader_says_nothing_of_the_next_one() {
+    fn a_new_leader_resets_the_window() {
         let (mut window, now) = (Window::default(), time::now());
         window.answered(Duration::from_millis(1), false, now);
         window.answered(Duration::from_secs(1), false, now + ADJUST_EVERY);

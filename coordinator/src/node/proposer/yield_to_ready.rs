@@ -1,15 +1,14 @@
-//! Lets a task yield to the tasks that are ready to run.
+//! Yields a task's turn to the tasks that are ready to run.
 //!
-//! The runtime runs a task that has just been woken before all others that are ready, which is right for a
-//! single request. But the sockets of many clients become readable together: the intake would take one write
-//! at a time and send each by itself, with a frame, two system calls and a wake-up of the leader for every
-//! command.
+//! The runtime runs a task that has just been woken before all other ready tasks, which is right for a single
+//! request. But the sockets of many clients become readable together: the intake would take one write at a
+//! time and forward each alone, with a frame, two system calls and a wake-up of the leader per command.
 
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Lets every task that is ready by now run first. It waits for no event: without other ready tasks it goes
-/// on at once. Cancel safe.
+/// Lets every task that is ready now run first. Waits for no event: without other ready tasks this returns at
+/// once. Cancel safe.
 pub(super) async fn yield_to_ready() {
     let mut has_yielded = false;
     poll_fn(|cx| {

@@ -1,9 +1,9 @@
-//! The znode by which a node says what it understands beyond ZooKeeper's protocol, and which node leads
+//! The announcement: a znode with the node's extensions of ZooKeeper's protocol and the leader's address
 //! (docs/protocol.md).
 //!
-//! It belongs to the binary and not to the state: no log entry makes it, no list of children shows it (a copy
-//! of the tree must not try to copy it), and it is readable on a node without a quorum. For reads it stands
-//! in front of the state; writes go to the state, which keeps its name free.
+//! The announcement belongs to the binary and not to the state: no log entry creates it, no list of children
+//! shows it (a copy of the tree must not contain it), and a node without a quorum serves it. Reads find the
+//! announcement before the state; writes go to the state, where the name stays free.
 
 use bytes::Bytes;
 use rowlock_env::sync::watch;
@@ -16,7 +16,7 @@ use rowlock_types::status::Status;
 use crate::config::NodeConfig;
 use crate::delivery::registry::Door;
 
-/// One `name version` per line.
+/// Supported extensions, one `name version` per line.
 const TEXT: &str = match (cfg!(feature = "access"), cfg!(feature = "cluster")) {
     (true, true) => "acquire 3\ntagged 1\nsession-options 1\nreport 1\noperate 1\n",
     (true, false) => "acquire 3\ntagged 1\nsession-options 1\nreport 1\n",
@@ -29,19 +29,19 @@ const TEXT: &str = match (cfg!(feature = "access"), cfg!(feature = "cluster")) {
 pub(super) struct Whereabouts<'a> {
     pub(super) status: &'a watch::Receiver<Status>,
     pub(super) config: &'a NodeConfig,
-    /// By which listener the client has come: so it gets to the leader, too.
+    /// Listener of the client, which selects the leader's address.
     pub(super) door: Door,
 }
 
 impl<'a> Whereabouts<'a> {
-    /// Whether this node leads.
+    /// Returns whether this node leads.
     fn leads(self) -> bool {
         let status = self.status.borrow();
         status.leader == Some(status.node)
     }
 
-    /// Nothing without a leader, or if `cluster.toml` does not name it (it was added later) or no such
-    /// listener of it.
+    /// Returns the leader's client address: `None` without a leader, if `cluster.toml` does not list the
+    /// leader (an operator added it later), or if the leader lacks such a listener.
     fn leader(self) -> Option<&'a str> {
         let leader = self.status.borrow().leader?;
         let entry = self.config.nodes.iter().find(|member| member.id == leader)?;
@@ -52,8 +52,8 @@ impl<'a> Whereabouts<'a> {
     }
 }
 
-/// Data and Stat, if the path is the announcement's. `invite` says whether the reader may move to the leader;
-/// asked once, if there is one elsewhere.
+/// Returns data and Stat, if the path is the announcement's. `invite` decides whether the reader should move
+/// to the leader; it is called once, if another node leads.
 pub(super) fn shown(
     path: &str,
     whereabouts: Whereabouts<'_>,
@@ -72,13 +72,13 @@ pub(super) fn shown(
     Some((data, stat))
 }
 
-/// Everyone may read it, and do nothing else.
+/// Returns the ACL: any client may read, no client may do more.
 pub(super) fn acl() -> Vec<Acl> {
     vec![Acl { perms: perms::READ, id: Id::anyone() }]
 }
 
-/// The Stat of a znode as clients see it, whatever their permissions, but for the length: of the
-/// announcement, which is as if it had never changed, or of the state's.
+/// Returns a znode's Stat without checking permissions: the announcement's, as if it had never changed and
+/// without its length, or the state's.
 pub(super) fn stat(machine: &Machine, path: &str) -> Option<Stat> {
     if path == ANNOUNCEMENT { Some(Stat::default()) } else { machine.stat(path) }
 }
@@ -91,7 +91,7 @@ mod tests {
     use crate::config::NodeEntry;
 
     #[test]
-    fn the_leader_is_named_while_it_is_known_and_in_the_configuration() {
+    fn a_known_and_configured_leader_is_announced() {
         let mut config = NodeConfig::single("/data");
         let entry = config.nodes[0].clone();
         let of = |n: u64| NodeEntry {

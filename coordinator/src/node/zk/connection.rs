@@ -1,10 +1,11 @@
-//! The task of one connection: it owns the socket and carries out what the conversation decides.
+//! Task of one connection: owns the socket and carries out the decisions of the conversation.
 //!
-//! One round: take what came (messages, bytes), decode all whole frames, answer all that can be answered,
-//! write all of it at once, wait. Back-pressure: nothing is read while the conversation accepts no frame.
+//! One round: take the input (messages, bytes), decode all complete frames, answer all answerable requests,
+//! write all output at once, wait. Back-pressure: the task reads nothing while the conversation accepts no
+//! frame.
 //!
-//! Invariant: a turn of the task ends soon after `env::busy` says that it is over, whatever the client sends
-//! (`env::turnstile` says how long it is, and when the next one comes).
+//! Invariant: a turn of the task ends soon after `env::busy` reports its end, whatever the client sends
+//! (`env::turnstile` limits the turn's length and schedules the next one).
 
 use std::future::poll_fn;
 use std::io;
@@ -37,15 +38,16 @@ use crate::delivery::outbox::{CloseReason, Inbox};
 use crate::delivery::registry::{ClientConnection, Door};
 use crate::proposer::{NotTaken, Submission};
 
-/// Pause before the leader is asked again for its word on pings, when the queue of such questions was full.
+/// Pause before the next keepalive request to the leader after a full queue.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// What a connection holds is counted in steps of this many bytes: most connections never hold as much.
+/// Granularity of the accounting of held bytes: most connections never hold as much.
 const HELD_STEP_BYTES: u64 = 16 << 10;
 
-// Most connections do nothing most of the time, and a task is as large as the largest of what it may be
-// waiting for. So what is rarely waited for, or only once, is on the heap while it is.
+// Most connections are idle most of the time, and a task is as large as its largest await. So a wait that is
+// rare, or happens once, lives on the heap.
 
-/// Serves one accepted socket to its end. `peer` is registered; it is taken off the registry at the end.
+/// Serves an accepted socket to its end. `peer` is registered; the task removes it from the registry at the
+/// end.
 pub(super) fn run(
     shared: Arc<Shared>,
     stream: Stream,
@@ -56,7 +58,7 @@ pub(super) fn run(
     Box::new(ConnectionTask { place, inbox, wire: Wire::new(stream) }).serve()
 }
 
-/// Runs a connection after its TLS handshake.
+/// Serves a connection after its TLS handshake.
 pub(super) async fn run_secured(
     shared: Arc<Shared>,
     keeper: Arc<Keeper>,
@@ -76,8 +78,8 @@ pub(super) async fn run_secured(
     }
 }
 
-/// Where the connection stands in the node's books. Dropping it takes it off them, also when its task is
-/// aborted.
+/// Registration of the connection in the registry and the metrics. Dropping it removes all entries, also when
+/// the task is aborted.
 struct RegisteredConnection {
     shared: Arc<Shared>,
     peer: Arc<ClientConnection>,
@@ -92,7 +94,7 @@ impl RegisteredConnection {
         place
     }
 
-    /// Returns the bytes that it always holds.
+    /// Returns the bytes that the connection always holds.
     fn own_bytes(&self) -> u64 {
         match self.peer.door {
             Door::Plain => CONNECTION_BYTES,
@@ -127,29 +129,29 @@ struct ConnectionTask {
     wire: Wire,
 }
 
-/// A connection behind its handshake: all of it that is not about waiting.
-struct Talk {
+/// A connection after its handshake, without waiting code.
+struct ActiveConnection {
     connection: ConnectionTask,
     conversation: Conversation,
 }
 
 enum Round {
-    /// The client's next bytes, or the node, are to be waited for.
+    /// Wait for the client's next bytes, or for the node.
     Done,
-    /// There is more to do in the next turn.
+    /// The turn is over with work left for the next one.
     TurnOver,
-    /// The proposer has no room for this. When it has been submitted, the round is to be done again.
+    /// The proposer is full. The caller submits this write, then repeats the round.
     Full(Box<Submission>),
 }
 
 enum Event {
-    /// The time that it had set.
+    /// The timer has fired.
     Due,
     /// The socket took bytes.
     Wrote(io::Result<usize>),
     Read(io::Result<usize>),
-    /// The node has something to say.
-    Told,
+    /// The inbox has messages.
+    Message,
 }
 
 impl ConnectionTask {
@@ -159,8 +161,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Does the handshake. `None`: there is no session, and the connection is done with.
-    async fn greet(mut self: Box<Self>) -> Option<Box<Talk>> {
+    /// Does the handshake. Returns `None` if the connection ends without a session.
+    async fn greet(mut self: Box<Self>) -> Option<Box<ActiveConnection>> {
         let deadline = self.place.handshake_deadline();
         let RegisteredConnection { shared, peer, .. } = &self.place;
         let mut handshake = Handshake { shared, peer, inbox: &mut self.inbox };
@@ -185,7 +187,7 @@ impl ConnectionTask {
         None
     }
 
-    fn begin(mut self, opened: OpenedSession) -> Talk {
+    fn begin(mut self, opened: OpenedSession) -> ActiveConnection {
         let OpenedSession { attached, zxid, reply } = opened;
         let (session, timeout) = (attached.session, Duration::from(attached.timeout));
         self.place.session = Some(session);
@@ -196,12 +198,12 @@ impl ConnectionTask {
         tracing::debug!(peer = %peer.addr, %session, ?timeout, "session attached");
         let mut conversation = Conversation::new(shared.clone(), peer.clone(), attached, zxid, identities);
         conversation.output = reply;
-        Talk { connection: self, conversation }
+        ActiveConnection { connection: self, conversation }
     }
 }
 
-impl Talk {
-    /// From the handshake to the end.
+impl ActiveConnection {
+    /// Serves the connection from the handshake to its end.
     async fn run(mut self: Box<Self>) {
         let mut now = time::now();
         let mut liveness = LivenessTimer::new(self.conversation.session_timeout(), now);
@@ -210,7 +212,7 @@ impl Talk {
         let end = loop {
             match self.round(now) {
                 Ok(Round::Done) => {}
-                // What is left to do is bounded by what was read at once: the timer can wait.
+                // The rest of the work is bounded by what was read at once: the timer can wait.
                 Ok(Round::TurnOver) => {
                     task::yield_now().await;
                     now = time::now();
@@ -225,7 +227,7 @@ impl Talk {
                 },
                 Err(end) => break end,
             }
-            self.give_back();
+            self.free_buffers();
             if let Err(end) = self.weigh() {
                 break end;
             }
@@ -239,7 +241,7 @@ impl Talk {
             if let Err(end) = self.happened(event, now, &mut liveness) {
                 break end;
             }
-            // Only an earlier time is set at once: a later one is found out when the timer fires.
+            // Only an earlier time sets the timer at once: the timer discovers a later time when it fires.
             if is_due || liveness.wake_at() < wake_at {
                 wake_at = liveness.wake_at();
                 timer.set(time::sleep_until(wake_at));
@@ -253,7 +255,7 @@ impl Talk {
 
     /// Polls the events in order of precedence.
     fn poll_event(&mut self, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Event> {
-        let Talk { connection: ConnectionTask { wire, inbox, .. }, conversation } = self;
+        let ActiveConnection { connection: ConnectionTask { wire, inbox, .. }, conversation } = self;
         if timer.poll(cx).is_ready() {
             return Poll::Ready(Event::Due);
         }
@@ -267,7 +269,7 @@ impl Talk {
         {
             return Poll::Ready(Event::Read(read));
         }
-        inbox.poll_ready(cx).map(|()| Event::Told)
+        inbox.poll_ready(cx).map(|()| Event::Message)
     }
 
     fn happened(
@@ -299,13 +301,13 @@ impl Talk {
                     self.touch();
                 }
             }
-            Event::Told => {}
+            Event::Message => {}
         }
         Ok(())
     }
 
-    /// Gives back the buffers of a burst, and those of a client that has become idle.
-    fn give_back(&mut self) {
+    /// Frees the buffers of a burst, and of an idle client.
+    fn free_buffers(&mut self) {
         let ConnectionTask { wire, inbox, .. } = &mut self.connection;
         wire.tidy();
         if self.conversation.has_come_to_rest() {
@@ -314,8 +316,8 @@ impl Talk {
         }
     }
 
-    /// Tells what the connection holds. Of a node whose connections hold too much, those that hold much are
-    /// closed.
+    /// Reports the held bytes. If the connections of this node hold too much, closes this one if it holds
+    /// much.
     fn weigh(&self) -> Result<(), EndReason> {
         let ConnectionTask { place: RegisteredConnection { shared, peer, .. }, wire, .. } = &self.connection;
         let held = (wire.input.capacity() + self.conversation.held_bytes()) as u64 / HELD_STEP_BYTES
@@ -349,9 +351,9 @@ impl Talk {
     }
 
     async fn linger(self: Box<Self>) {
-        let Talk { connection: ConnectionTask { place, wire, .. }, mut conversation } = *self;
+        let ActiveConnection { connection: ConnectionTask { place, wire, .. }, mut conversation } = *self;
         let output = std::mem::take(&mut conversation.output);
-        // Off the books before lingering: a client that has closed its session is gone for everybody else.
+        // Unregister before lingering: for all others, a client that has closed its session is gone.
         drop((place, conversation));
         wire.finish(output).await;
     }
@@ -366,7 +368,7 @@ impl Talk {
         }
     }
 
-    /// A client whose reading is the bottleneck shows its life by reading.
+    /// Excuses silence while the client's reading is the bottleneck: the client shows its life by reading.
     fn wrote(&self, count: usize, now: Instant, liveness: &mut LivenessTimer) {
         self.context().metrics.bytes_sent_total.add(count as u64);
         if !self.conversation.accepts() {
@@ -374,9 +376,9 @@ impl Talk {
         }
     }
 
-    /// Does everything that can be done without waiting, within a turn; all of it counts as done `now`.
+    /// Does all work without waiting, within a turn; all of it counts as done at `now`.
     fn round(&mut self, now: Instant) -> Result<Round, EndReason> {
-        let Talk { connection: ConnectionTask { place, inbox, wire }, conversation } = self;
+        let ActiveConnection { connection: ConnectionTask { place, inbox, wire }, conversation } = self;
         let context = &place.shared.context;
         loop {
             conversation.take_messages(inbox, now);
@@ -412,10 +414,11 @@ impl Talk {
         }
     }
 
-    /// Waits while the proposer is full, and nothing more is read meanwhile. Hears what the node has to say.
+    /// Waits while the proposer is full, without reading from the client. Handles messages of the node
+    /// meanwhile.
     async fn wait_and_submit(&mut self, submission: Box<Submission>) -> Result<(), EndReason> {
         self.weigh()?;
-        let Talk { connection: ConnectionTask { place, inbox, .. }, conversation } = self;
+        let ActiveConnection { connection: ConnectionTask { place, inbox, .. }, conversation } = self;
         let mut sending = pin!(place.shared.context.proposer.submit(*submission));
         loop {
             tokio::select! {
@@ -434,7 +437,7 @@ impl Talk {
     }
 }
 
-/// Submits what is to be submitted, up to the first for which there is no room.
+/// Submits all ready writes, up to the first refusal of a full proposer.
 fn submit_all(
     context: &ClientContext,
     conversation: &mut Conversation,
@@ -461,10 +464,10 @@ mod tests {
 
     #[test]
     fn a_connection_at_rest_fits_two_small_blocks_of_memory() {
-        // tokio 1.54 adds 104 bytes and rounds up to a multiple of 128; the allocator gives blocks of 384 and
-        // 448. What the turnstile needs has a block of 32 bytes.
+        // tokio 1.54 adds 104 bytes and rounds up to a multiple of 128; the allocator provides blocks of 384
+        // and 448. The turnstile's state has its own block of 32 bytes.
         let task = size_of_future(ConnectionTask::serve) + PASS_BYTES;
         assert!(task + 104 <= 384, "{task}");
-        assert!(size_of::<Talk>() <= 448, "{}", size_of::<Talk>());
+        assert!(size_of::<ActiveConnection>() <= 448, "{}", size_of::<ActiveConnection>());
     }
 }

@@ -1,9 +1,9 @@
-//! One client's conversation behind its handshake: frames and messages in, bytes and submissions out. No
-//! socket, no timer and no await: what it decides depends on its inputs alone, and `connection` carries it
+//! One client's conversation after its handshake: frames and messages in, bytes and submissions out. No
+//! socket, no timer and no await: the decisions depend on the inputs alone, and `connection` carries them
 //! out.
 //!
-//! Invariant: the events of every change that a reply shows are in `output` before that reply. Invariant: the
-//! zxid of replies never goes back, and is never beyond what the replies and events before it showed.
+//! Invariant: the events of every change in a reply are in `output` before that reply. Invariant: the zxid of
+//! replies never goes back, and never exceeds the changes in the replies and events before it.
 
 pub(super) mod audit;
 mod buffer_release;
@@ -50,9 +50,10 @@ use crate::delivery::outbox::{CloseReason, Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
 
-/// Reads that are answered under one read lock. Beyond: the lock is let go, so that apply gets its turn.
+/// Maximum reads under one read lock. Beyond: the conversation releases the lock, so that apply gets its
+/// turn.
 const READS_PER_LOCK: usize = 64;
-/// Bytes encoded and not yet written, from which on no request is taken and no read answered.
+/// Unwritten bytes from which on the conversation takes no request and answers no read.
 const OUTPUT_FULL_BYTES: usize = 256 << 10;
 
 /// The session that the handshake opened for the connection.
@@ -68,7 +69,7 @@ pub(super) struct Attached {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Full,
-    /// Read what this node has, without a quorum.
+    /// Reads of this node's state without a quorum.
     ReadOnly,
 }
 
@@ -80,19 +81,19 @@ pub(super) struct Conversation {
     queue: PendingQueue,
     frame_bytes: usize,
     pings: Pings,
-    /// The client may only keep its session alive from now on. Until it is looked at.
+    /// Set if the client may be idle, until the next check for idle buffers.
     may_rest: bool,
-    /// Requests, as far as they are among the first.
+    /// Number of requests, counted up to the first few.
     first_requests: u8,
-    /// The leader's word is needed for pings and could not be asked for.
+    /// A ping waits for a keepalive request that found the queue to the leader full.
     unasked: bool,
     sasl: sasl::Negotiation,
     last_zxid: Zxid,
-    /// The client wants its session to end so soon after it has hung up; 0: after the whole timeout.
+    /// Grace after a hang-up until the session ends; 0: the whole timeout.
     disconnect_grace_ms: u32,
     phase: Phase,
     messages: VecDeque<Message>,
-    /// Encoded and not yet written.
+    /// Encoded output that awaits writing.
     pub(super) output: BytesMut,
 }
 
@@ -101,7 +102,7 @@ enum Phase {
     Open,
     /// The session is attached to another connection: the next frame ends this one.
     Moved,
-    /// No more requests are taken; those that wait are answered.
+    /// The conversation takes no more requests, and answers the queued ones.
     Finishing,
     Over(EndReason),
 }
@@ -134,7 +135,7 @@ impl Conversation {
         }
     }
 
-    /// A further frame may be given to [`Self::receive`].
+    /// Returns whether [`Self::receive`] accepts a further frame.
     pub(super) fn accepts(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Moved)
             && self.queue.len() + self.pings.len() < limits::PIPELINE_MAX_REQUESTS
@@ -142,17 +143,17 @@ impl Conversation {
             && !self.is_full()
     }
 
-    /// The client is to take replies before more are made.
+    /// Returns whether the client must take replies before the conversation produces more.
     pub(super) fn is_full(&self) -> bool {
         self.output.len() >= OUTPUT_FULL_BYTES
     }
 
-    /// Bytes of what is encoded and not written, and of the requests that wait.
+    /// Returns the bytes of unwritten output and of queued requests.
     pub(super) fn held_bytes(&self) -> usize {
         self.output.capacity() + self.queue.bytes()
     }
 
-    /// The client is silent because it waits for us.
+    /// Returns whether the client may be silent because it waits for a reply.
     pub(super) fn owes_an_answer(&self) -> bool {
         self.queue.waits_for_log()
     }
@@ -174,8 +175,8 @@ impl Conversation {
         }
         match read {
             Ok(RequestFrame { xid, request }) => self.request(xid, request, now),
-            // Of auth packets ZooKeeper takes note before it queues them, and closes over one that it cannot
-            // read.
+            // ZooKeeper handles auth packets before it queues requests, and closes the connection over an
+            // unreadable one.
             Err(bad @ (BadRequest::Header | BadRequest::Body { opcode: OpCode::Auth, .. })) => {
                 self.over(EndReason::Garbage(bad.to_string()));
             }
@@ -255,7 +256,7 @@ impl Conversation {
         self.queue.push(Received { xid, opcode, received: now, bytes: self.frame_bytes, what, note });
     }
 
-    /// Answers a request without leader or log.
+    /// Handles a request of a read-only connection, without leader or log.
     fn read_only_request(&mut self, xid: Xid, request: Request, now: Instant) {
         let (opcode, note) = (request.opcode(), self.note(&request));
         let what = match request {
@@ -263,7 +264,7 @@ impl Conversation {
                 let header = ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None };
                 return self.put_reply(header, None);
             }
-            // A session of the cluster is not closed here, and lives until its timeout.
+            // The cluster's session is not closed here, and lives until its timeout.
             Request::CloseSession => {
                 self.phase = Phase::Finishing;
                 let local = read_only::is_local(self.attached.session);
@@ -272,7 +273,7 @@ impl Conversation {
             Request::Reconfig { .. } | Request::Operate(_) | Request::Check { .. } => {
                 What::Refusal(ErrorCode::NotReadOnly)
             }
-            // Such a connection keeps no session alive, so nothing hangs on its end.
+            // A read-only connection keeps no session alive, so its end has no effect on one.
             Request::SessionOptions(_) => What::Refusal(ErrorCode::NotReadOnly),
             other => match write::route(other) {
                 Route::Log(_) => What::Refusal(ErrorCode::NotReadOnly),
@@ -283,7 +284,7 @@ impl Conversation {
         self.enqueue(xid, opcode, what, note, now);
     }
 
-    /// Whether frames of the client count as keepalives.
+    /// Returns whether frames of the client count as keepalives.
     pub(super) fn keeps_its_session_alive(&self) -> bool {
         self.attached.access == Access::Full
     }
@@ -292,15 +293,15 @@ impl Conversation {
         self.attached.timeout
     }
 
-    /// Returns the report of a disconnect to the leader, if the client requested a disconnect grace.
+    /// Returns the report of a disconnect for the leader, if the client requested a disconnect grace.
     pub(super) fn client_disconnect(&self) -> Option<ClientDisconnect> {
         let Attached { session, attachment, .. } = self.attached;
         let grace_ms = self.disconnect_grace_ms;
         (grace_ms > 0).then_some(ClientDisconnect { session, attachment, grace_ms })
     }
 
-    /// The next write that is to be submitted. To be asked after frames were given and after answers were
-    /// made, until there is none.
+    /// Returns the next write to submit. Call this after [`Self::receive`] and [`Self::answer`], until it
+    /// returns `None`.
     pub(super) fn next_submission(&mut self) -> Option<Submission> {
         let Released { tag, command, identities, received } = self.queue.release()?;
         Some(Submission {
@@ -328,20 +329,20 @@ impl Conversation {
         }
     }
 
-    /// The queue towards the leader was full, or the leader does not know the session (yet):
-    /// [`Self::ask_again`] is to be called after a while.
+    /// Returns whether a keepalive request is outstanding: the queue to the leader was full, or the leader
+    /// does not know the session (yet). The caller then calls [`Self::ask_again`] after a pause.
     pub(super) fn must_ask_again(&self) -> bool {
         self.unasked
     }
 
-    /// Asks for what could not be asked for before, if anything.
+    /// Repeats an outstanding keepalive request, if any.
     pub(super) fn ask_again(&mut self) {
         self.confirm(self.unasked.then_some(AskConfirmation));
     }
 
-    /// Takes what is in the inbox, one message after another: events become output, and so do answers whose
-    /// turn has come. So events and the replies to writes go out in the order of their changes. False: the
-    /// turn is over, and there may be more.
+    /// Handles the messages of the inbox in order: events become output, and so do results whose turn has
+    /// come. So events and the replies to writes go out in the order of their changes. Returns false if the
+    /// turn ended first and messages may be left.
     pub(super) fn take_messages(&mut self, inbox: &mut Inbox, now: Instant) -> bool {
         if self.messages.is_empty() && inbox.take(&mut self.messages).is_err() {
             self.over(EndReason::Slow("too much waited"));
@@ -381,7 +382,7 @@ impl Conversation {
         self.confirm(ask);
     }
 
-    /// Answers all requests that are next in line. Returns the number of replies.
+    /// Answers all requests whose turn has come. Returns the number of replies.
     pub(super) fn answer(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
         let mut answered = self.answer_settled(now);
         self.begin_reconfig();
@@ -405,7 +406,7 @@ impl Conversation {
         answered
     }
 
-    /// Passes a reconfiguration that is next in line to the task that asks the leader.
+    /// Passes each reconfiguration whose turn has come to the task that calls the leader.
     fn begin_reconfig(&mut self) {
         while let Some((tag, wanted)) = self.queue.begin_reconfig() {
             let ask = Ask { wanted, reply_to: self.peer.outbox.clone(), tag };
@@ -449,7 +450,7 @@ impl Conversation {
         }
     }
 
-    /// Answers the writes at the front whose answers have come, and refusals.
+    /// Answers the settled requests at the front: writes with a result, and refusals.
     fn answer_settled(&mut self, now: Instant) -> usize {
         let mut answered = 0;
         while !matches!(self.phase, Phase::Over(_))

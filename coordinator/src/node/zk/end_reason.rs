@@ -1,4 +1,4 @@
-//! Why a connection ended: decided in one place, logged in one place.
+//! Reasons for the end of a connection, with a single place for the decision and for the log line.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rowlock_proto::{FrameError, SessionId};
 
 use crate::delivery::outbox::CloseReason;
 
-/// Why a connection ends. All but `Finished` close it without a further reply.
+/// Reason for the end of a connection. All but `Finished` close without a further reply.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EndReason {
     /// The last reply has been encoded (closeSession, or an error that is followed by a close).
@@ -16,19 +16,19 @@ pub(super) enum EndReason {
     HungUp,
     #[error("socket failed: {0}")]
     Socket(#[from] io::Error),
-    /// No whole handshake in time.
+    /// The client sent no complete handshake in time.
     #[error("no handshake in time")]
     NoHandshake,
     /// The TLS handshake failed.
     #[error("{0}")]
     NoTls(String),
-    /// Bytes that are no frame.
+    /// The bytes are no frame.
     #[error("{0}")]
     Frame(#[from] FrameError),
-    /// A frame that is no request.
+    /// A frame is no request.
     #[error("not a request: {0}")]
     Garbage(String),
-    /// The client does not read.
+    /// The client does not read its replies and events.
     #[error("client does not read: {0}")]
     Slow(&'static str),
     /// The client was silent for a whole session timeout.
@@ -37,25 +37,25 @@ pub(super) enum EndReason {
     /// The client has seen a later state than this node will have soon.
     #[error("client is ahead of this node")]
     Ahead,
-    /// The session was refused: it is unknown, has ended or the password is wrong.
+    /// The session is unknown, has ended, or the password is wrong.
     #[error("session {0} is not valid")]
     BadSession(SessionId),
-    /// There are too many new sessions, or there is no room for one.
+    /// The node has too many new sessions, or no room for one.
     #[error("no new session: {0}")]
     NoNewSession(&'static str),
-    /// The outcome of what is under way cannot be known.
+    /// The outcome of the writes in flight is unknown.
     #[error("outcome of requests is unknown: leader lost")]
     Lost,
     #[error("closed by the node: {0:?}")]
     Told(CloseReason),
-    /// The proposer is gone: the node stops.
+    /// The proposer has ended: the node stops.
     #[error("node stops")]
     Stopping,
 }
 
 impl EndReason {
-    /// The client's side closed the connection. Not this node, and not silence of the network: behind that
-    /// the client may still believe in its session.
+    /// Returns whether the client's side closed the connection. A close by this node, or silence of the
+    /// network, does not count: the client may still believe in its session then.
     pub(super) fn is_hang_up(&self) -> bool {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
         match self {
@@ -67,8 +67,8 @@ impl EndReason {
         }
     }
 
-    /// The client broke a rule or met a bound: worth a line at info (rate limited), so that an operator can
-    /// find it.
+    /// Returns whether the client broke a rule or exceeded a bound: logged at info (rate limited), so that an
+    /// operator can find the client.
     pub(super) fn is_fault_of_client(&self) -> bool {
         matches!(
             self,
@@ -81,7 +81,6 @@ impl EndReason {
         )
     }
 
-    /// A bound was exceeded.
     pub(super) fn is_overflow(&self) -> bool {
         matches!(self, EndReason::Slow(_) | EndReason::Frame(FrameError::TooLong { .. }))
     }
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_clients_side_does_is_a_hang_up() {
+    fn only_a_close_by_the_clients_side_is_a_hang_up() {
         let socket = |kind: io::ErrorKind| EndReason::Socket(kind.into());
         assert!(EndReason::HungUp.is_hang_up());
         assert!(socket(io::ErrorKind::ConnectionReset).is_hang_up());

@@ -1,6 +1,6 @@
-//! Answers to four-letter words: text for people and monitoring, in the form that ZooKeeper gives it.
+//! Replies to four-letter words: text for people and monitoring, in ZooKeeper's form.
 //!
-//! Must never do: wait for a client, or hold the state's lock while anything is written to a socket.
+//! Must never wait for a client, or hold the state's lock while writing to a socket.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,27 +17,26 @@ use super::listener::Shared;
 use crate::delivery::registry::ClientConnection;
 use crate::delivery::watch::ConnectionId;
 
-/// The server's version for clients: the protocol's dialect, then the program.
+/// Server version for clients: the protocol's dialect, then the program.
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
-/// Stands behind that in the answer to `srvr`; `rowlock member ls` reads it (`cli/src/member/state.rs`).
+/// Follows `NOT_SERVING` in the reply to `srvr`; `rowlock member ls` reads it (`cli/src/member/state.rs`).
 const DRAINED: &str = "Drained: true\n";
-/// Begins the line of srvr that says why no clients are served.
+/// Prefix of the `srvr` line with the reason why the node does not serve clients.
 const REASON: &str = "Reason: ";
-/// Begins the line of srvr that says for how long no sessions are opened.
+/// Prefix of the `srvr` line with the remaining time in which the node opens no sessions.
 const GRACE: &str = "Grace: ";
-/// The leader says of each member that does not answer it for how long: `Silent: 4 34012 ms`, or
-/// `Silent: 4 at least 34012 ms` if it has not answered this leader at all. `rowlock member ls` reads it.
+/// Prefix of the leader's lines about silent members, with the duration: `Silent: 4 34012 ms`, or `Silent: 4
+/// at least 34012 ms` if the member has never answered this leader. `rowlock member ls` reads the lines.
 const SILENT: &str = "Silent: ";
-/// The number of leaders that this node has replaced because they had fallen silent. `rowlock doctor` reads
-/// it.
+/// Prefix of the number of silent leaders that this node has replaced. `rowlock doctor` reads the line.
 const SILENT_LEADERS: &str = "Silent leaders: ";
-/// Members answer many times a second. Shorter silences are no news.
+/// Shortest reported silence: members answer many times a second.
 const SILENT_FROM: Duration = Duration::from_secs(2);
 
-/// As in ZooKeeper, `srvr` is answered always, `isro` wherever clients look for more than a read-only node,
-/// and the rest if the configuration names it. There are no trace masks: those words are refused whatever it
-/// says.
+/// Returns whether the node answers this word. As in ZooKeeper, `srvr` is always answered, `isro` wherever
+/// clients search for more than a read-only node, and the rest if the configuration lists it. There are no
+/// trace masks, so the node refuses those words regardless of the configuration.
 fn is_allowed(shared: &Shared, word: FourLetterWord) -> bool {
     let config = &shared.context.config.client;
     match word {
@@ -48,7 +47,7 @@ fn is_allowed(shared: &Shared, word: FourLetterWord) -> bool {
     }
 }
 
-/// The text to send before the connection is closed.
+/// Returns the text to send before the connection is closed.
 pub(super) async fn answer(shared: &Shared, word: FourLetterWord) -> String {
     if !is_allowed(shared, word) {
         return format!("{word} is not executed because it is not in the whitelist.\n");
@@ -62,13 +61,13 @@ pub(super) async fn answer(shared: &Shared, word: FourLetterWord) -> String {
     }
 }
 
-/// Bytes of snapshots and of the log.
+/// Returns the sizes of snapshots and log.
 fn directories(data: &Path) -> String {
     let bytes = |folder: &str| -> std::io::Result<u64> {
         let folder = Dir::open(&data.join(folder))?;
         folder.list()?.iter().map(|name| folder.open_to_read(name)?.len()).sum()
     };
-    // A file that goes away meanwhile, or a folder that is not there yet.
+    // A file may vanish meanwhile, or a folder may not exist yet.
     let bytes = |folder: &str| bytes(folder).unwrap_or(0);
     format!("datadir_size: {}\nlogdir_size: {}\n", bytes("snapshots"), bytes("wal"))
 }
@@ -115,7 +114,7 @@ fn not_serving(shared: &Shared, status: &Status) -> String {
     format!("{NOT_SERVING}{drained}{REASON}{reason}\n{}", grace(shared))
 }
 
-/// How long no sessions are opened after a restore.
+/// Formats the remaining grace after a restore, in which the node opens no sessions.
 fn grace(shared: &Shared) -> String {
     match shared.context.metrics.restore_grace_seconds.get() {
         0 => String::new(),
@@ -142,7 +141,7 @@ fn outstanding(peers: &[Arc<ClientConnection>]) -> u64 {
     peers.iter().map(|peer| peer.stats.outstanding.load(Relaxed)).sum()
 }
 
-/// srvr, and the second part of stat.
+/// Formats the text of `srvr`, which is also the second part of `stat`.
 fn summary(shared: &Shared, status: &Status) -> String {
     let (zxid, counts) = {
         let state = shared.context.replica.state.read();
@@ -193,7 +192,8 @@ fn connections(shared: &Shared) -> String {
     out
 }
 
-/// The beginning of a connection's line in stat and cons; `[1]` says that it has a session.
+/// Formats the beginning of a connection's line in `stat` and `cons`; `[1]` marks a connection with a
+/// session.
 fn short(peer: &ClientConnection) -> String {
     let stats = &peer.stats;
     format!(
@@ -302,7 +302,7 @@ fn watch_summary(shared: &Shared) -> String {
     )
 }
 
-/// `peers` is in order of ids.
+/// Finds a connection in `peers`, which is sorted by id.
 fn find(peers: &[Arc<ClientConnection>], connection: ConnectionId) -> Option<&ClientConnection> {
     let at = peers.binary_search_by_key(&connection, |peer| peer.id).ok()?;
     Some(&peers[at])

@@ -1,5 +1,5 @@
-//! From a fresh socket to a session: the four-letter word or the first frame, the session's place in the log,
-//! the answer. Runs under a deadline that the connection sets.
+//! Handshake of a new connection: reads the four-letter word or the first frame, takes the session through
+//! the log, and replies, under a deadline from the connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,20 +31,21 @@ use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
 use crate::slow::Answered;
 
-/// The answers of a handshake's submissions all carry this tag: only one is under way at a time.
+/// Tag of all submissions of a handshake: only one is in flight at a time.
 const TAG: u64 = 0;
 
-/// A client waits for its session for at least such a part of its timeout before it tries elsewhere.
+/// Divisor of the session timeout: the minimum time for which a client waits for its session before trying
+/// another server.
 const PATIENT_FOR_A: u32 = 10;
 
-/// The kind of the first bytes.
+/// Kind of the first bytes.
 pub(super) enum Greeting {
-    /// A four-letter word: to be answered, then the connection is closed.
+    /// A four-letter word: reply, then close the connection.
     Word(FourLetterWord),
     Session(OpenedSession),
 }
 
-/// The session that was opened or taken over, and the frame to send.
+/// The opened or reattached session, and the frame to send.
 pub(super) struct OpenedSession {
     pub(super) attached: Attached,
     /// The newest zxid that the session has seen.
@@ -52,7 +53,7 @@ pub(super) struct OpenedSession {
     pub(super) reply: BytesMut,
 }
 
-/// The session is refused: this frame goes out, then the connection is closed.
+/// The session is refused: send this frame, then close the connection.
 pub(super) struct Refused {
     pub(super) end: EndReason,
     pub(super) reply: BytesMut,
@@ -64,7 +65,7 @@ impl<E: Into<EndReason>> From<E> for Refused {
     }
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) peer: &'a ClientConnection,
@@ -72,8 +73,8 @@ pub(super) struct Handshake<'a> {
 }
 
 impl Handshake<'_> {
-    /// Reads the first bytes and does what they ask for. Cancelling it may leave a session behind that no
-    /// client knows; it expires.
+    /// Reads and handles the first bytes. Dropping the future may leave a session unknown to any client; the
+    /// session expires.
     pub(super) async fn run(&mut self, wire: &mut Wire) -> Result<Greeting, Refused> {
         let first = self.first_bytes(wire).await?;
         self.shared.context.registry.greeted(self.peer.id);
@@ -86,11 +87,11 @@ impl Handshake<'_> {
         if !self.shared.context.status.borrow().serving {
             return self.open_read_only(&request);
         }
-        // As of now: while this node catches up, the client may go elsewhere.
+        // The time starts now: while this node catches up, the client may try another server.
         let (asked, known) = (time::now(), self.attachment_of(request.session_id));
         match self.catch_up(request.last_zxid_seen).await {
-            // Of another cluster, or of this one before it was founded again: no node will ever have seen so
-            // much, and only the reply that its session has expired ends the client's attempts.
+            // The session belongs to another cluster, or to this one before it was founded again: no node
+            // will ever reach that zxid, and only the reply of an expired session ends the client's attempts.
             Err(EndReason::Ahead) if self.is_foreign(&request) => {
                 let reply = refusal(&request);
                 return Err(Refused { end: EndReason::BadSession(request.session_id), reply });
@@ -121,18 +122,18 @@ impl Handshake<'_> {
             (Err(ErrorCode::ThrottledOp), _) => {
                 Err(EndReason::NoNewSession("the cluster was restored a moment ago").into())
             }
-            // The client has come by another connection since it asked for this one.
+            // The client has reconnected by another connection since this request.
             (Err(ErrorCode::SessionMoved), _) => Err(EndReason::Told(CloseReason::SessionMoved).into()),
             other => unreachable!("opening a session gives a session or refuses it: {other:?}"),
         }
     }
 
-    /// Opens the session, or takes it over from where it was known to be when the client asked.
+    /// Opens the session, or reattaches it from its known attachment at the time of the client's request.
     ///
-    /// Invariant: a connection that its client has given up takes the session from none that lives, as far as
-    /// this node can know: neither when the client has closed it, nor when the session has been attached
-    /// elsewhere meanwhile. Only that this node had not heard of the session or of an earlier move yet is no
-    /// reason, so it asks again while that must be it.
+    /// Invariant: an abandoned connection never takes the session from a live connection, as far as this node
+    /// can know: neither after a close by the client, nor after an attachment to another connection
+    /// meanwhile. A node behind the session's opening or an earlier move has no reason to refuse, so this
+    /// method retries while that may be the cause.
     async fn open(
         &mut self,
         wire: &mut Wire,
@@ -160,7 +161,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// Where this node knows the session to be.
+    /// Returns the session's attachment in this node's state.
     fn attachment_of(&self, session: SessionId) -> Option<Attachment> {
         self.shared.context.replica.state.read().session(session).map(|open| open.attachment)
     }
@@ -171,7 +172,7 @@ impl Handshake<'_> {
         self.shared.context.config.session.clamp(asked).into()
     }
 
-    /// On a node without a quorum: see [`super::read_only`].
+    /// Opens a session on a node without a quorum: see [`super::read_only`].
     fn open_read_only(&self, request: &ConnectRequest) -> Result<Greeting, Refused> {
         let context = &self.shared.context;
         if request.read_only != Some(true) || !context.isolation.is_isolated() {
@@ -219,15 +220,16 @@ impl Handshake<'_> {
                 }
                 told = next_message(self.inbox) => match told? {
                     Message::Close(reason) => return Err(EndReason::Told(reason)),
-                    // Nothing else can be meant for a connection that has not asked for anything.
+                    // No other message can belong to a connection without requests.
                     _ => return Err(EndReason::Lost),
                 },
             }
         }
     }
 
-    /// A client that comes from another node must not go back in time. If it is ahead of this node, a place
-    /// in the log is waited for: then everything that was committed when the client came is applied here.
+    /// Waits until this node has the state that the client has seen: a client from another node must not go
+    /// back in time. A no-op through the log ensures that this node has applied all entries committed before
+    /// the client's arrival.
     async fn catch_up(&mut self, seen: Zxid) -> Result<(), EndReason> {
         let replica = self.shared.context.replica.clone();
         if seen <= replica.state.read().last_zxid() {
@@ -242,7 +244,7 @@ impl Handshake<'_> {
         Err(EndReason::Ahead)
     }
 
-    /// The client's session is none of this cluster's. To be asked when this node has caught up: then a
+    /// Returns whether the client's session is none of this cluster's. The node must have caught up: then a
     /// session that it does not know is not open, and never will be again.
     fn is_foreign(&self, request: &ConnectRequest) -> bool {
         let state = self.shared.context.replica.state.read();
@@ -251,13 +253,13 @@ impl Handshake<'_> {
         request.session_id != SessionId::NONE && !is_ours(request.session_id)
     }
 
-    /// Takes a command through the log.
+    /// Submits a command and waits for its result.
     async fn submit(&mut self, command: Command) -> Result<Applied, EndReason> {
         let (op, received) = (command.name(), time::now());
         let submission = Submission {
             session: SessionId::NONE,
             attachment: Attachment::default(),
-            // A new session is counted as one of its host.
+            // A new session counts for the host of its client.
             identities: self.shared.neighbours.identities(self.peer.addr.ip()),
             command,
             reply_to: self.peer.outbox.clone(),
@@ -291,8 +293,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// From now on the connection hears of its session. Under the read lock of the state, so that what
-    /// happened to the session before is seen here and what happens after is told.
+    /// Attaches the connection to its session. The read lock of the state separates earlier events of the
+    /// session, checked here, from later events, delivered by the registry.
     fn attach(&self, session: SessionId, attachment: Attachment) -> Result<(), EndReason> {
         let context = &self.shared.context;
         let state = context.replica.state.read();
@@ -301,7 +303,7 @@ impl Handshake<'_> {
             Some(open) if open.attachment != attachment => Err(EndReason::Told(CloseReason::SessionMoved)),
             Some(_) => {
                 context.registry.attach(self.peer.id, session, attachment);
-                // A question may have come while the client was away.
+                // A question may have arrived while the client was away.
                 let is_told =
                     |asked: &AskedHolder<'_>| asked.is_acquired && !mutant::is(Mutant::QuestionMissed);
                 for asked in state.questions_to(session).filter(is_told) {
@@ -325,7 +327,7 @@ pub(super) async fn next_message(inbox: &mut Inbox) -> Result<Message, EndReason
         inbox.ready().await;
         let mut messages = VecDeque::new();
         inbox.take(&mut messages).map_err(|_| EndReason::Slow("too much waited"))?;
-        // A word to close counts more than an answer: the node may have stopped serving meanwhile.
+        // A close takes precedence over a result: the node may have stopped serving meanwhile.
         let close = messages.iter().position(|m| matches!(m, Message::Close(_) | Message::Lost));
         if let Some(message) = messages.swap_remove_back(close.unwrap_or(0)) {
             return Ok(message);
@@ -333,12 +335,12 @@ pub(super) async fn next_message(inbox: &mut Inbox) -> Result<Message, EndReason
     }
 }
 
-/// The one that the client shows, or a new one for a new session. Known to the client and this connection
-/// alone: what goes through the log is its proof.
+/// Returns the client's password, or a new password for a new session. Only the client and this connection
+/// know the password: the log carries its proof.
 fn password_of(request: &ConnectRequest) -> [u8; 16] {
     let shown = request.password[..].try_into().ok().filter(|_| request.session_id != SessionId::NONE);
     shown.unwrap_or_else(|| {
-        // Also instead of one of another length, which no session has.
+        // A password of another length belongs to no session and is replaced, too.
         let mut password = [0; 16];
         rng::fill(&mut password);
         password
@@ -357,12 +359,12 @@ fn open_command(
         _ if mutant::is(Mutant::AttachFromAnywhere) => {
             Command::Reattach { from: None, session, proof, timeout_ms }
         }
-        // No session is at attachment 0: one that is not known here is over, or has to be asked for again.
+        // No session has attachment 0: an unknown session is over, or the caller retries.
         _ => Command::Reattach { from: Some(known.unwrap_or(Attachment(0))), session, proof, timeout_ms },
     }
 }
 
-/// The session is not valid.
+/// Encodes the reply for an invalid session.
 fn refusal(request: &ConnectRequest) -> BytesMut {
     response(request, SessionId::NONE, SessionTimeout::NONE, &[0; 16], Access::Full)
 }
@@ -379,7 +381,7 @@ fn response(
         timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
         session_id: session,
         password: Bytes::copy_from_slice(password),
-        // Left out for clients that left theirs out, as ZooKeeper does since 3.9.3.
+        // Left out for clients that left theirs out, as in ZooKeeper since 3.9.3.
         read_only: request.read_only.map(|_| access == Access::ReadOnly),
     };
     let mut out = BytesMut::with_capacity(64);

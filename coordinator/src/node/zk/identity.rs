@@ -1,4 +1,4 @@
-//! Who a connection is: its address always, and what its auth packets prove.
+//! Identities of a connection: always the address, and the results of auth packets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,16 +11,14 @@ use rowlock_proto::acl::Id;
 use rowlock_state::acl::digest_identity;
 use rowlock_types::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
 
-/// This many addresses may be remembered in any case.
+/// Minimum number of addresses before unused ones are dropped.
 const UNUSED_MIN: usize = 64;
 
-/// The auth packet proves nothing: unknown scheme, or the connection has too many identities or too long
-/// ones.
+/// The auth packet failed: unknown scheme, or too many or too long identities of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AuthFailed;
 
-/// The identities by which connections begin, one list for all that come from an address: a host has many
-/// sessions.
+/// Initial identities of connections, one shared list per address: a host has many sessions.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     known: Mutex<Known>,
@@ -29,13 +27,13 @@ pub(super) struct Neighbours {
 #[derive(Debug, Default)]
 struct Known {
     lists: BTreeMap<IpAddr, Arc<[Id]>>,
-    /// Unused ones are dropped when there are this many: those in use and as many more, at
-    /// most.
+    /// Limit of addresses, beyond which unused addresses are dropped: twice the used addresses, at least
+    /// `UNUSED_MIN`.
     max: usize,
 }
 
 impl Neighbours {
-    /// Before any auth packet.
+    /// Returns the identities of a connection before any auth packet.
     pub(super) fn identities(&self, addr: IpAddr) -> Arc<[Id]> {
         let mut known = self.known.lock();
         if let Some(list) = known.lists.get(&addr) {
@@ -55,8 +53,8 @@ fn of_address(addr: IpAddr) -> Arc<[Id]> {
     Arc::from([Id { scheme: "ip".to_owned(), id: addr.to_canonical().to_string() }])
 }
 
-/// The identities after an auth packet: ids add up, none is ever taken away. A wrong digest password is not
-/// an error: it is just another identity.
+/// Returns the identities after an auth packet: packets only add identities. A wrong digest password is no
+/// error but just another identity.
 pub(super) fn authenticated(
     identities: &Arc<[Id]>,
     scheme: &str,
@@ -71,14 +69,14 @@ pub(super) fn authenticated(
             let superuser = is_super.then(|| Id { scheme: "super".to_owned(), id: String::new() });
             superuser.into_iter().chain([digest]).collect()
         }
-        // Proven by the connection itself, as in ZooKeeper; the packet adds nothing.
+        // The connection itself proves the address, as in ZooKeeper; the packet adds nothing.
         "ip" => Vec::new(),
         _ => return Err(AuthFailed),
     };
     with(identities, proven)
 }
 
-/// Whether the packet presents the superuser's name, and if so, whether its password is right.
+/// Returns whether the password is right, if the packet presents the superuser's name.
 pub(super) fn super_attempt(scheme: &str, auth: &Bytes, super_digest: Option<&str>) -> Option<bool> {
     let expected = super_digest.filter(|_| scheme == "digest" && auth.starts_with(b"super:"))?;
     busy::spend(Work::Hash, 1);
@@ -86,7 +84,7 @@ pub(super) fn super_attempt(scheme: &str, auth: &Bytes, super_digest: Option<&st
     Some(same_secret(expected.as_bytes(), digest.id.as_bytes()))
 }
 
-/// Returns the identity that an auth packet claims, without its secret.
+/// Returns the claimed identity of an auth packet, without its secret.
 pub(super) fn attempted(scheme: &str, auth: &Bytes) -> String {
     let text = String::from_utf8_lossy(auth);
     match scheme {
@@ -95,12 +93,12 @@ pub(super) fn attempted(scheme: &str, auth: &Bytes) -> String {
     }
 }
 
-/// The identities after a SASL negotiation that has proven a user.
+/// Returns the identities after a SASL negotiation that authenticated `user`.
 pub(super) fn with_sasl_user(identities: &Arc<[Id]>, user: String) -> Result<Arc<[Id]>, AuthFailed> {
     with(identities, vec![Id { scheme: "sasl".to_owned(), id: user }])
 }
 
-/// The identities behind a TLS handshake in which the client has shown a certificate of this subject.
+/// Returns the identities after a TLS handshake with a client certificate of this subject.
 pub(super) fn with_certificate(
     identities: &Arc<[Id]>,
     subject: String,
@@ -112,13 +110,13 @@ pub(super) fn with_certificate(
     with(identities, superuser.into_iter().chain([x509]).collect())
 }
 
-/// Compares without telling by its duration where the difference is.
+/// Compares in constant time, so that the duration reveals nothing about the difference.
 pub(super) fn same_secret(one: &[u8], other: &[u8]) -> bool {
     let different = one.iter().zip(other).fold(0, |sum, (a, b)| sum | std::hint::black_box(a ^ b));
     one.len() == other.len() && different == 0
 }
 
-/// Adds what was proven, within the bounds: every write carries its connection's identities to the leader and
+/// Adds proven identities, within bounds: every write carries its connection's identities to the leader and
 /// into the log, and must fit a frame between nodes.
 fn with(identities: &Arc<[Id]>, proven: Vec<Id>) -> Result<Arc<[Id]>, AuthFailed> {
     let mut all = identities.to_vec();
@@ -127,7 +125,7 @@ fn with(identities: &Arc<[Id]>, proven: Vec<Id>) -> Result<Arc<[Id]>, AuthFailed
     if all.len() > IDENTITIES_MAX || bytes > IDENTITIES_MAX_BYTES { Err(AuthFailed) } else { Ok(all.into()) }
 }
 
-/// Returns what whoAmI shows: of a digest only the user, of the superuser the scheme.
+/// Returns the identities in the form of whoAmI: of a digest only the user, of the superuser the scheme.
 pub(super) fn shown(identities: &[Id]) -> Vec<Id> {
     identities
         .iter()
@@ -164,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_one_address_share_their_identities_and_lists_that_nobody_uses_are_forgotten() {
+    fn connections_of_one_address_share_identities_until_unused() {
         let neighbours = Neighbours::default();
         let address = |n: u32| IpAddr::from(n.to_be_bytes());
         let one = neighbours.identities(address(1));
@@ -185,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_super_digest_makes_a_superuser_whose_digest_who_am_i_does_not_show() {
+    fn who_am_i_hides_the_superusers_digest() {
         let superuser = digest(&of_address(IpAddr::from([10, 0, 0, 1])), "super:test");
         assert_eq!(ids(&superuser)[1..], [("super", ""), ("digest", SUPER)]);
         assert_eq!(ids(&shown(&superuser)), [("ip", "10.0.0.1"), ("super", ""), ("digest", "super")]);

@@ -1,4 +1,4 @@
-//! Accepts clients: a bounded number of connections, a task for each, all of which end at shutdown.
+//! Accepts clients: a bounded number of connections, each with a task; all tasks end at shutdown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,38 +22,38 @@ use crate::delivery::registry::{ClientConnection, Door, Most};
 use crate::delivery::stats::ListenerStats;
 use crate::guesses::{Guesses, Verdict};
 
-/// How late a connection is accepted, if that is chosen.
+/// Simulated delay of an accepted connection.
 const ACCEPTED_LATE: Duration = Duration::from_millis(25);
 
-/// The identity that a password is to prove.
-pub(super) enum Who<'a> {
+/// Identity that a password claims.
+pub(super) enum PasswordUser<'a> {
     Superuser,
-    /// Named, unless the password is wrong.
+    /// User name; empty if the password is wrong.
     Sasl(&'a str),
 }
 
-impl fmt::Display for Who<'_> {
+impl fmt::Display for PasswordUser<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Superuser => f.write_str("super"),
-            Who::Sasl(user) => write!(f, "sasl:{user}"),
+            PasswordUser::Superuser => f.write_str("super"),
+            PasswordUser::Sasl(user) => write!(f, "sasl:{user}"),
         }
     }
 }
 
-/// Where clients come in.
+/// A node's listeners for clients.
 pub struct Doors {
     pub plain: Option<net::Listener>,
     pub secure: Option<SecureDoor>,
 }
 
-/// Where clients come in with TLS.
+/// Listener for clients with TLS.
 pub struct SecureDoor {
     pub listener: net::Listener,
     pub keeper: Arc<Keeper>,
 }
 
-/// The listener of a node's clients.
+/// Listener of a node's clients.
 pub struct Listener {
     shared: Arc<Shared>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Shared {
 }
 
 impl Listener {
-    /// Takes what connections need of the node.
+    /// Creates the listener with the node's parts that connections use.
     pub fn new(context: ClientContext) -> Self {
         let shared = Shared {
             context,
@@ -92,16 +92,16 @@ impl Listener {
         Listener { shared: Arc::new(shared) }
     }
 
-    /// Another deadline for handshakes than `limits::HANDSHAKE_MAX`.
+    /// Sets another deadline for handshakes than `limits::HANDSHAKE_MAX`.
     pub fn with_handshake_max(mut self, handshake_max: Duration) -> Self {
         Arc::get_mut(&mut self.shared).expect("no connection has been accepted yet").handshake_max =
             handshake_max;
         self
     }
 
-    /// Serves clients until `shutdown` is triggered; then tells all connections, and returns when their tasks
-    /// have ended. Connections that come while the node does not serve are closed at their handshake; words
-    /// are answered always.
+    /// Serves clients until `shutdown` fires; then closes all connections, and returns when their tasks have
+    /// ended. While the node does not serve, new connections are closed at their handshake; four-letter words
+    /// always get a reply.
     pub async fn run(mut self, doors: Doors, shutdown: Shutdown) {
         let shared = Arc::get_mut(&mut self.shared).expect("no connection has been accepted yet");
         shared.client_port = doors.plain.as_ref().map_or(0, |plain| plain.local_addr().port());
@@ -139,7 +139,7 @@ impl Listener {
         self.shared.clone()
     }
 
-    /// `keeper`: of the certificates, if TLS is to be spoken.
+    /// Starts the task of an accepted connection. `keeper` has the certificates of the TLS listener.
     fn accepted(&self, stream: Stream, keeper: Option<&Arc<Keeper>>, tasks: &TaskGroup) {
         let context = &self.shared.context;
         let (outbox, inbox) = outbox::channel();
@@ -162,22 +162,22 @@ impl Listener {
             }
         };
         let shared = self.shared.clone();
-        let stile = &context.registry.turnstile;
+        let turnstile = &context.registry.turnstile;
         match keeper.cloned() {
             None => {
                 let connection = connection::run(shared, stream, peer, inbox);
-                tasks.spawn("client connection", stile.turns(Class::Client, connection));
+                tasks.spawn("client connection", turnstile.turns(Class::Client, connection));
             }
             Some(keeper) => {
                 let connection = connection::run_secured(shared, keeper, stream, peer, inbox);
-                tasks.spawn("client connection", stile.turns(Class::Client, connection));
+                tasks.spawn("client connection", turnstile.turns(Class::Client, connection));
             }
         }
     }
 }
 
 impl Shared {
-    /// Says why a connection ended: at info, rate limited, if the client broke a rule; else at debug.
+    /// Logs the end of a connection: at info, rate limited, if the client broke a rule; else at debug.
     pub(super) fn report(&self, peer: &ClientConnection, end: &EndReason) {
         let (addr, session) = (peer.addr, peer.stats.session());
         if end.is_overflow() {
@@ -192,9 +192,14 @@ impl Shared {
         }
     }
 
-    /// Whether a password of this user is judged at all, and counts if it is right. A wrong one is counted
-    /// and logged; a host that has been wrong too often is refused for a moment.
-    pub(super) fn may_prove(&self, peer: &ClientConnection, user: &Who<'_>, is_right: bool) -> bool {
+    /// Returns whether the attempt may be evaluated: false while its host has too many wrong passwords.
+    /// Counts and logs a wrong password.
+    pub(super) fn admits_password(
+        &self,
+        peer: &ClientConnection,
+        user: &PasswordUser<'_>,
+        is_right: bool,
+    ) -> bool {
         let addr = peer.addr;
         let verdict = self.guesses.judge(addr.ip(), &user.to_string(), is_right, time::now());
         if verdict == Verdict::Right {
@@ -202,11 +207,11 @@ impl Shared {
         }
         let metrics = &self.context.metrics;
         match user {
-            Who::Superuser => metrics.super_passwords_wrong_total.inc(),
-            Who::Sasl(_) => metrics.sasl_passwords_wrong_total.inc(),
+            PasswordUser::Superuser => metrics.super_passwords_wrong_total.inc(),
+            PasswordUser::Sasl(_) => metrics.sasl_passwords_wrong_total.inc(),
         }
         if let Some(suppressed) = self.passwords_log.admit() {
-            let of = if matches!(user, Who::Superuser) { "the superuser" } else { "a SASL user" };
+            let of = if matches!(user, PasswordUser::Superuser) { "the superuser" } else { "a SASL user" };
             let often =
                 if verdict == Verdict::TooMany { "too many wrong passwords" } else { "wrong password" };
             tracing::warn!(peer = %addr, session = %peer.stats.session(), suppressed, "{often} of {of}");

@@ -1,21 +1,20 @@
-//! When a connection last heard of its client, and when it passes that on. Pure: time comes in, orders go
-//! out.
+//! Liveness of a connection's client, and the schedule of keepalives to the leader. Pure: time comes in,
+//! orders go out.
 //!
-//! Any frame is a sign of life, but passing each on would wake the liveness task once per request. So signs
-//! within a short interval are passed on as one, at the interval's end: later than they came, never earlier,
-//! so no session expires before its timeout because of it.
+//! Any frame is a sign of life, but a keepalive per frame would wake the liveness task once per request. So
+//! frames within a short interval result in a single keepalive, at the end of the interval: later than the
+//! frames, never earlier, so no session expires before its timeout.
 
 use std::time::Duration;
 
 use rowlock_env::time::Instant;
 
-/// Longest time for which a sign of life is kept back.
+/// Maximum delay of a keepalive.
 const KEPT_BACK_MAX: Duration = Duration::from_millis(100);
-/// It is also at most such a part of the session timeout.
+/// Divisor of the session timeout that bounds the delay, too.
 const KEPT_BACK_PART: u32 = 20;
 
-/// A session timeout. There is one in each connection, so it takes four bytes instead of a `Duration`'s
-/// sixteen.
+/// A session timeout, in four bytes instead of a `Duration`'s sixteen: each connection has a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SessionTimeout {
     ms: u32,
@@ -46,21 +45,21 @@ pub(super) struct LivenessTimer {
     timeout: SessionTimeout,
     heard: Instant,
     touched: Instant,
-    /// Something was heard after `touched`.
+    /// Set by frames after `touched`.
     owed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Rest,
-    /// Pass a sign of life on.
+    /// Send the leader a keepalive.
     Touch,
     /// The client was silent for the whole session timeout: close.
     Close,
 }
 
 impl LivenessTimer {
-    /// The session was attached just now, which touched it.
+    /// Starts with the attachment of the session, which restarted the leader's timer.
     pub(super) fn new(timeout: SessionTimeout, now: Instant) -> Self {
         LivenessTimer { timeout, heard: now, touched: now, owed: false }
     }
@@ -69,7 +68,7 @@ impl LivenessTimer {
         self.timeout.into()
     }
 
-    /// A sign of life is kept back until this has passed since the last one that was passed on.
+    /// Returns the minimum time between two keepalives.
     fn interval(&self) -> Duration {
         KEPT_BACK_MAX.min(self.timeout() / KEPT_BACK_PART)
     }
@@ -80,7 +79,7 @@ impl LivenessTimer {
         self.touch_if_due(now)
     }
 
-    /// The client waits for us, so its silence says nothing.
+    /// Restarts the timeout: the client waits for this node, so silence proves nothing.
     pub(super) fn excuse(&mut self, now: Instant) {
         self.heard = now;
     }
@@ -89,13 +88,13 @@ impl LivenessTimer {
         if now >= self.heard + self.timeout() { Order::Close } else { self.touch_if_due(now) }
     }
 
-    /// When [`Self::tick`] wants to be called next. Moves to an earlier time only by [`Self::heard`].
+    /// Returns the time of the next [`Self::tick`]. Only [`Self::heard`] moves it earlier.
     pub(super) fn wake_at(&self) -> Instant {
         let silence = self.heard + self.timeout();
         if self.owed { silence.min(self.touched + self.interval()) } else { silence }
     }
 
-    /// The connection ends: what was kept back is passed on now, unless there was nothing.
+    /// Returns the last order at the end of the connection: an outstanding keepalive, if any.
     pub(super) fn leave(self) -> Order {
         if self.owed { Order::Touch } else { Order::Rest }
     }
@@ -119,7 +118,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn signs_of_life_are_passed_on_once_per_interval_and_none_is_forgotten() {
+    fn each_interval_with_frames_yields_one_keepalive() {
         let start = time::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut timer = LivenessTimer::new((10 * SECOND).into(), start);

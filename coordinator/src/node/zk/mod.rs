@@ -1,12 +1,10 @@
-//! The door for ZooKeeper clients: listener, handshake, one task per connection, four-letter words.
+//! ZooKeeper's protocol: listener, handshake, one task per connection, four-letter words.
 //!
-//! In the flow: bytes come in, frames become requests; writes go to the proposer, reads are answered from the
-//! local replica; replies, answers and watch events leave in the order that the protocol promises. Apply
-//! reaches connections only through their outbox, by way of
-//! [`Dispatcher`](crate::delivery::events::Dispatcher) and [`Registry`].
+//! In the flow: bytes arrive and frames become requests; writes go to the proposer, the local replica answers
+//! reads; replies and watch events leave in the order that the protocol promises. Apply reaches connections
+//! only through their outbox, by way of [`Dispatcher`](crate::delivery::events::Dispatcher) and [`Registry`].
 //!
-//! Must never do: change the replicated state, decide about a session's life, or make apply wait for a
-//! client.
+//! Must never change the replicated state, decide about a session's life, or make apply wait for a client.
 
 mod announcement;
 mod connection;
@@ -55,27 +53,26 @@ use rowlock_sessions::SessionTouch;
 /// Dependencies of the listener and its connections.
 #[derive(Clone)]
 pub struct ClientContext {
-    /// The local state, for reads, and the watches on it.
+    /// The local state and its watches.
     pub replica: Arc<Replica>,
     pub proposer: Proposer,
-    /// Takes questions for reports, and what superusers want.
+    /// Accepts requests for reports, and superusers' changes and operations.
     pub admin: Arc<dyn Admin>,
-    /// Whether one more session may be opened.
+    /// Admission of new sessions.
     pub new_sessions: Arc<NewSessions>,
-    /// Takes signs of life.
+    /// Accepts keepalives for the leader.
     pub touch: SessionTouch,
-    /// Whether clients may be served, and what the words tell about the node.
+    /// Status of the node, for the decision to serve and for the four-letter words.
     pub status: watch::Receiver<Status>,
-    /// Whether reads are served without a quorum.
+    /// Decision to serve reads without a quorum.
     pub isolation: Arc<Isolation>,
-    /// Whom to tell when sessions end or move; shared with apply.
+    /// Connections to notify when sessions end or move; shared with apply.
     pub registry: Arc<Registry>,
     /// Bounds of session timeouts, number of connections, words, superDigest.
     pub config: Arc<NodeConfig>,
-    /// Records who has done what.
+    /// The node's audit log.
     pub audit: Audit,
-    /// Tells of requests that took long.
+    /// Reports requests above the slow limit.
     pub slow: Arc<SlowRequests>,
-    /// Counts what happens here.
     pub metrics: Arc<Metrics>,
 }

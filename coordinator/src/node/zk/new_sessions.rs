@@ -1,9 +1,8 @@
-//! Whether this node may open one more session. All listeners of a node share it: ZooKeeper's protocol and
-//! locks by HTTP.
+//! Admission of new sessions, shared by all listeners of a node: ZooKeeper's protocol and locks by HTTP.
 //!
-//! Each host has a share: it may open a session while it has fewer than `limits.sessions_share` times as many
-//! as are still free. So one host alone gets most of them, and however many greedy hosts there are, some are
-//! left for the next one. The rate at which sessions are opened is shared by the same rule.
+//! Each host has a share: it may open a session while it has fewer than `limits.sessions_share` times the
+//! number of free sessions. So a single host gets most of the sessions, and among many greedy hosts some
+//! sessions are always left for the next host. The same rule divides the rate of new sessions.
 
 use std::net::IpAddr;
 
@@ -15,20 +14,20 @@ use rowlock_types::limits::{HOSTS_COUNTED_MAX, STATE_LOCKS_MAX};
 
 use super::ClientContext;
 
-/// Seconds of the rate that an idle node gives at once: all clients of an application that restarts.
+/// Burst in seconds of the rate: all clients of an application that restarts.
 const BURST_SECONDS: u32 = 5;
-/// Operators have `limits.sessions` divided by this in addition.
+/// Divisor of `limits.sessions` for the additional reserve of operators.
 const RESERVE_PART: u64 = 16;
-/// Sessions of that reserve at least.
+/// Minimum of that reserve.
 const RESERVE_MIN: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opener {
     Client,
-    /// A superuser, or a request that only operators make. They have a reserve beyond `limits.sessions`, and
-    /// need no share.
+    /// A superuser, or a request that only operators make. Operators have a reserve beyond `limits.sessions`,
+    /// and need no share.
     Operator,
-    /// A client that locks the state of a program, by a session that may be silent for weeks.
+    /// A client that locks the state of a program, with long silences of its session.
     StateLock,
 }
 
@@ -38,18 +37,18 @@ pub struct NewSessions {
 }
 
 impl NewSessions {
-    /// At most `per_second` a second; 0: no limit.
+    /// Creates the admission with a rate of `per_second`; 0: no limit.
     pub fn new(per_second: u32) -> Self {
         let burst = per_second.saturating_mul(BURST_SECONDS).max(1);
         let of_hosts = PerHost::new(Bucket::new(per_second, u32::MAX), HOSTS_COUNTED_MAX);
         NewSessions { rate: Mutex::new(Bucket::new(per_second, burst)), of_hosts }
     }
 
-    /// Takes the place of one more session of a client at `addr`. Judged here by what is applied, so that a
-    /// refusal costs the cluster nothing; sessions that are being opened at the same moment are not counted.
+    /// Admits one more session of a client at `addr`. Decides by this node's applied state, so that a refusal
+    /// costs the cluster nothing; sessions that open at the same moment are not counted.
     ///
     /// # Errors
-    /// Which limit is reached.
+    /// Names the limit that is reached.
     pub(crate) fn make_room(
         &self,
         context: &ClientContext,
@@ -66,7 +65,7 @@ impl NewSessions {
             if is_in_grace {
                 Err("the cluster was restored a moment ago: clients of the old one may still believe that they hold locks")
             } else if opener == Opener::Operator {
-                // A forced release gives back memory.
+                // A forced release frees memory.
                 Ok(())
             } else if context.replica.memory.is_full() {
                 Err("limits.memory_bytes is reached")
@@ -91,7 +90,7 @@ impl NewSessions {
     }
 }
 
-/// How many times as much as is left a host may have; 0: whatever it likes.
+/// Ratio of a host's sessions to the free ones, at most; 0: no limit.
 #[derive(Clone, Copy)]
 struct Share(u64);
 
@@ -101,7 +100,8 @@ impl Share {
     }
 }
 
-/// Whether the number of open sessions allows for one more. `most` 0: no limit but that of state locks.
+/// Decides whether the number of open sessions permits another session. `most` 0: no limit but that of state
+/// locks.
 fn room(share: Share, most: u64, (all, own): (Opened, Opened), opener: Opener) -> Result<(), &'static str> {
     let lasting_most = if most == 0 { STATE_LOCKS_MAX } else { (most / 4).clamp(1, STATE_LOCKS_MAX) };
     let lasting_left = lasting_most.saturating_sub(all.lasting);
@@ -126,7 +126,7 @@ fn room(share: Share, most: u64, (all, own): (Opened, Opened), opener: Opener) -
 mod tests {
     use super::*;
 
-    /// How many sessions hosts get that take all they can, in turns.
+    /// Returns how many sessions each host gets if all hosts take as many as they can, in turns.
     fn taken(share: u64, most: u64, opener: Opener, hosts: usize) -> Vec<u64> {
         let (mut all, mut own) = (Opened::default(), vec![Opened::default(); hosts]);
         let lasting = u64::from(opener == Opener::StateLock);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_hosts_take_all_they_can_the_next_one_gets_a_session() {
+    fn greedy_hosts_leave_a_session_for_the_next_one() {
         assert_eq!(taken(4, 100_000, Opener::Client, 1), [80_000]);
         assert_eq!(taken(4, 100_000, Opener::Client, 2), [44_445, 44_444]);
         for hosts in [1, 2, 10, 1_000] {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn state_locks_leave_most_sessions_to_others_and_each_host_has_its_share_of_them() {
+    fn state_locks_leave_most_sessions_and_are_shared_by_hosts() {
         assert_eq!(taken(4, 100_000, Opener::StateLock, 1), [20_000]);
         assert_eq!(taken(0, 100_000, Opener::StateLock, 1), [25_000]);
         assert_eq!(taken(0, 0, Opener::StateLock, 1), [STATE_LOCKS_MAX]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_opens_sessions_without_pause_leaves_some_of_the_rate_to_others() {
+    fn a_greedy_host_leaves_some_of_the_rate_to_others() {
         let (sessions, begin) = (NewSessions::new(100), Instant::now());
         let [greedy, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
         let mut opened = 0;

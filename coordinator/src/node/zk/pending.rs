@@ -1,9 +1,9 @@
-//! The requests of one connection that are not answered yet, in the order in which they came.
+//! Unanswered requests of one connection, in their order of arrival.
 //!
-//! Invariant: replies leave in this order (clients take another order for a broken connection); only pings,
-//! auth packets and events go around it. Invariant: a write is not submitted before the reads in front of it
-//! are answered. So a read sees exactly the writes that its client sent before it (guarantee: session-order);
-//! a client that mixes both in one pipeline pays for it with a commit per run of writes.
+//! Invariant: replies leave in this order (clients treat another order as a broken connection); only pings,
+//! auth packets and events bypass it. Invariant: the connection submits a write only after answering the
+//! reads before it. So a read sees exactly the earlier writes of its client (guarantee: session-order); a
+//! client that mixes both in one pipeline pays with a commit per run of writes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,53 +22,52 @@ use rowlock_types::reconfiguration::Wanted;
 use crate::audit::Note;
 use crate::delivery::outbox::Answer;
 
-/// A received request that is not answered yet.
+/// A received, unanswered request.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) xid: Xid,
     pub(super) opcode: OpCode,
     pub(super) received: Instant,
-    /// Bytes of its frame; counted until it is answered.
+    /// Bytes of the request's frame; counted until the reply.
     pub(super) bytes: usize,
     pub(super) what: What,
-    /// For the audit log.
     pub(super) note: Option<Box<Note>>,
 }
 
-/// The event that the request waits for.
+/// Event that the request waits for.
 #[derive(Debug)]
 pub(super) enum What {
     Held {
         command: Command,
         identities: Arc<[Id]>,
     },
-    /// For the answer to the submission of that tag.
+    /// Waits for the result of the submission with this tag.
     Write {
         tag: u64,
     },
-    /// For its turn: everything before it is answered.
+    /// Waits for its turn: the replies to all earlier requests.
     Read(Request),
-    /// For its turn to be carried to the leader.
+    /// Waits for its turn to go to the leader.
     Reconfig(Wanted),
-    /// For the answer to the question of that tag.
+    /// Waits for the result of the reconfiguration with this tag.
     Reconfiguring {
         tag: u64,
     },
-    /// For its turn to be passed on to the node that is to do it.
+    /// Waits for its turn to be forwarded to the target node.
     Operate(Operation),
-    /// For its turn to be made.
+    /// Waits for its turn to be built.
     Report(String),
-    /// For the report of that tag, or for what has come of the operation of that tag.
+    /// Waits for the report, or the result of the operation, with this tag.
     Reporting {
         tag: u64,
     },
-    /// For its turn to be answered.
+    /// Waits for its turn to be answered.
     Reported(String),
-    /// For its turn to be refused.
+    /// Waits for its turn to be refused.
     Refusal(ErrorCode),
 }
 
-/// A write that is to be submitted.
+/// A write to submit.
 pub(super) struct Released {
     pub(super) tag: u64,
     pub(super) command: Command,
@@ -77,7 +76,7 @@ pub(super) struct Released {
 }
 
 impl What {
-    /// A request that is answered from the local state.
+    /// Classifies a request that the local state answers.
     pub(super) fn local(request: Request) -> What {
         match request {
             Request::Report(question) => What::Report(question),
@@ -90,23 +89,23 @@ fn frame_bytes(pending: &Received) -> u32 {
     u32::try_from(pending.bytes).expect("a frame is bounded")
 }
 
-/// Requests and the answers that came so far.
+/// Requests, and the results received so far.
 #[derive(Debug, Default)]
 pub(super) struct PendingQueue {
     requests: VecDeque<Received>,
     /// Bytes of the frames of `requests`, each of at most `CLIENT_FRAME_MAX_BYTES`.
     bytes: u32,
-    /// By tag, in the order in which they came: mostly that of `requests`.
+    /// Results by tag, in order of arrival, which is mostly the order of `requests`.
     answers: VecDeque<(u64, Box<Answer>)>,
     last_tag: u64,
-    /// This many requests from the front on are neither held nor behind a read.
+    /// Number of requests at the front that are neither held nor behind a read.
     released: u32,
-    /// Submitted and not answered.
+    /// Number of submitted, unanswered writes.
     submitted: u32,
     submitted_bytes: u32,
 }
 
-// What waits is bounded, so that small numbers do, and a connection stays small.
+// The queue is bounded, so small integers suffice, and a connection stays small.
 const _: () = assert!(PIPELINE_MAX_BYTES + CLIENT_FRAME_MAX_BYTES < u32::MAX as usize);
 
 impl PendingQueue {
@@ -115,7 +114,7 @@ impl PendingQueue {
         self.requests.push_back(pending);
     }
 
-    /// Gives back the room of requests that were answered, if none waits.
+    /// Frees the buffers of answered requests, if the queue is empty.
     pub(super) fn rest(&mut self) {
         if self.requests.is_empty() {
             self.requests = VecDeque::new();
@@ -123,7 +122,7 @@ impl PendingQueue {
         }
     }
 
-    /// The next held write that may be submitted.
+    /// Returns the next held write that may be submitted.
     pub(super) fn release(&mut self) -> Option<Released> {
         if self.submitted as usize >= WRITES_OF_CONNECTION_MAX
             || self.submitted_bytes as usize >= WRITES_OF_CONNECTION_MAX_BYTES
@@ -162,8 +161,8 @@ impl PendingQueue {
         self.answers.push_back((tag, answer));
     }
 
-    /// The first request, with its answer if it is a write and the answer has come. `None`: it must go on
-    /// waiting, or it is a read, or there is none.
+    /// Removes the first request if it is settled, with the result of a write. Returns `None` for a waiting
+    /// request, a read, or an empty queue.
     pub(super) fn pop_settled(&mut self) -> Option<(Received, Option<Box<Answer>>)> {
         let answer = match self.requests.front()?.what {
             What::Write { tag, .. } => Some(self.take_answer(tag)?),
@@ -195,8 +194,7 @@ impl PendingQueue {
         Some(pending)
     }
 
-    /// The first request, if it is a reconfiguration that has not been passed on yet; with the tag for its
-    /// answer.
+    /// Starts the first request, if it is a reconfiguration before its start. Returns the tag for its result.
     pub(super) fn begin_reconfig(&mut self) -> Option<(u64, Wanted)> {
         match self.requests.front_mut() {
             Some(Received { what: what @ What::Reconfig(_), .. }) => {
@@ -210,7 +208,7 @@ impl PendingQueue {
         }
     }
 
-    /// The first request, if it is an operation that has not been passed on yet; with the tag for its answer.
+    /// Starts the first request, if it is an operation before its start. Returns the tag for its result.
     pub(super) fn begin_operation(&mut self) -> Option<(u64, Operation)> {
         match self.requests.front_mut() {
             Some(Received { what: what @ What::Operate(_), .. }) => {
@@ -224,7 +222,7 @@ impl PendingQueue {
         }
     }
 
-    /// The answer to a reconfiguration: what is written about it is to be read now, or it is refused.
+    /// Records the result of a reconfiguration: a read of the new configuration follows, or the refusal.
     pub(super) fn reconfigured(&mut self, tag: u64, result: Result<(), ErrorCode>) {
         if let Some(Received { what, .. }) = self.requests.front_mut()
             && matches!(what, What::Reconfiguring { tag: waiting } if *waiting == tag)
@@ -234,17 +232,17 @@ impl PendingQueue {
         }
     }
 
-    /// A read is first.
+    /// Returns whether the first request is a read.
     pub(super) fn read_is_next(&self) -> bool {
         matches!(self.requests.front(), Some(Received { what: What::Read(_), .. }))
     }
 
-    /// A report is first, and is not being made yet.
+    /// Returns whether the first request is a report that has not started.
     pub(super) fn report_is_next(&self) -> bool {
         matches!(self.requests.front(), Some(Received { what: What::Report(_), .. }))
     }
 
-    /// The first request, if it is a report that is not being made yet; with the tag for its answer.
+    /// Starts the first request, if it is a report before its start. Returns the tag for its result.
     pub(super) fn begin_report(&mut self) -> Option<(u64, String)> {
         match self.requests.front_mut() {
             Some(Received { what: what @ What::Report(_), .. }) => {
@@ -258,7 +256,7 @@ impl PendingQueue {
         }
     }
 
-    /// A report is made, or refused; or an operation has been done, or not.
+    /// Records the result of a report or an operation.
     pub(super) fn reported(&mut self, tag: u64, result: Result<String, ErrorCode>) {
         if let Some(Received { what, .. }) = self.requests.front_mut()
             && matches!(what, What::Reporting { tag: waiting } if *waiting == tag)
@@ -267,7 +265,7 @@ impl PendingQueue {
         }
     }
 
-    /// The first request, if it is a read.
+    /// Removes the first request, if it is a read.
     pub(super) fn pop_read(&mut self) -> Option<(Received, Request)> {
         if !self.read_is_next() {
             return None;
@@ -280,8 +278,8 @@ impl PendingQueue {
         }
     }
 
-    /// Takes what is to be recorded of requests that were given to the log or to a leader, and wait for their
-    /// answers.
+    /// Takes the audit fields of requests that have gone to the log or to a leader, and wait for their
+    /// results.
     pub(super) fn take_notes(&mut self) -> impl Iterator<Item = Box<Note>> {
         let begun = |pending: &&mut Received| {
             matches!(pending.what, What::Write { .. } | What::Reconfiguring { .. } | What::Reporting { .. })
@@ -308,7 +306,8 @@ impl PendingQueue {
         self.requests.is_empty()
     }
 
-    /// The connection waits for the log or for a report (rather than for its client to take replies).
+    /// Returns whether the connection waits for the log or for a report (rather than for its client to take
+    /// replies).
     pub(super) fn waits_for_log(&self) -> bool {
         use What::{Held, Reconfiguring, Reporting, Write};
         let first = self.requests.front().map(|pending| &pending.what);

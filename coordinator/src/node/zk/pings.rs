@@ -1,18 +1,18 @@
-//! Pings that wait for the leader's word. Pure.
+//! Pings that wait for the leader's keepalive confirmation. Pure.
 //!
-//! A ping may be answered only when the leader's timer of the session was restarted after the ping came in:
-//! clients compute from the reply until when they may believe in their session. One confirmation is asked for
-//! at a time; pings that come while it is under way need the next one.
+//! A ping may be answered only after a restart of the session's timer at the leader, later than the ping's
+//! arrival: clients compute from the reply how long their session is certain to live. The connection requests
+//! a single confirmation at a time; pings that arrive meanwhile need the next confirmation.
 
-/// The pings of one connection that are not answered yet.
+/// Unanswered pings of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Pings {
-    /// Received before the confirmation that is under way was asked for.
+    /// Pings received before the outstanding confirmation was requested.
     covered: u32,
     later: u32,
 }
 
-/// Ask the leader now.
+/// Request a confirmation from the leader now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AskConfirmation;
 
@@ -26,7 +26,8 @@ impl Pings {
         Some(AskConfirmation)
     }
 
-    /// The confirmation came: this many pings may be answered, and perhaps the next one is to be asked for.
+    /// Handles a confirmation. Returns the number of pings to answer, and whether to request the next
+    /// confirmation.
     pub(super) fn confirmed(&mut self) -> (u32, Option<AskConfirmation>) {
         let answered = std::mem::replace(&mut self.covered, std::mem::take(&mut self.later));
         (answered, (self.covered > 0).then_some(AskConfirmation))

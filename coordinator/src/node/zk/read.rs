@@ -1,8 +1,8 @@
-//! Answers requests that need no log entry from the local replica.
+//! Answers requests without a log entry from the local replica.
 //!
-//! In the flow: called by the conversation when a request's turn has come, under the read lock of the state
-//! and after the events of everything that state contains have been taken from the outbox. So an event never
-//! comes after a reply that shows its change, and the event of a watch never before the reply that sets it.
+//! In the flow: the conversation calls this at a request's turn, under the read lock of the state and after
+//! taking the events of everything in that state from the outbox. So an event never follows a reply with its
+//! change, and the event of a watch never precedes the reply to the watch's request.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use super::{announcement, identity, watching};
 use crate::delivery::outbox::Outbox;
 use crate::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
 
-/// Bytes of a name in an answer besides its own.
+/// Bytes per name in a reply besides the name itself.
 const NAME_BYTES: usize = 4;
 
 /// The state and the reader of a local read.
@@ -41,20 +41,19 @@ pub(super) struct LocalReader<'a> {
     pub(super) session: SessionId,
     pub(super) identities: &'a Arc<[Id]>,
     pub(super) whereabouts: Whereabouts<'a>,
-    /// For a session that is at work.
+    /// Invitations to move to the leader, for an active session.
     pub(super) invitations: Option<&'a Invitations>,
 }
 
-/// The answer to a request.
+/// Reply to a request.
 pub(super) struct ReadReply {
-    /// Encoded events that go out before the reply (setWatches: what was missed).
+    /// Encoded events to send before the reply (setWatches: the missed events).
     pub(super) events: Vec<Bytes>,
     pub(super) result: Result<Response, ErrorCode>,
-    /// The fate of the connection.
     pub(super) then: Then,
 }
 
-/// The fate of the connection after a reply.
+/// Fate of the connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     Stay,
@@ -74,7 +73,7 @@ impl From<TooManyWatches> for ReadReply {
 }
 
 impl LocalReader<'_> {
-    /// Answers one request and sets or removes the watches that it names.
+    /// Answers a request, and sets or removes its watches.
     pub(super) fn answer(&self, request: Request) -> ReadReply {
         self.try_answer(request).unwrap_or_else(ReadReply::from)
     }
@@ -107,17 +106,17 @@ impl LocalReader<'_> {
                 Ok(Response::Children(machine.ephemerals(self.session, &prefix)))
             }
             Request::MultiRead(ops) => Ok(Response::Multi(self.read_all(ops))),
-            // A superuser's is carried out elsewhere.
+            // The reconfig task handles superusers' requests; operations likewise.
             Request::Reconfig { joining, leaving, new_members, config_id } => {
                 let wanted = Wanted { joining, leaving, new_members, config_id };
                 Err(reconfig::refusal(machine, &wanted))
             }
-            // In force since it came.
             Request::Operate(_) => Err(ErrorCode::NoAuth),
+            // The connection applied the options when the request arrived.
             Request::SessionOptions(_) => Ok(Response::Empty),
             Request::Sync(path) if mutant::is(Mutant::SyncIsLocal) => Ok(Response::Path(path)),
             Request::WhoAmI => Ok(Response::WhoAmI(identity::shown(self.identities))),
-            // Of a read-only connection: its session is known to no other node.
+            // Only read-only connections get here: no other node knows their sessions.
             Request::CloseSession => Ok(Response::Empty),
             Request::SetWatches(watches) | Request::SetWatches2(watches) => {
                 let by = (self.connection, &**self.identities);
@@ -142,7 +141,7 @@ impl LocalReader<'_> {
         }))
     }
 
-    /// Returns the announcement of this node, if the path is the announcement's.
+    /// Returns this node's announcement, if the path is the announcement's.
     fn announced(&self, path: &str) -> Option<(Bytes, Stat)> {
         let invite = || self.invitations.is_some_and(|it| it.take(time::now(), self.metrics));
         announcement::shown(path, self.whereabouts, self.machine.cluster(), invite)
@@ -169,7 +168,7 @@ impl LocalReader<'_> {
         }
     }
 
-    /// Leaves a watch also where there is no znode: it hears of the creation.
+    /// Sets the watch also where no znode exists: it fires on the creation.
     fn exists(&self, of: &PathWatch) -> Result<Result<Response, ErrorCode>, TooManyWatches> {
         let found = match self.announced(&of.path) {
             Some((_, stat)) => Ok(stat),
@@ -195,7 +194,8 @@ impl LocalReader<'_> {
         result
     }
 
-    /// A short operation may have a long answer, again and again: what is beyond the bound is not done.
+    /// Answers the operations up to a bound on the bytes: a short operation may have a long answer, again and
+    /// again.
     fn read_all(&self, ops: Vec<ReadOp>) -> Vec<OpResult> {
         let mut bytes = 0;
         let mut one = |op| {

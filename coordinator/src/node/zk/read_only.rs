@@ -1,13 +1,13 @@
-//! Read-only service: a node without a quorum answers the reads of clients that allow it.
+//! Read-only service: a node without a quorum answers the reads of consenting clients.
 //!
-//! Such a connection stands beside the cluster: nothing of it goes through the log or to a leader. Its client
-//! is told (`readOnly` in the answer to the handshake), and it is closed as soon as the node serves again, so
-//! that it comes back for a session that counts.
+//! Such a connection is independent of the cluster: none of its requests go through the log or to a leader.
+//! The reply to the handshake carries `readOnly`, and the node closes the connection as soon as normal
+//! service returns, so that the client reconnects for a session of the cluster.
 //!
-//! Must never do: change anything, grant anything, or keep a session alive. A ping that is answered here says
-//! that this node lives and nothing about the session: the quorum on the other side may have expired it and
-//! given its locks to another client. What is read may be older than what the cluster has, though never older
-//! than what the client has seen.
+//! Must never change anything, grant anything, or keep a session alive. A ping's reply proves only that this
+//! node lives, and nothing about the session: the quorum on the other side may have expired the session and
+//! granted its locks to another client. Reads may be older than the cluster's state, though never older than
+//! what the client has seen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use rowlock_state::{Machine, Proof};
 
 use rowlock_sessions::last_contact::LastContact;
 
-/// The top byte of sessions that only one node knows. The cluster's begin with a node's number, below 128.
+/// Top byte of sessions known to a single node. The cluster's sessions begin with a node's number, below 128.
 const LOCAL_MARK: u8 = 0xc1;
 
-/// Whether this node is without a quorum for good enough to serve reads only.
+/// Detects that this node has been without a quorum for long enough to serve reads only.
 pub struct Isolation {
     enabled: bool,
     contact: Arc<LastContact>,
@@ -32,25 +32,25 @@ pub struct Isolation {
 }
 
 impl Isolation {
-    /// Starts now: no read-only service before `after` has passed.
+    /// Starts the wait: no read-only service before `after` has passed.
     pub fn new(enabled: bool, contact: Arc<LastContact>, after: Duration) -> Self {
         Isolation { enabled, contact, after, since: time::now() }
     }
 
-    /// Reads may be served, unless the node serves everything.
+    /// Returns whether the node may serve reads while it does not serve all requests.
     pub fn is_isolated(&self) -> bool {
         self.enabled && self.since.elapsed() >= self.after && !self.contact.within(self.after)
     }
 }
 
-/// The session of a client of an isolated node.
+/// Decision about a client of an isolated node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// This one: known here, or new and known to no other node.
+    /// A session known here, or a new session unknown to other nodes.
     Session(SessionId, [u8; 16]),
-    /// It was of an isolated node: it counts for nothing, and the client is to ask for another.
+    /// The session belonged to an isolated node and is over: the client must ask for another.
     Over,
-    /// This node cannot tell whether the session lives: the client is to ask elsewhere.
+    /// This node does not know whether the session lives: the client must ask another node.
     Unknown,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn admit(request: &ConnectRequest, state: &Machine, me: NodeId) -> Ad
     }
 }
 
-/// Only one node knows the session; it ends with its connection.
+/// Returns whether the session is known to a single node only, and ends with its connection.
 pub(super) fn is_local(session: SessionId) -> bool {
     session.0.to_be_bytes()[0] == LOCAL_MARK
 }

@@ -1,10 +1,10 @@
-//! SASL DIGEST-MD5 (RFC 2831), the mechanism that ZooKeeper's clients speak: challenge, response, proof of
-//! the server. Pure: the nonce comes in.
+//! SASL DIGEST-MD5 (RFC 2831), the mechanism of ZooKeeper's clients: challenge, response, proof of the
+//! server. Pure: the nonce is an input.
 //!
-//! It hides a password from eavesdroppers, and no more: MD5 is weak, and the passwords are in
+//! The mechanism hides a password from eavesdroppers, and no more: MD5 is weak, and the passwords are in
 //! cluster.toml. ZooKeeper has no stronger mechanism but Kerberos.
 //!
-//! Must never do: tell an unknown user from a wrong password.
+//! Must never let a client distinguish an unknown user from a wrong password.
 
 use std::collections::BTreeMap;
 
@@ -13,41 +13,41 @@ use rowlock_env::busy::{self, Work};
 
 use super::identity::same_secret;
 
-/// ZooKeeper's name for its realm, and for its host.
+/// ZooKeeper's name for realm and host.
 const REALM: &str = "zk-sasl-md5";
 const DIGEST_URI: &str = "zookeeper/zk-sasl-md5";
-/// The longest token that a client needs. Beyond: it fails.
+/// Maximum length of a client's token. Beyond: the negotiation fails.
 const TOKEN_MAX_BYTES: usize = 4 << 10;
 
-/// The server's side of one negotiation.
+/// Server side of one negotiation.
 #[derive(Debug, Default)]
 pub(super) enum Negotiation {
-    /// The client is to begin, with nothing.
+    /// Waits for the client's empty first token.
     #[default]
     Begin,
-    /// The client is to answer the challenge with this nonce.
+    /// Waits for the response to the challenge with this nonce.
     Challenged(String),
-    /// It has succeeded. There is no second one on a connection.
+    /// Finished. A connection negotiates only once.
     Over,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SaslStep {
     Challenge(String),
-    /// The user is who it says; send this proof that the server knows the password, too.
+    /// The client has authenticated; `token` proves that the server knows the password, too.
     Proven {
         user: String,
         token: String,
     },
 }
 
-/// The client has not proven anything, or does not speak DIGEST-MD5 as we do.
+/// The client has failed to authenticate, or does not speak DIGEST-MD5 as this server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failed;
 
 impl Negotiation {
-    /// Takes the client's token. `nonce` must be new and not guessable. After a failure the connection is
-    /// closed.
+    /// Handles the client's token. `nonce` must be new and not guessable. After a failure the caller closes
+    /// the connection.
     pub(super) fn step(
         &mut self,
         token: &[u8],
@@ -97,8 +97,8 @@ fn check(given: &Directives, users: &BTreeMap<String, String>, nonce: &str) -> R
     }
 }
 
-/// The response value of RFC 2831, 2.1.2.1: the client's with the method AUTHENTICATE, the server's without
-/// one.
+/// Computes the response value of RFC 2831, 2.1.2.1: the client's with the method AUTHENTICATE, the server's
+/// without a method.
 fn answer(given: &Directives, user: &str, password: &str, method: &str) -> String {
     busy::spend(Work::Hash, 1);
     let of = |key: &str| given.get(key).map_or("", String::as_str);
@@ -125,13 +125,13 @@ fn hex(digest: Md5) -> String {
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// RFC 2831 hashes names and passwords in ISO 8859-1 where that can express them.
+/// Encodes a text as RFC 2831 hashes it: in ISO 8859-1 where possible, else in UTF-8.
 fn in_latin_1_if_possible(text: &str) -> Vec<u8> {
     let latin: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     latin.unwrap_or_else(|| text.as_bytes().to_vec())
 }
 
-/// `key=value,key="quoted value"`. `None`: not in that form, or a key comes twice.
+/// Parses `key=value,key="quoted value"`. Returns `None` for another form, or if a key appears twice.
 fn directives(mut text: &str) -> Option<Directives> {
     let mut found = Directives::new();
     loop {
@@ -154,7 +154,7 @@ fn directives(mut text: &str) -> Option<Directives> {
     }
 }
 
-/// Up to the closing quote; and what is behind it.
+/// Returns the text up to the closing quote, and the rest.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -208,7 +208,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_knows_the_password_is_proven_once() {
+    fn the_right_password_authenticates_once() {
         for (user, password) in [("chris", "secret"), ("jürgen", "пароль")] {
             let mut negotiation = begun("n");
             match negotiation.step(token(user, password, "n").as_bytes(), &users(), String::new) {

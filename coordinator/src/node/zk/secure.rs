@@ -1,7 +1,7 @@
-//! The TLS handshake of a client, before the first byte of ZooKeeper's protocol: bounded in number, time and
-//! pace. What the client's certificate proves becomes its first identity.
+//! TLS handshake of a client, before the first byte of ZooKeeper's protocol: bounded in number, time and
+//! pace. The client's certificate becomes the connection's first identity.
 //!
-//! Must never do: tell a client that fails more than an alert of TLS.
+//! Must never send more than an alert of TLS to a client that fails.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::listener::Shared;
 use crate::delivery::outbox::{Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 
-/// Does the handshake. Writes the identity that the certificate proves into `peer`.
+/// Does the handshake. Writes the identity of the client's certificate into `peer`.
 pub(super) async fn shake_hands(
     shared: &Shared,
     peer: &ClientConnection,
@@ -30,7 +30,7 @@ pub(super) async fn shake_hands(
         let told = async {
             match next_message(inbox).await? {
                 Message::Close(reason) => Err(EndReason::Told(reason)),
-                // Nothing else can be meant for a connection that has not asked for anything.
+                // No other message can belong to a connection without requests.
                 _ => Err(EndReason::Lost),
             }
         };
@@ -76,8 +76,8 @@ async fn accept(
             return Err(EndReason::NoTls("it does not speak TLS".to_owned()));
         }
     }
-    // A handshake gets its turn only when all of the hello is here: silent clients, and those that say half
-    // of it, take none.
+    // A handshake takes a slot only when the whole hello has arrived: silent clients, and clients that send
+    // half of it, take none.
     let hello = match Hello::read(stream).await {
         Ok(hello) => hello,
         Err(TlsError::HungUp) => return Err(EndReason::HungUp),

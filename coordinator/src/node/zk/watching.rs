@@ -1,4 +1,4 @@
-//! The requests that are about watches themselves: setWatches, addWatch, checkWatches, removeWatches.
+//! Requests about watches: setWatches, addWatch, checkWatches, removeWatches.
 
 use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
@@ -13,11 +13,11 @@ use rowlock_state::Machine;
 use super::announcement;
 use crate::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame};
 
-/// The zxid of a missed event: its change is not known any more.
+/// The zxid of a missed event, whose change is not known any more.
 const UNKNOWN_CHANGE: Zxid = Zxid(-1);
 
-/// The watches of a client that comes back: for each, the event that it missed is made, or else the watch is
-/// armed. Returns the encoded events; as in ZooKeeper, a path that two lists name is told of twice.
+/// Restores the watches of a returning client: creates the missed event of each, or sets the watch. Returns
+/// the encoded events; as in ZooKeeper, a path in two lists gets two events.
 pub(super) fn set_watches(
     machine: &Machine,
     table: &mut WatchTable,
@@ -44,7 +44,7 @@ pub(super) fn set_watches(
     let mut events = Vec::new();
     for (paths, kinds, missed) in lists {
         for path in paths {
-            // What the rules hide has no events for this client, missed ones neither.
+            // A path that the rules hide has no events for this client, missed ones neither.
             let is_seen = machine.rules().may_see(path, who);
             let missed = missed(announcement::stat(machine, path)).filter(|_| is_seen);
             match missed.filter(|_| !mutant::is(Mutant::MissedEventsForgotten)) {
@@ -66,7 +66,7 @@ pub(super) fn set_watches(
     Ok(events)
 }
 
-/// addWatch: the znode need not exist.
+/// Handles addWatch: the znode need not exist.
 pub(super) fn add_watch(
     table: &mut WatchTable,
     connection: ConnectionId,
@@ -106,7 +106,7 @@ fn answer(there_were_some: bool) -> Result<Response, ErrorCode> {
     if there_were_some { Ok(Response::Empty) } else { Err(ErrorCode::NoWatcher) }
 }
 
-/// `Watcher.WatcherType` on the wire.
+/// Maps `Watcher.WatcherType` of the wire.
 fn kinds_of(number: i32) -> Result<Kinds, ErrorCode> {
     match number {
         1 => Ok(Kinds::CHILD),

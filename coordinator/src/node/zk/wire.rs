@@ -1,4 +1,4 @@
-//! The socket of a connection with its input buffer. Knows bytes and nothing else.
+//! The socket of a connection with its input buffer. Handles only bytes.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,27 +15,27 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use super::end_reason::EndReason;
 
-/// Room for one read while little comes. It is on the stack: there may be many thousand idle connections.
+/// Size of one read of an idle connection. The buffer is on the stack: there may be many thousand idle
+/// connections.
 const READ_MIN_BYTES: u32 = 4 << 10;
-/// Room for one read while much comes.
+/// Size of one read under load.
 const READ_MAX_BYTES: u32 = 64 << 10;
-/// Buffers that have grown larger are given back when they are empty: one burst must not cost memory for
-/// ever.
+/// Maximum size of an empty buffer: larger buffers are freed, so that a burst does not cost memory for ever.
 const BUFFER_KEEP_BYTES: usize = 16 << 10;
-/// How long a client has to take the last bytes before the socket is closed under it.
+/// Time for a client to take the last bytes before the socket is closed.
 const LAST_BYTES_WAIT: Duration = Duration::from_secs(2);
-/// How long a closed connection goes on reading until its client has hung up.
+/// Time limit for reading until the client hangs up, after a close.
 const LINGER: Duration = Duration::from_secs(1);
-/// Bytes read and thrown away while lingering.
+/// Maximum bytes discarded while lingering.
 const LINGER_MAX_BYTES: usize = 1 << 20;
 
 pub(super) struct Wire {
     stream: Stream,
-    /// Read and not yet taken.
+    /// Bytes read and not consumed.
     pub(super) input: BytesMut,
-    /// For the next read: more after one that filled its room, little again when little came.
+    /// Size of the next read: doubled after a full read, halved after a smaller one.
     room: u32,
-    /// `input` has grown beyond what is kept.
+    /// Set when `input` has grown beyond the kept size.
     oversized: bool,
 }
 
@@ -44,7 +44,7 @@ impl Wire {
         Wire { stream, input: BytesMut::new(), room: READ_MIN_BYTES, oversized: false }
     }
 
-    /// Gives back what a burst has left.
+    /// Frees the buffer of a burst.
     pub(super) fn tidy(&mut self) {
         if self.oversized && self.input.is_empty() {
             self.input = BytesMut::new();
@@ -52,7 +52,7 @@ impl Wire {
         }
     }
 
-    /// Gives back the room of what was read, if nothing of it is left.
+    /// Frees the input buffer, if it is empty.
     pub(super) fn rest(&mut self) {
         if self.input.is_empty() {
             self.input = BytesMut::new();
@@ -60,7 +60,7 @@ impl Wire {
         }
     }
 
-    /// To be called with what a read returned.
+    /// Handles the result of a read.
     pub(super) fn was_read(&mut self, result: io::Result<usize>) -> Result<usize, EndReason> {
         match result? {
             0 => Err(EndReason::HungUp),
@@ -81,8 +81,8 @@ impl Wire {
         self.was_read(result)
     }
 
-    /// Takes what has arrived, up to a bound, without waiting for more: fails if the client has hung up
-    /// behind it.
+    /// Takes the bytes that have arrived, up to a bound, without waiting for more. Fails if the client has
+    /// hung up after them.
     pub(super) async fn take_arrived(&mut self) -> Result<(), EndReason> {
         while self.input.len() < limits::HANDSHAKE_ARRIVED_MAX_BYTES {
             match poll_fn(|cx| Poll::Ready(self.poll_read(cx))).await {
@@ -93,8 +93,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Waits for bytes and puts them behind `input`; the result is for [`Self::was_read`]. A connection that
-    /// waits for its next few bytes holds no memory for them. Cancel safe.
+    /// Reads into `input`; the result belongs to [`Self::was_read`]. A connection in wait for a few bytes
+    /// holds no memory for the read. Cancel safe.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.room > READ_MIN_BYTES {
             self.input.reserve(self.room as usize);
@@ -107,7 +107,7 @@ impl Wire {
         Poll::Ready(Ok(came.filled().len()))
     }
 
-    /// Waits until the socket takes something of `output`. Cancel safe.
+    /// Waits until the socket takes bytes of `output`. Cancel safe.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -116,7 +116,7 @@ impl Wire {
         pin!(self.stream.write_buf(output)).poll(cx)
     }
 
-    /// Writes what the socket takes without waiting. Returns how much.
+    /// Writes the bytes that the socket takes without waiting. Returns their number.
     pub(super) fn try_write(&mut self, output: &mut BytesMut) -> Result<usize, EndReason> {
         let mut written = 0;
         let before = output.len();
@@ -139,7 +139,7 @@ impl Wire {
     }
 
     /// Sends the last bytes and hangs up gracefully: closing a socket with unread input would reset the
-    /// connection, and the client might lose the reply that it was sent.
+    /// connection, and the client might lose its last reply.
     pub(super) async fn finish(mut self, mut output: BytesMut) {
         let last_bytes = async {
             self.stream.write_all_buf(&mut output).await?;
@@ -159,7 +159,7 @@ impl Wire {
                 }
             }
         };
-        // A client that does not hang up in time has had its chance.
+        // A client that does not hang up in time loses the rest.
         let _ = time::timeout(LINGER, drained).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Reports to clients: their order among other requests, and who is told what.
+//! Tests of reports to clients: their order among other requests, and their access rights.
 
 use rowlock_proto::response::Response;
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, Request, perms};
@@ -10,7 +10,7 @@ use crate::report::{ReportSlot, Requester};
 use crate::zk::tests::client::{Client, create, set, unwatched};
 use crate::zk::tests::locks::acquire;
 
-fn ask(what: &str) -> Request {
+fn report_request(what: &str) -> Request {
     Request::Report(what.to_owned())
 }
 
@@ -22,12 +22,12 @@ fn document(answer: Result<Response, ErrorCode>) -> Value {
 }
 
 #[tokio::test]
-async fn a_report_shows_what_was_asked_before_it_and_nothing_behind_it() {
+async fn a_report_shows_earlier_writes_and_no_later_ones() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     for (n, prefix) in ["a-lock-", "b-lock-", "c-lock-"].into_iter().enumerate() {
         client.send(Request::Acquire([acquire(prefix)].into())).await;
-        client.send(ask("/v1/queue?lock=/locks/a")).await;
+        client.send(report_request("/v1/queue?lock=/locks/a")).await;
         client.send(create(&format!("/{n}"), CreateMode::Persistent)).await;
     }
     for n in 0..3 {
@@ -39,8 +39,12 @@ async fn a_report_shows_what_was_asked_before_it_and_nothing_behind_it() {
         assert!(client.reply().await.1.is_ok());
     }
     let mut other = Client::connect(&node).await;
-    assert_eq!(document(other.call(ask("/v1/sessions")).await)["sessions"][0]["locks_held"], 0, "its own");
-    let sessions = document(client.call(ask("/v1/sessions")).await);
+    assert_eq!(
+        document(other.call(report_request("/v1/sessions")).await)["sessions"][0]["locks_held"],
+        0,
+        "its own"
+    );
+    let sessions = document(client.call(report_request("/v1/sessions")).await);
     let first = &sessions["sessions"][0];
     assert_eq!((&first["locks_held"], &first["locks_waiting"]), (&json!(1), &json!(2)));
     assert!(first["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{first}");
@@ -48,7 +52,7 @@ async fn a_report_shows_what_was_asked_before_it_and_nothing_behind_it() {
 }
 
 #[tokio::test]
-async fn a_report_that_cannot_be_made_is_refused_and_the_connection_goes_on() {
+async fn an_impossible_report_is_refused_and_the_connection_stays() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     let secret = Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth: "bob:secret".into() };
@@ -67,23 +71,23 @@ async fn a_report_that_cannot_be_made_is_refused_and_the_connection_goes_on() {
         ("/v1/locks?limit=no", ErrorCode::BadArguments),
         ("/v1/nothing", ErrorCode::BadArguments),
         ("", ErrorCode::BadArguments),
-        // This node keeps none.
+        // This node keeps no history.
         ("/v1/history", ErrorCode::Unimplemented),
     ] {
-        assert_eq!(other.call(ask(what)).await, Err(code), "{what}");
+        assert_eq!(other.call(report_request(what)).await, Err(code), "{what}");
     }
-    assert_eq!(document(other.call(ask("/v1/locks")).await)["locks"], json!([]));
-    assert_eq!(document(client.call(ask("/v1/queue?lock=/p")).await)["holders"], json!([]));
+    assert_eq!(document(other.call(report_request("/v1/locks")).await)["locks"], json!([]));
+    assert_eq!(document(client.call(report_request("/v1/queue?lock=/p")).await)["holders"], json!([]));
     node.stop().await;
 }
 
 #[tokio::test]
-async fn a_client_may_ask_for_many_reports_at_once_and_gets_them_in_order() {
+async fn pipelined_reports_arrive_in_order() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     client.send(create("/a", CreateMode::Persistent)).await;
     for n in 0..50 {
-        client.send(ask("/v1/locks")).await;
+        client.send(report_request("/v1/locks")).await;
         client.send(set("/a", &n.to_string())).await;
         client.send(Request::GetData(unwatched("/a"))).await;
     }
@@ -100,7 +104,7 @@ async fn a_client_may_ask_for_many_reports_at_once_and_gets_them_in_order() {
     node.stop().await;
 }
 
-/// All places but those for superusers, taken by as many hosts as that takes.
+/// Takes all slots except the reserve of superusers, with as many hosts as necessary.
 fn all_places(node: &Node) -> Vec<ReportSlot> {
     let party = |last| Requester::Http([10, 0, 0, last].into());
     let hosts = (REPORTS_FOR_SUPERUSERS..REPORTS_MAX).map(|host| party(host as u8));
@@ -108,44 +112,44 @@ fn all_places(node: &Node) -> Vec<ReportSlot> {
 }
 
 #[tokio::test]
-async fn sessions_that_take_all_reports_they_can_leave_some_to_http_of_the_same_address() {
+async fn greedy_sessions_leave_reports_for_http_of_their_address() {
     let node = Node::start().await;
     let local = [127, 0, 0, 1].into();
     let of = |party| node.reports.begin(&[], party);
     let places: Vec<_> = std::iter::from_fn(|| of(Requester::Sessions(local)).ok()).collect();
     let mut client = Client::connect(&node).await;
-    assert_eq!(client.call(ask("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
+    assert_eq!(client.call(report_request("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
     assert!(of(Requester::Http(local)).is_ok());
     drop(places);
     node.stop().await;
 }
 
 #[tokio::test]
-async fn beyond_the_reports_that_are_made_at_once_a_client_is_throttled() {
+async fn too_many_concurrent_reports_throttle_a_client() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     let places = all_places(&node);
-    client.send(ask("/v1/locks")).await;
-    client.send(ask("/v1/sessions")).await;
+    client.send(report_request("/v1/locks")).await;
+    client.send(report_request("/v1/sessions")).await;
     assert_eq!(client.reply().await.1, Err(ErrorCode::ThrottledOp));
     assert_eq!(client.reply().await.1, Err(ErrorCode::ThrottledOp));
     drop(places);
-    assert!(client.call(ask("/v1/locks")).await.is_ok());
+    assert!(client.call(report_request("/v1/locks")).await.is_ok());
     node.stop().await;
 }
 
 #[tokio::test]
-async fn a_superuser_gets_a_report_while_others_take_all_that_they_can() {
+async fn a_superuser_gets_a_report_beside_greedy_clients() {
     let node = Node::start().await;
     let (mut other, mut superuser) = (Client::connect(&node).await, Client::connect(&node).await);
     let test = Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth: "super:test".into() };
     superuser.call(test).await.unwrap();
     let places = all_places(&node);
-    assert_eq!(other.call(ask("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
+    assert_eq!(other.call(report_request("/v1/locks")).await, Err(ErrorCode::ThrottledOp));
     for _ in 0..20 {
-        assert!(superuser.call(ask("/v1/locks")).await.is_ok());
+        assert!(superuser.call(report_request("/v1/locks")).await.is_ok());
     }
     drop(places);
-    assert!(other.call(ask("/v1/locks")).await.is_ok());
+    assert!(other.call(report_request("/v1/locks")).await.is_ok());
     node.stop().await;
 }

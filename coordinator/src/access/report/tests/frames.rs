@@ -1,4 +1,4 @@
-//! The largest request of every kind that a node answers by itself: what it answers has a bound.
+//! Tests that the answer to the largest request of every local kind has a bound.
 
 use rowlock_frames::{At, LOCAL, bytes};
 use rowlock_proto::{CreateMode, FencingToken, frame};
@@ -32,7 +32,7 @@ async fn the_answer_to_the_largest_request_of_every_kind_is_bounded() {
         assert_eq!(refused, kind.refused, "{}", kind.name);
         let answered = client.bytes_in - before;
         println!("{:40} {asked:>8} bytes, answered with {answered:>8}", kind.name);
-        // As much as a connection may leave unread.
+        // The bound of unread bytes of a connection.
         assert!(answered <= limits::WRITE_BACKLOG_MAX_BYTES, "{}: {answered} bytes", kind.name);
     }
     node.stop().await;

@@ -1,10 +1,11 @@
-//! The keys of the configuration's type, of `cluster.toml` and of the reference are the same.
+//! Tests that the configuration's type, `cluster.toml` and the reference have the same keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::parse;
 
-/// The keys of a section, as the refusal of an unknown one lists them; none if there is no such section.
+/// Returns the keys of a section, as the refusal of an unknown key lists them; empty if there is no such
+/// section.
 fn keys_of(section: &str) -> Vec<String> {
     let head = match section {
         "" => String::new(),
@@ -17,7 +18,7 @@ fn keys_of(section: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_key_is_in_cluster_toml_and_in_the_reference_and_no_other_key_is() {
+fn cluster_toml_and_the_reference_have_exactly_the_known_keys() {
     let (file, page) =
         (include_str!("../../../../../cluster.toml"), include_str!("../../../../../docs/configuration.md"));
     let words =
@@ -32,7 +33,7 @@ fn every_key_is_in_cluster_toml_and_in_the_reference_and_no_other_key_is() {
         assert!(in_page.contains(key.as_str()), "docs/configuration.md lacks {key}");
     }
     let mut section = "";
-    // The names of users are no keys.
+    // Names of users are no keys.
     for line in
         file.lines().map(|line| line.trim_start_matches("# ")).take_while(|it| *it != "[client.sasl_users]")
     {

@@ -1,11 +1,11 @@
-//! `[tls]`, `[peer]`, and listeners for clients with TLS.
+//! Tests of `[tls]`, `[peer]`, and listeners for clients with TLS.
 
 use super::*;
 
 const TLS: &str = "[tls]\ncert = \"tls/{id}.pem\"\nkey = \"/etc/{id}/key\"\n";
 
 #[test]
-fn every_node_finds_its_own_certificate_by_its_number_beside_the_file() {
+fn certificate_paths_contain_the_nodes_number() {
     let text = format!("{THREE}{TLS}peer_ca = \"ca.pem\"\n[peer]\nsecurity = \"mtls\"\n");
     let config = parse(&text).unwrap();
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
@@ -44,7 +44,7 @@ fn security_without_the_certificates_for_it_is_refused() {
 }
 
 #[test]
-fn a_node_may_listen_for_clients_with_tls_beside_or_instead_of_the_plain_address() {
+fn a_node_may_listen_with_tls_beside_or_instead_of_plain() {
     let secure = "secure_client = \"127.0.0.1:2192\"\nsecure_client_listen = \"0.0.0.0:2192\"\n";
     let plain = "client = \"127.0.0.1:2182\"\n";
     let tls = format!("{TLS}client_ca = \"ca.pem\"\n");
@@ -65,7 +65,7 @@ fn a_node_may_listen_for_clients_with_tls_beside_or_instead_of_the_plain_address
 }
 
 #[test]
-fn what_a_listener_with_tls_lacks_is_named() {
+fn a_tls_listener_without_its_files_is_refused_by_name() {
     let plain = "client = \"127.0.0.1:2182\"\n";
     let secure = format!("{plain}secure_client = \"127.0.0.1:2192\"\n");
     let refused = |addresses: &str, more: &str| {
@@ -99,17 +99,20 @@ fn what_a_listener_with_tls_lacks_is_named() {
 }
 
 #[test]
-fn certificates_that_nothing_uses_and_a_change_over_are_warned_of() {
+fn unused_certificates_and_a_change_over_give_warnings() {
     let warnings = |more: &str| parse(&format!("{THREE}{TLS}{more}")).unwrap().warnings;
     for more in ["", "[peer]\nsecurity = \"none\"\n"] {
         assert!(warnings(more)[0].starts_with("nothing uses the certificates of [tls]"));
     }
     let both = warnings("peer_ca = \"ca.pem\"\n[peer]\nsecurity = \"both\"\n");
-    assert!(both[0].starts_with("security = \"both\" believes whoever reaches the nodes' port"), "{both:?}");
+    assert!(
+        both[0].starts_with("security = \"both\" believes any host that reaches the nodes' port"),
+        "{both:?}"
+    );
 }
 
 #[test]
-fn locks_by_http_that_ask_nothing_where_clients_must_authenticate_are_warned_of() {
+fn open_locks_by_http_beside_require_auth_give_a_warning() {
     let api = THREE.replace("[[node]]\nid = 1\n", "[[node]]\nid = 1\napi = \"127.0.0.1:8481\"\n");
     let warnings = |more: &str| parse(&format!("{api}{more}")).unwrap().warnings;
     let auth = "[client]\nrequire_auth = true\n";
@@ -120,7 +123,7 @@ fn locks_by_http_that_ask_nothing_where_clients_must_authenticate_are_warned_of(
 }
 
 #[test]
-fn http_by_tls_needs_certificates_and_somebody_who_may_come_in() {
+fn http_by_tls_needs_certificates_and_a_way_to_authenticate() {
     let http = "[http]\ntls = true\n";
     let refused = |more: &str| parse(&format!("{THREE}{more}")).expect_err("the file is wrong");
     let said = refused(http);

@@ -1,10 +1,10 @@
-//! Watches: which connection of this node wants to hear about which path, and what a change tells to whom.
+//! Watches: the paths that connections of this node watch, and the delivery of events for each change.
 //!
-//! In the flow: apply hands every change to [`WatchTable::fire`], which puts encoded events into the outboxes
-//! of the connections that watch; connections register and remove watches while they hold the read lock of
+//! In the flow: apply passes every change to [`WatchTable::fire`], which pushes encoded events into the
+//! outboxes of the watching connections; connections add and remove watches while they hold the read lock of
 //! the state. Watches belong to a connection, live in this node's memory and are not replicated.
 //!
-//! Must never do: wait, touch a socket, or look at the state.
+//! Must never wait, touch a socket, or read the state.
 
 mod kinds;
 mod table;

@@ -17,20 +17,20 @@ use super::weight::{WatchBounds, weight};
 use super::{ConnectionId, Kinds};
 use crate::delivery::outbox::{Message, Outbox};
 
-/// `WatchedEvent::state` of everything that servers send: SyncConnected.
+/// `WatchedEvent::state` of all server events: SyncConnected.
 const SYNC_CONNECTED: i32 = 3;
 
 /// Maps paths to the connections that watch them.
 ///
 /// Invariant: `watchers[c].paths` holds exactly the paths under which `paths` mentions `c`; no set of kinds
-/// in `paths` is empty; `watches`, `recursive` and `bytes` count what is in `paths`.
+/// in `paths` is empty; `watches`, `recursive` and `bytes` are totals over `paths`.
 #[derive(Default)]
 pub struct WatchTable {
     paths: BTreeMap<Arc<str>, BTreeMap<ConnectionId, Kinds>>,
     watchers: BTreeMap<ConnectionId, Watcher>,
     watches: usize,
     recursive: usize,
-    /// What those of all connections weigh.
+    /// Total weight of all watches.
     bytes: usize,
     fired: u64,
     bounds: WatchBounds,
@@ -53,13 +53,13 @@ pub struct WatchCounts {
     pub watches: usize,
 }
 
-/// The connection's watches weigh as much as they may ([`WatchBounds`]).
+/// The connection's watches have reached their maximum weight ([`WatchBounds`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many watches on one connection")]
 pub struct TooManyWatches;
 
-/// One event: what is told about which path, and who may hear it.
-struct Tiding<'a> {
+/// An event, with the access rules for the choice of its receivers.
+struct EventDraft<'a> {
     zxid: Zxid,
     event_type: EventType,
     path: &'a str,
@@ -72,13 +72,13 @@ impl WatchTable {
         Self::default()
     }
 
-    /// An empty table with other bounds.
+    /// Creates an empty table with other bounds.
     pub fn bounded_by(bounds: WatchBounds) -> Self {
         WatchTable { bounds, ..Self::default() }
     }
 
-    /// A connection that may set watches from now on. Its identities decide which events it may hear. To be
-    /// called before each watch: most connections have none, and take no room here. Idempotent.
+    /// Registers a connection before its first watch. The identities decide which events the connection may
+    /// receive. Call this before each watch: most connections have none, and need no entry. Idempotent.
     pub fn join(&mut self, connection: ConnectionId, outbox: &Outbox, identities: &Arc<[Id]>) {
         self.watchers.entry(connection).or_insert_with(|| Watcher {
             outbox: outbox.clone(),
@@ -89,14 +89,15 @@ impl WatchTable {
         });
     }
 
-    /// The connection has presented further identities. One that has not joined brings them when it does.
+    /// Replaces the identities of a registered connection. Other connections bring their identities when they
+    /// join.
     pub fn identify(&mut self, connection: ConnectionId, identities: Arc<[Id]>) {
         if let Some(watcher) = self.watchers.get_mut(&connection) {
             watcher.identities = identities;
         }
     }
 
-    /// The connection is gone, and its watches with it. Idempotent.
+    /// Removes a connection and its watches. Idempotent.
     pub fn leave(&mut self, connection: ConnectionId) {
         let Some(watcher) = self.watchers.remove(&connection) else { return };
         self.bytes -= watcher.bytes;
@@ -110,8 +111,8 @@ impl WatchTable {
         }
     }
 
-    /// Sets watches of the given kinds; those that are there stay one. A connection that has not joined, or
-    /// has left, gets none.
+    /// Sets watches of the given kinds, each at most once. A connection that has not joined, or has left,
+    /// gets none.
     pub fn add(&mut self, connection: ConnectionId, path: &str, kinds: Kinds) -> Result<(), TooManyWatches> {
         let Some(watcher) = self.watchers.get_mut(&connection) else { return Ok(()) };
         let here = self.paths.get(path).and_then(|p| p.get(&connection)).copied().unwrap_or_default();
@@ -137,7 +138,7 @@ impl WatchTable {
         Ok(())
     }
 
-    /// Takes watches of the given kinds away and says which of them there were.
+    /// Removes watches of the given kinds, and returns the kinds that existed.
     pub fn remove(&mut self, connection: ConnectionId, path: &str, kinds: Kinds) -> Kinds {
         let Some(on_path) = self.paths.get_mut(path) else { return Kinds::NONE };
         let Some(here) = on_path.get_mut(&connection) else { return Kinds::NONE };
@@ -174,12 +175,12 @@ impl WatchTable {
         self.watches
     }
 
-    /// Bytes of all watches, about.
+    /// Approximate size of all watches in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Shows how much there is in the metrics.
+    /// Sets the gauges of watches.
     pub fn show(&self, metrics: &Metrics) {
         metrics.watches.set(self.len() as u64);
         metrics.watch_bytes.set(self.bytes() as u64);
@@ -189,27 +190,27 @@ impl WatchTable {
         self.watches == 0
     }
 
-    /// Events put into outboxes so far.
+    /// Number of events pushed so far.
     pub fn fired(&self) -> u64 {
         self.fired
     }
 
-    /// All watched paths with those who watch them, in order.
+    /// Iterates over all watched paths with their connections, in order.
     pub fn by_path(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = ConnectionId>)> {
         self.paths.iter().map(|(path, on_path)| (&**path, on_path.keys().copied()))
     }
 
-    /// All connections that watch with what they watch, in order.
+    /// Iterates over all watching connections with their paths, in order.
     pub fn by_connection(&self) -> impl Iterator<Item = (ConnectionId, impl Iterator<Item = &str>)> {
         let watching = self.watchers.iter().filter(|(_, w)| w.watches > 0);
         watching.map(|(id, w)| (*id, w.paths.iter().map(|p| &**p)))
     }
 
-    /// Tells everybody who watches about a change; one-shot watches that it concerns are spent, also those
-    /// whose connection may not READ the znode and so hears nothing.
+    /// Sends the events of a change to all watching connections, and removes the one-shot watches on that
+    /// path, also of connections without the right to READ the znode, which receive nothing.
     ///
-    /// Order for one connection: the znode's own event, then its parent's NodeChildrenChanged. A connection
-    /// hears a NodeDeleted once, however many kinds of watches it had.
+    /// Order for a connection: the znode's own event, then its parent's NodeChildrenChanged. A connection
+    /// receives a NodeDeleted once, for all kinds of watches together.
     pub fn fire(&mut self, change: &Change<'_>) {
         if self.is_empty() {
             return;
@@ -219,15 +220,20 @@ impl WatchTable {
             ChangeKind::DataChanged => (EventType::NodeDataChanged, Kinds::DATA),
             ChangeKind::Deleted => (EventType::NodeDeleted, Kinds::DATA | Kinds::CHILD),
         };
-        let tiding =
-            Tiding { zxid: change.zxid, event_type, path: change.path, acl: change.acl, rules: change.rules };
+        let draft = EventDraft {
+            zxid: change.zxid,
+            event_type,
+            path: change.path,
+            acl: change.acl,
+            rules: change.rules,
+        };
         let once = if mutant::is(Mutant::PersistentOnce) { Kinds::PERSISTENT } else { Kinds::NONE };
         let mut receivers =
             self.spend(change.path, spent | once, spent | Kinds::PERSISTENT | Kinds::RECURSIVE);
         if self.recursive > 0 {
             self.recursive_above(change.path, &mut receivers);
         }
-        self.deliver(&tiding, &receivers);
+        self.deliver(&draft, &receivers);
         if change.kind == ChangeKind::DataChanged {
             return;
         }
@@ -235,13 +241,13 @@ impl WatchTable {
             let receivers = self.spend(parent, Kinds::CHILD, Kinds::CHILD | Kinds::PERSISTENT);
             let event_type = EventType::NodeChildrenChanged;
             let (acl, rules) = (change.parent_acl, change.rules);
-            let tiding = Tiding { zxid: change.zxid, event_type, path: parent, acl, rules };
-            self.deliver(&tiding, &receivers);
+            let draft = EventDraft { zxid: change.zxid, event_type, path: parent, acl, rules };
+            self.deliver(&draft, &receivers);
         }
     }
 
-    /// Who has a watch of the `heard` kinds on exactly this path, in order; their `spent` kinds are removed.
-    /// One look at the path, however many watch it.
+    /// Returns the connections with a watch of the `heard` kinds on exactly this path, in order, and removes
+    /// their `spent` kinds. Looks the path up once, however many connections watch it.
     fn spend(&mut self, path: &str, spent: Kinds, heard: Kinds) -> Vec<ConnectionId> {
         debug_assert!(!spent.intersects(Kinds::RECURSIVE), "only one-shot watches are spent");
         let Some(on_path) = self.paths.get_mut(path) else { return Vec::new() };
@@ -270,7 +276,7 @@ impl WatchTable {
         receivers
     }
 
-    /// Adds those who watch an ancestor recursively and are not among `receivers` yet.
+    /// Adds the connections that watch an ancestor recursively and are not among `receivers` yet.
     fn recursive_above(&self, path: &str, receivers: &mut Vec<ConnectionId>) {
         let mut above = znode_path::parent(path);
         while let Some(ancestor) = above {
@@ -284,16 +290,16 @@ impl WatchTable {
         receivers.dedup();
     }
 
-    fn deliver(&mut self, tiding: &Tiding<'_>, receivers: &[ConnectionId]) {
+    fn deliver(&mut self, draft: &EventDraft<'_>, receivers: &[ConnectionId]) {
         let mut frame: Option<Bytes> = None;
         for connection in receivers {
             let watcher = self.watchers.get(connection).expect("the indexes agree");
             let who = &watcher.identities;
-            if !(acl::may(tiding.acl, perms::READ, who) && tiding.rules.may_see(tiding.path, who)) {
+            if !(acl::may(draft.acl, perms::READ, who) && draft.rules.may_see(draft.path, who)) {
                 continue;
             }
-            // Encoded once, however many connections hear it.
-            let frame = frame.get_or_insert_with(|| event_frame(tiding.zxid, tiding.event_type, tiding.path));
+            // Encoded once for all receivers.
+            let frame = frame.get_or_insert_with(|| event_frame(draft.zxid, draft.event_type, draft.path));
             watcher.outbox.push(Message::Event(frame.clone()));
             self.fired += 1;
         }
@@ -301,7 +307,7 @@ impl WatchTable {
 }
 
 impl Watcher {
-    /// It has no watch left on the path. Gives what that weighed.
+    /// Removes the watch on the path. Returns its weight.
     fn forget(&mut self, path: &str) -> usize {
         let there = self.paths.remove(path);
         assert!(there, "the indexes agree");

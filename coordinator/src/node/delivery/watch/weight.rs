@@ -1,23 +1,23 @@
-//! What watches weigh, and how much of it a connection may have. Pure.
+//! Weight of watches, and bounds on the weight per connection. Pure.
 //!
-//! A path that several connections watch is kept once and counts for each of them, so that one connection's
-//! watches weigh the same whatever others do.
+//! The table keeps a path of several connections once and counts the path for each connection, so that the
+//! weight of a connection's watches does not depend on the others.
 
 use rowlock_types::limits;
 
-/// What a watched path costs beside its bytes: its places in the indexes of the table, about.
+/// Approximate cost of a watched path beside its bytes: the entries in the table's indexes.
 pub(super) const OVERHEAD: usize = 256;
 
-/// What one connection pays for one path, however many kinds of watches it has there.
+/// Returns a connection's cost of a path, for all kinds of watches together.
 pub(super) fn weight(path: &str) -> usize {
     OVERHEAD + path.len()
 }
 
-/// How much the watches of a node may weigh.
+/// Bounds on the weight of a node's watches.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchBounds {
     pub connection: usize,
-    /// From so much of all connections on, each may have `small`.
+    /// Total weight from which each connection may have only `small`.
     pub all: usize,
     /// Enough for a client that waits for a few locks.
     pub small: usize,
@@ -34,7 +34,7 @@ impl Default for WatchBounds {
 }
 
 impl WatchBounds {
-    /// Whether a connection whose watches weigh `own` takes `more`, when those of all of them weigh `all`.
+    /// Returns whether a connection with weight `own` may add `more`, at a total of `all`.
     pub(super) fn has_room(&self, own: usize, all: usize, more: usize) -> bool {
         more == 0 || own + more <= if all < self.all { self.connection } else { self.small }
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_connection_has_much_and_a_little_only_when_all_of_them_have_much() {
+    fn one_connection_gets_the_small_bound_only_under_a_full_total() {
         let bounds = WatchBounds { connection: 1_000, all: 5_000, small: 100 };
         for (own, more, while_little, while_much) in
             [(0, 100, true, true), (0, 101, true, false), (99, 2, true, false), (900, 101, false, false)]

@@ -1,4 +1,4 @@
-//! Whose writes go when and where.
+//! Tests of the order and the route of writes.
 
 use std::collections::VecDeque;
 
@@ -21,10 +21,10 @@ use crate::peer_support::{PATIENCE, Service, listen_anywhere, pool};
 
 const ME: NodeId = NodeId(1);
 const LEADER: NodeId = NodeId(2);
-/// In which the scripted node leads.
+/// Term in which the scripted node leads.
 const TERM: u64 = 3;
 
-/// An intake, and the senders that it hears.
+/// An intake, with the senders of its inputs.
 struct Fed {
     intake: Intake,
     submit: mpsc::Sender<Submission>,
@@ -32,7 +32,7 @@ struct Fed {
     leads: watch::Sender<Leadership>,
 }
 
-/// The intake of a node to which node 2 is at `leader`.
+/// Creates the intake of a node that finds node 2 at address `leader`.
 fn fed(leader: &str) -> Fed {
     let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
     let (queue, batches) = mpsc::channel(64);
@@ -46,7 +46,7 @@ fn intake() -> Intake {
     fed("127.0.0.1:1").intake
 }
 
-/// Two batches of one write each, registered, and who waits for them.
+/// Registers two batches of one write each. Returns them and their inboxes.
 fn two(intake: &Intake) -> (Vec<Vec<Proposal>>, Vec<Inbox>) {
     let one = |number| {
         let (reply_to, inbox) = outbox::channel();
@@ -78,7 +78,7 @@ fn heard(waiting: &mut [Inbox]) -> Vec<bool> {
     waiting.iter_mut().map(is_lost).collect()
 }
 
-/// How long it pauses.
+/// Returns the pause before the next try.
 fn pause(intake: &Intake) -> Duration {
     let LeaderRoute::Nowhere { retry_at: Some(at) } = intake.route else { panic!("it has a way") };
     at.saturating_since(time::now())
@@ -103,7 +103,7 @@ async fn writes_that_the_leader_may_have_are_given_up_and_never_sent_again() {
     }
 }
 
-/// A follower that holds writes for want of a leader may be sent a snapshot (seed 501,935).
+/// A follower that queues writes for lack of a leader may receive a snapshot (seed 501,935).
 #[tokio::test]
 async fn writes_for_which_no_client_waits_any_more_are_dropped_before_the_next_leader() {
     let mut intake = intake();
@@ -149,7 +149,7 @@ async fn what_other_nodes_proposed_is_for_the_term_of_this_leader_only() {
     assert!(requests(&intake).is_empty() && queue.capacity() == 63, "no leader is known: nothing is taken");
     leads.send(view);
     offer(2, 2).expect("is queued");
-    // The batch is here before the task has looked who leads.
+    // The batch arrives before the task has read the leadership.
     intake.route = LeaderRoute::Here;
     intake.fill();
     assert_eq!(requests(&intake), [1], "that of the earlier term was dropped");
@@ -229,7 +229,7 @@ fn set(by: &Outbox, session: i64, data: &Bytes) -> Submission {
     }
 }
 
-/// Its client sends the lost one and what came behind it again, in order.
+/// The client repeats the lost write and all later ones, in order.
 #[tokio::test]
 async fn a_connection_that_has_lost_a_write_has_no_later_one_done() {
     let Fed { mut intake, submit, .. } = fed("127.0.0.1:1");
@@ -243,7 +243,8 @@ async fn a_connection_that_has_lost_a_write_has_no_later_one_done() {
     assert_eq!((sessions, intake.pending.len()), (vec![SessionId(2)], 1));
 }
 
-/// In which batch, from 1 on, the write of a quiet client is that comes behind those of the others.
+/// Returns the number of the batch, from 1 on, that carries a quiet client's write queued after those of the
+/// others.
 fn batch_of_the_quiet_one(others: i64, each: usize, bytes: usize) -> usize {
     const QUIET: SessionId = SessionId(0);
     let Fed { mut intake, submit, .. } = fed("127.0.0.1:1");
@@ -318,7 +319,7 @@ async fn a_quiet_clients_write_goes_while_large_ones_fill_the_window() {
     assert!(intake.gather(room) && intake.line.iter().all(|proposal| proposal.session.0 > 2));
 }
 
-/// Other nodes fill the leader's queue as fast as it takes from it, and so do its own clients.
+/// Other nodes and the leader's own clients fill the leader's queue as fast as it drains.
 #[tokio::test]
 async fn a_leaders_own_clients_and_other_nodes_take_turns() {
     let Fed { mut intake, submit, queue, leads, .. } = fed("127.0.0.1:1");

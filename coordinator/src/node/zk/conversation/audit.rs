@@ -1,4 +1,4 @@
-//! What of a conversation goes into the audit log. Must never do: change what is answered.
+//! Audit records of a conversation. Must never change a reply.
 
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Request};
@@ -10,7 +10,7 @@ use crate::audit::{AuditRecord, Client, Event, Note, OK};
 use crate::delivery::registry::ClientConnection;
 
 impl Conversation {
-    /// Returns the note to record when the request is answered.
+    /// Collects the request's fields for the record that follows the reply.
     pub(super) fn note(&self, request: &Request) -> Option<Box<Note>> {
         let client = || self.client();
         Note::of(request, client, &self.shared.context.audit)
@@ -26,14 +26,14 @@ impl Conversation {
         }
     }
 
-    /// Records what was begun and will not be answered here.
+    /// Records begun requests that this connection will not answer.
     pub(in crate::node::zk) fn record_unanswered(&mut self) {
         for note in self.queue.take_notes() {
             note.unanswered(&self.shared.context.audit);
         }
     }
 
-    /// Records an attempt to prove who it is.
+    /// Records an attempt to authenticate.
     pub(super) fn record_auth(&self, detail: &str, result: Result<(), &str>) {
         let (event, result) = (Event::Auth, result.err().unwrap_or(OK));
         let audit = &self.shared.context.audit;
@@ -51,7 +51,7 @@ impl Conversation {
         }
     }
 
-    /// Records a request that was not looked at, because its client has proven nothing.
+    /// Records a request that was refused unread for lack of authentication.
     pub(super) fn record_barred(&self, request: &Request) {
         if let Some(note) = self.note(request) {
             let err = Some(ErrorCode::SessionClosedRequireSaslAuth);
@@ -60,7 +60,7 @@ impl Conversation {
     }
 }
 
-/// Records a TLS handshake: that of a client with a certificate, or one that was refused.
+/// Records a TLS handshake with a client certificate, or a refused one.
 pub(in crate::node::zk) fn record_tls(shared: &Shared, peer: &ClientConnection, refused: Option<&str>) {
     let audit = &shared.context.audit;
     if !audit.wants(Event::Auth) || (refused.is_none() && peer.proven.get().is_none()) {

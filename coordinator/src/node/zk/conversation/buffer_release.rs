@@ -1,9 +1,9 @@
-//! What a conversation gives back while its client only keeps its session alive. Most sessions do nothing
-//! most of the time, and what their last requests have left would be more than they themselves.
+//! Release of a conversation's buffers during a client's idle time. Most sessions are idle most of the time,
+//! and the leftovers of the last requests would be larger than the sessions themselves.
 //!
-//! Given back late is not given back: what many new sessions keep for a while lies between what they keep for
-//! ever, and the allocator cannot part with either. So the first requests, which clients send to find out
-//! whom they talk to, leave nothing at all.
+//! A late release does not help: buffers of many new sessions lie between their permanent blocks, and the
+//! allocator cannot return either. So the first requests, by which clients explore the server, leave no
+//! buffers.
 
 use std::collections::VecDeque;
 
@@ -11,11 +11,11 @@ use bytes::BytesMut;
 
 use super::{Conversation, Inbox};
 
-/// This many requests of a connection are taken for the only ones.
+/// Number of first requests, possibly the only requests of a connection.
 const FIRST_REQUESTS: u8 = 2;
 
 impl Conversation {
-    /// To be called for each request.
+    /// Counts a request, up to the first few.
     pub(super) fn note_first_requests(&mut self) {
         if self.first_requests < FIRST_REQUESTS {
             self.first_requests += 1;
@@ -23,18 +23,18 @@ impl Conversation {
         }
     }
 
-    /// It has sent more than its first requests.
+    /// Returns whether the client has sent more than its first requests.
     pub(super) fn is_at_work(&self) -> bool {
         self.first_requests >= FIRST_REQUESTS
     }
 
-    /// The client has sent pings, or its first requests, and waits for nothing: a client that has requests
-    /// sends no pings. Says so once for each time.
+    /// Returns, once per idle period, whether the client has sent pings, or its first requests, and waits for
+    /// no reply: a client with open requests sends no pings.
     pub(in crate::node::zk) fn has_come_to_rest(&mut self) -> bool {
         std::mem::take(&mut self.may_rest) && self.queue.is_empty() && self.pings.len() == 0
     }
 
-    /// Gives back the room of what is empty. The next request allocates it again.
+    /// Frees empty buffers. The next request allocates new ones.
     pub(in crate::node::zk) fn rest(&mut self, inbox: &mut Inbox) {
         self.queue.rest();
         inbox.rest();

@@ -1,14 +1,15 @@
-//! How a conversation ends: at once, or when all requests are answered.
+//! End of a conversation: at once, or after the reply to the last request.
 //!
-//! Invariant: no reason is sent to the client. It learns of the end by the last reply, or by the connection
-//! that closes.
+//! Invariant: the client receives no reason. It learns of the end by the last reply, or by the closed
+//! connection.
 
 use super::super::end_reason::EndReason;
 use super::{Conversation, Phase};
 use crate::delivery::outbox::CloseReason;
 
 impl Conversation {
-    /// Why the conversation is over, if it is; what `output` holds is then the last of it. Asked for once.
+    /// Returns, once, the reason for the end; `output` then holds the last bytes. `None` while the
+    /// conversation continues.
     pub(in crate::node::zk) fn take_end(&mut self) -> Option<EndReason> {
         match &mut self.phase {
             Phase::Over(end) => Some(std::mem::replace(end, EndReason::Finished)),
@@ -17,7 +18,7 @@ impl Conversation {
         }
     }
 
-    /// Why the conversation was broken off from outside, if it was.
+    /// Returns the reason if the conversation was ended from outside.
     pub(in crate::node::zk) fn take_broken_off(&mut self) -> Option<EndReason> {
         matches!(self.phase, Phase::Over(_)).then(|| self.take_end()).flatten()
     }
@@ -39,14 +40,15 @@ impl Conversation {
                 | CloseReason::HalfOpen,
                 _,
             ) => self.over(EndReason::Told(reason)),
-            // A client that asks for nothing is closed at its next frame, as ZooKeeper does. It would come
-            // back at once, and two programs that share a session would take it from each other without end.
+            // A client without open requests is closed at its next frame, as in ZooKeeper. Closed now, it
+            // would reconnect at once, and two programs that share a session would take it from each other
+            // without end.
             (CloseReason::SessionMoved, Phase::Open) if self.may_stay_unaware() => {
                 self.phase = Phase::Moved;
                 self.shared.context.replica.watches.lock().leave(self.peer.id);
             }
-            // Without an answer, as ZooKeeper does: a client that is still here finds its session again by a
-            // new connection, and clients do not expect the error SessionMoved of a server that they have not
+            // Closed without a reply, as in ZooKeeper: a live client finds its session again by a new
+            // connection, and clients do not expect the error SessionMoved of a server that they have not
             // left.
             (CloseReason::SessionMoved, _) => self.over(EndReason::Told(reason)),
             (CloseReason::Leaving | CloseReason::Rebalanced, Phase::Open | Phase::Moved) => {
@@ -56,15 +58,14 @@ impl Conversation {
                     self.phase = Phase::Finishing;
                 }
             }
-            // What was asked before the end is still answered: among it may be closeSession itself.
+            // Earlier requests still get their replies: closeSession itself may be among them.
             (CloseReason::SessionEnded, Phase::Open | Phase::Moved) => self.phase = Phase::Finishing,
             (CloseReason::Leaving | CloseReason::Rebalanced | CloseReason::SessionEnded, _) => {}
         }
     }
 
-    /// The session has moved, and it does no harm if the client does not know yet: it waits for no answer,
-    /// and the session has its whole timeout, although the connection that it has moved to may be gone
-    /// already.
+    /// Returns whether a moved session's client may learn of the move later: the client waits for no reply,
+    /// and the session keeps its whole timeout, even if the new connection is gone already.
     fn may_stay_unaware(&self) -> bool {
         self.queue.is_empty() && self.pings.len() == 0 && self.disconnect_grace_ms == 0
     }

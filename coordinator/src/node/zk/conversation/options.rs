@@ -1,13 +1,12 @@
-//! What a client may ask of its connection (sessionOptions), within which bounds.
+//! Bounds of a client's options for its connection (sessionOptions).
 
 use std::time::Duration;
 
 use rowlock_proto::lock::SessionOptions;
 use rowlock_types::limits::DISCONNECT_GRACE_MIN_MS;
 
-/// The grace in force, for a session with this timeout; 0: a hang-up shortens nothing. Not shorter than what
-/// a client needs for coming back over another connection, and nothing where it would not end the session
-/// sooner.
+/// Returns the effective grace for a session with this timeout; 0: a hang-up shortens nothing. The grace is
+/// at least the time that a client needs to reconnect, and 0 where it would not end the session sooner.
 pub(super) fn disconnect_grace_ms(options: SessionOptions, timeout: Duration) -> u32 {
     match options.disconnect_grace_ms {
         0 => 0,

@@ -1,7 +1,7 @@
-//! Who a client proves to be, and what it may do before that.
+//! Authentication of a client, and its rights before that.
 //!
-//! Must never do: tell a client that has proven nothing more than that, where the configuration asks for a
-//! proof (`client.require_auth`).
+//! Must never give an unauthenticated client any other information, where the configuration requires
+//! authentication (`client.require_auth`).
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, RequestFrame, Xid, Zxid};
 use rowlock_state::acl;
 
-use super::super::listener::Who;
+use super::super::listener::PasswordUser;
 use super::super::{identity, sasl};
 use super::{Conversation, Phase};
 
 impl Conversation {
-    /// The number of a request that is not looked at, because the client has to prove who it is before it
-    /// asks for anything. Until then it may do that, say that it lives, and close its session.
+    /// Returns the xid of a request that is refused unread for lack of authentication. Until then a client
+    /// may authenticate, send pings, and close its session.
     pub(super) fn barred(&self, read: &Result<RequestFrame, BadRequest>) -> Option<Xid> {
         if !self.shared.context.config.client.require_auth || acl::has_proven(&self.identities) {
             return None;
@@ -34,8 +34,8 @@ impl Conversation {
         opcode.is_none_or(|opcode| !may_pass.contains(&opcode)).then_some(xid)
     }
 
-    /// Answers as ZooKeeper's `enforce.auth` does, and closes. The session stays until its timeout, for a
-    /// client that comes back and proves who it is.
+    /// Replies as ZooKeeper's `enforce.auth` does, and closes. The session stays until its timeout, for a
+    /// client that reconnects and authenticates.
     pub(super) fn bar(&mut self, xid: Xid, read: Option<RequestFrame>) {
         tracing::debug!(peer = %self.peer.addr, "closed: it has not authenticated, and client.require_auth is on");
         if let Some(frame) = read {
@@ -46,12 +46,14 @@ impl Conversation {
         self.phase = Phase::Finishing;
     }
 
-    /// Answered at once, around the queue; what is sent behind it is done with the new identities.
+    /// Replies at once, bypassing the queue; later requests use the new identities.
     pub(super) fn authenticate(&mut self, xid: Xid, scheme: &str, auth: &Bytes) {
         let super_digest = self.shared.context.config.client.super_digest.as_deref();
         let attempt = identity::super_attempt(scheme, auth, super_digest);
         let proven = match attempt {
-            Some(is_right) if !self.shared.may_prove(&self.peer, &Who::Superuser, is_right) => {
+            Some(is_right)
+                if !self.shared.admits_password(&self.peer, &PasswordUser::Superuser, is_right) =>
+            {
                 Err(identity::AuthFailed)
             }
             _ => identity::authenticated(&self.identities, scheme, auth, super_digest),
@@ -66,22 +68,24 @@ impl Conversation {
         self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
     }
 
-    /// As `authenticate`: clients send nothing else before SASL has succeeded.
+    /// Replies at once like `authenticate`: clients send no other request before SASL has succeeded.
     pub(super) fn negotiate(&mut self, xid: Xid, token: &Bytes) {
         let users = &self.shared.context.config.client.sasl_users;
         let nonce = || format!("{:016x}{:016x}", rng::u64(), rng::u64());
         let step = self.sasl.step(token, users, nonce);
         let is_challenge = matches!(step, Ok(sasl::SaslStep::Challenge(_)));
-        let may_prove = |user: &str, is_right| self.shared.may_prove(&self.peer, &Who::Sasl(user), is_right);
+        let admits_password = |user: &str, is_right| {
+            self.shared.admits_password(&self.peer, &PasswordUser::Sasl(user), is_right)
+        };
         let step = match step {
             Ok(sasl::SaslStep::Challenge(challenge)) => Ok((self.identities.clone(), challenge)),
-            Ok(sasl::SaslStep::Proven { user, token }) if may_prove(&user, true) => {
+            Ok(sasl::SaslStep::Proven { user, token }) if admits_password(&user, true) => {
                 tracing::debug!(peer = %self.peer.addr, user, "authenticated by SASL");
                 identity::with_sasl_user(&self.identities, user).map(|identities| (identities, token))
             }
             Ok(sasl::SaslStep::Proven { .. }) => Err(identity::AuthFailed),
             Err(sasl::Failed) => {
-                may_prove("", false);
+                admits_password("", false);
                 Err(identity::AuthFailed)
             }
         };
@@ -98,7 +102,7 @@ impl Conversation {
         self.put_reply(header, err.is_none().then_some(&body));
     }
 
-    /// A connection that fails to authenticate is closed.
+    /// Adopts the new identities, or closes the connection after a failure.
     fn take_on(&mut self, proven: Result<Arc<[Id]>, identity::AuthFailed>) -> Result<(), ErrorCode> {
         let Ok(identities) = proven else {
             self.phase = Phase::Finishing;

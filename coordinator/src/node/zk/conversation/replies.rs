@@ -1,5 +1,5 @@
-//! What a conversation writes: replies in the order of their requests, and events between them. Must never
-//! do: decide what is written.
+//! Output of a conversation: replies in the order of their requests, and events between them. Must never
+//! decide the content of a reply.
 
 use bytes::Bytes;
 use rowlock_env::busy::{self, Work};
@@ -52,7 +52,7 @@ impl Conversation {
         self.peer.stats.replied(last, took, now.saturating_since(self.peer.accepted_at));
     }
 
-    /// Answers of writes come at their own pace, so they have the bound of events.
+    /// Encodes a reply. Replies to writes arrive at their own pace, under the bound of events.
     pub(super) fn put_reply(&mut self, header: ReplyHeader, body: Option<&Response>) {
         if self.output.len() >= limits::WRITE_BACKLOG_MAX_BYTES {
             self.over(EndReason::Slow("too many bytes were unread"));
@@ -64,7 +64,7 @@ impl Conversation {
         self.count_sent();
     }
 
-    /// Events come whether or not the client reads, so here is the bound on what it may leave unread.
+    /// Appends an event. Events arrive whether or not the client reads, so this bounds the unread bytes.
     pub(super) fn put_event(&mut self, frame: &Bytes) {
         if matches!(self.phase, Phase::Over(_)) {
             return;
@@ -86,7 +86,7 @@ impl Conversation {
     }
 }
 
-/// Returns the cost of encoding a reply: names are collected one by one, data is copied.
+/// Returns the work category of a reply: names are collected individually, data is copied.
 fn encoding(body: Option<&Response>) -> Work {
     match body {
         Some(Response::Children(_) | Response::Children2(..) | Response::Multi(_) | Response::Report(_)) => {
@@ -96,7 +96,7 @@ fn encoding(body: Option<&Response>) -> Work {
     }
 }
 
-/// The zxid of an encoded frame: behind its length and its xid.
+/// Reads the zxid of an encoded frame, after length and xid.
 fn zxid_of(frame: &Bytes) -> Zxid {
     let zxid = frame.get(8..).and_then(|rest| rest.first_chunk::<8>());
     Zxid(zxid.map_or(0, |bytes| i64::from_be_bytes(*bytes)))

@@ -1,5 +1,5 @@
-//! A client asks for a report, or a superuser wants a node to do something. A report is made by a task, of
-//! the state at the question's turn; an operation is passed on at its turn.
+//! Reports for clients, and operations of superusers. A task builds a report from the state at the request's
+//! turn; the conversation forwards an operation at its turn.
 //!
 //! Invariant: the events of all that the report shows are in `output` before its reply.
 
@@ -10,7 +10,7 @@ use crate::admin::{Ask, Reader};
 use crate::delivery::outbox::Inbox;
 
 impl Conversation {
-    /// Passes the operation on that is next in line, if one is.
+    /// Forwards each operation whose turn has come.
     pub(super) fn begin_operation(&mut self) {
         while let Some((tag, operation)) = self.queue.begin_operation() {
             let ask = Ask { wanted: operation, reply_to: self.peer.outbox.clone(), tag };
@@ -20,14 +20,14 @@ impl Conversation {
         }
     }
 
-    /// Has the report made that is next in line, if one is. Returns how many replies were made on the way.
+    /// Starts each report whose turn has come. Returns the number of replies on the way.
     pub(super) fn begin_report(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
         let mut answered = 0;
         while self.queue.report_is_next() && !self.is_full() {
             let replica = self.shared.context.replica.clone();
             let state = replica.state.read();
             self.take_messages(inbox, now);
-            // What came may have ended the conversation.
+            // The messages may have ended the conversation.
             let Some((tag, question)) = self.queue.begin_report() else { break };
             self.seen(state.last_zxid());
             let frozen = state.freeze();

@@ -1,4 +1,4 @@
-//! What of a conversation is told as slow. Must never do: change what is answered.
+//! Slow-request reports of a conversation. Must never change a reply.
 
 use rowlock_env::time::Instant;
 use rowlock_proto::Request;
@@ -10,7 +10,7 @@ use crate::delivery::outbox::Answer;
 use crate::slow::Answered;
 
 impl Conversation {
-    /// Of the first answer that is taken at a time.
+    /// Measures the outbox delay of the first result of a burst.
     pub(super) fn measure_outbox(&self, answer: &Answer, now: Instant, is_first: &mut bool) {
         if std::mem::take(is_first)
             && let Some(way) = &answer.way
@@ -28,7 +28,7 @@ impl Conversation {
         }
     }
 
-    /// A read waits for nothing but what its client has asked for before.
+    /// Reports a slow read. A read waits only for the client's earlier requests.
     pub(super) fn note_slow_read(&self, pending: &Received, request: &Request, now: Instant) {
         if self.is_slow(pending, now) {
             let path = crate::audit::paths(request).first().copied();

@@ -1,4 +1,4 @@
-//! Clients that break rules or bounds lose their connection, and no other client notices.
+//! Tests that clients which break rules or bounds lose their connection, without an effect on other clients.
 
 use std::time::Duration;
 
@@ -27,9 +27,9 @@ async fn half_a_handshake_is_closed_at_its_deadline() {
     node.stop().await;
 }
 
-/// The deadline is far: what ends the connection is the announced length, before any of the frame has come.
+/// The deadline is far: the announced length ends the connection, before any byte of the frame has come.
 #[tokio::test]
-async fn a_first_frame_larger_than_any_connect_request_closes_its_connection_at_once() {
+async fn an_oversized_first_frame_closes_its_connection_at_once() {
     let node = Node::with(config(), "127.0.0.1:0", Duration::from_secs(3_600)).await;
     for length in [limits::HANDSHAKE_FRAME_MAX_BYTES + 1, limits::CLIENT_FRAME_MAX_BYTES] {
         let mut stream = raw(&node).await;
@@ -65,11 +65,11 @@ async fn garbage_behind_the_handshake_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_loses_its_connection_and_slows_no_other() {
+async fn a_client_that_never_reads_is_closed_and_slows_no_other() {
     let node = Node::start().await;
     let mut deaf = Client::connect(&node).await;
     let mut busy = Client::connect(&node).await;
-    // Long paths fill what the kernel and the node hold for the deaf client.
+    // Long paths fill the buffers of the kernel and of the node for a client that does not read.
     let long = "x".repeat(200_000);
     busy.call(create(&format!("/{long}"), CreateMode::Persistent)).await.unwrap();
     let watch = Request::AddWatch { path: format!("/{long}"), mode: 0 };
@@ -97,7 +97,7 @@ async fn a_client_that_asks_and_does_not_read_is_not_read_from_either() {
     }
     let mut other = Client::connect(&node).await;
     assert_eq!(other.call(Request::Exists(unwatched("/none"))).await, Err(ErrorCode::NoNode));
-    // 45 MB were asked for; all of it comes, in order, once it is read.
+    // The replies have 45 MB; all of them arrive, in order, once the client reads.
     for xid in asked {
         let (header, result) = client.reply().await;
         assert_eq!(header.xid, xid);
@@ -107,7 +107,7 @@ async fn a_client_that_asks_and_does_not_read_is_not_read_from_either() {
 }
 
 #[tokio::test]
-async fn connections_that_wait_for_a_full_proposer_still_hear_that_the_node_stops_serving() {
+async fn a_full_proposer_does_not_delay_the_end_of_service() {
     let node = Node::start().await;
     let mut clients = Vec::new();
     for _ in 0..10 {
@@ -151,12 +151,12 @@ async fn many_idle_connections_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn new_sessions_that_come_too_fast_are_refused_and_known_ones_come_back() {
+async fn too_fast_new_sessions_are_refused_and_known_ones_return() {
     let mut config = config();
     config.client.new_sessions_per_second = 1;
     let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
     let first = Client::connect(&node).await;
-    // A burst of five passes, and one more for each second that this takes.
+    // A burst of five passes, and one more for each second that the test takes.
     let mut refused = 0;
     for _ in 0..200 {
         refused += u32::from(Client::open(&node, connect_request(None)).await.is_none());

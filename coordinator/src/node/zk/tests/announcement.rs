@@ -1,4 +1,4 @@
-//! The znode that says what the node understands beyond ZooKeeper's protocol.
+//! Tests of the znode with the node's extensions of ZooKeeper's protocol.
 
 use bytes::Bytes;
 use rowlock_proto::lock::ANNOUNCEMENT;
@@ -10,7 +10,7 @@ use rowlock_types::limits;
 use super::client::{Client, connect_request, create, delete, set, unwatched, watched};
 use super::node::{Node, config};
 
-/// What every client may rely on: a line per feature.
+/// Promised content: a line per feature.
 const TEXT: &[u8] = match (cfg!(feature = "access"), cfg!(feature = "cluster")) {
     (true, true) => b"acquire 3\ntagged 1\nsession-options 1\nreport 1\noperate 1\n",
     (true, false) => b"acquire 3\ntagged 1\nsession-options 1\nreport 1\n",
@@ -37,7 +37,7 @@ async fn the_announcement_is_readable_and_in_no_list() {
 }
 
 #[tokio::test]
-async fn nobody_writes_the_announcement() {
+async fn the_announcement_is_read_only() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     let made = client.call(create(ANNOUNCEMENT, CreateMode::Persistent)).await;
@@ -57,7 +57,7 @@ async fn nobody_writes_the_announcement() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_with_a_watch_on_the_announcement_is_told_nothing() {
+async fn a_restored_watch_on_the_announcement_sends_no_event() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     client.call(Request::GetData(watched(ANNOUNCEMENT))).await.unwrap();

@@ -1,4 +1,4 @@
-//! Requests of tests, and how a client reaches the node of a test.
+//! Requests of tests, and connections of test clients.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::io::AsyncReadExt;
 
 use super::node::Node;
 
-/// Nothing on loopback takes so long; a test that waits longer has failed.
+/// Deadline of each wait: nothing on loopback takes so long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl AsRef<str> for Node {
@@ -23,7 +23,7 @@ impl AsRef<str> for Node {
     }
 }
 
-/// A request for a session of ten seconds: a new one, or the one given.
+/// Builds a request for a session of ten seconds: a new one, or the given one.
 pub fn connect_request(session: Option<&ConnectResponse>) -> ConnectRequest {
     let new = wire::connect_request(10_000);
     session.map_or(new, |opened| ConnectRequest { timeout_ms: 10_000, ..wire::resume_request(opened) })
@@ -55,10 +55,10 @@ pub async fn raw(node: &Node) -> Stream {
     Stream::connect(&node.addr, PATIENCE).await.expect("connects")
 }
 
-/// Everything up to the end of the stream.
+/// Reads everything up to the end of the stream.
 pub async fn rest(stream: &mut Stream) -> Vec<u8> {
     let mut all = Vec::new();
-    // A reset is an end like any other here.
+    // A reset counts as an end here.
     let _ = time::timeout(PATIENCE, stream.read_to_end(&mut all)).await.expect("an end in time");
     all
 }

@@ -1,4 +1,4 @@
-//! What becomes of a session whose client hangs up, with and without a disconnect grace.
+//! Tests of sessions whose clients hang up, with and without a disconnect grace.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ fn options(disconnect_grace_ms: u32) -> Request {
     Request::SessionOptions(SessionOptions { disconnect_grace_ms })
 }
 
-/// The sessions that end within 20 s from now if nothing more is heard of them, once the node has noticed
-/// that all but `left` connections are closed.
+/// Returns the sessions that end within 20 s without further keepalives, once the node has noticed that all
+/// but `left` connections are closed.
 async fn due_soon(node: &Node, left: usize, pinging: &mut Client) -> Vec<SessionId> {
     while node.context.registry.len() > left {
         tokio::task::yield_now().await;
     }
-    // Its way to the leader is behind that of the hang-ups.
+    // The ping reaches the leader after the reports of the hang-ups.
     assert_eq!(pinging.call(Request::Ping).await, Ok(Response::Empty));
     let (_, due) = node.expiry_table.due(time::now() + Duration::from_secs(20)).expect("it leads");
     due.into_iter().map(|(session, _)| session).collect()
@@ -52,7 +52,7 @@ async fn a_client_that_hangs_up_loses_its_ephemerals_after_its_grace() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_within_its_grace_has_its_whole_timeout() {
+async fn a_return_within_the_grace_restores_the_whole_timeout() {
     let node = Node::start().await;
     let mut client = connect(&node).await;
     client.call(options(5_000)).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_client_that_comes_back_within_its_grace_has_its_whole_timeout() {
 }
 
 #[tokio::test]
-async fn hanging_up_shortens_nothing_unless_the_client_has_asked_for_it() {
+async fn a_hang_up_shortens_nothing_without_a_grace() {
     let node = Node::start().await;
     let mut witness = connect(&node).await;
     let mut taken_back = connect(&node).await;
@@ -95,7 +95,7 @@ async fn a_connection_that_the_node_closes_shortens_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_that_moved_does_not_hear_of_the_end_of_its_old_connection() {
+async fn a_moved_session_ignores_the_end_of_its_old_connection() {
     let node = Node::start().await;
     let mut old = connect(&node).await;
     old.call(options(500)).await.unwrap();

@@ -1,4 +1,4 @@
-//! The conversation alone, step by step: what would be a race over sockets is an order of calls here.
+//! Tests of the conversation alone, step by step: the order of calls replaces the races of sockets.
 
 mod moved;
 
@@ -39,7 +39,7 @@ use crate::zk::read_only::Isolation;
 use crate::zk::{ClientContext, Listener};
 use rowlock_sessions::{Keepalive, SessionTouch};
 
-/// A conversation of a session that may have two watches, and the log in the test's hands.
+/// A conversation of a session that may have two watches, with a log that the test drives.
 struct Stage {
     context: ClientContext,
     conversation: Conversation,
@@ -103,11 +103,11 @@ impl Stage {
 
     fn apply(&self, submission: Submission) {
         let Submission { session, command, reply_to, tag, .. } = submission;
-        // The answer is pushed by `apply` under the lock, as on a node.
+        // `apply` pushes the result under the lock, as on a node.
         let _ = apply(&self.context, session, command, Some((reply_to, tag)));
     }
 
-    /// A change by another connection of the session.
+    /// Applies a change by another connection of the session.
     fn change(&self, request: Request) {
         self.change_by(self.session, request);
     }
@@ -122,7 +122,7 @@ impl Stage {
         apply(&self.context, session, Command::Client(request), None).result.unwrap();
     }
 
-    /// The session is attached to another connection.
+    /// Attaches the session to another connection.
     fn move_away(&self) {
         let (session, proof) = (self.session, Proof::of(&self.password));
         let attach = Command::Reattach { from: None, session, proof, timeout_ms: 10_000 };
@@ -139,7 +139,7 @@ impl Stage {
         self.conversation.answer(&mut self.inbox, time::now());
     }
 
-    /// Xids and errors of the frames made so far.
+    /// Returns xids and errors of the frames so far.
     fn told(&mut self) -> Vec<(i32, Option<ErrorCode>)> {
         let mut told = Vec::new();
         while self.conversation.output.has_remaining() {
@@ -311,7 +311,7 @@ fn a_write_behind_a_read_is_held_until_the_read_is_answered() {
     assert_eq!(stage.told(), [(1, None), (2, None)]);
     let (second, third) = (stage.submission().unwrap(), stage.submission().unwrap());
     assert!(stage.submission().is_none());
-    // Answers out of order do not happen; if they did, replies would still be in order.
+    // Results out of order do not happen; if they did, replies would still be in order.
     stage.apply(third);
     stage.look();
     stage.answer();
@@ -377,7 +377,7 @@ fn reads_stop_while_the_client_does_not_take_their_replies() {
     assert_eq!(stage.told().len(), made);
 }
 
-/// The zxid of a reply is how far the client has seen, by which it asks for no older state on another node.
+/// The zxid of a reply shows how far the client has seen: the client asks other nodes for no older state.
 #[test]
 fn a_refusal_behind_an_event_says_the_events_zxid() {
     let mut stage = Stage::new();

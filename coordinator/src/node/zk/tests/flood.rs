@@ -1,5 +1,5 @@
-//! Clients that fill everything that a client can make a node hold: each stays within its bound, by the
-//! node's own count, and other clients are served meanwhile.
+//! Tests of clients that fill everything that a client can make a node hold: each stays within its bound, by
+//! the node's own count, and the node serves other clients meanwhile.
 
 use rowlock_proto::request::{Create, Op, SetWatches};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Zxid};
@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use super::client::{Client, connect_request, create, delete, raw, set, unwatched};
 use super::node::{Node, config};
 
-/// A client that only wants to be served.
+/// A client that checks that the node serves it.
 struct Witness(Client);
 
 impl Witness {
@@ -26,7 +26,7 @@ fn held(node: &Node) -> u64 {
     node.context.replica.memory.get(Part::Connections)
 }
 
-/// A path of `length` bytes, another one for each number.
+/// Returns a path of `length` bytes, a different one for each number.
 fn path(number: usize, length: usize) -> String {
     format!("/{number:0>width$}", width = length - 1)
 }
@@ -38,7 +38,7 @@ async fn half_handshakes_hold_no_more_than_a_connection_does() {
     let mut half_open = Vec::new();
     for _ in 0..100 {
         let mut stream = raw(&node).await;
-        // As much as the first frame may have, but for the last byte.
+        // All bytes that the first frame may have, except the last one.
         let length = u32::try_from(limits::HANDSHAKE_FRAME_MAX_BYTES).unwrap();
         stream.write_all(&length.to_be_bytes()).await.unwrap();
         stream.write_all(&vec![0; limits::HANDSHAKE_FRAME_MAX_BYTES - 1]).await.unwrap();
@@ -129,9 +129,9 @@ async fn outcomes_that_are_never_acknowledged_end_at_their_bound() {
     node.stop().await;
 }
 
-/// Answers that are never read.
+/// Fills the node with replies that no client reads.
 #[tokio::test]
-async fn connections_that_hold_much_are_closed_while_all_of_them_hold_too_much() {
+async fn large_connections_are_closed_while_all_hold_too_much() {
     let node = Node::start().await;
     node.context.replica.memory.limit_to(16 << 20);
     let mut witness = Witness(Client::connect(&node).await);
@@ -145,7 +145,7 @@ async fn connections_that_hold_much_are_closed_while_all_of_them_hold_too_much()
         }
         deaf.push(client);
         witness.is_served().await;
-        // A reply that is being made is on top of what all may hold.
+        // A reply in progress comes on top of the bound.
         assert!(held(&node) < (4 << 20) + 4_000_000, "{}", held(&node));
     }
     assert!(node.context.metrics.connections_overflowed_total.get() > 0);
@@ -154,7 +154,7 @@ async fn connections_that_hold_much_are_closed_while_all_of_them_hold_too_much()
 }
 
 #[tokio::test]
-async fn above_the_memory_limit_new_sessions_and_watches_are_refused_and_reads_are_not() {
+async fn the_memory_limit_refuses_sessions_and_watches_not_reads() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     let memory = &node.context.replica.memory;

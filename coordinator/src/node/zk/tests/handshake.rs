@@ -1,4 +1,4 @@
-//! Opening, taking over and losing sessions.
+//! Tests of opening, reattaching and losing sessions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -90,7 +90,7 @@ async fn a_client_that_saw_the_future_is_closed_without_an_answer() {
 }
 
 #[tokio::test]
-async fn a_client_of_another_cluster_is_told_that_its_session_is_over_however_far_ahead_it_is() {
+async fn a_foreign_client_far_ahead_gets_an_expired_session() {
     let node = Node::start().await;
     let ours = Client::connect(&node).await;
     let mut unknown = ConnectRequest { last_zxid_seen: Zxid(1 << 40), ..connect_request(None) };
@@ -102,7 +102,7 @@ async fn a_client_of_another_cluster_is_told_that_its_session_is_over_however_fa
         assert_eq!(refused.opened.session_id, SessionId::NONE);
         refused.closed().await;
     }
-    // One of ours may have seen what this node is late with: it is to ask elsewhere.
+    // A session of this cluster may have seen what this node lacks yet: its client must ask another node.
     let last_zxid_seen = unknown.last_zxid_seen;
     let late = ConnectRequest { last_zxid_seen, ..connect_request(Some(&ours.opened)) };
     assert!(Client::open(&node, late).await.is_none());
@@ -110,12 +110,12 @@ async fn a_client_of_another_cluster_is_told_that_its_session_is_over_however_fa
 }
 
 #[tokio::test]
-async fn a_client_that_is_slightly_ahead_is_served_once_this_node_has_caught_up() {
+async fn a_client_slightly_ahead_is_served_after_catching_up() {
     let node = Node::start().await;
     let mut writer = Client::connect(&node).await;
     node.log(Log::Stands);
     writer.send(create("/a", CreateMode::Persistent)).await;
-    // As if another node had applied the create already and shown it to this client.
+    // Simulates that another node has applied the create already and shown it to this client.
     let ahead = ConnectRequest { last_zxid_seen: Zxid(2), ..connect_request(None) };
     let catching_up = async {
         while node.context.registry.len() < 2 {
@@ -130,7 +130,7 @@ async fn a_client_that_is_slightly_ahead_is_served_once_this_node_has_caught_up(
 }
 
 #[tokio::test]
-async fn a_session_that_moves_keeps_its_ephemerals_and_its_old_connection_is_closed_when_it_is_used() {
+async fn a_moved_session_keeps_ephemerals_and_closes_its_old_use() {
     let node = Node::start().await;
     let mut old = Client::connect(&node).await;
     old.call(create("/e", CreateMode::Ephemeral)).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_session_that_moves_keeps_its_ephemerals_and_its_old_connection_is_clo
     node.stop().await;
 }
 
-/// Gives it to the log, as from another node.
+/// Submits a command to the log, as from another node.
 async fn submit(node: &Node, command: Command) -> Inbox {
     let (reply_to, answer) = outbox::channel();
     let (session, attachment, identities) = (SessionId::NONE, Attachment::default(), Default::default());
@@ -153,9 +153,9 @@ async fn submit(node: &Node, command: Command) -> Inbox {
     answer
 }
 
-/// Its client has gone elsewhere while the attach was on its way into the log.
+/// The client has gone to another node while the attach was on its way into the log.
 #[tokio::test]
-async fn an_attach_that_comes_late_takes_nothing_from_the_connection_that_the_session_has_now() {
+async fn a_late_attach_takes_no_session_from_its_new_connection() {
     let node = Node::start().await;
     let first = Client::connect(&node).await;
     let mut second = Client::open(&node, connect_request(Some(&first.opened))).await.unwrap();
@@ -172,10 +172,10 @@ async fn an_attach_that_comes_late_takes_nothing_from_the_connection_that_the_se
     node.stop().await;
 }
 
-/// A node that had not heard of the session yet when the client asked, and did not for so long that the
-/// client went elsewhere.
+/// The node had not heard of the session yet when the client asked, and did not for so long that the client
+/// went to another node.
 #[tokio::test]
-async fn an_attach_of_a_node_that_lags_takes_nothing_from_the_connection_that_the_session_has_now() {
+async fn a_lagging_nodes_attach_takes_no_session_from_its_new_one() {
     const TIMEOUT_MS: u32 = 5_000;
     let node = Node::start().await;
     node.log(Log::Stands);
@@ -197,7 +197,7 @@ async fn an_attach_of_a_node_that_lags_takes_nothing_from_the_connection_that_th
     while node.context.metrics.bytes_received_total.get() < bytes.len() as u64 {
         tokio::task::yield_now().await;
     }
-    // So long clients wait at least.
+    // Minimum time that clients wait.
     time::sleep(Duration::from_millis(u64::from(TIMEOUT_MS / 10))).await;
     node.log(Log::Runs);
     assert!(rest(&mut given_up).await.is_empty(), "it is closed without an answer");
@@ -206,7 +206,7 @@ async fn an_attach_of_a_node_that_lags_takes_nothing_from_the_connection_that_th
 }
 
 #[tokio::test]
-async fn a_client_whose_session_its_node_does_not_know_yet_is_served_once_it_does() {
+async fn a_session_unknown_to_a_late_node_is_served_later() {
     let node = Node::start().await;
     node.log(Log::Stands);
     let (password, session) = ([7; 16], SessionId((1 << 56) + 1));
@@ -228,12 +228,12 @@ async fn a_client_whose_session_its_node_does_not_know_yet_is_served_once_it_doe
 }
 
 #[tokio::test]
-async fn a_client_that_has_hung_up_before_its_session_is_looked_for_takes_it_from_nobody() {
+async fn a_client_that_hung_up_takes_its_session_from_no_connection() {
     let node = Node::start().await;
     let mut living = Client::connect(&node).await;
     node.log(Log::Stands);
     living.send(create("/e", CreateMode::Ephemeral)).await;
-    // The handshake waits for the log, since its client has seen more than this node has.
+    // The handshake waits for the log, because its client has seen more than this node.
     let request = ConnectRequest { last_zxid_seen: Zxid(2), ..connect_request(Some(&living.opened)) };
     let mut bytes = BytesMut::new();
     encode::connect_request(&request, &mut bytes);
@@ -268,7 +268,7 @@ async fn a_node_that_does_not_serve_closes_handshakes_and_connections() {
 }
 
 #[tokio::test]
-async fn a_connection_is_closed_when_the_outcome_of_its_request_is_unknown() {
+async fn a_request_with_an_unknown_outcome_closes_its_connection() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     node.log(Log::Loses);
@@ -278,7 +278,7 @@ async fn a_connection_is_closed_when_the_outcome_of_its_request_is_unknown() {
 }
 
 #[tokio::test]
-async fn closing_a_session_is_answered_after_its_ephemerals_are_gone_and_then_the_connection_closes() {
+async fn close_session_replies_after_its_ephemerals_are_gone() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     let mut other = Client::connect(&node).await;

@@ -1,4 +1,4 @@
-//! Locks by requests of their own: how many frames and log entries each step takes, and who hears what.
+//! Tests of lock requests: the frames and log entries of each step, and the receivers of notices.
 
 use rowlock_env::time;
 use rowlock_proto::lock::{Acquire, Ask, Claim, Notice, NoticeEvent, PlaceState, SessionOptions};
@@ -11,7 +11,7 @@ use super::node::Node;
 
 const LOCK: &str = "/locks/a";
 
-/// Wants [`LOCK`] for itself.
+/// Builds an exclusive request for [`LOCK`].
 pub fn acquire(prefix: &str) -> Acquire {
     Acquire::exclusive(LOCK, prefix)
 }
@@ -42,7 +42,7 @@ async fn release(client: &mut Client, claim: &Claim) {
     assert_eq!(released, Ok(Response::Held(vec![true].into())));
 }
 
-/// Frames sent, changes, notices, watches fired so far.
+/// Returns the frames sent, changes, notices and watches fired so far.
 fn counts(node: &Node) -> [u64; 4] {
     let metrics = &node.context.metrics;
     let zxid = node.context.replica.state.read().last_zxid();
@@ -128,7 +128,7 @@ async fn one_wake_with_a_thousand_waiters() {
     let (_, notice) = waiters[0].notice().await;
     assert_eq!(notice.event, NoticeEvent::Granted);
     for waiter in &mut waiters {
-        // Whatever else had been sent would come before the answer.
+        // Any other frame would arrive before the reply.
         assert_eq!(waiter.call(Request::Ping).await, Ok(Response::Empty));
     }
     assert_eq!(since(&node, before), [22, 1, 1, 0]);
@@ -174,7 +174,7 @@ async fn a_grant_goes_to_the_connection_that_the_session_has_now() {
     let mut new = Client::open(&node, connect_request(Some(&old.opened))).await.unwrap();
     release(&mut holder, &held).await;
     assert_eq!(new.notice().await.1, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
-    // What may have been missed is found out by asking again.
+    // The client repeats its request to find a missed notice.
     let again = place_state(new.call(Request::Acquire([acquire("b-lock-")].into())).await);
     assert_eq!(again, PlaceState::Held(claim));
     old.send(Request::Ping).await;

@@ -1,5 +1,5 @@
-//! The whole way of a request over loopback: real sockets and frames, the real state machine, and in the
-//! place of the log a task that applies every submission at once (or when the test says so).
+//! The whole path of a request over loopback: real sockets and frames, the real state machine, and instead of
+//! the log a task that applies every submission at once (or when the test triggers it).
 
 mod abuse;
 mod announcement;

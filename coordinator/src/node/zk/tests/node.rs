@@ -1,4 +1,4 @@
-//! A node for tests: listener and connections as they are, and a log of one.
+//! A node for tests: the real listener and connections, and a log of one node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,24 +30,24 @@ use crate::zk::{ClientContext, Doors, Listener, NewSessions};
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::{Keepalive, SessionTouch};
 
-/// What the log does with submissions.
+/// Fate of submissions in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
     Runs,
     Stands,
-    /// Loses them: their outcome is unknown.
+    /// Loses submissions: their outcome is unknown.
     Loses,
-    /// Runs, and a session that is opened expires before its next command, as after a stall.
+    /// Runs, and expires a new session before its next command, as after a stall.
     Expires,
 }
 
 pub struct Node {
     pub addr: String,
-    /// What its listener was given.
+    /// Context of the node's listener.
     pub context: ClientContext,
     pub status: watch::Sender<Status>,
     log: watch::Sender<Log>,
-    /// Whether pings are confirmed.
+    /// Whether the leader confirms pings.
     pub leader_in_contact: watch::Sender<bool>,
     /// The leader's view of the sessions.
     pub expiry_table: Arc<ExpiryTable>,
@@ -56,7 +56,7 @@ pub struct Node {
     tasks: TaskGroup,
 }
 
-/// A configuration for tests: all words, a superuser `super:test`, session timeouts as ZooKeeper has them.
+/// Returns a configuration for tests: all words, a superuser `super:test`, session timeouts as in ZooKeeper.
 pub fn config() -> NodeConfig {
     let mut config = NodeConfig::single("/nowhere");
     "test".clone_into(&mut config.name);
@@ -73,7 +73,7 @@ pub fn config() -> NodeConfig {
 }
 
 impl Node {
-    /// With the usual configuration.
+    /// Starts a node with that configuration.
     pub async fn start() -> Node {
         Node::with(config(), "127.0.0.1:0", limits::HANDSHAKE_MAX).await
     }
@@ -100,7 +100,7 @@ impl Node {
             serving: true,
             ..Status::default()
         });
-        // Whether the status says that it serves is all that counts here.
+        // Only the serving flag of the status matters here.
         let isolation = Isolation::new(config.client.read_only_mode, Arc::default(), Duration::ZERO);
         let new_sessions = Arc::new(NewSessions::new(config.client.new_sessions_per_second));
         let context = ClientContext {
@@ -143,24 +143,24 @@ impl Node {
         Node { addr, context, status, log, leader_in_contact, expiry_table, shutdown, served, tasks }
     }
 
-    /// Tells the log what to do with the submissions to come.
+    /// Sets the fate of the following submissions.
     pub fn log(&self, log: Log) {
         self.log.send(log);
     }
 
-    /// The node has lost its quorum.
+    /// Simulates the loss of the quorum.
     pub fn stop_serving(&self) {
         self.status.modify(|status| status.serving = false);
         self.context.registry.close_all(CloseReason::NotServing);
     }
 
-    /// It has a quorum again.
+    /// Simulates the return of the quorum.
     pub fn serve_again(&self) {
         self.status.modify(|status| status.serving = true);
         self.context.registry.close_read_only();
     }
 
-    /// Shuts down; every task has ended when it returns.
+    /// Shuts down; every task has ended when this returns.
     pub async fn stop(self) {
         self.shutdown.trigger();
         self.served.await.expect("listener ends");
@@ -218,7 +218,7 @@ impl Admin for TestAdmin {
     }
 }
 
-/// Stands for the leader that changes the membership: writes who joins into /zookeeper/config.
+/// Replaces the leader that changes the membership: writes joining servers into /zookeeper/config.
 async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask<Wanted>>) {
     while let Some(Ask { wanted, reply_to, tag }) = asked.recv().await {
         let result = wanted.change().map(|_| ());
@@ -243,7 +243,7 @@ async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask<Wante
     }
 }
 
-/// Stands for log and apply.
+/// Replaces log and apply.
 struct Applier {
     context: ClientContext,
     expiry_table: Arc<ExpiryTable>,
@@ -297,7 +297,7 @@ impl Applier {
     }
 }
 
-/// Stands for session liveness: the leader's own tracker, without a peer.
+/// Replaces session liveness: the leader's own tracker, without a peer.
 struct Leader {
     context: ClientContext,
     heard: mpsc::Receiver<Keepalive>,
@@ -345,7 +345,7 @@ impl Leader {
             tag: 0,
             received: time::now(),
         };
-        // Its outcome shows in the state.
+        // The state shows the outcome.
         let _ = self.context.proposer.submit(submission).await;
     }
 }

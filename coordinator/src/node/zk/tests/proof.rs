@@ -1,4 +1,4 @@
-//! `client.require_auth`: what a client may do before it has proven who it is.
+//! Tests of `client.require_auth`: the rights of a client before its authentication.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rowlock_proto::lock::Claim;
@@ -22,7 +22,7 @@ fn auth(scheme: &str, secret: &'static str) -> Request {
 }
 
 #[tokio::test]
-async fn a_client_that_has_proven_nothing_is_answered_minus_124_and_closed_whatever_it_asks_for() {
+async fn an_unauthenticated_client_gets_minus_124_and_is_closed() {
     let node = strict().await;
     let watches = SetWatches {
         relative_zxid: Zxid(0),
@@ -57,7 +57,7 @@ async fn a_client_that_has_proven_nothing_is_answered_minus_124_and_closed_whate
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_as_a_request_is_answered_minus_124_too() {
+async fn an_unreadable_request_gets_minus_124_too() {
     let node = strict().await;
     for (opcode, body) in [(OpCode::Create.as_i32(), &b"\xff"[..]), (12_345, b"")] {
         let mut client = Client::connect(&node).await;
@@ -83,7 +83,7 @@ async fn without_a_proof_a_client_may_ping_and_close_its_session() {
     node.stop().await;
 }
 
-/// A SASL login of bob, and its answer.
+/// Logs bob in by SASL. Returns the client and the reply.
 async fn login(node: &Node, password: &str) -> (Client, Result<Response, ErrorCode>) {
     let mut client = Client::connect(node).await;
     let Ok(Response::Sasl(Some(challenge))) = client.call(Request::Sasl(Some(Bytes::new()))).await else {
@@ -97,7 +97,7 @@ async fn login(node: &Node, password: &str) -> (Client, Result<Response, ErrorCo
 }
 
 #[tokio::test]
-async fn sasl_passwords_are_counted_when_wrong_and_a_user_known_at_the_address_is_not_locked_out() {
+async fn wrong_sasl_passwords_count_without_locking_known_users_out() {
     let node = strict().await;
     assert!(login(&node, "secret").await.1.is_ok());
     for n in 1..=3 * u64::from(limits::WRONG_PASSWORDS_PER_SECOND) {
@@ -109,13 +109,13 @@ async fn sasl_passwords_are_counted_when_wrong_and_a_user_known_at_the_address_i
 }
 
 #[tokio::test]
-async fn a_digest_or_sasl_opens_the_door_for_the_connection_that_has_proven_it() {
+async fn a_digest_or_sasl_login_admits_its_connection() {
     let node = strict().await;
     for secret in ["u:pw", "super:test"] {
         let mut client = Client::connect(&node).await;
         client.call(auth("digest", secret)).await.unwrap();
         assert!(client.call(Request::GetData(unwatched("/"))).await.is_ok(), "{secret}");
-        // Of the same session, and it has proven nothing.
+        // A new connection of the same session, without authentication.
         let mut again = Client::open(&node, connect_request(Some(&client.opened))).await.unwrap();
         assert_eq!(again.opened.session_id, client.opened.session_id);
         let read = again.call(Request::GetData(unwatched("/"))).await;

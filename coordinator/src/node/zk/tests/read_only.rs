@@ -1,4 +1,4 @@
-//! A node without a quorum: what it serves to clients that allow it, and what never.
+//! Tests of a node without a quorum: the requests that it serves, and those that it refuses.
 
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
@@ -7,7 +7,7 @@ use rowlock_types::limits;
 
 use super::client::{Client, connect_request, create, delete, set, unwatched};
 use super::node::{Node, config};
-use super::words::ask;
+use super::words::send_word;
 use crate::zk::read_only::Isolation;
 use rowlock_sessions::last_contact::LastContact;
 
@@ -22,14 +22,14 @@ fn tolerant(request: ConnectRequest) -> ConnectRequest {
 }
 
 #[tokio::test]
-async fn reads_are_served_writes_are_refused_and_the_connection_ends_when_the_quorum_is_back() {
+async fn read_only_connections_end_when_the_quorum_returns() {
     let node = node().await;
     let mut before = Client::connect(&node).await;
     before.call(create("/a", CreateMode::Persistent)).await.unwrap();
     node.stop_serving();
     before.closed().await;
-    assert_eq!(ask(&node, "isro").await, "ro");
-    assert!(ask(&node, "srvr").await.contains("Mode: read-only"));
+    assert_eq!(send_word(&node, "isro").await, "ro");
+    assert!(send_word(&node, "srvr").await.contains("Mode: read-only"));
     assert!(Client::open(&node, connect_request(None)).await.is_none(), "it did not allow it");
 
     let mut client = Client::open(&node, tolerant(connect_request(None))).await.unwrap();
@@ -43,9 +43,9 @@ async fn reads_are_served_writes_are_refused_and_the_connection_ends_when_the_qu
     assert_eq!(client.call(Request::Ping).await, Ok(Response::Empty));
     node.serve_again();
     client.closed().await;
-    assert_eq!(ask(&node, "isro").await, "rw");
+    assert_eq!(send_word(&node, "isro").await, "rw");
 
-    // The session was of that node alone.
+    // Only that node knew the session.
     let again = Client::open(&node, tolerant(connect_request(Some(&client.opened)))).await.unwrap();
     assert_eq!(again.opened.session_id, SessionId::NONE);
     let real = Client::open(&node, tolerant(connect_request(None))).await.unwrap();
@@ -54,14 +54,14 @@ async fn reads_are_served_writes_are_refused_and_the_connection_ends_when_the_qu
 }
 
 #[tokio::test]
-async fn a_session_of_the_cluster_is_kept_by_its_name_and_neither_prolonged_nor_closed() {
+async fn a_cluster_session_is_neither_prolonged_nor_closed() {
     let node = node().await;
     let first = Client::connect(&node).await;
     node.stop_serving();
     let mut client = Client::open(&node, tolerant(connect_request(Some(&first.opened)))).await.unwrap();
     assert_eq!(client.opened.session_id, first.opened.session_id);
     assert_eq!(client.opened.read_only, Some(true));
-    // No confirmation by a leader is waited for, so the answer means nothing for the session.
+    // The reply waits for no confirmation by a leader, so it proves nothing about the session.
     node.leader_in_contact.send(false);
     assert_eq!(client.call(Request::Ping).await, Ok(Response::Empty));
     assert_eq!(client.call(Request::CloseSession).await, Err(ErrorCode::NotReadOnly));
@@ -71,7 +71,7 @@ async fn a_session_of_the_cluster_is_kept_by_its_name_and_neither_prolonged_nor_
 }
 
 #[tokio::test]
-async fn a_session_that_the_node_has_not_heard_of_is_not_called_expired() {
+async fn an_unknown_session_is_not_reported_as_expired() {
     let node = node().await;
     let known = Client::connect(&node).await;
     node.stop_serving();
@@ -93,7 +93,7 @@ async fn a_session_that_the_node_has_not_heard_of_is_not_called_expired() {
 async fn nothing_is_served_unless_the_configuration_allows_it() {
     let node = Node::start().await;
     node.stop_serving();
-    assert_eq!(ask(&node, "isro").await, "null");
+    assert_eq!(send_word(&node, "isro").await, "null");
     assert!(Client::open(&node, tolerant(connect_request(None))).await.is_none());
     node.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Requests and replies: order, zxids, errors, what is refused.
+//! Tests of requests and replies: order, zxids, errors, refusals.
 
 use bytes::Bytes;
 use rowlock_proto::request::{Create, Op, ReadOp};
@@ -89,7 +89,7 @@ async fn reads_are_answered_from_the_local_state() {
 }
 
 #[tokio::test]
-async fn what_one_multi_read_may_answer_is_bounded_however_often_it_asks_for_the_same() {
+async fn a_multi_read_has_a_bounded_reply() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     client.call(create("/a", CreateMode::Persistent)).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_read_waits_for_the_earlier_writes_of_its_connection() {
     node.log(Log::Stands);
     client.send(create("/a", CreateMode::Persistent)).await;
     client.send(Request::GetData(unwatched("/a"))).await;
-    // Others read meanwhile, and do not see it.
+    // Another connection reads meanwhile, and does not see the write.
     assert_eq!(other.call(Request::GetData(unwatched("/a"))).await, Err(ErrorCode::NoNode));
     node.log(Log::Runs);
     assert!(client.reply().await.1.is_ok());
@@ -158,7 +158,7 @@ async fn a_read_waits_for_the_earlier_writes_of_its_connection() {
 }
 
 #[tokio::test]
-async fn a_read_sees_the_earlier_writes_of_its_connection_and_not_the_later_ones() {
+async fn a_read_sees_its_connections_earlier_writes_only() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     client.call(create("/a", CreateMode::Persistent)).await.unwrap();
@@ -174,7 +174,7 @@ async fn a_read_sees_the_earlier_writes_of_its_connection_and_not_the_later_ones
 }
 
 #[tokio::test]
-async fn more_requests_than_the_pipeline_holds_are_all_answered_in_order() {
+async fn requests_beyond_the_pipeline_are_all_answered_in_order() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     node.log(Log::Stands);
@@ -190,7 +190,7 @@ async fn more_requests_than_the_pipeline_holds_are_all_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_ping_is_answered_around_waiting_writes_but_not_before_the_leader_has_taken_note() {
+async fn a_ping_bypasses_writes_and_waits_for_the_leader() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     node.log(Log::Stands);
@@ -211,13 +211,13 @@ async fn a_ping_is_answered_around_waiting_writes_but_not_before_the_leader_has_
 }
 
 #[tokio::test]
-async fn a_ping_that_the_queue_to_the_leader_has_no_room_for_is_answered_later() {
+async fn a_ping_beyond_the_leaders_full_queue_is_answered_later() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     node.leader_in_contact.send(false);
     let fill = || while node.context.touch.confirm(SessionId(1), crate::delivery::outbox::channel().0) {};
     fill();
-    // Meanwhile the leader takes one out, and waits with it.
+    // Meanwhile the leader takes one keepalive out of the queue, and keeps it.
     client.call(Request::WhoAmI).await.unwrap();
     fill();
     client.send(Request::Ping).await;
@@ -232,7 +232,7 @@ async fn a_ping_that_the_queue_to_the_leader_has_no_room_for_is_answered_later()
 }
 
 #[tokio::test]
-async fn identities_decide_what_may_be_read_and_the_superuser_may_everything() {
+async fn identities_limit_reads_and_the_superuser_has_no_limits() {
     let node = Node::start().await;
     let (mut owner, mut other) = (Client::connect(&node).await, Client::connect(&node).await);
     assert_eq!(owner.call(auth("digest", "u:pw")).await, Ok(Response::Empty));
@@ -268,7 +268,7 @@ async fn an_unknown_auth_scheme_fails_and_closes() {
 }
 
 #[tokio::test]
-async fn a_bad_body_is_a_marshalling_error_in_its_place_and_the_connection_stays() {
+async fn a_bad_body_is_a_marshalling_error_and_keeps_the_connection() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     node.log(Log::Stands);
@@ -283,7 +283,7 @@ async fn a_bad_body_is_a_marshalling_error_in_its_place_and_the_connection_stays
 }
 
 #[tokio::test]
-async fn unknown_opcodes_and_a_bare_check_are_unimplemented_and_close_behind_earlier_replies() {
+async fn unknown_opcodes_and_bare_checks_close_after_earlier_replies() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     client.send(create("/a", CreateMode::Persistent)).await;
@@ -305,14 +305,14 @@ fn reconfig(joining: &str, config_id: i64) -> Request {
 const OBSERVER: &str = "server.100=0.0.0.0:1:2:observer;0.0.0.0:3";
 
 #[tokio::test]
-async fn reconfig_is_for_the_superuser_and_answers_with_the_new_configuration() {
+async fn only_superusers_reconfigure_and_get_the_new_configuration() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     assert_eq!(client.call(reconfig(OBSERVER, -1)).await, Err(ErrorCode::NoAuth));
     assert_eq!(client.call(reconfig("some thing", -1)).await, Err(ErrorCode::BadArguments));
     client.call(auth("digest", "super:test")).await.unwrap();
     client.send(reconfig(OBSERVER, -1)).await;
-    // What comes behind it waits for it.
+    // The next request waits for the reconfiguration.
     client.send(Request::GetData(unwatched("/zookeeper/config"))).await;
     let written = format!("{OBSERVER}\nversion=1");
     assert_eq!(data(client.reply().await.1), written);
@@ -377,8 +377,8 @@ async fn the_last_reply_reaches_a_client_that_goes_on_sending() {
     client.call(set("/big", &"x".repeat(900_000))).await.unwrap();
     client.send(Request::GetData(unwatched("/big"))).await;
     client.send_raw(&[0, 0, 0, 8, 0, 0, 0, 99, 0, 0, 3, 9], Some((Xid(99), OpCode::Ping))).await;
-    // More than the server reads at once: closing a socket with unread input resets it, and what is still on
-    // its way to the client would be lost.
+    // More than the server reads at once: closing a socket with unread input resets it, and the client would
+    // lose the bytes in flight.
     client.send_raw(&[0; 512 << 10], None).await;
     while !node.context.registry.is_empty() {
         tokio::task::yield_now().await;
@@ -390,7 +390,7 @@ async fn the_last_reply_reaches_a_client_that_goes_on_sending() {
 }
 
 #[tokio::test]
-async fn wrong_passwords_of_the_superuser_are_counted_and_beyond_a_bound_fail_and_close() {
+async fn wrong_superuser_passwords_count_and_end_at_a_bound() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     for n in 0..50 {

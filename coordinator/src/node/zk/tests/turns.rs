@@ -1,4 +1,4 @@
-//! Clients that ask without end. What is measured is accounted work (`env::busy`), not time.
+//! Tests of clients that send requests without end. They measure accounted work (`env::busy`), not time.
 #![allow(clippy::disallowed_methods)] // the clients have a thread of their own
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::client::{Client, connect_request, create, unwatched};
 use super::node::Node;
 
-/// Connections that ask without end and read what comes, from a thread of their own.
+/// Connections on their own thread that send requests without end and read the replies.
 struct Flood {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -34,7 +34,7 @@ impl Flood {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let one = || ask_without_end(&addr, &frames, &stops);
+                let one = || request_without_end(&addr, &frames, &stops);
                 futures_util::future::join_all((0..connections).map(|_| one())).await;
             });
         });
@@ -50,7 +50,7 @@ impl Drop for Flood {
     }
 }
 
-async fn ask_without_end(addr: &str, frames: &[u8], stop: &AtomicBool) {
+async fn request_without_end(addr: &str, frames: &[u8], stop: &AtomicBool) {
     let mut hello = BytesMut::new();
     encode::connect_request(&connect_request(None), &mut hello);
     let mut stream = Stream::connect(addr, Duration::from_secs(10)).await.unwrap();
@@ -74,7 +74,7 @@ async fn ask_without_end(addr: &str, frames: &[u8], stop: &AtomicBool) {
     }
 }
 
-/// The most work that the node has done between two turns of a task of its own, while the requests came.
+/// Returns the maximum work of the node between two turns of its own task during the requests.
 async fn longest_lap(node: &Node, requests: u64) -> Duration {
     let received = || node.context.metrics.packets_received_total.get();
     while received() < requests / 10 {
@@ -90,7 +90,7 @@ async fn longest_lap(node: &Node, requests: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn connections_that_read_without_end_leave_the_thread_to_the_node_every_two_milliseconds() {
+async fn endless_reads_yield_the_thread_every_two_milliseconds() {
     for connections in [1, 20] {
         let node = Node::start().await;
         let mut client = Client::connect(&node).await;

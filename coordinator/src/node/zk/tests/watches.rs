@@ -1,4 +1,4 @@
-//! Watches as a client sees them: order against replies, and what a client that comes back has missed.
+//! Tests of watches from a client's view: order against replies, and missed events of a returning client.
 
 use rowlock_proto::request::SetWatches;
 use rowlock_proto::response::Response;
@@ -9,7 +9,7 @@ use super::client::{Client, Frame, connect_request, create, delete, set, unwatch
 use super::node::Node;
 
 #[tokio::test]
-async fn the_event_of_an_own_write_comes_before_its_reply_and_carries_its_zxid() {
+async fn an_own_writes_event_precedes_its_reply_with_its_zxid() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     client.call(create("/a", CreateMode::Persistent)).await.unwrap();
@@ -28,7 +28,7 @@ async fn the_event_of_an_own_write_comes_before_its_reply_and_carries_its_zxid()
 }
 
 #[tokio::test]
-async fn the_event_of_another_clients_change_comes_before_any_reply_that_shows_it() {
+async fn anothers_event_precedes_any_reply_that_shows_the_change() {
     let node = Node::start().await;
     let (mut reader, mut writer) = (Client::connect(&node).await, Client::connect(&node).await);
     writer.call(create("/a", CreateMode::Persistent)).await.unwrap();
@@ -97,7 +97,7 @@ async fn the_end_of_a_session_fires_the_watches_on_its_ephemerals() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_hears_what_it_missed_and_the_rest_is_armed() {
+async fn a_returning_client_gets_missed_events_and_its_watches() {
     let node = Node::start().await;
     let (mut a, mut b) = (Client::connect(&node).await, Client::connect(&node).await);
     for path in ["/gone", "/changed", "/parent", "/same"] {
@@ -177,7 +177,7 @@ async fn persistent_watches_stay_until_they_are_removed() {
     node.stop().await;
 }
 
-/// A list of watches on paths that do not exist, each of `length` bytes.
+/// Builds a list of watches on absent paths, each of `length` bytes.
 fn absent(first: usize, count: usize, length: usize) -> Request {
     let paths =
         (first..first + count).map(|number| format!("/{number:0>width$}", width = length - 1)).collect();
@@ -205,7 +205,7 @@ async fn a_client_with_a_hundred_thousand_watches_gets_them_all_back() {
 }
 
 #[tokio::test]
-async fn watches_that_weigh_too_much_close_their_connection_and_no_other() {
+async fn too_heavy_watches_close_only_their_connection() {
     let node = Node::start().await;
     let (mut greedy, mut modest) = (Client::connect(&node).await, Client::connect(&node).await);
     modest.call(Request::Exists(watched("/none"))).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Every rule of the watch table, without a socket.
+//! Tests of every rule of the watch table, without a socket.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use rowlock_proto::decode;
 use super::*;
 use crate::delivery::outbox::{self, Inbox};
 
-/// A table with connections 1, 2, 3, ... and what they hear.
+/// A table with connections 1, 2, 3, ... and their inboxes.
 struct Room {
     table: WatchTable,
     inboxes: BTreeMap<ConnectionId, Inbox>,
@@ -33,7 +33,7 @@ impl Room {
         room
     }
 
-    /// Both connections, with an outbox of their own each.
+    /// Registers both connections, each with its own outbox.
     fn join_all(&mut self) {
         for (connection, user) in [(A, "a"), (B, "b")] {
             let (outbox, inbox) = outbox::channel();
@@ -83,7 +83,7 @@ impl Room {
         self.frames(connection).into_iter().map(decoded).collect()
     }
 
-    /// The invariant of [`WatchTable`].
+    /// Asserts the invariant of [`WatchTable`].
     fn check(&self) {
         let table = &self.table;
         let (mut watches, mut recursive) = (0, 0);
@@ -165,7 +165,7 @@ fn each_change_fires_its_tables() {
 }
 
 #[test]
-fn a_deletion_is_told_once_then_the_parents_event() {
+fn a_deletion_is_one_event_and_then_the_parents() {
     let mut room = Room::new();
     room.watch(A, "/d/p", Kinds::ALL);
     room.watch(A, "/d", Kinds::CHILD | Kinds::RECURSIVE);
@@ -174,7 +174,7 @@ fn a_deletion_is_told_once_then_the_parents_event() {
 }
 
 #[test]
-fn a_persistent_watch_hears_of_data_and_children_and_stays() {
+fn a_persistent_watch_gets_data_and_children_and_stays() {
     let mut room = Room::new();
     room.watch(A, "/p", Kinds::PERSISTENT);
     room.change("/p", Created);
@@ -195,7 +195,7 @@ fn a_persistent_watch_hears_of_data_and_children_and_stays() {
 }
 
 #[test]
-fn a_recursive_watch_hears_of_all_below_and_of_no_list_of_children() {
+fn a_recursive_watch_gets_descendants_and_no_child_lists() {
     let mut room = Room::new();
     room.watch(A, "/r", Kinds::RECURSIVE);
     room.watch(A, "/", Kinds::RECURSIVE);
@@ -212,7 +212,7 @@ fn a_recursive_watch_hears_of_all_below_and_of_no_list_of_children() {
 }
 
 #[test]
-fn events_go_to_those_who_may_read_and_one_shot_watches_of_others_are_spent() {
+fn only_readers_get_events_but_all_one_shot_watches_are_spent() {
     let mut room = Room::new();
     room.acl = vec![Acl { perms: perms::READ, id: digest("a") }];
     for connection in [A, B] {
@@ -232,7 +232,7 @@ fn events_go_to_those_who_may_read_and_one_shot_watches_of_others_are_spent() {
 }
 
 #[test]
-fn an_event_is_encoded_once_for_all_who_hear_it() {
+fn an_event_is_encoded_once_for_all_receivers() {
     let mut room = Room::new();
     room.watch(A, "/p", Kinds::DATA);
     room.watch(B, "/p", Kinds::PERSISTENT);
@@ -261,7 +261,7 @@ fn a_connection_that_leaves_takes_its_watches_with_it() {
 }
 
 #[test]
-fn watches_are_removed_by_kind_and_the_answer_says_which_there_were() {
+fn watches_are_removed_by_kind_and_the_removed_are_returned() {
     let mut room = Room::new();
     room.watch(A, "/p", Kinds::DATA | Kinds::CHILD);
     assert_eq!(room.table.remove(B, "/p", Kinds::ALL), Kinds::NONE);
@@ -287,7 +287,7 @@ fn the_listings_name_paths_and_connections_in_order() {
 }
 
 #[test]
-fn a_connection_gets_no_more_watches_than_it_may_have_and_other_connections_do() {
+fn the_bound_of_one_connections_watches_spares_the_others() {
     let mut room = Room::new();
     let long = format!("/{}", "x".repeat(999));
     let most = weight("/p") + weight(&long);
@@ -309,7 +309,7 @@ fn a_connection_gets_no_more_watches_than_it_may_have_and_other_connections_do()
 }
 
 #[test]
-fn when_all_connections_have_much_each_may_still_have_a_little() {
+fn above_the_total_bound_each_connection_keeps_a_small_one() {
     let mut room = Room::new();
     let (all, small) = (weight("/pp"), weight("/p"));
     room.table = WatchTable::bounded_by(WatchBounds { connection: 1 << 20, all, small });

@@ -1,4 +1,4 @@
-//! What a connection does when its session is attached to another one.
+//! Tests of a connection whose session is attached to another one.
 
 use rowlock_proto::lock::SessionOptions;
 
