@@ -207,7 +207,7 @@ impl Apply for Applier {
         self.marks.applied(entry.index, &batch.proposals, machine);
         self.clock.observe(machine.time_ms());
         self.history.applied();
-        self.lock_alarm.look(machine);
+        self.lock_alarm.update(machine);
         self.measure(&entry, first_taken, batch.proposals.len());
         EntryOutcome::Applied
     }
@@ -223,7 +223,7 @@ impl Apply for Applier {
         self.clock.observe(machine.time_ms());
         self.history.installed(machine.last_zxid(), machine.time_ms());
         self.registry.feed.installed(machine.last_zxid(), machine.time_ms());
-        self.lock_alarm.look(machine);
+        self.lock_alarm.update(machine);
         self.marks.installed();
         if self.metrics.connections.get() > 0 {
             rare::taken(Rare::SnapshotUnderClients);

@@ -1,11 +1,11 @@
-//! The audit log: who has done what at this node, one JSON document a line.
+//! Audit log: operations of clients at this node, one JSON document per line.
 //!
-//! In the flow: the task that serves a client tells [`Audit`] what happened; the line waits in a bounded
-//! queue, and a task of its own writes it (`writer`). No task waits for the file: where the queue or the disk
-//! is full, records are missing, which is counted and told, and the node goes on.
+//! In the flow: the task of a client passes a record to [`Audit`]; the line waits in a bounded queue, and the
+//! writer task (`writer`) appends the line to the file. No client waits for the file: with a full queue or
+//! disk the record is dropped, counted and logged, and the node continues.
 //!
-//! Invariant: a line is made by `serde_json`, so that no name, path or label of a client can end it or add a
-//! second one. Must never do: record data of znodes, passwords or tokens.
+//! Invariant: `serde_json` encodes each line, so no name, path or label of a client can end the line or add a
+//! second line. Must never do: record data of znodes, passwords or tokens.
 
 mod note;
 mod subject;
@@ -33,26 +33,25 @@ pub use writer::{AuditWriter, Settings};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
-    /// A client proves who it is, or fails to.
+    /// Successful and failed authentication.
     Auth,
     Acl,
-    /// Acts of operators: reconfig, forceRelease, starts and stops of the node.
+    /// Requests of operators: reconfig, forceRelease, start and stop of the node.
     Admin,
-    /// Something was refused for lack of a permission or a proof.
+    /// Refusals for lack of a permission or an identity.
     Denied,
-    /// Locks are taken and given back by requests for locks.
+    /// Acquires and releases by lock requests.
     Locks,
-    /// Znodes are created, changed and deleted.
+    /// Creates, changes and deletes of znodes.
     Writes,
 }
 
-/// One line of the file.
+/// Line of the file.
 #[derive(Debug, Serialize)]
 pub(crate) struct AuditRecord<'a> {
     pub event: Event,
-    /// Name of the request.
     pub op: &'a str,
-    /// On what; empty: it has no path.
+    /// Paths of the request; may be empty.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub paths: &'a [String],
     /// Further details of the request.
@@ -60,7 +59,7 @@ pub(crate) struct AuditRecord<'a> {
     pub detail: &'a str,
     /// `ok`, or the name of the error.
     pub result: &'a str,
-    /// The right on a lock for lack of which it was refused.
+    /// Missing right on a lock, the reason of the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Right>,
     #[serde(flatten)]
@@ -68,8 +67,8 @@ pub(crate) struct AuditRecord<'a> {
 }
 
 impl AuditRecord<'_> {
-    /// What operators have done is in the node's log even without an audit log. Refused requests are not:
-    /// strangers could fill the log with them.
+    /// Logs operators' requests, also without an audit log. Refused requests are not logged: unauthenticated
+    /// clients could flood the log.
     fn log(&self) {
         let Some(address) = self.client.address.filter(|_| self.event == Event::Admin) else { return };
         if [OK, "unknown"].contains(&self.result) {
@@ -88,7 +87,7 @@ struct WrittenRecord<'a> {
     record: &'a AuditRecord<'a>,
 }
 
-/// Takes records. Without an audit log it wants none.
+/// Receiver of records. Without an audit log the receiver drops all records.
 #[derive(Clone, Default)]
 pub struct Audit(Option<Arc<AuditState>>);
 
@@ -96,17 +95,17 @@ struct AuditState {
     node: NodeId,
     events: BTreeSet<Event>,
     lines: mpsc::Sender<String>,
-    /// For records of clients that have proven nothing.
+    /// Rate limit for records of unauthenticated clients.
     strangers: Mutex<Bucket>,
     missing_log: LogLimiter,
     metrics: Arc<Metrics>,
 }
 
 impl Audit {
-    /// Opens the file and starts nothing: the writer is to be run. Blocks.
+    /// Opens the file; the caller must run the returned writer. Blocking.
     ///
     /// # Errors
-    /// The file, and why it cannot be written.
+    /// Path, and the reason for the failure.
     pub fn open(
         settings: Settings,
         events: BTreeSet<Event>,
@@ -118,23 +117,22 @@ impl Audit {
         Ok((Audit(Some(Arc::new(AuditState::new(node, events, lines, metrics)))), writer))
     }
 
-    /// Whether anything is recorded.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether events of this kind are recorded.
     pub(crate) fn wants(&self, event: Event) -> bool {
         self.0.as_ref().is_some_and(|inner| inner.events.contains(&event))
     }
 
-    /// Records it, if such events are wanted. Never waits.
+    /// Records an event if `[audit]` selects its kind. Never waits.
     pub(crate) fn record(&self, record: &AuditRecord<'_>) {
         record.log();
         let Some(inner) = self.0.as_ref().filter(|inner| inner.events.contains(&record.event)) else {
             return;
         };
-        // Else strangers could push out of the files what others have done.
+        // Without this limit, unauthenticated clients could displace other clients' records from the rotated
+        // files.
         if record.client.has_proven_nothing()
             && record.result != OK
             && !inner.strangers.lock().take(time::now())
@@ -152,7 +150,7 @@ impl Audit {
     }
 }
 
-/// The result of what has happened.
+/// Result of a successful request.
 pub(crate) const OK: &str = "ok";
 
 impl AuditState {
@@ -178,7 +176,7 @@ impl AuditState {
 mod tests {
     use super::*;
 
-    /// An audit log that keeps its lines.
+    /// Returns an audit log whose lines stay in the queue.
     pub(super) fn audit(events: &[Event]) -> (Audit, mpsc::Receiver<String>) {
         let (lines, queue) = mpsc::channel(AUDIT_QUEUE_MAX);
         let inner = AuditState::new(NodeId(1), events.iter().copied().collect(), lines, Arc::default());
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_fill_the_log_and_others_are_recorded_meanwhile() {
+    fn unauthenticated_clients_cannot_fill_the_audit_log() {
         let (audit, mut lines) = audit(&[Event::Auth]);
         let strangers = || failed(vec!["ip:10.0.0.1".to_owned()]);
         let all = u64::from(2 * AUDIT_STRANGERS_PER_SECOND);
@@ -214,7 +212,7 @@ mod tests {
         let metrics = &audit.0.as_ref().unwrap().metrics;
         let (written, dropped) = (metrics.audit_records_total.get(), metrics.audit_dropped_total.get());
         assert_eq!(written + dropped, all + 1);
-        // A slow machine needs so long for it that tokens come back.
+        // On a slow machine the loop takes long enough for new tokens.
         assert!(written > u64::from(AUDIT_STRANGERS_PER_SECOND) && dropped > 0, "{written} {dropped}");
         let mut last = None;
         while let Some(line) = next(&mut lines) {
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn records_for_which_the_queue_has_no_room_are_counted_and_nobody_waits() {
+    fn full_queue_drops_and_counts_records_without_waiting() {
         let (audit, mut lines) = audit(&[Event::Auth]);
         for _ in 0..AUDIT_QUEUE_MAX + 10 {
             audit.record(&failed(vec!["x509:CN=a".to_owned()]));

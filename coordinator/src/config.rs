@@ -1,11 +1,10 @@
-//! What `cluster.toml` says: one file for the whole cluster, the same on every node.
+//! Configuration: `cluster.toml`, one file for the whole cluster, the same on every node.
 //!
-//! Read once at the start of a process (`serve`, `up`, the client commands); nothing reads it again. Parsing
-//! is in `config/parse.rs`, the rules a file must obey in `config/check.rs`. A mistake is refused with the
-//! file, the line, the key and the remedy.
+//! Read once at the start of a process (`serve`, `up`, the client commands). `config/parse.rs` parses the
+//! file and `config/check.rs` checks the rules. An error names the file, the line, the key and the remedy.
 //!
-//! Must never do: guess. An unknown key is an error, since a misspelt timeout that is silently ignored is
-//! found at the worst moment.
+//! Must never do: guess. An unknown key is an error, since a misspelled timeout would otherwise be ignored
+//! until an incident.
 
 mod api;
 mod audit;
@@ -44,26 +43,26 @@ pub use log::LogConfig;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
 pub use upgrade::{Finalize, UpgradeConfig};
 
-/// The contents of `cluster.toml`, with defaults.
+/// Contents of `cluster.toml`, with defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
     /// Name of the cluster; data folders and peers of another name are refused.
     pub name: String,
-    /// Parent of the data folders that the file does not name. `None` once these are known.
+    /// Parent of data folders without a path of their own. `None` after parsing.
     #[serde(skip_serializing)]
     pub(crate) data: Option<PathBuf>,
-    /// What the nodes log.
+    /// Log level and format.
     #[serde(deserialize_with = "log::level_or_table")]
     pub log: LogConfig,
-    /// The nodes, in the order of the file.
+    /// Nodes in the order of the file.
     #[serde(rename = "node")]
     pub nodes: Vec<NodeEntry>,
     /// Bounds of session timeouts.
     pub session: SessionConfig,
     /// Timers of replication, snapshots, polling.
     pub raft: RaftConfig,
-    /// The nodes' certificates; `{id}` in a path stands for the number of the node.
+    /// Certificates of the nodes; `{id}` in a path is replaced by the node's number.
     pub tls: Option<TlsFiles>,
     /// Security of the port for nodes.
     pub peer: PeerConfig,
@@ -71,24 +70,25 @@ pub struct ClusterConfig {
     pub client: ClientConfig,
     /// Sweeps of containers, and quotas.
     pub znodes: ZnodesConfig,
-    /// How much lock history is kept.
+    /// Retention of the lock history.
     pub history: HistoryConfig,
     /// Hosts, TLS and tokens of HTTP.
     pub http: HttpConfig,
-    /// What the audit log records, and where.
+    /// Events and files of the audit log.
     pub audit: AuditConfig,
-    /// Backups that the leader makes by itself.
+    /// Scheduled backups by the leader.
     pub backup: BackupConfig,
-    /// When an upgrade is finalized.
+    /// Finalization of upgrades.
     pub upgrade: UpgradeConfig,
-    /// Changes of the members that the leader makes by itself.
+    /// Automatic changes of the membership by the leader.
     pub autopilot: AutopilotConfig,
-    /// How nodes find each other, if the file does not list them.
+    /// Discovery of the nodes, instead of a list in the file.
     #[serde(rename = "cluster")]
     pub discovery: Option<Discovery>,
-    /// Bounds of what clients make a node hold.
+    /// Bounds of the memory used for clients.
     pub limits: LimitsConfig,
-    /// What is allowed and yet unwise (an even number of voters, HTTP beyond loopback): to be logged at WARN.
+    /// Warnings about permitted but unwise settings (an even number of voters, HTTP beyond loopback), logged
+    /// at WARN.
     #[serde(skip)]
     pub warnings: Vec<String>,
 }
@@ -97,30 +97,30 @@ pub struct ClusterConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeEntry {
-    /// Its number: 1 to 254.
+    /// Number of the node: 1 to 254.
     pub id: NodeId,
-    /// `host:port` where clients find it, without TLS. It has this one or `secure_client_addr`, or both.
+    /// `host:port` for clients without TLS. A node has this address, `secure_client_addr`, or both.
     #[serde(rename = "client")]
     pub client_addr: Option<String>,
-    /// `host:port` where clients find it, with TLS.
+    /// `host:port` for clients with TLS.
     #[serde(rename = "secure_client")]
     pub secure_client_addr: Option<String>,
-    /// `host:port` where the other nodes find it.
+    /// `host:port` for the other nodes.
     #[serde(rename = "peer")]
     pub peer_addr: String,
     /// `host:port` for health, metrics and reports.
     #[serde(rename = "http", default)]
     pub http_addr: String,
-    /// `host:port` for locks by HTTP, if it has that.
+    /// `host:port` for locks by HTTP. `None`: no listener.
     #[serde(rename = "api")]
     pub api_addr: Option<String>,
-    /// Where it listens for clients, if not at `client_addr` (a container, NAT).
+    /// Listen address for clients, if different from `client_addr` (container, NAT).
     pub client_listen: Option<String>,
-    /// Where it listens for clients with TLS, if not at `secure_client_addr`.
+    /// Listen address for clients with TLS, if different from `secure_client_addr`.
     pub secure_client_listen: Option<String>,
-    /// Where it listens for the other nodes, if not at `peer_addr`.
+    /// Listen address for the other nodes, if different from `peer_addr`.
     pub peer_listen: Option<String>,
-    /// Its own data folder.
+    /// Data folder of the node.
     #[serde(rename = "data", default)]
     pub data_dir: PathBuf,
     /// Replicates without a vote.
@@ -142,41 +142,42 @@ pub struct SessionConfig {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
-    /// Open connections of one node. Beyond: a new connection is closed at once.
+    /// Bound of open connections per node. Further connections are closed at once.
     pub max_connections: usize,
-    /// Those of one address but loopback. Beyond: likewise. 0: no bound.
+    /// Bound of open connections per address, except loopback. Further connections are closed at once. 0: no
+    /// bound.
     pub max_connections_per_address: usize,
-    /// New sessions that this node takes in a second, and five times as many at once. Beyond: their
-    /// connections are closed. 0: no bound.
+    /// New sessions per second at this node, with a burst of five times as many. Connections of further new
+    /// sessions are closed. 0: no bound.
     pub new_sessions_per_second: u32,
-    /// Four-letter words that are answered; `*` stands for all.
+    /// Enabled four-letter words; `*` enables all.
     pub words: Vec<String>,
-    /// `super:<base64 of sha1>`, ZooKeeper's superDigest: who presents it passes every ACL.
+    /// `super:<base64 of sha1>`, ZooKeeper's superDigest: the owner of the password passes every ACL.
     pub super_digest: Option<String>,
-    /// Users that may authenticate by SASL (DIGEST-MD5), with their passwords.
+    /// SASL users (DIGEST-MD5) with their passwords.
     pub sasl_users: BTreeMap<String, String>,
-    /// Whether a superuser may change the membership by reconfig.
+    /// Permits superusers to change the membership by reconfig.
     pub reconfig: bool,
-    /// Whether clients that allow it are served reads while there is no quorum.
+    /// Serves reads without a quorum to clients that accept read-only sessions.
     pub read_only_mode: bool,
-    /// Nothing is done for a client before it has proven who it is (ZooKeeper's `enforce.auth`).
+    /// Requires authentication before the first request (ZooKeeper's `enforce.auth`).
     pub require_auth: bool,
-    /// Whether clients must show a certificate at the listener with TLS.
+    /// Certificate requirement of the listener with TLS.
     pub client_auth: ClientAuth,
-    /// Subjects of certificates (RFC 2253, as Java prints them) whose owners pass every ACL.
+    /// Certificate subjects of superusers (RFC 2253, in Java's format).
     pub x509_superusers: Vec<String>,
-    /// A file with `super_digest`. `None` once it is read.
+    /// File with `super_digest`. `None` after reading.
     #[serde(skip_serializing)]
     pub(crate) super_digest_file: Option<PathBuf>,
-    /// A file with lines `user:password`. `None` once it is read.
+    /// File with lines `user:password`. `None` after reading.
     #[serde(skip_serializing)]
     pub(crate) sasl_users_file: Option<PathBuf>,
 }
 
-/// A configuration may end in a log: without its secrets.
+/// Omits secrets: a configuration may appear in a log.
 impl fmt::Debug for ClientConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Each field by its name, so that a new one is thought of.
+        // Destructures all fields, so the compiler reports a new field.
         let ClientConfig {
             max_connections,
             max_connections_per_address,
@@ -212,9 +213,9 @@ impl fmt::Debug for ClientConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ZnodesConfig {
-    /// How often the leader looks for containers and TTL znodes that have served their purpose.
+    /// Interval of the leader's sweep for empty containers and expired TTL znodes.
     pub sweep_interval_ms: u64,
-    /// Whether hard quotas refuse what goes beyond them. The leader's value counts, for all nodes.
+    /// Makes hard quotas refuse excess writes. The leader's value applies to all nodes.
     pub enforce_quota: bool,
 }
 
@@ -222,50 +223,50 @@ pub struct ZnodesConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Names that requests may be for, besides IP addresses, localhost and the hosts of the nodes' `http`.
+    /// Permitted host names of requests, besides IP addresses, localhost and the hosts of the nodes' `http`.
     pub hosts: Vec<String>,
-    /// By TLS, with the certificates of `[tls]`.
+    /// Uses TLS with the certificates of `[tls]`.
     pub tls: bool,
-    /// The file of the tokens by which clients say who they are.
+    /// File of the clients' tokens.
     pub token_file: Option<PathBuf>,
-    /// Locks and znodes by HTTP at the nodes' `http`, too.
+    /// Serves locks and znodes at the nodes' `http` addresses as well.
     pub api: bool,
 }
 
 impl HttpConfig {
-    /// Whether clients must say who they are, but for probes.
+    /// Returns whether requests except probes need an identity.
     pub fn is_closed(&self) -> bool {
         self.tls || self.token_file.is_some()
     }
 }
 
-/// What one node needs to start: where it listens, and all that `cluster.toml` says.
+/// Configuration of one node: its listen addresses and the contents of `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// This node's number, 1 to 254.
+    /// Number of this node, 1 to 254.
     pub id: NodeId,
-    /// `host:port` to listen on for clients without TLS; the address that others use is in `nodes`.
+    /// `host:port` for listening to clients without TLS; `nodes` has the advertised address.
     pub client_addr: Option<String>,
-    /// `host:port` to listen on for clients with TLS; likewise.
+    /// `host:port` for listening to clients with TLS; `nodes` has the advertised address.
     pub secure_client_addr: Option<String>,
-    /// `host:port` to listen on for the other nodes; the address that others use is in `nodes`.
+    /// `host:port` for listening to the other nodes; `nodes` has the advertised address.
     pub peer_addr: String,
-    /// `host:port` to listen on for HTTP.
+    /// `host:port` for listening to HTTP.
     pub http_addr: String,
-    /// `host:port` to listen on for locks by HTTP.
+    /// `host:port` for listening to locks by HTTP.
     pub api_addr: Option<String>,
-    /// This node's data folder.
+    /// Data folder of this node.
     pub data_dir: PathBuf,
     /// Replicates without a vote.
     pub learner: bool,
-    /// The settings of the cluster, which are fields of this type as well (`config.session`). The nodes are
-    /// ordered by id; with `discovery` there is only this one. The certificates are this node's.
+    /// Settings of the cluster, also accessible as fields of this type (`config.session`). `nodes` is sorted
+    /// by id; with `discovery` the list contains only this node. The certificates are this node's.
     pub file: ClusterConfig,
-    /// How much of the disk the log takes at a time. Not in `cluster.toml`: only tests with many small
-    /// clusters have a reason to take less.
+    /// Size of a log segment in bytes. Not in `cluster.toml`: only tests with many small clusters use smaller
+    /// segments.
     pub log_segment_bytes: u64,
-    /// Which versions the node knows. Not in `cluster.toml`, and not for embedders: what a release knows is
-    /// in its code. Tests of upgrades let a node be of a release that does not exist.
+    /// Versions known to the node. Not in `cluster.toml` and not for embedders: a release's code defines its
+    /// versions. Tests of upgrades use the versions of an imaginary release.
     #[doc(hidden)]
     pub versions: Versions,
 }
@@ -284,29 +285,29 @@ impl DerefMut for NodeConfig {
     }
 }
 
-/// Why a `cluster.toml` is refused, in one line: where, what, and what to do.
+/// Error in a `cluster.toml`, printed as one line: location, mistake, remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}; {remedy}", .file.display(), .line.map(|l| format!(":{l}")).unwrap_or_default())]
 pub struct ConfigError {
-    /// The file that has the mistake.
+    /// File with the mistake.
     pub file: PathBuf,
-    /// The line, counted from 1, where the mistake has one.
+    /// Line of the mistake, counted from 1.
     pub line: Option<usize>,
-    /// The mistake, with the key it is about.
+    /// Description of the mistake, with its key.
     pub what: String,
-    /// What to do about it.
+    /// Proposed correction.
     pub remedy: String,
 }
 
 impl Default for SessionConfig {
-    /// ZooKeeper's 2 and 20 ticks of 2 s.
+    /// Returns ZooKeeper's bounds: 2 and 20 ticks of 2 s.
     fn default() -> Self {
         SessionConfig { min_timeout_ms: 4_000, max_timeout_ms: 40_000 }
     }
 }
 
 impl SessionConfig {
-    /// The timeout a client gets that asks for `wanted`.
+    /// Returns the granted timeout for a requested timeout.
     pub fn clamp(&self, wanted: Duration) -> Duration {
         wanted.clamp(
             Duration::from_millis(self.min_timeout_ms.into()),
@@ -316,7 +317,7 @@ impl SessionConfig {
 }
 
 impl Default for ClientConfig {
-    /// ZooKeeper's `maxClientCnxns` and `4lw.commands.whitelist`; a throttle that only floods meet.
+    /// Returns ZooKeeper's `maxClientCnxns` and `4lw.commands.whitelist`, and a rate limit above normal load.
     fn default() -> Self {
         ClientConfig {
             max_connections: 20_000,
@@ -337,14 +338,14 @@ impl Default for ClientConfig {
 }
 
 impl Default for ZnodesConfig {
-    /// ZooKeeper's `znode.container.checkIntervalMs` and `enforceQuota`.
+    /// Returns ZooKeeper's `znode.container.checkIntervalMs` and `enforceQuota`.
     fn default() -> Self {
         ZnodesConfig { sweep_interval_ms: 60_000, enforce_quota: false }
     }
 }
 
 impl NodeEntry {
-    /// A voter that listens for clients without TLS, other nodes and HTTP at these addresses, and has no API.
+    /// Returns a voter with these addresses, without TLS for clients and without an API.
     pub fn new(id: NodeId, [client, peer, http]: [String; 3], data_dir: PathBuf) -> NodeEntry {
         NodeEntry {
             id,
@@ -361,19 +362,19 @@ impl NodeEntry {
         }
     }
 
-    /// Where it takes locks by HTTP, if it does.
+    /// Returns the address for locks by HTTP.
     pub fn any_api_addr(&self, http: &HttpConfig) -> Option<&str> {
         self.api_addr.as_deref().or_else(|| http.api.then_some(self.http_addr.as_str()))
     }
 
-    /// Where clients find it: without TLS if it listens so, else with it.
+    /// Returns the clients' address without TLS, else the address with TLS.
     pub fn any_client_addr(&self) -> &str {
         self.client_addr.as_deref().or(self.secure_client_addr.as_deref()).unwrap_or_default()
     }
 }
 
 impl NodeConfig {
-    /// The configuration of the node with this entry.
+    /// Returns the configuration of the node with this entry.
     pub(crate) fn of(entry: &NodeEntry, file: ClusterConfig) -> NodeConfig {
         let listen =
             |listen: &Option<String>, found: &Option<String>| listen.as_ref().or(found.as_ref()).cloned();
@@ -392,8 +393,8 @@ impl NodeConfig {
         }
     }
 
-    /// The names that HTTP requests may be for: those of `[http]`, and the hosts of all nodes' `http` and
-    /// `api`.
+    /// Returns the permitted host names of HTTP requests: the names in `[http]`, and the hosts of all nodes'
+    /// `http` and `api`.
     pub(crate) fn http_hosts(&self) -> Arc<[String]> {
         let addresses = self.nodes.iter().flat_map(|node| node.api_addr.iter().chain([&node.http_addr]));
         let of_nodes = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0.to_owned()));
@@ -402,7 +403,7 @@ impl NodeConfig {
 }
 
 impl ClusterConfig {
-    /// Reads and checks a file. Relative data folders in it are relative to the folder of the file.
+    /// Reads and checks a file. Relative data folders are relative to the folder of the file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |what: String| ConfigError {
             file: path.to_owned(),
@@ -417,7 +418,7 @@ impl ClusterConfig {
         let bytes = dir.read(name).map_err(cannot)?;
         let text =
             String::from_utf8(bytes).map_err(|_| unreadable("is not a text file in UTF-8".to_owned()))?;
-        // The file alone: secrets in files of their own are looked at where they are read.
+        // Checks the permissions of this file only; separate files of secrets are checked by their reader.
         let has_secrets = parse::has_secrets(&text);
         if has_secrets && dir.is_open_to_others(name).map_err(cannot)? {
             return Err(ConfigError {
@@ -433,12 +434,13 @@ impl ClusterConfig {
         Self::parse(&text, path)
     }
 
-    /// Checks the text of a file; `path` is only named in errors and the base of relative data folders.
+    /// Parses and checks the text of a file; `path` is used in errors and as the base of relative data
+    /// folders.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::parse_with(text, path, &secrets::read_private)
     }
 
-    /// The same, with another reader of the files that the text names for its secrets: for the fuzz targets.
+    /// Parses like [`Self::parse`], with another reader for files of secrets: for the fuzz targets.
     #[doc(hidden)]
     pub fn parse_with(
         text: &str,
@@ -450,7 +452,7 @@ impl ClusterConfig {
         Ok(config)
     }
 
-    /// What the node `id` needs to start, or nothing if the file has no such node.
+    /// Returns the configuration of node `id`, or `None` without such a node.
     pub fn node(&self, id: NodeId) -> Option<NodeConfig> {
         let entry = self.nodes.iter().find(|n| n.id == id)?;
         let mut file = self.clone();
@@ -462,13 +464,13 @@ impl ClusterConfig {
         Some(NodeConfig::of(entry, file))
     }
 
-    /// The client addresses of all nodes, as `--endpoints` takes them.
+    /// Returns the client addresses of all nodes in the format of `--endpoints`.
     pub fn endpoints(&self) -> String {
         let addresses: Vec<&str> = self.nodes.iter().map(NodeEntry::any_client_addr).collect();
         addresses.join(",")
     }
 
-    /// The file that says the same as this configuration.
+    /// Returns a file equivalent to this configuration.
     pub fn to_toml(&self) -> String {
         parse::print(self)
     }

@@ -1,7 +1,7 @@
-//! What the leader proposes without being asked: one task asks each [`Duty`] in turn.
+//! Proposals of the leader without a client's request: one task calls each [`Duty`] in turn.
 //!
-//! A duty decides from the applied state and never waits, so that none holds up another. Work that waits for
-//! other nodes or for a disk (`autopilot/`, `backups.rs`), and the expiry of sessions, have tasks of their
+//! A duty decides from the applied state and never waits, so no duty delays another. Work with waits for
+//! other nodes or for a disk (`autopilot/`, `backups.rs`) and the expiry of sessions run in tasks of their
 //! own.
 
 mod backups;
@@ -23,42 +23,40 @@ use crate::upgrade::of_the_cluster;
 pub use backups::Backups;
 pub use cluster::ClusterDuty;
 
-/// Something that a leader proposes by itself.
+/// Source of the leader's own proposals.
 pub trait Duty: Send {
-    /// Returns the commands that the leader of `term` proposes at `now`. A proposal can get lost, so a later
-    /// call returns again what is still due then.
+    /// Returns the commands for the leader of `term` to propose at `now`. A proposal can get lost, so a later
+    /// call returns all commands still due.
     fn due(&mut self, term: u64, now: Instant) -> Due;
 
-    /// Whether it is asked when the [`LockAlarm`](crate::lock_sweep::LockAlarm) rings.
-    fn hears_alarm(&self) -> bool {
+    /// Returns whether a signal of the [`LockAlarm`](crate::lock_sweep::LockAlarm) triggers a call.
+    fn wakes_on_alarm(&self) -> bool {
         false
     }
 }
 
-/// The commands of a duty, and when it is asked again.
+/// Commands of a duty, and the time of the next call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Due {
     /// Proposed in this order.
     pub commands: Vec<Command>,
-    /// The next call. `None`: when the leadership changes or the alarm rings.
+    /// Time of the next call. `None`: at a change of the leadership or an alarm.
     pub next: Option<Instant>,
 }
 
-/// The task of the leader's duties.
 pub struct LeaderDuties {
     pub me: NodeId,
-    /// All duties are asked at once when this node begins to lead.
+    /// All duties are called at once when this node begins to lead.
     pub leadership: watch::Receiver<Leadership>,
     /// Queue of the intake.
     pub proposals: mpsc::Sender<TermBatch>,
-    /// Set by apply when a lock may have to be swept earlier.
+    /// Signaled by apply when a lock may become due earlier.
     pub alarm: watch::Receiver<Option<i64>>,
-    /// Asked in this order.
+    /// Called in this order.
     pub duties: Vec<Box<dyn Duty>>,
 }
 
 impl LeaderDuties {
-    /// Runs until its channels close.
     pub async fn run(mut self) {
         let mut view = Leadership::default();
         let mut next_calls = vec![None; self.duties.len()];
@@ -70,16 +68,16 @@ impl LeaderDuties {
                 view = seen;
                 next_calls.fill(leads.then_some(now));
             }
-            // Marked as heard before the state is read: a change in between rings again.
+            // Marks the alarm as seen before reading the state: a later change signals again.
             is_rung = leads && (is_rung || self.alarm.has_changed());
             let _ = self.alarm.borrow_and_update();
             for (duty, next) in self.duties.iter_mut().zip(&mut next_calls) {
-                if next.is_none_or(|at| at > now) && !(is_rung && duty.hears_alarm()) {
+                if next.is_none_or(|at| at > now) && !(is_rung && duty.wakes_on_alarm()) {
                     continue;
                 }
                 let due = duty.due(view.term, now);
                 *next = due.next;
-                // All duties need room in this queue. The intake empties it even when the term is over.
+                // Waits for space in the queue; the intake empties the queue even after the end of the term.
                 if propose(&self.proposals, view.term, due.commands).await.is_err() {
                     return;
                 }

@@ -1,9 +1,8 @@
-//! What time does to locks, on the leader: proposes `LockDue` when a lock-delay is over or a lock has been
-//! held for longer than its holder had asked for. Applying the command checks again, so one too many does
-//! nothing.
+//! Timeouts of locks, on the leader: proposes `LockDue` when a lock-delay or the longest time of holding is
+//! over. Applying the command checks the lock again, so an extra command has no effect.
 //!
-//! In the flow: apply says when an earlier moment has come into the state ([`LockAlarm`]); the leader's
-//! duties ask [`LockSweep`] then, and at the moment that it has named.
+//! In the flow: apply signals an earlier due time through the [`LockAlarm`]; the leader's duties then call
+//! [`LockSweep`], and again at the due time returned by the sweep.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +17,23 @@ use rowlock_types::limits::LOCK_SWEEP_MAX;
 use crate::leader_duties::{Due, Duty};
 use crate::replica::Replica;
 
-/// What was proposed and is still due after this time is proposed again. Also the longest that a lock is
-/// late that becomes due meanwhile.
+/// Interval between two proposals for the same due lock. Also the longest delay of a lock that becomes due in
+/// this interval.
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
 
-/// Wakes the leader's duties when a lock is due earlier than they know. Rung by apply, so it never waits.
+/// Wakes the leader's duties when a lock becomes due earlier than scheduled. Apply signals the alarm, so the
+/// alarm never waits.
 pub struct LockAlarm(watch::Sender<Option<i64>>);
 
 impl LockAlarm {
-    /// The alarm and its receiver, which has the earliest moment (ms since 1970).
+    /// Returns the alarm and its receiver, which holds the earliest due time (ms since 1970).
     pub fn new() -> (LockAlarm, watch::Receiver<Option<i64>>) {
         let (sender, receiver) = watch::channel(None);
         (LockAlarm(sender), receiver)
     }
 
-    /// Rings if the state that has changed has an earlier moment than before.
-    pub fn look(&self, machine: &Machine) {
+    /// Wakes the duties if the changed state has an earlier due time.
+    pub fn update(&self, machine: &Machine) {
         let next = machine.next_lock_due();
         self.0.send_if_modified(|known| {
             let is_earlier = next.is_some_and(|next| known.is_none_or(|known| next < known));
@@ -43,10 +43,10 @@ impl LockAlarm {
     }
 }
 
-/// Finds the locks that are due.
+/// Finds due locks.
 pub struct LockSweep {
     pub replica: Arc<Replica>,
-    /// Only this node raises it while it leads, so a pause is as long as it says.
+    /// Clock of the log. Only this node advances the clock while it leads, so the computed delay is exact.
     pub clock: Arc<LogClock>,
 }
 
@@ -55,12 +55,12 @@ impl Duty for LockSweep {
         due(&self.replica.state.read(), self.clock.now_ms(), now)
     }
 
-    fn hears_alarm(&self) -> bool {
+    fn wakes_on_alarm(&self) -> bool {
         true
     }
 }
 
-/// `now_ms` is `now` by the clock of the log.
+/// Returns the due locks. `now_ms` is `now` by the clock of the log.
 fn due(machine: &Machine, now_ms: i64, now: Instant) -> Due {
     let Some(next_ms) = machine.next_lock_due() else { return Due::default() };
     if next_ms > now_ms {

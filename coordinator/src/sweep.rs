@@ -1,9 +1,8 @@
-//! The leader's sweep: proposes the removal of containers that have lost their last child and of TTL znodes
-//! that have expired, and warns of quotas that are exceeded. Applying the command checks again, so a znode
-//! that has got a child meanwhile stays.
+//! Sweep of the leader: proposes the removal of empty containers and expired TTL znodes, and warns of
+//! exceeded quotas. Applying the command checks the znode again, so a znode with a new child stays.
 //!
-//! Must never hold the state's lock while it searches: there may be millions of znodes. A thread searches a
-//! frozen state.
+//! Must never hold the lock of the state during a search: there may be millions of znodes. A thread searches
+//! a frozen state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,38 +20,38 @@ use rowlock_types::limits::{BATCH_MAX_COMMANDS, SWEEP_MAX_QUOTA_WARNINGS, SWEEP_
 use crate::leader_duties::{Due, Duty};
 use crate::replica::Replica;
 
-/// How often the sweep asks for the result of its thread.
+/// Interval of polling the search thread.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// Finds znodes to remove, in each term at once and then at intervals.
+/// Finds removable znodes: at the beginning of each term, then at intervals.
 pub struct Sweep {
     replica: Arc<Replica>,
     clock: Arc<LogClock>,
     every: Duration,
     term: u64,
-    /// The next search; not before its proposals are out.
+    /// Earliest time of the next search; a search starts only after all proposals of the previous search.
     next: Option<Instant>,
     search: Option<BoxFuture<'static, Swept>>,
-    /// Found and not proposed yet.
+    /// Found and not yet proposed.
     paths: Vec<String>,
 }
 
-/// Result of a search.
 #[derive(Default)]
 struct Swept {
-    /// Paths of znodes to be removed.
+    /// Paths of removable znodes.
     paths: Vec<String>,
     exceeded: Vec<Quota>,
     exceeded_count: usize,
 }
 
 impl Sweep {
-    /// Expires znodes by the `clock` of the log. `every`: ZooKeeper's `znode.container.checkIntervalMs`.
+    /// Returns a sweep with TTLs measured by the `clock` of the log. `every`: ZooKeeper's
+    /// `znode.container.checkIntervalMs`.
     pub fn new(replica: Arc<Replica>, clock: Arc<LogClock>, every: Duration) -> Sweep {
         Sweep { replica, clock, every, term: 0, next: None, search: None, paths: Vec::new() }
     }
 
-    /// `None`: there is nothing to search.
+    /// Starts a search. Returns `None` if there is nothing to search.
     fn begin_search(&self) -> Option<BoxFuture<'static, Swept>> {
         let frozen = {
             let machine = self.replica.state.read();
@@ -69,7 +68,7 @@ impl Sweep {
 impl Duty for Sweep {
     fn due(&mut self, term: u64, now: Instant) -> Due {
         if self.term != term {
-            // A new leader sweeps at once, so that a change of leaders never makes a pause longer.
+            // A new leader sweeps at once, so frequent changes of the leader do not postpone the sweep.
             (self.term, self.next, self.search, self.paths) = (term, None, None, Vec::new());
         }
         if self.search.is_none() && self.paths.is_empty() && self.next.is_none_or(|at| at <= now) {
@@ -80,7 +79,7 @@ impl Duty for Sweep {
             warn(&found);
             (self.search, self.paths) = (None, found.paths);
         }
-        // One batch at a time: the other duties have their turn in between.
+        // Proposes one batch per call, so the other duties get their turns.
         let count = self.paths.len().min(BATCH_MAX_COMMANDS);
         let commands = self.paths.drain(..count).map(|path| Command::Reap { path }).collect();
         let next = match &self.search {

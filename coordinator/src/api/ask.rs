@@ -75,7 +75,7 @@ impl Api {
         let one = |it: rowlock_state::AskedHolder<'_>| Questioned {
             lock: it.lock.to_owned(),
             token: it.token,
-            asked: report::asked(it.question, now_ms),
+            asked: report::shown_question(it.question, now_ms),
         };
         all.into_iter().take(API_QUESTIONS_MAX).map(one).collect()
     }

@@ -20,7 +20,7 @@ use crate::delivery::outbox::{self, Answer, CloseReason, Inbox, Message, Outbox}
 use crate::delivery::registry::{Door, Most};
 use crate::delivery::watch::ConnectionId;
 use crate::proposer::Submission;
-use crate::slow::Answered;
+use crate::slow::SlowRequest;
 use crate::zk::ClientContext;
 
 /// Pause before the leader is asked again for its word on a sign of life.
@@ -242,11 +242,11 @@ impl<'a> Call<'a> {
     fn note_slow(&self, op: &'static str, session: SessionId, (received, answer): (Instant, &Answer)) {
         let replied = time::now();
         if self.context.slow.is_slow(replied.saturating_since(received)) {
-            let way = answer.way.as_ref();
-            let path = way.and_then(|way| way.path.as_deref());
+            let timeline = answer.timeline.as_ref();
+            let path = timeline.and_then(|timeline| timeline.path.as_deref());
             let (client, trace) = (self.caller.address, self.caller.trace.as_ref());
-            let answered = Answered { op, path, way, session, client, trace, received, replied };
-            self.context.slow.tell(&answered);
+            let answered = SlowRequest { op, path, timeline, session, client, trace, received, replied };
+            self.context.slow.log_request(&answered);
         }
     }
 

@@ -385,7 +385,7 @@ fn give_back(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
 /// The place of a request that waits. Dropping it makes room for another one.
 pub(super) struct Waiting<'a> {
     api: &'a Api,
-    _place: super::shares::HeldShare,
+    _place: super::shares::Slot,
 }
 
 impl Drop for Waiting<'_> {

@@ -17,7 +17,7 @@ use rowlock_sessions::HeartbeatWaiter;
 use rowlock_state::outcome::Applied;
 use rowlock_types::limits;
 
-use crate::way::Way;
+use crate::way::WriteTimeline;
 
 /// What a connection's task is told.
 #[derive(Debug)]
@@ -55,13 +55,13 @@ pub enum Message {
 pub struct Answer {
     pub applied: Applied,
     /// How it came to it, if that was seen.
-    pub way: Option<Way>,
+    pub timeline: Option<WriteTimeline>,
 }
 
 impl Message {
-    /// The answer to the submission `tag`, whose way was not measured: for tests of what hears it.
+    /// The answer to the submission `tag`, whose timeline was not measured: for tests of what hears it.
     pub fn applied(tag: u64, applied: Applied) -> Message {
-        Message::Applied { tag, answer: Box::new(Answer { applied, way: None }) }
+        Message::Applied { tag, answer: Box::new(Answer { applied, timeline: None }) }
     }
 
     /// About how many bytes it takes. An event counts in full for each connection that hears it.

@@ -1,4 +1,4 @@
-//! When duties are called, and what becomes of their commands.
+//! Calls of duties, and delivery of their commands.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::*;
 pub(crate) const ME: NodeId = NodeId(1);
 pub(crate) const LEADS: Leadership = Leadership { term: 2, leader: Some(ME), ready: true };
 
-/// The task of the duties of node [`ME`], and what is around it.
+/// Task of the duties of node [`ME`] with its channels.
 pub(crate) struct Stage {
     pub(crate) leadership: watch::Sender<Leadership>,
-    /// Rings if no other alarm was given.
+    /// Alarm of the task, unless the test supplied another alarm.
     pub(crate) alarm: watch::Sender<Option<i64>>,
     pub(crate) proposed: mpsc::Receiver<TermBatch>,
     tasks: TaskGroup,
@@ -39,18 +39,18 @@ impl Stage {
         proposal.expect("in time").expect("the task runs")
     }
 
-    /// Ends the task; returns what was proposed and not received.
+    /// Stops the task and returns the proposed batches not yet received.
     pub(crate) async fn stop(mut self) -> Vec<TermBatch> {
         self.tasks.stop().await;
         std::iter::from_fn(|| self.proposed.try_recv().ok()).collect()
     }
 }
 
-/// Proposes `count` commands whenever it is called.
+/// Duty that proposes `count` commands per call.
 struct Counter {
     count: usize,
     every: Option<Duration>,
-    hears_alarm: bool,
+    wakes_on_alarm: bool,
 }
 
 impl Duty for Counter {
@@ -58,14 +58,14 @@ impl Duty for Counter {
         Due { commands: vec![Command::Noop; self.count], next: self.every.map(|every| now + every) }
     }
 
-    fn hears_alarm(&self) -> bool {
-        self.hears_alarm
+    fn wakes_on_alarm(&self) -> bool {
+        self.wakes_on_alarm
     }
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_lead_or_is_not_ready_proposes_nothing() {
-    let duty = Counter { count: 1, every: Some(Duration::from_millis(1)), hears_alarm: true };
+async fn node_without_ready_leadership_proposes_nothing() {
+    let duty = Counter { count: 1, every: Some(Duration::from_millis(1)), wakes_on_alarm: true };
     let mut stage = Stage::new(Leadership { leader: Some(NodeId(2)), ..LEADS }, None, duty);
     stage.alarm.send(Some(1));
     stage.leadership.send(Leadership { term: 3, ready: false, ..LEADS });
@@ -77,24 +77,24 @@ async fn a_node_that_does_not_lead_or_is_not_ready_proposes_nothing() {
 }
 
 #[tokio::test]
-async fn a_duty_is_called_in_each_term_and_by_an_alarm_that_it_hears() {
-    for hears_alarm in [true, false] {
-        let mut stage = Stage::new(LEADS, None, Counter { count: 1, every: None, hears_alarm });
+async fn duty_is_called_in_each_term_and_by_its_alarm() {
+    for wakes_on_alarm in [true, false] {
+        let mut stage = Stage::new(LEADS, None, Counter { count: 1, every: None, wakes_on_alarm });
         assert_eq!(stage.next().await.term, 2);
         stage.alarm.send(Some(1));
         for _ in 0..10 {
             task::yield_now().await;
         }
-        assert_eq!(stage.proposed.try_recv().is_ok(), hears_alarm);
+        assert_eq!(stage.proposed.try_recv().is_ok(), wakes_on_alarm);
         stage.leadership.send(Leadership { term: 3, ..LEADS });
-        assert_eq!(stage.next().await.term, 3, "{hears_alarm}");
-        assert!(stage.stop().await.is_empty(), "{hears_alarm}");
+        assert_eq!(stage.next().await.term, 3, "{wakes_on_alarm}");
+        assert!(stage.stop().await.is_empty(), "{wakes_on_alarm}");
     }
 }
 
 #[tokio::test]
 async fn many_commands_become_several_batches() {
-    let duty = Counter { count: 2 * BATCH_MAX_COMMANDS + 1, every: None, hears_alarm: false };
+    let duty = Counter { count: 2 * BATCH_MAX_COMMANDS + 1, every: None, wakes_on_alarm: false };
     let mut stage = Stage::new(LEADS, None, duty);
     for size in [BATCH_MAX_COMMANDS, BATCH_MAX_COMMANDS, 1] {
         assert_eq!(stage.next().await.proposals.len(), size);

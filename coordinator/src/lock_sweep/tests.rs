@@ -37,7 +37,7 @@ impl State {
         let proposal = Proposal { session: self.session, attachment, ..of_the_cluster(command) };
         let mut machine = self.replica.state.write();
         let applied = machine.apply(time_ms, &proposal, &mut ());
-        self.alarm.look(&machine);
+        self.alarm.update(&machine);
         applied.result.expect("the command is right")
     }
 

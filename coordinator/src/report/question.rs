@@ -1,4 +1,4 @@
-//! What is asked: a path with its query, checked as a whole before anything is looked at.
+//! Questions: path and query of a report, validated completely before the report starts.
 
 use rowlock_history::Key;
 use rowlock_proto::acl::Id;
@@ -11,7 +11,7 @@ use super::backup::Piece;
 
 pub(super) const PATHS: [&str; 6] =
     ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions", "/v1/access", "/v1/backup"];
-/// Longest question that is looked at.
+/// Longest accepted question.
 const QUESTION_MAX_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,34 +19,34 @@ pub enum Question {
     Locks(LocksQuestion),
     Queue {
         lock: String,
-        /// Of the place that the question is about; otherwise all of them.
+        /// Only the position of this token.
         token: Option<FencingToken>,
         limit: usize,
     },
     Sessions {
-        /// This one; otherwise all of them.
+        /// Only this session; otherwise all sessions.
         session: Option<SessionId>,
         limit: usize,
     },
     History(HistoryQuestion),
     Access {
         lock: String,
-        /// The identity that is asked about; otherwise the reader.
+        /// Identity in question; `None`: the reader.
         who: Option<Id>,
     },
     Backup {
-        /// Of one that has been begun; otherwise one is begun.
+        /// Chunk of an open backup; `None` opens a backup.
         piece: Option<Piece>,
     },
 }
 
-/// The locks of a report.
+/// Locks of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     Lock(String),
-    /// Locks whose path begins with this text.
+    /// Locks with this prefix of the path.
     Prefix(String),
-    /// Of all, or of something else.
+    /// All locks, or no lock in particular.
     All,
 }
 
@@ -73,7 +73,7 @@ impl std::fmt::Display for Scope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchQuestion {
     pub scope: Scope,
-    /// Also what has happened since this change.
+    /// Include events after this change.
     pub after: Option<Zxid>,
 }
 
@@ -94,14 +94,14 @@ impl WatchQuestion {
     }
 }
 
-/// Which locks `/v1/locks` shows, and what of each.
+/// Parameters of `/v1/locks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocksQuestion {
-    /// Only those whose path begins so.
+    /// Prefix of the path.
     pub prefix: String,
-    /// Only those that have this text in their path.
+    /// Substring of the path.
     pub contains: String,
-    /// Whether each is shown with its first holder.
+    /// Include the first holder of each lock.
     pub holders: bool,
     pub limit: usize,
 }
@@ -112,14 +112,14 @@ pub struct HistoryQuestion {
     pub lock: Option<String>,
     /// Only this session; otherwise all sessions.
     pub session: Option<SessionId>,
-    /// Not older than this, milliseconds since 1970.
+    /// Earliest time, in milliseconds since 1970.
     pub since_ms: i64,
-    /// Only what comes before this place.
+    /// Only entries before this position.
     pub before: Key,
     pub limit: usize,
 }
 
-/// The parameters of a query, each taken once.
+/// Parameters of a query; each access removes the parameter.
 struct Parameters(Vec<(String, String)>);
 
 impl Question {
@@ -174,7 +174,6 @@ impl Question {
         }
     }
 
-    /// Returns the locks of the report.
     pub fn scope(&self) -> Scope {
         match self {
             Question::Locks(locks) if !locks.prefix.is_empty() => Scope::Prefix(locks.prefix.clone()),
@@ -263,14 +262,14 @@ fn bad<T>(what: String) -> Result<T, Refusal> {
     Err(Refusal::BadQuestion(what))
 }
 
-/// As ZooKeeper's tools write them: hexadecimal, with or without `0x`; all 64 bits.
+/// Parses a session id as written by ZooKeeper's tools: hexadecimal, with or without `0x`, all 64 bits.
 pub(crate) fn session(text: &str) -> Option<SessionId> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten().map(|id| SessionId(id.cast_signed()))
 }
 
-/// A place in the history, as text.
+/// Formats a position in the history.
 pub(super) fn cursor_text(key: Key) -> String {
     format!("{}.{}.{}", key.time_ms, key.zxid.0, key.ordinal)
 }
@@ -282,7 +281,7 @@ fn cursor(text: &str) -> Option<Key> {
     parts.next().is_none().then_some(Key { time_ms, zxid: Zxid(zxid), ordinal })
 }
 
-/// Decodes percent-encoding. A plus sign stays one: this is no form.
+/// Decodes percent-encoding. A plus sign is not a space: the query is not form-encoded.
 pub(crate) fn decoded(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

@@ -29,9 +29,9 @@ use crate::delivery::events::question_frame;
 use crate::delivery::outbox::{Answer, CloseReason, Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
-use crate::slow::Answered;
+use crate::slow::SlowRequest;
 
-/// The answers of a handshake's submissions all carry this tag: only one is under way at a time.
+/// The answers of a handshake's submissions all carry this tag: only one is under timeline at a time.
 const TAG: u64 = 0;
 
 /// A client waits for its session for at least such a part of its timeout before it tries elsewhere.
@@ -64,7 +64,7 @@ impl<E: Into<EndReason>> From<E> for Refused {
     }
 }
 
-/// A handshake under way.
+/// A handshake under timeline.
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) peer: &'a ClientConnection,
@@ -285,9 +285,9 @@ impl Handshake<'_> {
     fn note_slow(&self, op: &'static str, (received, answer): (Instant, &Answer)) {
         let (replied, slow) = (time::now(), &self.shared.context.slow);
         if slow.is_slow(replied.saturating_since(received)) {
-            let (way, client, session) = (answer.way.as_ref(), self.peer.addr, SessionId::NONE);
+            let (timeline, client, session) = (answer.timeline.as_ref(), self.peer.addr, SessionId::NONE);
             let (path, trace) = (None, None);
-            slow.tell(&Answered { op, path, way, session, client, trace, received, replied });
+            slow.log_request(&SlowRequest { op, path, timeline, session, client, trace, received, replied });
         }
     }
 
