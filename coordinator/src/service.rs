@@ -63,7 +63,7 @@ pub struct Service {
     pub admission: Admission,
     /// Data folder with the known incarnations of other nodes.
     pub data_folder: Folder,
-    /// With `[cluster]`: discovery, and the founders' addresses until the cluster exists.
+    /// Discovery with `[cluster]`, and the founders' addresses until the cluster exists.
     pub founders: Option<(Discovery, Founders)>,
     /// Applied state, and the record of the nodes' disk space.
     pub replica: Arc<AppliedState>,

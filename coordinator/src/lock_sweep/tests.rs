@@ -1,4 +1,4 @@
-//! When the leader proposes what is due, and when it sleeps.
+//! Times of proposals and of sleep.
 
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
@@ -15,7 +15,7 @@ use crate::upgrade::of_the_cluster;
 
 const TIMEOUT_MS: u32 = 10;
 
-/// A replica with one session, and the alarm that its apply rings.
+/// Replica with one session, and the alarm signaled by apply.
 struct State {
     replica: Arc<Replica>,
     alarm: LockAlarm,
@@ -41,13 +41,13 @@ impl State {
         applied.result.expect("the command is right")
     }
 
-    /// Revoked `max_hold_ms` and a session timeout after `time_ms`.
+    /// Holds a lock; the revocation is due `max_hold_ms` and a session timeout after `time_ms`.
     fn hold(&self, time_ms: i64, lock: &str, max_hold_ms: u32) {
         let acquire = Acquire { max_hold_ms, ..Acquire::exclusive(lock, "x-lock-") };
         self.apply(time_ms, Command::Acquire([acquire].into()));
     }
 
-    /// Does what was proposed.
+    /// Applies the proposed commands.
     fn carry_out(&self, batch: TermBatch) -> Vec<String> {
         let lock = |proposal: Proposal| match proposal.command {
             Command::LockDue { lock } => lock,
@@ -86,7 +86,7 @@ async fn a_new_leader_proposes_what_became_due_before_and_again_until_it_is_done
         state.hold(1_000, lock, 1);
     }
     stage.leadership.send(Leadership { term: 3, ..LEADS });
-    // The first is lost on its way.
+    // Drops the first batch, as if lost.
     let first = stage.next().await;
     assert_eq!((first.term, first.proposals.len()), (3, 2));
     let second = stage.next().await;

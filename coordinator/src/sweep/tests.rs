@@ -1,4 +1,4 @@
-//! What the leader proposes, and when.
+//! Proposals of the sweep and their times.
 
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
@@ -29,8 +29,8 @@ fn create(replica: &Replica, session: SessionId, path: &str, flags: i32, ttl_ms:
     apply(replica, session, Command::Create { create, ttl_ms });
 }
 
-/// A container that has lost its child, one that never had any, a TTL znode whose time is over since long ago
-/// and one whose time never is.
+/// Returns a replica with a container without its former child, a container that never had a child, a TTL
+/// znode expired long ago, and a TTL znode that never expires.
 fn replica() -> Arc<Replica> {
     let replica = Arc::new(Replica::default());
     let opened =
@@ -41,7 +41,7 @@ fn replica() -> Arc<Replica> {
     apply(&replica, session, Command::Delete { path: "/left/child".to_owned(), version: Version::ANY });
     create(&replica, session, "/new", 4, None);
     create(&replica, session, "/over", 5, Some(1));
-    // Time never goes back: what comes from here on is of the present.
+    // Time never goes back: all later commands have the present time.
     apply_at(time::wall_ms(), &replica, SessionId::NONE, Command::Noop);
     create(&replica, session, "/stays", 5, Some(0xff_ffff_ffff));
     replica
@@ -83,7 +83,7 @@ async fn the_leader_sweeps_again_after_the_interval_and_finds_what_has_become_du
     }
     let session = replica.state.read().sessions().next().expect("a session").0;
     create(&replica, session, "/later", 5, Some(1));
-    // Sweeps from before may still be queued.
+    // Earlier sweeps may still be queued.
     loop {
         let batch = stage.next().await;
         if paths(&batch) == ["/later"] {
@@ -101,7 +101,7 @@ async fn many_znodes_are_proposed_a_batch_at_a_time() {
     for n in 0..BATCH_MAX_COMMANDS {
         create(&replica, session, &format!("/z{n}"), 5, Some(1));
     }
-    // Until the last one has expired.
+    // Waits until the last znode has expired.
     let created_ms = time::wall_ms();
     while time::wall_ms() < created_ms + 5 {
         rowlock_env::task::yield_now().await;

@@ -116,17 +116,17 @@ pub(super) struct PartyDocument {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct PlaceDocument {
-    /// With `waiting` and `busy`: the first holder; null during a lock-delay.
+    /// First holder, for `waiting` and `busy`; null during a lock-delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<Option<PartyDocument>>,
-    /// With `held` and `waiting`: path of the queue znode.
+    /// Path of the queue znode, for `held` and `waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) place: Option<String>,
-    /// With `waiting`: position in the queue, counted from 1.
+    /// Position in the queue, counted from 1, for `waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) position: Option<u64>,
     pub(super) state: StandingState,
-    /// With `held`: the fencing token.
+    /// Fencing token, for `held`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
 }
@@ -135,12 +135,12 @@ pub(super) struct PlaceDocument {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StandingDocument {
-    /// With `held`: newest question for each lock of the lease. Absent: no questions.
+    /// Newest question for each lock of the lease, for `held`. Absent: no questions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) asked: Vec<AskedDocument>,
     #[serde(flatten)]
     pub(super) place: PlaceDocument,
-    /// With `held` and `waiting`: the lease with the queue position.
+    /// Lease with the queue position, for `held` and `waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease: Option<String>,
     /// Id for a retry.
@@ -238,13 +238,13 @@ pub(super) struct StatDocument {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct ZnodeDocument {
-    /// With `view=acl`: entries like `ip:10.0.0.0/8:cdrwa`.
+    /// ACL entries like `ip:10.0.0.0/8:cdrwa`, for `view=acl`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) acl: Option<Vec<String>>,
-    /// With `view=children`: sorted names.
+    /// Sorted names of the children, for `view=children`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) children: Option<Vec<String>>,
-    /// With `view=children`: true if more names follow.
+    /// True if more names follow, for `view=children`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) more: Option<bool>,
     /// Full path of the znode.
@@ -268,15 +268,15 @@ pub(super) struct StateHeld {
 #[cfg_attr(test, derive(ToSchema))]
 #[allow(dead_code)] // `Problem` writes it
 pub(super) struct ProblemDocument {
-    /// With 409: the circle of waiting clients.
+    /// Circle of waiting clients, for 409.
     circle: Option<Vec<PartyDocument>>,
     /// Explanation of this error in a sentence.
     detail: String,
-    /// With 422: number of permits of the lock.
+    /// Number of permits of the lock, for 422.
     limit: Option<u32>,
-    /// With 403: the missing right on the lock (take, ask, force, or see).
+    /// Missing right on the lock (take, ask, force, or see), for 403.
     missing: Option<String>,
-    /// With 412: the token of the fence does not hold the lock.
+    /// True if the fence's token does not hold the lock, for 412.
     stale: Option<bool>,
     /// Status code of the response.
     status: u16,

@@ -68,10 +68,10 @@ pub(super) struct Acquire {
     wait_ms: u32,
     #[serde(default)]
     mode: ModeName,
-    /// With `permits`: number of requested permits; 1 by default.
+    /// Number of requested permits, for mode `permits`; 1 by default.
     #[cfg_attr(test, schema(minimum = 1))]
     permits: Option<u32>,
-    /// With `permits`: number of permits of the lock. The first request with a number sets the limit.
+    /// Number of permits of the lock, for mode `permits`. The first request with a number sets the limit.
     limit: Option<u32>,
     /// Owner for deadlock detection. All attempts of one owner belong to one sequential program.
     owner: Option<String>,
@@ -117,10 +117,10 @@ struct PartWanted {
     lock: String,
     #[serde(default)]
     mode: ModeName,
-    /// With `permits`: number of requested permits; 1 by default.
+    /// Number of requested permits, for mode `permits`; 1 by default.
     #[cfg_attr(test, schema(minimum = 1))]
     permits: Option<u32>,
-    /// With `permits`: number of permits of the lock. The first request with a number sets the limit.
+    /// Number of permits of the lock, for mode `permits`. The first request with a number sets the limit.
     limit: Option<u32>,
 }
 

@@ -151,9 +151,9 @@ pub(super) struct View {
     /// Freshness: sync (default) is not older than the request, local may lag behind
     #[param(inline)]
     consistency: Option<ConsistencyName>,
-    /// With children: only names after this name
+    /// Only names after this name, for children
     after: Option<String>,
-    /// With children: number of names at most
+    /// Largest number of names, for children
     #[param(minimum = 1, maximum = 10000)]
     limit: Option<u32>,
 }
@@ -182,7 +182,7 @@ pub(super) struct ByLease {
     /// Secret of the lease
     #[param(rename = "Rowlock-Lease")]
     lease: Option<String>,
-    /// With a lease: name of the write; a retry with the same name takes effect once
+    /// Name of the write, with a lease only; a retry with the same name takes effect once
     #[param(rename = "Idempotency-Key")]
     key: Option<String>,
     /// LOCK;TOKEN: refuses the write with 412 unless the token holds the lock
