@@ -331,7 +331,7 @@ async fn waiting_acquire_survives_the_beginning_of_a_page() {
 }
 
 #[tokio::test]
-async fn write_waits_for_its_share_of_a_full_proposal_queue() {
+async fn write_waits_for_its_share_of_a_full_queue_until_its_deadline() {
     let node = Node::start().await;
     let (queue, mut waiting) = mpsc::channel(1);
     let context = ClientContext { proposer: Proposer::new(queue), ..node.context.clone() };
@@ -339,6 +339,10 @@ async fn write_waits_for_its_share_of_a_full_proposal_queue() {
     let first = Submission::of_node(Command::Noop, outbox::channel().0);
     assert!(context.proposer.try_submit(first).is_ok());
     let api = Api::new(context);
+    let begun = time::now();
+    let refused = api.open(&caller(), 10_000).await.map(drop);
+    assert_eq!(refused, Err(Refusal::Full("too many writes wait at this node")));
+    assert!(begun.elapsed() >= limits::API_ANSWER_MAX, "{:?}", begun.elapsed());
     let open = spawn("waits", async move { api.open(&caller(), 10_000).await.map(drop) });
     time::sleep(Duration::from_millis(200)).await;
     let passed_on = spawn("passes-on", async move {

@@ -193,7 +193,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             let view = self.view();
             let (_, heard) = self.lease.latest();
             let hears = heard.is_some_and(|heard| heard > begun) && self.lease.lasts();
-            // Raft has taken no candidacy of a node that has become the leader meanwhile.
+            // Raft ignores the candidacy of a node that has become the leader meanwhile.
             if hears || view.leads || (view.term > before.term && view.leader.is_some()) {
                 return true;
             }
@@ -213,4 +213,32 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
 
 fn random_below(most: Duration) -> Duration {
     Duration::from_micros(rng::below(u64::try_from(most.as_micros()).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_env::task::{Shutdown, TaskGroup};
+
+    use super::*;
+    use crate::peer::tests::support::identity;
+    use crate::raft::tests::support::{Cluster, leased};
+
+    /// Raft takes no candidacy of a leader: no vote request leaves, and the term does not change.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_candidacy_is_over_if_the_node_leads_already() {
+        let cluster = Cluster::start(3).await;
+        let leader = cluster.form().await;
+        let elections = Elections {
+            raft: cluster.nodes[&leader].raft.clone(),
+            peers: PeerPool::new(identity(leader), TaskGroup::new(Shutdown::new())),
+            lease: leased().1,
+            admission: Admission::open(),
+            timers: RaftConfig::default(),
+        };
+        let before = elections.view();
+        elections.lease.stands(before.term + 1);
+        let is_decided = time::timeout(CANDIDACY_MAX / 3, elections.is_decided(&before, 0)).await;
+        assert!(is_decided.expect("a leader does not wait for its candidacy"));
+        cluster.stop().await;
+    }
 }

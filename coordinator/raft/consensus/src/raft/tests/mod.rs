@@ -6,4 +6,4 @@ mod reconfigure;
 mod relay;
 mod snapshots;
 mod storage;
-mod support;
+pub(super) mod support;

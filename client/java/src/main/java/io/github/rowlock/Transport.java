@@ -1,5 +1,6 @@
 package io.github.rowlock;
 
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.URI;
@@ -18,6 +19,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Flow;
@@ -299,30 +301,39 @@ final class Transport {
     }
 
     private static String said(Throwable error) {
-        var cause = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
+        boolean wraps = error instanceof CompletionException || error instanceof ExecutionException;
+        var cause = wraps && error.getCause() != null ? error.getCause() : error;
         return cause instanceof CancellationException ? "no answer in time" : cause.toString();
     }
 
-    /** The body of an answer that goes on, and the node that was asked: for one request at the present node. */
+    /**
+     * The body of an answer that goes on: one request at the present node. Its head, and all of another answer, come
+     * within {@link #ANSWER_MAX}, or it fails.
+     */
     InputStream stream(Request request) throws IOException, InterruptedException {
         int asked = at.get();
+        var sent = http.sendAsync(build(asked, request), STREAM);
+        var bound = timer.schedule(() -> sent.cancel(true), ANSWER_MAX, TimeUnit.NANOSECONDS);
         try {
-            var response = http.send(build(asked, request), HttpResponse.BodyHandlers.ofInputStream());
+            var response = sent.get();
             if (response.statusCode() == 200) {
                 return response.body();
             }
-            byte[] body;
-            try (var input = response.body()) {
-                body = input.readNBytes(BODY_MAX);
-            }
+            var body = response.body().readAllBytes();
             var answer = Answer.read(response.statusCode(), new String(body, StandardCharsets.UTF_8));
             if (answer.isRefusal() || answer.status() == 404 && answer.strange() == null) {
                 throw refusal(answer);
             }
-            throw new IOException(answer.status() + " " + answer.said());
-        } catch (IOException error) {
             skip(asked);
-            throw new IOException(error);
+            throw new IOException(answer.status() + " " + answer.said());
+        } catch (ExecutionException | CancellationException error) {
+            skip(asked);
+            throw new IOException(said(error), error);
+        } catch (InterruptedException error) {
+            sent.cancel(true);
+            throw error;
+        } finally {
+            bound.cancel(false);
         }
     }
 
@@ -336,6 +347,10 @@ final class Transport {
 
     private static final HttpResponse.BodyHandler<byte[]> BOUNDED =
         head -> new Bounded(HttpResponse.BodySubscribers.ofByteArray());
+
+    private static final HttpResponse.BodyHandler<InputStream> STREAM = head -> head.statusCode() == 200
+        ? HttpResponse.BodySubscribers.ofInputStream()
+        : HttpResponse.BodySubscribers.mapping(BOUNDED.apply(head), ByteArrayInputStream::new);
 
     /** An answer of a decent size. */
     private static final class Bounded implements HttpResponse.BodySubscriber<byte[]> {

@@ -9,6 +9,11 @@ import static io.github.rowlock.Conformance.check;
 
 import io.github.rowlock.ClientTest.Node;
 import io.github.rowlock.ClientTest.Said;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -174,5 +179,47 @@ final class AbuseTest {
                 check(client(other, good).lock("a").timeout(Duration.ofSeconds(60)).acquire().release(), strange);
             }
         }
+    }
+
+    /** Watches at a node that sends this and then nothing more, and at one that works. */
+    private static void watchesPast(String sent) throws Exception {
+        try (var silent = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+            var good = new Node((path, body, count) -> new Said(200, "id: 7\nevent: acquired\ndata: {}\n\n"))) {
+            var held = new ArrayList<Socket>();
+            var accepts = new Thread(() -> {
+                try {
+                    while (true) {
+                        var socket = silent.accept();
+                        held.add(socket);
+                        socket.getOutputStream().write(sent.getBytes(StandardCharsets.US_ASCII));
+                    }
+                } catch (IOException closed) {
+                    // The test is over.
+                }
+            });
+            accepts.setDaemon(true);
+            accepts.start();
+            var received = new CompletableFuture<String>();
+            var watch = Rowlock.builder("http://127.0.0.1:" + silent.getLocalPort() + "," + good.url()).build()
+                .watchLock("/locks/a");
+            var watches = new Thread(() -> {
+                try {
+                    watch.run(event -> !received.complete(event.id()));
+                } catch (Throwable error) {
+                    received.completeExceptionally(error);
+                }
+            });
+            watches.setDaemon(true);
+            watches.start();
+            check("7".equals(received.get(60, TimeUnit.SECONDS)), sent);
+        }
+    }
+
+    static void aWatchGoesOnWhenANodeSendsNoHead() throws Exception {
+        watchesPast("");
+    }
+
+    static void aWatchGoesOnWhenARefusalNeverEnds() throws Exception {
+        watchesPast("HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\n{");
     }
 }
