@@ -173,7 +173,7 @@ impl Apply for Applier {
             rare::taken(Rare::EntryOvertaken);
             tracing::warn!(
                 entry = entry.index,
-                "skipped a log entry that does not follow the one before; its leader proposes it again"
+                "skipped a log entry out of order; its leader proposes the commands again"
             );
             self.metrics.batches_skipped_total.inc();
             return EntryOutcome::Skipped;

@@ -62,13 +62,13 @@ impl DiskWatch {
             }
             match found {
                 Some(Ok(free)) => level = self.update_level(level, free),
-                Some(Err(error)) => tracing::debug!(%error, "cannot see how much room is on the disk"),
+                Some(Err(error)) => tracing::debug!(%error, "cannot measure free disk space"),
                 None => {}
             }
             let hangs = self.metrics.disk_hangs.get() == 1;
             let is_short = level == Level::Short || hangs;
             self.replica.room.set_short(is_short);
-            assert!(level != Level::Short || self.replica.room.is_short(), "the leader is told");
+            assert!(level != Level::Short || self.replica.room.is_short(), "reports carry the shortage");
             short_since = is_short.then(|| short_since.unwrap_or_else(time::now));
             let is_due = short_since
                 .is_some_and(|since: Instant| hangs || since.elapsed() >= HAND_OVER_AFTER)
@@ -78,7 +78,7 @@ impl DiskWatch {
                 rare::taken(Rare::HandedOverForRoom);
                 tracing::warn!(
                     to = %next,
-                    "this leader's disk has no room or does not answer, and another voter's is fit: handing over"
+                    "this leader's disk is full or unresponsive: handing over to another voter"
                 );
                 self.hand_over.to(next).await;
             }
@@ -103,7 +103,7 @@ impl DiskWatch {
     fn update_level(&self, before: Level, free: u64) -> Level {
         let log_waits = self.metrics.wal_waits_for_room.get() == 1;
         let level = level(&self.limits, before, free, log_waits);
-        assert!(level == Level::Short || !log_waits, "a log that waits for room is short of it");
+        assert!(level == Level::Short || !log_waits, "a log that waits for room makes the node short");
         self.metrics.disk_free_bytes.set(free);
         self.metrics.disk_low.set(u64::from(level >= Level::Low));
         self.metrics.disk_short.set(u64::from(level == Level::Short));
@@ -112,12 +112,12 @@ impl DiskWatch {
             (Level::Plenty | Level::Low, Level::Short) => tracing::error!(
                 free,
                 min_free_bytes,
-                "the disk is nearly full. When too few voters have room, writes that grow are refused. Free space"
+                "the disk is nearly full: free space, or growing writes are refused when too few voters have space"
             ),
             (Level::Plenty, Level::Low) => {
-                tracing::warn!(free, warn_free_bytes, "the disk fills up: free space");
+                tracing::warn!(free, warn_free_bytes, "the disk is filling up: free space");
             }
-            (Level::Short, Level::Low | Level::Plenty) => tracing::info!(free, "the disk has room again"),
+            (Level::Short, Level::Low | Level::Plenty) => tracing::info!(free, "the disk has space again"),
             _ => {}
         }
         level
@@ -143,9 +143,9 @@ async fn measure_free_bytes(reserve: Reserve, limits: LimitsConfig) -> io::Resul
     let work = move || {
         let rest = limits.min_free_bytes.saturating_add(limits.reserve_bytes);
         match reserve.keep(limits.reserve_bytes, rest) {
-            Ok(true) => tracing::debug!(bytes = limits.reserve_bytes, "keeps room for the log"),
+            Ok(true) => tracing::debug!(bytes = limits.reserve_bytes, "reserved disk space for the log"),
             Ok(false) => {}
-            Err(error) => tracing::debug!(%error, "cannot keep room for the log"),
+            Err(error) => tracing::debug!(%error, "cannot reserve disk space for the log"),
         }
         reserve.free_bytes()
     };

@@ -37,7 +37,7 @@ impl Default for PasswordThrottle {
 }
 
 impl PasswordThrottle {
-    /// Counts an attempt and returns the result for the client.
+    /// Returns the result of an attempt for the client. A wrong password counts against the host.
     pub(crate) fn check(&self, addr: IpAddr, user: &str, is_right: bool, now: Instant) -> Verdict {
         let key = (rate::host(addr), user.to_owned());
         if is_right && self.proven.lock().contains(&key) {

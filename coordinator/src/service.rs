@@ -179,7 +179,7 @@ impl PeerService for Service {
             && let Some(term) = self.lease.disconnected(from.0)
         {
             self.metrics.leaderships_total.ends(term, LeaderEnd::Disconnected);
-            tracing::debug!(node = %from, "the leader's connection has ended");
+            tracing::debug!(node = %from, "the leader's connection ended");
         }
     }
 

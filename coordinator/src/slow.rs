@@ -1,7 +1,7 @@
 //! Log lines for slow requests, with the duration of each stage; at most one line per second.
 //!
-//! A fast request costs one comparison. The stages come with the reply ([`WriteTimeline`]). Must never do: change or
-//! delay a reply.
+//! A fast request costs one comparison. The stages come with the reply ([`WriteTimeline`]). Must never do:
+//! change or delay a reply.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -228,9 +228,9 @@ impl StatusPublisher {
         match (before, left) {
             (0, 1..) => tracing::warn!(
                 seconds = left,
-                "cluster restored: no session is opened until clients of the former cluster have given up"
+                "cluster restored: new sessions are accepted after clients of the former cluster have given up"
             ),
-            (1.., 0) => tracing::info!("grace after restore ended: sessions are opened"),
+            (1.., 0) => tracing::info!("grace after restore ended: new sessions are accepted"),
             _ => {}
         }
     }
@@ -261,11 +261,11 @@ impl StatusPublisher {
                 rare::taken(Rare::DiskHangs);
                 tracing::error!(
                     seconds = DISK_HANGS_AFTER.as_secs(),
-                    "the disk of the data folder does not answer: a write of the log has not ended. Check the disk and the \
-                     kernel's log; end the node by SIGKILL if it does not come back"
+                    "the disk of the data folder is unresponsive: a write of the log does not complete. Check the disk and the \
+                     kernel's log; end the node by SIGKILL if the disk stays unresponsive"
                 );
             }
-            (true, false) => tracing::info!("the disk answers again"),
+            (true, false) => tracing::info!("the disk responds again"),
             _ => {}
         }
         is_left_behind
@@ -427,11 +427,11 @@ impl StatusPublisher {
             tracing::warn!(
                 held,
                 limit,
-                "this node holds as much memory as limits.memory_bytes allows: it refuses new sessions and watches, and \
-                 while it leads all writes that grow. Delete znodes, or give it more"
+                "memory limit reached (limits.memory_bytes): this node refuses new sessions and watches, and \
+                 as leader all growing writes. Delete znodes, or raise the limit"
             );
         } else {
-            tracing::info!(held, limit, "this node has memory again");
+            tracing::info!(held, limit, "memory below limit again");
         }
     }
 }

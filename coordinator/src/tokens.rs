@@ -117,7 +117,7 @@ impl FromStr for Role {
             "operator" => return Ok(Role::Operator),
             _ => {}
         }
-        let wrong = || format!("{text:?} is no role: use read, operator, lock:/PATH, or znode:/PATH");
+        let wrong = || format!("{text:?} is not a role: use read, operator, lock:/PATH, or znode:/PATH");
         let (kind, path) = text.split_once(':').ok_or_else(wrong)?;
         let role = match kind {
             "lock" => Role::Lock,
@@ -151,7 +151,7 @@ impl FromStr for Hash {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "its second word is no SHA-256 (64 hexadecimal digits)".to_owned();
+        let wrong = || "the second word is not a SHA-256 (64 hexadecimal digits)".to_owned();
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong());
         }
@@ -198,16 +198,18 @@ impl FromStr for Token {
     fn from_str(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, hash, roles, ends] = words[..] else {
-            return Err("it has not four words: name, SHA-256, roles, end".to_owned());
+            return Err("the line must have four words: name, SHA-256, roles, end".to_owned());
         };
         if !Token::is_name(name) {
-            return Err(format!("{name:?} is no name: use at most {NAME_MAX} letters, digits and . _ - @"));
+            return Err(format!(
+                "{name:?} is not a name: use at most {NAME_MAX} letters, digits and . _ - @"
+            ));
         }
         let roles: Result<BTreeSet<Role>, String> = roles.split(',').map(Role::from_str).collect();
         let expires_ms = match ends {
             NEVER => None,
             at => Some(moment::parse_rfc3339(at).ok_or_else(|| {
-                format!("{at:?} is no moment: use {NEVER}, or one like 2027-02-21T00:00:00Z")
+                format!("{at:?} is not a time: use {NEVER}, or a time like 2027-02-21T00:00:00Z")
             })?),
         };
         Ok(Token { name: name.to_owned(), hash: hash.parse()?, roles: roles?, expires_ms })
@@ -330,12 +332,12 @@ mod tests {
         for (line, why) in [
             ("a".to_owned(), "four words"),
             (format!("a {hash} read"), "four words"),
-            (format!("a/b {hash} read never"), "is no name"),
-            (format!("a {} read never", &hash.to_string()[1..]), "no SHA-256"),
-            (format!("a {}+ read never", &hash.to_string()[1..]), "no SHA-256"),
-            (format!("a {hash} write never"), "is no role"),
-            (format!("a {hash} read, never"), "is no role"),
-            (format!("a {hash} read soon"), "is no moment"),
+            (format!("a/b {hash} read never"), "is not a name"),
+            (format!("a {} read never", &hash.to_string()[1..]), "not a SHA-256"),
+            (format!("a {}+ read never", &hash.to_string()[1..]), "not a SHA-256"),
+            (format!("a {hash} write never"), "is not a role"),
+            (format!("a {hash} read, never"), "is not a role"),
+            (format!("a {hash} read soon"), "is not a time"),
             (format!("b {hash} read never"), "two tokens b"),
         ] {
             let said = Tokens::parse(&format!("b {hash} read never\n{line}\n")).unwrap_err();

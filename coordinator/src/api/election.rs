@@ -67,7 +67,9 @@ impl Api {
             (None, For::Lease(secret)) => {
                 self.release(caller, election, (&secret, &Which::Token(claim.token))).await.map(drop)?;
             }
-            (None, For::New(_)) => unreachable!("a new lease that has a place is told"),
+            (None, For::New(_)) => {
+                unreachable!("a new lease with a queue position has a secret in the result")
+            }
         }
         Ok(Standing { place: Place::Gone, secret: None, ..standing })
     }

@@ -188,7 +188,7 @@ impl Api {
     /// Closes a lease without queue positions. If the close fails, the lease expires.
     pub(super) async fn close_unused(&self, caller: &Caller, secret: &Secret) {
         if let Err(error) = self.close(caller, secret).await {
-            tracing::debug!(?secret, %error, "an unused lease is left to expire");
+            tracing::debug!(?secret, %error, "cannot close an unused lease; the lease expires");
         }
     }
 }

@@ -66,7 +66,7 @@ pub struct Caller {
     pub address: SocketAddr,
     /// Proven identities, compared with ACLs.
     pub identities: Arc<[Id]>,
-    /// Trace of the request, copied into log lines and spans.
+    /// Trace of the request, copied into log lines and audit records.
     pub trace: Option<TraceParent>,
 }
 
@@ -80,7 +80,7 @@ impl Api {
         Api { context, waits, watches, bytes: znode::all_bytes(), pace: Arc::default() }
     }
 
-    /// Consumes an invitation to become leader. Returns false if there was none.
+    /// Takes an invitation for a client to connect to the leader. Returns false if no invitation is left.
     pub fn invite(&self) -> bool {
         self.context.replica.invitations.take(time::now(), &self.context.metrics)
     }

@@ -36,7 +36,10 @@ pub(super) enum PageEntry {
 /// # Errors
 /// [`Refusal::Spent`]: the lease has used a million pages.
 pub(super) fn entry(attachment: Attachment, kept: &[u64], attempt: u64) -> Result<PageEntry, Refusal> {
-    assert!(attempt > 0 && attempt >> ATTEMPT_BITS == 0, "an attempt has a number of its own");
+    assert!(
+        attempt > 0 && attempt >> ATTEMPT_BITS == 0,
+        "an attempt's number is not 0 and fits into its bits"
+    );
     debug_assert!(kept.is_sorted(), "the writes of a session are in order");
     if let Some(id) = find(kept, attempt) {
         return Ok(PageEntry::Write { id, acked: 0 });

@@ -10,21 +10,21 @@ pub enum Refusal {
     #[error("{0}")]
     Bad(String),
     /// Unknown lease: expired or closed. All its locks are free.
-    #[error("the lease is over: what it held is free, and nothing of it waits any more")]
+    #[error("the lease is over: its locks are released and its queue positions deleted")]
     LeaseOver,
-    #[error("this is not the secret of the lease")]
+    #[error("wrong secret for this lease")]
     WrongSecret,
     /// Denied by an ACL.
-    #[error("the ACL does not allow this")]
+    #[error("the ACL does not permit this")]
     NotPermitted,
     /// Denied by the rules for the lock.
     #[error("{}", .0.missing_on("this lock"))]
     NoRight(Right),
     /// Waiting would complete a circle of owners waiting for each other.
-    #[error("waiting would close a circle: each waits for the next one, and the last one for you")]
+    #[error("deadlock detected: waiting would close a circle of owners")]
     Deadlock(Vec<Party>),
     /// No znode at this path, or no parent for a create.
-    #[error("there is no such znode, or no parent to make it below")]
+    #[error("there is no such znode, or no parent for a create")]
     NoZnode,
     /// Conflict with an existing znode; nothing was changed.
     #[error("{0}")]
@@ -33,30 +33,24 @@ pub enum Refusal {
     #[error("the znode has another version")]
     OtherVersion,
     /// Fencing token of the write no longer holds the lock.
-    #[error(
-        "the token does not hold the lock any more: a later holder may have written, so nothing was changed"
-    )]
+    #[error("the token no longer holds the lock, and a later holder may have written: nothing was changed")]
     Stale,
     /// Number of permits of the lock differs, or is less than the requested permits.
     #[error("the lock has {0} permits")]
     Limit(u32),
     /// Deduplication memory of the lease is full.
-    #[error("there is no memory for another request_id of this lease: take a new lease")]
+    #[error("no memory for another request_id of this lease: open a new lease")]
     Spent,
     /// Bound of this node.
-    #[error("{0}; try again, or at another node")]
+    #[error("{0}; retry later or at another node")]
     Full(&'static str),
     /// Longest time in seconds until new sessions are accepted.
-    #[error(
-        "the cluster was restored: it opens leases in {0} s, when clients of the former one have given up"
-    )]
+    #[error("the cluster was restored: retry in {0} s, when clients of the former cluster have given up")]
     Restored(u64),
-    #[error("this node is not in contact with a quorum; try again, or at another node")]
+    #[error("this node is not in contact with a quorum; retry later or at another node")]
     NotServing,
     /// Unknown outcome.
-    #[error(
-        "it may have happened or not: repeat the request with the same request_id, here or at another node"
-    )]
+    #[error("unknown outcome: repeat the request with the same request_id, here or at another node")]
     Unknown,
 }
 
@@ -72,17 +66,17 @@ impl Refusal {
                 Refusal::Full("a quota, the queue of the lock, or the memory of the cluster is full")
             }
             ErrorCode::NoNode => Refusal::NoZnode,
-            ErrorCode::NodeExists => Refusal::InTheWay("there is a znode of this path"),
+            ErrorCode::NodeExists => Refusal::InTheWay("there is a znode at this path"),
             ErrorCode::NotEmpty => Refusal::InTheWay("the znode has children"),
             ErrorCode::NoChildrenForEphemerals => Refusal::InTheWay("an ephemeral znode has no children"),
             ErrorCode::BadVersion => Refusal::OtherVersion,
             ErrorCode::InvalidAcl => Refusal::Bad("the ACL is not valid".to_owned()),
             ErrorCode::BadArguments => Refusal::Bad(
-                "the request is not valid, its request_id was used for another one, or the znode of a lock with \
+                "the request is not valid, its request_id was used before, or the znode of a lock with \
                  permits holds other data"
                     .to_owned(),
             ),
-            other => Refusal::Bad(format!("the cluster has refused it: {other:?}")),
+            other => Refusal::Bad(format!("the cluster refused the request: {other:?}")),
         }
     }
 

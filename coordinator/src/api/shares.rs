@@ -56,7 +56,7 @@ impl SlotPool {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.pool.taken.lock();
-        assert!(taken.all > 0, "a slot that is given back was taken");
+        assert!(taken.all > 0, "a freed slot was taken");
         taken.all -= 1;
         let Some(client) = self.client.take() else { return };
         match taken.by_client.get_mut(&client) {

@@ -69,7 +69,7 @@ impl Api {
     pub async fn watch(&self, caller: &Caller, question: WatchQuestion) -> Result<Watch, Refusal> {
         self.check_serving()?;
         let WatchQuestion { scope, after } = question;
-        let full = Refusal::Full("too many streams of all clients, or of this one, at this node");
+        let full = Refusal::Full("too many streams of this client or of all clients at this node");
         let place = self.watches.take(caller).ok_or(full)?;
         let metrics = self.context.metrics.clone();
         metrics.api_watches.inc();
@@ -119,7 +119,7 @@ impl Watch {
         self.context.replica.state.read().time_ms()
     }
 
-    /// Waits for the next batch. A batch without entries is a heartbeat after a quiet period. Returns `None`
+    /// Waits for the next batch. A batch without entries is a keepalive after a quiet period. Returns `None`
     /// when the node no longer serves; the client must connect to another node.
     ///
     /// # Cancel safety
@@ -128,19 +128,19 @@ impl Watch {
         if let Some(begin) = self.begin.take() {
             return Some(begin);
         }
-        let heartbeat_at = time::now() + API_WATCH_SIGN_EVERY;
+        let keepalive_at = time::now() + API_WATCH_SIGN_EVERY;
         time::sleep_until(self.pause_until).await;
         loop {
             if !self.context.status.borrow().serving {
                 return None;
             }
-            let is_quiet = time::now() >= heartbeat_at;
+            let is_quiet = time::now() >= keepalive_at;
             let batch = self.collect();
             if !batch.entries.is_empty() || is_quiet {
                 return Some(batch);
             }
             if batch.checkpoint.is_some() {
-                let _ = time::timeout_at(heartbeat_at, self.reading.ready()).await;
+                let _ = time::timeout_at(keepalive_at, self.reading.ready()).await;
             }
         }
     }
@@ -171,7 +171,7 @@ impl Watch {
             let gap = self.gap("too-slow", time_ms, Span { after: sent, last });
             entries.insert(0, Arc::new(FeedEntry::from(gap)));
         }
-        assert!(entries.is_sorted_by_key(|entry| entry.zxid), "they are told in order");
+        assert!(entries.is_sorted_by_key(|entry| entry.zxid), "entries are in zxid order");
         self.sent = checkpoint.map_or(sent, |checkpoint| checkpoint.max(sent));
         EventBatch { entries, checkpoint: checkpoint.map(|_| self.sent) }
     }

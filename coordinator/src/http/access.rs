@@ -338,7 +338,9 @@ async fn pass(
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let (status, detail) = match self {
-            Refused::Unproven => (StatusCode::UNAUTHORIZED, "this needs a token or a client certificate"),
+            Refused::Unproven => {
+                (StatusCode::UNAUTHORIZED, "this request needs a token or a client certificate")
+            }
             Refused::WrongToken => (StatusCode::UNAUTHORIZED, "the token does not count"),
             Refused::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens; wait a second"),
             Refused::Forbidden => (StatusCode::FORBIDDEN, "the token does not allow this"),

@@ -88,7 +88,7 @@ pub async fn serve(
         tracing::info!(
             address = %listener.local_addr(),
             "locks by HTTP are open: every user of this machine may take, release and force-release them; \
-             to ask for tokens, set token_file in [http]"
+             to require tokens, set token_file in [http]"
         );
     }
     let (metrics, turnstile) = (context.http.metrics.clone(), context.http.turnstile.clone());
@@ -189,7 +189,8 @@ pub(super) async fn take_turn(
 async fn refuse_pages(request: Request, next: Next) -> Response {
     let headers = request.headers();
     if headers.contains_key(header::ORIGIN) && !super::ui::is_own_page(headers) {
-        return Problem::new(StatusCode::FORBIDDEN, "pages of other sites may not ask here").into_response();
+        return Problem::new(StatusCode::FORBIDDEN, "requests from pages of other sites are refused")
+            .into_response();
     }
     next.run(request).await
 }
@@ -295,9 +296,9 @@ fn problem(status: StatusCode, detail: String) -> Denied {
 /// Reads a body of at most `most` bytes.
 async fn read_body(body: Body, most: usize) -> Result<Bytes, Denied> {
     let read = time::timeout(API_BODY_MAX, axum::body::to_bytes(body, most)).await;
-    read.map_err(|_| problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()))?
+    read.map_err(|_| problem(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned()))?
         .map_err(|_| {
-            let detail = format!("the body has more than {most} bytes, or broke off");
+            let detail = format!("the body has more than {most} bytes, or is incomplete");
             problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
         })
 }
@@ -308,10 +309,11 @@ async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Denied> {
     let text = if bytes.is_empty() { &b"{}"[..] } else { &bytes };
     // Serde would accept a list as the fields in order.
     if text.trim_ascii_start().first() != Some(&b'{') {
-        return Err(problem(StatusCode::BAD_REQUEST, "the body is no JSON object".to_owned()));
+        return Err(problem(StatusCode::BAD_REQUEST, "the body is not a JSON object".to_owned()));
     }
-    serde_json::from_slice(text)
-        .map_err(|error| problem(StatusCode::BAD_REQUEST, format!("the body is not as documented: {error}")))
+    serde_json::from_slice(text).map_err(|error| {
+        problem(StatusCode::BAD_REQUEST, format!("the body does not match the documentation: {error}"))
+    })
 }
 
 async fn new_lease(call: ApiCall, request: Request) -> Answer {

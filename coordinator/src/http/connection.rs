@@ -143,7 +143,7 @@ impl HttpConnection {
         if taken.is_evicted.load(Relaxed) {
             return Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
-                "the connection gives way to others",
+                "closed in favor of a new connection",
             ));
         }
         let ends = *taken.ends.lock();
@@ -152,7 +152,9 @@ impl HttpConnection {
             self.deadline = Box::pin(sleep_until(ends));
         }
         match self.deadline.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the connection's time is over")),
+            Poll::Ready(()) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the connection's deadline has passed"))
+            }
             Poll::Pending => Ok(()),
         }
     }

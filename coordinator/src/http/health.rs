@@ -92,7 +92,7 @@ fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
     if !status.waits_for.is_empty() {
         let nodes: Vec<String> = status.waits_for.iter().map(NodeId::to_string).collect();
         let found = format!(
-            "this node has an empty data folder and waits for node {}: start the nodes that do not run (docs/runbook.md \
+            "this node has an empty data folder and waits for node {}: start all stopped nodes (docs/runbook.md \
              if they are lost)",
             nodes.join(", ")
         );
@@ -109,7 +109,11 @@ fn memory(metrics: &Metrics) -> Check {
         (0, _) => format!("{} MiB are held, without a limit", held >> 20),
         (limit, 0) => format!("{} of {} MiB are held", held >> 20, limit >> 20),
         (limit, _) => {
-            format!("{} of {} MiB are held: new sessions and what grows are refused", held >> 20, limit >> 20)
+            format!(
+                "{} of {} MiB are held: new sessions and growing writes are refused",
+                held >> 20,
+                limit >> 20
+            )
         }
     };
     Check { name: "memory", passed: true, found }
@@ -117,7 +121,7 @@ fn memory(metrics: &Metrics) -> Check {
 
 /// Reports a missing or bad token file. The node still serves, with the previous tokens.
 fn tokens(metrics: &Metrics) -> Option<Check> {
-    let found = "the file of tokens is missing or bad: all previous tokens stay valid; restore the file, or write an \
+    let found = "the token file is missing or bad: all previous tokens stay valid; restore the file, or write an \
                  empty one to revoke all";
     (metrics.token_file_unusable.get() == 1).then(|| Check {
         name: "tokens",
@@ -128,7 +132,8 @@ fn tokens(metrics: &Metrics) -> Option<Check> {
 
 /// Checks this node's disk and the commits of a majority.
 fn disk_checks(metrics: &Metrics) -> Vec<Check> {
-    let stalled = "no write was committed for ten seconds: the disks of a majority do not answer".to_owned();
+    let stalled =
+        "no write was committed for ten seconds: the disks of a majority are unresponsive".to_owned();
     let stalled = Check { name: "commits", passed: false, found: stalled };
     let mut checks = vec![disk(metrics)];
     checks.extend((metrics.commits_stalled.get() == 1).then_some(stalled));
@@ -145,7 +150,7 @@ fn disk(metrics: &Metrics) -> Check {
         format!("{free} MiB are free: the log waits for room, and nothing is acknowledged")
     } else if metrics.disk_short.get() == 1 {
         format!(
-            "{free} MiB are free, less than limits.min_free_bytes: while too few voters have more, what grows is refused"
+            "{free} MiB are free, less than limits.min_free_bytes: while too few voters have more, growing writes are refused"
         )
     } else if metrics.disk_low.get() == 1 {
         format!("{free} MiB are free, less than limits.warn_free_bytes")

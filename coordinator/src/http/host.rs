@@ -24,18 +24,18 @@ pub(super) async fn check(State(context): State<HttpContext>, request: Request, 
 }
 
 fn misdirected(request: &Request, hosts: &[String]) -> Option<String> {
-    const REMEDY: &str = "ask for an IP address or localhost, or add the name to http.hosts in cluster.toml";
+    const REMEDY: &str = "use an IP address or localhost, or add the name to http.hosts in cluster.toml";
     let mut named = request.headers().get_all(header::HOST).iter();
     let host = match (named.next(), named.next()) {
         (None, _) if request.version() == Version::HTTP_10 && PROBES.contains(&request.uri().path()) => None,
         (Some(host), None) => Some(host.to_str().unwrap_or_default()),
-        _ => return Some(format!("the request does not name one host; {REMEDY}")),
+        _ => return Some(format!("the request must name one host; {REMEDY}")),
     };
     // A target in absolute form has priority over the header.
     let target = request.uri().authority().map(|authority| authority.as_str());
     let stranger = host.into_iter().chain(target).find(|host| !is_here(host, hosts))?;
     let shown: String = stranger.chars().filter(|c| !c.is_control()).take(64).collect();
-    Some(format!("this node is not known as \"{shown}\"; {REMEDY}"))
+    Some(format!("the host name of this node is not \"{shown}\"; {REMEDY}"))
 }
 
 /// Parses `host` or `host:port` and compares the host; any port is valid, since a proxy may use another port.

@@ -141,7 +141,7 @@ async fn a_serving_node_is_live_and_ready() {
     server.metrics.memory_limit_bytes.set(10 << 20);
     server.metrics.memory_full.set(1);
     let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
-    let line = "[+] memory: 10 of 10 MiB are held: new sessions and what grows are refused\n";
+    let line = "[+] memory: 10 of 10 MiB are held: new sessions and growing writes are refused\n";
     assert!(code == 200 && body.contains(line), "{body}");
     for (gauge, what) in [
         (&server.metrics.disk_hangs, "the disk does not answer"),
@@ -184,7 +184,7 @@ async fn node_without_token_file_is_ready_with_previous_tokens() {
         server.metrics.token_file_unusable.set(unusable);
         let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
         let has_line =
-            body.contains("[+] tokens: the file of tokens is missing or bad: all previous tokens stay valid");
+            body.contains("[+] tokens: the token file is missing or bad: all previous tokens stay valid");
         assert_eq!((code, has_line), (200, told), "{body}");
     }
 }
@@ -305,10 +305,10 @@ async fn reports_are_documents_and_their_refusals_problems() {
     let document: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&document["locks"], &document["more"]), (&json!([]), &false.into()));
     for (asked, expected, detail) in [
-        ("/v1/access", 400, "say which: /v1/access?lock=NAME"),
-        ("/v1/queue", 400, "say which: /v1/queue?lock=NAME"),
+        ("/v1/access", 400, "the lock is missing: /v1/access?lock=NAME"),
+        ("/v1/queue", 400, "the lock is missing: /v1/queue?lock=NAME"),
         ("/v1/queue?lock=/none", 404, "there is no /none"),
-        ("/v1/sessions?session=0x5", 403, "0x5 is another session; superusers may see it"),
+        ("/v1/sessions?session=0x5", 403, "0x5 is a foreign session, visible to superusers only"),
         ("/v1/history", 501, "this node keeps no history: history.enabled = false in its cluster.toml"),
     ] {
         let (code, head, body) = send(&server.addr, &format!("GET {asked}")).await;

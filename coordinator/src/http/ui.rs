@@ -71,7 +71,7 @@ pub(super) fn add<S: Clone + Send + Sync + 'static>(router: Router<S>, files: &'
 /// Decompresses a file of the program.
 pub(super) fn unzip(zipped: &[u8]) -> Bytes {
     let mut plain = Vec::new();
-    GzDecoder::new(zipped).read_to_end(&mut plain).expect("Invariant: the build has compressed it");
+    GzDecoder::new(zipped).read_to_end(&mut plain).expect("Invariant: the build compressed the file");
     Bytes::from(plain)
 }
 

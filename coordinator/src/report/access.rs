@@ -46,7 +46,7 @@ pub(super) fn rights(
     let who = match who {
         Some(one) if reader.is_super() || reader.who.contains(one) => std::slice::from_ref(one),
         Some(_) => {
-            return Err(Refusal::NotPermitted("only operators may ask for the rights of others".to_owned()));
+            return Err(Refusal::NotPermitted("only operators may read the rights of others".to_owned()));
         }
         None => &reader.who,
     };

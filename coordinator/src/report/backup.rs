@@ -65,7 +65,7 @@ impl Backups {
     ) -> Result<Value, Refusal> {
         if !reader.is_super() {
             return Err(Refusal::NotPermitted(
-                "a backup holds everything: only superusers may have it".to_owned(),
+                "a backup contains all data: only superusers may fetch backups".to_owned(),
             ));
         }
         match piece {
@@ -90,8 +90,8 @@ impl Backups {
             Ok(written) => written,
             Err(error) => {
                 open.remove(&backup);
-                tracing::warn!(%error, "a backup could not be written");
-                return Err(Refusal::NotNow(format!("the node could not write it: {error}")));
+                tracing::warn!(%error, "cannot write a backup");
+                return Err(Refusal::NotNow(format!("the node could not write the backup: {error}")));
             }
         };
         open.insert(backup, OpenBackup { file: Some(Arc::new(file)), bytes, asked: time::now() });
@@ -112,7 +112,8 @@ impl Backups {
     }
 
     fn piece(&self, Piece { backup, offset }: Piece) -> Result<Value, Refusal> {
-        let gone = || Refusal::NotThere(format!("backup {backup} is not open here any more: begin again"));
+        let gone =
+            || Refusal::NotThere(format!("backup {backup} is no longer open at this node: begin again"));
         let (file, bytes) = {
             let mut open = self.open.lock();
             let one = open.get_mut(&backup).ok_or_else(gone)?;
@@ -120,12 +121,14 @@ impl Backups {
             (one.file.clone().ok_or_else(gone)?, one.bytes)
         };
         if offset > bytes {
-            return Err(Refusal::BadQuestion(format!("offset={offset} is beyond its {bytes} bytes")));
+            return Err(Refusal::BadQuestion(format!(
+                "offset={offset} is beyond the backup's {bytes} bytes"
+            )));
         }
         let length = (bytes - offset).min(BACKUP_PIECE_BYTES);
-        let mut data = vec![0; usize::try_from(length).expect("Invariant: a piece is small")];
+        let mut data = vec![0; usize::try_from(length).expect("Invariant: a chunk is small")];
         let read = file.read_exact_at(&mut data, offset);
-        read.map_err(|error| Refusal::NotNow(format!("the node could not read it: {error}")))?;
+        read.map_err(|error| Refusal::NotNow(format!("the node could not read the backup: {error}")))?;
         if offset + length == bytes {
             self.open.lock().remove(&backup);
         }

@@ -58,7 +58,7 @@ pub enum Refusal {
     #[error("{}", .0.missing_on(.1))]
     NoRight(Right, String),
     /// All slots in use.
-    #[error("too many reports are being made; try again")]
+    #[error("too many reports at the same time; try again")]
     Busy,
     /// Data not recorded by this node.
     #[error("{0}")]

@@ -78,7 +78,7 @@ impl Drop for Permit {
             return;
         };
         taken.all -= 1;
-        let own = taken.of_party.get_mut(&party).expect("Invariant: a party with a place is counted");
+        let own = taken.of_party.get_mut(&party).expect("Invariant: each used slot is counted for its party");
         *own -= 1;
         if *own == 0 {
             taken.of_party.remove(&party);

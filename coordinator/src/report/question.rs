@@ -88,7 +88,7 @@ impl WatchQuestion {
         };
         let after = given.take_as("after", "the id of an event", |text| text.parse().ok().map(Zxid))?;
         match given.0.first() {
-            Some((name, _)) => bad(format!("/v1/watch knows no parameter `{name}`")),
+            Some((name, _)) => bad(format!("/v1/watch has no parameter `{name}`")),
             None => Ok(WatchQuestion { scope, after }),
         }
     }
@@ -125,7 +125,7 @@ struct Parameters(Vec<(String, String)>);
 impl Question {
     pub fn parse(what: &str) -> Result<Question, Refusal> {
         if what.len() > QUESTION_MAX_BYTES {
-            return bad(format!("a question may have {QUESTION_MAX_BYTES} bytes"));
+            return bad(format!("the question has more than {QUESTION_MAX_BYTES} bytes"));
         }
         let (path, query) = what.split_once('?').unwrap_or((what, ""));
         let mut given = Parameters::parse(query)?;
@@ -140,13 +140,17 @@ impl Question {
             }),
             "/v1/queue" => {
                 let lock = given.lock()?;
-                let Some(lock) = lock else { return bad("say which: /v1/queue?lock=NAME".to_owned()) };
+                let Some(lock) = lock else {
+                    return bad("the lock is missing: /v1/queue?lock=NAME".to_owned());
+                };
                 Question::Queue { lock, token: given.token()?, limit: given.limit()? }
             }
             "/v1/sessions" => Question::Sessions { session: given.session()?, limit: given.limit()? },
             "/v1/access" => {
                 let lock = given.lock()?;
-                let Some(lock) = lock else { return bad("say which: /v1/access?lock=NAME".to_owned()) };
+                let Some(lock) = lock else {
+                    return bad("the lock is missing: /v1/access?lock=NAME".to_owned());
+                };
                 let form = "an identity, like x509:CN=bob or token:ci";
                 let who = given.take_as("who", form, |text| rules::parse_identity(text).ok())?;
                 Question::Access { lock, who }
@@ -159,7 +163,7 @@ impl Question {
                     .take_as("since_ms", "milliseconds since 1970", |text| text.parse().ok())?
                     .unwrap_or(0),
                 before: given
-                    .take_as("before", "what `before` of an answer says", cursor)?
+                    .take_as("before", "the value of `before` in a response", cursor)?
                     .unwrap_or(Key::MAX),
                 limit: given.limit()?,
             }),
@@ -169,7 +173,7 @@ impl Question {
             }
         };
         match given.0.first() {
-            Some((name, _)) => bad(format!("{path} knows no parameter `{name}`")),
+            Some((name, _)) => bad(format!("{path} has no parameter `{name}`")),
             None => Ok(question),
         }
     }
@@ -221,7 +225,7 @@ impl Parameters {
 
     fn piece(&mut self) -> Result<Option<Piece>, Refusal> {
         let number = |text: &str| text.parse().ok();
-        let backup = self.take_as("backup", "what the first answer says", number)?;
+        let backup = self.take_as("backup", "the value of `backup` in the first response", number)?;
         let offset = self.take_as("offset", "a number of bytes", number)?;
         match (backup, offset) {
             (None, None) => Ok(None),
@@ -331,7 +335,7 @@ mod tests {
     #[test]
     fn a_question_with_a_mistake_is_refused_with_the_mistake() {
         for (asked, what) in [
-            ("/v1/queue", "say which"),
+            ("/v1/queue", "the lock is missing"),
             ("/v1/queue?lock=", "lock= is not the name of a lock"),
             ("/v1/queue?lock=a//b", "lock=a//b is not the name of a lock"),
             ("/v1/queue?lock=/a&lock=/b", "`lock` is given twice"),
@@ -342,12 +346,12 @@ mod tests {
             ("/v1/locks?prefix=ci", "prefix=ci is not the beginning of a path"),
             ("/v1/locks?limit=-1", "limit=-1 is not"),
             ("/v1/locks?limit=99999999999999999999", "limit=99999999999999999999 is not"),
-            ("/v1/locks?lock=/a", "/v1/locks knows no parameter `lock`"),
+            ("/v1/locks?lock=/a", "/v1/locks has no parameter `lock`"),
             ("/v1/sessions?=%", "`=%` is not percent-encoded"),
             ("/v1/history?session=0x", "session=0x is not a session"),
             ("/v1/history?session=0x+1", "session=0x+1 is not a session"),
             ("/v1/history?since_ms=yesterday", "since_ms=yesterday is not milliseconds"),
-            ("/v1/history?before=1.2", "before=1.2 is not what"),
+            ("/v1/history?before=1.2", "before=1.2 is not the value"),
             ("/v1/backup?backup=1", "`backup` and `offset` belong together"),
             ("/v1/backup?backup=1&offset=-1", "offset=-1 is not a number of bytes"),
         ] {

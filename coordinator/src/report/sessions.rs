@@ -20,7 +20,9 @@ pub(super) fn overview(
     let mut list = List::new(limit);
     if let Some(id) = only {
         if !reader.may_see_session(id) {
-            return Err(Refusal::NotPermitted(format!("{id} is another session; superusers may see it")));
+            return Err(Refusal::NotPermitted(format!(
+                "{id} is a foreign session, visible to superusers only"
+            )));
         }
         let Some(session) = machine.session(id) else {
             return Err(Refusal::NotThere(format!("there is no session {id}")));

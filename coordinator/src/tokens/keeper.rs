@@ -34,7 +34,7 @@ fn read(path: &Path) -> Result<String, String> {
     if dir.is_open_to_others(name).map_err(cannot)? {
         let path = path.display();
         return Err(format!(
-            "{path} has tokens, and can be read or written by other users of this machine; chmod 600 {path}"
+            "{path} contains tokens and is open to other users of this machine; chmod 600 {path}"
         ));
     }
     let bytes = dir.read_at_most(name, TOKEN_FILE_MAX_BYTES).map_err(cannot)?;

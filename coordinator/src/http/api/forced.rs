@@ -13,7 +13,7 @@ pub(super) async fn force(call: ApiCall, PathText(rest): PathText) -> Answer {
     let (name, token) = holder.ok_or_else(|| call.not_allowed(allowed(&rest)))?;
     let name: LockName = name.parse()?;
     call.check_force(&name)?;
-    let wrong = || Refusal::Bad("the token is no number".to_owned());
+    let wrong = || Refusal::Bad("the token is not a number".to_owned());
     let token = token.parse().map(FencingToken).map_err(|_| wrong())?;
     let forced = call.api().force(&call.caller(), &name, token).await;
     let result = match &forced {

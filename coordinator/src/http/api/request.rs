@@ -226,7 +226,7 @@ impl Acquire {
         let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
         let by = match (secret_in(self.secret, headers)?, self.ttl_ms) {
             (Some(_), Some(_)) => {
-                return bad("ttl_ms makes a new lease: leave it out where there is a secret");
+                return bad("ttl_ms opens a new lease: omit either ttl_ms or the secret");
             }
             (Some(secret), None) => For::Lease(secret),
             (None, ttl_ms) => For::New(ttl_ms.unwrap_or(TTL_MS)),
@@ -337,7 +337,7 @@ impl Release {
         match (self.token, self.request_id) {
             (Some(token), None) => Ok((secret, Which::Token(token_of(&token)?))),
             (None, Some(id)) => Ok((secret, Which::Request(id))),
-            _ => Err(Refusal::Bad("name what is released: by token, or by request_id".to_owned())),
+            _ => Err(Refusal::Bad("name either token or request_id for the release".to_owned())),
         }
     }
 }
@@ -350,7 +350,7 @@ impl Verify {
 
 /// Parses a token. Tokens are text: many languages lose digits of large JSON numbers.
 fn token_of(text: &str) -> Result<FencingToken, Refusal> {
-    let wrong = || Refusal::Bad("token is not what an acquire gave".to_owned());
+    let wrong = || Refusal::Bad("token is not a fencing token from an acquire".to_owned());
     text.parse().map(FencingToken).map_err(|_| wrong())
 }
 
@@ -358,7 +358,9 @@ fn token_of(text: &str) -> Result<FencingToken, Refusal> {
 pub(super) fn secret_in(field: Option<String>, headers: &HeaderMap) -> Result<Option<Secret>, Refusal> {
     let header = headers.get(LEASE_HEADER).map(|value| value.to_str().unwrap_or_default());
     match (field.as_deref(), header) {
-        (Some(_), Some(_)) => Err(Refusal::Bad("the secret stands in the body and in a header".to_owned())),
+        (Some(_), Some(_)) => {
+            Err(Refusal::Bad("the secret is both in the body and in a header; send one".to_owned()))
+        }
         (one, other) => one.or(other).map(str::parse).transpose(),
     }
 }

@@ -12,7 +12,7 @@ use crate::report::question;
 pub(super) async fn end(call: ApiCall, PathText(id): PathText) -> Answer {
     // Needs a proven operator: an open listener proves nothing, and ACLs cover locks, not sessions.
     call.check(call.principal.is_super())?;
-    let wrong = || Refusal::Bad("that is no session, like 0x100000000000001".to_owned());
+    let wrong = || Refusal::Bad("not a session id; write one like 0x100000000000001".to_owned());
     let session = question::session(&id).ok_or_else(wrong)?;
     let ended = call.api().end_session(&call.caller(), session).await;
     let result = match &ended {

@@ -78,7 +78,7 @@ async fn force(call: &ApiCall, name: &LockName) -> Answer {
 /// Returns the lock of the state in the request's path, if the caller may take the lock.
 fn own(call: &ApiCall) -> Result<LockName, Denied> {
     let name = call.path.strip_prefix(PREFIX).filter(|name| !name.contains('/')).and_then(decoded);
-    let wrong = || Refusal::Bad("the name of a state is one part of the path".to_owned());
+    let wrong = || Refusal::Bad("the name of a state must be one part of the path".to_owned());
     let name = api::state_lock(&name.ok_or_else(wrong)?)?;
     call.check_lock(&name, Right::Take)?;
     Ok(name)

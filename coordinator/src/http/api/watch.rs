@@ -28,7 +28,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// Beginning of each stream: the delay before a reconnect, in milliseconds.
 const BEGIN: &str = "retry: 1000\n";
 /// Comment line for quiet periods, so that clients do not time out.
-const HEARTBEAT: &str = ":\n";
+const KEEPALIVE: &str = ":\n";
 
 /// Open stream.
 struct Stream {
@@ -93,14 +93,14 @@ async fn piece(mut stream: Stream) -> Option<(Result<Bytes, Infallible>, Stream)
     busy::spend(Work::LogByte, text.len() as u64);
     stream.watch.begin_pause(text.len());
     busy::end_turn_if_over().await;
-    assert!(!text.is_empty(), "a piece without bytes would end the body");
+    assert!(!text.is_empty(), "an empty chunk would end the body");
     Some((Ok(Bytes::from(text)), stream))
 }
 
 fn write(batch: &EventBatch, out: &mut Vec<u8>) {
     let EventBatch { entries, checkpoint } = batch;
     if entries.is_empty() {
-        out.extend_from_slice(HEARTBEAT.as_bytes());
+        out.extend_from_slice(KEEPALIVE.as_bytes());
     }
     for (at, entry) in entries.iter().enumerate() {
         let is_whole = match entries.get(at + 1) {
@@ -141,7 +141,7 @@ fn name(entry: &HistoryEntry) -> &'static str {
         HistoryEvent::Released(_) => "released",
         HistoryEvent::Lost(_) => "lost",
         HistoryEvent::Gap { .. } => "gap",
-        _ => unreachable!("this release tells of nothing else"),
+        _ => unreachable!("this release sends no other events"),
     }
 }
 
