@@ -120,7 +120,7 @@ fuzz target seconds="600":
 fencing rounds="50":
     ROWLOCK_FENCING={{rounds}} cargo test --test black_box fencing -- --nocapture
 
-# All that a release is made of: crates, wheel, packages for npm, archive, Debian package, site. docs/deployment.md.
+# All that a release is made of: crates, wheel, packages for npm, archive, Debian package, site. CONTRIBUTING.md, Packages and releases.
 package: crates wheel npm archive deb site
 
 # Packs the crates that are published, as a registry gets them, into target/package.

@@ -18,7 +18,7 @@ fn clusters_of_containers_are_three_nodes_that_know_each_other_by_name() {
     for (name, host) in [("compose", "rowlock-N:"), ("kubernetes", "rowlock-N.rowlock-nodes:")] {
         let file = deploy(name).join("cluster.toml");
         let cluster = ClusterConfig::load(&file).unwrap();
-        // Probes and Prometheus ask over the network; docs/deployment.md says what that means.
+        // Probes and Prometheus ask over the network; docs/operations.md says what that means.
         let other = cluster.warnings.iter().find(|warning| !warning.starts_with("http = "));
         assert_eq!(other, None, "{name}");
         assert_eq!(cluster.nodes.len(), 3);

@@ -133,7 +133,7 @@ async fn a_cluster_is_upgraded_and_goes_back_and_forth_until_it_is_finalized_and
     assert_eq!(rolling.cluster.exit_code(2).await, Some(73), "there is no way back");
     let log = rolling.cluster.log(2);
     let both = format!("release {} (version 1)", env!("CARGO_PKG_VERSION"));
-    assert!(log.contains("gone over to version 2") && log.contains(&both), "{log}");
+    assert!(log.contains("the cluster uses version 2") && log.contains(&both), "{log}");
     for (_, node) in rolling.upgraded {
         node.shutdown().await;
     }

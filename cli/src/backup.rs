@@ -17,8 +17,8 @@ use crate::print::safe_lines;
 
 /// Back up a cluster to a file, and restore a new cluster from one
 ///
-/// A backup holds everything in the tree: protect it like the cluster's secrets. docs/backup.md says what a
-/// restore means for locks.
+/// A backup holds everything in the tree: protect it like the cluster's secrets. docs/operations.md says what
+/// a restore means for locks.
 #[derive(clap::Args)]
 pub struct Backup {
     #[command(subcommand)]

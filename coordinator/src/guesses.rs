@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use parking_lot::Mutex;
 use rowlock_env::rate::{self, Bucket, PerHost};
 use rowlock_env::time::Instant;
-use rowlock_types::limits::{GUESSES_PER_SECOND, HOSTS_COUNTED_MAX};
+use rowlock_types::limits::{HOSTS_COUNTED_MAX, WRONG_PASSWORDS_PER_SECOND};
 
 /// Result of a password check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct PasswordThrottle {
 
 impl Default for PasswordThrottle {
     fn default() -> Self {
-        let bucket = Bucket::new(GUESSES_PER_SECOND, GUESSES_PER_SECOND);
+        let bucket = Bucket::new(WRONG_PASSWORDS_PER_SECOND, WRONG_PASSWORDS_PER_SECOND);
         PasswordThrottle { wrong: PerHost::new(bucket, HOSTS_COUNTED_MAX), proven: Mutex::default() }
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         let (throttle, now) = (PasswordThrottle::default(), Instant::now());
         let [here, there] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
         assert_eq!(throttle.check(here, "super", true, now), Verdict::Right);
-        for _ in 0..GUESSES_PER_SECOND {
+        for _ in 0..WRONG_PASSWORDS_PER_SECOND {
             assert_eq!(throttle.check(here, "super", false, now), Verdict::Wrong);
         }
         assert_eq!(throttle.check(here, "super", false, now), Verdict::TooMany);

@@ -16,6 +16,7 @@ const PHRASES: &[&str] = &[
     "remove the folder",
     "delete the folder",
     "put a new node",
+    "by a new node",
     "put new nodes",
     "use a new node",
     "data folders of all nodes away",

@@ -13,7 +13,7 @@ use rowlock_env::busy::{self, Work};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
 use rowlock_proto::report::{HistoryEntry, HistoryEvent};
-use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_PIECE, API_WATCH_SIGN_EVERY};
+use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_KEEPALIVE_EVERY, API_WATCH_PIECE};
 use rowlock_types::metrics::Metrics;
 
 use super::call::Call;
@@ -128,7 +128,7 @@ impl Watch {
         if let Some(begin) = self.begin.take() {
             return Some(begin);
         }
-        let keepalive_at = time::now() + API_WATCH_SIGN_EVERY;
+        let keepalive_at = time::now() + API_WATCH_KEEPALIVE_EVERY;
         time::sleep_until(self.pause_until).await;
         loop {
             if !self.context.status.borrow().serving {

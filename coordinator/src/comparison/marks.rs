@@ -180,7 +180,7 @@ impl fmt::Display for Difference {
                  compare rowlock --version on all nodes, keep all folders, and report it"
             )?,
         }
-        f.write_str(" (docs/runbook.md, \"Replicas differ\")")
+        f.write_str(" (docs/operations.md, \"Replicas differ\")")
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
         let found = marks.judge(&voters(3)).expect("it differs");
         assert_eq!(found.majority, Some(mine ^ 1));
         let words = found.to_string();
-        assert!(words.contains("node 2 and 3") && words.contains("runbook.md"), "{words}");
+        assert!(words.contains("node 2 and 3") && words.contains("operations.md"), "{words}");
         if mutant::AVAILABLE {
             let _mistake = mutant::with(Some(Mutant::DigestsNotJudged));
             assert_eq!(marks.judge(&voters(3)), None, "the mistake would be seen here");

@@ -18,7 +18,7 @@ use rowlock_env::rate::{Bucket, LogLimiter, PerHost};
 use rowlock_env::time;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
-use rowlock_types::limits::{GUESSES_PER_SECOND, HOSTS_COUNTED_MAX};
+use rowlock_types::limits::{HOSTS_COUNTED_MAX, WRONG_PASSWORDS_PER_SECOND};
 use rowlock_types::metrics::Metrics;
 
 use super::connection::Visitor;
@@ -80,7 +80,7 @@ enum Refused {
 impl Access {
     /// Returns a policy for one listener. Unless `is_closed`, all callers may read.
     pub fn new(is_closed: bool, tokens: Option<Arc<TokenKeeper>>, superusers: Vec<String>) -> Self {
-        let bucket = Bucket::new(GUESSES_PER_SECOND, GUESSES_PER_SECOND);
+        let bucket = Bucket::new(WRONG_PASSWORDS_PER_SECOND, WRONG_PASSWORDS_PER_SECOND);
         let (wrong_tokens, audit) = (PerHost::new(bucket, HOSTS_COUNTED_MAX), Audit::default());
         Access { is_closed, tokens, superusers, wrong_tokens, refusals_log: LogLimiter::default(), audit }
     }

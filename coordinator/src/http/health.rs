@@ -92,7 +92,7 @@ fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
     if !status.waits_for.is_empty() {
         let nodes: Vec<String> = status.waits_for.iter().map(NodeId::to_string).collect();
         let found = format!(
-            "this node has an empty data folder and waits for node {}: start all stopped nodes (docs/runbook.md \
+            "this node has an empty data folder and waits for node {}: start all stopped nodes (docs/operations.md \
              if they are lost)",
             nodes.join(", ")
         );

@@ -15,7 +15,7 @@ use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown};
 use rowlock_env::time;
 use rowlock_tls::{Material, Reloaded};
-use rowlock_types::limits::{INTAKE_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX, TOUCH_QUEUE_MAX};
+use rowlock_types::limits::{INTAKE_QUEUE_MAX, KEEPALIVE_QUEUE_MAX, PROPOSER_QUEUE_MAX, RECONFIG_QUEUE_MAX};
 use rowlock_types::status::Status;
 use tokio::sync::mpsc;
 
@@ -69,7 +69,7 @@ impl Parts {
         let (status_tx, status) = watch::channel(Status { node: config.id, ..Status::default() });
         let (proposals, batches) = mpsc::channel(INTAKE_QUEUE_MAX);
         let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
-        let (touch, keepalives) = mpsc::channel(TOUCH_QUEUE_MAX);
+        let (touch, keepalives) = mpsc::channel(KEEPALIVE_QUEUE_MAX);
         let (raft, peers) = (self.raft.clone(), self.peers.clone());
         let reconfigurer = Arc::new(Reconfigurer::new(config.id, raft, leadership.clone(), peers));
         let proposer = Proposer::new(submit);

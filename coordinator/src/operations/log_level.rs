@@ -9,7 +9,7 @@ use std::time::Duration;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
-use rowlock_types::operation::LogWish;
+use rowlock_types::operation::LogLevelChange;
 use serde_json::{Value, json};
 
 /// What the program that runs a node logs.
@@ -45,12 +45,12 @@ impl LogLevel {
     ///
     /// # Errors
     /// `Unimplemented`: the program has no switch. `BadArguments`: the filter means nothing.
-    pub fn carry_out(&self, wish: &LogWish) -> Result<Value, ErrorCode> {
+    pub fn carry_out(&self, change: &LogLevelChange) -> Result<Value, ErrorCode> {
         let switch = self.switch.get().ok_or(ErrorCode::Unimplemented)?;
-        let (filter, for_ms) = match wish {
-            LogWish::Look => return Ok(self.document(&**switch)),
-            LogWish::Reset => (None, None),
-            LogWish::Set { filter, for_ms } => (Some(filter.as_str()), *for_ms),
+        let (filter, for_ms) = match change {
+            LogLevelChange::Show => return Ok(self.document(&**switch)),
+            LogLevelChange::Reset => (None, None),
+            LogLevelChange::Set { filter, for_ms } => (Some(filter.as_str()), *for_ms),
         };
         let before = switch.current();
         switch.set(filter).map_err(|why| {

@@ -81,7 +81,7 @@ impl Operations {
     async fn pass_on(&self, operation: &Operation) -> Result<String, ErrorCode> {
         loop {
             let leader = self.leadership.borrow().leader;
-            let answer = match operation.place(self.me, leader) {
+            let answer = match operation.executor(self.me, leader) {
                 None => None,
                 Some(node) if node == self.me => self.here.carry_out(operation).await.ok(),
                 Some(node) if self.peers.peer(node).is_none() => return Err(ErrorCode::NoNode),

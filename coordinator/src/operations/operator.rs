@@ -59,7 +59,7 @@ impl Operator {
             Operation::Upgrade(step) => self.upgrades.carry_out(*step).await,
             Operation::Drain { on, .. } => self.drain(*on).await,
             Operation::Rebalance { percent, .. } => Ok(self.rebalance(*percent)),
-            Operation::LogLevel { wish, .. } => self.log_level.carry_out(wish),
+            Operation::LogLevel { change, .. } => self.log_level.carry_out(change),
             Operation::EndSession { session } => self.end_session(*session).await,
             Operation::RaiseTokens { above } => {
                 token_floor::raise(&self.ending, *above, Instant::now() + END_DEADLINE).await

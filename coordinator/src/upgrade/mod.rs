@@ -84,7 +84,7 @@ impl Upgrades {
     pub async fn carry_out(&self, step: UpgradeStep) -> Result<Value, ErrorCode> {
         let stand = self.survey().stand();
         match (step, stand) {
-            (UpgradeStep::Look, _) | (UpgradeStep::Finalize, Stand::Done) => Ok(self.status()),
+            (UpgradeStep::Show, _) | (UpgradeStep::Finalize, Stand::Done) => Ok(self.status()),
             (UpgradeStep::Finalize, Stand::Waits(_)) => Err(ErrorCode::NewConfigNoQuorum),
             (UpgradeStep::Finalize, Stand::Ready(to)) => {
                 let number = to.number;

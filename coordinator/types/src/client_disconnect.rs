@@ -1,4 +1,4 @@
-//! A client has closed its connection: what its node tells the leader. Pure.
+//! The disconnect of a client, reported by the client's node to the leader. Pure.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
 use serde::{Deserialize, Serialize};
 
-/// The connection of a session was closed by its client, which may come back within a grace.
+/// A client has closed its session's connection; the session may come back within a grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientDisconnect {
     pub session: SessionId,
-    /// Attachment of the closed connection: a newer one is not concerned.
+    /// Attachment of the closed connection: a newer attachment makes the disconnect void.
     pub attachment: Attachment,
-    /// How long the session may live on, milliseconds.
+    /// Time for which the session lives on, in milliseconds.
     pub grace_ms: u32,
 }
 

@@ -1,24 +1,24 @@
-//! The one door to bincode: log records, snapshot headers and frames between nodes are encoded and decoded
-//! here.
+//! Encodes and decodes log records, snapshot headers and frames between nodes with bincode. The replicated
+//! state has a codec of its own.
 //!
-//! Varint integers, little endian, fields in order, nothing self-describing: a change of a type is a change
-//! of the format that carries it, and needs that format's version. Bytes from outside never make it allocate
-//! without bound.
+//! Varint integers, little endian, fields in order, no self-description: a change of a type changes the
+//! format that carries the type, and needs a new version of that format. Bytes from outside never cause
+//! unbounded allocation.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Why bytes could not be decoded.
+/// Errors of decoding a value.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    /// More bytes than the caller accepts.
-    #[error("{len} bytes are more than the {max} that are accepted here")]
+    /// The input exceeds the caller's limit.
+    #[error("{len} bytes exceed the limit of {max}")]
     TooLarge { len: usize, max: usize },
-    /// A complete value, and something behind it.
+    /// Bytes follow a complete value.
     #[error("{extra} bytes follow the encoded value")]
     TrailingBytes { extra: usize },
-    /// Not an encoding of the wanted type.
+    /// The bytes do not encode the expected type.
     #[error("malformed: {0}")]
     Malformed(String),
 }
@@ -29,13 +29,13 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     out
 }
 
-/// Encodes a value behind what is already in `out`.
+/// Appends the encoding of a value to `out`.
 pub fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) {
     bincode::serde::encode_into_std_write(value, out, standard())
         .expect("Invariant: our types encode, and writing to memory does not fail");
 }
 
-/// Decodes a value that takes up all of `bytes`, which may be at most `max` long.
+/// Decodes a value from all of `bytes`, which have at most `max` bytes.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<T, CodecError> {
     let (value, used) = decode_front(bytes, max)?;
     if used < bytes.len() {
@@ -44,8 +44,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<T, CodecE
     Ok(value)
 }
 
-/// Decodes a value that `bytes` begin with, and says how many of them it is. For forms that may become
-/// longer. `bytes` may be at most `max` long.
+/// Decodes a value from the start of `bytes`, for formats that may gain fields. Returns the value and its
+/// encoded length. `bytes` have at most `max` bytes.
 ///
 /// # Errors
 /// [`CodecError`]; never `TrailingBytes`.
@@ -53,9 +53,8 @@ pub fn decode_front<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<(T,
     if bytes.len() > max {
         return Err(CodecError::TooLarge { len: bytes.len(), max });
     }
-    // bincode's limit is a constant and counts the decoded integers at full width (a one-byte varint as
-    // eight), so the limit is a step comfortably above the input: a forged length cannot allocate more than
-    // that.
+    // bincode's limit is a constant and counts decoded integers at full width (a one-byte varint as eight),
+    // so the limit is the next step clearly above the input: a forged length cannot allocate more.
     match bytes.len() {
         0..=0x1000 => decode_within::<T, 0x1_0000>(bytes),
         0x1001..=0x1_0000 => decode_within::<T, 0x10_0000>(bytes),
@@ -65,8 +64,8 @@ pub fn decode_front<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<(T,
     }
 }
 
-/// As [`decode_front`], of any number of bytes, for a value that refers to texts in them. What it does not
-/// refer to takes at most 1 MiB.
+/// Decodes like [`decode_front`], without a limit of `bytes`, a value that borrows text from `bytes`. The
+/// parts that the value owns take at most 1 MiB.
 ///
 /// # Errors
 /// [`CodecError::Malformed`].
@@ -86,7 +85,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn what_was_encoded_is_decoded() {
+    fn an_encoded_value_decodes_to_itself() {
         let value = (7u64, String::from("lock"), Some(Bytes::from_static(b"data")), vec![1i32, -1]);
         let bytes = encode(&value);
         assert_eq!(decode::<(u64, String, Option<Bytes>, Vec<i32>)>(&bytes, 100).expect("decodes"), value);

@@ -1,16 +1,15 @@
-//! By which one data folder of a node is told from another. Pure.
+//! Identity of one data folder of a node, among all folders that the node ever had. Pure.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Which folder of a node this is: random, made with the folder. A folder that was emptied comes back with
-/// another one.
+/// Random number of a data folder, created with the folder. An emptied folder returns with another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Incarnation(pub u128);
 
 impl Incarnation {
-    /// From the form in which it is written in files.
+    /// Parses the text form used in files.
     pub fn parse(text: &str) -> Option<Incarnation> {
         u128::from_str_radix(text, 16).ok().map(Incarnation)
     }

@@ -1,42 +1,43 @@
-//! The words that the parts of a Rowlock node share, so that none of them has to know another one for a word.
+//! Types shared by the parts of a Rowlock node: no part depends on another part just for a type.
 //!
-//! A node is made of floors (`docs/architecture.md`): the log on the disk, the connections between nodes, the
-//! lock history, Raft, sessions, clients. Some things are said on several of them: which node a member is and
-//! where, which client has hung up, how large something may become. They stand here, below all of them.
+//! A node consists of floors (`docs/architecture.md`): the log on the disk, the connections between nodes,
+//! the lock history, Raft, sessions, clients. Several floors need the same terms: the address of a member, a
+//! client's disconnect, the bound of a queue. This crate defines these terms below all floors.
 //!
-//! | module | what it names | who says it to whom |
+//! | module | content | used by |
 //! |---|---|---|
-//! | [`limits`] | every bound of a node, with what happens there | each floor, to itself |
-//! | [`pacing`] | every deliberate delay on the way of a command | the floors, to themselves |
-//! | [`metrics`] | what a node counts and measures | each floor, to people |
-//! | [`memory`] | what a node holds in memory, against its limit | its holder counts; admission asks |
-//! | [`status`] | what a node is: role, term, leader, end of its log | the node, to people and its tasks |
-//! | [`node_hook`] | what a node's log and state go through | log, state machine and sessions, to a hook |
-//! | [`member`] | where a member is found | the membership, to dialing nodes |
-//! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, to the leader |
-//! | [`operation`] | what an operator has a node do | clients, to the node that it is meant for |
-//! | [`client_disconnect`] | a client has hung up | its node, to the leader |
-//! | [`incarnation`] | one data folder of a node | the folder, to the other nodes |
-//! | [`versions`] | which versions of all forms a node knows | each node, to the others |
-//! | [`duration`] | durations as people write them | `cluster.toml`, to its readers |
-//! | [`codec`] | how a value becomes bytes | log, snapshots, history, messages between nodes |
+//! | [`limits`] | every bound of a node, with the action at the bound | each floor |
+//! | [`pacing`] | every deliberate delay of a command | each floor |
+//! | [`metrics`] | counters and measurements of a node | each floor writes, people read |
+//! | [`memory`] | memory of a node by use, against its limit | holders count, admission checks |
+//! | [`status`] | role, term, leader and log end of a node | the node publishes, its tasks and people read |
+//! | [`node_hook`] | changes of a node's log and state | log, state machine and sessions, for a hook |
+//! | [`member`] | addresses of a member | the membership, for dialing nodes |
+//! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms | clients, for the leader |
+//! | [`operation`] | an operator's command to a node | clients, for the executing node |
+//! | [`client_disconnect`] | the disconnect of a client | its node, for the leader |
+//! | [`incarnation`] | identity of a data folder | the folder, for the other nodes |
+//! | [`versions`] | versions of all formats that a node knows | each node, for the other nodes |
+//! | [`duration`] | text form of durations | `cluster.toml` |
+//! | [`codec`] | encoding of values into bytes | log, snapshots, history, messages between nodes |
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! It is pure: no IO, no clock, no randomness, no task, no lock that is held across anything. What is counted
-//! here is counted by relaxed atomics, which never wait.
+//! The crate is pure: no IO, no clock, no randomness, no task, no lock held across other work. Counters are
+//! relaxed atomics, which never wait.
 //!
-//! The types that travel or are stored (`Status`, `Member`, `Wanted`, `Operation`, `ClientDisconnect`,
-//! `Incarnation`, `Versions`) are part of formats: a change of one is a change of the messages between nodes
+//! The types that are sent or stored (`Status`, `Member`, `Wanted`, `Operation`, `ClientDisconnect`,
+//! `Incarnation`, `Versions`) are part of formats: a change of a type changes the messages between nodes
 //! (`docs/protocol.md`).
 //!
-//! [`codec::decode`] never allocates more than a step above what it is given, whatever the bytes claim.
+//! [`codec::decode`] never allocates more than one step above the size of its input, whatever lengths the
+//! bytes claim.
 //!
-//! # What it does not know
+//! # Outside this crate
 //!
-//! No floor of a node: neither openraft nor the log, neither connections nor tasks. It knows ZooKeeper's
-//! protocol for numbers and error codes (`rowlock-proto`), and the replicated state (`rowlock-state`) for
-//! what a hook is shown and for what a state weighs.
+//! The crate knows no floor of a node: neither openraft nor the log, neither connections nor tasks. The crate
+//! uses ZooKeeper's protocol (`rowlock-proto`) for numbers and error codes, and the replicated state
+//! (`rowlock-state`) for the arguments of a hook and the memory of a state.
 
 pub mod advice;
 pub mod client_disconnect;

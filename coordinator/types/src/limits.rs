@@ -1,316 +1,321 @@
-//! Every bound of a node in one place, with what happens when it is reached.
+//! Every bound of a node, with the action at the bound.
 
 use std::time::Duration;
 
-/// Largest client frame, either way (ZooKeeper's default `jute.maxbuffer`). Beyond: the connection is closed.
+/// Largest client frame in both directions (ZooKeeper's default `jute.maxbuffer`). Beyond: the node closes
+/// the connection.
 pub const CLIENT_FRAME_MAX_BYTES: usize = 0xfffff;
-/// From accepting a client to its whole handshake. Beyond: the connection is closed.
+/// Time from the accept of a client to the end of its handshake. Beyond: the node closes the connection.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Largest first frame of a client: a connect request has under 100 bytes. Beyond: the connection is closed.
+/// Largest first frame of a client: a connect request has under 100 bytes. Beyond: the node closes the
+/// connection.
 pub const HANDSHAKE_FRAME_MAX_BYTES: usize = 1 << 10;
-/// TLS handshakes under way at all listeners, since each holds the state of a handshake.
+/// TLS handshakes in progress at all listeners; each holds handshake state.
 pub const TLS_HALF_OPEN_MAX: usize = 1_024;
-/// TLS handshakes that a node begins in a second, and a twentieth of that at once. Beyond: they wait, and
-/// those that would not be done in time are closed. A handshake costs some tenths of a millisecond.
+/// TLS handshakes that a node starts per second; a burst may have a twentieth of them. Beyond: handshakes
+/// wait, and the node closes late handshakes. A handshake costs some tenths of a millisecond.
 pub const TLS_HANDSHAKES_PER_SECOND: u32 = 1_000;
-/// Bytes read behind the first frame while the session is opened, about. Beyond: they wait in the socket.
+/// Bytes read after the first frame while the session opens, approximately. Beyond: the bytes wait in the
+/// socket.
 pub const HANDSHAKE_ARRIVED_MAX_BYTES: usize = 16 << 10;
-/// Connections that have not sent their first frame. Beyond: the oldest of them is closed, since a client
-/// sends it at once.
+/// Connections without their first frame. Beyond: the node closes the oldest, since a client sends the frame
+/// at once.
 pub const HALF_OPEN_MAX: usize = 4_096;
-/// Messages (events, answers) waiting for one connection's task. Beyond: they are dropped and the connection
-/// is closed.
+/// Messages (events, replies) queued for a connection's task. Beyond: the node drops the messages and closes
+/// the connection.
 pub const OUTBOX_MAX_MESSAGES: usize = 16_384;
-/// Bytes of these messages, about. Beyond: the same. A single larger one still passes.
+/// Approximate bytes of these messages. Beyond: the same. A single larger message still passes.
 pub const OUTBOX_MAX_BYTES: usize = 8 << 20;
-/// Bytes encoded for a connection that does not read. Beyond: the connection is closed. The reply that
+/// Bytes encoded for a connection that does not read. Beyond: the node closes the connection. The reply that
 /// reaches the bound still passes.
 pub const WRITE_BACKLOG_MAX_BYTES: usize = 8 << 20;
-/// Bytes that a connection may hold (read and not done, answered and not written) while all connections of
-/// the node hold a quarter of `limits.memory_bytes`. Beyond: it is closed.
+/// Bytes that a connection may hold (read but not processed, replied but not written) while all connections
+/// of the node hold a quarter of `limits.memory_bytes`. Beyond: the node closes the connection.
 pub const HELD_SMALL_BYTES: u64 = 64 << 10;
-/// Bytes of data and names in the answer to one multiRead. The operation that reaches it is still done.
-/// Beyond: the others are answered ThrottledOp.
+/// Bytes of data and names in the reply to one multiRead. The operation that reaches the bound is still done.
+/// Beyond: the remaining operations get ThrottledOp.
 pub const MULTI_READ_MAX_BYTES: usize = 4 << 20;
-/// Requests of one connection that wait for their commit. Beyond: reading from its socket stops.
+/// Requests of a connection that wait for the commit. Beyond: the node stops reading from the socket.
 pub const PIPELINE_MAX_REQUESTS: usize = 1_024;
-/// Identities of one connection. Beyond: the auth packet fails, which closes the connection.
+/// Identities of a connection. Beyond: the auth packet fails, which closes the connection.
 pub const IDENTITIES_MAX: usize = 64;
-/// Bytes of one connection's identities, since they travel with each of its writes. Beyond: the auth packet
-/// fails, which closes the connection.
+/// Bytes of a connection's identities: every write of the connection carries the identities. Beyond: the auth
+/// packet fails, which closes the connection.
 pub const IDENTITIES_MAX_BYTES: usize = 64 << 10;
-/// Bytes of the frames of those requests. Beyond: reading from its socket stops, too.
+/// Bytes of the frames that wait under [`PIPELINE_MAX_REQUESTS`]. Beyond: the node stops reading from the
+/// socket.
 pub const PIPELINE_MAX_BYTES: usize = 4 << 20;
-/// Shortest disconnect grace of a connection, in milliseconds: time to come back over another one. Below:
-/// raised to it.
+/// Shortest disconnect grace of a connection in milliseconds: time to reconnect. Below: raised to this value.
 pub const DISCONNECT_GRACE_MIN_MS: u32 = 100;
-/// Bytes of one connection's watches, each of 256 and its path. Beyond: the request is answered with a system
-/// error and the connection closed.
+/// Bytes of a connection's watches: 256 and the path for each. Beyond: the request gets a system error, and
+/// the node closes the connection.
 pub const WATCH_BYTES_PER_CONNECTION: usize = 64 << 20;
-/// From this number of bytes of all connections' watches on, each connection may have [`WATCH_BYTES_SMALL`].
+/// Bytes of all connections' watches above which each connection may have only [`WATCH_BYTES_SMALL`].
 pub const WATCH_BYTES_ALL: usize = 256 << 20;
-/// Bytes of one connection's watches while all of them have much. Beyond: as with more of them.
+/// Bytes of a connection's watches above [`WATCH_BYTES_ALL`]. Beyond: as [`WATCH_BYTES_PER_CONNECTION`].
 pub const WATCH_BYTES_SMALL: usize = 16 << 10;
-/// Submissions handed to the proposer and not looked at yet, each of at most one client frame: a gigabyte at
-/// the very worst, while there is no leader and every client writes the largest znodes. Beyond: submitting
-/// waits, so reading from sockets stops.
+/// Submissions queued for the proposer, each of at most one client frame: a gigabyte in the worst case, while
+/// there is no leader and every client writes the largest znodes. Beyond: submitting waits, so reading from
+/// sockets stops.
 pub const PROPOSER_QUEUE_MAX: usize = 1_024;
-/// Writes of one connection that are submitted and not answered. Beyond: its next ones wait with it.
+/// Submitted writes of one connection without a reply. Beyond: the connection's next writes wait.
 pub const WRITES_OF_CONNECTION_MAX: usize = 512;
-/// Bytes of the frames of these writes. Beyond: likewise. A single larger one still passes.
+/// Bytes of the frames of these writes. Beyond: the same. A single larger frame still passes.
 pub const WRITES_OF_CONNECTION_MAX_BYTES: usize = 1 << 20;
-/// Submissions that wait for their turn in the proposer, as many as `WRITES_OF_CONNECTION_MAX` of 32
-/// connections. Beyond: none is taken from those handed to it, so all connections feel it.
+/// Submissions that wait for their turn in the proposer: `WRITES_OF_CONNECTION_MAX` for 32 connections.
+/// Beyond: the proposer takes no more submissions, so all connections wait.
 pub const FAIR_QUEUE_MAX: usize = 16_384;
-/// Writes of a node's clients that are on their way to the log, or in it and not applied, at most. The
-/// proposer has fewer on the way while answers take long. Beyond: they wait for their connection's turn.
+/// Writes of a node's clients on their way to the log, or in the log and not applied. The proposer allows
+/// fewer while replies are slow. Beyond: writes wait for their connection's turn.
 pub const WRITES_UNDER_WAY_MAX: usize = 2_048;
-/// Commands in one log entry.
+/// Commands in a log entry.
 pub const BATCH_MAX_COMMANDS: usize = 512;
 /// Bytes of the commands in one log entry (a single larger command still passes).
 pub const BATCH_MAX_BYTES: usize = 1 << 20;
-/// Time, or accounted work, that apply takes at a stretch, but for what one entry takes more
-/// (`rowlock_state::ENTRY_STEPS_MAX`). Beyond: other tasks of the thread come first.
+/// Time or accounted work of one turn of apply, except for a single entry above this bound
+/// (`rowlock_state::ENTRY_STEPS_MAX`). Beyond: apply yields to other tasks of the thread.
 pub const APPLY_SLICE: Duration = Duration::from_millis(1);
-/// Log entries proposed and not yet committed. Beyond: the next entry waits, so batches grow.
+/// Log entries proposed and not committed. Beyond: the next entry waits, so batches grow.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
-/// Largest frame between nodes, on lanes that carry the log, proposals or snapshots. Beyond: the connection
-/// is closed and the cause logged.
+/// Largest frame between nodes, on lanes for the log, proposals and snapshots. Beyond: the node closes the
+/// connection and logs the cause.
 pub const PEER_FRAME_MAX_BYTES: usize = 16 << 20;
 /// Largest frame on lanes for heartbeats, votes and control.
 pub const PEER_SMALL_FRAME_MAX_BYTES: usize = 1 << 20;
-/// How far ahead of this node's a term can be that comes from a node of its cluster. Beyond: the message is
-/// refused, since a term can never be taken back, and after the last one there is no leader.
+/// Largest step by which the term of a message from the own cluster may exceed this node's term. Beyond: the
+/// node refuses the message, since a term never decreases, and after the largest term there is no leader.
 pub const TERM_AHEAD_MAX: u64 = 1 << 32;
-/// HTTP connections at once. Beyond: the oldest without a request gives way at once, else the oldest after
-/// `HTTP_YIELD_AFTER`; until then new ones are closed. Enough that a probe has time to send its request
-/// while thousands come in a second.
+/// HTTP connections at once. Beyond: the oldest without a request closes at once, else the oldest after
+/// `HTTP_YIELD_AFTER`; until then the node closes new connections. Large enough for a probe to send its
+/// request while thousands of connections arrive per second.
 pub const HTTP_CONNECTIONS_MAX: usize = 256;
-/// HTTP connections of one address, but loopback. Beyond: closed at once.
+/// HTTP connections of one address, except loopback. Beyond: closed at once.
 pub const HTTP_CONNECTIONS_OF_ADDRESS_MAX: usize = 16;
-/// From the accept to the end of the head of an HTTP request. Beyond: the connection is closed.
+/// Time from the accept to the end of an HTTP request's head. Beyond: the node closes the connection.
 pub const HTTP_HEAD_MAX: std::time::Duration = std::time::Duration::from_secs(2);
-/// Time that an HTTP connection with a request has before it gives way to others.
+/// Time that an HTTP connection with a request has before newer connections may replace the connection.
 pub const HTTP_YIELD_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
-/// Life of an HTTP connection (it carries one request). Beyond: the connection is closed.
+/// Life of an HTTP connection, for a single request. Beyond: the node closes the connection.
 pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
-/// TLS handshakes that the HTTP listener begins in a second, and a twentieth of that at once. Beyond: they
-/// wait, and those that would not be done in time are closed.
+/// TLS handshakes that the HTTP listener starts per second; a burst may have a twentieth of them. Beyond:
+/// handshakes wait, and the node closes late handshakes.
 pub const HTTP_TLS_HANDSHAKES_PER_SECOND: u32 = 200;
-/// Connections at once for locks by HTTP. Beyond: the oldest without a request gives way, else the oldest.
+/// API connections (locks over HTTP) at once. Beyond: the oldest without a request closes, else the oldest.
 pub const API_CONNECTIONS_MAX: usize = 10_000;
 /// API connections of one address, except loopback. Beyond: closed at once.
 pub const API_CONNECTIONS_OF_ADDRESS_MAX: usize = 1_000;
-/// From the head of such a request to its answer: the longest wait, and time for the answer. Beyond: the
-/// connection is closed.
+/// Time from the head of an API request to its response: the longest wait, and time for the response. Beyond:
+/// the node closes the connection.
 pub const API_REQUEST_MAX: Duration = Duration::from_secs(75);
 /// Streams of lock events at one node. Beyond: 503 with Retry-After.
 pub const API_WATCHES_MAX: usize = 1_000;
-/// Age of such a stream. Beyond: it ends, and its client goes on with the next one.
+/// Age of an API stream of lock events. Beyond: the stream ends, and the client opens a new stream.
 pub const API_WATCH_MAX: Duration = Duration::from_secs(600);
-/// Pause of such a stream before its client hears that it is still there.
-pub const API_WATCH_SIGN_EVERY: Duration = Duration::from_secs(15);
-/// Part of what the node's thread gets of its processor that all streams of lock events together take: one in
-/// this many. Beyond: they pause, and collect events.
+/// Silence of a stream of lock events before the node sends a keepalive.
+pub const API_WATCH_KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
+/// Divisor: part of the processor time of the node's thread for all streams of lock events together. Beyond:
+/// streams pause and collect events.
 pub const API_WATCH_SHARE: u32 = 5;
-/// Work of a piece of a stream, besides its events and bytes: a wake-up, and a write to the socket.
+/// Accounted work of one piece of a stream, besides its events and bytes: a wake-up, and a write to the
+/// socket.
 pub const API_WATCH_PIECE: Duration = Duration::from_micros(6);
-/// Lock events that a stream is given at once.
+/// Lock events that a stream receives at once.
 pub const API_WATCH_BATCH: usize = 256;
-/// Past lock events that a stream begins with. Beyond: only the newest, and a gap.
+/// Past lock events at the start of a stream. Beyond: only the newest, and a gap.
 pub const API_WATCH_PAST_MAX: usize = 4_096;
-/// Lock events that a node keeps in memory for its streams. Beyond: the oldest go, and streams that have not
-/// been given them are told of a gap.
+/// Lock events that a node keeps in memory for its streams. Beyond: the oldest go, and streams without these
+/// events receive a gap.
 pub const LOCK_FEED_MAX: usize = 16_384;
-/// Their bytes. Beyond: likewise.
+/// Bytes of these lock events. Beyond: the same.
 pub const LOCK_FEED_MAX_BYTES: usize = 8 << 20;
-/// Between two requests of such a connection. Beyond: it is closed.
+/// Time between two requests of an API connection. Beyond: the node closes the connection.
 pub const API_IDLE_MAX: Duration = Duration::from_secs(120);
-/// Age of such a connection. Beyond: the next answer is its last one, so that a certificate that was revoked
-/// does not count for long.
+/// Age of an API connection. Beyond: the next response is the last, so a revoked certificate soon has no
+/// effect.
 pub const API_CONNECTION_MAX: Duration = Duration::from_secs(600);
-/// Requests that wait for locks at one node. Beyond: 503 with Retry-After.
+/// Requests that wait for locks at a node. Beyond: 503 with Retry-After.
 pub const API_WAITS_MAX: usize = 5_000;
-/// How long one request waits for a lock; its place stays. Beyond: 400.
+/// Longest wait of one request for a lock; the queue position stays. Beyond: 400.
 pub const API_WAIT_MAX: Duration = Duration::from_secs(60);
-/// How long a request waits for the cluster. Beyond: 503, since it may have happened.
+/// Longest wait of a request for the cluster. Beyond: 503, since the request may have taken effect.
 pub const API_ANSWER_MAX: Duration = Duration::from_secs(8);
 /// Locks of one request. Beyond: 400.
 pub const API_LOCKS_MAX: usize = 64;
 /// Bytes of a request's body. Beyond: 413.
 pub const API_BODY_MAX_BYTES: usize = 16 << 10;
-/// Bytes of a znode's data in a request. Beyond: 413. With its path it fits into a frame of other clients.
+/// Bytes of a znode's data in a request. Beyond: 413. Data and path fit into a frame of other clients.
 pub const API_DATA_MAX_BYTES: usize = 1_000_000;
-/// Names of children in one answer. Asking for more is a mistake.
+/// Names of children in one response. A larger request is an error.
 pub const API_PAGE_MAX: usize = 10_000;
-/// Their bytes. Beyond: the answer says that there are more.
+/// Bytes of these names. Beyond: the response ends early and is marked incomplete.
 pub const API_PAGE_MAX_BYTES: usize = 768 << 10;
-/// Bytes of znodes that are on their way from and to such clients at one node. Beyond: 503 with Retry-After.
+/// Bytes of znodes in transit to and from API clients of one node. Beyond: 503 with Retry-After.
 pub const API_ANSWERS_MAX_BYTES: usize = 64 << 20;
-/// How long a body may take to come. Beyond: 408.
+/// Time for the body of a request to arrive. Beyond: 408.
 pub const API_BODY_MAX: Duration = Duration::from_secs(5);
-/// How long the session may be silent that holds the lock of a state, milliseconds: 24 days, which is as long
-/// as the protocol can say. Beyond: the lock is free.
+/// Session timeout for a state lock in milliseconds: 24 days, about the longest that the protocol can
+/// express. Beyond: the lock is free.
 pub const STATE_LOCK_MS: u32 = 24 * 24 * 3_600_000;
-/// State locks that are held at once, and no more than a quarter of `limits.sessions`. Beyond: 503. Their
-/// sessions outlive restarts, and nothing but an operator ends those of clients that have gone.
+/// State locks held at once; at most a quarter of `limits.sessions`. Beyond: 503. Sessions of state locks
+/// outlive restarts, and only an operator ends the sessions of departed clients.
 pub const STATE_LOCKS_MAX: u64 = 25_000;
 /// Bytes of a label. Beyond: 400.
 pub const API_LABEL_MAX_BYTES: usize = 256;
-/// Questions to the holder, or holders that a question has reached, in one answer. Beyond: left out.
+/// Questions to the holder, or holders reached by a question, in one response. Beyond: left out.
 pub const API_QUESTIONS_MAX: usize = 64;
 /// Tokens in one file. Beyond: the file is refused.
 pub const TOKENS_MAX: usize = 1_024;
-/// Bytes of that file. Beyond: likewise.
+/// Bytes of the file of tokens. Beyond: the file is refused.
 pub const TOKEN_FILE_MAX_BYTES: u64 = 1 << 20;
-/// Bytes of a node's log lines that wait for stderr. As many may be on their way to it. Beyond: lines are
-/// dropped, counted and told.
+/// Bytes of a node's log lines queued for stderr; the writer may hold as many again. Beyond: the node drops
+/// lines, counts them and logs their number.
 pub const LOG_QUEUE_MAX_BYTES: usize = 1 << 20;
-/// Lines of the audit log that wait for their file. Beyond: dropped, counted and told.
+/// Lines of the audit log queued for their file. Beyond: the node drops lines, counts them and logs their
+/// number.
 pub const AUDIT_QUEUE_MAX: usize = 8_192;
-/// Failures in the audit log in a second of those who have proven nothing. Beyond: dropped and counted, so
-/// that they cannot push what others have done out of the files.
+/// Audited failures per second of clients without a proven identity. Beyond: dropped and counted. Protects
+/// the records of other clients from being pushed out of the files.
 pub const AUDIT_STRANGERS_PER_SECOND: u32 = 100;
-/// The first frame of a connection between nodes, before the other side has said who it is. Beyond: closed.
+/// Size of the hello, the first frame of a connection between nodes. Beyond: closed.
 pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
-/// Connections to the nodes' port that have not said yet who they are. Beyond: closed at once.
+/// Connections to the peer port without a finished handshake. Beyond: closed at once.
 pub const PEER_STRANGERS_MAX: usize = 1_024;
 /// Unproven connections of one address, except loopback; a node needs one for each lane.
 pub const PEER_STRANGERS_OF_ADDRESS_MAX: usize = 32;
-/// Refused handshakes of one address but loopback, in a second. Beyond: its connections are closed before a
-/// handshake until that second is over. A handshake by TLS takes some 0.2 ms of a processor.
+/// Refused handshakes of one address per second, except loopback. Beyond: connections of the address close
+/// before a handshake until the second ends. A TLS handshake takes some 0.2 ms of a processor.
 pub const PEER_REFUSALS_OF_ADDRESS_MAX: u32 = 50;
-/// Connections of other nodes to this one. Beyond: refused in the handshake.
+/// Connections from other nodes to this node. Beyond: refused in the handshake.
 pub const PEER_CONNECTIONS_MAX: usize = 256;
-/// Nodes whose incarnations a node remembers, all members that a cluster ever had. Beyond: refused in the
+/// Nodes whose incarnations a node records: all members that the cluster ever had. Beyond: refused in the
 /// handshake.
 pub const KNOWN_NODES_MAX: usize = 1_024;
-/// Requests that wait for one lane's connection to a node. Beyond: the call fails at once, unsent.
+/// Requests queued for one lane's connection to a node. Beyond: the call fails at once, unsent.
 pub const PEER_QUEUE_MAX: usize = 1_024;
-/// Requests of one connection that wait for their answer. Beyond: the dialer keeps them queued, the listener
-/// stops reading.
+/// Requests of one connection without a response. Beyond: the dialer keeps further requests queued, the
+/// listener stops reading.
 pub const PEER_IN_FLIGHT_MAX: usize = 1_024;
-/// Bytes encoded for another node and not yet written. Beyond: taking from the queue stops (one larger frame
-/// still passes).
+/// Bytes encoded for another node and not written. Beyond: the dialer takes no more requests from the queue
+/// (one larger frame still passes).
 pub const PEER_WRITE_BUFFER_MAX_BYTES: usize = 4 << 20;
-/// Bytes of requests that a listener has read and not begun. Beyond: it stops reading.
+/// Bytes of requests that a listener has read and not started. Beyond: the listener stops reading.
 pub const PEER_BACKLOG_MAX_BYTES: usize = 32 << 20;
-/// Append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
+/// Append requests to a follower without a response. Beyond: the next request waits for a response.
 pub const PEER_APPEND_WINDOW_REQUESTS: usize = 64;
-/// Bytes of append requests sent to a follower and not yet answered. Beyond: the next waits for an answer.
+/// Bytes of append requests to a follower without a response. Beyond: the next request waits for a response.
 pub const PEER_APPEND_WINDOW_BYTES: usize = 16 << 20;
-/// Forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and batches on.
+/// Forwarded batches without an acknowledgement of the leader. Beyond: the proposer keeps the batches and
+/// continues batching.
 pub const PEER_FORWARD_WINDOW_BATCHES: usize = 256;
-/// Bytes of forwarded batches that the leader has not acknowledged. Beyond: the proposer keeps them and
-/// batches on.
+/// Bytes of forwarded batches without an acknowledgement of the leader. Beyond: the proposer keeps the
+/// batches and continues batching.
 pub const PEER_FORWARD_WINDOW_BYTES: usize = 16 << 20;
-/// One chunk of a snapshot on its way to another node.
+/// Size of one chunk of a snapshot for another node.
 pub const PEER_SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
-/// For a connection to another node to be established. Beyond: the node is unreachable.
+/// Time to establish a connection to another node. Beyond: the node is unreachable.
 pub const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// For the handshake, on either side. Beyond: closed.
+/// Time for the peer handshake, on either side. Beyond: closed.
 pub const PEER_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The dialer asks for a sign of life when it has heard nothing for so long.
+/// Silence of the other side before the dialer sends a ping.
 pub const PEER_PING_AFTER: Duration = Duration::from_secs(1);
-/// No byte of the other side for so long after it was asked: the dialer gives the connection up and dials
-/// again.
+/// Silence of the other side after the ping. Beyond: the dialer closes the connection and dials again.
 pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(2);
-/// No byte of the dialer for so long although it pings: the listener closes the connection.
+/// Silence of the dialer despite its pings. Beyond: the listener closes the connection.
 pub const PEER_IDLE_MAX: Duration = Duration::from_secs(10);
 /// Time for a follower to check and install a snapshot, per MiB, beyond the time for one chunk.
 pub const PEER_SNAPSHOT_INSTALL_PER_MIB: Duration = Duration::from_millis(20);
-/// Replication to a follower that gives no answer at all for this time is broken off and begun again.
+/// Silence of a follower during replication. Beyond: the leader restarts the replication.
 pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
-/// Heartbeats of this node's clients that wait for the leader. Beyond: they stay unanswered.
-pub const HEARTBEATS_WAITING_MAX: usize = 65_536;
-/// Hang-ups of this node's clients that wait for the leader. Beyond: those sessions have their whole timeout.
+/// Keepalives of this node's clients that wait for the leader. Beyond: no reply.
+pub const KEEPALIVES_WAITING_MAX: usize = 65_536;
+/// Disconnects of this node's clients that wait for the leader. Beyond: these sessions keep their whole
+/// timeout.
 pub const DISCONNECTS_WAITING_MAX: usize = 32_768;
-// All that wait go in one frame: a session's number takes 9 bytes at most, and a hang-up 24.
-const _: () = assert!(HEARTBEATS_WAITING_MAX * 9 < PEER_SMALL_FRAME_MAX_BYTES);
+// All waiting entries share one frame: a session id takes at most 9 bytes, and a disconnect 24.
+const _: () = assert!(KEEPALIVES_WAITING_MAX * 9 < PEER_SMALL_FRAME_MAX_BYTES);
 const _: () = assert!(DISCONNECTS_WAITING_MAX * 24 < PEER_SMALL_FRAME_MAX_BYTES);
-/// Hang-ups of sessions that the leader does not know (yet). Beyond: that of the lowest session is forgotten,
-/// which then ends after its whole timeout.
+/// Disconnects of sessions still unknown to the leader. Beyond: the leader drops the disconnect of the lowest
+/// session, which then keeps its whole timeout.
 pub const DISCONNECTS_EARLY_MAX: usize = 1_024;
-/// Signs of life waiting for the liveness task. Beyond: dropped; the session's next frame gives another.
-pub const TOUCH_QUEUE_MAX: usize = 65_536;
-/// Batches of proposals waiting for the leader's intake, each of about `BATCH_MAX_BYTES` at most. Beyond:
+/// Keepalives queued for the liveness task. Beyond: dropped; the session's next frame sends another.
+pub const KEEPALIVE_QUEUE_MAX: usize = 65_536;
+/// Batches of proposals queued for the leader's intake, each of about `BATCH_MAX_BYTES` at most. Beyond:
 /// forwarding waits.
 pub const INTAKE_QUEUE_MAX: usize = 64;
-/// Reconfigurations of superusers that wait on one node. Beyond: answered that one is in progress.
+/// Queued reconfigurations of superusers on a node. Beyond: the reply is ReconfigInProgress.
 pub const RECONFIG_QUEUE_MAX: usize = 16;
-/// Operations of superusers that wait on one node. Beyond: refused as too many.
+/// Queued operations of superusers on a node. Beyond: refused as too many.
 pub const OPERATIONS_QUEUE_MAX: usize = 16;
-/// Writes waiting for the log's thread. Beyond: Raft waits with its next write.
+/// Writes queued for the log's thread. Beyond: Raft waits with its next write.
 pub const WAL_QUEUE_MAX: usize = 16_384;
-/// Containers and TTL znodes that one sweep removes (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the
-/// next sweep.
+/// Containers and TTL znodes removed by a sweep (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the
+/// next sweep continues.
 pub const SWEEP_MAX_ZNODES: usize = 10_000;
-/// Locks that one look at what is due proposes. Beyond: the next look.
+/// Due locks proposed by a sweep. Beyond: the next sweep continues.
 pub const LOCK_SWEEP_MAX: usize = 2_048;
-/// Exceeded quotas that one sweep logs. Beyond: only their number.
+/// Exceeded quotas logged by a sweep. Beyond: the sweep logs only the number.
 pub const SWEEP_MAX_QUOTA_WARNINGS: usize = 10;
-/// Bytes of entries that one replication read takes into memory (a single larger entry still passes).
+/// Bytes of entries loaded into memory by a replication read (a single larger entry still passes).
 pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;
-/// Bytes of the log in memory beyond which a snapshot is taken and the log behind it purged, however few
-/// entries it has, while the state is small: as much memory as is used again and again. Of a larger state it
+/// Bytes of the log in memory above which the node takes a snapshot and purges the log, however few entries
+/// the log has, while the state is small: the memory is reused again and again. For a larger state the bound
 /// is twice the last snapshot.
 pub const LOG_MEMORY_BYTES: usize = 32 << 20;
-/// The most of them, or as many as the last snapshot has, if that is more.
+/// Upper end of the bound above, unless the last snapshot is larger: then the snapshot's size.
 pub const LOG_MEMORY_MAX_BYTES: usize = 256 << 20;
-/// Bytes of a snapshot that are written to its file at once.
+/// Bytes of a snapshot per write to its file.
 pub const SNAPSHOT_PIECE_BYTES: usize = 256 << 10;
-/// Pause after each such piece: the log's flushes wait for what is in the disk's queue before them. So a
-/// snapshot is written at 128 MB per second at most.
+/// Pause after each write of a snapshot: the log's flushes wait for the data in the disk's queue before them.
+/// Limits the writing of a snapshot to 128 MB per second.
 pub const SNAPSHOT_PIECE_PAUSE: Duration = Duration::from_millis(2);
-/// Bytes by which the snapshot before it is made shorter at once: the log's flushes may wait for the file
-/// system, which takes the longer the more room it gets back.
+/// Bytes that one step cuts off the previous snapshot's file: the log's flushes may wait for the file system,
+/// and freeing more room takes longer.
 pub const SNAPSHOT_CUT_BYTES: u64 = 4 << 20;
-/// Pause after each such cut.
+/// Pause after each step of [`SNAPSHOT_CUT_BYTES`].
 pub const SNAPSHOT_CUT_PAUSE: Duration = Duration::from_millis(5);
-/// Events of locks that wait for the history's thread. Beyond: dropped and counted, and the history shows a
-/// gap.
+/// Lock events queued for the history's thread. Beyond: dropped and counted, and the history shows a gap.
 pub const HISTORY_QUEUE_MAX_RECORDS: usize = 65_536;
-/// Bytes of them. Beyond: likewise. One log entry may go beyond both.
+/// Bytes of these events. Beyond: the same. One log entry may exceed both bounds.
 pub const HISTORY_QUEUE_MAX_BYTES: usize = 16 << 20;
-/// From this number of bytes on the history's thread sets to work at once. Below: when it has let them
-/// collect.
+/// Bytes of queued events above which the history's thread starts at once. Below: the thread first lets
+/// events collect.
 pub const HISTORY_PRESSING_BYTES: usize = 1 << 20;
-/// From this number of events on, likewise.
+/// Number of queued events above which the history's thread starts at once.
 pub const HISTORY_PRESSING_RECORDS: usize = HISTORY_QUEUE_MAX_RECORDS / 4;
-/// How long the history's thread lets events collect.
+/// Time for which the history's thread lets events collect.
 pub const HISTORY_DELAY_MAX: Duration = Duration::from_millis(100);
-/// Questions, and words about snapshots, that wait for the history's thread. Beyond: they fail.
+/// Queries, and notices about snapshots, queued for the history's thread. Beyond: they fail.
 pub const HISTORY_QUEUE_MAX_JOBS: usize = 65_536;
-/// With less on the disk than this the history records nothing: what is left is the log's.
+/// Free bytes on the disk below which the history records nothing: the log needs the rest.
 pub const HISTORY_FREE_MIN_BYTES: u64 = 256 << 20;
-/// Pause before the history's files are tried again after they have failed.
+/// Pause before the next use of the history's files after a failure.
 pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
-/// A question to the history that takes longer fails.
+/// Time limit of a query of the history. Beyond: the query fails.
 pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
-/// Time for the history to write out its buffers when a node stops.
+/// Time for the history to write its buffers when a node stops.
 pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);
-/// Wrong passwords (of the superuser, of SASL users) and wrong tokens in HTTP requests of one host. Beyond:
-/// passwords of that host are not judged, but those of users who were right there before (AuthFailed, and the
-/// connection is closed); wrong tokens get HTTP 429 instead of 401.
-pub const GUESSES_PER_SECOND: u32 = 10;
-/// Hosts whose requests of one kind (wrong passwords, new sessions) are counted one by one. Beyond: all
-/// others count as one.
+/// Wrong passwords (of the superuser and of SASL users) and wrong tokens in HTTP requests of one host per
+/// second. Beyond: the node checks no passwords from the host (AuthFailed, and the connection closes), except
+/// of users with a correct password from there before; wrong tokens get HTTP 429 instead of 401.
+pub const WRONG_PASSWORDS_PER_SECOND: u32 = 10;
+/// Hosts with a separate count of a kind of request (wrong passwords, new sessions). Beyond: all further
+/// hosts share a count.
 pub const HOSTS_COUNTED_MAX: usize = 1_024;
-/// Reports that are made at once. Beyond: ThrottledOp, or HTTP's 503.
+/// Reports in progress at once. Beyond: ThrottledOp, or HTTP's 503.
 pub const REPORTS_MAX: usize = 8;
-/// Reports among these that are reserved for superusers.
+/// Reports among [`REPORTS_MAX`] reserved for superusers.
 pub const REPORTS_FOR_SUPERUSERS: usize = 2;
-/// Backups that are fetched from a node at once. Beyond: ThrottledOp.
+/// Backups that clients fetch from a node at once. Beyond: ThrottledOp.
 pub const BACKUPS_MAX: usize = 2;
-/// Bytes of a backup in one answer.
+/// Bytes of a backup in a reply.
 pub const BACKUP_PIECE_BYTES: u64 = 256 << 10;
-/// Items of a report that does not say how many it wants.
+/// Items of a report without a requested number.
 pub const REPORT_DEFAULT_ITEMS: usize = 100;
-/// Items of a report. Asking for more is a mistake.
+/// Items of a report. A larger request is an error.
 pub const REPORT_MAX_ITEMS: usize = 10_000;
-/// Bytes of a report's items, since it has to fit into a client's frame. Beyond: the report says that there
-/// are more.
+/// Bytes of a report's items: a report must fit into a client's frame. Beyond: the report ends early and has
+/// `more`.
 pub const REPORT_MAX_BYTES: usize = 768 << 10;
-/// Marks for the comparison of replicas that are waited for until a majority of the voters has told its
-/// digest. Beyond: if those that have told theirs differ, they stop.
+/// Marks of the replica comparison that wait for the digests of a majority of the voters. Beyond: if the
+/// received digests differ, those nodes stop.
 pub const MARKS_MAX: usize = 8;

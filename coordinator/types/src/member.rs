@@ -1,15 +1,15 @@
-//! Where a member of the cluster is found. Pure.
+//! Addresses of a cluster member. Pure.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A member's entry in the membership: where other nodes find it.
+/// A member's entry in the membership: the addresses for nodes and clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// `host:port` for the other nodes. A member that came by a reconfiguration in ZooKeeper's terms may have
-    /// a second port behind it (`host:port:election`), if that is not the one that
-    /// [`zookeeper_addr`](Member::zookeeper_addr) gives it. We never dial it.
+    /// `host:port` for the other nodes. A member from a reconfiguration in ZooKeeper's terms may have a
+    /// second port (`host:port:election`), if the port differs from the default of
+    /// [`zookeeper_addr`](Member::zookeeper_addr). No node dials the second port.
     pub peer_addr: String,
     pub client_addr: String,
 }
@@ -24,8 +24,8 @@ impl Member {
         self.parts().0
     }
 
-    /// `host:quorum:election`, as ZooKeeper writes it. No node listens at the election port, but ZooKeeper's
-    /// parser, which its clients share, refuses a line whose two ports are the same.
+    /// Returns `host:quorum:election`, as ZooKeeper writes an address. No node listens at the election port,
+    /// but ZooKeeper's parser, which its clients share, refuses a line with two equal ports.
     pub fn zookeeper_addr(&self) -> String {
         let (host, port, election) = self.parts();
         match (election, port.parse()) {
@@ -50,7 +50,7 @@ impl Member {
     }
 }
 
-/// The neighbor of a peer port, which exists for 65535 too.
+/// Returns the neighbor of a peer port; 65535 has one too.
 pub(crate) fn election_port(peer: u16) -> u16 {
     peer.checked_add(1).unwrap_or(u16::MAX - 1)
 }

@@ -1,11 +1,11 @@
-//! What a node's clients make it hold in memory, by its own count, and whether that is too much.
+//! Estimated memory of a node's clients, against the node's limit.
 //!
-//! In the flow: apply, the connections and the node's status publisher write what each part holds; the
-//! leader's folder, the door for new sessions and `addWatch` ask whether there is room. Above the limit what
-//! grows is refused; what gives back passes, and so do reads and heartbeats. Counts are estimates on the high
-//! side: no allocator is asked.
+//! Apply, the connections and the node's status publisher record the bytes of each part; the leader's intake,
+//! the admission of sessions and `addWatch` check for room. Above the limit the node refuses growing
+//! commands; commands that free memory, reads and keepalives pass. Counts are estimates on the high side: the
+//! allocator is not consulted.
 //!
-//! Must never do: decide anything that replicas have to agree on. The leader's verdict stands in the log
+//! Must never decide anything that replicas must agree on. The leader's decision is in the log
 //! (`proposer/growth.rs`).
 
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use rowlock_state::Machine;
 
 use crate::limits::LOG_MEMORY_BYTES;
 
-/// A znode beside its path and its data.
+/// A znode without path and data.
 const ZNODE_BYTES: u64 = 256;
-/// More for one of a session: its place in the session's list and in a queue.
+/// Additional bytes of an ephemeral znode: entries in the session's list and in a queue.
 const EPHEMERAL_BYTES: u64 = 256;
-/// A session, in the state and with the leader.
+/// A session, in the state and on the leader.
 const SESSION_BYTES: u64 = 512;
-/// A connection that does nothing.
+/// A connection without traffic, in bytes.
 pub const CONNECTION_BYTES: u64 = 1_536;
-/// More for one with TLS: keys, and buffers that stay. As measured with 3,000 of them.
+/// Additional bytes of a TLS connection: keys and permanent buffers. Measured with 3,000 connections.
 pub const TLS_BYTES: u64 = 8 << 10;
-/// Divisor: the part of the limit at which the largest connections are closed.
+/// Divisor: part of the limit at which the node closes the largest connections.
 const CONNECTIONS_PART: u64 = 4;
-/// Divisor: the part of the limit that the log may have.
+/// Divisor: part of the limit for the log.
 const LOG_PART: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +36,11 @@ pub enum Part {
     /// Znodes, their ACLs, and locks.
     State,
     Sessions,
-    /// Outcomes of writes that may come again.
+    /// Outcomes of writes that clients may repeat.
     Outcomes,
     /// Watches of this node's connections.
     Watches,
-    /// This node's connections, with what they have read and not done, or answered and not written.
+    /// This node's connections, with read but unprocessed requests and unwritten replies.
     Connections,
     /// Unprocessed requests from other nodes, and unwritten frames to them.
     Peers,
@@ -59,7 +59,7 @@ impl Part {
     ];
 }
 
-/// Bytes that many hold, who come and go: each its [`Share`].
+/// Bytes of many short-lived holders: each has its [`Share`].
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Arc<AtomicU64>);
 
@@ -68,13 +68,13 @@ impl Tally {
         self.0.load(Relaxed)
     }
 
-    /// Registers one more holder of memory.
+    /// Registers one more holder.
     pub fn share(&self) -> Share {
         Share { tally: self.clone(), bytes: 0 }
     }
 }
 
-/// The memory of one holder; given back when dropped.
+/// The bytes of one holder; released on drop.
 #[derive(Debug)]
 pub struct Share {
     tally: Tally,
@@ -82,10 +82,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// It holds about so much now. Less than [`Share::STEP`] more or less is not worth a word.
+    /// Records that the holder has about `bytes` now. Ignores changes below [`Share::STEP`].
     pub fn hold(&mut self, bytes: usize) {
         if bytes.abs_diff(self.bytes) >= Self::STEP {
-            // Wraps around where it is less.
+            // Wraps around for a decrease.
             self.tally.0.fetch_add((bytes as u64).wrapping_sub(self.bytes as u64), Relaxed);
             self.bytes = bytes;
         }
@@ -93,7 +93,7 @@ impl Share {
 
     pub const STEP: usize = 4 << 10;
 
-    /// Another one of the same kind.
+    /// Registers another holder of the same kind.
     pub fn another(&self) -> Share {
         self.tally.share()
     }
@@ -108,18 +108,17 @@ impl Drop for Share {
 #[derive(Debug, Default)]
 pub struct Memory {
     parts: [AtomicU64; Part::ALL.len()],
-    /// [`Part::Peers`], which counts itself.
+    /// Bytes of [`Part::Peers`], counted by the holders.
     pub peers: Tally,
     limit: AtomicU64,
 }
 
 impl Memory {
-    /// Sets the limit; 0: none.
     pub fn limit_to(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
     }
 
-    /// The limit; 0: none.
+    /// Returns the limit; 0: none.
     pub fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
     }
@@ -128,12 +127,11 @@ impl Memory {
         self.parts[part as usize].store(bytes, Relaxed);
     }
 
-    /// The part holds so much more, or less.
+    /// Adds to the bytes of a part; negative to subtract.
     pub fn shift(&self, part: Part, bytes: i64) {
         self.parts[part as usize].fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Returns the bytes of the part.
     pub fn get(&self, part: Part) -> u64 {
         match part {
             Part::Peers => self.peers.bytes(),
@@ -141,7 +139,6 @@ impl Memory {
         }
     }
 
-    /// Sets the bytes of the replicated state.
     pub fn set_state(&self, machine: &Machine) {
         let counts = machine.counts();
         let znodes = ZNODE_BYTES * counts.znodes + EPHEMERAL_BYTES * counts.ephemerals;
@@ -154,13 +151,13 @@ impl Memory {
         Part::ALL.iter().map(|(part, _)| self.get(*part)).fold(0, u64::saturating_add)
     }
 
-    /// Whether growing commands are refused.
+    /// Returns true if the node refuses growing commands.
     pub fn is_full(&self) -> bool {
         let limit = self.limit();
         limit > 0 && self.total() >= limit
     }
 
-    /// Returns the bytes of log in memory at which a snapshot is taken and the log purged.
+    /// Returns the bytes of log in memory above which the node takes a snapshot and purges the log.
     pub fn log_max(&self) -> usize {
         match self.limit() {
             0 => usize::MAX,
@@ -168,7 +165,7 @@ impl Memory {
         }
     }
 
-    /// The largest connections are closed.
+    /// Returns true if the node closes its largest connections.
     pub fn connections_are_full(&self) -> bool {
         let limit = self.limit();
         limit > 0 && self.get(Part::Connections) >= limit / CONNECTIONS_PART
@@ -180,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_parts_together_are_held_against_the_limit() {
+    fn the_sum_of_all_parts_counts_against_the_limit() {
         let memory = Memory::default();
         for (part, _) in Part::ALL {
             memory.set(part, 100);
@@ -191,7 +188,11 @@ mod tests {
         memory.limit_to(10_601);
         assert!(!memory.is_full());
         share.hold(10_001);
-        assert_eq!((memory.get(Part::Peers), memory.total()), (10_000, 10_600), "a byte is not worth a word");
+        assert_eq!(
+            (memory.get(Part::Peers), memory.total()),
+            (10_000, 10_600),
+            "a change of one byte is not recorded"
+        );
         share.hold(20_000);
         assert!(memory.is_full());
         drop(share);
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_has_its_own_place() {
+    fn every_part_has_its_own_index() {
         for (at, (part, _)) in Part::ALL.into_iter().enumerate() {
             assert_eq!(part as usize, at);
         }

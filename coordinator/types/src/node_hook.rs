@@ -1,8 +1,8 @@
-//! A hook that is told of all changes of a node's log and state: for simulators, audits and tests.
+//! A hook on all changes of a node's log and state: for simulators, audits and tests.
 //!
-//! Stands beside the flow: log storage, state machine, leadership and session expiry tell it what has just
-//! happened; it answers nothing and changes nothing. A node without a hook pays one check of an `Option`
-//! per entry.
+//! Log storage, state machine, leadership and session expiry report each change to the hook after the change;
+//! the hook returns nothing and changes nothing. A node without a hook pays one check of an `Option` per
+//! entry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,91 +10,90 @@ use std::time::Duration;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::Machine;
 
-/// A place in the replicated log. Positions of two nodes' logs that are equal hold the same entry.
+/// A position in the replicated log. Equal positions in two nodes' logs hold the same entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Raft term of the leader that made the entry.
+    /// Raft term of the leader that created the entry.
     pub term: u64,
     pub leader: NodeId,
-    /// Counts the entries of the log.
+    /// Index of the entry in the log.
     pub index: u64,
 }
 
-/// For whom a node has voted. Votes are ordered, by term first, and a node's never goes back, also over a
-/// restart.
+/// A node's vote. Votes are ordered, by term first; a node's vote never decreases, also across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ballot {
     pub term: u64,
     pub candidate: NodeId,
-    /// A quorum has voted so: the candidate leads.
+    /// True if a quorum has cast this vote: the candidate leads.
     pub elected: bool,
 }
 
-/// Hears of one node's life, from the start of the node (`Node::start_hooked`) to its end.
+/// Receives one node's changes, from the start of the node (`Node::start_hooked`) to its end.
 ///
-/// What is told in one group below comes in the order in which it happens; between groups there is no order
-/// but where it is named. Groups may be told from different threads.
+/// The calls of one group below follow the order of the changes; calls of different groups have no order
+/// unless stated. Different groups may call from different threads.
 ///
 /// # The duties of a hook
 ///
-/// 1. Return soon, and never wait: the node's log, or its state, stands still meanwhile, in places under a
+/// 1. Return soon and never wait: the node's log or state stands still during the call, some calls under a
 ///    lock.
-/// 2. Never call back into the node, nor into a client of it.
-/// 3. Keep copies of what it needs: nothing that it is lent outlives the call.
+/// 2. Never call back into the node, nor into a client of the node.
+/// 3. Copy what the hook needs: borrowed arguments do not outlive the call.
 pub trait NodeHook: Send + Sync + 'static {
     // The log.
 
-    /// The log was read from the disk, once, before anything else is told but what was cut off it meanwhile.
-    /// It begins behind `purged` and ends with `last`; its entries follow as [`NodeHook::appended`].
+    /// The node has read its log from the disk. The first call, except for the truncation during the read.
+    /// The log begins after `purged` and ends with `last`; its entries follow as [`NodeHook::appended`].
     fn opened(&self, vote: Option<Ballot>, purged: Option<Position>, last: Option<Position>) {
         let _ = (vote, purged, last);
     }
 
-    /// The node's vote is on disk; it is not sent before.
+    /// The node's vote is on disk; the node sends the vote only afterwards.
     fn voted(&self, vote: Ballot) {
         let _ = vote;
     }
 
-    /// An entry was taken into the local log, behind the last one. It is neither flushed nor committed by
-    /// that. `payload`: an encoded [`Batch`](rowlock_state::command::Batch); none in an entry of Raft's own.
-    /// Always before the entry is [`applied`](NodeHook::applied) here.
+    /// An entry was appended to the local log, neither flushed nor committed yet. `payload`: an encoded
+    /// [`Batch`](rowlock_state::command::Batch); none in an entry of Raft itself. Always before the entry is
+    /// [`applied`](NodeHook::applied) here.
     fn appended(&self, entry: Position, payload: Option<&[u8]>) {
         let _ = (entry, payload);
     }
 
-    /// A leader is about to hear that the entries up to `upto` are on this node's disk.
+    /// The node is about to acknowledge to a leader that the entries up to `upto` are on disk.
     fn acknowledges(&self, upto: Position) {
         let _ = upto;
     }
 
-    /// The entries behind `after` (all, if none) were taken out of the local log: another leader's take their
-    /// place.
+    /// The entries after `after` (all, if `None`) were removed from the local log: another leader's entries
+    /// replace them.
     fn truncated(&self, after: Option<Position>) {
         let _ = after;
     }
 
-    /// The entries up to `upto` were taken out of the local log: a snapshot covers them.
+    /// The entries up to `upto` were purged from the local log: a snapshot covers them.
     fn purged(&self, upto: Position) {
         let _ = upto;
     }
 
-    // The state. Called under its lock: no task reads it between the change and the call.
+    // The state. Called under its lock: no task reads the state between the change and the call.
 
-    /// A committed entry was applied; `machine` is the state right after it. Every entry once, without gaps
-    /// from the last one or from the last [`installed`](NodeHook::installed).
+    /// A committed entry was applied; `machine` is the state directly afterwards. Every entry once, without
+    /// gaps after the previous one or after the last [`installed`](NodeHook::installed).
     fn applied(&self, entry: Position, payload: Option<&[u8]>, machine: &Machine) {
         let _ = (entry, payload, machine);
     }
 
-    /// A snapshot up to `entry` has replaced the state: at start, if there is one, and whenever the leader
-    /// sends one.
+    /// A snapshot up to `entry` has replaced the state: at the start, if there is a snapshot, and whenever
+    /// the leader sends one.
     fn installed(&self, entry: Option<Position>, machine: &Machine) {
         let _ = (entry, machine);
     }
 
-    // Leadership, as the node's own tasks see it: a term that ends at once may never be told.
+    // Leadership, as the node's own tasks see it: a term that ends at once may never be reported.
 
-    /// This node leads `term` from now on. It proposes nothing before it has committed an entry of its own.
+    /// This node leads `term` from now on. The node proposes nothing before the commit of an own entry.
     fn leads(&self, term: u64) {
         let _ = term;
     }
@@ -103,15 +102,15 @@ pub trait NodeHook: Send + Sync + 'static {
         let _ = (term, leader);
     }
 
-    /// This leader of `term` confirms that these sessions live: it restarted their timers `touched` ago, and
-    /// as far as it knows, a quorum has acknowledged a request that it sent `contact` ago, or later. So no
-    /// node may have been elected in a later term before that.
+    /// This leader of `term` confirms the keepalives of these sessions: the leader restarted their timers
+    /// `touched` ago, and a quorum has acknowledged a request sent `contact` ago or later. So no node was
+    /// elected in a later term before that time.
     fn confirms(&self, term: u64, contact: Duration, touched: Duration, sessions: &[SessionId]) {
         let _ = (term, contact, touched, sessions);
     }
 
-    /// This leader of `term` has decided that the session's time has passed, and proposes its end. Its last
-    /// contact to a quorum was `contact` ago.
+    /// This leader of `term` has decided that the session's timeout has passed, and proposes its end.
+    /// `contact`: time since the leader's last contact with a quorum.
     fn expires(&self, session: SessionId, term: u64, contact: Duration) {
         let _ = (session, term, contact);
     }
@@ -126,9 +125,9 @@ impl Hook {
     }
 
     #[inline]
-    pub fn tell(&self, what: impl FnOnce(&dyn NodeHook)) {
+    pub fn notify(&self, call: impl FnOnce(&dyn NodeHook)) {
         if let Some(hook) = &self.0 {
-            what(&**hook);
+            call(&**hook);
         }
     }
 }

@@ -1,72 +1,74 @@
-//! What an operator has a node do, as path and query: `/v1/drain?node=2&on=true`. Pure.
+//! An operator's command to a node, as path and query: `/v1/drain?node=2&on=true`. Pure.
 //!
-//! In the flow: the node that is asked reads the text, and passes the operation on to the node that it is
-//! meant for. Must never do: take what it does not understand to the end.
+//! The node that receives the text parses the operation and forwards it to the executing node. Must never
+//! accept a text with a part that it does not understand.
 
 use rowlock_proto::{FencingToken, NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
-/// One operation. It travels between nodes: variants are appended, never reordered.
+/// One operation. Sent between nodes: append variants, never reorder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
-    /// `/v1/hand-over`: the leader has another voter lead.
+    /// `/v1/hand-over`: hands the leadership over to another voter.
     HandOver {
-        /// This one. `None`: the one that has most of the log.
+        /// The new leader. `None`: the voter with most of the log.
         to: Option<NodeId>,
     },
-    /// `/v1/drain`: the node neither leads nor serves clients any more, until it is undone or the node
+    /// `/v1/drain`: the node stops leading and serving clients, until an operator ends the drain or the node
     /// restarts.
     Drain {
         node: NodeId,
-        /// False: it is undone.
+        /// False ends the drain.
         on: bool,
     },
-    /// `/v1/rebalance`: the node closes a share of its clients' connections, so that they go elsewhere.
+    /// `/v1/rebalance`: the node closes a share of its clients' connections, and these clients connect to
+    /// other nodes.
     Rebalance { node: NodeId, percent: u8 },
-    /// `/v1/end-session`: a session ends, whatever its client does.
+    /// `/v1/end-session`: ends a session, whatever its client does.
     EndSession { session: SessionId },
-    /// `/v1/upgrade`: about the version that the cluster writes.
+    /// `/v1/upgrade`: shows or changes the version written by the cluster.
     Upgrade(UpgradeStep),
-    /// `/v1/log-level`: what the node writes into its log.
-    LogLevel { node: NodeId, wish: LogWish },
-    /// `/v1/raise-tokens?above=5000`: fencing tokens from now on are larger.
+    /// `/v1/log-level`: shows or changes the node's log level.
+    LogLevel { node: NodeId, change: LogLevelChange },
+    /// `/v1/raise-tokens?above=5000`: all later fencing tokens are larger.
     RaiseTokens { above: FencingToken },
 }
 
-/// A change of a node's log level.
+/// A query or a change of a node's log level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LogWish {
-    Look,
-    /// `reset=true`: it logs as its configuration says.
+pub enum LogLevelChange {
+    Show,
+    /// `reset=true`: restores the log level of the configuration.
     Reset,
-    /// `filter=debug`: it logs so.
+    /// `filter=debug`: sets a filter.
     Set {
-        /// A level, or directives: as the key `log` of `cluster.toml`.
+        /// A level or directives, as the key `log` of `cluster.toml`.
         filter: String,
-        /// `for_ms=600000`: for so long, 1 to [`LOG_LEVEL_MAX_MS`]. `None`: until another wish or a restart.
+        /// `for_ms=600000`: time for the filter, 1 to [`LOG_LEVEL_MAX_MS`]. `None`: until the next change or
+        /// a restart.
         for_ms: Option<u64>,
     },
 }
 
-/// The longest time for which a filter can be set: a week.
+/// Longest time for a filter: a week.
 pub const LOG_LEVEL_MAX_MS: u64 = 7 * 86_400_000;
 pub const LOG_FILTER_MAX_BYTES: usize = 1_024;
 
 /// A step of the cluster's upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UpgradeStep {
-    /// `do=look`: it says how it stands.
-    Look,
-    /// `do=finalize`: it goes over to the newest version that all members know.
+    /// `do=look`: shows the state of the upgrade.
+    Show,
+    /// `do=finalize`: switches to the newest version known to all members.
     Finalize,
-    /// `do=hold`: it stays with the version until an operator finalizes.
+    /// `do=hold`: keeps the version until an operator finalizes.
     Hold,
 }
 
 impl Operation {
-    /// Reads `path?query`. `None`: there is no such operation, or it has a mistake.
-    pub fn parse(what: &str) -> Option<Operation> {
-        let (path, query) = what.split_once('?').unwrap_or((what, ""));
+    /// Parses `path?query`. `None`: the operation is unknown or invalid.
+    pub fn parse(text: &str) -> Option<Operation> {
+        let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let mut given: Vec<(&str, &str)> = Vec::new();
         for part in query.split('&').filter(|part| !part.is_empty()) {
             given.push(part.split_once('=')?);
@@ -94,36 +96,36 @@ impl Operation {
                 Operation::RaiseTokens { above: FencingToken(above) }
             }
             "/v1/upgrade" => Operation::Upgrade(match take("do")? {
-                "look" => UpgradeStep::Look,
+                "look" => UpgradeStep::Show,
                 "finalize" => UpgradeStep::Finalize,
                 "hold" => UpgradeStep::Hold,
                 _ => return None,
             }),
             "/v1/log-level" => {
                 let node = node(take("node")?)?;
-                let wish = match (take("filter"), take("for_ms"), take("reset")) {
-                    (None, None, None) => LogWish::Look,
-                    (None, None, Some("true")) => LogWish::Reset,
+                let change = match (take("filter"), take("for_ms"), take("reset")) {
+                    (None, None, None) => LogLevelChange::Show,
+                    (None, None, Some("true")) => LogLevelChange::Reset,
                     (Some(filter), for_ms, None) => log_filter(filter, for_ms)?,
                     _ => return None,
                 };
-                Operation::LogLevel { node, wish }
+                Operation::LogLevel { node, change }
             }
             _ => return None,
         };
-        // What is left over, or given twice.
+        // Refuses unknown and repeated parameters.
         if !given.is_empty() {
             return None;
         }
         if let Operation::Rebalance { percent, .. } = &operation {
-            assert!((1..=100).contains(percent), "a share is of a hundred");
+            assert!((1..=100).contains(percent), "a share outside 1 to 100 percent");
         }
         Some(operation)
     }
 
-    /// Where it is to be done, while `leader` leads. What goes through the log is done by the node that is
-    /// asked, `me`.
-    pub fn place(&self, me: NodeId, leader: Option<NodeId>) -> Option<NodeId> {
+    /// Returns the node that executes the operation, while `leader` leads. The receiving node `me` executes
+    /// operations that go through the log.
+    pub fn executor(&self, me: NodeId, leader: Option<NodeId>) -> Option<NodeId> {
         match self {
             Operation::EndSession { .. } | Operation::RaiseTokens { .. } => Some(me),
             Operation::HandOver { .. } | Operation::Upgrade(_) => leader,
@@ -138,17 +140,17 @@ fn node(text: &str) -> Option<NodeId> {
     text.parse().ok().map(NodeId)
 }
 
-/// Only the logger knows whether the filter is valid.
-fn log_filter(filter: &str, for_ms: Option<&str>) -> Option<LogWish> {
+/// Parses the change of a filter. Only the logger can check that the filter is valid.
+fn log_filter(filter: &str, for_ms: Option<&str>) -> Option<LogLevelChange> {
     let for_ms = match for_ms {
         Some(text) => Some(text.parse().ok().filter(|ms| (1..=LOG_LEVEL_MAX_MS).contains(ms))?),
         None => None,
     };
     let is_short = !filter.is_empty() && filter.len() <= LOG_FILTER_MAX_BYTES;
-    is_short.then(|| LogWish::Set { filter: filter.to_owned(), for_ms })
+    is_short.then(|| LogLevelChange::Set { filter: filter.to_owned(), for_ms })
 }
 
-/// Hexadecimal, with or without `0x`; all 64 bits.
+/// Parses a hexadecimal session id of up to 64 bits, with or without `0x`.
 fn session(text: &str) -> Option<SessionId> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -160,25 +162,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_read_and_go_to_the_node_that_they_name() {
+    fn operations_are_parsed_and_have_their_executor() {
         let two = NodeId(2);
-        for (text, operation, place) in [
+        for (text, operation, executor) in [
             ("/v1/hand-over", Operation::HandOver { to: None }, Some(NodeId(7))),
             ("/v1/hand-over?to=2", Operation::HandOver { to: Some(two) }, Some(NodeId(7))),
             ("/v1/drain?on=true&node=2", Operation::Drain { node: two, on: true }, Some(two)),
             ("/v1/upgrade?do=hold", Operation::Upgrade(UpgradeStep::Hold), Some(NodeId(7))),
             ("/v1/rebalance?node=2&percent=100", Operation::Rebalance { node: two, percent: 100 }, Some(two)),
-            ("/v1/log-level?node=2", Operation::LogLevel { node: two, wish: LogWish::Look }, Some(two)),
+            (
+                "/v1/log-level?node=2",
+                Operation::LogLevel { node: two, change: LogLevelChange::Show },
+                Some(two),
+            ),
             (
                 "/v1/log-level?node=2&reset=true",
-                Operation::LogLevel { node: two, wish: LogWish::Reset },
+                Operation::LogLevel { node: two, change: LogLevelChange::Reset },
                 Some(two),
             ),
             (
                 "/v1/log-level?node=2&filter=info,a::b=debug&for_ms=5",
                 Operation::LogLevel {
                     node: two,
-                    wish: LogWish::Set { filter: "info,a::b=debug".to_owned(), for_ms: Some(5) },
+                    change: LogLevelChange::Set { filter: "info,a::b=debug".to_owned(), for_ms: Some(5) },
                 },
                 Some(two),
             ),
@@ -194,13 +200,13 @@ mod tests {
             ),
         ] {
             assert_eq!(Operation::parse(text), Some(operation.clone()), "{text}");
-            assert_eq!(operation.place(NodeId(1), Some(NodeId(7))), place, "{text}");
+            assert_eq!(operation.executor(NodeId(1), Some(NodeId(7))), executor, "{text}");
         }
-        assert_eq!(Operation::HandOver { to: None }.place(NodeId(1), None), None);
+        assert_eq!(Operation::HandOver { to: None }.executor(NodeId(1), None), None);
     }
 
     #[test]
-    fn an_operation_with_a_mistake_is_none() {
+    fn an_invalid_operation_is_refused() {
         for text in [
             "",
             "/v1/stop",

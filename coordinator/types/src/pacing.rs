@@ -1,17 +1,17 @@
-//! Every deliberate delay on the way of a command, in one table: what waits, for what, and how long at most.
+//! Every deliberate delay of a command, in one table: the delayed work, its purpose, and the longest delay.
 //!
-//! A delay makes the work of many clients cheaper: a log entry, a flush or a frame serves more of them. None
-//! is part of a promise, and none is needed for correctness. What each has bought stands in
-//! `docs/decisions/speed.md`.
+//! A delay makes the work of many clients cheaper: a log entry, a flush or a frame serves more clients. No
+//! delay is part of a promise, and none is needed for correctness. `docs/decisions/speed.md` has the gain of
+//! each.
 //!
-//! | delay | what waits | for what | where |
+//! | delay | delayed work | waits for | where |
 //! |---|---|---|---|
 //! | [`IN_FLIGHT_DELAY_MAX`] | the next log entry | a larger entry in flight | `batching/mod.rs` |
 //! | [`COALESCE_DELAY_MAX`] | acquires that only join queues | more commands | `batching/coalesce.rs` |
 //! | [`COMMIT_NOTIFY_DELAY_MAX`] | a commit, no clients | the next entries | `raft/commit_notify.rs` |
 //! | [`FLUSH_MARK_DELAY`] | the mark after the last flush | more records | `wal/src/log/worker.rs` |
 
-//! And the pauses before work that has failed is tried again: the first, doubled up to the last
+//! The second table has the pauses before the retry of failed work: the first pause, doubled up to the last
 //! (`core/env/src/backoff.rs`).
 //!
 //! | pauses | after a failed | where |
@@ -23,27 +23,27 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The next entry waits for the one in flight at most this long. Members may be far away, or a disk slow.
+/// Longest wait of the next entry for the entry in flight: members may be far away, or a disk slow.
 pub const IN_FLIGHT_DELAY_MAX: Duration = Duration::from_millis(10);
-/// With fewer commands in flight than this the next entry does not wait: there are few clients, and a second
-/// entry delays none of them. (A lock that changes hands is two commands at almost the same moment: the next
-/// holder's release must not wait for the former holder's new place.)
+/// Number of commands in flight below which the next entry does not wait: there are few clients, and a second
+/// entry delays none of them. A lock handover is two commands at almost the same moment: the next holder's
+/// release must not wait for the previous holder's new queue position.
 pub const FEW_COMMANDS: usize = 4;
-/// Commands that only join queues wait at most this long for other commands. No client gets a lock by them
-/// alone, and the release that frees their lock comes the same way. (When a lock changes hands, the former
-/// holder is back first: its new place and the next holder's release become one entry instead of two.)
+/// Longest wait for other commands of commands that only join queues. No client gets a lock by these commands
+/// alone, and the release that frees their lock ends the wait. At a handover the previous holder comes back
+/// first: its new queue position and the next holder's release become one entry instead of two.
 pub const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
-/// How long a follower without clients may not hear what is committed. Beyond: it is told, even if nothing
-/// else is to be said.
+/// Longest delay of a commit notice to a follower without clients. Beyond: the leader sends the notice even
+/// without other messages.
 pub const COMMIT_NOTIFY_DELAY_MAX: Duration = Duration::from_millis(5);
-/// A log to which nothing was written for this long gets the record that says that its last flush is done.
-/// Longer than the time between locks that are taken now and then and than the steps of an election, so that
-/// none of them waits for the flush of this record.
+/// Silence of the log before the log records the end of the last flush. Longer than the pause between
+/// occasional locks and than the steps of an election: neither waits for the flush of this record.
 pub const FLUSH_MARK_DELAY: Duration = Duration::from_secs(1);
 
-/// A node that comes back is reached soon.
+/// Pauses between dials of an unreachable node. Short: a returning node is reached soon.
 pub const DIAL_PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(250);
-/// A refusal stays until a person has changed something; frequent attempts only fill the other node's log.
+/// Pauses after a refused handshake. Longer: a refusal lasts until an operator changes something, and
+/// frequent attempts only fill the other node's log.
 pub const DIAL_REFUSED_PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(5);
-/// A disk that fails has time to recover.
+/// Pauses after a failed snapshot: time for the disk to recover.
 pub const SNAPSHOT_PAUSES: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);

@@ -1,7 +1,7 @@
-//! The text of a reconfiguration, as ZooKeeper's clients write it, and the membership that it asks for. Pure.
+//! A reconfiguration in the text form of ZooKeeper's clients, and the resulting membership. Pure.
 //!
-//! In the flow: the node that a client asks checks the form here; the leader computes the new membership
-//! here. Must never do: accept what ZooKeeper's server refuses.
+//! The node that receives the request checks the form here; the leader computes the new membership here. Must
+//! never accept a text that ZooKeeper's server refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::member::{Member, election_port};
 
-/// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
+/// Valid node ids. ZooKeeper's session ids have the server's number in their top byte, where 0 and 0xff have
+/// other meanings.
 const NODE_IDS: std::ops::RangeInclusive<u64> = 1..=254;
 
-/// A reconfig request as it came.
+/// A reconfig request as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// `server.N=host:peer:election[:role];[host:]client`, separated by commas.
     pub joining: Option<String>,
-    /// Numbers of servers, separated by commas.
+    /// Ids of servers, separated by commas.
     pub leaving: Option<String>,
-    /// The whole new list, separated by commas or newlines; the other two are then ignored.
+    /// The whole new list, separated by commas or newlines; then the node ignores the other two fields.
     pub new_members: Option<String>,
-    /// The version of /zookeeper/config that the change is meant for, -1 for any.
+    /// Required version of /zookeeper/config, -1 for any.
     pub config_id: i64,
 }
 
@@ -32,14 +33,13 @@ pub struct Members {
     pub voters: BTreeSet<NodeId>,
 }
 
-/// The change that a request describes.
+/// The membership change of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// On top of what there is: those who leave, then those who join.
+    /// Removes the leaving members, then adds or changes the joining members.
     Incremental {
         /// New members, or members with another role or address.
         joining: Vec<Server>,
-        /// Members that are none any more.
         leaving: Vec<NodeId>,
     },
     Replace(Vec<Server>),
@@ -53,8 +53,11 @@ pub struct Server {
 }
 
 impl Wanted {
-    /// What is asked for. `BadArguments`: it is not in the form that ZooKeeper knows; `MarshallingError`: a
-    /// number of a server is none, as ZooKeeper answers.
+    /// Parses the request.
+    ///
+    /// # Errors
+    /// `BadArguments`: the text does not have ZooKeeper's form; `MarshallingError`: a server's id is not a
+    /// number, as in ZooKeeper.
     pub fn change(&self) -> Result<Change, ErrorCode> {
         if let Some(list) = &self.new_members {
             let lines = list.split([',', '\n']).map(str::trim).filter(|line| !line.is_empty());
@@ -77,8 +80,11 @@ impl Wanted {
 }
 
 impl Change {
-    /// The membership after the change. `BadArguments`: no server would vote, two servers would share an
-    /// address, or a number is none that a node can have.
+    /// Returns the membership after the change.
+    ///
+    /// # Errors
+    /// `BadArguments`: no server would vote, two servers would share an address, or an id is outside the
+    /// valid range.
     pub fn apply(self, current: &Members) -> Result<Members, ErrorCode> {
         let (mut target, joining) = match self {
             Change::Replace(servers) => (Members::default(), servers),
@@ -98,8 +104,8 @@ impl Change {
             if duplicate || !NODE_IDS.contains(&id.0) {
                 return Err(ErrorCode::BadArguments);
             }
-            // The address that /zookeeper/config shows of a member is no news.
-            let known = target.nodes.remove(&id).filter(|known| same_place(known, &member));
+            // The address that /zookeeper/config shows for a member is not a change.
+            let known = target.nodes.remove(&id).filter(|known| same_addresses(known, &member));
             target.nodes.insert(id, known.unwrap_or(member));
             if votes {
                 target.voters.insert(id);
@@ -111,12 +117,13 @@ impl Change {
     }
 }
 
-/// Addresses that mean "any" say nothing about the machine.
+/// Returns true if both members have the same client address. An address that means "any" does not identify a
+/// machine.
 fn shares_client(one: &Member, other: &Member) -> bool {
     one.client_addr == other.client_addr && !one.client_addr.starts_with("0.0.0.0:")
 }
 
-fn same_place(one: &Member, other: &Member) -> bool {
+fn same_addresses(one: &Member, other: &Member) -> bool {
     one.zookeeper_addr() == other.zookeeper_addr() && one.client_addr == other.client_addr
 }
 
@@ -214,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_zookeeper_refuses_is_refused() {
+    fn texts_that_zookeeper_refuses_are_refused() {
         for bad in [
             "some thing",
             "server.4=h4:1:2",
@@ -230,8 +237,8 @@ mod tests {
         ] {
             assert_eq!(applied(&joining(bad)), Err(ErrorCode::BadArguments), "{bad}");
         }
-        let nobody = Wanted { leaving: Some("1,2,3".to_owned()), ..Wanted::default() };
-        assert_eq!(applied(&nobody), Err(ErrorCode::BadArguments));
+        let no_voter = Wanted { leaving: Some("1,2,3".to_owned()), ..Wanted::default() };
+        assert_eq!(applied(&no_voter), Err(ErrorCode::BadArguments));
         let words = Wanted { leaving: Some("one".to_owned()), ..Wanted::default() };
         assert_eq!(applied(&words), Err(ErrorCode::MarshallingError));
         assert_eq!(applied(&joining("server.x=h4:1:2;3")), Err(ErrorCode::MarshallingError));

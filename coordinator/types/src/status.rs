@@ -1,4 +1,4 @@
-//! What this node currently is, for everybody who asks: listener, words, HTTP, expiry.
+//! Current status of this node, for all readers: listener, four-letter words, HTTP, expiry.
 
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// As in metrics, documents and logs.
+    /// Returns the name used in metrics, documents and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Follower => "follower",
@@ -26,35 +26,35 @@ impl Role {
     }
 }
 
-/// Why a node serves no clients. The first one that applies.
+/// Reason why a node serves no clients: the first that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NotServing {
-    /// The role is not known yet.
+    /// The node does not know its role yet.
     #[default]
     Starts,
     Stops,
-    /// An operator has sent its clients away.
+    /// An operator has drained the node.
     Drained,
-    /// A write of the log does not end, and the others commit without this node.
+    /// A write of the log hangs, and the other nodes commit without this node.
     DiskHangs,
-    /// The log waits for room on the disk, and the others commit without this node.
+    /// The log waits for room on the disk, and the other nodes commit without this node.
     NoRoom,
     /// A majority of the voters does not answer.
     NoQuorum,
-    /// A majority of the voters answers, and none of them leads yet.
+    /// A majority of the voters answers, but has no leader yet.
     Electing,
-    /// It has not applied all that was committed when it regained contact.
+    /// The node has not applied all entries committed before the node regained contact.
     CatchesUp,
 }
 
 impl NotServing {
-    /// The role as operators read it.
+    /// Returns the reason as text for operators.
     pub fn text(self) -> &'static str {
         match self {
             NotServing::Starts => "the node is starting",
             NotServing::Stops => "the node is stopping",
             NotServing::Drained => {
-                "an operator has drained this node; rowlock drain --undo ends it, and so does a restart"
+                "an operator has drained this node; rowlock drain --undo or a restart ends the drain"
             }
             NotServing::DiskHangs => "the disk does not answer, and the cluster goes on without this node",
             NotServing::NoRoom => {
@@ -70,37 +70,40 @@ impl NotServing {
     }
 }
 
-/// A snapshot of this node's state, published by the node's status task.
+/// A copy of this node's status, published by the node's status task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub node: NodeId,
     pub role: Role,
     pub term: u64,
     pub leader: Option<NodeId>,
-    /// Since when no leader with a quorum is known, ms since 1970 by this node's clock; `None` while one is.
+    /// Time since which the node knows no leader with a quorum, in milliseconds since 1970 by this node's
+    /// clock; `None` while there is a leader.
     pub leaderless_since_ms: Option<i64>,
-    /// In contact with a quorum, caught up after start: clients may be served.
+    /// True if the node serves clients: in contact with a quorum, and caught up after the start.
     pub serving: bool,
-    /// Why not, as far as this node itself is asked: it is not sent to other nodes. `None`: it serves.
+    /// Reason for not serving, on the node itself only: nodes do not send the reason. `None`: the node
+    /// serves.
     #[serde(skip)]
     pub not_serving: Option<NotServing>,
-    /// Last log index applied here.
+    /// Last log index applied by this node.
     pub applied_index: u64,
-    /// Last log index known committed here.
+    /// Last log index known to this node as committed.
     pub committed_index: u64,
     pub last_log_index: u64,
-    /// Log index of the last snapshot, 0 for none.
+    /// Log index of the last snapshot; 0 without one.
     pub snapshot_index: u64,
-    /// Log index up to which the log was purged, 0 for none.
+    /// Log index up to which the log was purged; 0 without a purge.
     pub purged_index: u64,
     /// Voters of the current membership.
     pub voters: Vec<NodeId>,
     /// Learners of the current membership.
     pub learners: Vec<NodeId>,
-    /// On the leader: up to which log index each other member has stored the log.
+    /// Log index up to which each other member has stored the log; on the leader.
     pub replicated: Vec<(NodeId, u64)>,
-    /// Only in the leader's answers to other nodes: for how many ms each other member has not answered it.
+    /// Milliseconds for which each other member has not answered the leader; only in the leader's responses
+    /// to other nodes.
     pub silent: Vec<(NodeId, u64)>,
-    /// This node takes no part before these nodes have said that it has forgotten nothing.
+    /// Nodes that must confirm that this node's data is complete; until then the node takes no part.
     pub waits_for: Vec<NodeId>,
 }

@@ -1,74 +1,75 @@
-//! Which versions of Rowlock's own forms a node knows: of the messages between nodes, of log entries, of
-//! snapshots, and of what an entry does to the state.
+//! Versions of Rowlock's formats known to a node: messages between nodes, log entries, snapshots, and the
+//! effect of an entry on the state.
 //!
-//! One number counts for all of them, since they change together, with a release. Every release knows the
-//! version before its own as well, so that the nodes of a cluster are replaced one by one. Which of the
-//! versions is written is the cluster's decision (`rowlock_state::upgrade`), not the node's.
+//! One number covers all formats, since a release changes them together. Every release also knows the
+//! previous version, so that a cluster can replace its nodes one by one. The cluster decides which version to
+//! write (`rowlock_state::upgrade`), not the node.
 //!
-//! Builds of one release may differ in a form all the same: [`Build`] tells them apart.
+//! Builds of one release may still differ in a format: [`Build`] distinguishes them.
 
 use std::fmt;
 
 use rowlock_state::{ClusterVersion, Layout, upgrade};
 use serde::{Deserialize, Serialize};
 
-/// The oldest version that this release knows: that of release 0.2.0, the first one.
+/// The oldest version of this release: the version of release 0.2.0, the first one.
 const LEAST: u16 = upgrade::FIRST;
-/// The newest version that this release knows. Raised by a release that changes a form.
+/// The newest version of this release. A release that changes a format raises the number.
 const MOST: u16 = upgrade::FIRST;
-/// The version that exists for rehearsals of upgrades: see [`Versions::of_a_rehearsal`].
+/// The version for rehearsals of upgrades: see [`Versions::of_a_rehearsal`].
 const REHEARSED: u16 = upgrade::REHEARSED;
 
 /// The release of this build.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
-/// The commit that a package was built from.
+/// The commit of a packaged build.
 pub const COMMIT: &str = match option_env!("ROWLOCK_COMMIT") {
     Some(commit) => commit,
     None => "unreleased",
 };
 
-/// The messages between nodes in the first version. The samples are
+/// Fingerprint of the messages between nodes in the first version. The samples are
 /// `coordinator/raft/consensus/src/peer/testdata/wire.txt`.
 pub const MESSAGES: Layout = Layout(0xfe9a_1e3a);
 
-/// Release and commit of this build, for people.
+/// Returns release and commit of this build, for people.
 pub fn this_build() -> String {
     format!("{RELEASE} ({COMMIT})")
 }
 
-/// The fingerprints of a build, which differ between builds that write one version in two ways.
+/// Fingerprints of a build: builds that write one version differently have different fingerprints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
     pub commit: String,
-    /// Fingerprints of everything that nodes must have in common, for each version that the build knows.
+    /// Fingerprint of everything that nodes must have in common, for each version known to the build.
     pub layouts: Vec<(u16, Layout)>,
 }
 
 impl Build {
-    /// Makes the fingerprints of this build, for the versions from `least` to `most`.
+    /// Computes the fingerprints of this build for the versions from `least` to `most`.
     fn of_versions(least: u16, most: u16) -> Box<Build> {
         let known = |version| Some((version, Layout::of_version(version)?.and(MESSAGES)));
         Box::new(Build { commit: COMMIT.to_owned(), layouts: (least..=most).filter_map(known).collect() })
     }
 
-    /// Compares how both write this version. A build that says nothing of a version does not agree.
+    /// Returns true if both builds write this version identically. A build without the version does not
+    /// agree.
     pub fn agrees_with(&self, other: &Build, version: u16) -> bool {
         let of = |build: &Build| build.layouts.iter().find(|(known, _)| *known == version).copied();
         of(self).is_some_and(|ours| of(other) == Some(ours))
     }
 }
 
-/// The versions that a node knows, and the release that it runs.
+/// Versions known to a node, and the release of the node.
 ///
-/// Invariant: it stands in the first frame of every connection between nodes, so its fields stay as they are
-/// for ever. The build comes behind that frame, and is nowhere else.
+/// Invariant: the first frame of every connection between nodes contains this type, so its fields never
+/// change. The build follows that frame and appears nowhere else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
-    /// The oldest one that it takes part in.
+    /// The oldest version supported by the node.
     pub least: u16,
-    /// The newest one that it knows.
+    /// The newest version supported by the node.
     pub most: u16,
-    /// The release, as `rowlock --version` says it.
+    /// The release, as printed by `rowlock --version`.
     pub release: String,
     #[serde(skip)]
     pub build: Box<Build>,
@@ -80,23 +81,23 @@ impl Versions {
         Versions { least: LEAST, most: MOST, release: RELEASE.to_owned(), build }
     }
 
-    /// Those of a release that does not exist: this one with one more version. For tests of upgrades in this
-    /// repository; no configuration file and no flag leads here.
+    /// Returns the versions of a fictitious release: this one with one more version. For tests of upgrades in
+    /// this repository; no configuration file and no flag leads here.
     #[doc(hidden)]
     pub fn of_a_rehearsal() -> Versions {
         let build = Build::of_versions(LEAST, REHEARSED);
         Versions { least: LEAST, most: REHEARSED, release: format!("{RELEASE}-rehearsal"), build }
     }
 
-    /// Whether the node can read and write this version.
+    /// Returns true if the node can read and write this version.
     pub fn include(&self, version: u16) -> bool {
         (self.least..=self.most).contains(&version)
     }
 
-    /// Whether the node can go on in a cluster of this version.
+    /// Checks that the node can continue in a cluster of this version.
     ///
     /// # Errors
-    /// [`OtherRelease`]: it cannot; says what to run.
+    /// [`OtherRelease`]: the node cannot; the text says which release to run.
     pub fn check(&self, cluster: &ClusterVersion) -> Result<(), OtherRelease> {
         if self.include(cluster.number) {
             return Ok(());
@@ -104,21 +105,21 @@ impl Versions {
         Err(OtherRelease { cluster: cluster.clone(), ours: self.clone() })
     }
 
-    /// Drops the versions before `version`: the cluster has left them behind.
+    /// Drops the versions before `version`, which the cluster no longer uses.
     #[must_use]
     pub fn since(mut self, version: u16) -> Versions {
         self.least = self.least.max(version);
-        assert!(self.least >= version, "a version that is left behind is not taken up again");
+        assert!(self.least >= version, "a dropped version came back");
         self
     }
 
-    /// The newest version that both know.
+    /// Returns the newest version known to both nodes.
     pub fn common(&self, other: &Versions) -> Option<u16> {
         let newest = self.most.min(other.most);
         let common = (self.include(newest) && other.include(newest)).then_some(newest);
         assert!(
             common.is_none_or(|common| common <= self.most),
-            "nobody is spoken to in what it does not know"
+            "the common version is unknown to this node"
         );
         common
     }
@@ -130,7 +131,7 @@ impl Default for Versions {
     }
 }
 
-/// The cluster writes in a version that this node does not know.
+/// The cluster writes a version that this node does not know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct OtherRelease {
     pub cluster: ClusterVersion,
@@ -144,16 +145,16 @@ impl fmt::Display for OtherRelease {
         if *number > ours.most {
             write!(
                 f,
-                "the cluster has gone over to version {number}, that of release {release}, and this is {ours}, which does \
-                 not know it. Nothing was changed. Run release {release} or a later one on this node. There is no way \
-                 back to an older one, but a backup that was made with it (docs/backup.md)."
+                "the cluster uses version {number} of release {release}, which this node, {ours}, does not know. Nothing \
+                 was changed. Run release {release} or a later one on this node. The only way back to an older \
+                 release is a backup made with that release (docs/operations.md)."
             )
         } else {
             write!(
                 f,
-                "the cluster is still at version {number}, that of release {release}, and this is {ours}, which has left \
-                 it behind. Nothing was changed. Upgrade by one release at a time: run one in between on all nodes, and \
-                 finalize it (rowlock upgrade finalize)."
+                "the cluster still uses version {number} of release {release}, which this node, {ours}, no longer \
+                 supports. Nothing was changed. Upgrade by one release at a time: run a release in between on all \
+                 nodes, and finalize that upgrade (rowlock upgrade finalize)."
             )
         }
     }
@@ -161,7 +162,7 @@ impl fmt::Display for OtherRelease {
 
 impl fmt::Display for Versions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What another node says of itself may be anything.
+        // Another node's release may contain any text.
         let release = self.release.escape_debug();
         if self.least == self.most {
             write!(f, "release {release} (version {})", self.most)
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn two_nodes_use_the_newest_version_that_both_know() {
+    fn two_nodes_use_their_newest_common_version() {
         for (one, other, common) in [
             ((1, 1), (1, 1), Some(1)),
             ((1, 1), (1, 2), Some(1)),
@@ -194,38 +195,38 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_has_left_behind_is_not_offered() {
+    fn dropped_versions_are_not_offered() {
         let node = versions(1, 2).since(2);
         assert_eq!((node.common(&versions(1, 1)), node.common(&versions(1, 3))), (None, Some(2)));
         assert_eq!(versions(2, 3).since(1), versions(2, 3));
     }
 
     #[test]
-    fn a_cluster_of_another_version_is_refused_with_both_releases_and_what_to_do() {
+    fn the_refusal_of_a_version_names_both_releases_and_a_remedy() {
         let cluster = |number| ClusterVersion { number, release: "0.9.0".to_owned() };
         let node = Versions { release: "0.5.0".to_owned(), ..versions(3, 4) };
         assert_eq!((node.check(&cluster(3)), node.check(&cluster(4))), (Ok(()), Ok(())));
         for (number, advice) in [(5, "Run release 0.9.0 or a later one"), (2, "by one release at a time")] {
-            let told = node.check(&cluster(number)).expect_err("is refused").to_string();
-            assert!(told.contains("0.9.0") && told.contains("0.5.0") && told.contains(advice), "{told}");
+            let text = node.check(&cluster(number)).expect_err("is refused").to_string();
+            assert!(text.contains("0.9.0") && text.contains("0.5.0") && text.contains(advice), "{text}");
         }
     }
 
     #[test]
-    fn builds_agree_on_a_version_that_both_write_alike_and_on_no_other() {
+    fn builds_agree_only_on_versions_with_equal_layouts() {
         let build = |layouts: &[(u16, u32)]| Build {
             layouts: layouts.iter().map(|(version, layout)| (*version, Layout(*layout))).collect(),
             ..Build::default()
         };
         let ours = build(&[(1, 7), (2, 8)]);
         assert!(ours.agrees_with(&build(&[(1, 7)]), 1) && ours.agrees_with(&build(&[(2, 8), (3, 9)]), 2));
-        assert!(!ours.agrees_with(&build(&[(1, 6), (2, 8)]), 1), "it writes the version otherwise");
+        assert!(!ours.agrees_with(&build(&[(1, 6), (2, 8)]), 1), "another layout of the version");
         assert!(
             !ours.agrees_with(&build(&[]), 1) && !build(&[]).agrees_with(&build(&[]), 1),
-            "it is unknown"
+            "the version is unknown to one build"
         );
         let (ours, next) = (Versions::of_this_release(), Versions::of_a_rehearsal());
-        assert!(ours.build.agrees_with(&next.build, MOST), "an upgrade is no other build");
+        assert!(ours.build.agrees_with(&next.build, MOST), "a rehearsal writes this version identically");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What reading and writing frames costs, in instructions and allocations:
-//! `cargo bench -p rowlock-proto --bench instructions`.
+//! Costs of decoding and encoding frames, in instructions and allocations: `cargo bench -p rowlock-proto
+//! --bench instructions`.
 
 #[path = "../../../lab/instructions/harness.rs"]
 mod harness;
@@ -16,9 +16,9 @@ use rowlock_proto::{
     RequestFrame, Response, SessionId, Stat, WatchedEvent, Xid, Zxid, decode, encode, frame,
 };
 
-/// How often each is read or written.
+/// Repetitions of each operation.
 const TIMES: u64 = 100;
-/// Names in a long list of children.
+/// Number of names in a long list of children.
 const CHILDREN: usize = 1_000;
 const DATA: Bytes = Bytes::from_static(b"host-17.example.org:41234");
 const LOCK: &str = "/locks/bench-own-17";
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     harness::run("proto", &CASES, Path::new(env!("CARGO_TARGET_TMPDIR")), table)
 }
 
-/// The frame that `encode` appends, without its length.
+/// Returns the frame appended by `encode`, without its length.
 fn frame_of(encode: impl FnOnce(&mut BytesMut)) -> Bytes {
     let mut out = BytesMut::new();
     encode(&mut out);
@@ -97,7 +97,7 @@ fn encode_connected() -> u64 {
     encode(|out| encode::connect_response(&connected, out))
 }
 
-/// As a connection does: behind what is there, in a buffer that has room.
+/// Encodes like a connection: appends to a buffer with room.
 fn encode(mut append: impl FnMut(&mut BytesMut)) -> u64 {
     let mut out = BytesMut::with_capacity(1 << 20);
     for _ in 0..TIMES {

@@ -1,28 +1,28 @@
-//! Access control lists as the protocol carries them: permission bits for an identity.
+//! Access control lists on the wire: permission bits for an identity.
 
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
-/// Who: a scheme (`world`, `digest`, `ip`, `auth`, `sasl`, `x509`) and a name inside it.
+/// An identity: a scheme (`world`, `digest`, `ip`, `auth`, `sasl`, `x509`) and a name in this scheme.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Id {
-    /// The way of identification.
+    /// Scheme of the identification.
     pub scheme: String,
-    /// The name that the scheme checks.
+    /// Name that the scheme checks.
     pub id: String,
 }
 
 /// Permissions of an identity for one znode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Acl {
-    /// Permissions granted: bits of [`perms`].
+    /// Granted permissions: bits of [`perms`].
     pub perms: i32,
-    /// Whom the bits are for.
+    /// Identity that has the permissions.
     pub id: Id,
 }
 
-/// Bits of an entry's permissions, as ZooKeeper numbers them.
+/// Bits of [`Acl::perms`], with ZooKeeper's values.
 pub mod perms {
     /// Allows getData, getChildren, exists, and receiving events.
     pub const READ: i32 = 1;
@@ -39,7 +39,7 @@ pub mod perms {
 }
 
 impl Id {
-    /// The entry `world:anyone` with all permissions.
+    /// Returns the identity `world:anyone`.
     pub fn anyone() -> Self {
         Id { scheme: "world".to_owned(), id: "anyone".to_owned() }
     }
@@ -48,17 +48,17 @@ impl Id {
 static OPEN: LazyLock<Arc<[Acl]>> = LazyLock::new(|| Acl::open().into());
 
 impl Acl {
-    /// The list of an open znode: everything for everyone.
+    /// Returns the open ACL: all permissions for all clients.
     pub fn open() -> Vec<Acl> {
         vec![Acl { perms: perms::ALL, id: Id::anyone() }]
     }
 
-    /// Whether a list is that one.
+    /// Returns true if a list is the open ACL.
     pub fn is_open(list: &[Acl]) -> bool {
         matches!(list, [Acl { perms: perms::ALL, id }] if id.scheme == "world" && id.id == "anyone")
     }
 
-    /// [`Acl::open`], always one list: it is what most znodes of queues have.
+    /// Returns [`Acl::open`] as one shared allocation: most queue znodes have this list.
     pub fn shared_open() -> Arc<[Acl]> {
         OPEN.clone()
     }

@@ -1,8 +1,7 @@
-//! Jute primitives: the few shapes that every record is made of.
+//! Jute primitives: the few shapes that every record consists of.
 //!
-//! Under `decode` and `encode`, over nothing. Must never trust a length or a count that came from outside:
-//! what is announced is compared with what is there before anything is allocated, and no input makes it
-//! panic.
+//! Used by `decode` and `encode`; depends on neither. Must never trust a received length or count: the code
+//! compares every announced size with the bytes present before it allocates, and no input causes a panic.
 
 use std::sync::Arc;
 
@@ -12,19 +11,19 @@ use bytestring::ByteString;
 use crate::frame::LENGTH_BYTES;
 use crate::lock::Few;
 
-/// Why bytes are not the record they should be.
+/// Errors of decoding a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The frame ends inside a field.
     #[error("frame ends early: {needed} bytes needed, {left} left")]
     Truncated {
-        /// The least that the field takes.
+        /// Minimum size of the field, in bytes.
         needed: usize,
         /// Bytes left in the frame.
         left: usize,
     },
-    /// A length or count below -1 (which is null).
+    /// A length or count below -1 (-1 is null).
     #[error("negative length {length}")]
     NegativeLength {
         /// The announced length, in bytes.
@@ -38,15 +37,14 @@ pub enum DecodeError {
         /// Bytes left in the frame.
         left: usize,
     },
-    /// Null where the protocol needs a string.
+    /// A null string in a field that must not be null.
     #[error("null string")]
     NullString,
-    /// A string that is not UTF-8. Also what Java writes for characters above U+FFFF: its jute writer encodes
-    /// the two halves of the pair as three bytes each (CESU-8). Such characters are not allowed in paths at
-    /// all.
+    /// A string that is not UTF-8. Includes Java's form of characters above U+FFFF: its jute writer encodes
+    /// the two surrogates as three bytes each (CESU-8). Paths may not contain such characters anyway.
     #[error("string is not UTF-8")]
     NotUtf8,
-    /// An operation that may not stand in this kind of multi, or is unknown.
+    /// An unknown operation, or one that this kind of multi does not allow.
     #[error("operation {op_type} cannot be part of this multi")]
     BadMultiOp {
         /// The operation's number as received.
@@ -58,8 +56,8 @@ pub enum DecodeError {
         /// The event type's number as received.
         event_type: i32,
     },
-    /// A number that stands for none of a field's meanings.
-    #[error("no meaning has the number {number}")]
+    /// A number that no variant of the field has.
+    #[error("no variant has the number {number}")]
     UnknownVariant {
         /// The number as received.
         number: i32,
@@ -74,8 +72,8 @@ pub enum DecodeError {
 
 pub(crate) type Decoded<T> = Result<T, DecodeError>;
 
-/// Reads primitives off the front of a frame. Buffers and some strings are slices of the frame, the other
-/// strings are copied.
+/// Reads primitives off the front of a frame. Buffers and some strings are slices of the frame; the other
+/// strings are copies.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
     frame: &'a Bytes,
@@ -87,7 +85,7 @@ impl<'a> Reader<'a> {
         Reader { rest: frame, frame }
     }
 
-    /// Reads what a frame begins with, and leaves what is behind it.
+    /// Reads a value from the start of a frame, and leaves the following bytes in the frame.
     #[inline]
     pub(crate) fn front<T>(
         frame: &mut Bytes,
@@ -100,13 +98,12 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// Bytes not read yet.
     #[inline]
     pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// Ends a record that must fill its frame.
+    /// Checks that the record has filled its frame.
     pub(crate) fn finish(self) -> Decoded<()> {
         match self.left() {
             0 => Ok(()),
@@ -114,9 +111,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes these bytes if they come next, and says so.
+    /// Skips `bytes` if they come next. Returns true if they did.
     pub(crate) fn skip(&mut self, bytes: &[u8]) -> bool {
-        debug_assert!(!bytes.is_empty(), "nothing comes next always");
+        debug_assert!(!bytes.is_empty(), "an empty prefix always matches");
         match self.rest.strip_prefix(bytes) {
             Some(rest) => {
                 self.rest = rest;
@@ -135,12 +132,12 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Takes a slice of the frame, whose end `rest` is.
+    /// Takes a slice of the frame. Invariant: `rest` is the end of the frame.
     fn take_slice(&mut self, needed: usize) -> Decoded<Bytes> {
         let at = self.frame.len() - self.rest.len();
         let taken = self.take(needed)?;
         let slice = self.frame.slice(at..at + needed);
-        debug_assert_eq!(slice, taken, "what is left to read is the end of the frame");
+        debug_assert_eq!(slice, taken, "the unread bytes are not the end of the frame");
         Ok(slice)
     }
 
@@ -163,13 +160,13 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// As Java reads it: everything but 0 is true.
+    /// Reads a boolean as Java does: every byte but 0 is true.
     #[inline]
     pub(crate) fn boolean(&mut self) -> Decoded<bool> {
         self.array().map(|[byte]| byte != 0)
     }
 
-    /// A length or count; `None` is null (-1).
+    /// Reads a length or count; `None` is null (-1).
     fn length(&mut self) -> Decoded<Option<usize>> {
         match self.int()? {
             -1 => Ok(None),
@@ -187,7 +184,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(length)?).map(Some).map_err(|_| DecodeError::NotUtf8)
     }
 
-    /// A string that is a slice of the frame.
+    /// Reads a string as a slice of the frame.
     pub(crate) fn slice(&mut self) -> Decoded<ByteString> {
         let Some(length) = self.length()? else { return Err(DecodeError::NullString) };
         ByteString::try_from(self.take_slice(length)?).map_err(|_| DecodeError::NotUtf8)
@@ -205,9 +202,9 @@ impl<'a> Reader<'a> {
         self.nullable_text()?.map(Arc::from).ok_or(DecodeError::NullString)
     }
 
-    /// A vector whose elements take `element_bytes` or more each.
+    /// Reads a vector whose elements take at least `element_bytes` each.
     ///
-    /// Invariant: room is reserved only for as many elements as the rest of the frame can hold.
+    /// Invariant: reserves room only for as many elements as the rest of the frame can hold.
     pub(crate) fn nullable_vector<T>(
         &mut self,
         element_bytes: usize,
@@ -219,9 +216,9 @@ impl<'a> Reader<'a> {
         Ok(Some(elements))
     }
 
-    /// How many elements follow, which take `element_bytes` or more each.
+    /// Reads the count of a vector whose elements take at least `element_bytes` each.
     fn count(&mut self, element_bytes: usize) -> Decoded<Option<usize>> {
-        assert!(element_bytes > 0, "an element takes a byte at least, or a count could ask for any room");
+        assert!(element_bytes > 0, "elements without bytes would leave the count unbounded");
         let Some(count) = self.length()? else { return Ok(None) };
         let left = self.left();
         if count > left / element_bytes {
@@ -240,11 +237,14 @@ impl<'a> Reader<'a> {
         for _ in 0..count {
             push(element(self)?);
         }
-        debug_assert!(left - self.left() >= count * element_bytes, "an element takes less than was said");
+        debug_assert!(
+            left - self.left() >= count * element_bytes,
+            "an element is shorter than `element_bytes`"
+        );
         Ok(())
     }
 
-    /// A vector that mostly has one element, where null means the same as empty.
+    /// Reads a vector that mostly has one element. Null is empty.
     pub(crate) fn few<T>(
         &mut self,
         element_bytes: usize,
@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
         Ok(few)
     }
 
-    /// A vector where null means the same as empty.
+    /// Reads a vector. Null is empty.
     pub(crate) fn vector<T>(
         &mut self,
         element_bytes: usize,
@@ -270,7 +270,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends primitives to a frame.
 pub(crate) trait Writer {
     fn int(&mut self, value: i32);
     fn long(&mut self, value: i64);
@@ -304,7 +303,7 @@ impl Writer for BytesMut {
         self.put_u8(u8::from(value));
     }
 
-    /// The length of a buffer, string or vector.
+    /// Appends the length of a buffer, string or vector.
     fn count(&mut self, count: usize) {
         self.put_i32(i32::try_from(count).expect("senders bound their frames far below 2 GiB"));
     }
@@ -324,12 +323,12 @@ impl Writer for BytesMut {
     }
 }
 
-/// Appends one whole frame: room for the length, the record, then the length patched in.
-pub(crate) fn put_frame(out: &mut BytesMut, record: impl FnOnce(&mut BytesMut)) {
+/// Appends one whole frame: reserves the length field, appends the record, then fills in the length.
+pub(crate) fn write_frame(out: &mut BytesMut, record: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_i32(0);
     record(out);
-    assert!(out.len() >= start + LENGTH_BYTES, "a record is appended and takes nothing away");
+    assert!(out.len() >= start + LENGTH_BYTES, "a record was appended by removing bytes");
     let length = i32::try_from(out.len() - start - 4).expect("senders bound their frames far below 2 GiB");
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
@@ -354,7 +353,7 @@ mod tests {
         #![proptest_config(config())]
 
         #[test]
-        fn a_vector_never_has_room_for_more_than_its_frame_can_hold(
+        fn a_vector_reserves_no_more_than_its_frame_can_hold(
             count in prop_oneof![any::<i32>(), 0..20_i32],
             element_bytes in 1..20_usize,
             rest in proptest::collection::vec(any::<u8>(), 0..100),
@@ -386,10 +385,10 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_appended_behind_what_is_there() {
+    fn frames_are_appended_to_existing_bytes() {
         let mut out = BytesMut::from([9].as_slice());
-        put_frame(&mut out, |_| {});
-        put_frame(&mut out, |out| out.string("ab"));
+        write_frame(&mut out, |_| {});
+        write_frame(&mut out, |out| out.string("ab"));
         assert_eq!(out[..], [9, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 2, b'a', b'b']);
     }
 }

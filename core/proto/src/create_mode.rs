@@ -3,7 +3,7 @@
 /// Kind of a znode to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CreateMode {
-    /// Flag 0: lives until it is deleted.
+    /// Flag 0: lives until a client deletes the znode.
     Persistent,
     /// Flag 1: ends with its session.
     Ephemeral,
@@ -11,7 +11,7 @@ pub enum CreateMode {
     PersistentSequential,
     /// Flag 3: ephemeral, ten digits appended to the name.
     EphemeralSequential,
-    /// Flag 4: removed once its last child is gone.
+    /// Flag 4: removed after the deletion of its last child.
     Container,
     /// Flag 5: removed after its time to live without children and changes.
     PersistentWithTtl,
@@ -20,7 +20,7 @@ pub enum CreateMode {
 }
 
 impl CreateMode {
-    /// From the number on the wire; `None` is BadArguments.
+    /// Reads the number on the wire; `None` is BadArguments.
     pub fn from_flags(flags: i32) -> Option<Self> {
         use CreateMode::*;
         [
@@ -36,13 +36,13 @@ impl CreateMode {
         .copied()
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn flags(self) -> i32 {
-        debug_assert_eq!(Self::from_flags(self as i32), Some(self), "a mode is read as another one");
+        debug_assert_eq!(Self::from_flags(self as i32), Some(self), "the flags decode to another mode");
         self as i32
     }
 
-    /// The server appends a number to the name.
+    /// Returns true if the server appends a number to the name.
     pub fn is_sequential(self) -> bool {
         matches!(
             self,
@@ -50,12 +50,12 @@ impl CreateMode {
         )
     }
 
-    /// Lives as long as its session.
+    /// Returns true if the znode ends with its session.
     pub fn is_ephemeral(self) -> bool {
         matches!(self, Self::Ephemeral | Self::EphemeralSequential)
     }
 
-    /// Removed when idle and childless for its time to live.
+    /// Returns true if the server removes the znode after its time to live without children and changes.
     pub fn has_ttl(self) -> bool {
         matches!(self, Self::PersistentWithTtl | Self::PersistentSequentialWithTtl)
     }

@@ -1,11 +1,11 @@
-//! Watch events as they travel.
+//! Watch events on the wire.
 
 use crate::ids::Zxid;
 
 /// The kind of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventType {
-    /// Made by clients when their session's state changes.
+    /// Created by clients when the state of their session changes.
     None,
     /// Number 1: the znode was created.
     NodeCreated,
@@ -18,7 +18,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// From the number on the wire. 5 to 7 are made inside Java clients and never travel.
+    /// Reads the number on the wire. Java clients create 5 to 7 locally; these numbers are never sent.
     pub fn from_i32(number: i32) -> Option<Self> {
         match number {
             -1 => Some(Self::None),
@@ -30,7 +30,7 @@ impl EventType {
         }
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub fn as_i32(self) -> i32 {
         let number = match self {
             Self::None => -1,
@@ -39,25 +39,25 @@ impl EventType {
             Self::NodeDataChanged => 3,
             Self::NodeChildrenChanged => 4,
         };
-        debug_assert_eq!(Self::from_i32(number), Some(self), "an event is read as another one");
+        debug_assert_eq!(Self::from_i32(number), Some(self), "the number decodes to another event");
         number
     }
 }
 
-/// A frame with xid -1.
+/// A watch event: a frame with xid -1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedEvent {
     /// Zxid of the change (3.9 dialect); -1 from servers before 3.9.
     pub zxid: Zxid,
     /// The kind of change.
     pub event_type: EventType,
-    /// Always 3 (SyncConnected) from servers.
+    /// State of the client; always 3 (SyncConnected) from servers.
     pub state: i32,
     /// Full path on the server.
     pub path: String,
 }
 
 impl WatchedEvent {
-    /// The `state` of events from servers.
+    /// The `state` of all events from servers.
     pub const SYNC_CONNECTED: i32 = 3;
 }

@@ -1,20 +1,20 @@
 //! Cuts a stream of bytes into frames: `int32 length`, then that many bytes.
 //!
-//! First step after the socket, both in servers and clients. Must never reserve memory because a peer
-//! announced much: room grows with what has really come.
+//! The first step after the socket, in servers and clients. Must never reserve memory for an announced
+//! length: the buffer grows with the received bytes.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// `jute.maxbuffer` as everybody has it by default: the largest frame without its length.
+/// Default of `jute.maxbuffer` everywhere: the largest frame without its length.
 pub const DEFAULT_MAX_BYTES: usize = 0xf_ffff;
 
 /// Bytes of the length in front of a frame.
 pub const LENGTH_BYTES: usize = 4;
 
-/// Room made at once for a frame that is not complete. Overflow: the next call makes room for the next piece.
+/// Room reserved at once for an incomplete frame. Overflow: the next call reserves the next step.
 const RESERVE_STEP_BYTES: usize = 64 * 1024;
 
-/// A length that no frame may have. The stream is of no use behind it: close the connection.
+/// An invalid length. The rest of the stream is unusable: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The announced length is negative.
@@ -35,8 +35,8 @@ pub enum FrameError {
 
 /// Takes one whole frame, without its length, off the front of `buf`.
 ///
-/// `None`: more bytes must come first; some room for them has been reserved. `max` bounds the announced
-/// length, which is judged as soon as its four bytes are there. The frame shares the memory of `buf`.
+/// Returns `None` if bytes are missing, and reserves some room for them. `max` bounds the announced length;
+/// the check needs only the first four bytes. The frame shares the memory of `buf`.
 pub fn split(buf: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError> {
     let Some(prefix) = buf.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let announced = i32::from_be_bytes(*prefix);
@@ -47,13 +47,13 @@ pub fn split(buf: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError
     let whole = LENGTH_BYTES + length;
     if buf.len() < whole {
         buf.reserve((whole - buf.len()).min(RESERVE_STEP_BYTES));
-        debug_assert!(buf.capacity() > buf.len(), "a read into a full buffer would be the end of the stream");
+        debug_assert!(buf.capacity() > buf.len(), "a read into a full buffer would look like the end");
         return Ok(None);
     }
     buf.advance(LENGTH_BYTES);
     let behind = buf.len() - length;
     let frame = buf.split_to(length).freeze();
-    debug_assert!(frame.len() == length && buf.len() == behind, "a frame is cut where the next one begins");
+    debug_assert!(frame.len() == length && buf.len() == behind, "the cut is not at the next frame");
     Ok(Some(frame))
 }
 
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_comes_whole_or_not_at_all() {
+    fn only_a_complete_frame_is_returned() {
         let wire = [0, 0, 0, 3, 7, 8, 9, 0, 0, 0, 0, 1];
         let mut buf = BytesMut::new();
         for (at, byte) in wire.into_iter().enumerate() {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_length_is_named_before_its_bytes_come() {
+    fn a_bad_length_is_refused_before_the_body_arrives() {
         let refused = |prefix: [u8; 4]| split(&mut BytesMut::from(prefix.as_slice()), 10).unwrap_err();
         assert_eq!(refused([0, 0, 0, 11]), FrameError::TooLong { length: 11, max: 10 });
         assert_eq!(refused([0xff; 4]), FrameError::NegativeLength { length: -1 });
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn announcing_much_reserves_little() {
+    fn a_large_announced_length_reserves_little() {
         let mut buf = BytesMut::from([0x00, 0xff, 0xff, 0xff].as_slice());
         assert_eq!(split(&mut buf, 0x00ff_ffff), Ok(None));
         assert!(buf.capacity() <= 2 * RESERVE_STEP_BYTES, "{}", buf.capacity());

@@ -1,4 +1,4 @@
-//! The numbers of the protocol, one type each, so that no two can be swapped.
+//! Numbers of the protocol, one type each: the compiler refuses swapped arguments.
 
 use std::fmt;
 use std::num::ParseIntError;
@@ -29,7 +29,7 @@ id!(
     SessionId(i64), "{:#x}"
 );
 id!(
-    /// The client's own number of a request; the reply echoes it.
+    /// Number that a client chooses for a request; the reply repeats the number.
     Xid(i32), "{}"
 );
 id!(
@@ -45,8 +45,8 @@ id!(
     FencingToken(i64), "{}"
 );
 
-/// Which cluster this is: drawn at random when it is formed, and again when it is restored from a backup. Two
-/// clusters of one name are told apart by it.
+/// Identity of a cluster: drawn at random when the cluster forms, and again when it is restored from a
+/// backup. Distinguishes clusters with the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClusterId(pub u128);
 
@@ -65,32 +65,32 @@ impl FromStr for ClusterId {
 }
 
 impl Version {
-    /// In a conditional request: "whatever the version is".
+    /// Matches any version in a conditional request.
     pub const ANY: Version = Version(-1);
 }
 
 impl SessionId {
-    /// The answer to a session that is not valid, and the request for a new one.
+    /// In a request: a new session. In a reply: the session is not valid.
     pub const NONE: SessionId = SessionId(0);
 }
 
 impl FromStr for FencingToken {
     type Err = ParseIntError;
 
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`.
     fn from_str(digits: &str) -> Result<Self, Self::Err> {
         digits.parse().map(FencingToken)
     }
 }
 
 impl Xid {
-    /// Server to client: a watch event.
+    /// A watch event, from server to client.
     pub const EVENT: Xid = Xid(-1);
-    /// Heartbeat and its reply.
+    /// A ping and its reply.
     pub const PING: Xid = Xid(-2);
     /// Auth packet and its reply.
     pub const AUTH: Xid = Xid(-4);
-    /// Server to client, only to those who acquire: [`crate::lock::Notice`].
+    /// A [`crate::lock::Notice`], from the server to clients that acquire.
     pub const NOTICE: Xid = Xid(-20);
     /// setWatches and setWatches2, and their replies.
     pub const SET_WATCHES: Xid = Xid(-8);

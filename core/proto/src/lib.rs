@@ -1,14 +1,14 @@
 //! The ZooKeeper wire protocol (3.9 dialect): records, frames, errors. No IO and no runtime.
 //!
-//! Bytes of a socket go through [`frame::split`], then one function of [`decode`]; answers and requests leave
-//! through one function of [`encode`]. Records keep paths and flags as they came: judging them is the
-//! server's part.
+//! [`frame::split`] cuts the bytes of a socket into frames, and one function of [`decode`] reads each frame;
+//! one function of [`encode`] writes each reply or request. Records keep paths and flags as received: the
+//! server validates them.
 //!
-//! Invariant: no input makes decoding panic, or allocate for more than the frame can hold.
+//! Invariant: no input makes decoding panic, or allocate more than the frame can hold.
 //!
-//! Strings are UTF-8 and nothing else. Java's jute writer emits characters above U+FFFF as two three-byte
-//! surrogates; such a frame is refused ([`DecodeError::NotUtf8`], so MarshallingError on the wire). Paths may
-//! not hold them anyway.
+//! Strings are UTF-8 only. Java's jute writer emits characters above U+FFFF as two three-byte surrogates;
+//! decoding refuses these frames ([`DecodeError::NotUtf8`], MarshallingError on the wire). Paths may not
+//! contain these characters anyway.
 
 #![warn(missing_docs)]
 

@@ -1,7 +1,8 @@
-//! Records of Rowlock's own opcodes: locks as one request instead of a recipe of several (docs/protocol.md).
+//! Records of Rowlock's own opcodes: one request per lock operation, where a ZooKeeper recipe needs several
+//! (docs/protocol.md).
 //!
-//! A server announces them by the readable znode [`ANNOUNCEMENT`]. Apache's servers do not have it, and close
-//! the connection of a client that sends them an unknown opcode: check before you send.
+//! A server announces these opcodes by the readable znode [`ANNOUNCEMENT`]. Apache's servers do not have the
+//! znode, and close the connection of a client that sends an unknown opcode: check before sending.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,89 +15,88 @@ use smallvec::SmallVec;
 use crate::acl::Acl;
 use crate::ids::{FencingToken, SessionId};
 
-/// Path of the virtual znode whose data say what the server understands: one `name version` per line.
+/// Path of the virtual znode whose data list the server's extensions: one `name version` per line.
 pub const ANNOUNCEMENT: &str = "/zookeeper/rowlock";
 
-/// Longest lock-delay (Consul's bound, too): a client may keep others from the lock for
-/// no longer.
+/// Longest lock-delay, the same as Consul's: bounds how long a client keeps other clients from the lock.
 pub const LOCK_DELAY_MAX_MS: u32 = 60_000;
 
 /// Longest minimum hold: 31 days, for a job that runs once a month. A forced release ends it earlier.
 pub const MIN_HOLD_MAX_MS: u32 = 31 * 24 * 60 * 60 * 1_000;
 
-/// Bytes of the reason of an [`Ask`].
+/// Maximum size of [`Ask::reason`], in bytes.
 pub const ASK_REASON_MAX_BYTES: usize = 256;
 
-/// Most bytes of [`Ask::by`].
+/// Maximum size of [`Ask::by`], in bytes.
 pub const ASK_BY_MAX_BYTES: usize = 128;
 
-/// How long an [`Ask`] may give the holders, in milliseconds: an hour at most.
+/// Range of [`Ask::within_ms`]: one second to one hour.
 pub const ASK_WITHIN_MS: RangeInclusive<u32> = 1_000..=3_600_000;
 
-/// What the data of a lock's znode begin with if it has a limit of permits.
+/// Prefix of the data of a lock's znode that declares a limit of permits.
 const LIMIT_PREFIX: &str = "permits=";
 
-/// The limit of permits that the data of a lock's znode name: they are `permits=3`, with blanks behind it at
-/// most. The one reading of servers and clients.
+/// Returns the limit of permits that the data of a lock's znode declare: the data must be `permits=3`,
+/// followed by nothing but whitespace. Servers and clients share this parser.
 pub fn limit_in(data: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(data.strip_prefix(LIMIT_PREFIX.as_bytes())?).ok()?;
     text.trim_end().parse().ok().filter(|limit| *limit > 0)
 }
 
-/// The data that name a limit.
+/// Returns znode data that declare `limit` permits.
 pub fn limit_data(limit: u32) -> Bytes {
     let data = Bytes::from(format!("{LIMIT_PREFIX}{limit}"));
-    debug_assert_eq!(limit_in(&data).unwrap_or(0), limit, "a limit is read as it is written");
+    debug_assert_eq!(limit_in(&data).unwrap_or(0), limit, "the written limit parses to another number");
     data
 }
 
-/// The mode of a place in a queue.
+/// Mode in which a client holds or requests a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Mode {
     /// Excludes all other holders.
     Exclusive,
-    /// Others may hold it in this mode too.
+    /// Allows other holders in shared mode.
     Shared,
     /// Takes this number of the lock's permits; at least one.
     Permits(u32),
 }
 
-/// For whom a lock is asked, in the eyes of deadlock detection.
+/// Identity of the lock's user in deadlock detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Owner {
-    /// Takes no part in detection. Right for a session that many independent tasks
-    /// share, where one task's waiting does not keep another from releasing.
+    /// Takes no part in detection. Right for a session that many independent tasks share: there a waiting
+    /// task does not keep another task from releasing.
     #[default]
     Unnamed,
-    /// For the session as a whole: it does one thing at a time.
+    /// The session as a whole: the session does one thing at a time.
     Session,
-    /// For this one of the client's own owners (a task, a thread, a job), which does one thing at a time. The
-    /// number is the client's choice; owners of different sessions of one user that use one number are one
-    /// owner. The user is what the connection has proven first (digest, sasl, x509); without that, the
-    /// address that it comes from.
+    /// One of the client's own owners (a task, a thread, a job), which does one thing at a time. The client
+    /// chooses the number; equal numbers in different sessions of one user are one owner. The user is the
+    /// connection's first proven identity (digest, sasl, x509), otherwise the connection's address.
     Named(u64),
-    /// As [`Owner::Session`], and the client that made a certain place waits for this session: a program
-    /// that takes a lock in the work that another one does under its lock. Both have to come from one
-    /// address. Sessions that work under the same place are different owners and may wait for each other.
-    /// The number stands for the place: see [`Owner::under`].
+    /// [`Owner::Session`], plus: the client at a certain queue position waits for this session. Used by a
+    /// program that takes a lock as part of work that another program does under its own lock. Both programs
+    /// must connect from one address. Sessions under the same position are different owners and may wait for
+    /// each other. The number identifies the position: see [`Owner::under`].
     Under(u64),
 }
 
 impl Owner {
-    /// The owner of this name: the same one in whatever session of the same user. (The number is the FNV-1a
-    /// hash of the name.)
+    /// Returns the owner with this name: the same owner in every session of one user. The number is the
+    /// FNV-1a hash of the name.
     pub const fn named(name: &str) -> Owner {
         Owner::Named(fnv(name))
     }
 
-    /// The owner that works under the place of this queue znode. Only its name counts, which holds an id that
-    /// no other attempt has, and not its path: what is below a chroot has another path for others.
+    /// Returns the owner that works under the queue znode `path`. Only the last name of the path counts: the
+    /// name contains an id that is unique to the attempt, and the parent path differs between clients with
+    /// different chroots.
     pub fn under(path: &str) -> Owner {
         Owner::Under(place_number(path))
     }
 }
 
-/// The number of a place, by the name of its queue znode, for [`Owner::Under`].
+/// Returns the number of a queue znode for [`Owner::Under`]: the hash of the znode's name.
 pub fn place_number(path: &str) -> u64 {
     fnv(path.rsplit('/').next().unwrap_or_default())
 }
@@ -112,47 +112,49 @@ const fn fnv(text: &str) -> u64 {
     hash
 }
 
-/// A list that mostly has one element, and then needs no allocation.
+/// A list that mostly has one element, stored without an allocation.
 pub type Few<T> = SmallVec<[T; 1]>;
 
-/// acquire: a place in a lock's queue, in one command. The lock's znode is made (a container, as the ones
-/// above it) if it is not there.
+/// acquire: enters a lock's queue in one command. Creates the lock's znode and its parents as containers if
+/// they are missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
-    /// Path of the lock's znode. A decoded one is a slice of the bytes that it came in, and keeps them.
+    /// Path of the lock's znode. A decoded path is a slice of the received frame and keeps the frame in
+    /// memory.
     pub lock: ByteString,
-    /// Name of the queue znode before the server's number. Holds an id that no other attempt has: a repeated
-    /// acquire finds its place by it.
+    /// Name of the queue znode before the server's number. Contains an id that is unique to the attempt: a
+    /// repeated acquire finds its queue znode by the prefix.
     pub prefix: ByteString,
-    /// Data of the queue znode: who this is, for people who look at the queue.
+    /// Data of the queue znode: a label for people who inspect the queue.
     pub data: Option<Bytes>,
-    /// ACL of the queue znode: mostly the same list in all of them.
+    /// ACL of the queue znode: mostly the same list in all requests.
     pub acl: Option<Arc<[Acl]>>,
-    /// How the lock is to be held.
+    /// Mode in which to hold the lock.
     pub mode: Mode,
-    /// With [`Mode::Permits`]: how many permits the lock has. The first request decides; another
-    /// number gets [`PlaceState::LimitIs`]. 0 accepts any limit.
+    /// Number of permits of the lock, with [`Mode::Permits`]. The first request decides; another number gets
+    /// [`PlaceState::LimitIs`]. 0 accepts any limit.
     pub limit: u32,
-    /// Stay in the queue if the lock is not free. Otherwise nothing is left behind.
+    /// Wait in the queue if the lock is not free. Otherwise the request leaves nothing behind.
     pub wait: bool,
-    /// For whom the lock is requested, for deadlock detection.
+    /// Owner of the request, for deadlock detection.
     pub owner: Owner,
-    /// Revoked after being held so long, in milliseconds; 0: never.
+    /// Maximum hold in milliseconds: the cluster revokes the lock afterwards. 0: no maximum.
     pub max_hold_ms: u32,
-    /// How long the lock stays free after its holder's session expired, in milliseconds. At most
+    /// Time for which the lock stays free after its holder's session expired, in milliseconds. At most
     /// [`LOCK_DELAY_MAX_MS`].
     pub lock_delay_ms: u32,
-    /// No other place is granted the lock until this time after the grant is over, in milliseconds, however
-    /// the hold ends, except by a forced release. At most [`MIN_HOLD_MAX_MS`].
+    /// Minimum time from the grant to the next grant at another queue position, in milliseconds. Applies
+    /// however the hold ends, except by a forced release. At most [`MIN_HOLD_MAX_MS`].
     pub min_hold_ms: u32,
-    /// The minimum hold counts only if the client gives the lock back itself: lost in any other way, the lock
-    /// is free at once.
+    /// Apply the minimum hold only if the session ends the hold itself (release, abandon, or deletion of its
+    /// znode): after any other loss the lock is free at once.
     pub min_hold_lapses: bool,
 }
 
 impl Acquire {
-    /// Waits for an exclusive lock, for anybody to see, without data or limits in time. What is wanted
-    /// otherwise is said by struct update: `Acquire { wait: false, ..Acquire::exclusive(lock, prefix) }`.
+    /// Returns a request that waits for an exclusive lock, with an open ACL, without data and without time
+    /// limits. Set other fields by struct update: `Acquire { wait: false, ..Acquire::exclusive(lock, prefix)
+    /// }`.
     pub fn exclusive(lock: impl Into<ByteString>, prefix: impl Into<ByteString>) -> Self {
         Acquire {
             lock: lock.into(),
@@ -170,29 +172,30 @@ impl Acquire {
         }
     }
 
-    /// Whether its times are within their bounds.
+    /// Returns true if the lock-delay and the minimum hold are within their bounds.
     pub fn has_good_times(&self) -> bool {
         self.lock_delay_ms <= LOCK_DELAY_MAX_MS && self.min_hold_ms <= MIN_HOLD_MAX_MS
     }
 }
 
-/// ask: tells the holders of a lock that it is wanted, and why. The queue stays as it is.
+/// ask: notifies the holders of a lock that another client wants the lock, and why. Leaves the queue
+/// unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     /// Path of the lock's znode.
     pub lock: String,
-    /// For people. Up to [`ASK_REASON_MAX_BYTES`].
+    /// Reason, for people. Up to [`ASK_REASON_MAX_BYTES`].
     pub reason: String,
-    /// Who asks. In a request: what the client says of itself; the node puts in front of it as whom the
-    /// client has proven to be. Up to [`ASK_BY_MAX_BYTES`].
+    /// Name of the asking client. In a request the client chooses the text; the node puts the client's proven
+    /// identity in front. Up to [`ASK_BY_MAX_BYTES`].
     pub by: String,
-    /// The holders have so long to give the lock back, in milliseconds of [`ASK_WITHIN_MS`], and lose it
-    /// afterwards. This needs the right to force a release. 0: it is only a notice.
+    /// Deadline for the holders in milliseconds, within [`ASK_WITHIN_MS`]: the cluster revokes the lock
+    /// afterwards. A deadline needs the right to force a release. 0: no deadline, only a notice.
     pub within_ms: u32,
 }
 
 impl Ask {
-    /// Whether its texts and its time are within their bounds.
+    /// Returns true if the texts and the deadline are within their bounds.
     pub fn is_good(&self) -> bool {
         (1..=ASK_REASON_MAX_BYTES).contains(&self.reason.len())
             && self.by.len() <= ASK_BY_MAX_BYTES
@@ -203,111 +206,111 @@ impl Ask {
 /// The newest question to the holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuestionNotice {
-    /// Why the lock is wanted.
+    /// Reason why the other client wants the lock.
     pub reason: String,
-    /// Who asks: as whom its node knows the client, and behind it what the client says of itself.
+    /// Name of the asking client: the identity that the client's node knows, followed by the client's own
+    /// text.
     pub by: String,
-    /// When: the leader's clock, milliseconds since 1970. A later question to the same holder has a later
-    /// time.
+    /// Time of the question by the leader's clock, milliseconds since 1970. A later question to the same
+    /// holder has a later time.
     pub asked_ms: i64,
-    /// The holder has so long to give the lock back, in milliseconds from the notice on; `None`: it is only a
-    /// notice.
+    /// Time left to release the lock, in milliseconds from the receipt of the notice; `None`: no deadline.
     pub left_ms: Option<u32>,
 }
 
-/// A holder or waiter as named by a client: exactly this znode with exactly this token.
+/// A queue position as a client names it: exactly this znode with exactly this token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Path of the queue znode. The state, an answer and all that is kept of it share one text.
+    /// Path of the queue znode. The state, replies and caches share one allocation.
     pub path: Arc<str>,
     /// The fencing token: the znode's czxid.
     pub token: FencingToken,
 }
 
-/// An attempt as its maker knows it, whatever has become of it.
+/// An acquire attempt, known to its client even if the reply was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// Path of the lock's znode.
     pub lock: String,
-    /// The prefix that the acquire had in [`Acquire::prefix`].
+    /// [`Acquire::prefix`] of the attempt's request.
     pub prefix: String,
 }
 
-/// A place in a queue, as shown to others.
+/// A queue position as other clients see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Party {
     /// Path of the queue znode.
     pub path: Arc<str>,
-    /// The session that owns the place; 0 if hidden from the reader.
+    /// The session that owns the position; 0 if hidden from the reader.
     pub session: SessionId,
-    /// The place's fencing token; 0 if hidden from the reader.
+    /// Fencing token of the position; 0 if hidden from the reader.
     pub token: FencingToken,
-    /// The beginning of its znode's data.
+    /// The beginning of the queue znode's data.
     pub label: Bytes,
-    /// When it was granted the lock, or entered the queue if it has not been: the leader's clock,
+    /// Time of the grant, or of the entry into the queue if the position waits: the leader's clock,
     /// milliseconds since 1970.
     pub since_ms: i64,
 }
 
-/// The state of a place in a queue, as an answer tells it.
+/// State of a queue position in a reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlaceState {
-    /// It holds the lock.
+    /// The client holds the lock.
     Held(Claim),
-    /// It is in the queue; the grant will be pushed ([`Notice`]).
+    /// The client waits in the queue; the server pushes the grant as a [`Notice`].
     Waiting {
         /// The queue znode and its token.
         claim: Claim,
-        /// How many are before it.
+        /// Number of positions before this one.
         ahead: u32,
         /// The first holder; `None` during a lock-delay.
         holder: Option<Party>,
     },
-    /// It did not want to wait, and left nothing behind.
+    /// The lock is not free and the client did not want to wait; nothing was left behind.
     Busy {
-        /// How many are before it.
+        /// Number of positions before the request.
         ahead: u32,
         /// The first holder, as in [`PlaceState::Waiting`].
         holder: Option<Party>,
     },
-    /// Waiting would close a circle of owners that wait for each other: nothing was left behind. Each waits
-    /// for the next; the last waits for the one who asked.
+    /// Waiting would close a cycle of owners that wait for each other: nothing was left behind. Each party
+    /// waits for the next; the last waits for the requesting client.
     Deadlock(Vec<Party>),
-    /// The lock has another number of permits (or fewer than were asked for): nothing was left behind.
+    /// The lock has another number of permits, or fewer than requested: nothing was left behind.
     LimitIs(u32),
-    /// Not in the queue (any more).
+    /// The client is not in the queue, or no longer.
     Absent,
 }
 
-/// What the server tells a session about its places, unasked: a frame with [`crate::Xid::NOTICE`].
+/// An event at a queue position, pushed to the owning session in a frame with [`crate::Xid::NOTICE`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
-    /// The place that the notice is about.
+    /// The queue position of the event.
     pub claim: Claim,
-    /// The event of the place.
+    /// The event at this position.
     pub event: NoticeEvent,
 }
 
-/// What a [`Notice`] reports about a place.
+/// Kinds of events at a queue position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoticeEvent {
-    /// The lock is held now.
+    /// The client holds the lock now.
     Granted,
-    /// The place is lost: another client deleted its znode.
+    /// The position is lost: another client deleted its znode.
     Deleted,
-    /// The place is lost: a release was forced.
+    /// The position is lost: an operator or client forced a release.
     Forced,
-    /// The place is lost: it was held for longer than its `max_hold_ms`, or than a question allowed.
+    /// The position is lost: the hold exceeded its `max_hold_ms` or the deadline of a question.
     Revoked,
-    /// It holds the lock, and another client asks for it.
+    /// The client holds the lock, and another client wants the lock.
     Asked(QuestionNotice),
 }
 
 /// Options of a client's connection and session, sent on each new connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// When the client's socket closes, expire the session after this time unless it comes back,
-    /// instead of after the whole timeout; 0: the whole timeout.
+    /// Time after which the session expires if the client's socket closes and the client does not return; 0:
+    /// the whole session timeout.
     pub disconnect_grace_ms: u32,
 }
 
@@ -316,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_read_from_all_of_the_data() {
+    fn a_limit_must_fill_the_whole_data() {
         for (data, limit) in [
             ("permits=3", Some(3)),
             ("permits=3\n", Some(3)),

@@ -1,26 +1,27 @@
-//! Names of locks and elections, and the znodes they stand for. The one rule of all clients and of HTTP.
+//! Names of locks and elections, and the paths of their znodes. All clients and the HTTP interface share this
+//! rule.
 //!
-//! A name is a path below a folder: its levels are separated by slashes, and `ci/deploy` is
-//! `/locks/ci/deploy`. Within a level ASCII letters, digits, `-`, `_`, `.` and `@` stand for themselves;
-//! every other byte of the UTF-8 form becomes `%XX`. So different names are different znodes, whatever their
-//! characters: `a b` is `/locks/a%20b`, and `a%20b` is `/locks/a%2520b`.
+//! A name is a path below a folder: slashes separate its levels, and `ci/deploy` is `/locks/ci/deploy`.
+//! Within a level ASCII letters, digits, `-`, `_`, `.` and `@` stay unchanged; every other byte of the UTF-8
+//! form becomes `%XX`. So different names are different znodes, whatever their characters: `a b` is
+//! `/locks/a%20b`, and `a%20b` is `/locks/a%2520b`.
 //!
-//! Locks may hold locks: `ci` and `ci/deploy` are two. So a level must not read as a place in the queue of
-//! the lock above it, for any client: with ten digits at its end, or a dash and nine.
+//! A lock's znode may have other locks below: `ci` and `ci/deploy` are two locks. So no level may look like a
+//! queue znode of the parent lock to any client: no level ends in ten digits, or in a dash and nine digits.
 
 use crate::path;
 
-/// The folder of locks: of HTTP, and of clients that were not told another one.
+/// Folder of locks: used by HTTP, and the default of clients.
 pub const LOCK_BASE: &str = "/locks";
 /// Longest name, in bytes.
 pub const MAX_BYTES: usize = 512;
 /// Most levels of a name.
 pub const MAX_LEVELS: usize = 32;
 
-/// Digits of a sequential znode's number, `%010d`: the first of them may be a minus sign.
+/// Digits of a sequential znode's number, `%010d`: the first digit may be a minus sign.
 const DIGITS: usize = 10;
 
-/// The rule that a text breaks as a name.
+/// The rule that a name breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameRule {
     /// The name has no character.
@@ -38,24 +39,24 @@ pub enum NameRule {
         /// Number of levels between slashes.
         levels: usize,
     },
-    /// A slash at the beginning, at the end, or behind another one.
+    /// A slash begins or ends the name, or follows another slash.
     #[error("a level is empty: slashes separate the levels of a name")]
     EmptyLevel,
     /// A level is `.` or `..`.
     #[error("a level is `.` or `..`")]
     Relative,
-    /// A level ends as the znode of a waiter does.
+    /// A level looks like a waiter's znode.
     #[error(
-        "level `{0}` ends like a waiter's znode, with ten digits or a dash and nine; put another character \
-         behind them"
+        "level `{0}` ends like a waiter's znode, with ten digits or a dash and nine digits; append \
+         another character"
     )]
     QueueZnode(String),
 }
 
-/// The path of the znode for `name` below `folder`.
+/// Returns the path of the znode for `name` below `folder`.
 ///
 /// # Errors
-/// As [`check`].
+/// The errors of [`check`].
 pub fn path_below(folder: &str, name: &str) -> Result<String, NameRule> {
     check(name)?;
     let path = name.split('/').fold(folder.to_owned(), |above, level| path::join(&above, &escape(level)));
@@ -63,8 +64,8 @@ pub fn path_below(folder: &str, name: &str) -> Result<String, NameRule> {
     Ok(path)
 }
 
-/// The path of the znode for `text` right below `folder`, whatever slashes it has: for znodes whose children
-/// or existence mean something else than a queue.
+/// Returns the path of the znode for `text` directly below `folder`, with slashes escaped: for znodes whose
+/// children or existence mean something other than a queue.
 ///
 /// # Errors
 /// [`NameRule::Empty`], [`NameRule::TooLong`].
@@ -72,10 +73,10 @@ pub fn path_of_one_level(folder: &str, text: &str) -> Result<String, NameRule> {
     check_size(text).map(|()| path::join(folder, &escape(text)))
 }
 
-/// Whether `name` can be used.
+/// Checks that `name` can name a lock.
 ///
 /// # Errors
-/// The first rule that it breaks.
+/// The first broken rule.
 pub fn check(name: &str) -> Result<(), NameRule> {
     check_size(name)?;
     let levels = name.split('/').count();
@@ -102,16 +103,16 @@ fn check_level(level: &str) -> Result<(), NameRule> {
     }
 }
 
-/// Whether a child of this name looks like a contender to a client that goes by names. Includes numbers that
-/// no server has given.
+/// Returns true if clients that go by names would take a child of this name for a queue znode. Includes
+/// numbers that no server has assigned.
 pub fn reads_as_queue_znode(level: &str) -> bool {
     let before = level.trim_end_matches(|character: char| character.is_ascii_digit());
     let digits = level.len() - before.len();
     digits >= DIGITS || (digits == DIGITS - 1 && before.ends_with('-'))
 }
 
-/// One component of a path for any text: percent-encoded as described above, its slashes too, and `.` and
-/// `..` as `%2E` and `%2E%2E`. No two texts have the same one.
+/// Returns `text` as one path component: percent-encoded as described above, slashes included, with `.` and
+/// `..` as `%2E` and `%2E%2E`. Different texts have different components.
 pub fn escape(text: &str) -> String {
     if matches!(text, "." | "..") {
         return "%2E".repeat(text.len());
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_path_and_other_characters_are_encoded_per_level() {
+    fn each_level_of_a_name_is_percent_encoded() {
         for (name, path) in [
             ("nightly", "/locks/nightly"),
             ("ci/deploy", "/locks/ci/deploy"),
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_names_meet() {
+    fn different_names_have_different_paths() {
         let names = [
             "1", "10", "a/b", "a%2Fb", "a", "ü", "u", "...", "%2E", "a b", "a%20b", "a:b", "a\u{0}b", "@a/b",
             "A/b", "a/B",
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_other_clients_would_misread_are_refused() {
+    fn names_that_look_like_queue_znodes_are_refused() {
         let queue_znode = |level: &str| NameRule::QueueZnode(level.to_owned());
         for (name, error) in [
             ("", NameRule::Empty),

@@ -1,7 +1,7 @@
-//! Numbers of the operations (ZooKeeper's `ZooDefs.OpCode`), and which request has which.
+//! Numbers of the operations (ZooKeeper's `ZooDefs.OpCode`), and the opcode of each request.
 //!
-//! Only what clients may send: createSession (-10) and deleteContainer (20) are internal to Apache's servers
-//! and count as unknown here.
+//! Lists only opcodes for clients: createSession (-10) and deleteContainer (20) are internal to Apache's
+//! servers and count as unknown here.
 
 use crate::request::{Op, ReadOp, Request};
 
@@ -14,13 +14,13 @@ macro_rules! opcodes {
         impl OpCode {
             /// All opcodes, in the order of their declaration.
             pub const ALL: &'static [OpCode] = &[$(Self::$name,)*];
-            /// From the number on the wire.
+            /// Reads the number on the wire.
             pub fn from_i32(number: i32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
-            /// The number on the wire.
+            /// Returns the number on the wire.
             pub fn as_i32(self) -> i32 { match self { $(Self::$name => $number,)* } }
-            /// As the protocol's documents call it.
+            /// Returns the name used in the protocol's documents.
             pub fn as_str(self) -> &'static str { match self { $(Self::$name => $text,)* } }
         }
     };
@@ -71,9 +71,9 @@ opcodes! {
 }
 
 impl OpCode {
-    /// What [`Request::Tagged`] may carry: everything that a session writes into the tree or the queues.
-    /// Neither reconfig, whose `config_id` does the same work, nor closeSession, after which no client is
-    /// left to ask again; nor an envelope in an envelope.
+    /// Returns true if [`Request::Tagged`] may carry the operation: all writes of a session into the tree or
+    /// the queues. Excludes reconfig, whose `config_id` has the same effect, closeSession, after which no
+    /// client repeats a request, and nested envelopes.
     pub fn may_be_tagged(self) -> bool {
         matches!(
             self,
@@ -147,9 +147,9 @@ impl Request {
         }
     }
 
-    /// Changes the replicated state, and so goes through the log. Not sync (it waits for the log but changes
-    /// nothing), not check, which servers refuse outside a multi, and not ask, which may be repeated freely:
-    /// the newest question counts.
+    /// Returns true if the request changes the replicated state, and so goes through the log. False for sync
+    /// (waits for the log but changes nothing), for check (refused outside a multi), and for ask (safe to
+    /// repeat: the newest question counts).
     pub fn is_write(&self) -> bool {
         matches!(
             self,

@@ -1,9 +1,9 @@
-//! ZooKeeper's rules for paths (`PathUtils.java`), and cutting them into parent and name.
+//! ZooKeeper's rules for paths (`PathUtils.java`), and functions that split a path into parent and name.
 //!
-//! Used by the server, which answers a bad path with BadArguments, and by clients before they send one.
+//! The server answers a bad path with BadArguments; clients check a path before they send the request.
 //! Decoding does not check paths.
 
-/// Why a path cannot name a znode.
+/// Reasons why a path cannot name a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The path has no character.
@@ -12,7 +12,7 @@ pub enum PathError {
     /// The first character is not `/`.
     #[error("path does not start with /")]
     NotAbsolute,
-    /// `/` at the end (only the root may).
+    /// The path ends with `/` (only the root may).
     #[error("path ends with /")]
     TrailingSlash,
     /// Two slashes follow each other.
@@ -21,7 +21,7 @@ pub enum PathError {
         /// Byte offset of the second slash.
         at: usize,
     },
-    /// `.` or `..` as a name.
+    /// A name is `.` or `..`.
     #[error("path is relative at byte {at}")]
     Relative {
         /// Byte offset of the name.
@@ -37,70 +37,72 @@ pub enum PathError {
     },
 }
 
-/// Longest path of a new znode on Rowlock, in bytes, with its number. ZooKeeper has no such limit.
+/// Longest path of a new znode on Rowlock in bytes, including its number. ZooKeeper has no such limit.
 pub const MAX_BYTES: usize = 4 << 10;
-/// Most [levels] of it.
+/// Most [levels] of a new znode's path.
 pub const MAX_LEVELS: usize = 255;
 
-/// How many names a path has: `/a/b` two.
+/// Returns the number of names in a path: 2 for `/a/b`.
 pub fn levels(path: &str) -> usize {
     let (words, rest) = path.as_bytes().as_chunks();
     let in_words = words.iter().map(|word| slashes(u64::from_le_bytes(*word)).count_ones() as usize);
     in_words.sum::<usize>() + rest.iter().filter(|byte| **byte == b'/').count()
 }
 
-/// The highest bit of every byte that is a slash.
+/// Returns a word with the highest bit set in every byte that is a slash.
 fn slashes(word: u64) -> u64 {
     const LOW: u64 = all(0x7f);
-    // A slash becomes 0, which is what has neither its highest bit nor, after the addition, a carry into it.
+    // A slash becomes 0: the only byte without its highest bit both before and after the addition.
     let word = word ^ all(b'/');
     !(((word & LOW) + LOW) | word | LOW)
 }
 
-/// Whether `path` can be the full path of a znode.
+/// Checks that `path` can be the full path of a znode.
 pub fn validate(path: &str) -> Result<(), PathError> {
     check(path, false)
 }
 
-/// Whether `prefix` can be the path of a sequential znode before the server appends the number: the last name
-/// may be empty, `.` or `..`.
+/// Checks that `prefix` can be the path of a sequential znode before the server appends the number: the last
+/// name may be empty, `.` or `..`.
 pub fn validate_sequential(prefix: &str) -> Result<(), PathError> {
     check(prefix, true)
 }
 
 fn check(path: &str, number_follows: bool) -> Result<(), PathError> {
     let is_plain = is_plain(path.as_bytes());
-    debug_assert!(!is_plain || check_names(path, number_follows).is_ok(), "{path} is bad and looks plain");
+    debug_assert!(
+        !is_plain || check_names(path, number_follows).is_ok(),
+        "the fast check accepted the bad path {path}"
+    );
     if is_plain { Ok(()) } else { check_names(path, number_follows) }
 }
 
-/// Whether the path is one of those that nearly all are, and so is good: of visible ASCII characters only,
-/// and without a name that is empty or begins with a dot. Looks at all bytes without a branch in between,
-/// eight at once.
+/// Returns true for nearly all good paths: those of visible ASCII characters only, without an empty name or a
+/// name that begins with a dot. Checks all bytes without branches, eight at once.
 fn is_plain(path: &[u8]) -> bool {
     let ([b'/', names @ ..], [before @ .., last]) = (path, path) else { return false };
-    // The bytes and, at the same places, those in front of them.
+    // Each byte is paired with the byte before.
     let ((bytes, rest), (fronts, rest_fronts)) = (names.as_chunks(), before.as_chunks());
     let mut bad = 0;
     for (front, byte) in fronts.iter().zip(bytes) {
         bad |= bad_in(*front, *byte);
     }
     match (before.last_chunk(), names.last_chunk()) {
-        // The rest with bytes of before, which may be looked at twice.
+        // The last chunk repeats some bytes of the previous chunk.
         (Some(front), Some(byte)) if !rest.is_empty() => bad |= bad_in(*front, *byte),
         (Some(_), Some(_)) => {}
-        _ => bad |= bad_in(filled_up(rest_fronts), filled_up(rest)),
+        _ => bad |= bad_in(padded(rest_fronts), padded(rest)),
     }
     bad == 0 && *last != b'/'
 }
 
-/// Whether a path stays good with this name, or one that begins so, below it. False for names that are bad or
-/// merely not of visible ASCII characters.
+/// Returns true if a path stays valid with `name`, or any name that begins with `name`, below. Returns false
+/// for invalid names, and for valid names with characters other than visible ASCII.
 pub fn is_plain_name(name: &str) -> bool {
     let is_bad = |byte: u8| !matches!(byte, b' '..=b'~') | (byte == b'/');
     let (chunks, rest) = name.as_bytes().as_chunks::<16>();
     let mut bad = [false; 16];
-    // The rest with bytes of before, which are looked at twice.
+    // The last chunk repeats some bytes of the previous chunk.
     for chunk in chunks.iter().chain(name.as_bytes().last_chunk()) {
         for (bad, byte) in bad.iter_mut().zip(chunk) {
             *bad |= is_bad(*byte);
@@ -110,33 +112,32 @@ pub fn is_plain_name(name: &str) -> bool {
     !(name.is_empty() || name.starts_with('.') || bad != [false; 16] || is_short)
 }
 
-/// Fewer than eight bytes, with others behind them that are good.
-fn filled_up(rest: &[u8]) -> [u8; 8] {
+/// Pads fewer than eight bytes with valid bytes.
+fn padded(rest: &[u8]) -> [u8; 8] {
     let mut all = [b'a'; 8];
     all.iter_mut().zip(rest).for_each(|(place, byte)| *place = *byte);
     all
 }
 
-/// Not 0 if one of the bytes, behind those in front of them, makes a path one that is looked at name by name.
-/// (All eight in one number: a node's program is compiled for size, and its compiler makes no loops of
-/// vectors then.)
+/// Returns 0 if a path may contain all of `bytes`, each after its byte of `fronts`; otherwise the caller must
+/// check the path name by name. Eight bytes share one word because release builds optimize for size, and the
+/// compiler then does not vectorize loops.
 fn bad_in(fronts: [u8; 8], bytes: [u8; 8]) -> u64 {
     const HIGH: u64 = all(0x80);
     const LOW: u64 = all(0x7f);
     let (front, byte) = (u64::from_le_bytes(fronts), u64::from_le_bytes(bytes));
-    // The highest bit of each byte: an addition to the others carries into it, and no further.
+    // The result is in the highest bit of each byte: adding to the lower bits carries into that bit at most.
     let is_visible = (byte & LOW) + all(0x80 - 0x20);
     let is_delete = (byte & LOW) + all(1);
     let is_other = |byte: u64, than: u8| {
         let differs = byte ^ all(than);
         ((differs & LOW) + LOW) | differs
     };
-    // A dot is the character before the slash.
+    // A dot is the character before the slash in ASCII.
     let begins_well = is_other(front, b'/') | is_other(byte | all(1), b'/');
     (byte | is_delete | !is_visible | !begins_well) & HIGH
 }
 
-/// Eight times this byte.
 const fn all(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
@@ -170,8 +171,8 @@ fn check_names(path: &str, number_follows: bool) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Java looks at UTF-16 units, so every character above U+FFFF is two surrogates (U+D800..U+DFFF) to it:
-/// forbidden.
+/// Returns true for characters that Java forbids. Java checks UTF-16 units, so every character above U+FFFF
+/// is two forbidden surrogates (U+D800..U+DFFF).
 fn is_forbidden(character: char) -> bool {
     matches!(
         u32::from(character),
@@ -179,7 +180,7 @@ fn is_forbidden(character: char) -> bool {
     )
 }
 
-/// Path of the parent; `None` for the root and for what has no `/`.
+/// Returns the path of the parent; `None` for the root and for a text without `/`.
 pub fn parent(path: &str) -> Option<&str> {
     let parent = match path.rsplit_once('/')? {
         (_, "") if path == "/" => None,
@@ -188,17 +189,17 @@ pub fn parent(path: &str) -> Option<&str> {
     };
     debug_assert!(
         parent.is_none_or(|parent| validate(path).is_err() || join(parent, name(path)) == path),
-        "the parent of {path} and its name are another path"
+        "joining the parent and the name of {path} gives another path"
     );
     parent
 }
 
-/// The last name; empty for the root.
+/// Returns the last name; empty for the root.
 pub fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// Path of the child `name` of `parent`.
+/// Returns the path of the child `name` of `parent`.
 pub fn join(parent: &str, name: &str) -> String {
     let parent = if parent == "/" { "" } else { parent };
     let mut path = String::with_capacity(parent.len() + 1 + name.len());
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_for_plain_is_good_when_looked_at_name_by_name() {
+    fn the_fast_check_accepts_only_paths_with_good_names() {
         let characters = ['/', '.', 'a', '~', ' ', '\0', '\u{1f}', '\u{7f}', 'ä'];
         let mut paths = vec![String::new()];
         let mut plain = 0;
@@ -246,13 +247,13 @@ mod tests {
             let longer = |path: &String| characters.map(|character| format!("{path}{character}"));
             paths = paths.iter().flat_map(longer).collect();
             paths.iter().for_each(|path| check(path));
-            // At every place of those that are looked at together.
+            // At every offset within the eight bytes that are checked together.
             for (front, back) in (0..40).flat_map(|front| [(front, 0), (front, 17)]).filter(|_| length == 3) {
                 let (front, back) = ("b".repeat(front), "c".repeat(back));
                 paths.iter().for_each(|path| check(&format!("/{front}{path}{back}")));
             }
         }
-        // What nearly all paths are like is seen at once, however long they are.
+        // The fast check accepts the usual paths at every length.
         for length in 1..100 {
             assert!(is_plain(format!("/{}", "a/".repeat(length / 2) + "b").as_bytes()), "{length}");
             assert!(is_plain(format!("/{}", "~".repeat(length)).as_bytes()), "{length}");
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_characters_are_found_at_their_place() {
+    fn an_error_names_the_offset_of_a_forbidden_character() {
         let edges = [
             '\0', '\u{1}', '\u{1f}', '\u{7f}', '\u{9f}', '\u{e000}', '\u{f8ff}', '\u{fff0}', '\u{ffff}', '😀',
         ];
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequential_prefix_may_end_anyhow() {
+    fn a_sequential_prefix_may_end_with_any_name() {
         for good in ["/", "/a", "/a/", "/.", "/..", "/a/."] {
             assert_eq!(validate_sequential(good), Ok(()), "{good}");
         }
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_its_parent_and_its_name() {
+    fn parent_and_name_join_to_the_path() {
         for (path, up, last) in [("/a", "/", "a"), ("/a/b", "/a", "b"), ("/a/", "/a", "")] {
             assert_eq!((parent(path), name(path)), (Some(up), last));
             assert_eq!(join(up, last), path);

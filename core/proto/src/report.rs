@@ -1,8 +1,8 @@
-//! Reports: what people and tools ask about locks, queues, sessions and their history. A node makes them, as
-//! one JSON document each; `GET /v1/...` and the request `report` give the same document.
+//! Reports: JSON documents about locks, queues, sessions and their history, for people and tools. `GET
+//! /v1/...` and the request `report` return the same document.
 //!
-//! Times are milliseconds since 1970 by the clock of the log, spans are milliseconds. A reader ignores
-//! fields that it does not know: later versions may add some.
+//! Times are milliseconds since 1970 by the clock of the log; spans are milliseconds. A reader ignores
+//! unknown fields: later versions may add some.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,72 +13,73 @@ use crate::right::Right;
 /// `/v1/locks`: the most contended locks first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locks {
-    /// The state that is shown is the one after this change.
+    /// The newest change that the document includes.
     pub zxid: Zxid,
-    /// When it was looked at.
+    /// Time of the report, by the clock of the log.
     pub time_ms: i64,
-    /// A lock is here while it is held or waited for, or while its lock-delay lasts.
+    /// Locks with a holder, a waiter or a lock-delay.
     pub locks: Vec<Lock>,
-    /// There are more than are shown.
+    /// True if the cluster has more locks than the document shows.
     pub more: bool,
 }
 
-/// A lock among others. What it has none of is left out, so that 10,000 locks fit into a client's frame.
+/// One lock of a list. Absent values are left out, so that 10,000 locks fit into a client's frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
     /// Path of the lock's znode.
     #[serde(rename = "lock")]
     pub path: String,
-    /// How many hold it.
+    /// Number of holders of the lock.
     pub holders: u64,
-    /// Number of places that wait.
+    /// Number of waiters in the queue.
     pub waiters: u64,
-    /// Label, else address, else session of the first holder, where asked for and if it may be seen.
+    /// Label, else address, else session of the first holder, if requested and visible to the reader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// For how long that one has held it.
+    /// Hold time of the first holder so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<i64>,
-    /// For how long the first of those who wait does. `None`: none waits, or it may not be seen.
+    /// Waiting time of the first waiter. `None`: the queue has no waiter, or the reader may not see the
+    /// waiter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_wait_ms: Option<i64>,
-    /// How many permits it has, if it is a semaphore that is in use.
+    /// Number of permits, if the lock is a semaphore in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// When its lock-delay is over.
+    /// End of the current lock-delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delayed_until_ms: Option<i64>,
 }
 
-/// `/v1/queue`: one lock's queue, in its order.
+/// `/v1/queue`: one lock's queue, in queue order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
-    /// The state that is shown is the one after this change.
+    /// The newest change that the document includes.
     pub zxid: Zxid,
-    /// When it was looked at.
+    /// Time of the report, by the clock of the log.
     pub time_ms: i64,
     /// Path of the lock's znode.
     pub lock: String,
-    /// How many permits it has, if it is a semaphore that is in use.
+    /// Number of permits, if the lock is a semaphore in use.
     pub limit: Option<u32>,
-    /// When its lock-delay is over.
+    /// End of the current lock-delay.
     pub delayed_until_ms: Option<i64>,
-    /// How many hold it, also of those who are not shown.
+    /// Number of holders, including those not shown.
     pub holder_count: u64,
-    /// How many wait, also of those who are not shown.
+    /// Number of waiters, including those not shown.
     pub waiter_count: u64,
-    /// Places that hold the lock, in queue order.
+    /// Positions that hold the lock, in queue order.
     pub holders: Vec<Holder>,
-    /// Places that wait, in queue order.
+    /// Positions that wait, in queue order.
     pub waiters: Vec<Waiter>,
-    /// There are more than are shown.
+    /// True if the queue has more positions than the document shows.
     pub more: bool,
 }
 
-/// A place in a queue. A reader who may not READ its znode sees `position` and `path` only.
+/// A queue position. A reader without READ on its znode sees `position` and `path` only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The first is 1.
+    /// Position in the queue; the first is 1.
     pub position: u64,
     /// Path of the queue znode.
     pub path: String,
@@ -89,49 +90,48 @@ pub struct Place {
     pub token: Option<FencingToken>,
     /// The client's label: untrusted text.
     pub label: Option<String>,
-    /// Where the client was connected from when it asked.
+    /// Address from which the client entered the queue.
     pub address: Option<String>,
-    /// In which mode it is held, or wanted.
+    /// Mode of the hold or of the request.
     pub mode: Option<ModeName>,
-    /// How many permits of a semaphore.
+    /// Number of permits, for a semaphore.
     pub permits: Option<u32>,
     /// Owner for deadlock detection: `session`, a number, or `under TOKEN`.
     pub owner: Option<String>,
-    /// Taken by one request (`acquire`), and not by the recipe of a plain ZooKeeper client.
+    /// True for an `acquire` request, false for the recipe of a plain ZooKeeper client.
     pub acquired: Option<bool>,
 }
 
-/// A holder of a lock. The fields are `None` where [`Place::session`] is.
+/// A holder of a lock. The fields are `None` if [`Place::session`] is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// The place in the queue.
+    /// Queue position of the holder.
     #[serde(flatten)]
     pub place: Place,
-    /// Since when it holds.
+    /// Time of the grant.
     pub since_ms: Option<i64>,
-    /// For how long it has held.
+    /// Hold time so far.
     pub held_ms: Option<i64>,
-    /// How long it waited before.
+    /// Waiting time before the grant.
     pub waited_ms: Option<i64>,
-    /// When the cluster takes the lock away, if a maximum hold was asked for, or the holder was asked to give
-    /// the lock back within a time.
+    /// Time at which the cluster revokes the lock: the end of a maximum hold or of a question's deadline.
     pub revoke_at_ms: Option<i64>,
     /// The newest question to the holder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<ShownQuestion>,
 }
 
-/// A question to a holder, whether it gives the lock back. Both texts are untrusted.
+/// A question that asks a holder to release the lock. Both texts are untrusted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownQuestion {
-    /// Why the lock is wanted.
+    /// Reason why the other client wants the lock.
     pub reason: String,
-    /// Who asks for the lock.
+    /// Name of the asking client.
     pub by: String,
-    /// How long ago it was asked.
+    /// Time since the question.
     pub asked_ms_ago: i64,
-    /// In what time the holder has to give the lock back; 0: that is over, and the cluster takes it away at
-    /// [`Holder::revoke_at_ms`].
+    /// Time left for the holder to release the lock; 0: the deadline has passed, and the cluster revokes the
+    /// lock at [`Holder::revoke_at_ms`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_in_ms: Option<i64>,
 }
@@ -139,27 +139,27 @@ pub struct ShownQuestion {
 /// A waiter for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// The place in the queue.
+    /// Queue position of the waiter.
     #[serde(flatten)]
     pub place: Place,
-    /// Since when it waits.
+    /// Time of the entry into the queue.
     pub since_ms: Option<i64>,
-    /// For how long it has waited.
+    /// Waiting time so far.
     pub waited_ms: Option<i64>,
-    /// The place whose end it waits for.
+    /// The predecessor: the waiter's turn comes when this position ends.
     pub waits_for: Option<String>,
 }
 
-/// `/v1/sessions`: the open sessions, in order of their ids. Each sees itself; superusers see all.
+/// `/v1/sessions`: the open sessions, ordered by id. A client sees its own session; superusers see all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sessions {
-    /// The state that is shown is the one after this change.
+    /// The newest change that the document includes.
     pub zxid: Zxid,
-    /// How many are open, also of those that are not shown.
+    /// Number of open sessions, including those not shown.
     pub session_count: u64,
     /// Open sessions that the reader may see.
     pub sessions: Vec<Session>,
-    /// There are more than are shown.
+    /// True if there are more sessions than the document shows.
     pub more: bool,
 }
 
@@ -169,19 +169,20 @@ pub struct Session {
     /// The id of the session.
     #[serde(with = "hex")]
     pub session: SessionId,
-    /// Without a sign of life for so long, it expires.
+    /// Session timeout: the session expires after this time without a keepalive.
     pub timeout_ms: u32,
-    /// How often the session was attached to a connection.
+    /// Number of connections that the session was attached to.
     pub attachment: u64,
-    /// From where it is connected to the node that was asked. `None`: it is connected to another, or to none.
+    /// Address of the session's connection to the reporting node. `None`: the session is connected to another
+    /// node, or to none.
     pub address: Option<String>,
-    /// Number of its ephemeral znodes.
+    /// Number of ephemeral znodes of the session.
     pub ephemerals: u64,
-    /// Locks that it holds.
+    /// Number of locks that the session holds.
     pub locks_held: u64,
-    /// Locks that it waits for.
+    /// Number of locks that the session waits for.
     pub locks_waiting: u64,
-    /// Its ephemeral znodes by path, up to the limit of the query, in a report of one session.
+    /// Ephemeral znodes by path, up to the limit of the query, in a report of one session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub znodes: Vec<SessionZnode>,
 }
@@ -191,30 +192,30 @@ pub struct Session {
 pub struct SessionZnode {
     /// Path of the ephemeral znode.
     pub path: String,
-    /// The zxid that made it; of a place in a lock's queue, the fencing token.
+    /// Zxid of the creation; for a queue znode, the fencing token.
     pub czxid: Zxid,
-    /// `holds` or `waits`, if it is a place in a lock's queue.
+    /// `holds` or `waits`, if the znode is in a lock's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
 }
 
-/// `/v1/history`: what happened to locks, the newest last.
+/// `/v1/history`: events of locks, the newest last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     /// Events, the newest last.
     pub entries: Vec<HistoryEntry>,
-    /// There is more before the first of these.
+    /// True if the history has earlier events.
     pub more: bool,
-    /// Ask for what comes before this to get it.
+    /// Value of the query's `before` that returns the earlier events.
     pub before: Option<String>,
 }
 
-/// Something that happened to a lock.
+/// One event of a lock, with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEntry {
     /// Time of the log, milliseconds since 1970.
     pub time_ms: i64,
-    /// The change that caused it.
+    /// Change that caused the event.
     pub zxid: Zxid,
     /// The event and its fields.
     #[serde(flatten)]
@@ -226,45 +227,45 @@ pub struct HistoryEntry {
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum HistoryEvent {
-    /// A client got in line.
+    /// A client entered the queue.
     Requested {
-        /// How many places were before it.
+        /// Number of positions before the client.
         ahead: u32,
-        /// The place that was taken.
+        /// Queue position of the client.
         #[serde(flatten)]
         place: HistoryPlace,
     },
-    /// A client got the lock.
+    /// The cluster granted the lock to a client.
     Granted {
-        /// How long it waited.
+        /// Waiting time before the grant.
         waited_ms: i64,
-        /// The place that was granted.
+        /// Queue position of the client.
         #[serde(flatten)]
         place: HistoryPlace,
     },
     /// A holder changed between exclusive and shared.
     Converted(HistoryPlace),
-    /// A holder was asked to give the lock back.
+    /// Another client asked a holder to release the lock.
     Asked {
-        /// By whom and why: untrusted text.
+        /// Asking client and reason: untrusted text.
         question: String,
-        /// The place of the holder. Its label is empty.
+        /// Queue position of the holder. Its label is empty.
         #[serde(flatten)]
         place: HistoryPlace,
     },
     /// A client stopped waiting.
     Abandoned(HistoryEnd),
-    /// A holder gave the lock back.
+    /// A holder released the lock.
     Released(HistoryEnd),
     /// A holder lost the lock.
     Lost(HistoryEnd),
-    /// This node has no record of what happened in between.
+    /// This node has no record of the events in between.
     Gap {
-        /// `too-fast`, `snapshot`, `lost`, `no-space`.
+        /// Cause: `too-fast`, `snapshot`, `lost`, `no-space`.
         reason: String,
-        /// All up to this change is there.
+        /// The history is complete up to this change.
         from_zxid: Zxid,
-        /// How many records are missing, if that is known.
+        /// Number of missing records, if known.
         missing: Option<u64>,
     },
     /// An event of a later version.
@@ -272,27 +273,27 @@ pub enum HistoryEvent {
     Other,
 }
 
-/// A place in a queue, as it was.
+/// A queue position at the time of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryPlace {
     /// Path of the lock's znode.
     pub lock: String,
     /// Path of the queue znode.
     pub path: String,
-    /// The place's fencing token.
+    /// Fencing token of the position.
     pub token: FencingToken,
-    /// The session that owned the place.
+    /// The session that owned the position.
     #[serde(with = "hex")]
     pub session: SessionId,
     /// The client's label: untrusted text.
     pub label: String,
-    /// Where the client was connected from.
+    /// Address from which the client was connected.
     pub address: Option<String>,
-    /// How the lock was wanted or held.
+    /// Mode of the hold or of the request.
     pub mode: ModeName,
-    /// How many permits of a semaphore.
+    /// Number of permits, for a semaphore.
     pub permits: Option<u32>,
-    /// Taken by one request (`acquire`), and not by the recipe of a plain ZooKeeper client.
+    /// True for an `acquire` request, false for the recipe of a plain ZooKeeper client.
     pub acquired: bool,
 }
 
@@ -301,40 +302,41 @@ pub struct HistoryPlace {
 pub struct LockAccess {
     /// Path of the lock's znode.
     pub lock: String,
-    /// The client's identities; of a digest only the user.
+    /// The client's identities; for digest only the user.
     pub who: Vec<String>,
-    /// The rights that it has. ACLs of znodes may permit less.
+    /// The client's rights. ACLs of znodes may permit less.
     pub rights: Vec<Right>,
-    /// The pattern of the rules that decided. `None`: no rule names the lock.
+    /// Pattern of the deciding rules. `None`: no rule matches the lock.
     pub rule: Option<String>,
-    /// Only operators may force locks that no rule names.
+    /// True if only operators may force locks that no rule matches.
     pub guarded: bool,
 }
 
-/// The end of a place.
+/// The end of a queue position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryEnd {
-    /// `released`, `session-closed`, `session-expired`, `deleted`, `forced`, `revoked`.
+    /// Cause: `released`, `session-closed`, `session-expired`, `session-ended`, `deleted`, `forced`,
+    /// `revoked`.
     pub reason: String,
-    /// How long it waited.
+    /// Waiting time in the queue.
     pub waited_ms: i64,
-    /// How long it held. `None`: it never did.
+    /// Hold time. `None`: the client never held the lock.
     pub held_ms: Option<i64>,
-    /// The client that took it away (`deleted`, `forced`): its name at the server.
+    /// Name of the client that removed the position (`deleted`, `forced`), as the server knows the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// The place that the event is about.
+    /// Queue position of the event.
     #[serde(flatten)]
     pub place: HistoryPlace,
 }
 
-/// How a lock is held, without the number of permits.
+/// Mode of a hold, without the number of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModeName {
     /// Excludes all other holders.
     Exclusive,
-    /// Others may hold it in this mode too.
+    /// Allows other holders in shared mode.
     Shared,
     /// A number of permits of a semaphore.
     Permits,
@@ -350,7 +352,7 @@ impl From<Mode> for ModeName {
     }
 }
 
-/// A value as it stands in the query of a question: percent-encoded.
+/// Percent-encodes a value for the query of a report.
 pub fn in_query(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -364,8 +366,8 @@ pub fn in_query(text: &str) -> String {
     out
 }
 
-/// Session ids as ZooKeeper's tools write them: `0x100000000000001`. Not a number: a program that reads JSON
-/// numbers as floating point would change it.
+/// Session ids as ZooKeeper's tools write them: `0x100000000000001`. Text, because programs that read JSON
+/// numbers as floating point would change the digits.
 mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -375,7 +377,7 @@ mod hex {
     pub(super) fn serialize<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
         debug_assert!(
             read::<serde::de::value::Error>(&id.to_string()) == Ok(*id),
-            "a session is read as it is written"
+            "the written session parses to another id"
         );
         to.collect_str(id)
     }
@@ -390,7 +392,6 @@ mod hex {
         Ok(SessionId(id.cast_signed()))
     }
 
-    /// Serde form of optional values.
     pub(super) mod option {
         use super::{Deserialize, Deserializer, Serializer, SessionId};
 
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_flat_json_and_is_read_back() {
+    fn history_is_flat_json_and_round_trips() {
         let end = HistoryEnd {
             reason: "forced".to_owned(),
             waited_ms: 1,
@@ -469,13 +470,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_adds_is_passed_over() {
+    fn events_and_fields_of_later_versions_are_ignored() {
         let entry = json!({ "time_ms": 1, "zxid": 2, "event": "promoted", "lock": "/locks/x", "new": [1] });
         assert_eq!(serde_json::from_value::<HistoryEntry>(entry).unwrap().event, HistoryEvent::Other);
     }
 
     #[test]
-    fn a_place_that_may_not_be_read_has_its_position_and_path() {
+    fn a_hidden_place_shows_only_position_and_path() {
         let waiter = json!({
             "position": 2, "path": "/locks/x/b", "session": null, "token": null, "label": null,
             "address": null, "mode": null, "permits": null, "owner": null, "acquired": null,

@@ -1,6 +1,6 @@
-//! Requests: every opcode that a client may send, as one closed enum.
+//! Requests: every operation that a client may send, as one closed enum.
 //!
-//! Paths are kept as they came: a bad path is an answer of the server (`BadArguments`), not a decoding error.
+//! Decoding keeps paths as received: the server answers a bad path (`BadArguments`).
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use crate::acl::Acl;
 use crate::ids::{SessionId, Version, Xid, Zxid};
 use crate::lock::{Acquire, Ask, Attempt, Claim, Few, Mode, SessionOptions};
 
-/// The first frame of a connection (44 or 45 bytes in its usual forms); it has no header.
+/// The first frame of a connection (usually 44 or 45 bytes), without a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// The protocol version, always 0.
     pub protocol_version: i32,
-    /// The last zxid that this client saw anywhere.
+    /// The newest zxid that the client has seen on any server.
     pub last_zxid_seen: Zxid,
-    /// The session timeout asked for, in milliseconds.
+    /// The requested session timeout in milliseconds.
     pub timeout_ms: i32,
-    /// 0 for a new session.
+    /// Session to resume; 0 for a new session.
     pub session_id: SessionId,
-    /// Proof for an existing session.
+    /// Password of the session to resume.
     pub password: Bytes,
-    /// The client accepts a read-only server. `None`: the byte was missing (clients of the 3.3 era).
+    /// True if the client accepts a read-only server. `None`: the byte is missing (clients of the 3.3 era).
     pub read_only: Option<bool>,
 }
 
 /// A framed request: header and body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFrame {
-    /// Echoed in the reply.
+    /// Number that the reply repeats.
     pub xid: Xid,
     /// The operation with its arguments.
     pub request: Request,
@@ -40,11 +40,11 @@ pub struct RequestFrame {
 /// Arguments of create, create2 and createContainer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Create {
-    /// Full path; the prefix of the name for sequential znodes.
+    /// Full path; for sequential znodes the path before the server's number.
     pub path: String,
-    /// `None` (null) and empty are different and kept apart.
+    /// Data of the znode. `None` (null) and empty are different.
     pub data: Option<Bytes>,
-    /// `None`: a null vector.
+    /// ACL of the znode; `None`: a null vector.
     pub acl: Option<Arc<[Acl]>>,
     /// `CreateMode` number; see [`crate::create_mode`].
     pub flags: i32,
@@ -75,9 +75,9 @@ pub struct SetAcl {
 /// One operation of a multi.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
-    /// Type 1: answered with the path.
+    /// Type 1: replies with the path.
     Create(Create),
-    /// Type 15: answered with path and Stat.
+    /// Type 15: replies with path and Stat.
     Create2(Create),
     /// Type 19: creates a container.
     CreateContainer(Create),
@@ -110,36 +110,36 @@ pub enum ReadOp {
     GetChildren(String),
 }
 
-/// setWatches and setWatches2: the watches of a client that comes back.
+/// setWatches and setWatches2: the watches that a reconnected client restores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetWatches {
     /// The last zxid that the client saw.
     pub relative_zxid: Zxid,
-    /// Data watches (on znodes that existed).
+    /// Paths of data watches, set on existing znodes.
     pub data: Vec<String>,
-    /// Exist watches (on znodes that did not).
+    /// Paths of exist watches, set on missing znodes.
     pub exist: Vec<String>,
-    /// Paths of child watches to re-arm.
+    /// Paths of child watches.
     pub child: Vec<String>,
     /// Paths of persistent watches (setWatches2 only).
     pub persistent: Vec<String>,
-    /// Persistent recursive watches (setWatches2).
+    /// Paths of persistent recursive watches (setWatches2 only).
     pub persistent_recursive: Vec<String>,
 }
 
-/// A path and whether to leave a watch.
+/// A path, with an optional watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathWatch {
     /// Path of the znode.
     pub path: String,
-    /// Whether to leave a watch.
+    /// True to leave a watch.
     pub watch: bool,
 }
 
 /// Every operation that a client may request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Opcode 1, create: answered with the path.
+    /// Opcode 1, create: replies with the path.
     Create(Create),
     /// Opcode 2: deletes a znode without children.
     Delete {
@@ -148,25 +148,25 @@ pub enum Request {
         /// Version that the znode must have.
         version: Version,
     },
-    /// Opcode 3, exists: the Stat, or NoNode.
+    /// Opcode 3, exists: replies with the Stat, or with NoNode.
     Exists(PathWatch),
     /// Opcode 4, getData: data and Stat.
     GetData(PathWatch),
-    /// Opcode 5, setData: answered with the new Stat.
+    /// Opcode 5, setData: replies with the new Stat.
     SetData(SetData),
     /// Opcode 6, getACL of a path.
     GetAcl(String),
-    /// Opcode 7, setACL: answered with the new Stat.
+    /// Opcode 7, setACL: replies with the new Stat.
     SetAcl(SetAcl),
     /// Opcode 8, getChildren: names without Stat.
     GetChildren(PathWatch),
-    /// Opcode 9, sync: answered when this node has applied what was committed before.
+    /// Opcode 9, sync: replies after this node has applied all changes committed before the request.
     Sync(String),
-    /// Opcode 11, the client's heartbeat.
+    /// Opcode 11: keeps the session alive.
     Ping,
     /// Opcode 12, getChildren2: names and Stat.
     GetChildren2(PathWatch),
-    /// 13: refused outside multi.
+    /// Opcode 13, check: refused outside a multi.
     Check {
         /// Path of the znode.
         path: String,
@@ -175,38 +175,38 @@ pub enum Request {
     },
     /// Opcode 14, multi: all operations or none.
     Multi(Vec<Op>),
-    /// Opcode 15, create2: answered with path and Stat.
+    /// Opcode 15, create2: replies with path and Stat.
     Create2(Create),
     /// Opcode 16: changes the cluster's members.
     Reconfig {
-        /// Servers that join, separated by commas.
+        /// Joining servers, separated by commas.
         joining: Option<String>,
-        /// Ids of servers that leave, separated by commas.
+        /// Ids of leaving servers, separated by commas.
         leaving: Option<String>,
         /// The whole new list.
         new_members: Option<String>,
         /// Expected version of the configuration, -1 for any.
         config_id: i64,
     },
-    /// Opcode 17: tells whether the client has such a watch.
+    /// Opcode 17: checks that the client has the watch.
     CheckWatches {
         /// Path of the watch.
         path: String,
-        /// 1 children, 2 data, 3 any.
+        /// Kind of the watch: 1 children, 2 data, 3 any.
         kind: i32,
     },
     /// Opcode 18: removes watches of a path.
     RemoveWatches {
         /// Path of the watch.
         path: String,
-        /// 1 children, 2 data, 3 any.
+        /// Kind of the watch: 1 children, 2 data, 3 any.
         kind: i32,
     },
-    /// Opcode 19, createContainer: answered with path and Stat.
+    /// Opcode 19, createContainer: replies with path and Stat.
     CreateContainer(Create),
-    /// 21: with the time to live in milliseconds.
+    /// Opcode 21, createTTL, with the time to live in milliseconds.
     CreateTtl(Create, i64),
-    /// Opcode 22, multiRead: each read with a result of its own.
+    /// Opcode 22, multiRead: every read has its own result.
     MultiRead(Vec<ReadOp>),
     /// Opcode 100: adds an identity to the connection.
     Auth {
@@ -225,53 +225,55 @@ pub enum Request {
     GetEphemerals(String),
     /// Opcode 104: the number of all descendants.
     GetAllChildrenNumber(String),
-    /// Opcode 105: as 101, persistent watches included.
+    /// Opcode 105: opcode 101 with persistent watches.
     SetWatches2(SetWatches),
     /// Opcode 106: registers a persistent watch.
     AddWatch {
         /// Path of the watch.
         path: String,
-        /// 0 persistent, 1 persistent recursive.
+        /// Mode of the watch: 0 persistent, 1 persistent recursive.
         mode: i32,
     },
     /// Opcode 107: the connection's identities.
     WhoAmI,
     /// Opcode -11: ends the session.
     CloseSession,
-    /// 1000: a write that takes effect once, however often it is sent in one session.
+    /// Opcode 1000: a write that takes effect once per session, however often the client sends the write.
     Tagged {
-        /// Rises with every new write of the session; a write that is sent again keeps its own.
+        /// Number of the write: grows with every new write of the session, and stays the same for a
+        /// repetition.
         id: u64,
-        /// All ids up to this one are answered: their outcomes may be forgotten.
+        /// The client has the replies up to this id: the state may drop their outcomes.
         acked: u64,
         /// A write that [may be tagged](crate::OpCode::may_be_tagged).
         request: Box<Request>,
     },
-    /// 1001: places in the queues of one lock or of several at once, all or none.
+    /// Opcode 1001: enters the queues of one or several locks; all or none.
     Acquire(Few<Acquire>),
-    /// 1002: gives back what is held; in one command.
+    /// Opcode 1002: releases held locks in one command.
     Release(Few<Claim>),
-    /// 1003: leaves the queues, whatever the state of the place; nothing to do is no error.
+    /// Opcode 1003: leaves the queues, in whatever state; a missing position is no error.
     Abandon(Vec<Attempt>),
-    /// 1004: which of these are held, linearizable.
+    /// Opcode 1004: checks which claims hold their locks. Linearizable.
     Verify(Few<Claim>),
-    /// 1005: holds in another mode, without leaving the queue.
+    /// Opcode 1005: changes the mode of a hold without leaving the queue.
     Convert {
-        /// The place that is held now.
+        /// The position that holds the lock.
         claim: Claim,
-        /// In which mode from now on.
+        /// The new mode of the hold.
         mode: Mode,
-        /// For a conversion that takes a new place: the name of its znode before the server's number.
+        /// Name of the new queue znode before the server's number, for a conversion that needs a new
+        /// position.
         prefix: String,
     },
     /// Opcode 1006: ends another session's hold. Needs DELETE on the lock's znode.
     ForceRelease(Claim),
     /// Opcode 1007: options of the connection's session.
     SessionOptions(SessionOptions),
-    /// 1008: a JSON document, by the path and query of the HTTP interface.
+    /// Opcode 1008: requests a JSON document by the path and query of the HTTP interface.
     Report(String),
-    /// 1009: what an operator has a node do, as path and query. For superusers. Answered with JSON.
+    /// Opcode 1009: an operator's command to a node, as path and query. For superusers. Replies with JSON.
     Operate(String),
-    /// 1010: asks the holders of a lock to give it back.
+    /// Opcode 1010: asks the holders to release a lock.
     Ask(Ask),
 }

@@ -1,4 +1,4 @@
-//! Replies: header, bodies, and the answer to the handshake.
+//! Replies: header, bodies, and the response to the handshake.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -9,29 +9,29 @@ use crate::ids::{SessionId, Xid, Zxid};
 use crate::lock::PlaceState;
 use crate::stat::Stat;
 
-/// The answer to [`crate::request::ConnectRequest`]; it has no header.
+/// The response to a [`crate::request::ConnectRequest`], without a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectResponse {
     /// The protocol version, always 0.
     pub protocol_version: i32,
-    /// The negotiated session timeout in milliseconds; 0: the session is not valid.
+    /// The negotiated session timeout in milliseconds; 0 if the session is not valid.
     pub timeout_ms: i32,
-    /// The session, or 0.
+    /// The session; 0 if not valid.
     pub session_id: SessionId,
     /// The session's password, 16 bytes.
     pub password: Bytes,
-    /// The server is read-only. `None` leaves the byte out (for clients that did not send theirs).
+    /// True if the server is read-only. `None` leaves the byte out, for clients that sent no such byte.
     pub read_only: Option<bool>,
 }
 
 /// Header of every reply and event (16 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// The request's, or one of the special ones.
+    /// Xid of the request, or a special xid.
     pub xid: Xid,
-    /// The last zxid that the server had applied.
+    /// The last zxid applied by the server.
     pub zxid: Zxid,
-    /// 0 or the code of an error; with an error there is no body.
+    /// Error code of a failed request; `None` is 0. With an error there is no body.
     pub err: Option<ErrorCode>,
 }
 
@@ -52,8 +52,8 @@ pub enum OpResult {
     SetData(Stat),
     /// Result of a check: nothing.
     Check,
-    /// In a multi that failed: the code (`None` is 0: would have succeeded). In a multiRead: that read's
-    /// error.
+    /// An error. In a failed multi: the code of this operation (`None` is 0: this operation alone would
+    /// succeed). In a multiRead: the error of this read.
     Error(Option<ErrorCode>),
     /// Result of a getData in a multiRead.
     GetData(Option<Bytes>, Stat),
@@ -82,15 +82,15 @@ pub enum Response {
     Children2(Vec<String>, Stat),
     /// Reply to multi and multiRead, in the order of the operations.
     Multi(Vec<OpResult>),
-    /// getAllChildrenNumber, addWatch's `int err = 0`, and how many holders ask has reached.
+    /// Reply to getAllChildrenNumber, to addWatch (always 0), and to ask (number of notified holders).
     Number(i32),
     /// Reply to sasl: the server's token.
     Sasl(Option<Bytes>),
-    /// whoAmI: scheme and user.
+    /// Reply to whoAmI: scheme and user of each identity.
     WhoAmI(Vec<Id>),
-    /// acquire, convert: the state of one place per lock.
+    /// Reply to acquire and convert: the state of one queue position per lock.
     PlaceStates(Vec<PlaceState>),
-    /// release, verify: for each claim, whether it was (is) held. forceRelease: one.
+    /// Reply to release, verify and forceRelease: for each claim, true if the lock was held.
     Held(Vec<bool>),
     /// Reply to report: a JSON document.
     Report(String),

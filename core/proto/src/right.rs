@@ -1,4 +1,4 @@
-//! Rights on locks, as rules grant them by the path of a lock and the identity of a client.
+//! Rights on locks. Rules grant them by the path of a lock and the identity of a client.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
-    /// Allows a place in the queue, in any mode, and the znodes that the lock needs.
+    /// Allows a queue position in any mode, and the znodes that the lock needs.
     Take,
-    /// Allows questions to the holders that set no deadline.
+    /// Allows questions to the holders without a deadline.
     Ask,
-    /// Allows whatever ends the hold of another session: forced releases, deadlines, deletions.
+    /// Allows every way of ending another session's hold: forced releases, deadlines, deletions.
     Force,
     /// Allows reads of the lock and of its queue: znodes, watches, reports, history, events.
     See,
 }
 
 impl Right {
-    /// All rights, in the order in which texts name them.
+    /// All rights, in the order used in messages.
     pub const ALL: [Right; 4] = [Right::Take, Right::Ask, Right::Force, Right::See];
 
-    /// Returns its name in rules and messages.
+    /// Returns the name used in rules and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Right::Take => "take",
@@ -33,7 +33,7 @@ impl Right {
         }
     }
 
-    /// Says that this right on a lock is missing, and who can grant it.
+    /// Returns an error text that names the missing right and the operator's next step.
     pub fn missing_on(self, lock: &str) -> String {
         format!("the right \"{self}\" on {lock} is missing; an operator can grant it with `rowlock acl set`")
     }
@@ -50,6 +50,6 @@ impl FromStr for Right {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Right::ALL.into_iter().find(|right| right.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is no right: use take, ask, force, or see"))
+        found.ok_or_else(|| format!("{text:?} is not a right: use take, ask, force, or see"))
     }
 }

@@ -1,10 +1,10 @@
-//! `Stat`: what a znode tells about itself (68 bytes on the wire).
+//! `Stat`: the metadata of a znode (68 bytes on the wire).
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{SessionId, Version, Zxid};
 
-/// A znode's bookkeeping, in ZooKeeper's order of fields.
+/// Metadata of a znode, with ZooKeeper's order of fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
     /// Zxid of the creation.
@@ -15,13 +15,13 @@ pub struct Stat {
     pub ctime_ms: i64,
     /// Wall clock of the last change of the data, milliseconds since 1970.
     pub mtime_ms: i64,
-    /// Changes of the data.
+    /// Number of changes of the data.
     pub version: Version,
-    /// Changes of the list of children.
+    /// Number of changes of the list of children.
     pub cversion: Version,
-    /// Changes of the ACL.
+    /// Number of changes of the ACL.
     pub aversion: Version,
-    /// The owning session of an ephemeral znode, else 0 (also for containers and TTL znodes).
+    /// Session that owns an ephemeral znode, else 0 (also for containers and TTL znodes).
     pub ephemeral_owner: SessionId,
     /// Length of the data, in bytes.
     pub data_length: i32,

@@ -1,19 +1,19 @@
-//! Four-letter words: what operators send instead of a handshake on a fresh connection.
+//! Four-letter words: operators send one instead of a handshake on a fresh connection.
 //!
-//! The listener tests the first four bytes against these before it takes them for a length (read as one they
-//! are all far above any limit). Must never be looked for behind the handshake.
+//! The listener compares the first four bytes with these words before reading them as a length (as a length,
+//! every word is far above any limit). Must never be matched after the handshake.
 
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// A four-letter word that the server knows.
+        /// A four-letter word known to the server.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum FourLetterWord { $($(#[$doc])* $name,)* }
         impl FourLetterWord {
-            /// All words, in the order of their declaration.
+            /// Every word, in the order of declaration.
             pub const ALL: &'static [FourLetterWord] = &[$(Self::$name,)*];
-            /// The four bytes as sent.
+            /// Returns the four bytes on the wire.
             pub fn as_str(self) -> &'static str { match self { $(Self::$name => $text,)* } }
-            /// Returns the known word that a connection begins with.
+            /// Returns the word that a connection begins with, if known.
             pub fn from_prefix(prefix: [u8; 4]) -> Option<Self> {
                 Self::ALL.iter().copied().find(|word| word.as_str().as_bytes() == prefix)
             }
@@ -22,7 +22,7 @@ macro_rules! words {
 }
 
 words! {
-    /// Answered with `imok` by a running server.
+    /// Replies `imok` if the server runs.
     Ruok = "ruok";
     /// Summary of the server, without its connections.
     Srvr = "srvr";
@@ -32,7 +32,7 @@ words! {
     Mntr = "mntr";
     /// Version and environment of the server.
     Envi = "envi";
-    /// Tells read-only (`ro`) from read-write (`rw`) servers.
+    /// Shows whether the server is read-only (`ro`) or read-write (`rw`).
     Isro = "isro";
     /// The server's configuration values.
     Conf = "conf";
@@ -52,9 +52,9 @@ words! {
     Wchp = "wchp";
     /// Bytes of log and snapshots on disk.
     Dirs = "dirs";
-    /// Which traces are on.
+    /// Shows the mask of enabled traces.
     Gtmk = "gtmk";
-    /// Switches traces on and off.
+    /// Sets the mask of enabled traces.
     Stmk = "stmk";
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_is_found_and_none_could_be_a_length() {
+    fn every_word_is_found_and_exceeds_any_frame_length() {
         for word in FourLetterWord::ALL {
             let prefix: [u8; 4] = word.as_str().as_bytes().try_into().unwrap();
             assert_eq!(FourLetterWord::from_prefix(prefix), Some(*word));

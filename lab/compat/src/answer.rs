@@ -1,4 +1,4 @@
-//! Turns frames of a server into lines of a transcript. What the dialect leaves open is left out here.
+//! Turns the frames of a server into lines of a transcript, without the details that the dialects leave open.
 
 use bytes::Bytes;
 use rowlock_proto::decode;
@@ -8,9 +8,9 @@ use rowlock_proto::{Acl, ErrorCode, OpCode, Xid, Zxid};
 use crate::dialect;
 use crate::transcript::{Line, Transcript};
 
-/// A request whose reply has not come.
+/// A request without its reply.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct PendingRequest {
     pub xid: Xid,
     pub opcode: i32,
     pub restrictive: bool,
@@ -19,28 +19,33 @@ pub struct Asked {
 #[derive(Debug)]
 pub enum Frame {
     Event(Line),
-    /// The reply to the oldest request.
+    /// The reply to the oldest pending request.
     Reply {
         line: Line,
         zxid: Zxid,
     },
 }
 
-/// Reads a frame, which answers `asked` unless it is an event.
-pub fn read(mut frame: Bytes, asked: Option<&Asked>, seen: Zxid, transcript: &mut Transcript) -> Frame {
+/// Reads a frame: an event, or the reply to `pending`.
+pub fn read(
+    mut frame: Bytes,
+    pending: Option<&PendingRequest>,
+    seen: Zxid,
+    transcript: &mut Transcript,
+) -> Frame {
     let Ok(header) = decode::reply_header(&mut frame) else {
         return Frame::Reply { line: Line::new(format!("not a reply: {frame:?}")), zxid: Zxid(0) };
     };
     if header.xid == Xid::EVENT {
         return Frame::Event(event(frame));
     }
-    let Some(asked) = asked else {
+    let Some(pending) = pending else {
         let line = Line::new(format!("reply without a request: xid {}", header.xid));
         return Frame::Reply { line, zxid: Zxid(0) };
     };
-    let opcode = OpCode::from_i32(asked.opcode);
-    let mut line = if dialect::is_open_to_dialect(asked.opcode, header.err, asked.restrictive) {
-        Line::new("there, or forbidden")
+    let opcode = OpCode::from_i32(pending.opcode);
+    let mut line = if dialect::is_open_to_dialect(pending.opcode, header.err, pending.restrictive) {
+        Line::new("exists, or forbidden")
     } else {
         match (header.err, opcode) {
             (Some(err), _) => Line::new(format!("{err} ({}), {} bytes behind", err.code(), frame.len())),
@@ -48,20 +53,20 @@ pub fn read(mut frame: Bytes, asked: Option<&Asked>, seen: Zxid, transcript: &mu
             (None, None) => Line::new(format!("ok to an unknown opcode: {frame:?}")),
         }
     };
-    if header.xid != asked.xid {
-        line.text(format!(" WRONG xid {} instead of {}", header.xid, asked.xid));
+    if header.xid != pending.xid {
+        line.text(format!(" WRONG xid {} instead of {}", header.xid, pending.xid));
     }
     if header.xid == Xid::AUTH {
         return Frame::Reply { line, zxid: Zxid(0) };
     }
-    // ZooKeeper has no zxid for some errors; clients take no notice of those that are not above 0.
+    // ZooKeeper sends no zxid with some errors; clients ignore zxids of 0 and below.
     if header.zxid <= Zxid(0) && header.err.is_some() {
         return Frame::Reply { line, zxid: Zxid(0) };
     }
     if header.zxid < seen || line.max_zxid().is_some_and(|shown| shown > header.zxid) {
         line.text(format!(" BAD header zxid {} after {seen}", header.zxid));
     }
-    if header.err.is_none() && opcode.is_some_and(dialect::header_tells_change) {
+    if header.err.is_none() && opcode.is_some_and(dialect::header_has_own_zxid) {
         line.text(" @");
         line.zxid(header.zxid);
     }
@@ -81,7 +86,7 @@ fn event(mut frame: Bytes) -> Line {
 fn body(frame: &mut Bytes, opcode: OpCode, transcript: &mut Transcript) -> Line {
     let mut line = Line::new("ok");
     match decode::response(frame, opcode) {
-        Ok(response) => put_response(&mut line, response, transcript),
+        Ok(response) => write_response(&mut line, response, transcript),
         Err(error) => line.text(format!(" with a body that cannot be read: {error}")),
     }
     if !frame.is_empty() {
@@ -90,7 +95,7 @@ fn body(frame: &mut Bytes, opcode: OpCode, transcript: &mut Transcript) -> Line 
     line
 }
 
-fn put_response(line: &mut Line, response: Response, transcript: &mut Transcript) {
+fn write_response(line: &mut Line, response: Response, transcript: &mut Transcript) {
     match response {
         Response::Empty => {}
         Response::Path(path) => line.text(format!(" {path}")),
@@ -114,7 +119,7 @@ fn put_response(line: &mut Line, response: Response, transcript: &mut Transcript
         }
         Response::Multi(results) => {
             for result in results {
-                put_result(line, dialect::op_result(result), transcript);
+                write_result(line, dialect::op_result(result), transcript);
             }
         }
         Response::Number(number) => line.text(format!(" {number}")),
@@ -122,14 +127,14 @@ fn put_response(line: &mut Line, response: Response, transcript: &mut Transcript
         Response::WhoAmI(ids) => {
             line.text(sorted(ids.into_iter().map(|id| format!("{}:{}", id.scheme, id.id)).collect()));
         }
-        // Answers to what only Rowlock understands, which no script sends.
+        // Replies to Rowlock's own opcodes, which no script sends.
         other @ (Response::PlaceStates(_) | Response::Held(_) | Response::Report(_)) => {
             line.text(format!(" {other:?}"));
         }
     }
 }
 
-fn put_result(line: &mut Line, result: OpResult, transcript: &mut Transcript) {
+fn write_result(line: &mut Line, result: OpResult, transcript: &mut Transcript) {
     line.text("; ");
     match result {
         OpResult::Create(path) => line.text(format!("create {path}")),

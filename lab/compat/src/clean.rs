@@ -1,6 +1,6 @@
-//! Removes what scripts leave behind, as superuser, so that a cluster can take any number of scripts.
+//! Removes the znodes of finished scripts, as superuser: a cluster can serve any number of scripts.
 //!
-//! No verdict depends on it: without a superuser on a side, the znodes of that side stay.
+//! No verdict depends on the cleaning: without a superuser, a side keeps the znodes.
 
 use bytes::Bytes;
 use rowlock_proto::request::PathWatch;
@@ -10,13 +10,12 @@ use rowlock_proto::{OpCode, Request, Version, Xid, Zxid, decode};
 use crate::connection::{Connection, Incoming, Session};
 use crate::script::{body, frame};
 
-/// The superuser of the reference, and of a cluster that is to be compared with it.
+/// Credential of the superuser on the reference and on the compared cluster.
 const SUPERUSER: &[u8] = b"super:test";
 
-/// Requests sent without waiting, so that neither side's buffers fill up.
+/// Number of requests sent before reading replies: small enough for both sides' buffers.
 const REQUESTS_AT_ONCE: usize = 256;
 
-/// A connection that removes trees.
 pub struct Cleaner {
     connection: Connection,
 }
@@ -26,20 +25,20 @@ impl Cleaner {
         let (mut connection, _) = Connection::open(host, &Session::default(), Zxid(0)).await?;
         let (auth_type, scheme, auth) = (0, "digest".to_owned(), Bytes::from_static(SUPERUSER));
         let request = body(&Request::Auth { auth_type, scheme, auth });
-        connection.put(&frame(Xid::AUTH, OpCode::Auth.as_i32(), &request));
+        connection.queue(&frame(Xid::AUTH, OpCode::Auth.as_i32(), &request));
         connection.flush().await?;
         connection.receive().await;
         Ok(Cleaner { connection })
     }
 
-    /// Removes everything at and below `root`, level by level from below. `None`: the connection is of no use
-    /// now.
+    /// Removes the tree at `root`, level by level from the bottom. Returns `None` if the connection broke.
     pub async fn remove(&mut self, root: &str) -> Option<()> {
         let mut found = vec![root.to_owned()];
         let mut level = 0..1;
         while !level.is_empty() {
-            let ask = |path: &String| Request::GetChildren(PathWatch { path: path.clone(), watch: false });
-            let requests: Vec<Request> = found[level.clone()].iter().map(ask).collect();
+            let children =
+                |path: &String| Request::GetChildren(PathWatch { path: path.clone(), watch: false });
+            let requests: Vec<Request> = found[level.clone()].iter().map(children).collect();
             let answers = self.call(&requests).await?;
             let mut below = Vec::new();
             for (parent, answer) in found[level.clone()].iter().zip(answers) {
@@ -55,10 +54,10 @@ impl Cleaner {
         self.call(&requests).await.map(drop)
     }
 
-    /// Removes all that stands in the root but what `keep` names. `None` as for [`Self::remove`].
+    /// Removes all znodes in the root except those named in `keep`. Returns `None` if the connection broke.
     pub async fn sweep(&mut self, keep: &[&str]) -> Option<()> {
-        let of = PathWatch { path: "/".to_owned(), watch: false };
-        let Some(Response::Children(names)) = self.call(&[Request::GetChildren(of)]).await?.pop()? else {
+        let root = PathWatch { path: "/".to_owned(), watch: false };
+        let Some(Response::Children(names)) = self.call(&[Request::GetChildren(root)]).await?.pop()? else {
             return Some(());
         };
         for name in names.iter().filter(|name| !keep.contains(&name.as_str())) {
@@ -67,12 +66,12 @@ impl Cleaner {
         Some(())
     }
 
-    /// The answers to requests, `None` for an error. `None` for all: the connection is of no use now.
+    /// Sends requests and returns their replies, `None` for an error. Returns `None` if the connection broke.
     pub async fn call(&mut self, requests: &[Request]) -> Option<Vec<Option<Response>>> {
         let mut answers = Vec::with_capacity(requests.len());
         for some in requests.chunks(REQUESTS_AT_ONCE) {
             for request in some {
-                self.connection.put(&frame(Xid(1), request.opcode().as_i32(), &body(request)));
+                self.connection.queue(&frame(Xid(1), request.opcode().as_i32(), &body(request)));
             }
             self.connection.flush().await.ok()?;
             for request in some {

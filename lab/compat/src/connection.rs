@@ -1,5 +1,5 @@
-//! One raw connection to a server: handshake, whole frames out and in. It knows no scripts and judges no
-//! answer.
+//! A raw connection to a server: handshake, and whole frames in both directions. Knows no scripts and
+//! validates no reply.
 
 use std::io;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use rowlock_env::time;
 use rowlock_frames::wire::{self, Wire};
 use rowlock_proto::{ConnectRequest, ConnectResponse, SessionId, Zxid};
 
-/// How long a server may take for any answer. If it takes longer, the transcript says so.
+/// Longest wait for any reply. A longer silence is recorded in the transcript.
 pub const WAIT_MAX: Duration = Duration::from_secs(15);
-/// How often a server may refuse a session because it lags.
+/// Number of attempts: a lagging server may refuse a session.
 const CONNECT_TRIES: usize = 200;
 const RETRY_PAUSE: Duration = Duration::from_millis(25);
 
@@ -26,19 +26,19 @@ pub enum Incoming {
     Silence,
 }
 
-/// What a client knows of its session.
+/// Id and password of a client's session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
     pub id: SessionId,
     pub password: Bytes,
 }
 
-/// A session timeout that no script outlives.
+/// Session timeout: longer than every script.
 const TIMEOUT_MS: i32 = 20_000;
 
 impl Connection {
-    /// Connects and shakes hands; repeats while the server closes without an answer (it lags, or is
-    /// starting).
+    /// Connects and performs the handshake. Repeats while the server closes the connection without a
+    /// response, since the server lags or starts.
     pub async fn open(host: &str, session: &Session, seen: Zxid) -> anyhow::Result<(Self, ConnectResponse)> {
         for _ in 0..CONNECT_TRIES {
             let wire = Wire::connect(host, WAIT_MAX).await;
@@ -52,17 +52,17 @@ impl Connection {
         bail!("{host} does not answer a handshake")
     }
 
-    /// Appends a frame to those that wait for [`Self::flush`].
-    pub fn put(&mut self, frame: &[u8]) {
-        self.0.put(frame);
+    /// Queues a frame for [`Self::flush`].
+    pub fn queue(&mut self, frame: &[u8]) {
+        self.0.queue(frame);
     }
 
-    /// Sends what was put.
+    /// Sends the queued frames.
     pub async fn flush(&mut self) -> io::Result<()> {
         self.0.flush().await
     }
 
-    /// The next frame. A reset is a close: which of the two it is, is the kernel's choice.
+    /// Receives the next frame. Treats a reset as a close, since the kernel chooses between the two.
     pub async fn receive(&mut self) -> Incoming {
         match time::timeout(WAIT_MAX, self.0.frame()).await {
             Ok(Ok(frame)) => Incoming::Frame(frame),
@@ -72,7 +72,7 @@ impl Connection {
     }
 }
 
-/// The first frame of a client.
+/// Returns the first frame of a client.
 pub fn connect_request(session: &Session, last_zxid_seen: Zxid) -> ConnectRequest {
     let new = ConnectRequest { last_zxid_seen, ..wire::connect_request(TIMEOUT_MS) };
     if session.password.is_empty() {

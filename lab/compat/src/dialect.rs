@@ -1,18 +1,19 @@
-//! The intended differences: Rowlock answers as ZooKeeper 3.9 does; the reference is ZooKeeper 3.8.0.
+//! Intended differences: Rowlock answers as ZooKeeper 3.9; the reference is ZooKeeper 3.8.0.
 //!
-//! Invariant: whatever is not compared, or not sent, because of a dialect is listed in [`KNOWN`].
+//! Invariant: [`KNOWN`] lists everything that the comparison leaves out or the scripts never send because of
+//! a dialect.
 
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{ErrorCode, OpCode, Request};
 
-/// What differs, and what is done about it.
+/// Each difference, with its treatment.
 pub const KNOWN: &[(&str, &str)] = &[
     ("the header of an event holds -1 (3.8) or the zxid of the change (3.9)", "not compared"),
     ("a create2 in a multi is answered as a create (3.8) or with its Stat (3.9)", "the Stat is not compared"),
     (
-        "exists needs no permission (3.8) or READ (3.9); events go to everybody (3.8) or to readers (3.9)",
-        "scripts with lists that forbid reading set no watches, and in them an exists that is refused equals one \
-         that is not",
+        "exists needs no permission (3.8) or READ (3.9); events go to all clients (3.8) or to readers (3.9)",
+        "scripts with ACLs that forbid reading set no watches, and in these scripts a refused exists equals a \
+         successful one",
     ),
     (
         "one-shot, persistent and recursive watches of one connection on one path replace one another (3.8, \
@@ -20,7 +21,7 @@ pub const KNOWN: &[(&str, &str)] = &[
         "each path has one kind of watch per client; persistent ones are removed with type 3 (ZOOKEEPER-4471)",
     ),
     (
-        "checkWatches sees the watches of other connections (3.8) or only its own (3.9)",
+        "checkWatches finds the watches of other connections (3.8) or only its own (3.9)",
         "sent only where there is one client",
     ),
     (
@@ -29,10 +30,10 @@ pub const KNOWN: &[(&str, &str)] = &[
         "not sent",
     ),
     (
-        "writes sent behind a setACL without waiting for its answer are judged by the old list, sometimes (3.8: its \
-         pipeline does not note the new one), or by the new one",
-        "a setACL is answered before anything else is sent; a leader that lags behind its follower still shows it, \
-         about once in 10,000 scripts, as an unsteady difference, and so does its sync",
+        "the server checks writes sent after a setACL without waiting for its reply against the new list, or \
+         sometimes against the old list (3.8: its pipeline misses the change)",
+        "scripts wait for the reply to a setACL before the next request; a leader that lags behind its follower still \
+         causes an unsteady difference in about one of 10,000 scripts, and so does its sync",
     ),
     (
         "bytes of a string that are not UTF-8 are replaced (ZooKeeper) or make the request unreadable (Rowlock)",
@@ -48,19 +49,18 @@ pub const KNOWN: &[(&str, &str)] = &[
         "such times are not sent",
     ),
     (
-        "the zxid in the header of a read or of a failed request counts whatever else the cluster does",
-        "only seen to \
-      grow, and to be no less than what the body shows",
+        "the zxid in the header of a read or of a failed request includes unrelated changes of the cluster",
+        "checked only to grow, and to be at least the zxids of the body",
     ),
     (
         "children, ephemerals, identities, entries of a list and the events of one closed session have no order",
         "sorted",
     ),
-    ("the reference closes the connection on Rowlock's own opcodes (1000 to 1009)", "not sent"),
-    ("wall clocks", "one change has one time, later changes have no earlier ones"),
+    ("the reference closes the connection on Rowlock's own opcodes (1000 and above)", "not sent"),
+    ("wall clocks", "each change has one time, and later changes have no earlier times"),
 ];
 
-/// A result in a multi as both dialects tell it.
+/// Returns a result of a multi in the form common to both dialects.
 pub fn op_result(result: OpResult) -> OpResult {
     match result {
         OpResult::Create2(path, _) => OpResult::Create(path),
@@ -68,13 +68,13 @@ pub fn op_result(result: OpResult) -> OpResult {
     }
 }
 
-/// Whether an answer to this request depends on the dialect where lists forbid reading.
+/// Returns true if the reply depends on the dialect, in scripts with ACLs that forbid reading.
 pub fn is_open_to_dialect(opcode: i32, err: Option<ErrorCode>, restrictive: bool) -> bool {
     restrictive && opcode == OpCode::Exists.as_i32() && matches!(err, None | Some(ErrorCode::NoAuth))
 }
 
-/// Whether the zxid in the header of a successful reply is that of the request's own change.
-pub fn header_tells_change(request: OpCode) -> bool {
+/// Returns true if the header of a successful reply has the zxid of the request's own change.
+pub fn header_has_own_zxid(request: OpCode) -> bool {
     matches!(
         request,
         OpCode::Create
@@ -86,7 +86,7 @@ pub fn header_tells_change(request: OpCode) -> bool {
     )
 }
 
-/// What must never be sent to the reference, since it would not survive it.
+/// Returns true for requests that would break the reference server. Scripts never send such a request.
 pub fn is_deadly(request: &Request) -> bool {
     use rowlock_proto::CreateMode;
     match request {

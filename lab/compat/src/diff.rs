@@ -1,9 +1,9 @@
 //! The command `diff`: plays scripts on two clusters and compares the transcripts.
 //!
-//! A script whose transcripts differ is played again below fresh roots. Only a script that differs every time
-//! counts as a difference. Others are counted as unsteady and shown too, since semantics that depend on
-//! timing are a bug of the tool or of a server. Differences are minimized one by one after the workers have
-//! stopped.
+//! A script with different transcripts is played again below new roots. Only a script that differs every time
+//! counts as a difference. Other scripts are counted and printed as unsteady: semantics that depend on timing
+//! are a bug of the tool or of a server. After the workers have stopped, the command minimizes the
+//! differences one by one.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -22,14 +22,14 @@ use crate::player::play;
 use crate::script::Script;
 use crate::transcript::{Cause, Transcript};
 
-/// How often a script must differ.
+/// Number of repetitions that must differ as well.
 const CONFIRMATIONS: usize = 2;
-/// Between the lines that tell how far it is.
+/// Time between two lines of progress.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(10);
-/// Roots that wait to be removed. Beyond: they stay.
+/// Roots queued for removal. Beyond: the roots stay.
 const CLEANING_MAX: usize = 4096;
 
-/// Plays random scripts on two clusters and compares what they answer
+/// Plays random scripts on two clusters and compares their replies
 #[derive(clap::Args, Clone, Debug)]
 pub struct Diff {
     /// Servers of one cluster, host:port,host:port
@@ -56,15 +56,15 @@ pub struct Diff {
     /// Stop after this many differences
     #[arg(long, value_name = "N", default_value_t = 5)]
     differences: usize,
-    /// Print the intended differences and how they are handled
+    /// Print the intended differences and their treatment
     #[arg(long)]
     known: bool,
 }
 
-/// What the workers share.
+/// State shared by the workers.
 struct Run {
     diff: Diff,
-    /// Makes roots of different runs different.
+    /// Separates the roots of different runs.
     nonce: u64,
     next_root: AtomicU64,
     next_seed: AtomicU64,
@@ -76,7 +76,7 @@ struct Run {
     cleaning: [mpsc::Sender<String>; 2],
 }
 
-/// What two transcripts say.
+/// The transcripts of both sides.
 struct Verdict {
     script: Script,
     left: Transcript,
@@ -89,7 +89,7 @@ impl Verdict {
     }
 }
 
-/// A script that did not go the same way on both sides.
+/// Result of a script with different transcripts.
 enum Finding {
     Steady(u64),
     Unsteady(u64, Box<Verdict>),
@@ -97,7 +97,6 @@ enum Finding {
 }
 
 impl Diff {
-    /// Carries the command out.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         if self.known {
             for (difference, treatment) in dialect::KNOWN {
@@ -132,7 +131,7 @@ impl Diff {
     }
 }
 
-/// Removes roots until all senders are gone.
+/// Removes roots until all senders are dropped.
 async fn clean(host: String, mut roots: mpsc::Receiver<String>) {
     let mut cleaner = None;
     while let Some(root) = roots.recv().await {
@@ -148,7 +147,7 @@ async fn clean(host: String, mut roots: mpsc::Receiver<String>) {
 }
 
 impl Run {
-    /// Plays one script on both sides.
+    /// Plays one script on both sides and compares the transcripts.
     async fn compare(&self, seed: u64, keep: impl Fn(usize) -> bool) -> anyhow::Result<Verdict> {
         let number = self.next_root.fetch_add(1, Relaxed);
         let root = |side| format!("/compat-{:08x}-{number:08}-{side}/r", self.nonce as u32);
@@ -184,7 +183,7 @@ impl Run {
         let (mut steady, mut unsteady) = (BTreeSet::new(), 0);
         loop {
             match time::timeout(PROGRESS_PERIOD, found.recv()).await {
-                Err(_) => self.tell(began, "so far"),
+                Err(_) => self.print_progress(began, "so far"),
                 Ok(None) => break,
                 Ok(Some(Finding::Steady(seed))) => {
                     println!("seed {seed} differs");
@@ -198,7 +197,7 @@ impl Run {
                 Ok(Some(Finding::Broken(error))) => return Err(error),
             }
         }
-        self.tell(began, "in all");
+        self.print_progress(began, "in all");
         for seed in steady.iter().take(self.diff.differences) {
             self.explain(*seed).await?;
         }
@@ -206,7 +205,7 @@ impl Run {
         Ok(if steady.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn tell(&self, began: time::Instant, when: &str) {
+    fn print_progress(&self, began: time::Instant, when: &str) {
         let (played, steps) = (self.played.load(Relaxed), self.steps.load(Relaxed));
         let rate = played as f64 / began.elapsed().as_secs_f64();
         println!("{when}: {played} scripts, {steps} steps, {rate:.0} scripts/s");
@@ -220,7 +219,7 @@ impl Run {
             if seed >= self.last_seed {
                 return;
             }
-            let finding = match self.judge(seed).await {
+            let finding = match self.check_seed(seed).await {
                 Ok(None) => continue,
                 Ok(Some(finding)) => finding,
                 Err(error) => Finding::Broken(error.context(format!("seed {seed}"))),
@@ -232,7 +231,7 @@ impl Run {
         }
     }
 
-    async fn judge(&self, seed: u64) -> anyhow::Result<Option<Finding>> {
+    async fn check_seed(&self, seed: u64) -> anyhow::Result<Option<Finding>> {
         let verdict = self.compare(seed, |_| true).await?;
         self.played.fetch_add(1, Relaxed);
         self.steps.fetch_add(verdict.script.steps.len() as u64, Relaxed);
@@ -248,7 +247,7 @@ impl Run {
         Ok(Some(Finding::Steady(seed)))
     }
 
-    /// Minimizes a difference and prints it.
+    /// Minimizes a difference and prints the result.
     async fn explain(&self, seed: u64) -> anyhow::Result<()> {
         let steps = generate::script(seed, "/").steps.len();
         let fails = |kept: BTreeSet<usize>| async move {
@@ -260,7 +259,7 @@ impl Run {
         Ok(())
     }
 
-    /// Prints a script with what both sides answered.
+    /// Prints a script with the replies of both sides.
     fn print(&self, seed: u64, keep: Option<&BTreeSet<usize>>, verdict: &Verdict) {
         let Verdict { script, left, right } = verdict;
         let shown = |text: &str| text.replace(script.above(), "~");
@@ -277,11 +276,11 @@ impl Run {
             println!("  client {client}");
             for at in 0..left.len().max(right.len()) {
                 match (left.get(at), right.get(at)) {
-                    (Some(left), Some(right)) if left == right => println!("     = {}", tell(left)),
+                    (Some(left), Some(right)) if left == right => println!("     = {}", describe(left)),
                     (left, right) => {
                         let absent = "nothing".to_owned();
-                        println!("  left < {}", left.map_or(absent.clone(), tell));
-                        println!("  right> {}", right.map_or(absent, tell));
+                        println!("  left < {}", left.map_or(absent.clone(), describe));
+                        println!("  right> {}", right.map_or(absent, describe));
                     }
                 }
             }
@@ -297,7 +296,7 @@ impl Run {
     }
 }
 
-fn tell((cause, text): &(Cause, String)) -> String {
+fn describe((cause, text): &(Cause, String)) -> String {
     match cause {
         Cause::Step(number) => format!("step {number}: {text}"),
         Cause::Between => format!("between: {text}"),

@@ -1,5 +1,5 @@
-//! `rowlock-compat`: Rowlock beside ZooKeeper. `diff` compares it with Apache ZooKeeper on random request
-//! sequences, `fuzz` sends broken frames to a listener. A tool of this repository, not shipped.
+//! `rowlock-compat`: compares Rowlock with ZooKeeper. `diff` compares Rowlock with Apache ZooKeeper on random
+//! request sequences, `fuzz` sends broken frames to a listener. A tool of this repository, not shipped.
 
 mod answer;
 mod clean;

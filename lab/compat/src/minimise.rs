@@ -1,9 +1,10 @@
-//! Makes a failing script smaller: delta debugging over its steps (Zeller and Hildebrandt, 2002).
+//! Minimizes a failing script: delta debugging over its steps (Zeller and Hildebrandt, 2002).
 
 use std::collections::BTreeSet;
 use std::future::Future;
 
-/// Finds steps of which none can be left out without the failure going away. `fails` plays a selection.
+/// Returns a minimal set of steps: without any one of them, the failure disappears. `fails` plays a
+/// selection.
 pub async fn minimise<F>(
     steps: BTreeSet<usize>,
     mut fails: impl FnMut(BTreeSet<usize>) -> F,
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_remains_is_what_the_failure_needs() {
+    async fn only_the_steps_that_the_failure_needs_remain() {
         let mut plays = 0;
         let needed = BTreeSet::from([3, 17, 29]);
         let fails = |steps: BTreeSet<usize>| {

@@ -1,8 +1,8 @@
-//! Plays a script against one cluster and records the answers.
+//! Plays a script against one cluster and records the replies.
 //!
-//! One client acts at a time. The next acts when all answers of the one before have come; one client's
-//! requests are pipelined. So every answer and event has exactly one right position, also when clients are on
-//! different servers: there each turn begins with a sync.
+//! One client acts at a time, and the next client starts after all replies to the previous client have
+//! arrived; one client's requests are pipelined. So every reply and event has exactly one right position,
+//! also when clients use different servers: there each turn begins with a sync.
 //!
 //! Invariant: a transcript depends on the script and on the server's semantics, never on timing.
 
@@ -12,7 +12,7 @@ use anyhow::ensure;
 use rowlock_proto::response::ConnectResponse;
 use rowlock_proto::{OpCode, Request, SessionId, Xid, Zxid};
 
-use crate::answer::{self, Asked, Frame};
+use crate::answer::{self, Frame, PendingRequest};
 use crate::connection::{Connection, Incoming, Session};
 use crate::script::{Action, Comeback, Relative, Script, Step, body, frame, set_watches};
 use crate::transcript::{Cause, Line, Transcript};
@@ -38,7 +38,7 @@ struct Client {
     session: Session,
     next_xid: i32,
     seen: Zxid,
-    asked: VecDeque<(Cause, Asked)>,
+    pending: VecDeque<(Cause, PendingRequest)>,
 }
 
 struct Player<'a> {
@@ -57,23 +57,23 @@ impl<'a> Player<'a> {
             session: Session::default(),
             next_xid: 1,
             seen: Zxid(0),
-            asked: VecDeque::new(),
+            pending: VecDeque::new(),
         };
         let clients: Vec<Client> = script.servers.iter().map(client).collect();
         let transcript = Transcript::new(script.above(), clients.len());
         Player { hosts, script, clients, acting: 0, transcript }
     }
 
-    /// Every client gets its session; the first one makes the root and its parent. A script may read and
-    /// change the root's siblings, which belong to it alone.
+    /// Opens a session for every client; the first client creates the root and its parent. A script may read
+    /// and change the root's siblings, which belong to this script alone.
     async fn begin(&mut self) -> anyhow::Result<()> {
         for slot in 0..self.clients.len() {
-            self.enter(slot).await?;
+            self.connect(slot).await?;
         }
         for path in [self.script.above(), &self.script.root] {
             let (path, acl) = (path.to_owned(), Some(rowlock_proto::Acl::shared_open()));
             let create = Request::Create(rowlock_proto::request::Create { path, data: None, acl, flags: 0 });
-            self.ask(0, Cause::Between, OpCode::Create.as_i32(), &body(&create));
+            self.queue(0, Cause::Between, OpCode::Create.as_i32(), &body(&create));
         }
         self.drain(0).await?;
         self.acting = 0;
@@ -86,29 +86,29 @@ impl<'a> Player<'a> {
         if slot != self.acting {
             self.drain(self.acting).await?;
             self.acting = slot;
-            self.enter(slot).await?;
+            self.connect(slot).await?;
             self.sync(slot);
         }
-        self.enter(slot).await?;
+        self.connect(slot).await?;
         match action {
-            Action::Send { opcode, body, alone: false, .. } => self.ask(slot, cause, *opcode, body),
+            Action::Send { opcode, body, alone: false, .. } => self.queue(slot, cause, *opcode, body),
             Action::Send { opcode, body, .. } => {
                 self.drain(slot).await?;
-                self.enter(slot).await?;
-                self.ask(slot, cause, *opcode, body);
+                self.connect(slot).await?;
+                self.queue(slot, cause, *opcode, body);
                 self.drain(slot).await?;
                 self.probe(slot).await?;
             }
             Action::SetWatches { relative, watches, two } => {
                 self.drain(slot).await?;
-                self.enter(slot).await?;
+                self.connect(slot).await?;
                 let since = match relative {
                     Relative::Zero => Zxid(0),
                     Relative::LastSeen => self.clients[slot].seen,
                     Relative::Future => Zxid(i64::MAX),
                 };
                 let (opcode, body) = set_watches(watches, *two, since);
-                self.ask(slot, cause, opcode.as_i32(), &body);
+                self.queue(slot, cause, opcode.as_i32(), &body);
             }
             Action::Reconnect(how) => {
                 self.drain(slot).await?;
@@ -119,17 +119,17 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Takes what is still on its way, then ends the sessions.
+    /// Receives all pending replies and events, then ends the sessions.
     async fn end(&mut self) -> anyhow::Result<()> {
         self.drain(self.acting).await?;
         for slot in 0..self.clients.len() {
-            self.settle(slot).await?;
+            self.receive_events(slot).await?;
         }
         for client in &mut self.clients {
             if let Some(connection) = &mut client.connection {
                 let xid = Xid(client.next_xid);
-                connection.put(&frame(xid, OpCode::CloseSession.as_i32(), &[]));
-                // The server has what it was sent; a session that could not be closed expires.
+                connection.queue(&frame(xid, OpCode::CloseSession.as_i32(), &[]));
+                // The server has received all earlier requests; a session that fails to close expires.
                 let _ = connection.flush().await;
             }
         }
@@ -140,8 +140,8 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Puts a request out; it leaves with the next [`Self::drain`].
-    fn ask(&mut self, slot: usize, cause: Cause, opcode: i32, body: &[u8]) {
+    /// Queues a request; the next [`Self::drain`] sends the queue.
+    fn queue(&mut self, slot: usize, cause: Cause, opcode: i32, body: &[u8]) {
         let client = &mut self.clients[slot];
         let Some(connection) = &mut client.connection else { return };
         let xid = match OpCode::from_i32(opcode) {
@@ -153,24 +153,24 @@ impl<'a> Player<'a> {
                 Xid(client.next_xid - 1)
             }
         };
-        connection.put(&frame(xid, opcode, body));
-        let asked = Asked { xid, opcode, restrictive: self.script.restrictive };
-        client.asked.push_back((cause, asked));
+        connection.queue(&frame(xid, opcode, body));
+        let pending = PendingRequest { xid, opcode, restrictive: self.script.restrictive };
+        client.pending.push_back((cause, pending));
     }
 
     fn sync(&mut self, slot: usize) {
         let sync = body(&Request::Sync(self.script.root.clone()));
-        self.ask(slot, Cause::Between, OpCode::Sync.as_i32(), &sync);
+        self.queue(slot, Cause::Between, OpCode::Sync.as_i32(), &sync);
     }
 
-    /// Finds out whether the server has closed the connection after its last answer.
+    /// Checks that the connection is still open after the last reply.
     async fn probe(&mut self, slot: usize) -> anyhow::Result<()> {
-        self.ask(slot, Cause::Between, OpCode::Ping.as_i32(), &[]);
+        self.queue(slot, Cause::Between, OpCode::Ping.as_i32(), &[]);
         self.drain(slot).await
     }
 
-    /// Everything that the client will ever hear of what was done so far, it has heard.
-    async fn settle(&mut self, slot: usize) -> anyhow::Result<()> {
+    /// Receives every event of earlier steps.
+    async fn receive_events(&mut self, slot: usize) -> anyhow::Result<()> {
         if self.clients[slot].connection.is_some() {
             self.sync(slot);
             self.drain(slot).await?;
@@ -178,19 +178,19 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Sends what waits and takes all answers.
+    /// Sends the queued requests and receives all replies.
     async fn drain(&mut self, slot: usize) -> anyhow::Result<()> {
         let client = &mut self.clients[slot];
         let Some(connection) = &mut client.connection else { return Ok(()) };
         let mut open = connection.flush().await.is_ok();
-        while open && !client.asked.is_empty() {
+        while open && !client.pending.is_empty() {
             match connection.receive().await {
                 Incoming::Frame(bytes) => {
-                    let asked = client.asked.front().map(|(_, asked)| asked);
-                    match answer::read(bytes, asked, client.seen, &mut self.transcript) {
+                    let pending = client.pending.front().map(|(_, pending)| pending);
+                    match answer::read(bytes, pending, client.seen, &mut self.transcript) {
                         Frame::Event(line) => self.transcript.push(slot, Cause::Event, line),
                         Frame::Reply { line, zxid } => {
-                            let cause = client.asked.pop_front().map_or(Cause::Between, |(cause, _)| cause);
+                            let cause = client.pending.pop_front().map_or(Cause::Between, |(cause, _)| cause);
                             client.seen = client.seen.max(zxid);
                             self.transcript.push(slot, cause, line);
                         }
@@ -204,24 +204,24 @@ impl<'a> Player<'a> {
             }
         }
         if !open {
-            for (cause, _) in client.asked.drain(..) {
-                self.transcript.push(slot, cause, Line::new("no answer: closed"));
+            for (cause, _) in client.pending.drain(..) {
+                self.transcript.push(slot, cause, Line::new("no reply: closed"));
             }
             client.connection = None;
         }
         Ok(())
     }
 
-    /// A client without a connection goes back to its session, or if that is over to a new one.
-    async fn enter(&mut self, slot: usize) -> anyhow::Result<()> {
+    /// Connects a client without a connection to its session, or to a new session if the old one has ended.
+    async fn connect(&mut self, slot: usize) -> anyhow::Result<()> {
         if self.clients[slot].connection.is_some() {
             return Ok(());
         }
         let session = self.clients[slot].session.clone();
         let is_new = session.id == SessionId::NONE;
-        if !self.knock(slot, &session, Cause::Between).await? {
+        if !self.handshake(slot, &session, Cause::Between).await? {
             ensure!(!is_new, "{} refuses a new session", self.host(slot));
-            let accepted = self.knock(slot, &Session::default(), Cause::Between).await?;
+            let accepted = self.handshake(slot, &Session::default(), Cause::Between).await?;
             ensure!(accepted, "{} refuses a new session", self.host(slot));
         }
         Ok(())
@@ -231,20 +231,20 @@ impl<'a> Player<'a> {
         &self.hosts[self.clients[slot].server % self.hosts.len()]
     }
 
-    /// One handshake. A refused one leaves the client without a connection.
-    async fn knock(&mut self, slot: usize, session: &Session, cause: Cause) -> anyhow::Result<bool> {
+    /// Performs a handshake. A refused handshake leaves the client without a connection.
+    async fn handshake(&mut self, slot: usize, session: &Session, cause: Cause) -> anyhow::Result<bool> {
         let (connection, response) =
             Connection::open(self.host(slot), session, self.clients[slot].seen).await?;
         let ConnectResponse { timeout_ms, session_id, password, read_only, .. } = response;
         let accepted = session_id != SessionId::NONE;
-        let asked_for = session.id;
-        let whose = match (accepted, asked_for) {
+        let requested = session.id;
+        let outcome = match (accepted, requested) {
             (false, _) => "refused",
             (true, SessionId::NONE) => "a new session",
             (true, own) if own == session_id && password == session.password => "the session",
             (true, _) => "ANOTHER session",
         };
-        let text = format!("{whose}, timeout {timeout_ms}, {} bytes, {read_only:?}", password.len());
+        let text = format!("{outcome}, timeout {timeout_ms}, {} bytes, {read_only:?}", password.len());
         if accepted {
             self.transcript.name_session(session_id, slot);
             let client = &mut self.clients[slot];
@@ -265,32 +265,32 @@ impl<'a> Player<'a> {
             }
             Comeback::Move => {}
             Comeback::WrongPassword => {
-                let stranger = Session { password: bytes::Bytes::from_static(&[7; 16]), ..own.clone() };
-                self.knock(slot, &stranger, cause).await?;
+                let wrong = Session { password: bytes::Bytes::from_static(&[7; 16]), ..own.clone() };
+                self.handshake(slot, &wrong, cause).await?;
             }
             Comeback::NoSuchSession => {
-                let nobody = Session { id: SessionId(0x0123_4567_89ab), ..own.clone() };
-                self.knock(slot, &nobody, cause).await?;
+                let unknown = Session { id: SessionId(0x0123_4567_89ab), ..own.clone() };
+                self.handshake(slot, &unknown, cause).await?;
             }
             Comeback::Fresh => self.clients[slot].session = Session::default(),
         }
-        self.enter(slot).await
+        self.connect(slot).await
     }
 
-    /// The events that others get of it come from one transaction: each gets them together, and they are
-    /// sorted.
+    /// Closes the client's session. One transaction causes all resulting events: every other client receives
+    /// the events together, in any order, so the transcript sorts them.
     async fn close_session(&mut self, slot: usize, cause: Cause) -> anyhow::Result<()> {
         for other in 0..self.clients.len() {
             self.drain(other).await?;
-            self.settle(other).await?;
+            self.receive_events(other).await?;
         }
-        self.enter(slot).await?;
+        self.connect(slot).await?;
         let marks: Vec<usize> = (0..self.clients.len()).map(|client| self.transcript.len(client)).collect();
-        self.ask(slot, cause, OpCode::CloseSession.as_i32(), &[]);
+        self.queue(slot, cause, OpCode::CloseSession.as_i32(), &[]);
         self.drain(slot).await?;
         self.probe(slot).await?;
         for (other, mark) in marks.into_iter().enumerate() {
-            self.settle(other).await?;
+            self.receive_events(other).await?;
             self.transcript.sort_events(other, mark);
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! A script: the steps of a few clients, one after another, below one path. Made by `generate`, run by
-//! `player`, shrunk by `minimise`. It holds no answers and knows no server.
+//! A script: the steps of a few clients, one after another, below one path. Created by `generate`, run by
+//! `player`, minimized by `minimise`. Contains no replies and names no server.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rowlock_proto::request::SetWatches;
@@ -8,84 +8,82 @@ use rowlock_proto::{OpCode, Request, RequestFrame, Xid, Zxid, encode, path};
 /// Length and header of an encoded request.
 const PREFIX_BYTES: usize = 12;
 
-/// What a few clients do.
+/// The steps of a few clients.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// Everything happens at and below this path, which the player creates with its parent.
+    /// Path of the script's znodes: the steps stay at and below. The player creates the path with its parent.
     pub root: String,
-    /// For each client the server that it connects to (an index, taken modulo the number of servers).
+    /// Server of each client: an index, modulo the number of servers.
     pub servers: Vec<usize>,
     pub steps: Vec<Step>,
-    /// Lists of the script may forbid reading, so `exists` differs between dialects (see `dialect`).
+    /// True if ACLs of the script may forbid reading: then `exists` differs between dialects (see `dialect`).
     pub restrictive: bool,
 }
 
-/// One thing that one client does.
+/// An action of a client.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub slot: usize,
     pub action: Action,
 }
 
-/// What a client can do.
 #[derive(Clone, Debug)]
 pub enum Action {
     Send {
-        /// Type in the header; decides how the reply is read.
+        /// Type in the header; determines how to decode the reply.
         opcode: i32,
-        /// What follows the header.
+        /// Bytes after the header.
         body: Bytes,
         text: String,
-        /// The answer must be there before anything else happens: its place among others is not certain, or
-        /// the connection may end with it.
+        /// True to wait for the reply before the next action: its position among other replies is not
+        /// determined, or the connection may end with the reply.
         alone: bool,
     },
-    /// Sends setWatches or setWatches2, whose zxid is known only when it is sent.
+    /// Sends setWatches or setWatches2; the player fills in the zxid.
     SetWatches {
-        /// The last zxid that the client pretends to have seen.
+        /// The last zxid that the client claims to have seen.
         relative: Relative,
-        /// The lists; its zxid is not used.
+        /// Lists of watches; the zxid inside is ignored.
         watches: SetWatches,
         two: bool,
     },
-    /// Breaks the connection off and comes back.
+    /// Drops the connection and reconnects.
     Reconnect(Comeback),
-    /// closeSession; the next step of this client opens a new one.
+    /// Sends closeSession; the client's next step opens a new session.
     Close,
 }
 
-/// The zxid of a setWatches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relative {
     Zero,
-    /// The largest zxid of a reply that this client had.
+    /// The largest zxid of the client's replies.
     LastSeen,
     Future,
 }
 
-/// How a client comes back.
+/// Session and server of a reconnection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comeback {
     Resume,
-    /// To its session on the next server.
+    /// The client's session, on the next server.
     Move,
-    /// First with a password that is not the session's, then to its session.
+    /// First a wrong password, then the client's session.
     WrongPassword,
-    /// First to a session that does not exist, then to its own.
+    /// First an unknown session, then the client's session.
     NoSuchSession,
-    /// With a new session; the old one is left to expire.
+    /// A new session; the old session expires.
     Fresh,
 }
 
 impl Script {
-    /// What only this script uses: the parent of its root.
+    /// Returns the parent of the root, which belongs to this script alone.
     pub fn above(&self) -> &str {
         path::parent(&self.root).expect("a root has a parent")
     }
 }
 
 impl Action {
-    /// A request as clients send it.
+    /// Returns a well-formed request.
     pub fn request(request: &Request) -> Action {
         let opcode = request.opcode();
         Action::Send {
@@ -96,7 +94,7 @@ impl Action {
         }
     }
 
-    /// Bytes that need not be a request.
+    /// Returns arbitrary bytes, possibly not a request.
     pub fn raw(opcode: i32, body: Bytes, text: String) -> Action {
         Action::Send { opcode, body, text, alone: true }
     }
@@ -113,14 +111,14 @@ impl Action {
     }
 }
 
-/// The body of a setWatches with the zxid that the client has seen.
+/// Returns the body of a setWatches with this zxid.
 pub fn set_watches(watches: &SetWatches, two: bool, relative_zxid: Zxid) -> (OpCode, Bytes) {
     let watches = SetWatches { relative_zxid, ..watches.clone() };
     let request = if two { Request::SetWatches2(watches) } else { Request::SetWatches(watches) };
     (request.opcode(), body(&request))
 }
 
-/// A request without its header.
+/// Encodes a request without its header.
 pub fn body(request: &Request) -> Bytes {
     let mut out = BytesMut::new();
     encode::request(&RequestFrame { xid: Xid(0), request: request.clone() }, &mut out);

@@ -1,21 +1,20 @@
-//! A server's answers to a script, in a form that can be compared with those of another server.
+//! The replies of a server to a script, in a form that can be compared with another server's replies.
 //!
-//! Zxids are kept apart from the text and compared by their rank within the transcript: two transcripts agree
-//! if a mapping between their zxids is one to one and keeps the order.
+//! Zxids are separate from the text and compare by their rank within the transcript: two transcripts agree if
+//! a one-to-one mapping between their zxids keeps the order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use rowlock_proto::{SessionId, Stat, Zxid};
 
-/// A part of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(String),
     Zxid(i64),
 }
 
-/// An answer or event in the form that is compared.
+/// A reply or event in comparable form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     pieces: Vec<Piece>,
@@ -32,7 +31,7 @@ impl Line {
         self.pieces.push(Piece::Text(text.into()));
     }
 
-    /// Appends a zxid. Values of 0 and below are no positions in the log and are compared as they are.
+    /// Appends a zxid. Values of 0 and below are not positions in the log and compare by value.
     pub fn zxid(&mut self, zxid: Zxid) {
         match zxid.0 {
             fixed @ ..=0 => self.text(format!("z{fixed}")),
@@ -40,7 +39,6 @@ impl Line {
         }
     }
 
-    /// The largest zxid so far.
     pub fn max_zxid(&self) -> Option<Zxid> {
         self.zxids().max().map(Zxid)
     }
@@ -69,12 +67,12 @@ impl Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     Step(usize),
-    /// The answer to a request that the player sent between two steps.
+    /// The reply to a request of the player itself, between two steps.
     Between,
     Event,
 }
 
-/// Everything that the clients of a script received, client by client in order.
+/// All lines that the clients of a script received, by client and in order.
 #[derive(Debug)]
 pub struct Transcript {
     root: String,
@@ -84,7 +82,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Creates the transcript of a script for `clients` clients. `~` replaces its root in all texts.
+    /// Creates an empty transcript. `~` replaces `root` in all texts.
     pub fn new(root: &str, clients: usize) -> Self {
         Transcript {
             root: root.to_owned(),
@@ -94,25 +92,24 @@ impl Transcript {
         }
     }
 
-    /// Records a line that a client received.
     pub fn push(&mut self, client: usize, cause: Cause, line: Line) {
         self.clients[client].push((cause, line));
     }
 
-    /// Returns how many lines a client has received.
+    /// Returns the number of lines that a client has received.
     pub fn len(&self, client: usize) -> usize {
         self.clients[client].len()
     }
 
-    /// Sorts the events that a client received since `from` by their text: they come from one transaction,
-    /// and their order is not specified. Other lines keep their places. Lines of events have no zxids.
+    /// Sorts the events that a client received since line `from` by their text: one transaction caused them,
+    /// and their order is not specified. Other lines keep their positions. Lines of events have no zxids.
     pub fn sort_events(&mut self, client: usize, from: usize) {
         for run in self.clients[client][from..].split_mut(|(cause, _)| *cause != Cause::Event) {
             run.sort_by_key(|(_, line)| line.render(&self.root, &BTreeMap::new()));
         }
     }
 
-    /// Gives a new session a name that does not depend on the server.
+    /// Names a new session independently of the server.
     pub fn name_session(&mut self, session: SessionId, client: usize) {
         let count = self.sessions.len();
         self.sessions.entry(session).or_insert_with(|| format!("session {count} of client {client}"));
@@ -122,8 +119,8 @@ impl Transcript {
         self.sessions.get(&session).cloned().unwrap_or_else(|| format!("session {:#x}", session.0))
     }
 
-    /// Appends a Stat. Of its times only what must hold on any server is checked: a change has one time, and
-    /// later changes have no earlier times.
+    /// Appends a Stat. Checks its times only for properties that hold on every server: a change has one time,
+    /// and later changes have no earlier times.
     pub fn stat(&mut self, line: &mut Line, stat: &Stat) {
         line.text(" {c=");
         line.zxid(stat.czxid);
@@ -141,9 +138,10 @@ impl Transcript {
             " v={} cv={} av={} owner={owner} len={} children={}",
             stat.version, stat.cversion, stat.aversion, stat.data_length, stat.num_children
         ));
-        for (what, zxid, ms) in [("ctime", stat.czxid, stat.ctime_ms), ("mtime", stat.mzxid, stat.mtime_ms)] {
+        for (field, zxid, ms) in [("ctime", stat.czxid, stat.ctime_ms), ("mtime", stat.mzxid, stat.mtime_ms)]
+        {
             if !self.time_fits(zxid, ms) {
-                line.text(format!(" BAD {what}={ms}"));
+                line.text(format!(" BAD {field}={ms}"));
             }
         }
         line.text("}");
@@ -158,7 +156,7 @@ impl Transcript {
         before && after
     }
 
-    /// Renders the lines of each client, with ranks for zxids.
+    /// Returns the lines of each client as text, with ranks instead of zxids.
     pub fn render(&self) -> Vec<Vec<(Cause, String)>> {
         let all: BTreeSet<i64> = self.clients.iter().flatten().flat_map(|(_, line)| line.zxids()).collect();
         let ranks = all.into_iter().enumerate().map(|(rank, zxid)| (zxid, rank)).collect();
@@ -184,15 +182,15 @@ mod tests {
     }
 
     #[test]
-    fn zxids_agree_if_their_order_and_their_repetitions_do() {
+    fn zxids_agree_by_order_and_repetition() {
         assert_eq!(transcript(&[5, 9, 5]).render(), transcript(&[100, 101, 100]).render());
         assert_ne!(transcript(&[5, 9, 5]).render(), transcript(&[9, 5, 9]).render());
         assert_ne!(transcript(&[5, 9, 5]).render(), transcript(&[5, 9, 9]).render());
-        assert_ne!(transcript(&[0, 1]).render(), transcript(&[1, 2]).render(), "0 is no position");
+        assert_ne!(transcript(&[0, 1]).render(), transcript(&[1, 2]).render(), "0 is not a position");
     }
 
     #[test]
-    fn a_change_has_one_time_and_later_changes_no_earlier_ones() {
+    fn times_follow_the_order_of_changes() {
         let mut transcript = Transcript::new("/root", 1);
         assert!(transcript.time_fits(Zxid(5), 100));
         assert!(transcript.time_fits(Zxid(9), 100));

@@ -1,4 +1,4 @@
-//! Requests that the receiving node answers itself.
+//! Requests that the receiving node answers without the log.
 
 use bytes::Bytes;
 use rowlock_proto::request::{PathWatch, ReadOp, SetWatches};
@@ -9,8 +9,7 @@ use crate::make::{BAD, KIND, many, with_data};
 
 const NO_NODE: Option<ErrorCode> = Some(ErrorCode::NoNode);
 
-/// Reads, watches, and what is asked of the node itself. Here `refused` is the answer to the one that fills a
-/// frame.
+/// Reads, watches, and queries of the node itself. `refused` is the reply to a request that fills a frame.
 pub const LOCAL: &[Kind] = &[
     Kind {
         name: "multiRead of large data",
@@ -35,7 +34,7 @@ pub const LOCAL: &[Kind] = &[
         ..KIND
     },
     Kind {
-        name: "setWatches2 of events that were missed",
+        name: "setWatches2 of missed events",
         request: |at, n| {
             let exist = vec![at.root.to_owned(); n];
             Request::SetWatches2(SetWatches { exist, ..SetWatches::default() })
@@ -122,7 +121,7 @@ pub const LOCAL: &[Kind] = &[
     },
     Kind { name: "sync of a long path", request: |at, n| Request::Sync(long(at.root, n)), ..KIND },
     Kind {
-        name: "report with a long question",
+        name: "report with a long query",
         request: |at, n| Request::Report(format!("/v1/queue?lock={}", long(at.root, n))),
         refused: BAD,
         ..KIND

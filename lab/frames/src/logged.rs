@@ -1,4 +1,4 @@
-//! Requests that go through the log.
+//! Requests that the server writes to the log.
 
 use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{ASK_BY_MAX_BYTES, ASK_REASON_MAX_BYTES, Acquire, Ask, Attempt, Claim, Mode};
@@ -13,11 +13,11 @@ use crate::{EPHEMERALS, Identities, Kind, PLACES_MAX, READERS, create};
 
 const MANY_IDENTITIES: Identities = Identities { count: 62, bytes: 1_000 };
 const THREE_IDENTITIES: Identities = Identities { count: 3, bytes: 72 };
-/// Time to live of znodes that have one.
+/// Time to live of TTL znodes.
 const HOUR_MS: i64 = 3_600_000;
 
-/// Those with lists of rights, on znodes, on many of them, on locks, and those that end something for which
-/// much waits.
+/// Requests with ACLs, on single znodes, on many znodes, on locks, and requests that end something with many
+/// waiters or znodes.
 pub const LOGGED: &[&[Kind]] = &[&LISTS, &ZNODES, &MULTIS, &LOCKS, &ENDS];
 
 const ZNODES: [Kind; 10] = [
@@ -54,7 +54,7 @@ const ZNODES: [Kind; 10] = [
         ..KIND
     },
     Kind {
-        name: "create of a deep path that is not there",
+        name: "create of a deep path that does not exist",
         request: |at, n| one(&deep(at.root, n + 1)),
         refused: BAD,
         admitted: 253,
@@ -68,13 +68,13 @@ const ZNODES: [Kind; 10] = [
         ..KIND
     },
     Kind {
-        name: "setData of a long path that is not there",
+        name: "setData of a long path that does not exist",
         request: |at, n| set(&format!("{}/{}", at.root, "n".repeat(n)), 0),
         succeeds: false,
         ..KIND
     },
     Kind {
-        name: "delete of a long path that is not there",
+        name: "delete of a long path that does not exist",
         request: |at, n| Request::Delete { path: deep(at.root, n), version: Version::ANY },
         succeeds: false,
         ..KIND
@@ -102,7 +102,7 @@ const LISTS: [Kind; 5] = [
         ..KIND
     },
     Kind {
-        name: "multi of creates with other lists each",
+        name: "multi of creates with a different ACL each",
         request: |at, n| multi(n, |number| by_auth(at.root, &[number as i32 & 31, number as i32 >> 5])),
         identities: THREE_IDENTITIES,
         refused: Some(ErrorCode::InvalidAcl),
@@ -110,12 +110,12 @@ const LISTS: [Kind; 5] = [
         ..KIND
     },
     Kind {
-        name: "multi of creates with 4096 lists of their own",
+        name: "multi of creates with 4096 distinct ACLs",
         request: |at, n| multi(n, |number| own_list(at.root, number)),
         ..KIND
     },
     Kind {
-        name: "multi of checks against a long list",
+        name: "multi of checks against a long ACL",
         prepare: |root| {
             let mut before = many(root, "z", 1, CreateMode::Persistent);
             before.push(set_acl(&format!("{root}/z0"), (0..4_000).map(user).chain(Acl::open())));
@@ -167,7 +167,7 @@ const MULTIS: [Kind; 9] = [
         ..KIND
     },
     Kind {
-        name: "multi of creates that is taken back",
+        name: "multi of creates that is rolled back",
         request: |at, n| {
             multi(n, |number| {
                 if number + 1 < n {
@@ -248,7 +248,7 @@ const LOCKS: [Kind; 13] = [
         request: |at, n| {
             let request =
                 Request::Acquire([Acquire::exclusive(format!("{}/l", at.root), "p".repeat(n + 1))].into());
-            // Another number for another request.
+            // A different id for each different request.
             Request::Tagged { id: n as u64 + 1, acked: 0, request: Box::new(request) }
         },
         refused: BAD,
@@ -299,14 +299,14 @@ const LOCKS: [Kind; 13] = [
         ..KIND
     },
     Kind {
-        name: "forceRelease of a long path that is not there",
+        name: "forceRelease of a long path that does not exist",
         request: |at, n| {
             Request::ForceRelease(Claim { path: deep(at.root, n + 2).into(), token: FencingToken(1) })
         },
         ..KIND
     },
     Kind {
-        name: "ask for a lock of a long path that is not there",
+        name: "ask for a lock of a long path that does not exist",
         request: |at, n| {
             let (reason, by) = ("r".repeat(ASK_REASON_MAX_BYTES), "b".repeat(ASK_BY_MAX_BYTES));
             Request::Ask(Ask { lock: deep(at.root, n + 2), reason, by, within_ms: 1_000 })
@@ -317,7 +317,7 @@ const LOCKS: [Kind; 13] = [
 
 const ENDS: [Kind; 2] = [
     Kind {
-        name: "release of a lock for which many readers wait",
+        name: "release of a lock with many waiting readers",
         prepare: |root| readers(root, READERS),
         request: |at, _| Request::Release([claim(at, 0, 0)].into()),
         ..KIND

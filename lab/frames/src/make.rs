@@ -1,4 +1,4 @@
-//! Parts of requests.
+//! Builders for requests and their parts.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rowlock_proto::{CreateMode, ErrorCode, Request, Version};
 
 use crate::{At, Identities, Kind, PLACES_MAX, create};
 
-/// Creates of one multi, so that it fits a frame and an entry.
+/// Creates in one multi: few enough for a frame and a log entry.
 const CHUNK: usize = 5_000;
 
 pub(crate) const KIND: Kind = Kind {
@@ -28,7 +28,7 @@ pub(crate) fn deep(root: &str, levels: usize) -> String {
     format!("{root}{}", "/a".repeat(levels))
 }
 
-/// Creates of `root/name0`, `root/name1` and so on.
+/// Creates `root/name0`, `root/name1` and so on.
 pub(crate) fn many(root: &str, name: &str, count: usize, mode: CreateMode) -> Vec<Request> {
     make((0..count).map(|at| format!("{root}/{name}{at}")), mode)
 }
@@ -72,10 +72,11 @@ pub(crate) fn check(path: &str) -> Op {
     Op::Check { path: path.to_owned(), version: Version::ANY }
 }
 
-/// Expands to all that the author has proven, once for each of the permissions.
-pub(crate) fn by_auth(root: &str, of: &[i32]) -> Op {
+/// Creates a znode with `auth` entries, one for each of these permissions: the server expands each to all
+/// proven identities.
+pub(crate) fn by_auth(root: &str, perms: &[i32]) -> Op {
     let entry = |perms: &i32| Acl { perms: *perms, id: Id { scheme: "auth".to_owned(), id: String::new() } };
-    sequential(root, of.iter().map(entry).collect())
+    sequential(root, perms.iter().map(entry).collect())
 }
 
 pub(crate) fn own_list(root: &str, at: usize) -> Op {
@@ -98,13 +99,13 @@ pub(crate) fn hold(root: &str) -> Vec<Request> {
     vec![places(PLACES_MAX, |at| format!("{root}/l{at}"))]
 }
 
-/// One that is held, and as long as wanted if it is not.
+/// Returns a claim that holds its lock if `longer` is 0; otherwise the path has `longer` additional zeros.
 pub(crate) fn claim(at: &At<'_>, number: usize, longer: usize) -> Claim {
     let path = format!("{}/l{number}/p-0000000000{}", at.root, "0".repeat(longer));
     Claim { path: path.into(), token: at.token }
 }
 
-/// One holder, and `count` readers that wait for it.
+/// Creates one holder, and `count` waiting readers.
 pub(crate) fn readers(root: &str, count: usize) -> Vec<Request> {
     let lock = || format!("{root}/l0");
     let reader = |at| Acquire { mode: Mode::Shared, ..Acquire::exclusive(lock(), format!("r{at}-")) };

@@ -1,5 +1,5 @@
-//! A client with one connection, in frames: it sends only what the test asks for, never pings by itself and
-//! never reconnects. Every frame in both directions is counted.
+//! A client with one connection, in frames. Sends only the requests of the test, never pings by itself and
+//! never reconnects. Counts every frame in both directions.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,9 +16,9 @@ use rowlock_proto::{
 
 use crate::wire::{Wire, connect_request, resume_request};
 
-/// How long a reply may take on a machine that is busy with other tests.
+/// Longest wait for a reply on a machine that is busy with other tests.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
-/// Of sessions that are not to expire: longer than any test takes, since no client here pings by itself.
+/// Timeout of sessions that must not expire: longer than any test, since the client never pings by itself.
 pub const SESSION_MS: i32 = 600_000;
 
 pub struct RawClient {
@@ -26,16 +26,16 @@ pub struct RawClient {
     next_xid: i32,
     /// Requests without a reply yet.
     asked: VecDeque<(Xid, OpCode)>,
-    /// The server's answer to the handshake.
+    /// The server's response to the handshake.
     pub opened: ConnectResponse,
     /// The highest zxid in a reply.
     pub last_zxid: Zxid,
-    /// Requests sent, without the handshake.
+    /// Number of requests sent, without the handshake.
     pub frames_out: usize,
-    /// Frames received, without the handshake.
+    /// Number of frames received, without the handshake.
     pub frames_in: usize,
     pub bytes_in: usize,
-    /// A frame that arrives before the awaited one fails the test, instead of being kept in the queues below.
+    /// A frame before the awaited frame fails the test; otherwise the client queues the early frame below.
     strict: bool,
     pub events: VecDeque<WatchedEvent>,
     pub notices: VecDeque<(Zxid, Notice)>,
@@ -51,7 +51,7 @@ pub enum Frame {
 }
 
 impl RawClient {
-    /// Uses a connection on which `opened` is the answer to the handshake. Strict.
+    /// Uses a connection with a finished handshake; `opened` is the response. Strict.
     pub fn over(wire: Wire, opened: ConnectResponse) -> RawClient {
         RawClient {
             wire,
@@ -68,7 +68,8 @@ impl RawClient {
         }
     }
 
-    /// Connects and asks for a session; `None` if the server closes the connection without an answer. Strict.
+    /// Connects and requests a session; `None` if the server closes the connection without a response.
+    /// Strict.
     pub async fn open(address: impl AsRef<str>, request: ConnectRequest) -> Option<RawClient> {
         let open = async {
             let mut wire = Wire::connect(address.as_ref(), REPLY_TIMEOUT).await?;
@@ -84,13 +85,13 @@ impl RawClient {
         RawClient::open(address, connect_request(10_000)).await.expect("the server answers")
     }
 
-    /// Connects with a new session. Events and notices that arrive before the awaited frame are kept.
+    /// Connects with a new session. Keeps events and notices that arrive before the awaited frame.
     pub async fn attach(address: impl AsRef<str>, timeout_ms: i32) -> RawClient {
         let client = RawClient::attach_as(address, connect_request(timeout_ms)).await;
         client.expect("the server grants a session")
     }
 
-    /// Connects with the same session again, as for [`RawClient::attach`]; `None` if the session has ended.
+    /// Reconnects with the same session, like [`RawClient::attach`]; `None` if the session has ended.
     pub async fn resume(&self, address: impl AsRef<str>) -> Option<RawClient> {
         RawClient::attach_as(address, resume_request(&self.opened)).await
     }
@@ -104,12 +105,12 @@ impl RawClient {
         self.opened.session_id
     }
 
-    /// Whether nothing is queued, and every reply has been received.
+    /// Returns true if no request is queued and every reply has been received.
     pub fn is_idle(&self) -> bool {
         self.asked.is_empty() && self.wire.is_idle()
     }
 
-    /// Queues a request; returns the number that its reply carries.
+    /// Queues a request; returns the xid of its reply.
     pub fn put(&mut self, request: &Request) -> Xid {
         let xid = match request {
             Request::Ping => Xid::PING,
@@ -120,7 +121,7 @@ impl RawClient {
                 Xid(self.next_xid)
             }
         };
-        // The reply to an envelope is that to its content.
+        // The reply to an envelope is the reply to its content.
         let content = if let Request::Tagged { request, .. } = request { request } else { request };
         self.asked.push_back((xid, content.opcode()));
         self.wire.put_request(xid, request);
@@ -128,15 +129,14 @@ impl RawClient {
         xid
     }
 
-    /// Sends a request; returns the number that its reply carries. A connection that is broken shows where
-    /// the reply is missing.
+    /// Sends a request; returns the xid of its reply. A broken connection shows in the missing reply.
     pub async fn send(&mut self, request: Request) -> Xid {
         let xid = self.put(&request);
         let _ = self.wire.flush().await;
         xid
     }
 
-    /// Sends bytes that need not be a request; `reply` says how the reply is decoded, if there is to be one.
+    /// Sends arbitrary bytes, possibly not a request; `reply` has the opcode for decoding an expected reply.
     pub async fn send_raw(&mut self, bytes: &[u8], reply: Option<(Xid, OpCode)>) {
         self.asked.extend(reply);
         self.wire.send(bytes).await.expect("sent");
@@ -246,14 +246,14 @@ impl RawClient {
     }
 }
 
-/// Single requests and what they return.
+/// Single requests and their results.
 impl RawClient {
-    /// Takes the rights of the superuser whose password is `test`.
+    /// Acquires the rights of the superuser with the password `test`.
     pub async fn become_superuser(&mut self) {
         self.authenticate("super:test").await;
     }
 
-    /// Proves by digest to be this `user:password`.
+    /// Authenticates by digest as `user:password`.
     pub async fn authenticate(&mut self, user: &str) {
         let (auth_type, scheme, auth) = (0, "digest".to_owned(), user.to_owned().into());
         self.call(Request::Auth { auth_type, scheme, auth }).await.expect("digest is understood");
@@ -306,8 +306,8 @@ impl RawClient {
         }
     }
 
-    /// Names of the children; none if there is no such znode. Syncs first: another session may have used
-    /// another node.
+    /// Returns the names of the children; none if the znode does not exist. Syncs first: another session may
+    /// have used another node.
     pub async fn children(&mut self, path: &str) -> Vec<String> {
         self.call(Request::Sync(path.to_owned())).await.expect("sync");
         match self.call(Request::GetChildren(PathWatch { path: path.to_owned(), watch: false })).await {
@@ -322,7 +322,7 @@ impl RawClient {
     }
 }
 
-/// An acquire that waits for an exclusive lock.
+/// Returns an acquire that waits for an exclusive lock.
 pub fn exclusive(lock: &str, prefix: &str) -> Acquire {
     Acquire::exclusive(lock, prefix)
 }
@@ -335,7 +335,7 @@ pub fn held(place_state: PlaceState) -> Claim {
     }
 }
 
-/// The claim of a place that waits, and the number of places ahead of it.
+/// Returns the claim of a waiting position, and the number of positions ahead.
 #[track_caller]
 pub fn waiting(place_state: PlaceState) -> (Claim, u32) {
     match place_state {

@@ -1,5 +1,5 @@
-//! One connection to a server, cut into frames of the ZooKeeper protocol. Must never know what a frame says,
-//! but for the handshake.
+//! A connection to a server, cut into frames of the ZooKeeper protocol. Must never decode a frame, except in
+//! the handshake.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rowlock_proto::response::ConnectResponse;
 use rowlock_proto::{ConnectRequest, Request, SessionId, Xid, Zxid, decode, encode, frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// The largest frame that is read: that of the largest legal reply, and more.
+/// Largest frame to receive: above the largest legal reply.
 const FRAME_MAX_BYTES: usize = 64 << 20;
 /// Buffer space reserved before a read.
 const READ_BYTES: usize = 16 << 10;
@@ -36,18 +36,18 @@ impl Wire {
         Wire { stream, input: BytesMut::new(), output: BytesMut::new() }
     }
 
-    /// Whether nothing is queued, and nothing received that was not taken.
+    /// Returns true if no output is queued and no received bytes are unread.
     pub fn is_idle(&self) -> bool {
         self.input.is_empty() && self.output.is_empty()
     }
 
-    /// The connection alone: bytes that were received and not taken are lost.
+    /// Returns the connection without its buffers: unread bytes are lost.
     pub fn into_stream(self) -> Stream {
         self.stream
     }
 
     /// Queues bytes for [`Wire::flush`].
-    pub fn put(&mut self, bytes: &[u8]) {
+    pub fn queue(&mut self, bytes: &[u8]) {
         self.output.extend_from_slice(bytes);
     }
 
@@ -56,7 +56,7 @@ impl Wire {
         encode::request_of(xid, request, &mut self.output);
     }
 
-    /// Sends what is queued. Cancel safe: the rest stays queued.
+    /// Sends the queued bytes. Cancel safe: unsent bytes stay queued.
     ///
     /// # Errors
     /// The connection is broken.
@@ -64,12 +64,12 @@ impl Wire {
         self.stream.write_all_buf(&mut self.output).await
     }
 
-    /// Sends `bytes` behind what is queued.
+    /// Sends `bytes` after the queued bytes.
     ///
     /// # Errors
     /// The connection is broken.
     pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.put(bytes);
+        self.queue(bytes);
         self.flush().await
     }
 
@@ -89,32 +89,32 @@ impl Wire {
         }
     }
 
-    /// Asks for a session. A server refuses one with [`SessionId::NONE`].
+    /// Requests a session. A server refuses with [`SessionId::NONE`].
     ///
     /// # Errors
-    /// As for [`Wire::frame`].
+    /// The errors of [`Wire::frame`].
     pub async fn open(&mut self, request: &ConnectRequest) -> io::Result<ConnectResponse> {
         encode::connect_request(request, &mut self.output);
         self.flush().await?;
         self.opened().await
     }
 
-    /// Receives the answer to a handshake that was sent.
+    /// Receives the response to a handshake sent before.
     ///
     /// # Errors
-    /// As for [`Wire::frame`].
+    /// The errors of [`Wire::frame`].
     pub async fn opened(&mut self) -> io::Result<ConnectResponse> {
         decode::connect_response(self.frame().await?).map_err(io::Error::other)
     }
 
-    /// Closes the sending direction, as the death of a process would.
+    /// Closes the sending direction, as the end of a process does.
     pub async fn hang_up(&mut self) {
-        // The connection may have ended already.
+        // The server may have closed the connection already.
         let _ = self.stream.shutdown().await;
     }
 }
 
-/// A request for a new session.
+/// Returns a request for a new session.
 pub fn connect_request(timeout_ms: i32) -> ConnectRequest {
     ConnectRequest {
         protocol_version: 0,
@@ -126,13 +126,13 @@ pub fn connect_request(timeout_ms: i32) -> ConnectRequest {
     }
 }
 
-/// A request for the session that `opened` granted.
+/// Returns a request to resume the session granted in `opened`.
 pub fn resume_request(opened: &ConnectResponse) -> ConnectRequest {
     let (session_id, password) = (opened.session_id, opened.password.clone());
     ConnectRequest { session_id, password, ..connect_request(opened.timeout_ms) }
 }
 
-/// An encoded request for a new session.
+/// Encodes a request for a new session.
 pub fn handshake(timeout_ms: i32) -> BytesMut {
     let mut out = BytesMut::new();
     encode::connect_request(&connect_request(timeout_ms), &mut out);

@@ -1,7 +1,7 @@
-//! A `cluster.toml`. Files that it names are not opened.
+//! A `cluster.toml`. The target does not open files named inside.
 //!
-//! Nothing may panic. An error names a line that exists. An accepted file is printed as one that means the
-//! same.
+//! Nothing may panic. An error names an existing line. An accepted file prints as a file with the same
+//! meaning.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(config.nodes.iter().all(|node| config.node(node.id).is_some()));
     let _ = config.endpoints();
     let printed = config.to_toml();
-    // Its folders are relative to this one by now.
+    // Folders in the printed text are already relative to the working directory.
     let again = parse(&printed, "cluster.toml").unwrap_or_else(|error| panic!("{error}\n{printed}"));
     assert_eq!(again.to_toml(), printed);
 });

@@ -1,8 +1,8 @@
-//! Everything that a server reads: framing, the handshake, requests.
+//! Everything that a server decodes: framing, the handshake, requests.
 //!
-//! The first byte of the input also chooses an operation, read bare and in an envelope, so that the fuzzer
-//! need not guess one. Nothing may panic or allocate beyond the frame. What was read survives a round trip
-//! through the encoder.
+//! The first byte of the input also selects an operation, decoded bare and in an envelope, so that the fuzzer
+//! need not guess opcodes. Nothing may panic or allocate more than the frame justifies. A decoded record
+//! survives a round trip through the encoder.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use rowlock_fuzz::fuzz_target;
 use rowlock_proto::{OpCode, decode, encode, frame};
 
-/// Below what libFuzzer makes at most (4096), so that both sides of the limit are seen.
+/// Smaller than libFuzzer's largest input (4096), so inputs lie on both sides of the limit.
 const MAX_BYTES: usize = 2048;
 
 fuzz_target!(|input: &[u8]| {

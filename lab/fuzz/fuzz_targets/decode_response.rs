@@ -1,7 +1,7 @@
-//! Everything that a client reads: the handshake's answer, replies to any operation, events, notices.
+//! Everything that a client decodes: the handshake's response, replies to any operation, events, notices.
 //!
-//! The first byte of the input chooses the operation. Nothing may panic or allocate beyond the frame. What
-//! was read survives a round trip through the encoder.
+//! The first byte of the input selects the operation. Nothing may panic or allocate more than the frame
+//! justifies. A decoded record survives a round trip through the encoder.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -37,8 +37,8 @@ fn event(mut frame: Bytes) {
     let mut wire = BytesMut::new();
     encode::event(&read, &mut wire);
     let mut frame = only_frame(wire);
-    let header = decode::reply_header(&mut frame).expect("just written");
-    let mut again = decode::event(&mut frame).expect("just written");
+    let header = decode::reply_header(&mut frame).expect("the encoded event decodes");
+    let mut again = decode::event(&mut frame).expect("the encoded event decodes");
     again.zxid = header.zxid;
     assert_eq!(again, read);
 }
@@ -48,7 +48,7 @@ fn notice(mut frame: Bytes) {
     let mut wire = BytesMut::new();
     encode::notice(Zxid(2), &read, &mut wire);
     let mut frame = only_frame(wire);
-    let header = decode::reply_header(&mut frame).expect("just written");
+    let header = decode::reply_header(&mut frame).expect("the encoded event decodes");
     assert_eq!((header.xid, header.zxid, header.err), (Xid::NOTICE, Zxid(2), None));
     assert_eq!(decode::notice(&mut frame), Ok(read));
 }

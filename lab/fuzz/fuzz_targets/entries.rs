@@ -1,9 +1,8 @@
-//! Log entries, as a node gets them from another node or reads them from its log, and what they do to the
-//! state.
+//! Log entries from another node or from a node's own log, and their effect on the state.
 //!
-//! A follower forwards proposals, the leader prices them and puts them into the log, every node applies them:
-//! also those that no node of this version makes. None may stop a node; the same bytes give the same state;
-//! and that state stays consistent.
+//! A follower forwards proposals, the leader prices them and appends them to the log, every node applies
+//! them: also proposals that no node of this version makes. No entry may stop a node; equal bytes give equal
+//! states; and the state stays consistent.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -12,7 +11,7 @@ use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Proposal};
 
-#[allow(dead_code, reason = "a test's, of which some is used here")]
+#[allow(dead_code, reason = "a module of tests; this target uses a part")]
 #[path = "../../../core/state/tests/it/formats/sample.rs"]
 mod sample;
 
@@ -20,9 +19,9 @@ thread_local! {
     static BEFORE: Machine = sample::machine_with_locks();
 }
 
-/// What a list that claims to be long gets in advance, at each level.
+/// Memory reserved in advance for a list with a long announced length, at each level.
 const ADVANCE: usize = 4 << 20;
-/// A command may be dear as far as its price says: that bound is another test's.
+/// Bound of the state's memory: a command may cost as much as its price, which another test checks.
 const STATE_MAX: usize = 64 << 20;
 
 fuzz_target!(|input: &[u8]| {
@@ -39,8 +38,8 @@ fuzz_target!(|input: &[u8]| {
         within_worth(rest, ADVANCE, 128, || Batch::decode_shared(&bytes)).ok()
     };
     let Some(batch) = batch else { return };
-    let written = batch.encode();
-    let again = Batch::decode_shared(&written).expect("was just written");
+    let encoded = batch.encode();
+    let again = Batch::decode_shared(&encoded).expect("an encoded batch decodes");
     assert_eq!(again, batch);
     let digests = [applied(&batch), applied(&again)];
     assert_eq!(digests[0], digests[1]);
@@ -55,11 +54,11 @@ fn applied(batch: &Batch) -> u64 {
             }
         }
     });
-    machine.check().expect("the state is whole");
+    machine.check().expect("the state is consistent");
     machine.digest()
 }
 
-/// As the leader judges it: what is too dear is refused in its place.
+/// Applies a proposal as the leader admits it: an error replaces a command that is too expensive.
 fn apply(machine: &mut Machine, batch: &Batch, proposal: &Proposal) {
     let mut proposal = proposal.clone();
     if let Err(code) = machine.price(&proposal) {

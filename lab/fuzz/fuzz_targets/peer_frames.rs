@@ -1,8 +1,9 @@
-//! Everything that comes from another node: framing, the handshake and its answer, requests and responses,
-//! and the log entries in them.
+//! Everything that a node decodes from another node: framing, the handshake and its response, requests and
+//! responses, and the log entries inside.
 //!
-//! The first byte of the input chooses the case, so that no checksum has to be guessed. Nothing may panic or
-//! take more memory than the input's size justifies. What was read survives a round trip through the encoder.
+//! The first byte of the input selects the case, so that the fuzzer need not guess checksums. Nothing may
+//! panic or take more memory than the input's size justifies. A decoded message survives a round trip through
+//! the encoder.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -15,7 +16,7 @@ use rowlock_transport::{Identity, Lane, handshake};
 use rowlock_types::codec;
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 
-/// What a list that claims to be long gets in advance, at each level.
+/// Memory reserved in advance for a list with a long announced length, at each level.
 const ADVANCE: usize = 4 << 20;
 
 fuzz_target!(|input: &[u8]| {
@@ -35,12 +36,12 @@ fn frames(stream: &[u8]) {
     while let Ok(Some(frame)) = reader.next_frame() {
         let _ = Request::decode(&frame.body, PEER_FRAME_MAX_BYTES);
     }
-    // And with the checksum that it has.
+    // The same bytes with the right checksum.
     let mut out = BytesMut::new();
     frame::push(&mut out, RequestId(1), stream);
     let mut reader = FrameReader::new(stream.len());
     reader.room().extend_from_slice(&out);
-    let frame = reader.next_frame().expect("the checksum is right").expect("it is whole");
+    let frame = reader.next_frame().expect("the checksum is right").expect("the frame is complete");
     assert_eq!(frame.body, stream);
 }
 
@@ -56,7 +57,7 @@ fn response(body: &[u8]) {
     if let Ok(response) = read {
         let again = codec::encode(&response);
         assert_eq!(
-            codec::decode::<Response>(&again, PEER_FRAME_MAX_BYTES).expect("was just written"),
+            codec::decode::<Response>(&again, PEER_FRAME_MAX_BYTES).expect("an encoded message decodes"),
             response
         );
     }
@@ -70,6 +71,6 @@ fn request(body: &Bytes) {
     let _ = format!("{request:?}");
     let again = Bytes::from(request.encode());
     assert!(again.len() <= 64 + 16 * body.len(), "{} bytes of {}", again.len(), body.len());
-    let twice = Request::decode(&again, PEER_FRAME_MAX_BYTES).expect("was just written");
+    let twice = Request::decode(&again, PEER_FRAME_MAX_BYTES).expect("an encoded message decodes");
     assert_eq!(Bytes::from(twice.encode()), again);
 }

@@ -1,6 +1,6 @@
-//! Requests for reports, over HTTP and as the request `report`.
+//! Queries of reports, over HTTP and in the request `report`.
 //!
-//! Nothing may panic, and a valid request stays within the bounds of a report.
+//! Nothing may panic, and a valid query stays within the bounds of a report.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -10,10 +10,10 @@ use rowlock_proto::path;
 use rowlock_types::limits::REPORT_MAX_ITEMS;
 
 fuzz_target!(|input: &[u8]| {
-    let asked = String::from_utf8_lossy(input);
-    let Ok(question) = within_worth(input, 16 << 10, 64, || Question::parse(&asked)) else { return };
+    let text = String::from_utf8_lossy(input);
+    let Ok(question) = within_worth(input, 16 << 10, 64, || Question::parse(&text)) else { return };
     let (limit, lock) = match &question {
-        // It has no limit: its pieces have.
+        // A backup has no limit of its own; its pieces have.
         Question::Backup { .. } => return,
         Question::Access { lock, .. } => (1, Some(lock)),
         Question::Locks(LocksQuestion { limit, .. }) | Question::Sessions { limit, .. } => (*limit, None),

@@ -1,7 +1,7 @@
-//! Writes the initial corpus of the fuzz targets into `corpus/TARGET/`: real encodings of every kind. None of
-//! it is kept in git.
+//! Writes the initial corpus of the fuzz targets into `corpus/TARGET/`: real encodings of every kind. Git
+//! ignores the corpus.
 //!
-//! It is itself a target, run for zero time, so that one build makes all of them.
+//! Built as a target with zero running time, so a single build produces all seeds.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -31,7 +31,7 @@ use rowlock_wal::snapshot::format::SnapshotHeader;
 
 #[path = "../../../core/proto/tests/it/golden/file.rs"]
 mod golden;
-#[allow(dead_code, reason = "a test's, of which some is used here")]
+#[allow(dead_code, reason = "a module of tests; this target uses a part")]
 #[path = "../../../core/state/tests/it/formats/sample.rs"]
 mod sample;
 
@@ -43,7 +43,7 @@ const FRAMES: [&str; 6] = [
     include_str!("../../../core/proto/testdata/events.txt"),
     include_str!("../../../core/proto/testdata/locks.txt"),
 ];
-const QUESTIONS: [&str; 5] = [
+const QUERIES: [&str; 5] = [
     "/v1/locks?limit=5",
     "/v1/queue?lock=/locks/a%20b&token=12&limit=7",
     "/v1/sessions?session=0xfffffffffffffff1&limit=10000",
@@ -55,13 +55,13 @@ fuzz_target!(init: write_all(), |_input| {});
 
 fn write_all() {
     clients();
-    put("report", QUESTIONS.map(|asked| asked.into()));
-    put("config", [include_str!("../../../cluster.toml").into(), include_str!("full.toml").into()]);
-    put("import", [include_bytes!("../../../tests/testdata/zookeeper-3.8.0.snapshot").to_vec()]);
+    write_corpus("report", QUERIES.map(|query| query.into()));
+    write_corpus("config", [include_str!("../../../cluster.toml").into(), include_str!("full.toml").into()]);
+    write_corpus("import", [include_bytes!("../../../tests/testdata/zookeeper-3.8.0.snapshot").to_vec()]);
     let chosen = |choice: u8, bytes: Vec<u8>| [vec![choice], bytes].concat();
     let requests = requests().map(|request| chosen(4, request.encode()));
     let responses = responses().map(|response| chosen(3, codec::encode(&response)));
-    put("peer_frames", requests.into_iter().chain(responses).chain(handshakes()));
+    write_corpus("peer_frames", requests.into_iter().chain(responses).chain(handshakes()));
     let batches = batches();
     let whole = batches.iter().map(|batch| chosen(1, batch.encode().to_vec()));
     let lists = batches.iter().map(|batch| {
@@ -69,7 +69,7 @@ fn write_all() {
         Proposal::encode_all(&batch.proposals, &mut list);
         list
     });
-    put("entries", whole.chain(lists));
+    write_corpus("entries", whole.chain(lists));
     let records = records();
     let alone = records.iter().map(|(kind, body)| chosen(2, chosen(*kind, body.clone())));
     let mut all = vec![1];
@@ -78,26 +78,26 @@ fn write_all() {
         all.extend_from_slice(&u16::try_from(body.len()).expect("short").to_le_bytes());
         all.extend_from_slice(body);
     }
-    put("wal", alone.chain([all]));
-    put("snapshot", snapshots());
+    write_corpus("wal", alone.chain([all]));
+    write_corpus("snapshot", snapshots());
 }
 
-fn put(target: &str, inputs: impl IntoIterator<Item = Vec<u8>>) {
+fn write_corpus(target: &str, inputs: impl IntoIterator<Item = Vec<u8>>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
-    fs::create_dir_all(&folder).expect("the folder of this package takes others");
+    fs::create_dir_all(&folder).expect("cannot create a folder in this package");
     let mut count = 0;
     for (number, input) in inputs.into_iter().enumerate() {
-        fs::write(folder.join(format!("seed-{number}")), input).expect("it takes files, too");
+        fs::write(folder.join(format!("seed-{number}")), input).expect("cannot write into the corpus");
         count = number + 1;
     }
     eprintln!("{target}: {count} inputs");
 }
 
-/// The golden frames, each also with a leading byte that chooses its operation.
+/// Writes the golden frames, each also with a leading byte that selects its operation.
 fn clients() {
     let (mut requests, mut replies) = (Vec::new(), Vec::new());
     for frame in FRAMES.iter().flat_map(|text| golden::parse(text)) {
-        let opcode = frame.kind.split_once(':').and_then(|(_, name)| place(name)).unwrap_or(0);
+        let opcode = frame.kind.split_once(':').and_then(|(_, name)| opcode_index(name)).unwrap_or(0);
         if frame.kind.contains("request") {
             let mut stream = BytesMut::new();
             stream.put_u32(u32::try_from(frame.bytes.len()).expect("short"));
@@ -107,13 +107,13 @@ fn clients() {
             replies.push([&[opcode][..], &frame.bytes].concat());
         }
     }
-    put("decode_request", requests);
-    put("decode_response", replies);
+    write_corpus("decode_request", requests);
+    write_corpus("decode_response", replies);
 }
 
-fn place(name: &str) -> Option<u8> {
-    let place = OpCode::ALL.iter().position(|opcode| opcode.as_str() == name)?;
-    u8::try_from(place).ok()
+fn opcode_index(name: &str) -> Option<u8> {
+    let index = OpCode::ALL.iter().position(|opcode| opcode.as_str() == name)?;
+    u8::try_from(index).ok()
 }
 
 fn batches() -> [Batch; 3] {
@@ -155,13 +155,13 @@ fn requests() -> [Request; 12] {
         entries: entries(),
         leader_commit: Some(log_id(6)),
     };
-    let ask = VoteRequest { vote: vote(), last_log_id: Some(log_id(6)), leadership_transfer: false };
+    let vote_request = VoteRequest { vote: vote(), last_log_id: Some(log_id(6)), leadership_transfer: false };
     let chunk = SnapshotStep::Chunk { offset: 7, data: Bytes::from_static(b"chunk") };
     let begin = SnapshotStep::Begin { vote: vote(), meta: meta(), len: 1_000 };
     [
         Request::Raft(RaftRequest::Append(append)),
-        Request::Raft(RaftRequest::Vote(ask.clone())),
-        Request::Raft(RaftRequest::PreVote(ask)),
+        Request::Raft(RaftRequest::Vote(vote_request.clone())),
+        Request::Raft(RaftRequest::PreVote(vote_request)),
         Request::Raft(RaftRequest::Snapshot(begin)),
         Request::Raft(RaftRequest::Snapshot(chunk)),
         Request::Forward { term: 3, batch: sample::lock_batch().proposals },
@@ -224,7 +224,7 @@ fn records() -> Vec<(u8, Vec<u8>)> {
     encoded.collect()
 }
 
-/// The header of a file, whole states, and the records of their first block without the end.
+/// Returns the header of a file, whole states, and the records of their first block without the end.
 fn snapshots() -> Vec<Vec<u8>> {
     const BEFORE_BLOCK: usize = 8 + 2 + 4 + 4;
     const END_BYTES: usize = 1 + 9;

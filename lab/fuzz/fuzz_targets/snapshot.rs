@@ -1,9 +1,8 @@
-//! A snapshot, as a node reads it at its start and from another node: the file's header, the state in it, and
+//! A snapshot, read at a node's start or from another node: the file's header, the state inside, and
 //! arbitrary records in blocks with right checksums, followed by the digest of these records.
 //!
-//! Nothing may panic or take more memory than the input's size justifies. A state that was read can be
-//! written again. Whether its numbers are right is the digest's business, which only damage or a liar
-//! changes.
+//! Nothing may panic or take more memory than the input's size justifies. A decoded state can be encoded
+//! again. The digest protects the numbers inside: only damage or forgery changes them.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -11,9 +10,9 @@ use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_state::{Machine, SnapshotError};
 use rowlock_wal::snapshot::format::{FIXED_BYTES, SnapshotHeader};
 
-/// Before the first block: magic, versions, fingerprint.
+/// Bytes before the first block: magic, versions, fingerprint.
 const HEADER_BYTES: usize = 16;
-/// Of `Record::End`, among the records.
+/// Kind byte of a `Record::End`.
 const END: u8 = 4;
 
 fuzz_target!(|input: &[u8]| {
@@ -25,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// With the checksum that it has.
+/// Decodes a header after correcting its checksum.
 fn header(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     if let Some(crc) = bytes.get_mut(12..16) {
@@ -40,7 +39,7 @@ fn header(bytes: &[u8]) {
     }
     let decoded = within_worth(&bytes, 4 << 20, 64, || SnapshotHeader::decode(&bytes));
     if let Ok(header) = decoded {
-        assert_eq!(SnapshotHeader::decode(&header.encode()).expect("was just written"), header);
+        assert_eq!(SnapshotHeader::decode(&header.encode()).expect("an encoded snapshot decodes"), header);
     }
 }
 
@@ -65,7 +64,7 @@ fn read(bytes: &[u8]) -> Result<Machine, SnapshotError> {
     let machine = within_worth(bytes, 4 << 20, 512, || Machine::decode(&mut &bytes[..]))?;
     let mut again = Vec::new();
     machine.freeze().encode(&mut again).expect("memory takes everything");
-    let copy = Machine::decode(&mut &again[..]).expect("was just written");
+    let copy = Machine::decode(&mut &again[..]).expect("an encoded snapshot decodes");
     assert_eq!(copy.digest(), machine.digest());
     Ok(machine)
 }

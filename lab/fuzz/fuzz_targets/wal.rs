@@ -1,8 +1,8 @@
-//! The write-ahead log, as a node finds it at its start: a segment of arbitrary bytes, and one of records
-//! with right checksums and chain but arbitrary kinds and bodies.
+//! The write-ahead log at a node's start: a segment of arbitrary bytes, and a segment of records with right
+//! checksums and chain but arbitrary kinds and bodies.
 //!
-//! Nothing may panic or take more memory than the file's size justifies. What was read can be queried and
-//! written again.
+//! Nothing may panic or take more memory than the file's size justifies. A recovered log can be queried and
+//! its records encoded again.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
             if let Ok(record) = decoded {
                 let mut again = Vec::new();
                 let kind = record.encode_into(&mut again);
-                assert_eq!(Record::decode(kind, &again).expect("was just written"), record);
+                assert_eq!(Record::decode(kind, &again).expect("an encoded record decodes"), record);
             }
         }
     }
@@ -52,7 +52,8 @@ fn header() -> SegmentHeader {
     }
 }
 
-/// Each record is a kind, a length in two bytes, a body. A checkpoint comes before them.
+/// Returns a segment with the input's records: each is a kind, a length in two bytes, a body. Adds a
+/// checkpoint in front if the input has none.
 fn segment(mut records: &[u8]) -> Vec<u8> {
     let (head, mut chain) = header().encode();
     let mut bytes = head.to_vec();
@@ -77,8 +78,8 @@ fn segment(mut records: &[u8]) -> Vec<u8> {
 
 fn read(segment: &[u8]) -> Result<Recovered, StorageError> {
     let folder = FOLDER.get_or_init(rowlock_fuzz::folder);
-    std::fs::write(folder.join(SegmentSeq::FIRST.file_name()), segment).expect("it takes files, too");
-    let dir = Dir::open(folder).expect("was just made");
+    std::fs::write(folder.join(SegmentSeq::FIRST.file_name()), segment).expect("cannot write the segment");
+    let dir = Dir::open(folder).expect("the folder exists");
     let mut recovered = within_worth(segment, 4 << 20, 64, || recover(&dir, &identity()))?;
     let log = &mut recovered.log;
     let stored = log.entries().count();

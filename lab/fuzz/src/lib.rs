@@ -1,7 +1,8 @@
-//! What the fuzz targets share: their entry, and a meter of the memory that an input makes a reader take.
+//! Shared code of the fuzz targets: their entry point, and a meter of the memory that a reader takes for an
+//! input.
 //!
-//! libFuzzer's own limit sees only the whole process. A reader must not take more than its input's size
-//! justifies, however small that is: each target says how much.
+//! libFuzzer's own limit covers the whole process only. A reader must not take more memory than the size of
+//! its input justifies: each target states its bound.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 #[cfg(feature = "libfuzzer")]
 pub use libfuzzer_sys::fuzz_target;
 
-/// The target without libFuzzer: a program that reads the files it is given.
+/// Defines the target without libFuzzer: a program that reads the files named as arguments.
 #[cfg(not(feature = "libfuzzer"))]
 #[macro_export]
 macro_rules! fuzz_target {
@@ -23,7 +24,7 @@ macro_rules! fuzz_target {
     };
 }
 
-/// Counts the bytes that are allocated. The targets are one thread.
+/// Counts allocated bytes. Each target has one thread.
 struct Meter;
 
 #[global_allocator]
@@ -41,7 +42,7 @@ fn shrunk(bytes: usize) {
     LIVE.fetch_sub(bytes, Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; only numbers are kept beside it.
+// SAFETY: every call goes to the system's allocator unchanged; the meter only counts.
 unsafe impl GlobalAlloc for Meter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());
@@ -53,38 +54,39 @@ unsafe impl GlobalAlloc for Meter {
         unsafe { System.alloc_zeroed(layout) }
     }
 
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         shrunk(layout.size());
-        unsafe { System.dealloc(place, layout) }
+        unsafe { System.dealloc(block, layout) }
     }
 
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         grown(size);
         shrunk(layout.size());
-        unsafe { System.realloc(place, layout, size) }
+        unsafe { System.realloc(block, layout, size) }
     }
 }
 
-/// Does `what` and panics if it has taken more memory at a time than this. What it returns is counted.
-pub fn within<T>(bytes_max: usize, what: impl FnOnce() -> T) -> T {
+/// Runs `operation` and panics if its peak memory exceeds `bytes_max`. The result counts as well.
+pub fn within<T>(bytes_max: usize, operation: impl FnOnce() -> T) -> T {
     let before = LIVE.load(Relaxed);
     PEAK.store(before, Relaxed);
-    let done = what();
+    let result = operation();
     let taken = PEAK.load(Relaxed).saturating_sub(before);
-    assert!(taken <= bytes_max, "{taken} bytes of memory where {bytes_max} are the bound");
-    done
+    assert!(taken <= bytes_max, "{taken} bytes of memory exceed the bound of {bytes_max}");
+    result
 }
 
-/// Whether `what` is worth at most `per_byte` bytes of memory for each of these, and `at_least` at any rate.
-pub fn within_worth<T>(input: &[u8], at_least: usize, per_byte: usize, what: impl FnOnce() -> T) -> T {
-    within(at_least + per_byte * input.len(), what)
+/// Runs `operation` with a bound of `at_least` bytes, and `per_byte` bytes of memory for each byte of
+/// `input`.
+pub fn within_worth<T>(input: &[u8], at_least: usize, per_byte: usize, operation: impl FnOnce() -> T) -> T {
+    within(at_least + per_byte * input.len(), operation)
 }
 
-/// Where files that a reader wants to open are put: in memory, if the system has a place for that.
+/// Returns a new folder for files that a reader opens: in memory, if the system supports this.
 pub fn folder() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let above = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     let folder = above.join(format!("rowlock-fuzz-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("the folder for temporary files takes another");
+    std::fs::create_dir_all(&folder).expect("cannot create a folder in the folder for temporary files");
     folder
 }

@@ -1,4 +1,4 @@
-//! The operator: a person (or a script) who adds and removes nodes as docs/maintenance.md says, over the
+//! The operator: a person (or a script) who adds and removes nodes as docs/operations.md says, over the
 //! client port, with the production client.
 //!
 //! The injector starts the process of a new node and queues the rest as a [`Job`]. The operator does jobs one

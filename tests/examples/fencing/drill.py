@@ -28,7 +28,7 @@ class Late:
     """A holder in a process of its own, which is stopped between its look at the lock and its write."""
 
     def __init__(self, arguments):
-        environment = dict(os.environ, PYTHONPATH=str(HERE.parent.parent / "clients" / "python"))
+        environment = dict(os.environ, PYTHONPATH=str(HERE.parents[2] / "client" / "python"))
         self.process = subprocess.Popen([sys.executable, str(HERE / "holder.py"), *arguments], text=True, env=environment,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         said = self.process.stdout.readline().split()

@@ -100,7 +100,7 @@ impl HeartbeatAcks {
             }
         };
         let stopped = self.expiry_table.stopped(term, &sessions).ok_or(Unconfirmed::NotLeader)?;
-        self.hook.tell(|hook| {
+        self.hook.notify(|hook| {
             let running: Vec<_> = sessions.into_iter().filter(|it| !stopped.contains(it)).collect();
             hook.confirms(term, contact.elapsed(), touched.elapsed(), &running);
         });

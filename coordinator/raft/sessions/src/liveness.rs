@@ -24,7 +24,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::limits::{BATCH_MAX_COMMANDS, DISCONNECTS_WAITING_MAX, HEARTBEATS_WAITING_MAX};
+use rowlock_types::limits::{BATCH_MAX_COMMANDS, DISCONNECTS_WAITING_MAX, KEEPALIVES_WAITING_MAX};
 use rowlock_types::node_hook::Hook;
 use tokio::sync::mpsc;
 
@@ -132,7 +132,7 @@ impl Collected {
     /// Queues a heartbeat. Beyond the bound the heartbeat stays unanswered and its client connects to another
     /// node.
     fn wait(&mut self, session: SessionId, waiter: Box<dyn HeartbeatWaiter>) {
-        if self.waiting.len() < HEARTBEATS_WAITING_MAX {
+        if self.waiting.len() < KEEPALIVES_WAITING_MAX {
             self.waiting.push((session, waiter));
         }
     }
@@ -236,7 +236,7 @@ impl Liveness {
 
     fn expire(&self, now: Instant) {
         let Some((term, due)) = self.expiry_table.due(now) else { return };
-        self.hook.tell(|hook| {
+        self.hook.notify(|hook| {
             let contact = self.contact.age().unwrap_or(Duration::MAX);
             due.iter().for_each(|(session, _)| hook.expires(*session, term, contact));
         });

@@ -138,7 +138,7 @@ pub enum HandshakeRefusal {
     /// Another cluster with the same name has a different id.
     #[error(
         "this node belongs to another cluster of the same name: one of the two was restored from a backup, or formed \
-         again. Decide which cluster lives, and keep the folders of the other one (docs/runbook.md)"
+         again. Decide which cluster lives, and keep the folders of the other one (docs/operations.md)"
     )]
     ClusterId,
     /// The dialer wanted another node.
@@ -168,7 +168,7 @@ pub enum HandshakeRefusal {
     /// release, as `Version` does.
     #[error(
         "{theirs} and {ours} are two builds of one release that do not read each other's formats: run the same build on \
-         all nodes of a cluster. To go over to the other build with the data, see docs/maintenance.md, \"Another build of \
+         all nodes of a cluster. To go over to the other build with the data, see docs/operations.md, \"Another build of \
          one release\""
     )]
     OtherBuild { ours: String, theirs: String },

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rowlock_tls::issue::{Authority, Leaf};
 use rowlock_tls::{ClientAuth, ClientKeeper, ClientTls, Files, Pem};
-use rowlock_types::limits::{GUESSES_PER_SECOND, HTTP_TLS_HANDSHAKES_PER_SECOND};
+use rowlock_types::limits::{HTTP_TLS_HANDSHAKES_PER_SECOND, WRONG_PASSWORDS_PER_SECOND};
 use tempfile::TempDir;
 
 use super::*;
@@ -86,15 +86,15 @@ async fn all_paths_but_probes_need_a_token_with_the_role() {
 async fn wrong_tokens_are_throttled_and_right_tokens_accepted() {
     let (server, [reader, ..], _folder) = with_tokens().await;
     let mut codes = Vec::new();
-    for n in 0..2 * GUESSES_PER_SECOND {
+    for n in 0..2 * WRONG_PASSWORDS_PER_SECOND {
         codes.push(send_with(&server, "/metrics", &bearer(&format!("rowlock_{n}"))).await.0);
     }
-    assert!(codes[..GUESSES_PER_SECOND as usize].iter().all(|code| *code == 401), "{codes:?}");
+    assert!(codes[..WRONG_PASSWORDS_PER_SECOND as usize].iter().all(|code| *code == 401), "{codes:?}");
     // On a slow machine the bucket refills during the loop.
     assert!(codes.iter().all(|code| [401, 429].contains(code)), "{codes:?}");
     assert_eq!(send_with(&server, "/metrics", &bearer(&reader)).await.0, 200);
     assert_eq!(send_with(&server, "/livez", "").await.0, 200);
-    assert!(server.metrics.http_tokens_wrong_total.get() >= u64::from(2 * GUESSES_PER_SECOND));
+    assert!(server.metrics.http_tokens_wrong_total.get() >= u64::from(2 * WRONG_PASSWORDS_PER_SECOND));
 }
 
 /// Certificates for a listener and its clients.

@@ -100,7 +100,7 @@ async fn login(node: &Node, password: &str) -> (Client, Result<Response, ErrorCo
 async fn sasl_passwords_are_counted_when_wrong_and_a_user_known_at_the_address_is_not_locked_out() {
     let node = strict().await;
     assert!(login(&node, "secret").await.1.is_ok());
-    for n in 1..=3 * u64::from(limits::GUESSES_PER_SECOND) {
+    for n in 1..=3 * u64::from(limits::WRONG_PASSWORDS_PER_SECOND) {
         assert_eq!(login(&node, "guess").await.1, Err(ErrorCode::AuthFailed));
         assert_eq!(node.context.metrics.sasl_passwords_wrong_total.get(), n);
     }

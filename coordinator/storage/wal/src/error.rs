@@ -84,7 +84,7 @@ pub enum StorageError {
     #[error(
         "{} was written by another build of release {RELEASE}{}, and is not readable by this one ({}). It is not damaged, \
          and nothing was changed. Go on with that build. To go over to this one with the data: save a backup and export it \
-         with that build, and import it into a new cluster of this one (docs/maintenance.md, \"Another build of one \
+         with that build, and import it into a new cluster of this one (docs/operations.md, \"Another build of one \
          release\").",
         path.display(), by.0.as_ref().map_or(String::new(), |build| format!(" ({})", build.escape_debug())), this_build()
     )]

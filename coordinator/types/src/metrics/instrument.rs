@@ -1,4 +1,4 @@
-//! The instruments of [`super::Metrics`]: counter, gauge, histograms. Recording is a few relaxed atomic adds;
+//! Instruments of [`super::Metrics`]: counter, gauge, histograms. A recording is a few relaxed atomic adds;
 //! it never locks, allocates or fails. The one exception is [`SilenceGauge`].
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use rowlock_proto::NodeId;
 use crate::memory::Part;
 use crate::status::Role;
 
-/// Counts what happened; only grows.
+/// A number of events; only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -23,18 +23,16 @@ impl Counter {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// How many so far.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// How much there is now.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
-    /// Replaces the value (capped at `i64::MAX`).
+    /// Replaces the value (at most `i64::MAX`).
     pub fn set(&self, value: u64) {
         self.0.store(i64::try_from(value).unwrap_or(i64::MAX), Relaxed);
     }
@@ -47,23 +45,22 @@ impl Gauge {
         self.0.fetch_sub(1, Relaxed);
     }
 
-    /// So much more, or less.
     pub fn shift(&self, difference: i64) {
         self.0.fetch_add(difference, Relaxed);
     }
 
-    /// The value now. Transiently below zero where an `inc` and its `dec` race from two threads.
+    /// Returns the value. Briefly below zero while an `inc` and its `dec` race on two threads.
     pub fn get(&self) -> i64 {
         self.0.load(Relaxed)
     }
 }
 
-/// The longest duration so far.
+/// The longest recorded duration.
 #[derive(Debug, Default)]
 pub struct LongestGauge(AtomicU64);
 
 impl LongestGauge {
-    /// Replaces the value if this is longer.
+    /// Replaces the value by a longer duration.
     pub fn raise_to(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         if nanos > self.0.load(Relaxed) {
@@ -76,12 +73,12 @@ impl LongestGauge {
     }
 }
 
-/// How much there is now of each part of what a node holds in memory, shown as one series per part.
+/// Current bytes of each part of a node's memory, exported as one series per part.
 #[derive(Debug, Default)]
 pub struct PartsGauge([AtomicU64; Part::ALL.len()]);
 
 impl PartsGauge {
-    /// Replaces all, in the order of [`Part::ALL`].
+    /// Replaces all values, in the order of [`Part::ALL`].
     pub fn set(&self, bytes: [u64; Part::ALL.len()]) {
         for (part, bytes) in self.0.iter().zip(bytes) {
             part.store(bytes, Relaxed);
@@ -93,13 +90,13 @@ impl PartsGauge {
     }
 }
 
-/// A listener that shows the node's certificate.
+/// A listener that presents the node's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsListener {
-    /// For the other nodes.
+    /// Listener for the other nodes.
     Peer,
     Client,
-    /// For health, metrics and reports.
+    /// Listener for health, metrics and reports.
     Http,
 }
 
@@ -108,20 +105,18 @@ impl TlsListener {
         [(TlsListener::Peer, "peer"), (TlsListener::Client, "client"), (TlsListener::Http, "http")];
 }
 
-/// Seconds until a certificate expires, shown as one series per listener that has one.
+/// Seconds until a certificate expires, exported as one series per listener with a certificate.
 #[derive(Debug)]
 pub struct ExpiryGauge([AtomicI64; TlsListener::ALL.len()]);
 
 impl ExpiryGauge {
-    /// The listener has no certificate.
     const UNSET: i64 = i64::MIN;
 
-    /// Replaces the value of one listener.
     pub fn set(&self, listener: TlsListener, seconds: i64) {
         self.0[listener as usize].store(seconds.max(Self::UNSET + 1), Relaxed);
     }
 
-    /// Iterates over the listeners with a certificate, with their labels.
+    /// Returns the values of listeners with a certificate, with their labels.
     pub fn get(&self) -> impl Iterator<Item = (&'static str, i64)> {
         let all = TlsListener::ALL.map(|(one, label)| (label, self.0[one as usize].load(Relaxed)));
         all.into_iter().filter(|(_, seconds)| *seconds != Self::UNSET)
@@ -134,22 +129,22 @@ impl Default for ExpiryGauge {
     }
 }
 
-/// For how long a member has not answered the leader.
+/// Time for which a member has not answered the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence {
     pub node: NodeId,
-    /// Since the latest request that it has answered was sent.
+    /// Time since the leader sent the newest request that the member has answered.
     pub lasts: Duration,
-    /// It has not answered this leader yet, and may have been silent before.
+    /// True if the member has not answered this leader yet: its real silence may be longer.
     pub is_least: bool,
 }
 
 impl Silence {
-    /// A leader has heard a member that answers by then.
+    /// Time in which a new leader hears every live member.
     const HEARD_WITHIN: Duration = Duration::from_millis(1_500);
 
-    /// Milliseconds of each silence, without those of members that a new leader has not had time to hear:
-    /// whether they answer is not known.
+    /// Returns each known silence in milliseconds. Leaves out members that a new leader has not had time to
+    /// hear.
     pub fn known(silences: &[Silence]) -> Vec<(NodeId, u64)> {
         let is_known = |one: &&Silence| !one.is_least || one.lasts > Self::HEARD_WITHIN;
         let ms = |lasts: Duration| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
@@ -157,8 +152,8 @@ impl Silence {
     }
 }
 
-/// Seconds since each other member answered this leader, shown as one series per member. Nothing on other
-/// nodes. One task writes it, so its lock is hardly ever waited for.
+/// Seconds since each member answered this leader, exported as a series per member. Empty on followers. A
+/// single task writes the gauge, so the lock is almost never contended.
 #[derive(Debug, Default)]
 pub struct SilenceGauge(Mutex<Vec<Silence>>);
 
@@ -167,13 +162,12 @@ impl SilenceGauge {
         *self.0.lock() = silences;
     }
 
-    /// All, as they were written last.
     pub fn get(&self) -> Vec<Silence> {
         self.0.lock().clone()
     }
 }
 
-/// The Raft role, shown as one series per role, of which one is 1.
+/// The Raft role, exported as one series per role; the current role's series is 1.
 #[derive(Debug, Default)]
 pub struct RoleGauge(AtomicU64);
 
@@ -197,7 +191,7 @@ impl RoleGauge {
 
 /// Upper bounds of the duration buckets in nanoseconds: 1, 1.5, 2, 3, 5, 7 per decade from 10 µs to 10 s.
 pub const SECONDS_BOUNDS_NS: [u64; 37] = seconds_bounds();
-/// Upper bounds of the buckets for what people wait for, in milliseconds: a millisecond to an hour.
+/// Upper bounds of the buckets for waits of people, in milliseconds: a millisecond to an hour.
 pub const LONG_BOUNDS_MS: [u64; 19] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000,
     1_800_000, 3_600_000,
@@ -221,7 +215,7 @@ const fn seconds_bounds() -> [u64; 37] {
     bounds
 }
 
-/// Buckets over fixed bounds, the last one unbounded.
+/// Counts by fixed bounds, and a count above the last bound.
 #[derive(Debug)]
 struct Buckets<const N: usize> {
     bounds: &'static [u64; N],
@@ -253,19 +247,19 @@ impl<const N: usize> Buckets<N> {
     }
 }
 
-/// A histogram at one moment. `count` comes from the buckets, so that it never contradicts them.
+/// A histogram at one moment. `count` is the sum of the buckets, and so never contradicts the buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Upper bound (inclusive) and how many values were at or below it.
+    /// Upper bound (inclusive) and the number of values up to the bound.
     pub cumulative: Vec<(u64, u64)>,
-    /// How many values in all.
+    /// Number of all values.
     pub count: u64,
     pub sum: u64,
 }
 
 impl View {
-    /// An estimate of the quantile `q` (0 to 1), linear inside its bucket. `None` without values; beyond the
-    /// last bound, the last bound.
+    /// Returns an estimate of the quantile `q` (0 to 1), linear inside its bucket; above the last bound, the
+    /// last bound. `None` without values.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         assert!((0.0..=1.0).contains(&q), "a quantile lies in 0..=1");
         if self.count == 0 {
@@ -284,7 +278,7 @@ impl View {
     }
 }
 
-/// Durations, in buckets from 10 µs to 10 s.
+/// Durations in buckets from 10 µs to 10 s.
 #[derive(Debug)]
 pub struct Histogram(Buckets<37>);
 
@@ -299,18 +293,18 @@ impl Histogram {
         self.0.record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Returns its contents in nanoseconds.
+    /// Returns the contents in nanoseconds.
     pub fn view(&self) -> View {
         self.0.view()
     }
 
-    /// An estimate of the quantile `q` (0 to 1); `None` without values.
+    /// Returns an estimate of the quantile `q` (0 to 1); `None` without values.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         self.view().quantile(q).map(|ns| Duration::from_nanos(ns as u64))
     }
 }
 
-/// Durations that the clock of log entries measures, in buckets from 1 ms to 1 h.
+/// Durations measured by the clock of log entries, in buckets from 1 ms to 1 h.
 #[derive(Debug)]
 pub struct LongHistogram(Buckets<19>);
 
@@ -325,7 +319,7 @@ impl LongHistogram {
         self.0.record(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
     }
 
-    /// Returns its contents in milliseconds.
+    /// Returns the contents in milliseconds.
     pub fn view(&self) -> View {
         self.0.view()
     }
@@ -356,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_that_a_new_leader_has_not_had_time_to_hear_is_not_said_to_answer() {
+    fn a_new_leader_omits_members_that_it_had_no_time_to_hear() {
         let of = |node: u64, ms: u64, is_least: bool| {
             let (node, lasts) = (NodeId(node), Duration::from_millis(ms));
             Silence { node, lasts, is_least }
@@ -366,14 +360,14 @@ mod tests {
     }
 
     #[test]
-    fn duration_bounds_grow_strictly_from_ten_microseconds_to_ten_seconds() {
+    fn duration_bounds_grow_strictly_from_10_us_to_10_s() {
         assert_eq!(SECONDS_BOUNDS_NS[0], 10_000);
         assert_eq!(SECONDS_BOUNDS_NS[36], 10_000_000_000);
         assert!(SECONDS_BOUNDS_NS.windows(2).all(|pair| pair[0] < pair[1]));
     }
 
     #[test]
-    fn long_durations_are_told_apart_up_to_an_hour() {
+    fn long_durations_have_distinct_buckets_up_to_an_hour() {
         let histogram = LongHistogram::default();
         for ms in [0, 1, 45_000, 10_000_000] {
             histogram.record(Duration::from_millis(ms));
@@ -408,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_histogram_has_no_quantile_and_a_huge_value_has_the_last_bound() {
+    fn a_quantile_is_none_without_values_and_at_most_the_last_bound() {
         let histogram = Histogram::default();
         assert_eq!(histogram.quantile(0.5), None);
         histogram.record(Duration::from_secs(3_600));
@@ -417,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn role_gauge_gives_back_what_was_set() {
+    fn role_gauge_returns_the_role_that_was_set() {
         let gauge = RoleGauge::default();
         assert_eq!(gauge.get(), Role::Follower);
         for (role, _) in RoleGauge::ROLES {

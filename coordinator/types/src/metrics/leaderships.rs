@@ -1,20 +1,20 @@
-//! How often a node has become the leader, and what for.
+//! Number of elections won by a node, by the end of the previous leadership.
 
 use parking_lot::Mutex;
 use rowlock_proto::NodeId;
 
-/// The end of the previous leadership, as the winner of the election saw it.
+/// The end of the previous leadership, as seen by the winner of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaderEnd {
-    /// The node had heard of no leader since its start.
+    /// The node knew no leader since the start.
     Start,
-    /// The leader had asked this node to take over.
+    /// The leader asked this node to take over.
     HandedOver,
-    /// The leader's connection to this node had ended: its process died, or was stopped in a hurry.
+    /// The leader's connection to this node ended: its process died, or stopped without a handover.
     Disconnected,
-    /// The leader had said nothing for as long as an election waits.
+    /// The leader was silent for a whole election timeout.
     Silent,
-    /// This node had led, and lost contact to its quorum.
+    /// This node led, and lost contact with the quorum.
     NoQuorum,
 }
 
@@ -28,21 +28,22 @@ impl LeaderEnd {
     ];
 }
 
-/// Counts the elections that this node has won, by what had ended the leadership before.
+/// Counts the elections won by this node, by the end of the previous leadership.
 #[derive(Debug, Default)]
 pub struct Leaderships(Mutex<LeadershipCounts>);
 
 #[derive(Debug, Default)]
 struct LeadershipCounts {
     won: [u64; LeaderEnd::ALL.len()],
-    /// The last leader that was known, and its term.
+    /// The last known leader and its term.
     last: Option<(NodeId, u64)>,
-    /// Why the leader of a term is thought to have ended.
+    /// The presumed end of the leader of a term.
     noted: Option<(u64, LeaderEnd)>,
 }
 
 impl Leaderships {
-    /// The leader of `term` seems to end, for this reason. One that hands over hangs up, too.
+    /// Records how the leader of `term` seems to end. A handover stays recorded: the old leader disconnects
+    /// afterwards.
     pub fn ends(&self, term: u64, end: LeaderEnd) {
         let mut seen = self.0.lock();
         if seen.noted != Some((term, LeaderEnd::HandedOver)) {
@@ -50,7 +51,7 @@ impl Leaderships {
         }
     }
 
-    /// `leader` leads in `term`, as node `me` hears.
+    /// Records that `leader` leads in `term`, as seen by node `me`.
     pub fn begins(&self, me: NodeId, leader: NodeId, term: u64) {
         let mut seen = self.0.lock();
         let end = match (seen.last, seen.noted) {
@@ -64,12 +65,12 @@ impl Leaderships {
         (seen.last, seen.noted) = (Some((leader, term)), None);
     }
 
-    /// Elections that this node has won since its start after a leader had fallen silent.
+    /// Returns the elections won by this node since its start after a leader fell silent.
     pub fn after_silence(&self) -> u64 {
         self.0.lock().won[LeaderEnd::Silent as usize]
     }
 
-    /// The counts with their label.
+    /// Returns the counts with their labels.
     pub fn get(&self) -> [(&'static str, u64); LeaderEnd::ALL.len()] {
         let seen = self.0.lock();
         LeaderEnd::ALL.map(|(end, label)| (label, seen.won[end as usize]))

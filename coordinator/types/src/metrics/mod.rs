@@ -1,5 +1,5 @@
-//! What a node counts and measures. All its parts share one `Arc<Metrics>`; `http/` and the four-letter word
-//! `mntr` render it. Nothing decides by a metric: they are written here and read by people.
+//! Metrics of a node. All parts of a node share one `Arc<Metrics>`; `http/` and the four-letter word `mntr`
+//! render the metrics. No code decides by a metric: parts write metrics, and people read them.
 
 pub mod instrument;
 mod leaderships;
@@ -15,7 +15,8 @@ pub use stages::{Stage, StageHistograms};
 
 macro_rules! metrics {
     ($($(#[doc = $help:literal])+ $name:ident: $instrument:ty,)*) => {
-        /// All metrics of a node. A field is exported as `rowlock_` + its name, its first doc line as help.
+        /// All metrics of a node. Each field is exported as `rowlock_` and its name, with its first doc line
+        /// as help.
         #[derive(Debug, Default)]
         pub struct Metrics {
             $($(#[doc = $help])+ pub $name: $instrument,)*
@@ -55,7 +56,7 @@ metrics! {
 
     /// Watches of this node's connections.
     watches: Gauge,
-    /// Approximate bytes of these watches.
+    /// Approximate bytes of watches of this node's connections.
     watch_bytes: Gauge,
     /// Watch events queued for connections of this node.
     watch_fired_total: Counter,
@@ -66,25 +67,25 @@ metrics! {
     memory_limit_bytes: Gauge,
     /// 1 while the memory limit is reached.
     memory_full: Gauge,
-    /// Growing commands refused by this node as leader at the memory limit.
+    /// Commands refused by this node as leader at the memory limit.
     growth_refused_total: Counter,
 
     /// Seconds until sessions are opened after a restore; 0: open.
     restore_grace_seconds: Gauge,
     /// 1 while this node is drained by an operator.
     drained: Gauge,
-    /// On the leader: seconds since the latest request that the member answered was sent.
+    /// Seconds since this leader sent the newest request that the member has answered.
     member_silent_seconds: SilenceGauge,
 
-    /// Held places in queues.
+    /// Queue positions holding a lock.
     locks_held: Gauge,
-    /// Waiting places in queues.
+    /// Queue positions waiting for a lock.
     lock_waiters: Gauge,
     /// Lock grants applied by this node.
     lock_grants_total: Counter,
-    /// From request to grant of a lock.
+    /// Time from request to grant of a lock.
     lock_wait_seconds: LongHistogram,
-    /// From grant to end of a hold.
+    /// Time from grant to end of a hold.
     lock_hold_seconds: LongHistogram,
     /// Notices of grants and losses queued for clients.
     lock_notices_total: Counter,
@@ -134,9 +135,9 @@ metrics! {
     bytes_received_total: Counter,
     /// Bytes sent to clients.
     bytes_sent_total: Counter,
-    /// Client requests received and not yet answered.
+    /// Client requests received without a reply yet.
     requests_outstanding: Gauge,
-    /// From decoding a client request to encoding its reply.
+    /// Time from decoding a client request to encoding its reply.
     request_seconds: Histogram,
     /// Stages of a request: queue, forward, flush, quorum, apply, outbox.
     stage_seconds: StageHistograms,
@@ -148,25 +149,25 @@ metrics! {
     /// Lock events missing in the history.
     history_dropped_total: Counter,
 
-    /// Commands given to the proposer of this node.
+    /// Commands submitted to the proposer of this node.
     proposals_total: Counter,
-    /// Commands whose outcome this node waits for.
+    /// Commands awaited by this node.
     proposals_in_flight: Gauge,
-    /// Commands whose outcome cannot be known (leader lost).
+    /// Commands with an unknown outcome (leader lost).
     proposals_lost_total: Counter,
     /// Log entries proposed by this node as the leader.
     batches_total: Counter,
     /// Log entries proposed only to compare digests.
     comparison_batches_total: Counter,
-    /// Log entries skipped because they overtook another one; proposed again.
+    /// Log entries skipped after overtaking another entry; proposed again.
     batches_skipped_total: Counter,
     /// Commands refused by this node as leader because of their cost.
     commands_refused_total: Counter,
-    /// Log entries cut short because their commands cost too much together.
+    /// Log entries cut short: their commands cost too much.
     batches_cut_total: Counter,
     /// Commands per log entry proposed.
     batch_commands: SizeHistogram,
-    /// From proposing a log entry to its apply, on the leader.
+    /// Time from proposing a log entry to its apply, on the leader.
     commit_seconds: Histogram,
     /// Longest apply of one log entry since the start.
     apply_longest_seconds: LongestGauge,
@@ -201,19 +202,19 @@ metrics! {
     disk_hangs: Gauge,
     /// 1 while entries wait and none was committed for five seconds.
     commits_stalled: Gauge,
-    /// Growing commands refused by this node as leader because disks were full.
+    /// Commands refused by this node as leader because disks were full.
     growth_refused_for_room_total: Counter,
     /// Snapshots written by this node.
     snapshots_written_total: Counter,
-    /// Snapshots that could not be written.
+    /// Failed writes of snapshots.
     snapshots_failed_total: Counter,
     /// Snapshots received from the leader and installed.
     snapshots_installed_total: Counter,
     /// Snapshots sent to other nodes.
     snapshots_sent_total: Counter,
-    /// From freezing the state to the durable snapshot file.
+    /// Time from freezing the state to the durable snapshot file.
     snapshot_write_seconds: Histogram,
-    /// From the received snapshot file to the replaced state.
+    /// Time from the received snapshot file to the replaced state.
     snapshot_install_seconds: Histogram,
     /// Bytes of the last snapshot file written or installed.
     snapshot_bytes: Gauge,
@@ -222,11 +223,11 @@ metrics! {
     raft_role: RoleGauge,
     /// Raft term of this node.
     raft_term: Gauge,
-    /// Last log index stored here.
+    /// Last log index stored by this node.
     raft_last_log_index: Gauge,
-    /// Last log index known committed here.
+    /// Last log index known to this node as committed.
     raft_committed_index: Gauge,
-    /// Last log index applied here.
+    /// Last log index applied by this node.
     raft_applied_index: Gauge,
     /// Log index of the last snapshot.
     raft_snapshot_index: Gauge,
@@ -234,7 +235,7 @@ metrics! {
     leader_changes_total: Counter,
     /// Times this node became leader, by what ended the previous leadership.
     leaderships_total: Leaderships,
-    /// 1 while clients are served.
+    /// 1 while this node serves clients.
     serving: Gauge,
     /// HTTP connections accepted since the start.
     http_connections_total: Counter,
@@ -260,29 +261,29 @@ metrics! {
     api_watch_gaps_total: Counter,
     /// Failed reloads of tokens; the previous ones stay in use.
     token_reload_failures_total: Counter,
-    /// 1 while the file of tokens is missing or bad: the previous tokens stay in use.
+    /// 1 while the file of tokens is missing or invalid; the previous tokens stay in use.
     token_file_unusable: Gauge,
-    /// Records given to the audit log.
+    /// Records submitted to the audit log.
     audit_records_total: Counter,
     /// Audit records dropped (rate, full queue, full disk).
     audit_dropped_total: Counter,
     /// Log lines dropped because the reader of stderr was slow or gone.
     log_lines_dropped_total: Counter,
-    /// Backups that this node has made by itself.
+    /// Scheduled backups made by this node.
     backups_made_total: Counter,
-    /// Backups that this node could not make.
+    /// Failed scheduled backups of this node.
     backups_failed_total: Counter,
     /// Size of the last scheduled backup.
     backup_bytes: Gauge,
 }
 
 impl Metrics {
-    /// All at zero. `start_time_ms` is the wall clock at the start of the process.
+    /// Returns metrics at zero. `start_time_ms` is the wall clock at the start of the process.
     pub fn started_at(start_time_ms: i64) -> Self {
         Metrics { start_time_ms, ..Metrics::default() }
     }
 
-    /// The Prometheus text format, version 0.0.4.
+    /// Renders the Prometheus text format, version 0.0.4.
     pub fn render(&self) -> String {
         let mut out = text::Text::default();
         self.each(|name, help, metric| metric.render(&mut out, name, help));
@@ -302,7 +303,7 @@ mod tests {
     use super::*;
     use crate::status::Role;
 
-    /// Name, labels and value of every sample, after checking each line's form.
+    /// Returns name, labels and value of every sample, and checks the form of each line.
     fn samples(text: &str) -> Vec<(String, String, f64)> {
         let mut typed = BTreeSet::new();
         let mut samples = Vec::new();

@@ -1,27 +1,28 @@
-//! The stages of a request's way through a node, and how long each takes.
+//! Stages of a request in a node, with a duration histogram for each.
 
 use std::time::Duration;
 
 use super::instrument::Histogram;
 
-/// A part of a request's way. A node measures those that lie on it: what a follower waits for the leader is
-/// its `Forward`.
+/// One stage of a request. A node measures its own stages: a follower's wait for the leader is the follower's
+/// `Forward`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// From decoding a request to the intake's taking it: the requests in front of it, and the intake.
+    /// Time from decoding a request until the intake takes the request: earlier requests, and the intake.
     /// Sampled: the first request of each batch.
     Queue,
-    /// From there to the entry in this node's log: the leader's batching, and on a follower the way to the
-    /// leader and back. Once per entry with requests of this node.
+    /// Time from the intake to the entry in this node's log: the leader's batching, and on a follower the
+    /// round trip to the leader. Once per entry with requests of this node.
     Forward,
-    /// From there to the end of this node's flush, if a quorum waited for that. Once per entry.
+    /// Time from the entry in the log to the end of this node's flush, if a quorum waited for the flush. Once
+    /// per entry.
     Flush,
-    /// From there (or from the log, if no quorum waited for this node's flush) to the beginning of apply:
-    /// the other nodes' flushes, and entries in front of it. Once per entry.
+    /// Time from the flush (or from the log, if no quorum waited for this node's flush) to the start of
+    /// apply: flushes of other nodes, and earlier entries. Once per entry.
     Quorum,
-    /// Applying the entry. Once per entry.
+    /// Application of the entry. Once per entry.
     Apply,
-    /// From apply's answer to encoding the reply. Sampled: the first answer that a connection takes.
+    /// Time from the result of apply to encoding the reply. Sampled: the first reply that a connection takes.
     Outbox,
 }
 
@@ -36,7 +37,7 @@ impl Stage {
     ];
 }
 
-/// Durations of the stages, shown as one histogram per stage.
+/// Durations of the stages, exported as one histogram per stage.
 #[derive(Debug, Default)]
 pub struct StageHistograms([Histogram; Stage::ALL.len()]);
 
@@ -45,7 +46,7 @@ impl StageHistograms {
         self.0[stage as usize].record(duration);
     }
 
-    /// Iterates over the histograms with their labels.
+    /// Returns the histograms with their labels.
     pub fn get(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
         Stage::ALL.iter().map(|(stage, label)| (*label, &self.0[*stage as usize]))
     }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_counts_for_its_own_stage_only() {
+    fn a_duration_is_recorded_for_its_stage_only() {
         let histograms = StageHistograms::default();
         for (nth, (stage, _)) in Stage::ALL.into_iter().enumerate() {
             (0..=nth).for_each(|_| histograms.record(stage, Duration::from_micros(20)));

@@ -13,7 +13,7 @@ use super::stages::StageHistograms;
 pub(super) struct Text(String);
 
 impl Text {
-    /// HELP and TYPE; the samples of that name must follow.
+    /// Writes HELP and TYPE; the samples of the name must follow.
     pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
@@ -38,7 +38,7 @@ impl Text {
         self.buckets(name, &[], view, units_per_one);
     }
 
-    /// The samples of one histogram; `labels` go before the bound.
+    /// Writes the samples of one histogram; `labels` precede the bound.
     fn buckets(&mut self, name: &str, labels: &[(&str, &str)], view: &View, units_per_one: f64) {
         let bucket = format!("{name}_bucket");
         let bounds = view.cumulative.iter().map(|(bound, seen)| (*bound as f64 / units_per_one, seen));
@@ -55,9 +55,8 @@ impl Text {
     }
 }
 
-/// An instrument that can be written.
 pub(super) trait Render {
-    /// HELP, TYPE and samples.
+    /// Writes HELP, TYPE and samples.
     fn render(&self, out: &mut Text, name: &str, help: &str);
 }
 

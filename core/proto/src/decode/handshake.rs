@@ -1,4 +1,4 @@
-//! The two records of the handshake, which have no header.
+//! Decodes the two records of the handshake, which have no header.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::ids::SessionId;
 use crate::request::ConnectRequest;
 use crate::response::ConnectResponse;
 
-/// The first frame of a client. A null password counts as an empty one.
+/// Decodes the first frame of a client. A null password counts as empty.
 pub fn connect_request(frame: Bytes) -> Result<ConnectRequest, DecodeError> {
     let mut r = Reader::new(&frame);
     let request = ConnectRequest {
@@ -23,7 +23,7 @@ pub fn connect_request(frame: Bytes) -> Result<ConnectRequest, DecodeError> {
     Ok(request)
 }
 
-/// The first frame of a server. A null password counts as an empty one.
+/// Decodes the first frame of a server. A null password counts as empty.
 pub fn connect_response(frame: Bytes) -> Result<ConnectResponse, DecodeError> {
     let mut r = Reader::new(&frame);
     let response = ConnectResponse {
@@ -37,7 +37,7 @@ pub fn connect_response(frame: Bytes) -> Result<ConnectResponse, DecodeError> {
     Ok(response)
 }
 
-/// The byte that protocols before 3.4 did not have: read only if one is left.
+/// Reads the byte that protocols before 3.4 lack; `None` if no byte is left.
 fn read_only(r: &mut Reader<'_>) -> Decoded<Option<bool>> {
     if r.left() == 0 { Ok(None) } else { r.boolean().map(Some) }
 }

@@ -1,7 +1,8 @@
-//! Rowlock's own records: see [`crate::lock`].
+//! Decodes the records of Rowlock's own opcodes: see [`crate::lock`].
 //!
-//! The constants are what one element of a vector takes at least. Invariant: none is more, or a vector of
-//! short elements is refused; the closer, the less a lying count can reserve.
+//! The constants are the minimum sizes of vector elements. Invariant: no constant exceeds the size of the
+//! shortest element, or decoding would refuse vectors of short elements. A tight constant limits the memory
+//! that a forged count can reserve.
 
 use bytes::Bytes;
 
@@ -12,7 +13,7 @@ use crate::lock::{
     Acquire, Ask, Attempt, Claim, Few, Mode, Notice, NoticeEvent, Owner, Party, PlaceState, QuestionNotice,
 };
 
-/// The body of a frame with [`crate::Xid::NOTICE`].
+/// Decodes the body of a frame with [`crate::Xid::NOTICE`].
 pub fn notice(frame: &mut Bytes) -> Result<Notice, DecodeError> {
     Reader::front(frame, |r| {
         let claim = claim(r)?;
@@ -28,16 +29,16 @@ pub fn notice(frame: &mut Bytes) -> Result<Notice, DecodeError> {
     })
 }
 
-/// Two strings, data and ACL by their lengths alone; mode, limit, wait, owner; three times, and
-/// whether the last one lapses.
+/// Lengths of two strings, data and ACL; mode, limit, wait, owner; three times, and the flag of the minimum
+/// hold.
 const ACQUIRE_BYTES: usize = 4 * 4 + 8 + 4 + 1 + 12 + 3 * 4 + 1;
-/// The length of a path; the token.
+/// Length of a path; the token.
 const CLAIM_BYTES: usize = 4 + 8;
-/// The lengths of two strings.
+/// Lengths of two strings.
 const ATTEMPT_BYTES: usize = 2 * 4;
-/// A kind with nothing behind it.
+/// A kind without further fields.
 const STANDING_BYTES: usize = 4;
-/// The length of a path, session, token, the length of the label, time.
+/// Length of a path, session, token, length of the label, time.
 const PARTY_BYTES: usize = 4 + 8 + 8 + 4 + 8;
 
 pub(super) fn acquires(r: &mut Reader<'_>) -> Decoded<Few<Acquire>> {
@@ -59,7 +60,7 @@ pub(super) fn acquires(r: &mut Reader<'_>) -> Decoded<Few<Acquire>> {
     })
 }
 
-/// An unsigned number, in the four bytes of an int.
+/// Reads an unsigned number from the four bytes of an int.
 pub(super) fn number(r: &mut Reader<'_>) -> Decoded<u32> {
     Ok(r.int()? as u32)
 }
@@ -152,9 +153,9 @@ mod tests {
     use crate::request::{Request, RequestFrame};
     use crate::response::{ReplyHeader, Response};
 
-    /// Length, xid, opcode; the count of the vector.
+    /// Length, xid, opcode, and the count of the vector.
     const REQUEST_BYTES: usize = 12 + 4;
-    /// Length, header; the count of the vector.
+    /// Length, header, and the count of the vector.
     const REPLY_BYTES: usize = 20 + 4;
 
     fn request_bytes(request: Request) -> usize {

@@ -1,6 +1,6 @@
-//! From frames to records. Behind `frame::split`, in front of everything that thinks.
+//! Decodes frames: between `frame::split` and the server's or client's logic.
 //!
-//! Must never panic, whatever comes, and never judge content: a bad path or flag is a record like any other.
+//! Must never panic on any input, and never validates content: decoding accepts a bad path or flag.
 
 mod handshake;
 mod lock;
@@ -29,7 +29,7 @@ fn zxid(r: &mut Reader<'_>) -> Decoded<Zxid> {
     r.long().map(Zxid)
 }
 
-/// kazoo writes the empty id of `auth` as null.
+/// Reads an identity. kazoo writes the empty id of `auth` as null.
 fn id(r: &mut Reader<'_>) -> Decoded<Id> {
     Ok(Id { scheme: r.string()?, id: r.nullable_string()?.unwrap_or_default() })
 }
@@ -42,14 +42,14 @@ fn acl(r: &mut Reader<'_>) -> Decoded<Option<Vec<Acl>>> {
     r.nullable_vector(12, |r| Ok(Acl { perms: r.int()?, id: id(r)? }))
 }
 
-/// As `acl`, and the list of an open znode is one for everybody.
+/// Reads an ACL like `acl`, but returns the shared list for an open znode.
 fn shared_acl(r: &mut Reader<'_>) -> Decoded<Option<Arc<[Acl]>>> {
     const OPEN: &[u8] = b"\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone";
     if r.skip(OPEN) {
         return Ok(Some(Acl::shared_open()));
     }
     let acl = acl(r)?;
-    debug_assert!(!acl.as_deref().is_some_and(Acl::is_open), "the list of an open znode has other bytes");
+    debug_assert!(!acl.as_deref().is_some_and(Acl::is_open), "an open ACL has other bytes than OPEN");
     Ok(acl.map(Arc::from))
 }
 

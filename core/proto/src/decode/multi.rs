@@ -1,4 +1,4 @@
-//! multi and multiRead: records behind headers of their own, up to an end mark.
+//! Decodes multi and multiRead: records with their own headers, up to an end mark.
 
 use super::request::{create, path_watch, set_data};
 use super::{stat, version};
@@ -9,13 +9,13 @@ use crate::opcode::OpCode;
 use crate::request::{Create, Op, ReadOp};
 use crate::response::OpResult;
 
-/// Type of the result of an operation that failed, and of the end mark.
+/// Type of a failed operation's result, and of the end mark.
 const ERROR_TYPE: i32 = -1;
 
-/// The operations of a multi: writes and checks only.
+/// Decodes the operations of a multi: writes and checks only.
 ///
-/// As Apache's `MultiOperationRecord`: a mode with a time to live makes the whole multi unreadable where no
-/// time can stand, and a createTTL with a mode that has none is a create, its time without meaning.
+/// Follows Apache's `MultiOperationRecord`: a mode with a time to live makes the whole multi unreadable
+/// unless the operation is createTTL, and a createTTL with another mode is a create, with its time ignored.
 pub(super) fn ops(r: &mut Reader<'_>) -> Decoded<Vec<Op>> {
     until_end(r, |r, op_type| {
         let without_ttl = |r: &mut Reader<'_>| match create(r)? {
@@ -42,7 +42,7 @@ fn has_ttl(create: &Create) -> bool {
     CreateMode::from_flags(create.flags).is_some_and(CreateMode::has_ttl)
 }
 
-/// The operations of a multiRead; their watch flags have no meaning.
+/// Decodes the operations of a multiRead. Ignores their watch flags.
 pub(super) fn read_ops(r: &mut Reader<'_>) -> Decoded<Vec<ReadOp>> {
     until_end(r, |r, op_type| match OpCode::from_i32(op_type) {
         Some(OpCode::GetData) => Ok(ReadOp::GetData(path_watch(r)?.path)),
@@ -51,8 +51,8 @@ pub(super) fn read_ops(r: &mut Reader<'_>) -> Decoded<Vec<ReadOp>> {
     })
 }
 
-/// The results of a multi or multiRead. Servers before 3.8.3 answer a create2 as a create, without Stat: the
-/// type in the header tells, not the question.
+/// Decodes the results of a multi or multiRead. The type in a result's header decides, not the request:
+/// servers before 3.8.3 answer a create2 as a create, without Stat.
 pub(super) fn results(r: &mut Reader<'_>) -> Decoded<Vec<OpResult>> {
     until_end(r, |r, op_type| {
         if op_type == ERROR_TYPE {
@@ -73,9 +73,9 @@ pub(super) fn results(r: &mut Reader<'_>) -> Decoded<Vec<OpResult>> {
     })
 }
 
-/// Reads `MultiHeader{int type; bool done; int err}` and, unless done, what belongs to it. There is no count
-/// to trust: the list grows with what was read. As in Apache, `done` alone ends it, and `err` repeats what
-/// the record says.
+/// Reads `MultiHeader{int type; bool done; int err}` and, unless done, the following record, repeatedly. The
+/// list has no count, so its size follows the received bytes. As in Apache, only `done` ends the list; `err`
+/// repeats the error of the record.
 fn until_end<T>(
     r: &mut Reader<'_>,
     mut one: impl FnMut(&mut Reader<'_>, i32) -> Decoded<T>,
@@ -106,13 +106,13 @@ mod tests {
         ops(&mut Reader::new(&body))
     }
 
-    fn of_mode(mode: CreateMode) -> Create {
+    fn create_with(mode: CreateMode) -> Create {
         Create { path: "/a".to_owned(), data: Some(Bytes::new()), acl: None, flags: mode.flags() }
     }
 
     #[test]
-    fn a_mode_with_a_time_to_live_is_for_create_ttl_alone() {
-        let with_ttl = of_mode(CreateMode::PersistentWithTtl);
+    fn only_create_ttl_accepts_a_mode_with_a_time_to_live() {
+        let with_ttl = create_with(CreateMode::PersistentWithTtl);
         for op in [
             Op::Create(with_ttl.clone()),
             Op::Create2(with_ttl.clone()),
@@ -125,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn a_create_ttl_without_a_mode_that_has_one_is_a_create() {
-        let plain = of_mode(CreateMode::Ephemeral);
+    fn a_create_ttl_with_a_mode_without_ttl_is_a_create() {
+        let plain = create_with(CreateMode::Ephemeral);
         assert_eq!(reread(Op::CreateTtl(plain.clone(), 5)), Ok(vec![Op::Create(plain)]));
     }
 }

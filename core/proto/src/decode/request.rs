@@ -1,4 +1,4 @@
-//! Requests: header, then the record of its opcode, which must fill the frame.
+//! Decodes requests: a header, then the record of its opcode.
 
 use bytes::Bytes;
 
@@ -9,13 +9,13 @@ use crate::lock::SessionOptions;
 use crate::opcode::OpCode;
 use crate::request::{Create, PathWatch, Request, RequestFrame, SetAcl, SetData, SetWatches};
 
-/// Why a frame is not a request, and so what becomes of its connection.
+/// Errors of decoding a request; each determines the server's reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
-    /// Too short for a header: close without a reply.
+    /// The frame is too short for a header: close without a reply.
     #[error("frame is too short for a request header")]
     Header,
-    /// Reply Unimplemented, then close.
+    /// The opcode is unknown: reply Unimplemented, then close.
     #[error("request {xid} has the unknown opcode {opcode}")]
     UnknownOpcode {
         /// The xid of the frame's header.
@@ -23,27 +23,28 @@ pub enum BadRequest {
         /// The opcode of the frame's header.
         opcode: i32,
     },
-    /// Reply MarshallingError; the connection stays, since the next frame is whole again.
+    /// The body is invalid: reply MarshallingError and keep the connection, since frame boundaries are
+    /// intact.
     #[error("request {xid} is not a {opcode}")]
     Body {
         /// The xid of the frame's header.
         xid: Xid,
         /// The opcode of the frame's header.
         opcode: OpCode,
-        /// Why the body cannot be read.
+        /// Error of decoding the body.
         source: DecodeError,
     },
 }
 
-/// Any frame of a client behind its first. Bytes behind the record mean nothing, as to ZooKeeper: a newer
-/// client may have more to say than this version knows.
+/// Decodes any frame of a client after the first. Ignores bytes after the record, as ZooKeeper does: a newer
+/// client may send more fields.
 pub fn request(frame: Bytes) -> Result<RequestFrame, BadRequest> {
     let mut r = Reader::new(&frame);
     let (xid, opcode) = header(&mut r).map_err(|_| BadRequest::Header)?;
     let opcode = OpCode::from_i32(opcode).ok_or(BadRequest::UnknownOpcode { xid, opcode })?;
     match body(&mut r, opcode) {
         Ok(request) => {
-            debug_assert_eq!(request.opcode(), opcode, "a request is read as another one");
+            debug_assert_eq!(request.opcode(), opcode, "the body decodes to another request");
             Ok(RequestFrame { xid, request })
         }
         Err(source) => Err(BadRequest::Body { xid, opcode, source }),
@@ -117,9 +118,9 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Request> {
     })
 }
 
-/// Only what takes effect can take effect once; and one envelope is enough.
+/// Decodes an envelope. Refuses content that may not be tagged, nested envelopes included.
 ///
-/// Invariant: depth does not follow the client's wish.
+/// Invariant: the client cannot choose the depth of the recursion.
 fn tagged(r: &mut Reader<'_>) -> Decoded<Request> {
     let (id, acked, number) = (r.long()? as u64, r.long()? as u64, r.int()?);
     let opcode = OpCode::from_i32(number).filter(|opcode| opcode.may_be_tagged());
@@ -139,7 +140,7 @@ pub(super) fn path_watch(r: &mut Reader<'_>) -> Decoded<PathWatch> {
     Ok(PathWatch { path: r.string()?, watch: r.boolean()? })
 }
 
-/// Decodes the fields that setWatches and setWatches2 share.
+/// Decodes the fields common to setWatches and setWatches2.
 fn set_watches(r: &mut Reader<'_>) -> Decoded<SetWatches> {
     Ok(SetWatches {
         relative_zxid: zxid(r)?,
@@ -158,7 +159,7 @@ mod tests {
     use crate::encode;
 
     #[test]
-    fn bytes_behind_a_record_mean_nothing() {
+    fn bytes_after_a_record_are_ignored() {
         let frame = RequestFrame { xid: Xid(1), request: Request::GetAcl("/a".to_owned()) };
         let mut out = BytesMut::new();
         encode::request(&frame, &mut out);
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_carries_writes_and_neither_reads_nor_the_end_nor_another_envelope() {
+    fn an_envelope_carries_a_write_and_nothing_else() {
         for opcode in OpCode::ALL {
             let mut frame = BytesMut::new();
             frame.put_i32(1);
@@ -176,7 +177,7 @@ mod tests {
             frame.put_u64(6);
             frame.put_i32(opcode.as_i32());
             let refused =
-                request(frame.freeze()).expect_err("no record follows, and each that may come has one");
+                request(frame.freeze()).expect_err("the frame lacks the record that every tagged write has");
             let BadRequest::Body { source, .. } = refused else { panic!("{opcode}: {refused}") };
             let unknown = DecodeError::UnknownVariant { number: opcode.as_i32() };
             assert_eq!(source != unknown, opcode.may_be_tagged(), "{opcode}: {source}");

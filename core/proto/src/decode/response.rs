@@ -1,6 +1,6 @@
-//! What servers send: headers, bodies by opcode, events. Used by clients.
+//! Decodes the frames of servers: headers, bodies by opcode, events. Used by clients.
 //!
-//! Bytes behind a record are left in `frame`, for a newer server may add fields.
+//! Leaves bytes after a record in `frame`, since a newer server may add fields.
 
 use bytes::Bytes;
 
@@ -12,15 +12,15 @@ use crate::ids::{Xid, Zxid};
 use crate::opcode::OpCode;
 use crate::response::{ReplyHeader, Response};
 
-/// The 16 bytes in front of every reply and event. With [`Xid::EVENT`] an [`event`] follows; with `err` set
-/// nothing does; else the [`response`] to the request of that xid.
+/// Reads the 16 bytes in front of every reply and event. An [`event`] follows [`Xid::EVENT`]; nothing follows
+/// a set `err`; otherwise the [`response`] to the request with this xid follows.
 pub fn reply_header(frame: &mut Bytes) -> Result<ReplyHeader, DecodeError> {
     Reader::front(frame, |r| {
         Ok(ReplyHeader { xid: Xid(r.int()?), zxid: zxid(r)?, err: ErrorCode::from_code(r.int()?) })
     })
 }
 
-/// The body of a successful reply to `opcode`.
+/// Decodes the body of a successful reply to `opcode`.
 pub fn response(frame: &mut Bytes, opcode: OpCode) -> Result<Response, DecodeError> {
     Reader::front(frame, |r| body(r, opcode))
 }
@@ -56,12 +56,12 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Response> {
         | OpCode::CloseSession
         | OpCode::Abandon
         | OpCode::SessionOptions => Response::Empty,
-        // Answered as what it carries, which the caller knows.
+        // The reply to an envelope is the reply to its content: callers pass the content's opcode.
         OpCode::Tagged => Response::Empty,
     })
 }
 
-/// The body of an event. Its zxid stands in the header read before: the caller puts it in, here it is -1.
+/// Decodes the body of an event. Sets its zxid to -1: the caller takes the zxid from the header.
 pub fn event(frame: &mut Bytes) -> Result<WatchedEvent, DecodeError> {
     Reader::front(frame, |r| {
         let event_type = r.int()?;

@@ -1,21 +1,21 @@
-//! Rowlock's own records: see [`crate::lock`].
+//! Encodes the records of Rowlock's own opcodes: see [`crate::lock`].
 
 use bytes::BytesMut;
 
 use super::response::HEADER_BYTES;
-use super::{last_frame, put_acl};
-use crate::codec::{Writer, put_frame};
+use super::{last_frame, write_acl};
+use crate::codec::{Writer, write_frame};
 use crate::decode;
 use crate::ids::{Xid, Zxid};
 use crate::lock::{Acquire, Ask, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState};
 use crate::response::ReplyHeader;
 
-/// A notice, as a frame of its own.
+/// Appends a notice as a frame.
 pub fn notice(zxid: Zxid, notice: &Notice, out: &mut BytesMut) {
     let start = out.len();
-    put_frame(out, |out| {
-        super::response::put_header(out, ReplyHeader { xid: Xid::NOTICE, zxid, err: None });
-        put_claim(out, &notice.claim);
+    write_frame(out, |out| {
+        super::response::write_header(out, ReplyHeader { xid: Xid::NOTICE, zxid, err: None });
+        write_claim(out, &notice.claim);
         out.int(match notice.event {
             NoticeEvent::Granted => 0,
             NoticeEvent::Deleted => 1,
@@ -34,18 +34,18 @@ pub fn notice(zxid: Zxid, notice: &Notice, out: &mut BytesMut) {
     debug_assert_eq!(
         decode::notice(&mut last_frame(out, start).slice(HEADER_BYTES..)).as_ref(),
         Ok(notice),
-        "a notice is read back as it was written"
+        "the frame decodes to another notice"
     );
 }
 
-pub(super) fn put_acquires(out: &mut BytesMut, all: &[Acquire]) {
+pub(super) fn write_acquires(out: &mut BytesMut, all: &[Acquire]) {
     out.count(all.len());
     for acquire in all {
         out.string(&acquire.lock);
         out.string(&acquire.prefix);
         out.buffer(acquire.data.as_deref());
-        put_acl(out, acquire.acl.as_deref());
-        put_mode(out, acquire.mode);
+        write_acl(out, acquire.acl.as_deref());
+        write_mode(out, acquire.mode);
         out.int(acquire.limit as i32);
         out.boolean(acquire.wait);
         let (kind, number) = match acquire.owner {
@@ -63,7 +63,7 @@ pub(super) fn put_acquires(out: &mut BytesMut, all: &[Acquire]) {
     }
 }
 
-pub(super) fn put_mode(out: &mut BytesMut, mode: Mode) {
+pub(super) fn write_mode(out: &mut BytesMut, mode: Mode) {
     let (kind, permits) = match mode {
         Mode::Exclusive => (0, 0),
         Mode::Shared => (1, 0),
@@ -73,26 +73,26 @@ pub(super) fn put_mode(out: &mut BytesMut, mode: Mode) {
     out.int(permits as i32);
 }
 
-pub(super) fn put_claim(out: &mut BytesMut, claim: &Claim) {
+pub(super) fn write_claim(out: &mut BytesMut, claim: &Claim) {
     out.string(&claim.path);
     out.long(claim.token.0);
 }
 
-pub(super) fn put_claims(out: &mut BytesMut, claims: &[Claim]) {
+pub(super) fn write_claims(out: &mut BytesMut, claims: &[Claim]) {
     out.count(claims.len());
     for claim in claims {
-        put_claim(out, claim);
+        write_claim(out, claim);
     }
 }
 
-pub(super) fn put_ask(out: &mut BytesMut, ask: &Ask) {
+pub(super) fn write_ask(out: &mut BytesMut, ask: &Ask) {
     out.string(&ask.lock);
     out.string(&ask.reason);
     out.string(&ask.by);
     out.int(ask.within_ms as i32);
 }
 
-pub(super) fn put_attempts(out: &mut BytesMut, attempts: &[Attempt]) {
+pub(super) fn write_attempts(out: &mut BytesMut, attempts: &[Attempt]) {
     out.count(attempts.len());
     for attempt in attempts {
         out.string(&attempt.lock);
@@ -100,30 +100,30 @@ pub(super) fn put_attempts(out: &mut BytesMut, attempts: &[Attempt]) {
     }
 }
 
-pub(super) fn put_place_states(out: &mut BytesMut, place_states: &[PlaceState]) {
+pub(super) fn write_place_states(out: &mut BytesMut, place_states: &[PlaceState]) {
     out.count(place_states.len());
     for place_state in place_states {
         match place_state {
             PlaceState::Held(claim) => {
                 out.int(0);
-                put_claim(out, claim);
+                write_claim(out, claim);
             }
             PlaceState::Waiting { claim, ahead, holder } => {
                 out.int(1);
-                put_claim(out, claim);
+                write_claim(out, claim);
                 out.int(*ahead as i32);
-                put_holder(out, holder.as_ref());
+                write_holder(out, holder.as_ref());
             }
             PlaceState::Busy { ahead, holder } => {
                 out.int(2);
                 out.int(*ahead as i32);
-                put_holder(out, holder.as_ref());
+                write_holder(out, holder.as_ref());
             }
             PlaceState::Deadlock(circle) => {
                 out.int(3);
                 out.count(circle.len());
                 for party in circle {
-                    put_party(out, party);
+                    write_party(out, party);
                 }
             }
             PlaceState::LimitIs(limit) => {
@@ -135,14 +135,14 @@ pub(super) fn put_place_states(out: &mut BytesMut, place_states: &[PlaceState]) 
     }
 }
 
-fn put_holder(out: &mut BytesMut, holder: Option<&Party>) {
+fn write_holder(out: &mut BytesMut, holder: Option<&Party>) {
     out.boolean(holder.is_some());
     if let Some(holder) = holder {
-        put_party(out, holder);
+        write_party(out, holder);
     }
 }
 
-fn put_party(out: &mut BytesMut, party: &Party) {
+fn write_party(out: &mut BytesMut, party: &Party) {
     out.string(&party.path);
     out.long(party.session.0);
     out.long(party.token.0);

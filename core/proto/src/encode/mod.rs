@@ -1,7 +1,7 @@
-//! From records to frames: each function appends one whole frame, length first, to `out`.
+//! Encodes records: each function appends one whole frame, length first, to `out`.
 //!
-//! The last step before the socket. Must never allocate besides growing `out`. Senders bound what they put
-//! into a record: a frame of 2 GiB is a bug and panics.
+//! The last step before the socket. Must never allocate except to grow `out`. Callers bound the size of their
+//! records: a frame of 2 GiB is a bug and panics.
 
 mod handshake;
 mod lock;
@@ -21,27 +21,26 @@ use crate::codec::Writer;
 use crate::frame::LENGTH_BYTES;
 use crate::stat::Stat;
 
-/// The record of the frame that was appended behind `start`: for assertions, which read back what was
-/// written.
+/// Returns the record of the frame appended at `start`, for assertions that decode the frame again.
 fn last_frame(out: &BytesMut, start: usize) -> Bytes {
     Bytes::copy_from_slice(&out[start + LENGTH_BYTES..])
 }
 
-fn put_id(out: &mut BytesMut, id: &Id) {
+fn write_id(out: &mut BytesMut, id: &Id) {
     out.string(&id.scheme);
     out.string(&id.id);
 }
 
-fn put_acl(out: &mut BytesMut, acl: Option<&[Acl]>) {
+fn write_acl(out: &mut BytesMut, acl: Option<&[Acl]>) {
     let Some(acl) = acl else { return out.int(-1) };
     out.count(acl.len());
     for entry in acl {
         out.int(entry.perms);
-        put_id(out, &entry.id);
+        write_id(out, &entry.id);
     }
 }
 
-fn put_stat(out: &mut BytesMut, stat: &Stat) {
+fn write_stat(out: &mut BytesMut, stat: &Stat) {
     out.long(stat.czxid.0);
     out.long(stat.mzxid.0);
     out.long(stat.ctime_ms);

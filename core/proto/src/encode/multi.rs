@@ -1,106 +1,108 @@
-//! multi and multiRead: records behind headers of their own, up to an end mark.
+//! Encodes multi and multiRead: records with their own headers, up to an end mark.
 
 use bytes::BytesMut;
 
-use super::put_stat;
-use super::request::{put_create, put_path_version, put_set_data};
+use super::request::{write_create, write_path_version, write_set_data};
+use super::write_stat;
 use crate::codec::Writer;
 use crate::error::ErrorCode;
 use crate::opcode::OpCode;
 use crate::request::{Op, ReadOp};
 use crate::response::OpResult;
 
-/// `err` in the headers of questions and of the end mark.
+/// `err` in the headers of requests and of the end mark.
 const NO_ERR: i32 = -1;
 
-/// Type of the result of an operation that failed, and of the end mark.
+/// Type of a failed operation's result, and of the end mark.
 const ERROR_TYPE: i32 = -1;
 
-pub(super) fn put_ops(out: &mut BytesMut, ops: &[Op]) {
+pub(super) fn write_ops(out: &mut BytesMut, ops: &[Op]) {
     for op in ops {
-        put_header(out, op.opcode().as_i32(), false, NO_ERR);
+        write_header(out, op.opcode().as_i32(), false, NO_ERR);
         match op {
-            Op::Create(create) | Op::Create2(create) | Op::CreateContainer(create) => put_create(out, create),
+            Op::Create(create) | Op::Create2(create) | Op::CreateContainer(create) => {
+                write_create(out, create)
+            }
             Op::CreateTtl(create, ttl_ms) => {
-                put_create(out, create);
+                write_create(out, create);
                 out.long(*ttl_ms);
             }
             Op::Delete { path, version } | Op::Check { path, version } => {
-                put_path_version(out, path, *version);
+                write_path_version(out, path, *version);
             }
-            Op::SetData(set) => put_set_data(out, set),
+            Op::SetData(set) => write_set_data(out, set),
         }
     }
-    put_end(out);
+    write_end(out);
 }
 
-pub(super) fn put_read_ops(out: &mut BytesMut, ops: &[ReadOp]) {
+pub(super) fn write_read_ops(out: &mut BytesMut, ops: &[ReadOp]) {
     for op in ops {
-        put_header(out, op.opcode().as_i32(), false, NO_ERR);
+        write_header(out, op.opcode().as_i32(), false, NO_ERR);
         let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
         out.string(path);
         out.boolean(false);
     }
-    put_end(out);
+    write_end(out);
 }
 
-pub(super) fn put_results(out: &mut BytesMut, results: &[OpResult]) {
+pub(super) fn write_results(out: &mut BytesMut, results: &[OpResult]) {
     for result in results {
         match result {
             OpResult::Error(err) => {
                 let code = err.map_or(0, ErrorCode::code);
-                put_header(out, ERROR_TYPE, false, code);
+                write_header(out, ERROR_TYPE, false, code);
                 out.int(code);
             }
             OpResult::Create(path) => {
-                put_success(out, OpCode::Create);
+                write_success(out, OpCode::Create);
                 out.string(path);
             }
             OpResult::Create2(path, stat) => {
-                put_success(out, OpCode::Create2);
+                write_success(out, OpCode::Create2);
                 out.string(path);
-                put_stat(out, stat);
+                write_stat(out, stat);
             }
             OpResult::CreateContainer(path, stat) => {
-                put_success(out, OpCode::CreateContainer);
+                write_success(out, OpCode::CreateContainer);
                 out.string(path);
-                put_stat(out, stat);
+                write_stat(out, stat);
             }
             OpResult::CreateTtl(path, stat) => {
-                put_success(out, OpCode::CreateTtl);
+                write_success(out, OpCode::CreateTtl);
                 out.string(path);
-                put_stat(out, stat);
+                write_stat(out, stat);
             }
-            OpResult::Delete => put_success(out, OpCode::Delete),
-            OpResult::Check => put_success(out, OpCode::Check),
+            OpResult::Delete => write_success(out, OpCode::Delete),
+            OpResult::Check => write_success(out, OpCode::Check),
             OpResult::SetData(stat) => {
-                put_success(out, OpCode::SetData);
-                put_stat(out, stat);
+                write_success(out, OpCode::SetData);
+                write_stat(out, stat);
             }
             OpResult::GetData(data, stat) => {
-                put_success(out, OpCode::GetData);
+                write_success(out, OpCode::GetData);
                 out.buffer(data.as_deref());
-                put_stat(out, stat);
+                write_stat(out, stat);
             }
             OpResult::GetChildren(names) => {
-                put_success(out, OpCode::GetChildren);
+                write_success(out, OpCode::GetChildren);
                 out.strings(names);
             }
         }
     }
-    put_end(out);
+    write_end(out);
 }
 
-fn put_success(out: &mut BytesMut, opcode: OpCode) {
-    put_header(out, opcode.as_i32(), false, 0);
+fn write_success(out: &mut BytesMut, opcode: OpCode) {
+    write_header(out, opcode.as_i32(), false, 0);
 }
 
-fn put_end(out: &mut BytesMut) {
-    put_header(out, ERROR_TYPE, true, NO_ERR);
+fn write_end(out: &mut BytesMut) {
+    write_header(out, ERROR_TYPE, true, NO_ERR);
 }
 
-/// `MultiHeader{int type; bool done; int err}`.
-fn put_header(out: &mut BytesMut, op_type: i32, done: bool, err: i32) {
+/// Appends `MultiHeader{int type; bool done; int err}`.
+fn write_header(out: &mut BytesMut, op_type: i32, done: bool, err: i32) {
     out.int(op_type);
     out.boolean(done);
     out.int(err);

@@ -1,4 +1,4 @@
-//! The wire protocol from outside: golden frames and properties.
+//! Tests of the wire protocol through its public functions: golden frames and properties.
 
 mod golden;
 mod properties;

@@ -1,5 +1,5 @@
-//! One attacker: in a loop it connects, sends a corrupted conversation, and ends it in one of the ways in
-//! which clients end.
+//! One attacker: repeatedly connects, sends a corrupted conversation, and ends the connection in one of the
+//! ways of real clients.
 
 use std::io;
 use std::sync::Arc;
@@ -12,48 +12,48 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::mutate::{Ending, Spoilt, spoil};
+use super::mutate::{Corrupted, Ending, corrupt};
 use super::{Tally, corpus};
 use rowlock_world::rng::Rng;
 
-/// The longest that an attacker stays.
+/// Longest life of one connection.
 const STAY_MAX: Duration = Duration::from_millis(1500);
-/// How long one waits for the server to close.
+/// Longest wait for the server to close the connection.
 const READING_MAX: Duration = Duration::from_millis(100);
-/// How long one may take to connect; after a failure it waits as long.
+/// Longest time to connect; also the pause after a failure.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const READ_BYTES: usize = 16 << 10;
 
-/// Attacks until told to stop.
+/// Attacks until the shutdown.
 pub async fn run(target: String, seed: u64, tally: Arc<Tally>, stop: Shutdown) {
     let mut rng = Rng::new(seed);
     while !stop.is_triggered() {
         let frames = corpus::conversation(&mut rng);
-        let spoilt = spoil(&mut rng, frames);
+        let corrupted = corrupt(&mut rng, frames);
         match Stream::connect(&target, CONNECT_MAX).await {
             Ok(stream) => {
                 tally.connections.fetch_add(1, Relaxed);
-                tally.mutations.fetch_add(spoilt.mutations, Relaxed);
-                // However it ends, the node is what is looked at.
-                let _ = time::timeout(STAY_MAX, attack(stream, spoilt, &tally)).await;
+                tally.mutations.fetch_add(corrupted.mutations, Relaxed);
+                // The result does not matter: `vigil` checks the node.
+                let _ = time::timeout(STAY_MAX, attack(stream, corrupted, &tally)).await;
             }
             Err(_) => time::sleep(CONNECT_MAX).await,
         }
     }
 }
 
-async fn attack(mut stream: Stream, spoilt: Spoilt, tally: &Tally) -> io::Result<()> {
+async fn attack(mut stream: Stream, corrupted: Corrupted, tally: &Tally) -> io::Result<()> {
     let mut input = BytesMut::with_capacity(READ_BYTES);
-    for segment in &spoilt.segments {
+    for segment in &corrupted.segments {
         stream.write_all(segment).await?;
         tally.bytes_sent.fetch_add(segment.len() as u64, Relaxed);
-        if spoilt.ending != Ending::Deaf {
-            // Takes turns with the server, so that segments arrive as segments.
+        if corrupted.ending != Ending::Deaf {
+            // Lets the server run, so that segments arrive separately.
             tokio::task::yield_now().await;
-            take(&stream, &mut input, tally)?;
+            read_available(&stream, &mut input, tally)?;
         }
     }
-    match spoilt.ending {
+    match corrupted.ending {
         Ending::Abrupt => return Ok(()),
         Ending::Deaf => {
             time::sleep(READING_MAX).await;
@@ -75,7 +75,7 @@ async fn attack(mut stream: Stream, spoilt: Spoilt, tally: &Tally) -> io::Result
     Ok(())
 }
 
-fn take(stream: &Stream, input: &mut BytesMut, tally: &Tally) -> io::Result<()> {
+fn read_available(stream: &Stream, input: &mut BytesMut, tally: &Tally) -> io::Result<()> {
     input.resize(READ_BYTES, 0);
     match stream.try_read(input) {
         Ok(count) => {

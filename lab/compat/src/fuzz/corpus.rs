@@ -1,5 +1,5 @@
-//! Valid conversations to corrupt: a handshake, then the frames of a generated script's client, mixed with
-//! lock requests.
+//! Valid conversations to corrupt: a handshake, then the frames of one client of a generated script, mixed
+//! with lock requests.
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::{FourLetterWord, OpCode, Xid, Zxid, encode};
@@ -10,13 +10,13 @@ use crate::generate;
 use crate::script::{Action, body, frame, set_watches};
 use rowlock_world::rng::Rng;
 
-/// The largest body of a frame that servers take, less some room for its header.
+/// Largest body of a frame that servers accept, less some room for the header.
 const LARGE_BYTES: usize = 0xf_ffff - 64;
 
-/// Requests that only Rowlock understands, in one conversation.
+/// Maximum number of Rowlock's own requests in a conversation.
 const LOCK_REQUESTS_MAX: usize = 12;
 
-/// The frames of one conversation, handshake first.
+/// Returns the frames of a conversation, handshake first.
 pub fn conversation(rng: &mut Rng) -> Vec<Bytes> {
     if rng.chance(3) {
         return vec![word(rng)];

@@ -1,7 +1,7 @@
-//! Requests that only Rowlock understands, for conversations to corrupt. They use few locks and names, so
-//! that they collide, and numbers from both ends of the range.
+//! Requests with Rowlock's own opcodes, for conversations to corrupt. Few locks and names, so that requests
+//! collide, and numbers from both ends of the range.
 //!
-//! Must never reach the comparison with ZooKeeper, which closes the connection on such opcodes.
+//! Must never reach the comparison with ZooKeeper, which closes the connection on these opcodes.
 
 use bytes::Bytes;
 use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner, SessionOptions};
@@ -12,7 +12,7 @@ use rowlock_world::rng::Rng;
 
 const LOCKS: &[&str] =
     &["/fuzz/l/a", "/fuzz/l/b", "/fuzz/l/a/c", "/fuzz/l/10", "/fuzz/l/1", "/fuzz/l/\u{4e2d}", "/fuzz/r"];
-/// Paths that no lock can have, or that the server keeps for itself.
+/// Paths that are invalid for a lock or reserved by the server.
 const ODD_LOCKS: &[&str] = &[
     "",
     "/",
@@ -51,7 +51,7 @@ const REPORTS: &[&str] = &[
     "",
 ];
 
-/// Any of them, mostly of contents that a client could send.
+/// Returns a request with one of Rowlock's opcodes, mostly with plausible content.
 pub fn request(rng: &mut Rng) -> Request {
     if rng.chance(35) {
         let (id, acked) = (rng.pick(IDS), rng.pick(IDS));
@@ -63,7 +63,7 @@ pub fn request(rng: &mut Rng) -> Request {
         1 => Request::SessionOptions(SessionOptions { disconnect_grace_ms: rng.pick(NUMBERS) }),
         2 => Request::Report(rng.pick(REPORTS).to_owned()),
         3 => Request::Operate(rng.pick(REPORTS).to_owned()),
-        4 => Request::Ask(ask(rng)),
+        4 => Request::Ask(question(rng)),
         _ => lock_write(rng),
     }
 }
@@ -78,7 +78,7 @@ fn lock_write(rng: &mut Rng) -> Request {
     }
 }
 
-/// What an envelope may carry besides.
+/// Returns a znode write for an envelope.
 fn write(rng: &mut Rng) -> Request {
     let create = Create {
         path: format!("{}/{}", lock(rng), prefix(rng)),
@@ -123,7 +123,7 @@ fn acquire(rng: &mut Rng) -> Acquire {
     }
 }
 
-fn ask(rng: &mut Rng) -> Ask {
+fn question(rng: &mut Rng) -> Ask {
     let text = |rng: &mut Rng| "\u{e9}".repeat(rng.pick(&[0, 1, 20, 64, 128, 129, 5_000]));
     Ask { lock: lock(rng), reason: text(rng), by: text(rng), within_ms: rng.pick(NUMBERS) }
 }
@@ -146,7 +146,7 @@ fn prefix(rng: &mut Rng) -> String {
     rng.pick(names).to_owned()
 }
 
-/// Seldom one that there is.
+/// Returns a claim that rarely names an existing position.
 fn claim(rng: &mut Rng) -> Claim {
     let path = format!("{}/{}{:010}", lock(rng), prefix(rng), rng.below(8));
     Claim {
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_opcode_of_rowlock_is_sent_and_can_be_read() {
+    fn every_own_opcode_is_generated_and_decodes() {
         let mut rng = Rng::new(11);
         let mut sent = BTreeSet::new();
         for _ in 0..2_000 {

@@ -1,7 +1,7 @@
-//! The command `fuzz`: many connections send broken conversations to one node, while another one checks that
-//! the node still works.
+//! The command `fuzz`: many connections send broken conversations to one node, while another connection
+//! checks that the node still works.
 //!
-//! Must never be pointed at a cluster that holds data: it deletes what it creates and everything else.
+//! Must never target a cluster with data: the command deletes all znodes.
 
 mod attack;
 mod corpus;
@@ -21,21 +21,20 @@ use rowlock_env::time;
 
 use self::vigil::Vigil;
 
-/// Between two looks at the node.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// Between two lines of progress, in looks.
-const LOOKS_PER_LINE: u64 = 15;
-/// How long connections may take to go away after the last attack: a handshake that never comes has its own
-/// deadline.
-const SETTLE_MAX: Duration = Duration::from_secs(60);
+/// Time between two checks of the node.
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
+/// Number of checks between two lines of progress.
+const CHECKS_PER_LINE: u64 = 15;
+/// Time for connections to close after the last attack: a missing handshake has its own deadline.
+const DISCONNECT_MAX: Duration = Duration::from_secs(60);
 
-/// Sends broken frames to a node of a cluster that holds nothing, and looks whether it minds
+/// Sends broken frames to a node of an empty cluster, and checks that the node still works
 #[derive(clap::Args, Clone, Debug)]
 pub struct Fuzz {
-    /// The node's client address; everything in its cluster is deleted
+    /// Client address of the node; all data of its cluster is deleted
     #[arg(long, value_name = "HOST:PORT")]
     target: String,
-    /// Minutes until it stops
+    /// Duration of the attack in minutes
     #[arg(long, value_name = "M", default_value_t = 10.0)]
     minutes: f64,
     /// Seed of the conversations
@@ -52,7 +51,7 @@ pub struct Fuzz {
     log: Option<PathBuf>,
 }
 
-/// What was done so far.
+/// Counters of all attackers.
 #[derive(Default)]
 pub struct Tally {
     connections: AtomicU64,
@@ -63,7 +62,6 @@ pub struct Tally {
 }
 
 impl Fuzz {
-    /// Carries the command out.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
         let mut vigil = Vigil::begin(&self.target, self.pid, self.log.clone()).await?;
         let tally = Arc::new(Tally::default());
@@ -73,45 +71,45 @@ impl Fuzz {
             let attack = attack::run(self.target.clone(), seed, tally.clone(), attackers.shutdown().clone());
             attackers.spawn("fuzz-attack", attack);
         }
-        let verdict = self.look_on(&mut vigil, &tally).await;
+        let verdict = self.watch(&mut vigil, &tally).await;
         attackers.stop().await;
-        tally.tell();
+        tally.print();
         verdict.with_context(|| format!("with --seed {}", self.seed))?;
-        vigil.settle(SETTLE_MAX).await?;
+        vigil.wait_for_disconnects(DISCONNECT_MAX).await?;
         println!("{vigil}");
         println!("PASS");
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn look_on(&self, vigil: &mut Vigil, tally: &Tally) -> anyhow::Result<()> {
+    async fn watch(&self, vigil: &mut Vigil, tally: &Tally) -> anyhow::Result<()> {
         let end = time::now() + Duration::from_secs_f64(self.minutes * 60.0);
-        let mut looks = 0;
+        let mut checks = 0;
         while time::now() < end {
-            vigil.look().await?;
-            looks += 1;
-            if looks % LOOKS_PER_LINE == 0 {
-                tally.tell();
+            vigil.check().await?;
+            checks += 1;
+            if checks % CHECKS_PER_LINE == 0 {
+                tally.print();
                 println!("{vigil}");
             }
-            time::sleep(LOOK_PERIOD).await;
+            time::sleep(CHECK_PERIOD).await;
         }
         if tally.connections.load(Relaxed) == 0 {
-            bail!("no connection came about");
+            bail!("no attacker could connect");
         }
         Ok(())
     }
 }
 
 impl Tally {
-    fn tell(&self) {
-        let of = |counter: &AtomicU64| counter.load(Relaxed);
+    fn print(&self) {
+        let load = |counter: &AtomicU64| counter.load(Relaxed);
         println!(
             "{} connections ({} closed by the server), {} mutations, {} bytes sent, {} received",
-            of(&self.connections),
-            of(&self.closed_by_server),
-            of(&self.mutations),
-            of(&self.bytes_sent),
-            of(&self.bytes_received),
+            load(&self.connections),
+            load(&self.closed_by_server),
+            load(&self.mutations),
+            load(&self.bytes_sent),
+            load(&self.bytes_received),
         );
     }
 }

@@ -1,47 +1,47 @@
-//! Corrupts conversations: bits, lengths, numbers, order, and where the stream is cut.
+//! Corrupts conversations: bits, lengths, numbers, order, and segment boundaries.
 
 use bytes::{Bytes, BytesMut};
 
 use rowlock_world::rng::Rng;
 
-/// Numbers at which decoders stumble.
+/// Edge values of lengths and counts.
 const EDGES: &[i32] =
     &[0, 1, -1, -2, 4, 16, 127, 0xffff, 0xf_ffff, 0xf_fff0, 0x10_0000, i32::MAX, i32::MIN, 0x7f7f_7f7f];
-/// Mutations of one conversation at most.
+/// Maximum number of mutations in a conversation.
 const MUTATIONS_MAX: usize = 4;
 
-/// What is sent, and how it ends.
+/// The bytes to send, and the end of the connection.
 #[derive(Clone, Debug)]
-pub struct Spoilt {
-    /// Sent one after another.
+pub struct Corrupted {
+    /// Pieces of the stream, sent one after another.
     pub segments: Vec<Bytes>,
-    /// How the connection ends after the last one.
+    /// End of the connection after the last segment.
     pub ending: Ending,
     pub mutations: u64,
 }
 
-/// How a connection ends from our side.
+/// End of a connection by the attacker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// At once, whatever was not read.
+    /// Closes at once, with unread bytes.
     Abrupt,
-    /// When the server closes, or after a while.
+    /// Reads until the server closes, or for a while.
     Reading,
-    /// After a while without reading anything.
+    /// Closes after a while without reading anything.
     Deaf,
-    /// Our direction first, then as `Reading`.
+    /// Closes the sending direction first, then as `Reading`.
     HalfClose,
 }
 
-/// Mutates a conversation and cuts it into segments.
-pub fn spoil(rng: &mut Rng, mut frames: Vec<Bytes>) -> Spoilt {
+/// Mutates a conversation and cuts the stream into segments.
+pub fn corrupt(rng: &mut Rng, mut frames: Vec<Bytes>) -> Corrupted {
     let mutations = rng.below(MUTATIONS_MAX + 1);
     for _ in 0..mutations {
         mutate(rng, &mut frames);
     }
     let mut stream = frames.concat();
     if rng.chance(10) {
-        // Half a handshake, or a bit more.
+        // Half a handshake, or slightly more.
         stream.truncate(rng.below(60));
     } else if rng.chance(15) {
         stream.truncate(rng.below(stream.len() + 1));
@@ -52,23 +52,23 @@ pub fn spoil(rng: &mut Rng, mut frames: Vec<Bytes>) -> Spoilt {
         (1, Ending::Deaf),
         (2, Ending::HalfClose),
     ]);
-    Spoilt { segments: cut(rng, Bytes::from(stream)), ending, mutations: mutations as u64 }
+    Corrupted { segments: cut(rng, Bytes::from(stream)), ending, mutations: mutations as u64 }
 }
 
 fn mutate(rng: &mut Rng, frames: &mut Vec<Bytes>) {
     if frames.is_empty() {
         return;
     }
-    // The handshake decides whether anything else is read: it is mostly left alone.
+    // Mostly spares the handshake: after a broken one the server reads nothing else.
     let at = if frames.len() > 1 && rng.chance(85) { 1 + rng.below(frames.len() - 1) } else { 0 };
     let mut bytes = BytesMut::from(&frames[at][..]);
     match rng.below(10) {
         0..=1 => flip(rng, &mut bytes),
         2 => bytes.truncate(rng.below(bytes.len() + 1)),
-        3 => put_edge(rng, &mut bytes, 0),
+        3 => write_edge(rng, &mut bytes, 0),
         4..=5 => {
             let offset = rng.below(bytes.len().max(1));
-            put_edge(rng, &mut bytes, offset);
+            write_edge(rng, &mut bytes, offset);
         }
         6 => shorten_whole(rng, &mut bytes),
         7 => {
@@ -103,14 +103,14 @@ fn flip(rng: &mut Rng, bytes: &mut BytesMut) {
     }
 }
 
-fn put_edge(rng: &mut Rng, bytes: &mut BytesMut, offset: usize) {
+fn write_edge(rng: &mut Rng, bytes: &mut BytesMut, offset: usize) {
     let edge = rng.pick(EDGES).to_be_bytes();
-    if let Some(place) = bytes.get_mut(offset..offset + edge.len()) {
-        place.copy_from_slice(&edge);
+    if let Some(field) = bytes.get_mut(offset..offset + edge.len()) {
+        field.copy_from_slice(&edge);
     }
 }
 
-/// A frame that ends early and says so: its length is right, its record is not.
+/// Shortens a frame and corrects its length: the record inside ends early.
 fn shorten_whole(rng: &mut Rng, bytes: &mut BytesMut) {
     if bytes.len() > 4 {
         let length = rng.below(bytes.len() - 4);
@@ -137,17 +137,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_is_spoilt_makes_the_tool_itself_fail() {
+    fn corrupting_a_conversation_never_panics() {
         let mut rng = Rng::new(3);
         for _ in 0..2_000 {
             let frames = super::super::corpus::conversation(&mut rng);
-            let spoilt = spoil(&mut rng, frames);
-            assert!(spoilt.mutations <= MUTATIONS_MAX as u64);
+            let corrupted = corrupt(&mut rng, frames);
+            assert!(corrupted.mutations <= MUTATIONS_MAX as u64);
         }
     }
 
     #[test]
-    fn segments_are_the_stream() {
+    fn segments_join_to_the_stream() {
         let mut rng = Rng::new(5);
         let stream = Bytes::from((0..=255).collect::<Vec<u8>>());
         for _ in 0..100 {

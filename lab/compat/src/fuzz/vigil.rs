@@ -16,18 +16,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::clean::Cleaner;
 
-/// The znode of the real session; it stays when the rest is deleted.
+/// Znode of the real session, kept when the sweep deletes all other znodes.
 const ZNODE: &str = "vigil";
-/// A node that takes longer for an answer fails.
+/// Longest wait for a reply; a slower node fails the check.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Checks until memory has reached its level: sessions of attackers live up to 40 s, the allocator has its
-/// pools.
-const WARM_UP_LOOKS: u64 = 90;
-/// How much memory may grow over the level.
+/// Number of checks until memory has reached its level: sessions of attackers live up to 40 s, and the
+/// allocator fills its pools.
+const WARM_UP_CHECKS: u64 = 90;
+/// Maximum growth of memory above the level.
 const GROWTH_MAX_MIB: u64 = 192;
-/// Checks between two deletions of what attackers created.
-const LOOKS_PER_SWEEP: u64 = 5;
-/// Deleting one tree may take many requests.
+/// Number of checks between two deletions of the attackers' znodes.
+const CHECKS_PER_SWEEP: u64 = 5;
+/// Longest deletion: a tree may need many requests.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
 
 pub struct Vigil {
@@ -35,7 +35,7 @@ pub struct Vigil {
     pid: Option<u32>,
     log: Option<PathBuf>,
     session: Cleaner,
-    looks: u64,
+    checks: u64,
     slowest: Duration,
     connections: u64,
     baseline: u64,
@@ -46,7 +46,7 @@ pub struct Vigil {
 }
 
 impl Vigil {
-    /// Opens the real session and takes the measures of the idle node.
+    /// Opens the real session and measures the idle node.
     pub async fn begin(target: &str, pid: Option<u32>, log: Option<PathBuf>) -> anyhow::Result<Self> {
         let mut session = Cleaner::connect(target).await?;
         let (path, acl) = (format!("/{ZNODE}"), Some(Acl::shared_open()));
@@ -56,7 +56,7 @@ impl Vigil {
             pid,
             log,
             session,
-            looks: 0,
+            checks: 0,
             slowest: Duration::ZERO,
             connections: 0,
             baseline: 0,
@@ -70,28 +70,28 @@ impl Vigil {
         Ok(vigil)
     }
 
-    /// One look; an error says what is wrong with the node.
-    pub async fn look(&mut self) -> anyhow::Result<()> {
+    /// Checks the node once; an error describes the failure.
+    pub async fn check(&mut self) -> anyhow::Result<()> {
         let began = time::now();
         ensure!(self.word("ruok").await? == "imok", "ruok is not answered with imok");
         self.connections = self.count_connections().await?;
         time::timeout(ANSWER_MAX, self.work()).await.context("the real session waits too long")??;
         self.slowest = self.slowest.max(began.elapsed());
-        self.look_at_memory()?;
-        self.looks += 1;
-        if self.looks.is_multiple_of(LOOKS_PER_SWEEP) {
-            self.look_at_log()?;
+        self.check_memory()?;
+        self.checks += 1;
+        if self.checks.is_multiple_of(CHECKS_PER_SWEEP) {
+            self.check_log()?;
             let sweep = self.session.sweep(&[ZNODE, "zookeeper"]);
             time::timeout(SWEEP_MAX, sweep).await.context("sweeping takes too long")?;
         }
         Ok(())
     }
 
-    /// Waits until the attackers' connections are gone.
-    pub async fn settle(&mut self, at_most: Duration) -> anyhow::Result<()> {
+    /// Waits until the attackers' connections are closed.
+    pub async fn wait_for_disconnects(&mut self, at_most: Duration) -> anyhow::Result<()> {
         let deadline = time::now() + at_most;
         loop {
-            self.look().await?;
+            self.check().await?;
             if self.connections <= self.baseline {
                 break;
             }
@@ -99,12 +99,12 @@ impl Vigil {
             time::sleep(Duration::from_millis(500)).await;
         }
         self.session.sweep(&[ZNODE, "zookeeper"]).await;
-        self.look_at_log()
+        self.check_log()
     }
 
-    /// What a client does: writes, and reads what it has written.
+    /// Writes a value and reads the value back, like a client.
     async fn work(&mut self) -> anyhow::Result<()> {
-        let (path, data) = (format!("/{ZNODE}"), Some(Bytes::from(self.looks.to_string())));
+        let (path, data) = (format!("/{ZNODE}"), Some(Bytes::from(self.checks.to_string())));
         let set = SetData { path: path.clone(), data: data.clone(), version: Version::ANY };
         let get = Request::GetData(PathWatch { path, watch: false });
         match self.session.call(&[Request::SetData(set), get]).await.as_deref() {
@@ -127,19 +127,19 @@ impl Vigil {
         Ok(text)
     }
 
-    /// Without the one that asks.
+    /// Returns the number of other connections.
     async fn count_connections(&self) -> anyhow::Result<u64> {
         let text = self.word("mntr").await?;
         let line = text.lines().find_map(|line| line.strip_prefix("zk_num_alive_connections"));
-        let count: u64 = line.context("mntr tells no number of connections")?.trim().parse()?;
+        let count: u64 = line.context("mntr has no number of connections")?.trim().parse()?;
         Ok(count.saturating_sub(1))
     }
 
-    fn look_at_memory(&mut self) -> anyhow::Result<()> {
+    fn check_memory(&mut self) -> anyhow::Result<()> {
         let Some(rss) = self.rss_mib()? else { return Ok(()) };
         self.rss = rss;
         self.rss_max = self.rss_max.max(rss);
-        if self.looks <= WARM_UP_LOOKS {
+        if self.checks <= WARM_UP_CHECKS {
             self.rss_level = self.rss_level.max(rss);
         }
         ensure!(
@@ -162,11 +162,11 @@ impl Vigil {
         Ok(Some(kib.parse::<u64>()? / 1024))
     }
 
-    fn look_at_log(&self) -> anyhow::Result<()> {
+    fn check_log(&self) -> anyhow::Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let (Some(folder), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str()))
         else {
-            bail!("{} is no file", log.display());
+            bail!("{} is not a file", log.display());
         };
         let text = Dir::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
             .and_then(|dir| dir.read(name))
@@ -183,8 +183,8 @@ impl fmt::Display for Vigil {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} looks, slowest {:?}; {} connections (idle {}); memory {} MiB (idle {}, level {}, most {})",
-            self.looks,
+            "{} checks, slowest {:?}; {} connections (idle {}); memory {} MiB (idle {}, level {}, most {})",
+            self.checks,
             self.slowest,
             self.connections,
             self.baseline,

@@ -5,11 +5,11 @@ use rowlock_proto::{Acl, Id, Request};
 
 use rowlock_world::rng::Rng;
 
-/// Identities that auth packets of scripts prove: `u:p` and `v:p`.
+/// Identities proven by auth packets of scripts: `u:p` and `v:p`.
 const DIGESTS: &[&str] =
     &["u:Yl5fEv+CTU9xWZHnGmyYU4bHfbo=", "v:nobody-has-this", "super:D/InIHSb7yEEbrWz8b9l71RjZJU="];
 
-/// A list for a new or an old znode. Unless `restrictive`, such a list lets every client read.
+/// Returns an ACL for a new or existing znode. Every ACL lets all clients read unless `restrictive`.
 pub(super) fn list(rng: &mut Rng, restrictive: bool) -> Option<Vec<Acl>> {
     if rng.chance(if restrictive { 35 } else { 85 }) {
         return Some(Acl::open());
@@ -59,7 +59,7 @@ fn entry(rng: &mut Rng) -> Acl {
     Acl { perms, id: Id { scheme: scheme.to_owned(), id: id.to_owned() } }
 }
 
-/// An auth packet; some fail.
+/// Returns an auth packet; some fail.
 pub(super) fn auth(rng: &mut Rng) -> Request {
     let (scheme, auth) = rng.pick_weighted(&[
         (10, ("digest", "u:p")),

@@ -1,6 +1,7 @@
 //! Generates scripts from seeds. The same seed and root always give the same script.
 //!
-//! Few names and small version numbers make collisions common. It never generates what `dialect` excludes.
+//! Few names and small version numbers make collisions common. Never generates requests that `dialect`
+//! excludes.
 
 mod acl;
 mod multi;
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_the_reference_would_not_survive_is_made() {
+    fn no_script_has_a_request_that_breaks_the_reference() {
         for seed in 0..2_000 {
             for step in script(seed, "/r").steps {
                 if let Action::Send { opcode, .. } = step.action {

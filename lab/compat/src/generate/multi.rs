@@ -6,7 +6,7 @@ use rowlock_proto::request::{Create, Op, ReadOp};
 use super::{Generator, Kind};
 
 impl Generator {
-    /// Few operations, since one that fails makes all fail.
+    /// Returns few operations, since one failure fails the whole multi.
     pub(super) fn ops(&mut self) -> Vec<Op> {
         let count = self.rng.pick_weighted(&[(1, 0), (5, 1), (8, 2), (4, 3), (2, 5)]);
         (0..count).map(|_| self.op()).collect()
@@ -30,7 +30,7 @@ impl Generator {
         }
     }
 
-    /// Each fails for itself.
+    /// Returns reads; each fails alone.
     pub(super) fn read_ops(&mut self) -> Vec<ReadOp> {
         let count = self.rng.below(5);
         let mut op = || {

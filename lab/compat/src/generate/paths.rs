@@ -1,4 +1,4 @@
-//! Paths in scripts: few names, so that steps collide; now and then an invalid one.
+//! Paths in scripts: few names, to make steps collide; occasionally an invalid path.
 
 use super::Generator;
 
@@ -10,7 +10,7 @@ pub(super) enum WatchStyle {
     Recursive,
 }
 
-/// Appended to the root.
+/// Invalid suffixes of the root.
 const BAD: &[&str] = &[
     "//a",
     "/a/",
@@ -30,7 +30,7 @@ const BAD: &[&str] = &[
 const ODD: &[&str] = &["/ä", "/a b", "/a.b", "/...", "/\u{4e2d}\u{6587}", "/\u{ff01}"];
 
 impl Generator {
-    /// Mostly one that may be there.
+    /// Returns a path, mostly of a znode that may exist.
     pub(super) fn path(&mut self) -> String {
         let mut path = self.root.clone();
         match self.rng.below(100) {
@@ -51,7 +51,7 @@ impl Generator {
         path
     }
 
-    /// Sequential ones may end in a slash.
+    /// Returns the path for a create; for a sequential mode the path may end with a slash.
     pub(super) fn path_to_create(&mut self, flags: i32) -> String {
         let mut path = self.path();
         if matches!(flags, 2 | 3 | 6) && self.rng.chance(15) {
@@ -73,13 +73,14 @@ impl Generator {
         ]));
     }
 
-    /// Begins the paths of some ephemerals.
+    /// Returns a prefix of ephemeral paths.
     pub(super) fn prefix(&mut self) -> String {
         let path = self.path();
         if self.rng.chance(30) { self.root.clone() } else { path }
     }
 
-    /// Decided by seed, client and path, so that it never changes within a script.
+    /// Returns the style of a path. Depends only on seed, client and path, so the style is constant within a
+    /// script.
     pub(super) fn style(&self, path: &str) -> WatchStyle {
         let below = path.strip_prefix(&self.root).unwrap_or(path);
         let mut hash = self.style_seed ^ (self.slot as u64);
@@ -93,7 +94,7 @@ impl Generator {
         }
     }
 
-    /// A path of that style if one is found soon; else one whose name no other step uses.
+    /// Returns a path of the wanted style: a usual path if one is found soon, else an unused path.
     pub(super) fn path_of_style(&mut self, wanted: impl Fn(WatchStyle) -> bool) -> String {
         for _ in 0..20 {
             let path = self.path();

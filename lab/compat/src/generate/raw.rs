@@ -1,4 +1,4 @@
-//! Bytes that do not match the request that their header announces.
+//! Frames whose body does not match the opcode in their header.
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::frame::LENGTH_BYTES;
@@ -7,11 +7,11 @@ use rowlock_proto::{OpCode, Request};
 use crate::script::{Action, body};
 use rowlock_world::rng::Rng;
 
-/// Types that no server knows. Not those that servers use among themselves, nor those of Rowlock (from 1000
-/// on).
+/// Opcodes unknown to every server. Excludes opcodes used between servers, and Rowlock's own opcodes (1000
+/// and above).
 const UNKNOWN_OPCODES: &[i32] = &[10, 23, 99, 108, 200, 999, i32::MAX];
 
-/// Requests whose first field is a path that must be there.
+/// Returns true for requests that begin with a required path.
 fn begins_with_path(opcode: OpCode) -> bool {
     use OpCode::{Delete, Exists, GetAcl, GetAllChildrenNumber, GetChildren, GetChildren2, GetData, SetData};
     matches!(
@@ -20,16 +20,16 @@ fn begins_with_path(opcode: OpCode) -> bool {
     )
 }
 
-/// A body that ends early or late, or whose path has no length that a path can have. Never one with other
-/// values: it could be a request that the reference does not survive.
+/// Returns a body of a wrong length, or whose path has an invalid length. Never changes other values: the
+/// result could break the reference.
 pub(super) fn malformed(rng: &mut Rng, request: &Request) -> Action {
     let whole = body(request);
     let opcode = request.opcode().as_i32();
     if begins_with_path(request.opcode()) && rng.chance(25) {
         let length = rng.pick(&[-1, -2, i32::MIN, i32::MAX]);
-        let mut lying = BytesMut::from(&length.to_be_bytes()[..]);
-        lying.extend_from_slice(&whole[LENGTH_BYTES..]);
-        return Action::raw(opcode, lying.freeze(), format!("with a path of length {length}: {request:?}"));
+        let mut forged = BytesMut::from(&length.to_be_bytes()[..]);
+        forged.extend_from_slice(&whole[LENGTH_BYTES..]);
+        return Action::raw(opcode, forged.freeze(), format!("with a path of length {length}: {request:?}"));
     }
     if rng.chance(30) || whole.is_empty() {
         let mut longer = BytesMut::from(&whole[..]);
@@ -41,7 +41,7 @@ pub(super) fn malformed(rng: &mut Rng, request: &Request) -> Action {
     Action::raw(opcode, cut, format!("cut to {length} of {} bytes: {request:?}", whole.len()))
 }
 
-/// A frame with a type that there is not.
+/// Returns a frame with an unknown opcode.
 pub(super) fn unknown_opcode(rng: &mut Rng) -> Action {
     let opcode = rng.pick(UNKNOWN_OPCODES);
     Action::raw(opcode, Bytes::from_static(&[0; 8]), format!("opcode {opcode}"))

@@ -238,3 +238,30 @@ fn an_aborted_task_ends_and_whoever_joins_it_is_told() {
     sim.run_until(Nanos::from_millis(10)).unwrap();
     assert_eq!(*log.lock(), ["task was aborted", "42"]);
 }
+
+#[test]
+fn work_on_a_slow_disk_goes_on_at_the_usual_speed_once_the_disk_is_fast_again() {
+    let took = |heals: bool| {
+        let (sim, hosts) = world(7, 1);
+        let log = Log::default();
+        let ours = log.clone();
+        sim.disk(hosts[0]).set_pace(2_500);
+        sim.spawn(hosts[0], "reads", async move {
+            let begun = time::now();
+            worker::run_blocking("open", || ()).await;
+            say(&ours, begun.elapsed().as_millis().to_string());
+        });
+        sim.run_until(Nanos::from_millis(1_000)).unwrap();
+        if heals {
+            sim.disk(hosts[0]).heal();
+        }
+        sim.run_until(Nanos::from_millis(30_000)).unwrap();
+        let log = log.lock();
+        log[0].parse::<u64>().unwrap()
+    };
+    // 0.5 to 3.5 ms at the usual speed.
+    let slow = took(false);
+    assert!((1_250..=8_750).contains(&slow), "{slow} ms");
+    let healed = took(true);
+    assert!((1_000..=1_104).contains(&healed), "{healed} ms of {slow}");
+}

@@ -63,7 +63,7 @@ pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership
         });
         if changed {
             gate.set(None);
-            hook.tell(|hook| match leader {
+            hook.notify(|hook| match leader {
                 Some(leader) if leader == me => hook.leads(term),
                 _ => hook.follows(term, leader),
             });

@@ -62,7 +62,7 @@ impl LogStore {
     /// Reports to `hook`, beginning with the entries found on the disk.
     pub fn hooked(self, hook: Hook) -> Self {
         let log = self.log.read();
-        hook.tell(|hook| {
+        hook.notify(|hook| {
             let found = log.checkpoint();
             let (purged, last) = (found.purged.map(stored::position), found.last.map(stored::position));
             hook.opened(found.vote.map(stored::ballot), purged, last);
@@ -108,7 +108,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         // Readers compare the vote to detect a change of leader: an early vote is safe, a late one is not.
         let vote = stored::vote(*vote);
         self.log.save_vote(vote).await?;
-        self.hook.tell(|hook| hook.voted(stored::ballot(vote)));
+        self.hook.notify(|hook| hook.voted(stored::ballot(vote)));
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     {
         self.poll.work_has_come();
         let entries: Vec<_> = entries.into_iter().map(stored::entry).collect();
-        self.hook.tell(|hook| {
+        self.hook.notify(|hook| {
             for entry in &entries {
                 hook.appended(stored::position(entry.log_id), stored::commands(entry));
             }
@@ -154,13 +154,13 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         let after = last_log_id.map(stored::log_id);
-        self.hook.tell(|hook| hook.truncated(after.map(stored::position)));
+        self.hook.notify(|hook| hook.truncated(after.map(stored::position)));
         self.log.truncate_after(after).await
     }
 
     async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
         let upto = stored::log_id(log_id);
-        self.hook.tell(|hook| hook.purged(stored::position(upto)));
+        self.hook.notify(|hook| hook.purged(stored::position(upto)));
         self.log.purge(upto).await
     }
 }

@@ -98,7 +98,7 @@ pub async fn open(
 ) -> Result<(Raft, QuorumContact, LeaderLease, LogStore, SnapshotStore), OpenError> {
     let raft_config = raft_config(settings).validate().map_err(|e| OpenError::Raft(e.to_string()))?;
     if let Some(after) = opened.report.cut_behind {
-        hook.tell(|hook| hook.truncated(after.map(stored::position)));
+        hook.notify(|hook| hook.truncated(after.map(stored::position)));
     }
     let polled = LogStore::new(opened.log).polled(Duration::from_micros(settings.raft.busy_poll_us));
     let timed = polled.timed(replica.entry_times.clone());

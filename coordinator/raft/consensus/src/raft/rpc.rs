@@ -260,7 +260,7 @@ async fn append<SM: RaftStateMachine<TypeConfig>>(
     let upto = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
     answer(raft.append_entries(request).await, |response| {
         if let (AppendResponse::Success, Some(upto)) = (&response, upto) {
-            hook.tell(|hook| hook.acknowledges(position(upto)));
+            hook.notify(|hook| hook.acknowledges(position(upto)));
         }
         appended(response, &metrics)
     })

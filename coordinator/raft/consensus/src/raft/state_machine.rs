@@ -144,7 +144,7 @@ impl StateMachine {
                 let stages = self.replica.entry_times.take(log_id.index, begun);
                 let mut machine = self.replica.state.write();
                 outcome = self.apply.apply(&mut machine, stages, batch);
-                self.hook.tell(|hook| hook.applied(position(log_id), Some(&bytes), &machine));
+                self.hook.notify(|hook| hook.applied(position(log_id), Some(&bytes), &machine));
                 self.replica.set_version(machine.version().number);
                 self.replica.set_applied_index(log_id.index);
             }
@@ -175,7 +175,7 @@ impl StateMachine {
     }
 
     fn report_raft_entry(&self, log_id: LogId) {
-        self.hook.tell(|hook| hook.applied(position(log_id), None, &self.replica.state.read()));
+        self.hook.notify(|hook| hook.applied(position(log_id), None, &self.replica.state.read()));
     }
 
     /// Replaces the replica's state with the snapshot's. Returns the old state.
@@ -188,7 +188,7 @@ impl StateMachine {
         self.replica.set_version(state.version().number);
         self.replica.set_applied_index(meta.last_log_id.map_or(0, |log_id| log_id.index));
         self.apply.installed(&state);
-        self.hook.tell(|hook| hook.installed(meta.last_log_id.map(position), &state));
+        self.hook.notify(|hook| hook.installed(meta.last_log_id.map(position), &state));
         drop(state);
         self.last_applied = meta.last_log_id;
         self.membership = meta.last_membership;

@@ -2,22 +2,21 @@
 
 use std::collections::BTreeMap;
 
-/// One frame and what it means.
+/// One frame and its meaning.
 pub struct Golden {
-    /// What to decode it as.
+    /// Kind of the frame, which selects the decoder.
     pub kind: String,
-    /// Unique in its file and kind.
+    /// Name, unique in its file and kind.
     pub name: String,
-    /// Without the length in front.
+    /// Bytes without the length in front.
     pub bytes: Vec<u8>,
-    /// As Debug prints it.
+    /// Debug text of the decoded frame.
     pub meaning: String,
 }
 
-/// Bytes and meaning by name.
 type Definitions = BTreeMap<String, (Vec<u8>, String)>;
 
-/// All frames of a file, in its order, with definitions put in.
+/// Parses all frames of a file, in order, and substitutes definitions.
 pub fn parse(text: &str) -> Vec<Golden> {
     let mut definitions = Definitions::new();
     let mut frames = Vec::<Golden>::new();
@@ -26,15 +25,16 @@ pub fn parse(text: &str) -> Vec<Golden> {
         if frame.kind == "define" {
             definitions.insert(frame.name, (frame.bytes, frame.meaning));
         } else {
-            let twice = frames.iter().any(|other| (&other.kind, &other.name) == (&frame.kind, &frame.name));
-            assert!(!twice, "{} {} is there twice", frame.kind, frame.name);
+            let is_duplicate =
+                frames.iter().any(|other| (&other.kind, &other.name) == (&frame.kind, &frame.name));
+            assert!(!is_duplicate, "{} {} is duplicated", frame.kind, frame.name);
             frames.push(frame);
         }
     }
     frames
 }
 
-/// `None`: nothing but comments.
+/// Parses one block; `None` for a block of comments.
 fn parse_block(block: &str, definitions: &Definitions) -> Option<Golden> {
     let mut title = None;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Golden frames: what is on the wire and what it means must never change.
+//! Golden frames: the bytes on the wire and their meaning must never change.
 
 mod file;
 
@@ -18,13 +18,13 @@ const FILES: &[(&str, &str)] = &[
     ("locks.txt", include_str!("../../../testdata/locks.txt")),
 ];
 
-/// What a frame was decoded to.
-struct Seen {
-    /// As Debug prints it.
+/// A decoded frame.
+struct Decoded {
+    /// Debug text of the decoded frame.
     meaning: String,
-    /// Encoded again, with its length.
-    again: BytesMut,
-    /// Bytes that were not read.
+    /// The re-encoded frame, with its length.
+    encoded: BytesMut,
+    /// Number of unread bytes.
     left: usize,
 }
 
@@ -39,62 +39,62 @@ fn opcode(name: &str) -> OpCode {
         .unwrap_or_else(|| panic!("no operation {name}"))
 }
 
-/// Decodes a frame as a kind says, and encodes it again; `Err` is the error as Debug prints it.
-fn see(kind: &str, frame: &[u8]) -> Result<Seen, String> {
+/// Decodes and re-encodes a frame of this kind. Returns the Debug text of a decoding error.
+fn reencode(kind: &str, frame: &[u8]) -> Result<Decoded, String> {
     let frame = Bytes::copy_from_slice(frame);
-    let mut again = BytesMut::new();
+    let mut encoded = BytesMut::new();
     match kind.split_once(':').unwrap_or((kind, "")) {
         ("connect_request", "") => {
             let request = decode::connect_request(frame).map_err(debug)?;
-            encode::connect_request(&request, &mut again);
-            Ok(Seen { meaning: debug(request), again, left: 0 })
+            encode::connect_request(&request, &mut encoded);
+            Ok(Decoded { meaning: debug(request), encoded, left: 0 })
         }
         ("connect_response", "") => {
             let response = decode::connect_response(frame).map_err(debug)?;
-            encode::connect_response(&response, &mut again);
-            Ok(Seen { meaning: debug(response), again, left: 0 })
+            encode::connect_response(&response, &mut encoded);
+            Ok(Decoded { meaning: debug(response), encoded, left: 0 })
         }
         ("request", "") => {
             let request = decode::request(frame).map_err(debug)?;
-            encode::request(&request, &mut again);
-            Ok(Seen { meaning: debug(request), again, left: 0 })
+            encode::request(&request, &mut encoded);
+            Ok(Decoded { meaning: debug(request), encoded, left: 0 })
         }
-        ("reply", operation) => see_reply(frame, opcode(operation)),
-        ("event", "") => see_event(frame),
-        ("notice", "") => see_notice(frame),
+        ("reply", operation) => reencode_reply(frame, opcode(operation)),
+        ("event", "") => reencode_event(frame),
+        ("notice", "") => reencode_notice(frame),
         _ => panic!("unknown kind {kind}"),
     }
 }
 
-fn see_reply(mut frame: Bytes, opcode: OpCode) -> Result<Seen, String> {
+fn reencode_reply(mut frame: Bytes, opcode: OpCode) -> Result<Decoded, String> {
     let header = decode::reply_header(&mut frame).map_err(debug)?;
     let body = match header.err {
         None => Some(decode::response(&mut frame, opcode).map_err(debug)?),
         Some(_) => None,
     };
-    let mut again = BytesMut::new();
-    encode::reply(header, body.as_ref(), &mut again);
+    let mut encoded = BytesMut::new();
+    encode::reply(header, body.as_ref(), &mut encoded);
     let body = body.map_or_else(|| "no body".to_owned(), debug);
-    Ok(Seen { meaning: format!("{header:?} {body}"), again, left: frame.len() })
+    Ok(Decoded { meaning: format!("{header:?} {body}"), encoded, left: frame.len() })
 }
 
-fn see_event(mut frame: Bytes) -> Result<Seen, String> {
+fn reencode_event(mut frame: Bytes) -> Result<Decoded, String> {
     let header = decode::reply_header(&mut frame).map_err(debug)?;
     assert_eq!((header.xid, header.err), (Xid::EVENT, None));
     let mut event = decode::event(&mut frame).map_err(debug)?;
     event.zxid = header.zxid;
-    let mut again = BytesMut::new();
-    encode::event(&event, &mut again);
-    Ok(Seen { meaning: debug(event), again, left: frame.len() })
+    let mut encoded = BytesMut::new();
+    encode::event(&event, &mut encoded);
+    Ok(Decoded { meaning: debug(event), encoded, left: frame.len() })
 }
 
-fn see_notice(mut frame: Bytes) -> Result<Seen, String> {
+fn reencode_notice(mut frame: Bytes) -> Result<Decoded, String> {
     let header = decode::reply_header(&mut frame).map_err(debug)?;
     assert_eq!((header.xid, header.err), (Xid::NOTICE, None));
     let notice = decode::notice(&mut frame).map_err(debug)?;
-    let mut again = BytesMut::new();
-    encode::notice(header.zxid, &notice, &mut again);
-    Ok(Seen { meaning: format!("{:?} {notice:?}", header.zxid), again, left: frame.len() })
+    let mut encoded = BytesMut::new();
+    encode::notice(header.zxid, &notice, &mut encoded);
+    Ok(Decoded { meaning: format!("{:?} {notice:?}", header.zxid), encoded, left: frame.len() })
 }
 
 fn debug(value: impl Debug) -> String {
@@ -109,27 +109,27 @@ fn with_length(frame: &[u8]) -> BytesMut {
 }
 
 #[test]
-fn golden_frames_mean_what_they_say_and_are_written_the_same() {
+fn golden_frames_decode_to_their_meaning_and_encode_the_same() {
     let mut wrong = String::new();
     for (file, golden) in golden_frames() {
         let Golden { kind, name, bytes, meaning } = golden;
         let refused = kind.strip_prefix("refused:");
         let lenient = kind.strip_prefix("lenient:");
-        let seen = see(refused.or(lenient).unwrap_or(&kind), &bytes);
+        let decoded = reencode(refused.or(lenient).unwrap_or(&kind), &bytes);
         if refused.is_none() && lenient.is_none() {
-            let seen = seen.as_ref().unwrap_or_else(|error| panic!("{file}, {name}: {error}"));
-            assert_eq!(seen.again, with_length(&bytes), "{file}, {name}");
-            assert_eq!(seen.left, 0, "{file}, {name}");
+            let decoded = decoded.as_ref().unwrap_or_else(|error| panic!("{file}, {name}: {error}"));
+            assert_eq!(decoded.encoded, with_length(&bytes), "{file}, {name}");
+            assert_eq!(decoded.left, 0, "{file}, {name}");
         }
         if refused.is_some() {
-            assert!(seen.is_err(), "{file}, {name} is not refused");
+            assert!(decoded.is_err(), "{file}, {name} is not refused");
         }
-        let got = seen.map_or_else(|error| error, |seen| seen.meaning);
+        let got = decoded.map_or_else(|error| error, |decoded| decoded.meaning);
         if got != meaning {
             wrong.push_str(&format!("{file} {kind} {name}\n= {got}\n"));
         }
     }
-    assert!(wrong.is_empty(), "these mean something else:\n{wrong}");
+    assert!(wrong.is_empty(), "these frames decode to another meaning:\n{wrong}");
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn a_golden_frame_cut_at_any_byte_is_an_error() {
         }
         let optional_last_byte = kind.starts_with("connect_") && !name.starts_with("without_");
         for cut in 0..bytes.len() {
-            let seen = see(&kind, &bytes[..cut]);
+            let decoded = reencode(&kind, &bytes[..cut]);
             let legal = optional_last_byte && cut == bytes.len() - 1;
-            assert_eq!(seen.is_ok(), legal, "{file}, {name} cut at {cut}");
+            assert_eq!(decoded.is_ok(), legal, "{file}, {name} cut at {cut}");
         }
     }
 }
@@ -165,13 +165,13 @@ fn a_golden_frame_with_any_one_byte_changed_does_not_panic() {
     for (_, Golden { kind, bytes, .. }) in golden_frames() {
         let kind = kind.trim_start_matches("lenient:").trim_start_matches("refused:");
         if kind == "event" || kind == "notice" {
-            continue; // its header says that it is one
+            continue; // the decoder asserts the header
         }
         for at in 0..bytes.len() {
             for value in [0x00, 0x7f, 0x80, 0xff] {
                 let mut changed = bytes.clone();
                 changed[at] = value;
-                let _ = see(kind, &changed);
+                let _ = reencode(kind, &changed);
             }
         }
     }

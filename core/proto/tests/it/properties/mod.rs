@@ -1,4 +1,4 @@
-//! Properties of the codec: what is written is read the same, and nothing that comes makes it panic.
+//! Properties of the codec: encoded records decode to themselves, and no input causes a panic.
 
 mod strategies;
 
@@ -20,7 +20,7 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// The one frame that `wire` must be.
+/// Returns the single frame in `wire`.
 fn only_frame(mut wire: BytesMut) -> Bytes {
     let frame = frame::split(&mut wire, DEFAULT_MAX_BYTES).expect("length is right").expect("frame is whole");
     assert!(wire.is_empty(), "{} bytes behind the frame", wire.len());
@@ -37,12 +37,12 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn every_request_is_read_as_it_was_written(request in arbitrary::request_frame()) {
+    fn every_request_round_trips(request in arbitrary::request_frame()) {
         prop_assert_eq!(decode::request(only_frame(encode_request(&request))), Ok(request));
     }
 
     #[test]
-    fn every_response_is_read_as_it_was_written(
+    fn every_response_round_trips(
         header in arbitrary::reply_header(),
         (opcode, response) in arbitrary::opcode()
             .prop_flat_map(|opcode| (Just(opcode), arbitrary::response_of(opcode))),
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn every_event_is_read_as_it_was_written(event in arbitrary::event()) {
+    fn every_event_round_trips(event in arbitrary::event()) {
         let mut wire = BytesMut::new();
         encode::event(&event, &mut wire);
         let mut frame = only_frame(wire);
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn every_notice_is_read_as_it_was_written(
+    fn every_notice_round_trips(
         zxid in any::<i64>().prop_map(Zxid),
         notice in arbitrary::lock::notice(),
     ) {
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn both_handshakes_are_read_as_they_were_written(
+    fn both_handshakes_round_trip(
         request in arbitrary::connect_request(),
         response in arbitrary::connect_response(),
     ) {
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_cut_anywhere_gives_the_same_frames(
+    fn a_stream_in_pieces_has_the_same_frames(
         requests in vec(arbitrary::request_frame(), 0..5),
         piece_bytes in 1..200_usize,
     ) {

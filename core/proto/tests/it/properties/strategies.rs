@@ -1,5 +1,5 @@
-//! Arbitrary records. Each operation's request and reply come from one exhaustive match, so that a new
-//! operation cannot be forgotten here.
+//! Arbitrary records. One exhaustive match has the requests of all operations, and one the replies, so that
+//! no new operation is left out.
 
 pub mod lock;
 
@@ -16,7 +16,7 @@ use rowlock_proto::{
     Request, RequestFrame, Response, SessionId, Stat, Version, WatchedEvent, Xid, Zxid,
 };
 
-/// Any text, path or not.
+/// Any text, possibly a path.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof!["(/[a-z]{1,5}){0,4}", "\\PC{0,12}"]
 }
@@ -53,7 +53,7 @@ fn acl() -> impl Strategy<Value = Vec<Acl>> {
     vec((any::<i32>(), id()).prop_map(|(perms, id)| Acl { perms, id }), 0..4)
 }
 
-/// The usual one now and then.
+/// Any ACL, sometimes the open one.
 fn shared_acl() -> impl Strategy<Value = Arc<[Acl]>> {
     prop_oneof![3 => acl().prop_map(Arc::from), 1 => Just(Acl::shared_open())]
 }
@@ -92,7 +92,7 @@ fn path_watch() -> impl Strategy<Value = PathWatch> {
     (text(), any::<bool>()).prop_map(|(path, watch)| PathWatch { path, watch })
 }
 
-/// Modes with a time to live can be read only where there is one.
+/// Any create in a multi: only createTTL accepts a mode with a time to live.
 fn create_in_multi() -> impl Strategy<Value = Create> {
     create().prop_map(|create| match create.flags {
         5 | 6 => Create { flags: 0, ..create },
@@ -128,7 +128,7 @@ fn op_result() -> impl Strategy<Value = OpResult> {
     ]
 }
 
-/// The lists of setWatches; those of setWatches2 are empty.
+/// Lists of setWatches; the lists of setWatches2 stay empty.
 fn set_watches() -> impl Strategy<Value = SetWatches> {
     (zxid(), texts(), texts(), texts()).prop_map(|(relative_zxid, data, exist, child)| SetWatches {
         relative_zxid,
@@ -252,7 +252,6 @@ pub fn response_of(opcode: OpCode) -> BoxedStrategy<Response> {
         | OpCode::CloseSession
         | OpCode::Abandon
         | OpCode::SessionOptions => Just(Response::Empty).boxed(),
-        // Read as what the envelope carried.
         OpCode::Tagged => Just(Response::Empty).boxed(),
         OpCode::Acquire | OpCode::Convert => {
             vec(lock::place_state(), 0..4).prop_map(Response::PlaceStates).boxed()

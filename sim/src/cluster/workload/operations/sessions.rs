@@ -1,4 +1,4 @@
-//! Sessions that an operator ends (docs/maintenance.md, "End a session"), whosever they are.
+//! Sessions that an operator ends (docs/operations.md, "End a session"), whosever they are.
 
 use std::time::Duration;
 

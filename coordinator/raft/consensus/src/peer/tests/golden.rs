@@ -14,7 +14,7 @@ use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_types::member::Member;
-use rowlock_types::operation::{LogWish, Operation, UpgradeStep};
+use rowlock_types::operation::{LogLevelChange, Operation, UpgradeStep};
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::{Role, Status};
 use rowlock_types::versions::{Build, MESSAGES, Versions};
@@ -86,14 +86,14 @@ fn snapshot_steps() -> Vec<SnapshotStep> {
 }
 
 fn operations() -> Vec<Operation> {
-    let set = LogWish::Set { filter: "debug".to_owned(), for_ms: Some(5) };
+    let set = LogLevelChange::Set { filter: "debug".to_owned(), for_ms: Some(5) };
     vec![
         Operation::HandOver { to: Some(NodeId(2)) },
         Operation::Drain { node: NodeId(2), on: true },
         Operation::Rebalance { node: NodeId(2), percent: 30 },
         Operation::EndSession { session: SessionId(0x51) },
         Operation::Upgrade(UpgradeStep::Hold),
-        Operation::LogLevel { node: NodeId(2), wish: set },
+        Operation::LogLevel { node: NodeId(2), change: set },
         Operation::RaiseTokens { above: FencingToken(5_000) },
     ]
 }

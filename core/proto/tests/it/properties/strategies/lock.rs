@@ -24,7 +24,7 @@ fn owner() -> impl Strategy<Value = Owner> {
     ]
 }
 
-/// Any place that is asked for.
+/// Any acquire of one lock.
 pub fn acquire() -> impl Strategy<Value = Acquire> {
     let znode = (text(), text(), option::of(data()), option::of(acl()));
     let times = any::<(u32, u32, u32, bool)>();
@@ -57,12 +57,12 @@ fn token() -> impl Strategy<Value = FencingToken> {
     any::<i64>().prop_map(FencingToken)
 }
 
-/// Any place by its znode.
+/// Any claim, by its queue znode.
 pub fn claim() -> impl Strategy<Value = Claim> {
     (text(), token()).prop_map(|(path, token)| Claim { path: path.into(), token })
 }
 
-/// Any place by its attempt.
+/// Any attempt, by its prefix.
 pub fn attempt() -> impl Strategy<Value = Attempt> {
     (text(), text()).prop_map(|(lock, prefix)| Attempt { lock, prefix })
 }
@@ -91,7 +91,7 @@ pub fn place_state() -> impl Strategy<Value = PlaceState> {
     ]
 }
 
-/// Any question, to the holders of any lock.
+/// Any question to the holders of a lock.
 pub fn ask() -> impl Strategy<Value = Ask> {
     (text(), text(), text(), any::<u32>()).prop_map(|(lock, reason, by, within_ms)| Ask {
         lock,
