@@ -1,4 +1,4 @@
-//! Compresses the files that browsers get: the program has them as they travel, a fifth of their bytes.
+//! Compresses the console's files: the program embeds the transfer form, a fifth of the original size.
 #![allow(clippy::disallowed_methods)] // the files of a build
 
 #[cfg(feature = "access")]

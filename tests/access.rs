@@ -386,7 +386,7 @@ async fn without_rules_an_ordinary_certificate_forces_no_lock_and_an_operator_do
         (
             "bob",
             "&who=token:alice",
-            (403, Value::Null, json!("only operators may ask for the rights of others")),
+            (403, Value::Null, json!("only operators may read the rights of others")),
         ),
     ] {
         let what = format!("GET /v1/access?lock=payroll{query}");

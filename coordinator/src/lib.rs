@@ -1,7 +1,6 @@
 //! A Rowlock node: Raft, storage, sessions, watches, client listener, HTTP.
 //!
-//! The binary runs one node per process (`rowlock serve`). A program can as well run a node **inside
-//! itself**:
+//! The binary runs one node per process (`rowlock serve`). A program can also **embed** a node:
 //!
 //! ```
 //! use std::time::Duration;
@@ -20,32 +19,32 @@
 //! guard.release().await?;
 //!
 //! client.close().await?;
-//! node.shutdown().await; // nothing of the node is left: no task, no socket, no lock on its folder
+//! node.shutdown().await; // frees all tasks, sockets, and the lock of the data folder
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What an application uses
+//! # The application's entry points
 //!
-//! [`NodeConfig`] says what a node is: [`NodeConfig::single`] is a cluster of one on free loopback ports,
-//! [`NodeConfig::from_toml`] one node of a cluster that a `cluster.toml` describes. Its fields are open:
-//! change them before the start.
+//! [`NodeConfig`] configures a node. [`NodeConfig::single`] is a cluster of one on free loopback ports;
+//! [`NodeConfig::from_toml`] is one node of the cluster in a `cluster.toml`. All fields are public: change
+//! them before the start.
 //!
-//! [`Node::start`] opens the data folder, listens, and returns before clients are served; [`Node::serving`]
-//! waits for that. [`Node::status`] can be watched: role, leader, term, how far the log is applied.
-//! [`Node::stopped`] resolves when the node has failed by itself (a disk that does not write, for instance):
-//! shut it down then, and tell a person.
+//! [`Node::start`] opens the data folder, listens, and returns before the node serves clients;
+//! [`Node::serving`] waits until the node serves. [`Node::status`] publishes role, leader, term and applied
+//! index. [`Node::stopped`] resolves after a failure of the node (an unwritable disk, for instance): shut the
+//! node down and alert a person.
 //!
-//! [`Node::shutdown`] stops in order and waits for the end. Dropping a [`Node`] tells it to stop and does not
-//! wait; a folder can be opened again only when the former node has ended.
+//! [`Node::shutdown`] stops the tasks in order and waits for their end. Dropping a [`Node`] stops the node in
+//! the background; the folder can be opened again after the end of the old node.
 //!
-//! # What it does not do
+//! # Process-wide effects
 //!
-//! It has no global state: as many nodes as you like run in one process, each with its own folder. (One thing
-//! outlives the nodes of a process: the lock history's storage, sled, keeps a pool of seven idle threads,
-//! unless `config.history.enabled` is off for all of them.) It never ends the process, installs no signal
-//! handler and no logger (it speaks through `tracing`), reads no environment variable, and writes nowhere but
-//! into its data folder.
+//! A node has no global state: any number of nodes run in one process, each with its own folder. (Exception:
+//! sled, the storage of the lock history, keeps a pool of seven idle threads after the nodes' end, unless
+//! `config.history.enabled` is off for all nodes.) A node never ends the process, installs no signal handler
+//! and no logger (log events go to `tracing`), reads no environment variable, and writes only into its data
+//! folder.
 //!
 //! # Features
 //!
@@ -56,17 +55,16 @@
 //!
 //! # The caller's duties
 //!
-//! 1. A tokio runtime with timers and IO, whose threads are not blocked for long. A node that cannot run
-//!    misses its heartbeats: the others elect a leader without it. Give it a runtime of its own beside heavy
-//!    work.
-//! 2. One data folder per node, on a disk that it may fill (the log is kept within bounds, see
-//!    `docs/configuration.md`).
+//! 1. A tokio runtime with timers and IO, whose threads are not blocked for long. A blocked node misses its
+//!    heartbeats, and the other nodes elect a new leader. Use a separate runtime for heavy work.
+//! 2. One data folder per node, on a disk with space for the log (bounded, see `docs/configuration.md`).
 //! 3. An odd number of voters in different failure domains. A cluster of one survives restarts, not the loss
-//!    of its disk: it is right for one machine, for tests, and for trying things.
-//! 4. `addresses().http` has no authentication unless `[http]` asks for it: leave it on loopback.
+//!    of its disk: use a cluster of one for a single machine, for tests, and for trials.
+//! 4. `addresses().http` has no authentication without `tls` or `token_file` in `[http]`: keep the listener on
+//!    loopback.
 //!
-//! The names at this level are what embedding needs. The modules are the inside of a node, public for the
-//! binary, the tools and the benchmarks of this repository; they change with every release.
+//! Embedding needs only the names at this level. The modules are internal, public for the binary, the tools
+//! and the benchmarks of this repository, and change with every release.
 
 #[cfg(feature = "access")]
 pub mod access;
@@ -103,6 +101,6 @@ pub use rowlock_types::node_hook::{Ballot, NodeHook, Position};
 pub use rowlock_types::status::{Role, Status};
 
 #[cfg(test)]
-#[allow(dead_code, reason = "another crate's test support, of which some is used here")]
+#[allow(dead_code, reason = "shared test support, partly unused in this crate")]
 #[path = "../raft/consensus/src/peer/tests/support.rs"]
 mod peer_support;

@@ -1,4 +1,4 @@
-//! A node inside a program: used by a client, stopped, and gone without a trace.
+//! A node inside a program: serves a client, stops, and leaves nothing behind.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use rowlock_coordinator::{Instant, Node, NodeConfig, NodeId, NotExpired, Role, S
 use rowlock_env::disk::Dir;
 use rowlock_env::time;
 
-/// One test at a time: threads and tasks are counted.
+/// Runs one test at a time: the tests count threads and tasks.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 const SOON: Duration = Duration::from_secs(30);
 
@@ -35,8 +35,8 @@ async fn client(node: &Node) -> Client {
         .unwrap()
 }
 
-/// Names of the threads of this process, without the test's own, the runtime's, and the seven idle ones that
-/// sled keeps for a process that has ever opened a database.
+/// Returns the names of this process's storage threads. Excludes the test's own threads, the runtime's
+/// threads, and the seven idle threads of sled's pool.
 fn threads() -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let name = |task: std::fs::DirEntry| {
@@ -79,16 +79,16 @@ async fn leaves_nothing(mut config: NodeConfig, history: bool, may_stay: &str) {
 }
 
 #[tokio::test]
-async fn a_node_that_was_used_and_stopped_leaves_no_task_and_no_thread() {
+async fn stopped_node_leaves_no_task_and_no_thread() {
     let _turn = TURN.lock().await;
     let (without, with) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    // What is named so is started by the nodes of this process only.
+    // Only nodes start threads with these names.
     let (pool, nothing) = ("sled-io", "nothing is named so");
     let pool_before = threads().iter().any(|name| name.starts_with(pool));
     let may_stay = if pool_before { pool } else { nothing };
     leaves_nothing(NodeConfig::single(without.path()), false, may_stay).await;
     leaves_nothing(NodeConfig::single(with.path()), true, pool).await;
-    // The folder is free, and what was written is there.
+    // The folder is free and contains the written data.
     let node = start(with.path()).await;
     let client = self::client(&node).await;
     assert!(client.exists("/kept").await.unwrap().is_some());
@@ -112,7 +112,7 @@ async fn a_dropped_node_stops_in_the_background_and_frees_its_folder() {
 }
 
 #[tokio::test]
-async fn two_nodes_of_one_process_know_nothing_of_each_other() {
+async fn two_nodes_in_one_process_are_independent() {
     let _turn = TURN.lock().await;
     let (left, right) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (a, b) = (start(left.path()).await, start(right.path()).await);
@@ -125,7 +125,7 @@ async fn two_nodes_of_one_process_know_nothing_of_each_other() {
 }
 
 #[tokio::test]
-async fn a_session_that_the_program_expires_is_lost_to_its_client_with_its_locks() {
+async fn expired_session_is_lost_to_its_client_with_its_locks() {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let node = start(folder.path()).await;
@@ -140,7 +140,7 @@ async fn a_session_that_the_program_expires_is_lost_to_its_client_with_its_locks
 }
 
 #[test]
-fn a_node_of_a_text_is_refused_with_the_reason() {
+fn config_text_without_the_node_is_refused() {
     let text = "[[node]]\nid = 1\nclient = \"127.0.0.1:2181\"\npeer = \"127.0.0.1:2281\"\n";
     let missing = NodeConfig::from_toml(text, Path::new("somewhere"), NodeId(2)).unwrap_err();
     assert!(missing.to_string().contains("id = 2"), "{missing}");

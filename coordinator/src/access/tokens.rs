@@ -1,5 +1,5 @@
-//! Tokens by which HTTP clients say who they are. A file has one line for each: its name, the SHA-256 of its
-//! text, its roles, and when it ends. The text itself is shown once, when `rowlock token new` makes it.
+//! Tokens that authenticate HTTP clients. The token file has one line per token: name, SHA-256 of the text,
+//! roles, and end. `rowlock token new` prints the text once.
 //!
 //! ```text
 //! # name       SHA-256   roles          ends
@@ -8,7 +8,7 @@
 //! ci           fd61..    lock:/locks/ci/*,read  never
 //! ```
 //!
-//! Must never do: keep or print the text of a token.
+//! Must never do: store or print the text of a token.
 
 mod keeper;
 
@@ -26,25 +26,23 @@ use crate::moment;
 use crate::report::question::Scope;
 pub use keeper::{TokenKeeper, open};
 
-/// Programs that look for secrets in files and logs know ours by it.
+/// Prefix of a token's text, for secret scanners.
 const PREFIX: &str = "rowlock_";
-/// Random bytes of a token.
 const SECRET_BYTES: usize = 32;
-/// The longest name of a token.
 const NAME_MAX: usize = 64;
-/// For a token that does not end.
+/// End of a token without an expiry time.
 const NEVER: &str = "never";
 const COMMENT: char = '#';
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Metrics, status, and reports on what everybody may read.
+    /// Metrics, status, and reports on publicly readable data.
     Read,
-    /// All of that, reports on everything, all locks, and all znodes.
+    /// All of `read`, reports on all data, all locks, and all znodes.
     Operator,
-    /// The lock of this path. One that ends in `/*`: all locks below it.
+    /// Lock of this path; a pattern with the end `/*` covers all locks below.
     Lock(Pattern),
-    /// The znode of this path. One that ends in `/*`: all znodes below it.
+    /// Znode of this path; a pattern with the end `/*` covers all znodes below.
     Znode(Pattern),
 }
 
@@ -52,16 +50,15 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash([u8; 32]);
 
-/// One line of the file.
+/// Line of the token file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Name of its owner, for people and logs.
+    /// Name of the owner, for people and logs.
     pub name: String,
-    /// SHA-256 of the token's text.
     pub hash: Hash,
-    /// Its permissions; at least one.
+    /// At least one role.
     pub roles: BTreeSet<Role>,
-    /// When it ends, in milliseconds since 1970. `None`: never.
+    /// End in milliseconds since 1970. `None`: the token never ends.
     pub expires_ms: Option<i64>,
 }
 
@@ -69,17 +66,17 @@ pub struct Token {
 pub struct Tokens(Vec<Token>);
 
 impl Role {
-    /// The role for the lock of this path alone.
+    /// Returns the role for this lock alone.
     pub fn lock(path: &str) -> Role {
         Role::Lock(Pattern::exactly(path))
     }
 
-    /// The role for the znode of this path alone.
+    /// Returns the role for this znode alone.
     pub fn znode(path: &str) -> Role {
         Role::Znode(Pattern::exactly(path))
     }
 
-    /// Whether this role allows what `wanted` does.
+    /// Returns whether this role includes the permissions of `wanted`.
     pub fn covers(&self, wanted: &Role) -> bool {
         match (self, wanted) {
             (Role::Operator, _) => true,
@@ -90,7 +87,7 @@ impl Role {
         }
     }
 
-    /// Whether it allows to use all locks of which a report with this scope is made.
+    /// Returns whether this role permits all locks of a report's scope.
     pub fn covers_scope(&self, scope: &Scope) -> bool {
         match (self, scope) {
             (role, Scope::Lock(path)) => role.covers(&Role::lock(path)),
@@ -120,7 +117,7 @@ impl FromStr for Role {
             "operator" => return Ok(Role::Operator),
             _ => {}
         }
-        let wrong = || format!("{text:?} is no role: use read, operator, lock:/PATH, or znode:/PATH");
+        let wrong = || format!("{text:?} is not a role: use read, operator, lock:/PATH, or znode:/PATH");
         let (kind, path) = text.split_once(':').ok_or_else(wrong)?;
         let role = match kind {
             "lock" => Role::Lock,
@@ -137,8 +134,8 @@ impl Hash {
         Hash(Sha256::digest(text.as_bytes()).into())
     }
 
-    /// Compares without telling by its duration where the difference is.
-    fn is(&self, other: &Hash) -> bool {
+    /// Compares in constant time.
+    fn equals(&self, other: &Hash) -> bool {
         let different = self.0.iter().zip(other.0).fold(0, |sum, (a, b)| sum | std::hint::black_box(a ^ b));
         different == 0
     }
@@ -154,7 +151,7 @@ impl FromStr for Hash {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "its second word is no SHA-256 (64 hexadecimal digits)".to_owned();
+        let wrong = || "the second word is not a SHA-256 (64 hexadecimal digits)".to_owned();
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong());
         }
@@ -168,7 +165,7 @@ impl FromStr for Hash {
 }
 
 impl Token {
-    /// A new one, and its text, which is kept nowhere.
+    /// Generates a token and returns its text; no other copy of the text exists.
     pub fn new(name: String, roles: BTreeSet<Role>, expires_ms: Option<i64>) -> (Token, String) {
         let mut secret = [0; SECRET_BYTES];
         rng::fill(&mut secret);
@@ -181,7 +178,7 @@ impl Token {
         (1..=NAME_MAX).contains(&text.len()) && text.chars().all(fits)
     }
 
-    /// Whether it has ended at `now_ms`.
+    /// Returns whether the token has expired at `now_ms`.
     pub fn is_over(&self, now_ms: i64) -> bool {
         self.expires_ms.is_some_and(|end| end <= now_ms)
     }
@@ -201,16 +198,18 @@ impl FromStr for Token {
     fn from_str(line: &str) -> Result<Self, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, hash, roles, ends] = words[..] else {
-            return Err("it has not four words: name, SHA-256, roles, end".to_owned());
+            return Err("the line must have four words: name, SHA-256, roles, end".to_owned());
         };
         if !Token::is_name(name) {
-            return Err(format!("{name:?} is no name: use at most {NAME_MAX} letters, digits and . _ - @"));
+            return Err(format!(
+                "{name:?} is not a name: use at most {NAME_MAX} letters, digits and . _ - @"
+            ));
         }
         let roles: Result<BTreeSet<Role>, String> = roles.split(',').map(Role::from_str).collect();
         let expires_ms = match ends {
             NEVER => None,
             at => Some(moment::parse_rfc3339(at).ok_or_else(|| {
-                format!("{at:?} is no moment: use {NEVER}, or one like 2027-02-21T00:00:00Z")
+                format!("{at:?} is not a time: use {NEVER}, or a time like 2027-02-21T00:00:00Z")
             })?),
         };
         Ok(Token { name: name.to_owned(), hash: hash.parse()?, roles: roles?, expires_ms })
@@ -218,10 +217,10 @@ impl FromStr for Token {
 }
 
 impl Tokens {
-    /// Reads the text of a file.
+    /// Parses the text of a token file.
     ///
     /// # Errors
-    /// The line and what is wrong with it; never a part of a token's text or hash.
+    /// Line number and mistake; never a part of a token's text or hash.
     pub fn parse(text: &str) -> Result<Tokens, String> {
         let mut tokens: Vec<Token> = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -240,17 +239,17 @@ impl Tokens {
         Ok(Tokens(tokens))
     }
 
-    /// Returns the tokens of the file, in its order.
+    /// Returns the tokens in the order of the file.
     pub fn all(&self) -> &[Token] {
         &self.0
     }
 
-    /// The token of this text, unless it has ended. It takes equally long whichever it is.
+    /// Finds the unexpired token with this text, in constant time.
     pub fn find(&self, text: &str, now_ms: i64) -> Option<&Token> {
         let hash = Hash::of(text);
         let mut found = None;
         for token in &self.0 {
-            if token.hash.is(&hash) {
+            if token.hash.equals(&hash) {
                 found = Some(token);
             }
         }
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_found_by_its_text_until_it_ends_and_the_file_does_not_have_the_text() {
+    fn token_is_found_until_expiry_and_the_file_lacks_its_text() {
         let (reader, text) = new("prometheus", &["read"], Some(1_800_000_000_000));
         let (operator, other) = new("deploy@host", &["operator", "lock:/locks/ci/*"], None);
         let file = format!("# ours\n\n{reader}\n  {operator}  \n");
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_use_locks_may_see_reports_on_these_alone() {
+    fn role_for_locks_permits_reports_on_these_locks_only() {
         let role = |text: &str| text.parse::<Role>().unwrap();
         let (one, below) = (role("lock:/locks/a"), role("lock:/locks/ci/*"));
         let (lock, prefix) =
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_may_read_and_a_role_for_locks_allows_nothing_else() {
+    fn operator_may_read_and_role_for_locks_permits_only_locks() {
         let role = |text: &str| text.parse::<Role>().unwrap();
         assert!(role("operator").covers(&Role::Read) && role("read").covers(&Role::Read));
         assert!(!role("read").covers(&Role::Operator) && !role("lock:/*").covers(&Role::Read));
@@ -328,17 +327,17 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_wrong_is_named_by_its_number_and_nothing_of_its_secret_is_told() {
+    fn parse_error_names_the_line_and_no_secret() {
         let hash = Hash::of("x");
         for (line, why) in [
             ("a".to_owned(), "four words"),
             (format!("a {hash} read"), "four words"),
-            (format!("a/b {hash} read never"), "is no name"),
-            (format!("a {} read never", &hash.to_string()[1..]), "no SHA-256"),
-            (format!("a {}+ read never", &hash.to_string()[1..]), "no SHA-256"),
-            (format!("a {hash} write never"), "is no role"),
-            (format!("a {hash} read, never"), "is no role"),
-            (format!("a {hash} read soon"), "is no moment"),
+            (format!("a/b {hash} read never"), "is not a name"),
+            (format!("a {} read never", &hash.to_string()[1..]), "not a SHA-256"),
+            (format!("a {}+ read never", &hash.to_string()[1..]), "not a SHA-256"),
+            (format!("a {hash} write never"), "is not a role"),
+            (format!("a {hash} read, never"), "is not a role"),
+            (format!("a {hash} read soon"), "is not a time"),
             (format!("b {hash} read never"), "two tokens b"),
         ] {
             let said = Tokens::parse(&format!("b {hash} read never\n{line}\n")).unwrap_err();

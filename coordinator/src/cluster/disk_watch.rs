@@ -1,9 +1,9 @@
-//! Looks how much room is left on the file system of the data folder, keeps the reserve, and says whether
-//! this node is short of room.
+//! Watches the free space of the data folder's file system, keeps the reserve, and reports whether this node
+//! is short of space.
 //!
-//! In the flow: [`Room`](rowlock_consensus::room::Room) is told here; the node's reports to the leader carry
-//! it on. A leader that is short while another voter has room hands over to that one: a log that stops for
-//! want of room does less harm on a follower. A disk that does not answer counts as one without room.
+//! In the flow: results go to [`Room`](rowlock_consensus::room::Room), and the node's reports carry them to
+//! the leader. A leader short of space hands over to a voter with space: a log without disk space does less
+//! harm on a follower. An unresponsive disk counts as a disk without space.
 
 use std::io;
 use std::sync::Arc;
@@ -20,25 +20,23 @@ use crate::config::LimitsConfig;
 use crate::hand_over::HandOver;
 use crate::replica::Replica;
 
-/// How often it looks.
 const EVERY: Duration = Duration::from_millis(500);
-/// How long a look may take before the rest is done without it.
-const LOOK_PATIENCE: Duration = Duration::from_millis(500);
-/// A leader that is short for so long hands over, if it can.
+/// Longest wait for a measurement; then the loop continues without a result.
+const MEASURE_MAX: Duration = Duration::from_millis(500);
+/// Delay before a leader short of space hands over.
 const HAND_OVER_AFTER: Duration = Duration::from_secs(1);
-/// Between two attempts to.
+/// Pause between two attempts to hand over.
 const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
-/// A node that was short has room again with an eighth more than the least: the divisor.
+/// Hysteresis: a short node needs `1 / MORE_BY_PART` more than the least to recover.
 const MORE_BY_PART: u64 = 8;
 
-/// What the task needs.
 pub struct DiskWatch {
-    /// The room that is kept for the log.
+    /// Disk space reserved for the log.
     pub reserve: Reserve,
     pub limits: LimitsConfig,
-    /// Where it is said who has room.
+    /// Record of the nodes' disk space.
     pub replica: Arc<Replica>,
-    /// How a leader has another one lead.
+    /// Handover of the leadership.
     pub hand_over: HandOver,
     pub metrics: Arc<Metrics>,
 }
@@ -54,25 +52,25 @@ enum Level {
 
 impl DiskWatch {
     pub async fn run(self) {
-        let (mut level, mut unfit_since, mut handed_over) = (Level::default(), None, None);
-        let mut looking = Box::pin(look(self.reserve.clone(), self.limits));
+        let (mut level, mut short_since, mut handed_over) = (Level::default(), None, None);
+        let mut measurement = Box::pin(measure_free_bytes(self.reserve.clone(), self.limits));
         loop {
-            // A disk that does not answer does not answer this either.
-            let found = time::timeout(LOOK_PATIENCE, &mut looking).await.ok();
+            // An unresponsive disk also delays the measurement.
+            let found = time::timeout(MEASURE_MAX, &mut measurement).await.ok();
             if found.is_some() {
-                looking = Box::pin(look(self.reserve.clone(), self.limits));
+                measurement = Box::pin(measure_free_bytes(self.reserve.clone(), self.limits));
             }
             match found {
-                Some(Ok(free)) => level = self.judge(level, free),
-                Some(Err(error)) => tracing::debug!(%error, "cannot see how much room is on the disk"),
+                Some(Ok(free)) => level = self.update_level(level, free),
+                Some(Err(error)) => tracing::debug!(%error, "cannot measure free disk space"),
                 None => {}
             }
             let hangs = self.metrics.disk_hangs.get() == 1;
-            let is_unfit = level == Level::Short || hangs;
-            self.replica.room.set_short(is_unfit);
-            assert!(level != Level::Short || self.replica.room.is_short(), "the leader is told");
-            unfit_since = is_unfit.then(|| unfit_since.unwrap_or_else(time::now));
-            let is_due = unfit_since
+            let is_short = level == Level::Short || hangs;
+            self.replica.room.set_short(is_short);
+            assert!(level != Level::Short || self.replica.room.is_short(), "reports carry the shortage");
+            short_since = is_short.then(|| short_since.unwrap_or_else(time::now));
+            let is_due = short_since
                 .is_some_and(|since: Instant| hangs || since.elapsed() >= HAND_OVER_AFTER)
                 && handed_over.is_none_or(|at: Instant| at.elapsed() >= HAND_OVER_PAUSE);
             if let Some(next) = is_due.then(|| self.roomier_voter()).flatten() {
@@ -80,7 +78,7 @@ impl DiskWatch {
                 rare::taken(Rare::HandedOverForRoom);
                 tracing::warn!(
                     to = %next,
-                    "this leader's disk has no room or does not answer, and another voter's is fit: handing over"
+                    "this leader's disk is full or unresponsive: handing over to another voter"
                 );
                 self.hand_over.to(next).await;
             }
@@ -88,7 +86,7 @@ impl DiskWatch {
         }
     }
 
-    /// While this node leads: the voter with most of the log, of those that have room.
+    /// Returns the voter with the longest stored log among the voters with space, while this node leads.
     fn roomier_voter(&self) -> Option<NodeId> {
         if !self.hand_over.leads() {
             return None;
@@ -102,10 +100,10 @@ impl DiskWatch {
         next
     }
 
-    fn judge(&self, before: Level, free: u64) -> Level {
+    fn update_level(&self, before: Level, free: u64) -> Level {
         let log_waits = self.metrics.wal_waits_for_room.get() == 1;
         let level = level(&self.limits, before, free, log_waits);
-        assert!(level == Level::Short || !log_waits, "a log that waits for room is short of it");
+        assert!(level == Level::Short || !log_waits, "a log that waits for room makes the node short");
         self.metrics.disk_free_bytes.set(free);
         self.metrics.disk_low.set(u64::from(level >= Level::Low));
         self.metrics.disk_short.set(u64::from(level == Level::Short));
@@ -114,12 +112,12 @@ impl DiskWatch {
             (Level::Plenty | Level::Low, Level::Short) => tracing::error!(
                 free,
                 min_free_bytes,
-                "the disk is nearly full. When too few voters have room, writes that grow are refused. Free space"
+                "the disk is nearly full: free space, or growing writes are refused when too few voters have space"
             ),
             (Level::Plenty, Level::Low) => {
-                tracing::warn!(free, warn_free_bytes, "the disk fills up: free space");
+                tracing::warn!(free, warn_free_bytes, "the disk is filling up: free space");
             }
-            (Level::Short, Level::Low | Level::Plenty) => tracing::info!(free, "the disk has room again"),
+            (Level::Short, Level::Low | Level::Plenty) => tracing::info!(free, "the disk has space again"),
             _ => {}
         }
         level
@@ -128,7 +126,7 @@ impl DiskWatch {
 
 fn level(limits: &LimitsConfig, before: Level, free: u64, log_waits: bool) -> Level {
     let least = limits.min_free_bytes;
-    // It does not change back and forth with every byte.
+    // Hysteresis against flapping.
     let least = if before == Level::Short { least.saturating_add(least / MORE_BY_PART) } else { least };
     assert!(least >= limits.min_free_bytes, "a node that was short needs no less than one that was not");
     if log_waits || free < least {
@@ -140,18 +138,18 @@ fn level(limits: &LimitsConfig, before: Level, free: u64, log_waits: bool) -> Le
     }
 }
 
-/// Keeps the reserve, and asks the file system how much is free beside it. That may take its time.
-async fn look(reserve: Reserve, limits: LimitsConfig) -> io::Result<u64> {
+/// Keeps the reserve and returns the free bytes beside the reserve. May take long.
+async fn measure_free_bytes(reserve: Reserve, limits: LimitsConfig) -> io::Result<u64> {
     let work = move || {
         let rest = limits.min_free_bytes.saturating_add(limits.reserve_bytes);
         match reserve.keep(limits.reserve_bytes, rest) {
-            Ok(true) => tracing::debug!(bytes = limits.reserve_bytes, "keeps room for the log"),
+            Ok(true) => tracing::debug!(bytes = limits.reserve_bytes, "reserved disk space for the log"),
             Ok(false) => {}
-            Err(error) => tracing::debug!(%error, "cannot keep room for the log"),
+            Err(error) => tracing::debug!(%error, "cannot reserve disk space for the log"),
         }
         reserve.free_bytes()
     };
-    // No thread of its own: it must not outlive its node.
+    // A worker ends with its node, a thread of its own could outlive the node.
     worker::run_blocking("disk-look", work).await
 }
 
@@ -160,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_fills_up_and_has_room_again() {
+    fn disk_level_falls_and_recovers_with_hysteresis() {
         let limits = LimitsConfig { warn_free_bytes: 200, min_free_bytes: 80, ..LimitsConfig::default() };
         let then = |before, free| level(&limits, before, free, false);
         assert_eq!(then(Level::Plenty, 200), Level::Plenty);

@@ -1,6 +1,6 @@
-//! What a committed entry does on this node beyond changing the state: watches fire, sessions and waiters for
-//! locks are told, and this node's own clients get their answers. Called by the state machine adapter under
-//! the write lock of the state.
+//! Effects of a committed entry on this node besides the change of the state: watches fire, sessions and lock
+//! waiters get notices, and this node's own clients get their replies. The state machine adapter calls this
+//! module under the write lock of the state.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ use crate::replica::Replica;
 use crate::slow::SlowRequests;
 use rowlock_sessions::expiry_table::ExpiryTable;
 
-/// The clock is read after this many commands: a command takes microseconds.
+/// Number of commands between two clock reads: a command takes microseconds.
 const CLOCK_EVERY: usize = 16;
-/// Steps that are accounted for each changed znode: apply asks for no price.
+/// Counted work for each changed znode, a flat amount.
 const CHANGE_STEPS: u64 = 64;
 
 /// Hears of everything that is applied. Called under the write lock of the state, in order: no function may
@@ -48,22 +48,23 @@ pub trait Observer: Send + Sync + 'static {
     fn installed(&self, _machine: &Machine) {}
 }
 
-/// The observer that a node gives to its state machine adapter.
+/// Observer in the state machine adapter.
 pub struct Applier {
-    /// For the watches; the state comes with the call.
+    /// Source of the watches; the state is a parameter of each call.
     pub replica: Arc<Replica>,
-    /// Clients that wait for an answer.
+    /// Writes of this node's clients.
     pub pending: Arc<PendingWrites>,
-    /// Whose session moved or ended.
+    /// Connections of moved and ended sessions.
     pub registry: Arc<Registry>,
-    /// Which sessions the leader looks after.
+    /// Sessions in the leader's care.
     pub expiry_table: Arc<ExpiryTable>,
-    /// Raised to the time of all that is applied, so that this node goes on there when it leads.
+    /// Clock of the log, advanced to the time of each applied entry, so a new leader continues from this
+    /// time.
     pub clock: Arc<LogClock>,
     /// Called in this order.
     pub observers: Vec<Arc<dyn Observer>>,
     pub lock_alarm: LockAlarm,
-    /// Tells of entries that took long.
+    /// Log of slow entries.
     pub slow: Arc<SlowRequests>,
     pub metrics: Arc<Metrics>,
 }
@@ -76,7 +77,7 @@ pub(crate) struct Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    /// For one batch; `watches` is locked (after the state) for as long.
+    /// Returns a sink for one batch; `watches` stays locked (after the state) during the batch.
     pub(crate) fn new(
         watches: &'a mut WatchTable,
         registry: &'a Registry,
@@ -86,7 +87,7 @@ impl<'a> Sink<'a> {
         Sink { connections: Dispatcher::new(watches, registry, metrics), expiry_table, observers: &[] }
     }
 
-    /// Returns it with observers of what happens to locks.
+    /// Adds observers of lock events.
     pub(crate) fn observed_by(self, observers: &'a [Arc<dyn Observer>]) -> Self {
         Sink { observers, ..self }
     }
@@ -145,8 +146,8 @@ impl EventSink for Sink<'_> {
 }
 
 impl Applier {
-    /// Notes the stages of an entry that is applied. `first_taken`: when this node's intake had taken the
-    /// first of its own commands in it.
+    /// Records the stages of an applied entry. `first_taken`: intake time of the first command of this node
+    /// in the entry.
     fn measure(&self, entry: &EntryStages, first_taken: Option<Instant>, commands: usize) {
         if !entry.known {
             return;
@@ -166,7 +167,7 @@ impl Applier {
     }
 }
 
-/// As reports and logs have it.
+/// Returns the name of an end in reports and logs.
 pub(crate) fn reason(why: Why) -> &'static str {
     match why {
         Why::Released => "released",
@@ -179,7 +180,7 @@ pub(crate) fn reason(why: Why) -> &'static str {
     }
 }
 
-/// What [`Mutant::MinHoldForgotten`] does to a command.
+/// Implements [`Mutant::MinHoldForgotten`].
 fn forget_min_hold(command: &mut Command) {
     match command {
         Command::Tagged { command, .. } => forget_min_hold(command),
@@ -194,7 +195,7 @@ impl Apply for Applier {
             rare::taken(Rare::EntryOvertaken);
             tracing::warn!(
                 entry = entry.index,
-                "skipped a log entry that does not follow the one before; its leader proposes it again"
+                "skipped a log entry out of order; its leader proposes the commands again"
             );
             self.metrics.batches_skipped_total.inc();
             return EntryOutcome::Skipped;
@@ -220,8 +221,8 @@ impl Apply for Applier {
             if nth % CLOCK_EVERY == 0 {
                 now = time::now();
             }
-            // Behind the events of the same command, in front of those of the next: per connection in zxid
-            // order.
+            // The reply follows the events of its own command and precedes the events of the next: zxid order
+            // per connection.
             let taken = self.pending.answer(applied, proposal, (entry, now));
             first_taken = first_taken.or(taken);
         }
@@ -237,8 +238,9 @@ impl Apply for Applier {
         self.observers.iter().for_each(|observer| observer.frozen(machine));
     }
 
-    /// A snapshot has replaced the state: events and answers of what it skipped are lost to this node's
-    /// clients, so they connect again and look (setWatches tells them what they missed).
+    /// Handles a snapshot that replaced the state. Events and replies of the skipped entries are lost for
+    /// this node's clients, so the node closes their connections; the clients reconnect, and setWatches
+    /// returns the missed events.
     fn installed(&self, machine: &Machine) {
         self.replica.memory.set_state(machine);
         self.clock.observe(machine.time_ms());

@@ -1,9 +1,8 @@
-//! How often a host may try a secret that people choose (a password of the superuser or of a SASL user), so
-//! that none is found by trying.
+//! Rate limit for wrong passwords per host (superuser and SASL users), against guessing.
 //!
-//! A right password always counts from a host where it has counted before: otherwise a client that guesses
-//! would lock out everyone behind the same proxy. So guesses are unlimited for a client that shares an
-//! address with the user it attacks.
+//! A right password is always accepted from a host with an earlier success of the same user: otherwise a
+//! guessing client would lock out all users behind the same proxy. So guesses are unlimited for a client that
+//! shares an address with the attacked user.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,33 +12,33 @@ use rowlock_env::rate::{self, Bucket, PerHost};
 use rowlock_env::time::Instant;
 use rowlock_types::limits::{HOSTS_COUNTED_MAX, WRONG_PASSWORDS_PER_SECOND};
 
-/// What becomes of a password.
+/// Result of a password check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Right,
     Wrong,
-    /// Its host has been wrong too often; whether it was right is not said.
+    /// Too many wrong passwords from this host; the result does not reveal whether the password was right.
     TooMany,
 }
 
-/// The hosts that were wrong lately, and the users who were right.
+/// Hosts with recent wrong passwords, and users with a success.
 #[derive(Debug)]
-pub(crate) struct Guesses {
+pub(crate) struct PasswordThrottle {
     wrong: PerHost,
-    /// Who has proven to be whom, from where.
+    /// Host and user of each success.
     proven: Mutex<BTreeSet<(IpAddr, String)>>,
 }
 
-impl Default for Guesses {
+impl Default for PasswordThrottle {
     fn default() -> Self {
         let bucket = Bucket::new(WRONG_PASSWORDS_PER_SECOND, WRONG_PASSWORDS_PER_SECOND);
-        Guesses { wrong: PerHost::new(bucket, HOSTS_COUNTED_MAX), proven: Mutex::default() }
+        PasswordThrottle { wrong: PerHost::new(bucket, HOSTS_COUNTED_MAX), proven: Mutex::default() }
     }
 }
 
-impl Guesses {
-    /// Judges a password for this user.
-    pub(crate) fn judge(&self, addr: IpAddr, user: &str, is_right: bool, now: Instant) -> Verdict {
+impl PasswordThrottle {
+    /// Returns the result of an attempt for the client. A wrong password counts against the host.
+    pub(crate) fn check(&self, addr: IpAddr, user: &str, is_right: bool, now: Instant) -> Verdict {
         let key = (rate::host(addr), user.to_owned());
         if is_right && self.proven.lock().contains(&key) {
             return Verdict::Right;
@@ -69,26 +68,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_guesses_locks_out_itself_but_no_user_who_was_right_there_before() {
-        let (guesses, now) = (Guesses::default(), Instant::now());
+    fn guessing_host_locks_out_itself_but_no_proven_user() {
+        let (throttle, now) = (PasswordThrottle::default(), Instant::now());
         let [here, there] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-        assert_eq!(guesses.judge(here, "super", true, now), Verdict::Right);
+        assert_eq!(throttle.check(here, "super", true, now), Verdict::Right);
         for _ in 0..WRONG_PASSWORDS_PER_SECOND {
-            assert_eq!(guesses.judge(here, "super", false, now), Verdict::Wrong);
+            assert_eq!(throttle.check(here, "super", false, now), Verdict::Wrong);
         }
-        assert_eq!(guesses.judge(here, "super", false, now), Verdict::TooMany);
-        assert_eq!(guesses.judge(here, "super", true, now), Verdict::Right, "as before");
-        assert_eq!(guesses.judge(here, "bob", true, now), Verdict::TooMany, "it may be a guess");
-        assert_eq!(guesses.judge(there, "bob", true, now), Verdict::Right);
-        assert_eq!(guesses.judge(here, "bob", true, now + Duration::from_secs(1)), Verdict::Right);
+        assert_eq!(throttle.check(here, "super", false, now), Verdict::TooMany);
+        assert_eq!(throttle.check(here, "super", true, now), Verdict::Right, "as before");
+        assert_eq!(throttle.check(here, "bob", true, now), Verdict::TooMany, "it may be a guess");
+        assert_eq!(throttle.check(there, "bob", true, now), Verdict::Right);
+        assert_eq!(throttle.check(here, "bob", true, now + Duration::from_secs(1)), Verdict::Right);
     }
 
     #[test]
-    fn users_are_remembered_up_to_a_bound() {
-        let (guesses, now) = (Guesses::default(), Instant::now());
+    fn proven_users_are_bounded() {
+        let (throttle, now) = (PasswordThrottle::default(), Instant::now());
         for n in 0..2 * HOSTS_COUNTED_MAX as u32 {
-            assert_eq!(guesses.judge(IpAddr::from(n.to_be_bytes()), "super", true, now), Verdict::Right);
+            assert_eq!(throttle.check(IpAddr::from(n.to_be_bytes()), "super", true, now), Verdict::Right);
         }
-        assert_eq!(guesses.proven.lock().len(), HOSTS_COUNTED_MAX);
+        assert_eq!(throttle.proven.lock().len(), HOSTS_COUNTED_MAX);
     }
 }

@@ -1,10 +1,10 @@
-//! Moments as people write and read them (RFC 3339). Always UTC: nodes, clients and readers may be anywhere.
+//! Times for people (RFC 3339), always in UTC: nodes, clients and readers may be in different time zones.
 
 use time::format_description::well_known::Rfc3339;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-/// Formats milliseconds since 1970 like `2026-11-20T13:42:05.123Z`. The end of the year 9999 stands for later
-/// moments.
+/// Formats milliseconds since 1970 like `2026-11-20T13:42:05.123Z`. Later times than the year 9999 become the
+/// end of 9999.
 pub fn rfc3339(unix_ms: i64) -> String {
     let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(unix_ms) * 1_000_000);
     let end = if unix_ms < 0 { PrimitiveDateTime::MIN } else { PrimitiveDateTime::MAX };
@@ -14,7 +14,8 @@ pub fn rfc3339(unix_ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// Reads milliseconds since 1970. A fraction may be missing; `Z` or an offset; a blank may stand for the `T`.
+/// Parses a time into milliseconds since 1970. The fraction is optional; the zone is `Z` or an offset; a
+/// space may replace the `T`.
 pub fn parse_rfc3339(text: &str) -> Option<i64> {
     let at = OffsetDateTime::parse(&text.replacen(' ', "T", 1), &Rfc3339).ok()?;
     i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok()
@@ -25,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_go_there_and_back_over_leap_years() {
+    fn rfc3339_round_trips_over_leap_years() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(rfc3339(951_782_400_001), "2000-02-29T00:00:00.001Z");
         assert_eq!(rfc3339(-1), "1969-12-31T23:59:59.999Z");

@@ -1,8 +1,8 @@
-//! The local replica: the applied state and the watches on it, behind one lock order.
+//! Local replica: the applied state and its watches, with one lock order.
 //!
-//! Invariant: lock order is `state` before `watches`; neither is held across an await. Invariant: events of a
-//! change are in the connections' outboxes before the write lock that made it is released, so a reader of
-//! the new state finds the events there (guarantee: event-before-reply).
+//! Invariant: lock order is `state` before `watches`; no await happens under either lock. Invariant: events
+//! of a change are in the connections' outboxes before the state's write lock is released, so a reader of the
+//! new state finds the events in its outbox (guarantee: event-before-reply).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::delivery::watch::WatchTable;
 #[derive(Default)]
 pub struct Replica {
     applied: Arc<AppliedState>,
-    /// Which connection watches what.
+    /// Watches of each connection.
     pub watches: Mutex<WatchTable>,
-    /// How often the status task has looked at everything: it stands still with the locks above.
+    /// Completed rounds of the status task. The counter stops if one of the locks above is stuck.
     pub rounds: AtomicU64,
 }
 

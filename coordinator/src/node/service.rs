@@ -1,5 +1,5 @@
-//! Requests from other nodes: if this node leads, it takes proposals and touches, confirms read indexes and
-//! changes members.
+//! Handles requests from other nodes. While this node leads, it takes proposals and keepalives, confirms read
+//! indexes and changes the membership.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -34,37 +34,36 @@ use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
 use rowlock_sessions::liveness::REPORT_DEADLINE;
 
-/// A membership change or a read's confirmation that takes longer has no quorum.
+/// Longest time for a membership change or a read index with a quorum.
 const QUORUM_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Handles the requests of other nodes.
 pub struct Service {
     pub me: NodeId,
     pub raft: Raft,
     pub leadership: watch::Receiver<Leadership>,
     pub proposals: mpsc::Sender<TermBatch>,
-    /// Set when this node is about to stop: it refuses proposals, which are for the next leader.
+    /// Set before this node stops: proposals are refused and belong to the next leader.
     pub leaving: watch::Receiver<bool>,
-    /// The timers of all sessions, while this node leads.
+    /// Timers of all sessions while this node leads.
     pub expiry_table: Arc<ExpiryTable>,
-    /// Confirms what the other nodes report.
+    /// Confirms the keepalives reported by other nodes.
     pub heartbeat_acks: Arc<HeartbeatAcks>,
-    /// Ends with the leader's heartbeat connection.
+    /// Leader lease, ended by the end of the leader's heartbeat connection.
     pub lease: LeaderLease,
-    /// Carries out ZooKeeper's `reconfig`.
+    /// Executes ZooKeeper's `reconfig`.
     pub reconfigurer: Arc<Reconfigurer>,
-    /// Carries out operators' requests to this node, and records founders.
+    /// Executes operators' requests to this node, and records founders.
     pub admin: Arc<dyn Admin>,
     pub status: watch::Receiver<Status>,
-    /// How far the other nodes have stored the log, while this node leads.
+    /// Stored log index of each other node while this node leads.
     pub quorum: QuorumContact,
-    /// Whether this node takes part.
+    /// Admission of this node as a member.
     pub admission: Admission,
-    /// Has the known incarnations of other nodes.
+    /// Data folder with the known incarnations of other nodes.
     pub data_folder: Folder,
-    /// With `[cluster]`: founders are recorded until there is a cluster.
+    /// Discovery with `[cluster]`: founders are recorded until the cluster exists.
     pub discovers: bool,
-    /// The applied state; it also notes which nodes have room on disk.
+    /// Applied state, and the record of the nodes' disk space.
     pub replica: Arc<AppliedState>,
     pub metrics: Arc<Metrics>,
 }
@@ -79,7 +78,7 @@ impl Service {
         (view.leader == Some(self.me)).then_some(view)
     }
 
-    /// How many sessions per second one other member may send here.
+    /// Returns the number of sessions per second that another member may invite to this node.
     fn invites_per_second(&self) -> u32 {
         let status = self.status.borrow();
         let followers = (status.voters.len() + status.learners.len()).saturating_sub(1);
@@ -89,7 +88,7 @@ impl Service {
         self.replica.invitations.per_second(followers, self.metrics.connections.get())
     }
 
-    /// Whether this node leads `term` and runs its timers, for the sessions of node `from`.
+    /// Checks that this node leads `term`, runs the session timers, and that `from` is a member.
     fn leads_for(&self, from: NodeId, term: u64) -> Result<(), Refusal> {
         match self.leads() {
             Some(view) if view.ready && view.term == term && self.expiry_table.term() == Some(term) => {}
@@ -98,7 +97,7 @@ impl Service {
         if is_member(&self.raft, from) { Ok(()) } else { Err(Refusal::NotServing) }
     }
 
-    /// Runs an operation of the leader; without an end in [`QUORUM_DEADLINE`] there is no quorum.
+    /// Runs an operation of the leader. An operation still pending after [`QUORUM_DEADLINE`] has no quorum.
     async fn lead<T>(&self, doing: impl Future<Output = Result<T, NotDone>>) -> Result<T, Refusal> {
         if self.leads().is_none() {
             return Err(self.not_leader());
@@ -113,14 +112,14 @@ impl Service {
     }
 }
 
-/// The term in which a node takes proposals that were forwarded to the leader of `term`.
+/// Returns the term for proposals forwarded to the leader of `term`.
 fn taken_in(leads_in: Option<u64>, term: u64) -> Option<u64> {
     leads_in.filter(|leads_in| *leads_in == term || mutant::is(Mutant::ForwardOfAnyTerm))
 }
 
 impl PeerService for Service {
-    /// Refused in another term than this one: a leader that has lost its leadership and regained it has
-    /// dropped what it had taken before.
+    /// Takes forwarded proposals, only in the same term: a leader that lost and regained its leadership has
+    /// dropped the proposals taken before.
     async fn forward(&self, _from: NodeId, term: u64, proposals: Vec<Proposal>) -> Result<(), Refusal> {
         if *self.leaving.borrow() {
             self.metrics.forwards_refused_total.inc();
@@ -139,8 +138,8 @@ impl PeerService for Service {
         self.proposals.send(TermBatch { term, proposals }).await.map_err(|_| Refusal::NotServing)
     }
 
-    /// Refused to a node that is no member (any more): the answer is its contact to the quorum, without which
-    /// it serves no client; and nothing tells it what is committed.
+    /// Confirms keepalives, only for members: a follower takes the reply as its contact with the quorum, the
+    /// condition for serving clients; a removed node no longer learns committed entries.
     async fn touches(
         &self,
         from: NodeId,
@@ -171,13 +170,14 @@ impl PeerService for Service {
         }
     }
 
-    /// The leader sends its heartbeats over a connection of its own.
+    /// Ends the lease at the end of the leader's heartbeat connection. Heartbeats have a connection of their
+    /// own.
     fn peer_disconnected(&self, from: NodeId, lane: Lane) {
         if lane == Lane::Heartbeat
             && let Some(term) = self.lease.disconnected(from.0)
         {
             self.metrics.leaderships_total.ends(term, LeaderEnd::Disconnected);
-            tracing::debug!(node = %from, "the leader's connection has ended");
+            tracing::debug!(node = %from, "the leader's connection ended");
         }
     }
 

@@ -1,7 +1,7 @@
-//! Says of requests that took long where the time went: a line each in the node's log, at most one a second.
+//! Log lines for slow requests, with the duration of each stage; at most one line per second.
 //!
-//! A request that is not slow pays for one comparison here. What the line says comes with the answer
-//! ([`Way`]). Must never do: change or delay what is answered.
+//! A fast request costs one comparison. The stages come with the reply ([`WriteTimeline`]). Must never do:
+//! change or delay a reply.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use rowlock_types::metrics::Metrics;
 
 use crate::audit::text;
 use crate::trace::TraceParent;
-use crate::way::{Stages, Way};
+use crate::way::{Stages, WriteTimeline};
 
-/// Shared by all that answer clients, and by apply.
+/// Shared by apply and all tasks that answer clients.
 pub struct SlowRequests {
     threshold: Duration,
     requests_log: LogLimiter,
@@ -26,11 +26,11 @@ pub struct SlowRequests {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answered<'a> {
+pub(crate) struct SlowRequest<'a> {
     pub op: &'static str,
-    /// The lock's or the znode's, if it has one.
+    /// Path of the lock or znode, if any.
     pub path: Option<&'a str>,
-    pub way: Option<&'a Way>,
+    pub timeline: Option<&'a WriteTimeline>,
     pub session: SessionId,
     pub client: SocketAddr,
     pub trace: Option<&'a TraceParent>,
@@ -39,25 +39,24 @@ pub(crate) struct Answered<'a> {
 }
 
 impl SlowRequests {
-    /// What takes `threshold` is told; `None`: nothing is.
+    /// Returns a logger for requests of at least `threshold`; `None` disables the log lines.
     pub fn new(threshold: Option<Duration>, metrics: Arc<Metrics>) -> SlowRequests {
         let (requests_log, entries_log) = (LogLimiter::default(), LogLimiter::default());
         SlowRequests { threshold: threshold.unwrap_or(Duration::MAX), requests_log, entries_log, metrics }
     }
 
-    /// Whether a request that took so long is to be told of.
     pub(crate) fn is_slow(&self, took: Duration) -> bool {
         took >= self.threshold
     }
 
-    /// Counts a slow request, and tells of it unless one has been told of in this second.
-    pub(crate) fn tell(&self, request: &Answered<'_>) {
+    /// Counts a slow request and logs the request, at most one per second.
+    pub(crate) fn log_request(&self, request: &SlowRequest<'_>) {
         let took = request.replied.saturating_since(request.received);
         debug_assert!(self.is_slow(took), "only what is slow is told");
         self.metrics.slow_requests_total.inc();
         let Some(left_out) = self.requests_log.admit() else { return };
-        let Answered { op, path, way, session, client, trace, received, replied } = *request;
-        let stages = way.map(|way| way.stages(received, replied));
+        let SlowRequest { op, path, timeline, session, client, trace, received, replied } = *request;
+        let stages = timeline.map(|timeline| timeline.stages(received, replied));
         let of = |part: fn(&Stages) -> Duration| stages.as_ref().map(|stages| ms(part(stages)));
         tracing::warn!(
             op,
@@ -69,7 +68,7 @@ impl SlowRequests {
             quorum_ms = of(|it| it.quorum),
             apply_ms = of(|it| it.apply),
             outbox_ms = of(|it| it.outbox),
-            entry = way.map(|way| way.entry.index),
+            entry = timeline.map(|timeline| timeline.entry.index),
             %session,
             %client,
             traceparent = trace.map(tracing::field::display),
@@ -78,8 +77,8 @@ impl SlowRequests {
         );
     }
 
-    /// Tells of a log entry that was in this node's log for long before it was applied. The node of a slow
-    /// request and the leader name the same entry.
+    /// Logs an entry with a long time between its append and its apply on this node. A follower's line of a
+    /// slow request and the leader's line have the same entry number.
     pub(crate) fn entry(&self, entry: &EntryStages, commands: usize, ended: Instant) {
         let took = ended.saturating_since(entry.appended);
         if !entry.known || !self.is_slow(took) {
@@ -99,7 +98,7 @@ impl SlowRequests {
     }
 }
 
-/// Milliseconds with as many digits as people read.
+/// Returns milliseconds with three decimals.
 fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }

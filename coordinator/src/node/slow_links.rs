@@ -1,5 +1,5 @@
-//! Tells of other nodes that are too far away for the timers of `[raft]`: heartbeats and votes come too late
-//! then, and no leader is found, or none stays.
+//! Warns of nodes too far away for the timers of `[raft]`: late heartbeats and votes make elections fail or
+//! leaders step down.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,15 +10,13 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 
-/// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Dependencies of the task.
 pub struct SlowLinks {
-    /// Knows how long the other nodes take to answer.
+    /// Measures the round trips to the other nodes.
     pub peers: PeerPool,
     pub raft: RaftConfig,
-    /// Told of, and too far away still.
+    /// Nodes with a logged warning that are still too far away.
     pub told: BTreeSet<NodeId>,
 }
 
@@ -40,7 +38,8 @@ impl SlowLinks {
         }
     }
 
-    /// The nodes that have become too far away. One that is near again by a quarter may be logged again.
+    /// Returns the nodes that became too far away. A node may be logged again after its round trip fell below
+    /// three quarters of the heartbeat interval.
     fn news(&mut self, round_trips: Vec<(NodeId, Duration)>) -> Vec<(NodeId, Duration)> {
         let heartbeat = Duration::from_millis(self.raft.heartbeat_ms);
         let is_new = |(node, trip): &(NodeId, Duration)| {

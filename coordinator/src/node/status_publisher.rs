@@ -1,8 +1,8 @@
-//! Publishes this node's status: role, indices, and whether clients are served.
+//! Publishes this node's status: role, indices, and whether the node serves clients.
 //!
-//! A node serves while it is in contact with a quorum and has applied everything that was committed when it
-//! (re)gained that contact. When it stops serving, all client connections are closed, and their clients turn
-//! to other nodes.
+//! A node serves while it is in contact with a quorum and has applied all entries committed when the contact
+//! began. When a node stops serving, it closes all client connections, and the clients connect to other
+//! nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,57 +28,58 @@ use crate::proposer::pending::PendingWrites;
 use crate::replica::Replica;
 use rowlock_sessions::last_contact::LastContact;
 
-/// How often the status is published, when nothing happens.
+/// Publishing interval without events.
 const EVERY: Duration = Duration::from_millis(50);
-/// A majority that has said how it would vote within this time counts as connected.
+/// A majority with vote responses within this time counts as reachable.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
-/// Deadline for asking the leader how far to catch up.
+/// Deadline for the leader's read index.
 const READ_INDEX_DEADLINE: Duration = Duration::from_secs(1);
 
-/// A node whose log waits for room for so long serves no client, if the others go on.
+/// A node whose log has waited for disk space this long stops serving, if the other nodes make progress.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
-/// A disk that has not finished a write for so long does not answer. Flushes of some seconds are slow, and
-/// the node serves.
+/// A disk with a write pending this long counts as unresponsive. Flushes of several seconds are slow, and the
+/// node keeps serving.
 pub const DISK_HANGS_AFTER: Duration = Duration::from_secs(5);
 
-/// How often a node that serves no clients says so again.
-const SAY_EVERY: Duration = Duration::from_secs(10);
+/// Interval of log lines during an outage.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// A time without service: what began it is said at once, and that it lasts every ten seconds.
+/// Log schedule of an outage: the cause is logged at once elsewhere, the duration here every ten seconds.
 #[derive(Debug, Default)]
 struct Outage {
     since: Option<Instant>,
-    said: u32,
+    logged: u32,
 }
 
 impl Outage {
-    /// How long it has lasted, when that is to be said.
-    fn note(&mut self, serving: bool, now: Instant) -> Option<Duration> {
+    /// Records whether the node serves. Returns the outage's duration when a log line is due.
+    fn update(&mut self, serving: bool, now: Instant) -> Option<Duration> {
         if serving {
             *self = Outage::default();
             return None;
         }
         let lasts = now.saturating_since(*self.since.get_or_insert(now));
-        let due = lasts >= SAY_EVERY * (self.said + 1);
+        let due = lasts >= LOG_EVERY * (self.logged + 1);
         if due {
-            self.said = u32::try_from(lasts.as_secs() / SAY_EVERY.as_secs()).unwrap_or(u32::MAX - 1);
+            self.logged = u32::try_from(lasts.as_secs() / LOG_EVERY.as_secs()).unwrap_or(u32::MAX - 1);
         }
         due.then_some(lasts)
     }
 }
 
-/// A disk that has stopped to answer.
+/// Detector of an unresponsive disk.
 #[derive(Debug, Default)]
 struct Hang {
-    /// The write that has waited longest, and what was committed when it was first seen.
+    /// Oldest pending write, and the commit index when the write was first seen.
     oldest: Option<(Instant, u64)>,
 }
 
 impl Hang {
-    /// Whether the write of `unflushed_since` hangs, and whether the cluster goes on without it.
-    fn note(&mut self, unflushed_since: Option<Instant>, committed: u64, now: Instant) -> (bool, bool) {
+    /// Records the disk's progress. Returns whether the write pending since `unflushed_since` hangs, and
+    /// whether the cluster has made progress since.
+    fn update(&mut self, unflushed_since: Option<Instant>, committed: u64, now: Instant) -> (bool, bool) {
         self.oldest = unflushed_since.map(|since| match self.oldest {
-            // A new leader may know less of what is committed than the one before.
+            // A new leader may know a lower commit index than its predecessor.
             Some((known, then)) if known == since => (known, then.min(committed)),
             _ => (since, committed),
         });
@@ -88,16 +89,17 @@ impl Hang {
     }
 }
 
-/// Entries that wait for their commit: a majority of the disks may hang while this one does not.
+/// Detector of stalled commits: a majority of the disks may hang while this node's disk does not.
 #[derive(Debug, Default)]
 struct Stall {
-    /// The commit index, and since when it stands still.
+    /// Commit index, and the beginning of its standstill.
     since: Option<(u64, Instant)>,
 }
 
 impl Stall {
-    /// Whether nothing was committed for as long as a disk may take, although an entry waits.
-    fn note(&mut self, last: u64, committed: u64, now: Instant) -> bool {
+    /// Records the commit index. Returns whether an entry has waited without any commit for
+    /// [`DISK_HANGS_AFTER`].
+    fn update(&mut self, last: u64, committed: u64, now: Instant) -> bool {
         self.since = (last > committed).then_some(match self.since {
             Some((known, since)) if known == committed => (known, since),
             _ => (committed, now),
@@ -106,16 +108,16 @@ impl Stall {
     }
 }
 
-/// How much is left of the grace of a cluster that was restored. The leader measures it from the beginning of
-/// its term, this node from when it saw that: what it tells is never too little.
+/// Remaining grace after a restore. The leader measures the grace from the beginning of its term, this node
+/// from its first sight of the term, so this node's value is never too small.
 #[derive(Debug, Default)]
 struct Grace {
-    /// In which term it was first seen, and when.
+    /// Term and time of the first sight.
     since: Option<(u64, Instant)>,
 }
 
 impl Grace {
-    /// Whole seconds, at least 1 until the leader has ended it.
+    /// Returns whole seconds, at least 1 until the leader ends the grace.
     fn left(&mut self, grace_ms: u32, term: u64, now: Instant) -> u64 {
         if grace_ms == 0 {
             self.since = None;
@@ -131,12 +133,11 @@ impl Grace {
     }
 }
 
-/// Node numbers as text: `1,2,3`.
+/// Formats node numbers: `1,2,3`.
 fn ids(nodes: &BTreeSet<NodeId>) -> String {
     nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Dependencies of the task.
 pub struct StatusPublisher {
     pub me: NodeId,
     pub raft: Raft,
@@ -144,31 +145,27 @@ pub struct StatusPublisher {
     /// Contact to the quorum while this node leads.
     pub quorum: QuorumContact,
     pub lease: LeaderLease,
-    /// Contact to a quorum.
     pub contact: Arc<LastContact>,
-    /// Contact older than this ends serving.
+    /// Longest age of the contact while serving.
     pub contact_max: Duration,
-    /// For the gauges, and for what this node holds in memory.
+    /// Source of the gauges and of the node's memory usage.
     pub replica: Arc<Replica>,
     pub log: Log,
     pub pending: Arc<PendingWrites>,
-    /// Whom to close when serving ends.
+    /// Connections closed when serving ends.
     pub registry: Arc<Registry>,
-    /// The way to the leader.
     pub peers: PeerPool,
-    /// This node is about to stop: it serves no client any more.
+    /// Set before the node stops; the node then serves no clients.
     pub leaving: watch::Receiver<bool>,
-    /// An operator has drained this node: it serves no client for now.
+    /// Set while an operator has drained this node; the node then serves no clients.
     pub drained: watch::Receiver<bool>,
-    /// Whether this node takes part.
+    /// Admission of this node as a member.
     pub admission: Admission,
-    /// Where the status goes.
     pub publish: watch::Sender<Status>,
     pub metrics: Arc<Metrics>,
 }
 
 impl StatusPublisher {
-    /// Runs until its channels close.
     pub async fn run(mut self) {
         let mut caught_up = false;
         let (mut membership, mut outage, mut stuck_since) =
@@ -188,7 +185,7 @@ impl StatusPublisher {
             let (leaving, drained) = (*self.leaving.borrow_and_update(), *self.drained.borrow_and_update());
             let why = self.not_serving((leaving, drained), is_stuck, contact, caught_up);
             self.publish(view, why);
-            if let Some(lasts) = outage.note(why.is_none() || leaving || drained, Instant::now()) {
+            if let Some(lasts) = outage.update(why.is_none() || leaving || drained, Instant::now()) {
                 let (seconds, leader) = (lasts.as_secs(), view.leader.map_or(0, |node| node.0));
                 let reason = why.map_or("", NotServing::text);
                 tracing::warn!(seconds, leader, term = view.term, reason, "no clients served");
@@ -203,7 +200,7 @@ impl StatusPublisher {
         }
     }
 
-    /// The first reason that applies.
+    /// Returns the first applicable reason.
     fn not_serving(
         &self,
         (leaving, drained): (bool, bool),
@@ -231,15 +228,16 @@ impl StatusPublisher {
         match (before, left) {
             (0, 1..) => tracing::warn!(
                 seconds = left,
-                "cluster restored: no session is opened until clients of the former cluster have given up"
+                "cluster restored: new sessions are accepted after clients of the former cluster have given up"
             ),
-            (1.., 0) => tracing::info!("grace after restore ended: sessions are opened"),
+            (1.., 0) => tracing::info!("grace after restore ended: new sessions are accepted"),
             _ => {}
         }
     }
 
-    /// Whether this node's log has waited for room for a while, and the cluster goes on without it: it
-    /// answers no write then. While none goes on, its clients stay: their heartbeats are answered.
+    /// Returns whether this node's log has waited for disk space for a while although the cluster makes
+    /// progress: the node then answers no write. Without progress anywhere, the clients stay connected, since
+    /// their pings are answered.
     fn is_stuck(&self, since: &mut Option<Instant>) -> bool {
         let raft = facts::facts(&self.raft);
         let is_behind =
@@ -248,13 +246,14 @@ impl StatusPublisher {
         since.is_some_and(|since| since.elapsed() >= STUCK_AFTER)
     }
 
-    /// Whether the disk does not answer, and the cluster goes on without it: what this node cannot store it
-    /// piles up in memory. While the cluster stands still, its clients stay: their heartbeats are answered.
+    /// Returns whether the disk is unresponsive although the cluster makes progress: unwritten entries then
+    /// accumulate in memory. Without progress anywhere, the clients stay connected, since their pings are
+    /// answered.
     fn hangs(&self, hang: &mut Hang, stall: &mut Stall) -> bool {
         let raft = facts::facts(&self.raft);
         let (last, committed) = (raft.last_index.unwrap_or(0), raft.committed_index);
-        self.metrics.commits_stalled.set(u64::from(stall.note(last, committed, Instant::now())));
-        let (hangs, is_left_behind) = hang.note(self.log.unflushed_since(), committed, Instant::now());
+        self.metrics.commits_stalled.set(u64::from(stall.update(last, committed, Instant::now())));
+        let (hangs, is_left_behind) = hang.update(self.log.unflushed_since(), committed, Instant::now());
         let did = self.metrics.disk_hangs.get() == 1;
         self.metrics.disk_hangs.set(u64::from(hangs));
         match (did, hangs) {
@@ -262,17 +261,17 @@ impl StatusPublisher {
                 rare::taken(Rare::DiskHangs);
                 tracing::error!(
                     seconds = DISK_HANGS_AFTER.as_secs(),
-                    "the disk of the data folder does not answer: a write of the log has not ended. Check the disk and the \
-                     kernel's log; end the node by SIGKILL if it does not come back"
+                    "the disk of the data folder is unresponsive: a write of the log does not complete. Check the disk and the \
+                     kernel's log; end the node by SIGKILL if the disk stays unresponsive"
                 );
             }
-            (true, false) => tracing::info!("the disk answers again"),
+            (true, false) => tracing::info!("the disk responds again"),
             _ => {}
         }
         is_left_behind
     }
 
-    /// Where the other members are comes with the membership; cluster.toml knows only those of its time.
+    /// Updates the members' addresses from the membership; cluster.toml only has the initial addresses.
     fn follow_membership(
         &self,
         (seen, members): &mut (Option<Position>, (BTreeSet<NodeId>, BTreeSet<NodeId>)),
@@ -284,7 +283,7 @@ impl StatusPublisher {
         *seen = facts.members_at;
         let learners: BTreeSet<NodeId> = facts.learners().into_iter().collect();
         let now = (facts.members.voters.clone(), learners);
-        // A position without a change is that of the second half of a change in two steps.
+        // A new position without a change of members is the second half of a change in two steps.
         if *members != now {
             tracing::info!(voters = ids(&now.0), learners = ids(&now.1), "membership");
             *members = now;
@@ -295,7 +294,7 @@ impl StatusPublisher {
         }
     }
 
-    /// Whether everything is applied here that was committed when this was asked.
+    /// Returns whether this node has applied all entries committed at the time of the call.
     async fn catch_up(&self, view: Leadership) -> bool {
         let Some(leader) = view.leader else { return false };
         if leader == self.me {
@@ -343,7 +342,7 @@ impl StatusPublisher {
         if before.role != status.role || before.leader != status.leader {
             self.metrics.leader_changes_total.add(u64::from(before.leader != status.leader));
             let (leader, role) = (status.leader.map_or(0, |node| node.0), status.role.as_str());
-            // While there is none, every election that fails would be a line.
+            // Without this condition, each failed election would add a line.
             if before.leader != status.leader || status.leader.is_some() {
                 tracing::info!(role, term = status.term, leader, "role changed");
             } else {
@@ -375,7 +374,7 @@ impl StatusPublisher {
         }
     }
 
-    /// From the last contact to a quorum on, which is earlier than the moment in which the loss is noticed.
+    /// Returns the time of the last contact with a quorum, which is earlier than the detection of the loss.
     fn leaderless_since_ms(&self, view: Leadership) -> Option<i64> {
         if view.leader.is_some() && self.contact.within(self.contact_max) {
             return None;
@@ -408,11 +407,11 @@ impl StatusPublisher {
         metrics.approximate_data_bytes.set(counts.approximate_data_bytes);
         metrics.locks_held.set(counts.lock_holders);
         metrics.lock_waiters.set(counts.lock_waiters);
-        self.weigh();
+        self.update_memory();
     }
 
-    /// Brings what this node holds in memory up to date, as far as the parts do not do so themselves.
-    fn weigh(&self) {
+    /// Updates the memory usage of the parts that do not report their own usage.
+    fn update_memory(&self) {
         let memory = &self.replica.memory;
         memory.set(Part::Watches, self.replica.watches.lock().bytes() as u64);
         memory.set(Part::Log, self.log.bytes() as u64);
@@ -428,11 +427,11 @@ impl StatusPublisher {
             tracing::warn!(
                 held,
                 limit,
-                "this node holds as much memory as limits.memory_bytes allows: it refuses new sessions and watches, and \
-                 while it leads all writes that grow. Delete znodes, or give it more"
+                "memory limit reached (limits.memory_bytes): this node refuses new sessions and watches, and \
+                 as leader all growing writes. Delete znodes, or raise the limit"
             );
         } else {
-            tracing::info!(held, limit, "this node has memory again");
+            tracing::info!(held, limit, "memory below limit again");
         }
     }
 }
@@ -442,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grace_is_told_in_whole_seconds_until_it_is_ended_and_begins_anew_with_each_leader() {
+    fn grace_counts_down_in_seconds_and_restarts_per_leader() {
         let (mut grace, begin) = (Grace::default(), Instant::now());
         let at = |ms| begin + Duration::from_millis(ms);
         assert_eq!(grace.left(0, 1, at(0)), 0);
@@ -454,42 +453,42 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_hangs_when_one_write_does_not_end_and_its_node_is_left_behind_when_others_commit() {
+    fn node_with_hung_disk_is_left_behind_when_others_commit() {
         let (mut hang, begin) = (Hang::default(), Instant::now());
         let at = |s| begin + Duration::from_secs(s);
-        assert_eq!(hang.note(None, 5, at(0)), (false, false));
-        assert_eq!(hang.note(Some(at(1)), 5, at(1)), (false, false));
-        assert_eq!(hang.note(Some(at(9)), 7, at(12)), (false, false), "slow, and each write ends");
-        assert_eq!(hang.note(Some(at(9)), 7, at(19)), (true, false), "the cluster stands still");
-        assert_eq!(hang.note(Some(at(9)), 6, at(19)), (true, false), "this node leads, and knows less");
-        assert_eq!(hang.note(Some(at(9)), 8, at(20)), (true, true));
-        assert_eq!(hang.note(Some(at(20)), 9, at(21)), (false, false), "it has ended");
+        assert_eq!(hang.update(None, 5, at(0)), (false, false));
+        assert_eq!(hang.update(Some(at(1)), 5, at(1)), (false, false));
+        assert_eq!(hang.update(Some(at(9)), 7, at(12)), (false, false), "slow, and each write ends");
+        assert_eq!(hang.update(Some(at(9)), 7, at(19)), (true, false), "the cluster stands still");
+        assert_eq!(hang.update(Some(at(9)), 6, at(19)), (true, false), "this node leads, and knows less");
+        assert_eq!(hang.update(Some(at(9)), 8, at(20)), (true, true));
+        assert_eq!(hang.update(Some(at(20)), 9, at(21)), (false, false), "it has ended");
     }
 
     #[test]
     fn commits_stall_when_an_entry_waits_and_none_is_committed() {
         let (mut stall, begin) = (Stall::default(), Instant::now());
-        let mut note = |s, last, committed| stall.note(last, committed, begin + Duration::from_secs(s));
-        assert!(!note(0, 7, 7) && !note(60, 7, 7), "nothing waits");
-        assert!(!note(61, 8, 7) && !note(65, 9, 7));
-        assert!(note(66, 9, 7));
-        assert!(!note(67, 9, 8), "slow is not stalled");
-        assert!(!note(71, 9, 8) && note(72, 9, 8));
+        let mut update = |s, last, committed| stall.update(last, committed, begin + Duration::from_secs(s));
+        assert!(!update(0, 7, 7) && !update(60, 7, 7), "nothing waits");
+        assert!(!update(61, 8, 7) && !update(65, 9, 7));
+        assert!(update(66, 9, 7));
+        assert!(!update(67, 9, 8), "slow is not stalled");
+        assert!(!update(71, 9, 8) && update(72, 9, 8));
     }
 
     #[test]
-    fn a_time_without_service_is_said_again_every_ten_seconds() {
+    fn outage_is_logged_again_every_ten_seconds() {
         let (mut outage, begin) = (Outage::default(), Instant::now());
-        let mut said = |ms: u64, serving| {
-            outage.note(serving, begin + Duration::from_millis(ms)).map(|lasts| lasts.as_secs())
+        let mut logged = |ms: u64, serving| {
+            outage.update(serving, begin + Duration::from_millis(ms)).map(|lasts| lasts.as_secs())
         };
-        let first: Vec<u64> = (0..700).filter_map(|n| said(n * 50, false)).collect();
+        let first: Vec<u64> = (0..700).filter_map(|n| logged(n * 50, false)).collect();
         assert_eq!(first, [10, 20, 30]);
-        assert_eq!(said(65_000, false), Some(65), "late, and once");
-        assert_eq!(said(69_000, false), None);
-        assert_eq!(said(70_000, false), Some(70));
-        assert_eq!(said(80_000, true), None);
-        assert_eq!(said(81_000, false), None, "another one begins");
-        assert_eq!(said(91_000, false), Some(10));
+        assert_eq!(logged(65_000, false), Some(65), "late, and once");
+        assert_eq!(logged(69_000, false), None);
+        assert_eq!(logged(70_000, false), Some(70));
+        assert_eq!(logged(80_000, true), None);
+        assert_eq!(logged(81_000, false), None, "another one begins");
+        assert_eq!(logged(91_000, false), Some(10));
     }
 }

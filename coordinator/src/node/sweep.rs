@@ -114,11 +114,11 @@ fn warn(found: &Swept) {
             bytes = usage.bytes,
             znodes_max = limits.count_hard.or(limits.count),
             bytes_max = limits.bytes_hard.or(limits.bytes),
-            "quota exceeded: delete znodes there, or raise it with setquota"
+            "quota exceeded: delete znodes below this path, or raise the quota with setquota"
         );
     }
     if found.exceeded_count > found.exceeded.len() {
-        tracing::warn!(quotas = found.exceeded_count, "more quotas are exceeded; listquota shows each");
+        tracing::warn!(quotas = found.exceeded_count, "further quotas are exceeded; listquota shows all");
     }
 }
 

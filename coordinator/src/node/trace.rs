@@ -1,5 +1,5 @@
-//! W3C Trace Context, as far as a node needs it: it names the trace of a request in its own log lines and
-//! audit records. It makes no spans and samples nothing.
+//! W3C Trace Context: the node copies a request's trace id into its log lines and audit records. The node
+//! creates no spans and samples nothing.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ pub const HEADER: &str = "traceparent";
 /// Bytes of `00-<trace id>-<parent id>-<flags>`.
 const SIZE: usize = 55;
 
-/// The value of a `traceparent` that is as the standard has it.
+/// Valid value of a `traceparent` header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceParent(String);
 
 impl TraceParent {
-    /// Reads a header. `None`: it is not to be believed, and to be ignored. Of a version to come only the
-    /// fields count that this one has.
+    /// Parses a header. `None`: an invalid header, ignored according to the standard. For a later version
+    /// only the fields of version 00 are read.
     pub fn parse(header: &str) -> Option<TraceParent> {
         let (known, rest) = header.split_at_checked(SIZE)?;
         let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -44,14 +44,14 @@ mod tests {
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_header_of_this_version_is_kept_as_it_is_and_of_a_later_one_what_is_known() {
+    fn later_version_keeps_only_the_known_fields() {
         assert_eq!(TraceParent::parse(GOOD).unwrap().to_string(), GOOD);
         let later = format!("cc{}-more.to-come", &GOOD[2..]);
         assert_eq!(TraceParent::parse(&later).unwrap().to_string(), later[..SIZE]);
     }
 
     #[test]
-    fn what_the_standard_does_not_allow_is_ignored() {
+    fn invalid_headers_are_ignored() {
         let zero_trace = format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32));
         let zero_parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", "0".repeat(16));
         let (upper, ff) = (GOOD.to_uppercase(), format!("ff{}", &GOOD[2..]));

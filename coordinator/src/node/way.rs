@@ -1,46 +1,46 @@
-//! The way of one write through this node, as time stamps: what a line about a slow request is made of.
+//! Timeline of one write through this node, as time stamps for the log line of a slow request.
 //!
-//! Most of it belongs to the log entry and is copied from there, so a write costs a few words of memory and
-//! no look at a clock of its own.
+//! Most time stamps belong to the log entry and are copied from the entry, so a write costs a few words of
+//! memory and no clock read of its own.
 
 use std::time::Duration;
 
 use rowlock_consensus::entry_times::EntryStages;
 use rowlock_env::time::Instant;
 
-/// From the intake to the answer's outbox.
+/// Time stamps from the intake to the outbox of the reply.
 #[derive(Clone, Debug)]
-pub struct Way {
-    /// When the intake took it.
+pub struct WriteTimeline {
+    /// Time at the intake.
     pub taken: Instant,
-    /// Stages of its log entry, on this node.
+    /// Stages of the log entry, on this node.
     pub entry: EntryStages,
-    /// When it was applied, within a few commands.
+    /// Time of apply, with the precision of a few commands.
     pub answered: Instant,
-    /// The lock's or the znode's path; of a command that has several, the first.
+    /// Path of the lock or znode; for several paths, the first.
     pub path: Option<String>,
 }
 
-/// How long each stage of a write took (`rowlock_types::metrics::Stage`).
+/// Durations of a write's stages (`rowlock_types::metrics::Stage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stages {
-    /// Until the intake took it.
+    /// Wait for the intake.
     pub queue: Duration,
-    /// Until its entry was in this node's log.
+    /// Wait until the entry was in this node's log.
     pub forward: Duration,
-    /// This node's flush; `None`: no quorum waited for it.
+    /// Flush of this node; `None`: the quorum did not need this flush.
     pub flush: Option<Duration>,
-    /// Until its entry's apply began.
+    /// Wait until the entry's apply began.
     pub quorum: Duration,
-    /// Until it was applied.
+    /// Wait until the command was applied.
     pub apply: Duration,
-    /// Until its reply was encoded.
+    /// Wait until the reply was encoded.
     pub outbox: Duration,
 }
 
-impl Way {
-    /// The stages of a write that was asked for at `received` and answered at `replied`. They add up to the
-    /// time between these two, as far as the clocks of threads agree.
+impl WriteTimeline {
+    /// Returns the stages of a write received at `received` and answered at `replied`. The sum is the time
+    /// between both, up to clock differences between threads.
     pub fn stages(&self, received: Instant, replied: Instant) -> Stages {
         let EntryStages { appended, begun, .. } = self.entry;
         Stages {
@@ -62,16 +62,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stages_of_a_write_add_up_to_the_time_that_it_took() {
+    fn stages_of_a_write_add_up_to_its_duration() {
         let ms = Duration::from_millis;
         let (times, received) = (EntryTimes::default(), time::now() - ms(50));
         times.appended(7, 7);
         times.flushed(7);
         let begun = time::now() + ms(30);
         let entry = times.take(7, begun);
-        let way = Way { taken: received + ms(10), entry, answered: begun + ms(4), path: None };
+        let timeline = WriteTimeline { taken: received + ms(10), entry, answered: begun + ms(4), path: None };
         let replied = begun + ms(9);
-        let Stages { queue, forward, flush, quorum, apply, outbox } = way.stages(received, replied);
+        let Stages { queue, forward, flush, quorum, apply, outbox } = timeline.stages(received, replied);
         assert_eq!((queue, apply, outbox), (ms(10), ms(4), ms(5)));
         assert!(forward >= ms(40) && quorum >= ms(30) && flush.is_some());
         let all = queue + forward + flush.unwrap() + quorum + apply + outbox;

@@ -1,4 +1,4 @@
-//! A client that is killed: how soon its session is over, on which node of a cluster ever it was connected.
+//! Killed clients: time until their session ends, for a connection to each node of a cluster.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rowlock_proto::lock::SessionOptions;
 
 const GRACE: Duration = Duration::from_millis(500);
 
-/// A connection with a session of 30 s that has asked for the grace, and has been answered.
+/// Opens a connection with a session of 30 s and a granted disconnect grace.
 async fn connect(node: &Node) -> RawClient {
     let mut client = RawClient::attach(node.addresses().client.to_string(), 30_000).await;
     let options = SessionOptions { disconnect_grace_ms: GRACE.as_millis() as u32 };
@@ -20,7 +20,7 @@ async fn connect(node: &Node) -> RawClient {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_clients_session_ends_after_its_grace_on_whichever_node_it_was() {
+async fn killed_clients_session_ends_after_its_grace_on_any_node() {
     let folder = tempfile::tempdir().expect("a folder");
     let nodes = cluster(folder.path()).await;
     let expired = nodes[0].metrics();

@@ -1,4 +1,4 @@
-//! A snapshot that cannot be written stops no node, and the next one that can be is written.
+//! A failed snapshot does not stop a node, and the node writes the next snapshot.
 
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods)] // the tests spoil a folder behind env's back
@@ -32,7 +32,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Where the folder of the snapshots should be, there is something else, until this is dropped.
+/// Replaces the folder of the snapshots by a file until dropped.
 struct Blocked {
     folder: PathBuf,
     aside: PathBuf,
@@ -55,11 +55,11 @@ impl Drop for Blocked {
 }
 
 #[tokio::test]
-async fn a_node_goes_on_when_the_snapshot_that_is_due_fails_and_writes_it_later() {
+async fn failed_snapshot_does_not_stop_the_node_and_is_retried() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = NodeConfig::single(folder.path());
     config.raft.snapshot_every = 100;
-    // The first one is due at the 39th entry: a node begins with far fewer.
+    // The first snapshot is due at entry 39; a node starts with far fewer entries.
     let (node, client) = start(config).await;
     let blocked = Blocked::new(folder.path());
     for number in 0..100 {
@@ -78,7 +78,7 @@ async fn a_node_goes_on_when_the_snapshot_that_is_due_fails_and_writes_it_later(
 }
 
 #[tokio::test]
-async fn a_snapshot_that_fails_is_told_and_raft_hears_of_those_that_are_written() {
+async fn failed_snapshot_is_reported_and_raft_learns_written_ones() {
     let folder = tempfile::tempdir().unwrap();
     let (node, client) = start(NodeConfig::single(folder.path())).await;
     let blocked = Blocked::new(folder.path());

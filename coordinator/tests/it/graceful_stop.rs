@@ -1,5 +1,5 @@
-//! A leader that is asked to stop: the others lead on at once, and no write that they were given is lost from
-//! sight.
+//! Graceful stop of a leader: the other nodes continue at once, and no forwarded write gets an unknown
+//! outcome.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use rowlock_env::time;
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 
-/// Writes one after another until `stop`. Returns how many, and how long the slowest took. None is lost.
+/// Writes sequentially until `stop`. Returns the number of writes and the longest duration. Panics if a write
+/// gets no reply.
 async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
     let (reply_to, mut inbox) = outbox::channel();
     let (mut tag, mut slowest) = (0, Duration::ZERO);
@@ -42,11 +43,11 @@ async fn write(proposer: Proposer, stop: Shutdown) -> (u64, Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_stops_hands_over_and_no_write_of_the_other_nodes_is_lost_from_sight() {
+async fn stopping_leader_hands_over_without_unknown_writes() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut nodes = cluster(folder.path()).await;
     let leader = nodes.remove(0);
-    // Of both, since the leader may have changed meanwhile.
+    // Sums both nodes, since the leader may change during the test.
     let metrics: Vec<_> = nodes.iter().map(|node| node.metrics()).collect();
     let done = || -> u64 {
         metrics.iter().map(|metrics| metrics.forwarded_total.get() + metrics.batches_total.get()).sum()

@@ -1,4 +1,4 @@
-//! The history of a whole node: told over HTTP, and there again after a restart.
+//! History of a whole node: served over HTTP, and preserved across a restart.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A node that takes a snapshot, and purges its log, every few changes.
+/// Starts a node with a snapshot and a log purge every few changes.
 async fn start(folder: &Path) -> Node {
     let mut config = NodeConfig::single(folder);
     (config.raft.snapshot_every, config.raft.keep_logs) = (40, 0);
@@ -32,9 +32,9 @@ async fn get(node: &Node, path: &str) -> (u16, String) {
     (head[9..12].parse().expect("a status"), body.to_owned())
 }
 
-/// All entries, but for gaps.
+/// Returns all entries except gaps.
 async fn history(node: &Node) -> Vec<Value> {
-    // Busy machines are asked again: the history steps back for everything else.
+    // Retries on a busy machine: the history yields to all other work.
     let deadline = Instant::now() + SOON;
     loop {
         let (code, body) = get(node, "/v1/history?limit=10000").await;
@@ -54,7 +54,7 @@ async fn client(node: &Node) -> Client {
 }
 
 #[tokio::test]
-async fn the_history_of_a_node_outlives_it_without_a_gap_and_without_repeats() {
+async fn history_survives_restarts_without_gap_or_repeat() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut rounds = 0;
     let mut before: Vec<Value> = Vec::new();
@@ -85,7 +85,7 @@ async fn the_history_of_a_node_outlives_it_without_a_gap_and_without_repeats() {
     let lock = before[0]["lock"].as_str().expect("a path").to_owned();
     let node = start(folder.path()).await;
     let client = client(&node).await;
-    // Held, for the znode of an idle lock is swept away sooner or later.
+    // Holds the lock: the node sweeps the znode of an idle lock away.
     let guard = client.mutex("orders/42").lock().await.expect("it is free");
     let (code, body) = get(&node, &format!("/v1/queue?lock={}", lock.replace('%', "%25"))).await;
     let queue: Value = serde_json::from_str(&body).expect("JSON");

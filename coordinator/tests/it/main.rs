@@ -1,5 +1,5 @@
-//! Nodes inside a test's process, as a program that embeds them sees them. `embed.rs` is a program of its
-//! own: it counts threads and tasks.
+//! Nodes inside a test's process, from the view of an embedding program. `embed.rs` is a separate program: it
+//! counts threads and tasks.
 
 mod disconnect_grace;
 mod failed_snapshot;

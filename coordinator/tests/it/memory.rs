@@ -1,4 +1,4 @@
-//! A node at its memory limit: what grows is refused with an error that says so, what gives back passes.
+//! A node at its memory limit refuses growing writes with a clear error and accepts shrinking writes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use rowlock_coordinator::{Instant, Node, NodeConfig};
 use rowlock_env::time;
 use std::time::Duration;
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than all steps on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 const LIMIT: u64 = 64 << 20;
 const LARGE: usize = 900_000;
@@ -22,7 +22,7 @@ fn held(node: &Node) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn above_its_memory_limit_a_leader_refuses_what_grows_and_takes_what_gives_back() {
+async fn full_leader_refuses_growth_and_accepts_shrinking_writes() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = NodeConfig::single(folder.path());
     config.limits.memory_bytes = Some(LIMIT);

@@ -1,4 +1,4 @@
-//! A program that observes its node: it is told of all that the log and the state go through, in order.
+//! Observer of a node: receives all transitions of the log and the state, in order.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ impl Diary {
         self.0.lock().unwrap().push(told);
     }
 
-    /// What `pick` makes something of.
+    /// Returns the results of `pick`, in order.
     fn pick<T>(&self, pick: impl FnMut(&Told) -> Option<T>) -> Vec<T> {
         self.0.lock().unwrap().iter().filter_map(pick).collect()
     }
@@ -48,7 +48,7 @@ impl Diary {
         })
     }
 
-    /// Position, payload and the digest behind it.
+    /// Returns position, payload and the digest after the entry.
     fn applied(&self) -> Vec<(Position, Option<Vec<u8>>, u64)> {
         self.pick(|told| match told {
             Told::Applied(entry, payload, digest) => Some((*entry, payload.clone(), *digest)),

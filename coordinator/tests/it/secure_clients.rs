@@ -1,4 +1,4 @@
-//! The listener for clients with TLS: who comes in, whom a certificate proves, and what is counted.
+//! Listener for clients with TLS: admission, proven identities, and counters.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 const DAY: i64 = 86_400;
 const SOON: Duration = Duration::from_secs(30);
 
-/// A node with TLS only, and the authorities of its world.
+/// Node with TLS only, and its certificate authorities.
 struct World {
     folder: tempfile::TempDir,
     clients: Authority,
@@ -95,17 +95,17 @@ fn write(path: PathBuf, text: &str) -> PathBuf {
     path
 }
 
-/// A client's session, in raw frames.
+/// Session of a client, in raw frames.
 struct Session(RawClient);
 
 impl Session {
-    async fn ask(&mut self, request: Request) -> Result<Response, ErrorCode> {
+    async fn call(&mut self, request: Request) -> Result<Response, ErrorCode> {
         self.0.call(request).await
     }
 
     async fn create(&mut self, path: &str, scheme: &str, id: &str) -> Result<(), ErrorCode> {
         let (acl, flags) = (Some(acl(scheme, id).into()), CreateMode::Persistent.flags());
-        self.ask(Request::Create(Create { path: path.to_owned(), data: None, acl, flags })).await.map(drop)
+        self.call(Request::Create(Create { path: path.to_owned(), data: None, acl, flags })).await.map(drop)
     }
 
     async fn read(&mut self, path: &str) -> Result<(), ErrorCode> {
@@ -118,7 +118,7 @@ fn acl(scheme: &str, id: &str) -> Vec<Acl> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_names_its_owner_in_acls_and_makes_superusers_of_those_who_are_listed() {
+async fn certificate_is_an_acl_identity_and_listed_ones_are_super() {
     let world = World::new(|config| {
         config.client.x509_superusers = vec!["CN=admin".to_owned()];
         config.client.require_auth = true;
@@ -127,7 +127,7 @@ async fn a_certificate_names_its_owner_in_acls_and_makes_superusers_of_those_who
     let mut alice = world.connect(&world.named("alice")).await.unwrap();
     let mut bob = world.connect(&world.named("bob")).await.unwrap();
     let mut admin = world.connect(&world.named("admin")).await.unwrap();
-    let Ok(Response::WhoAmI(who)) = alice.ask(Request::WhoAmI).await else { panic!("must answer") };
+    let Ok(Response::WhoAmI(who)) = alice.call(Request::WhoAmI).await else { panic!("must answer") };
     let who: Vec<(&str, &str)> = who.iter().map(|id| (id.scheme.as_str(), id.id.as_str())).collect();
     assert_eq!(who, [("ip", "127.0.0.1"), ("x509", "CN=alice")]);
     alice.create("/hers", "auth", "").await.unwrap();
@@ -140,14 +140,14 @@ async fn a_certificate_names_its_owner_in_acls_and_makes_superusers_of_those_who
     assert_eq!(bob.create("/bad", "x509", "bob").await, Err(ErrorCode::InvalidAcl));
     let set =
         SetAcl { path: "/hers".to_owned(), acl: Some(acl("x509", "CN=bob").into()), version: Version::ANY };
-    alice.ask(Request::SetAcl(set)).await.unwrap();
+    alice.call(Request::SetAcl(set)).await.unwrap();
     bob.read("/hers").await.unwrap();
     assert_eq!(alice.read("/hers").await, Err(ErrorCode::NoAuth));
     world.node.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_no_certificate_of_the_clients_authority_is_refused_and_counted() {
+async fn client_without_valid_certificate_is_refused_and_counted() {
     let world = World::new(|_| {}).await;
     let stranger = Authority::new("strangers", DAY).unwrap();
     for (count, connector) in [(1, world.signed("mallory", &stranger)), (2, world.nameless())] {
@@ -157,7 +157,7 @@ async fn who_has_no_certificate_of_the_clients_authority_is_refused_and_counted(
     let mut plain = Stream::connect(&world.node.addresses().client.to_string(), SOON).await.unwrap();
     plain.write_all(b"ruok").await.unwrap();
     let mut answer = Vec::new();
-    // An alert and nothing else: a client without TLS learns that this is a port for it.
+    // The reply is a single TLS alert: a client without TLS learns that the port needs TLS.
     let _ = time::timeout(SOON, plain.read_to_end(&mut answer)).await.expect("is closed");
     assert_eq!((answer.as_slice(), world.failures()), (&[0x15, 3, 3, 0, 2, 2, 70][..], 3));
     let mut alice = world.connect(&world.named("alice")).await.unwrap();
@@ -167,40 +167,40 @@ async fn who_has_no_certificate_of_the_clients_authority_is_refused_and_counted(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_certificates_are_only_wanted_whoever_has_none_is_nobody() {
+async fn optional_certificate_leaves_others_unauthenticated() {
     let world = World::new(|config| {
         config.client.client_auth = ClientAuth::Want;
         config.client.require_auth = true;
     })
     .await;
-    let mut nobody = world.connect(&world.nameless()).await.unwrap();
-    assert_eq!(nobody.read("/").await, Err(ErrorCode::SessionClosedRequireSaslAuth));
+    let mut nameless = world.connect(&world.nameless()).await.unwrap();
+    assert_eq!(nameless.read("/").await, Err(ErrorCode::SessionClosedRequireSaslAuth));
     let mut alice = world.connect(&world.named("alice")).await.unwrap();
     alice.read("/").await.unwrap();
     world.node.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_comes_back_resumes_and_is_still_known() {
+async fn resumed_tls_session_keeps_the_identity() {
     let world = World::new(|_| {}).await;
     let connector = world.named("alice");
     for resumed in [0, 1, 2] {
         let mut alice = world.connect(&connector).await.unwrap();
         assert_eq!(world.node.metrics().client_tls_resumed_total.get(), resumed);
-        let Ok(Response::WhoAmI(who)) = alice.ask(Request::WhoAmI).await else { panic!("must answer") };
+        let Ok(Response::WhoAmI(who)) = alice.call(Request::WhoAmI).await else { panic!("must answer") };
         assert_eq!(who[1].id, "CN=alice");
     }
     world.node.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_begins_no_handshake_is_closed_in_time_and_keeps_nobody_out() {
+async fn silent_handshakes_are_closed_and_block_no_client() {
     let world = World::new(|_| {}).await;
     let address = world.node.addresses().client.to_string();
     let mut idle = Vec::new();
     for _ in 0..100 {
         let mut stream = Stream::connect(&address, SOON).await.unwrap();
-        // The first byte of a handshake, and no more.
+        // Sends only the first byte of a handshake.
         stream.write_all(&[0x16]).await.unwrap();
         idle.push(stream);
     }

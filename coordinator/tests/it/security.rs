@@ -1,5 +1,4 @@
-//! What a node asks of its certificates and of its port for other nodes before it starts, and what it does
-//! when its files change.
+//! Startup checks of certificates and of the port for other nodes, and reloads of changed files.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -25,7 +24,7 @@ fn issue(authority: &Authority, folder: &Path, uri: &str) {
     dir.write_atomic("ca", authority.cert_pem().as_bytes()).unwrap();
 }
 
-/// Node 1 of the cluster `rowlock`, with its files of certificates in the folder.
+/// Returns the configuration of node 1 of the cluster `rowlock`, with its certificates in the folder.
 fn secured(folder: &Path) -> NodeConfig {
     let mut config = NodeConfig::single(folder.join("data"));
     let at = |name: &str| folder.join(name);
@@ -42,7 +41,7 @@ async fn refusal(config: NodeConfig) -> String {
 }
 
 #[tokio::test]
-async fn a_port_for_nodes_beyond_loopback_needs_a_word_on_who_is_believed() {
+async fn peer_port_beyond_loopback_needs_a_security_setting() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = NodeConfig::single(folder.path());
     config.peer_addr = "0.0.0.0:0".to_owned();
@@ -54,7 +53,7 @@ async fn a_port_for_nodes_beyond_loopback_needs_a_word_on_who_is_believed() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_node_or_cluster_is_refused_at_the_start() {
+async fn certificate_of_another_node_or_cluster_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("peers", DAY).unwrap();
     for (uri, whose) in
@@ -73,7 +72,7 @@ async fn a_certificate_of_another_node_or_cluster_is_refused_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_bad_new_file_is_counted_and_the_old_certificate_stays() {
+async fn bad_certificate_file_is_counted_and_the_old_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("peers", DAY).unwrap();
     issue(&authority, folder.path(), &node_uri("rowlock", 1));

@@ -77,7 +77,7 @@ async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAdd
         biased;
         // One request at a time: whatever comes now is the end of the connection.
         _ = wire.frame() => return None,
-        answer = api.ask(address, HOST, (method, path, body.to_owned())) => answer,
+        answer = api.request(address, HOST, (method, path, body.to_owned())) => answer,
     };
     let (status, body) = answer?;
     wire.send(&frame(&format!("{status}\n{body}"))).await.ok()

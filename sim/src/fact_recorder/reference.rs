@@ -117,7 +117,7 @@ impl Reference {
 mod tests {
     use rowlock_proto::acl::Acl;
     use rowlock_proto::request::Create;
-    use rowlock_proto::{CreateMode, SessionId};
+    use rowlock_proto::{CreateMode, Request, SessionId};
     use rowlock_state::Proof;
     use rowlock_state::command::{Attachment, Command, Origin as From, Proposal};
 

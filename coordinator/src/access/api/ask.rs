@@ -1,5 +1,5 @@
-//! Questions to the holders of a lock, and what those that hold locks by HTTP learn of them: no notice
-//! reaches a client without a connection, so answers carry the questions.
+//! Questions to the holders of a lock, and their delivery to HTTP clients. A client without a connection
+//! receives no notices, so replies carry the questions.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use super::call::Call;
 use super::{Api, Caller, Refusal};
 use crate::report;
 
-/// A question to the holder of a lock.
+/// Question to the holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Questioned {
     pub lock: String,
@@ -24,12 +24,12 @@ pub struct Questioned {
 }
 
 impl Api {
-    /// Asks the holders of a lock. Gives how many there were, and the first of those that the caller may see.
-    /// Whether it may set a deadline is the business of the HTTP listener and of the lock's ACL.
+    /// Asks the holders of a lock. Returns the number of holders and the first holders visible to the caller.
+    /// The HTTP listener and the lock's ACL decide whether the caller may set a deadline.
     ///
     /// # Errors
-    /// [`Refusal::Full`]: this caller asked the holders of this lock less than a second ago, and sets no
-    /// deadline. [`Refusal::Unknown`]: repeat it; that is a question more.
+    /// [`Refusal::Full`]: the caller asked the holders of this lock less than a second ago and sets no
+    /// deadline. [`Refusal::Unknown`]: the question may have been asked; a retry asks again.
     pub async fn ask(&self, caller: &Caller, ask: Ask) -> Result<(u32, Vec<Party>), Refusal> {
         self.check_serving()?;
         let command = Command::Client(Request::Ask(ask.clone()));
@@ -68,8 +68,7 @@ impl Api {
         asked.take(API_QUESTIONS_MAX).map(party).collect()
     }
 
-    /// The newest questions to the session, one for each lock that it holds and was asked for, as this node
-    /// knows them.
+    /// Returns the newest questions to the session from the local state, one for each lock with a question.
     pub fn questions_to(&self, session: SessionId) -> Vec<Questioned> {
         let state = self.context.replica.state.read();
         let now_ms = self.reports.now_ms(&state);
@@ -78,7 +77,7 @@ impl Api {
         let one = |it: rowlock_state::AskedHolder<'_>| Questioned {
             lock: it.lock.to_owned(),
             token: it.token,
-            asked: report::asked(it.question, now_ms),
+            asked: report::shown_question(it.question, now_ms),
         };
         all.into_iter().take(API_QUESTIONS_MAX).map(one).collect()
     }

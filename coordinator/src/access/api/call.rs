@@ -1,6 +1,6 @@
-//! One request's conversation with the node: what it submits, and what it is told. As a connection, it has an
-//! outbox of its own; a request that waits for a lock stands in the registry beside the connections, so that
-//! grants and the end of its session reach it.
+//! Conversation of one HTTP request with the node: submitted commands and their replies. Like a connection, a
+//! call has its own outbox; while the request waits for a lock, the call is registered beside the connections
+//! and receives the session's grants and its end.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::delivery::outbox::{self, Answer, CloseReason, Inbox, Message, Outbox}
 use crate::delivery::registry::{Door, Most};
 use crate::delivery::watch::ConnectionId;
 use crate::proposer::Submission;
-use crate::slow::Answered;
+use crate::slow::SlowRequest;
 use crate::zk::ClientContext;
 
-/// Pause before the leader is asked again for its word on a sign of life.
+/// Pause before a keepalive without an acknowledgment is sent to the leader again.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// A session that is taken over by another client again and again is not followed for ever.
+/// Bound of the retries after another client took the session over.
 pub(super) const MOVES_MAX: usize = 3;
 
 pub(super) struct Call<'a> {
@@ -35,20 +35,20 @@ pub(super) struct Call<'a> {
     outbox: Outbox,
     inbox: Inbox,
     messages: VecDeque<Message>,
-    /// Deadline of the node's pending answers.
+    /// Deadline for pending replies of the node.
     deadline: Instant,
     sign: Sign,
     seat: Option<(ConnectionId, SessionId)>,
     has_moved: bool,
 }
 
-/// The result of the keepalive that the request is.
+/// State of the request's implicit keepalive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sign {
-    /// The leader is to be asked.
+    /// Not sent, or rejected by the leader.
     Open,
     Asked,
-    /// It has restarted the timer of the session.
+    /// The leader restarted the session's timer.
     Noted,
 }
 
@@ -74,17 +74,18 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// From now on the node has as long to answer as it had at the beginning.
+    /// Restarts the deadline for replies of the node.
     pub(super) fn has_waited(&mut self) {
         self.deadline = time::now() + API_ANSWER_MAX;
     }
 
-    /// The session that it followed has been attached again: another call is told what happens to it.
+    /// Returns whether the followed session was reattached: another call receives its events since.
     pub(super) fn has_moved(&self) -> bool {
         self.has_moved
     }
 
-    /// The lease of this secret, as this node knows it, or as the log has it if this node does not.
+    /// Finds the lease of this secret in the local state. If the local state lacks the lease, the call first
+    /// applies all committed changes.
     pub(super) async fn find(&mut self, secret: &Secret) -> Result<Lease, Refusal> {
         if let Some(lease) = self.look(secret)? {
             return Ok(lease);
@@ -102,13 +103,13 @@ impl<'a> Call<'a> {
         Ok(Some(Lease { session: secret.session, attachment: open.attachment, ttl_ms: open.timeout_ms }))
     }
 
-    /// Everything that was committed before has been applied here afterwards.
+    /// Waits until this node has applied all changes committed before the call.
     pub(super) async fn sync(&mut self) -> Result<(), Refusal> {
         self.submit(SessionId::NONE, Attachment::default(), Command::Noop).await.map(drop)
     }
 
-    /// From now on the call is told what happens to the session and its places. Under the read lock of the
-    /// state, so that what happened before is seen here and what happens after is told.
+    /// Registers the call for events of the session and its queue positions. The registration happens under
+    /// the read lock of the state: earlier changes are visible in the state, later changes arrive as events.
     pub(super) fn follow(&mut self, lease: &Lease) -> Result<(), Refusal> {
         assert!(self.seat.is_none(), "a call follows one session");
         let most = Most {
@@ -137,7 +138,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Takes a command of a lease through the log. Of another attachment than the node knew it is sent again.
+    /// Replicates a command of a lease. If the session was reattached meanwhile, the command is sent again
+    /// with the new attachment.
     pub(super) async fn act(&mut self, secret: &Secret, command: Command) -> Result<Response, Refusal> {
         for _ in 0..MOVES_MAX {
             let lease = self.find(secret).await?;
@@ -150,7 +152,8 @@ impl<'a> Call<'a> {
         Err(Refusal::Unknown)
     }
 
-    /// As [`Self::act`], once: a command of an attempt that has been made before is only answered.
+    /// Replicates a write of a lease at most once: a repeated attempt gets the outcome of the first. See
+    /// [`Self::act`].
     pub(super) async fn act_once(
         &mut self,
         secret: &Secret,
@@ -169,7 +172,7 @@ impl<'a> Call<'a> {
             };
             let command = command.clone().tagged(id, acked);
             match self.submit(lease.session, attachment, command).await?.result {
-                // The page was turned meanwhile.
+                // Another request began a new page meanwhile.
                 Err(ErrorCode::SessionMoved) => self.sync().await?,
                 other => return other.map_err(Refusal::of),
             }
@@ -177,14 +180,14 @@ impl<'a> Call<'a> {
         Err(Refusal::Unknown)
     }
 
-    /// Returns the outcome of the attempt, if this node has it.
+    /// Returns the outcome of the attempt if this node still has the outcome.
     pub(super) fn remembered(&self, session: SessionId, attempt: u64) -> Option<Response> {
         let state = self.context.replica.state.read();
         let kept: Vec<u64> = state.kept_writes(session).collect();
         page::find(&kept, attempt).and_then(|id| state.kept_outcome(session, id)?.ok())
     }
 
-    /// Where the attempt belongs, and the attachment by which that counts: both of one moment.
+    /// Returns the page entry of the attempt and the attachment of the session, both from the same state.
     fn entry(&self, session: SessionId, attempt: u64) -> Result<Option<(Attachment, PageEntry)>, Refusal> {
         let state = self.context.replica.state.read();
         let Some(open) = state.session(session) else { return Ok(None) };
@@ -192,7 +195,8 @@ impl<'a> Call<'a> {
         page::entry(open.attachment, &kept, attempt).map(|entry| Some((open.attachment, entry)))
     }
 
-    /// Begins a new page. If another node has done so meanwhile, that one counts.
+    /// Begins a new page of attempts. If another node began a new page first, the new page of that node is
+    /// used.
     async fn turn(&mut self, secret: &Secret, lease: &Lease, from: Attachment) -> Result<(), Refusal> {
         let (session, proof, timeout_ms) = (lease.session, secret.proof(), lease.ttl_ms);
         let command = Command::Reattach { from: Some(from), session, proof, timeout_ms };
@@ -203,10 +207,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Takes a command through the log.
+    /// Replicates a command.
     ///
     /// # Errors
-    /// [`Refusal::Full`]: nothing has happened. [`Refusal::Unknown`]: it may have.
+    /// [`Refusal::Full`]: the command was not executed. [`Refusal::Unknown`]: the command may have been
+    /// executed.
     pub(super) async fn submit(
         &mut self,
         session: SessionId,
@@ -223,7 +228,8 @@ impl<'a> Call<'a> {
             tag: 0,
             received,
         };
-        // As a connection does: those that wait are as many as there may be connections and bytes of bodies.
+        // Waits for the intake as a connection does. The number of connections and the bytes of bodies bound
+        // the waiting calls.
         match time::timeout_at(self.deadline, self.context.proposer.submit(submission)).await {
             Ok(queued) => queued.map_err(|_| Refusal::NotServing)?,
             Err(_) => return Err(Refusal::Full("too many writes wait at this node")),
@@ -243,25 +249,26 @@ impl<'a> Call<'a> {
     fn note_slow(&self, op: &'static str, session: SessionId, (received, answer): (Instant, &Answer)) {
         let replied = time::now();
         if self.context.slow.is_slow(replied.saturating_since(received)) {
-            let way = answer.way.as_ref();
-            let path = way.and_then(|way| way.path.as_deref());
+            let timeline = answer.timeline.as_ref();
+            let path = timeline.and_then(|timeline| timeline.path.as_deref());
             let (client, trace) = (self.caller.address, self.caller.trace.as_ref());
-            let answered = Answered { op, path, way, session, client, trace, received, replied };
-            self.context.slow.tell(&answered);
+            let answered = SlowRequest { op, path, timeline, session, client, trace, received, replied };
+            self.context.slow.log_request(&answered);
         }
     }
 
-    /// Tells the leader of the sign of life that the request is.
+    /// Sends the request's implicit keepalive to the leader.
     pub(super) fn touch(&mut self, session: SessionId) {
         if self.context.touch.confirm(session, self.outbox.clone()) {
             self.sign = Sign::Asked;
         }
     }
 
-    /// Waits until the leader has restarted the timer of the session since [`Self::touch`].
+    /// Waits until the leader has restarted the session's timer after [`Self::touch`].
     ///
     /// # Errors
-    /// [`Refusal::LeaseOver`], or [`Refusal::Unknown`] when no leader has said so in time.
+    /// [`Refusal::LeaseOver`]; [`Refusal::Unknown`] if no leader acknowledged the keepalive before the
+    /// deadline.
     pub(super) async fn be_noted(&mut self, session: SessionId) -> Result<(), Refusal> {
         loop {
             let until = match self.sign {
@@ -286,7 +293,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Waits for news of a place, at most until then.
+    /// Waits until `until` for a notice about a queue position. Returns `None` at `until`.
     pub(super) async fn notice(&mut self, until: Instant) -> Result<Option<Notice>, Refusal> {
         loop {
             match self.hear(until).await? {
@@ -297,7 +304,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// `None`: nothing until then.
+    /// Waits until `until` for the next message. Returns `None` at `until`.
     async fn hear(&mut self, until: Instant) -> Result<Option<Heard>, Refusal> {
         loop {
             while let Some(message) = self.messages.pop_front() {
@@ -330,7 +337,7 @@ impl<'a> Call<'a> {
                 Err(Refusal::Unknown)
             }
             Message::Lost | Message::Close(_) => Err(Refusal::Unknown),
-            // No call here requests these.
+            // Calls of this module request neither.
             Message::Reconfigured { .. } | Message::Reported { .. } => Ok(None),
         }
     }
@@ -344,7 +351,7 @@ impl Drop for Call<'_> {
     }
 }
 
-/// The notice in an encoded frame, if it is one.
+/// Decodes a frame. Returns `None` if the frame is not a notice.
 fn notice_of(mut frame: Bytes) -> Option<Notice> {
     frame.try_get_u32().ok()?;
     let header = decode::reply_header(&mut frame).ok()?;

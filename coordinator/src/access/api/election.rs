@@ -1,8 +1,8 @@
-//! Elections: locks below one folder. The holder of the lock leads, and the data of its queue znode are
-//! what it says of itself. Names, and the note by which a leader hands over, are those of our client's
-//! elections.
+//! Elections: locks below one folder. The holder of the lock is the leader, and the leader's value is the
+//! data of its queue znode. Names and the successor note of a handover have the format of the Rowlock
+//! client's elections.
 //!
-//! Must never do: let a candidate lead while the lead is on its way to another one who waits for it.
+//! Must never do: let a candidate lead while the lead is being handed over to another waiting candidate.
 
 use std::time::Duration;
 
@@ -18,37 +18,37 @@ use super::call::Call;
 use super::{Api, Caller, For, LockName, Place, Refusal, Standing, Wanted, Which};
 use crate::lock_feed::Reading;
 
-/// Where the elections are that have names.
+/// Folder of named elections.
 const FOLDER: &str = "/locks/@elections";
-/// How the data of an election begin while its leader hands over; the name of a queue znode follows.
+/// Prefix of an election's data during a handover, followed by the name of the successor's queue znode.
 const SUCCESSOR: &[u8] = b"successor=";
-/// A leader that changes what it says of itself is no lock event, and is looked for so often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval between reads of the leader's value: a new value is not a lock event.
+const READ_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Led {
-    /// Zxid of the leader's last change of its znode; 0: there is no leader. The same at all nodes.
+    /// Zxid of the last change of the leader's znode, equal on all nodes; 0: no leader.
     pub zxid: Zxid,
-    /// The leader, and what it says of itself. `None`: there is none, or the lead is being handed over.
+    /// Leader and its value. `None`: there is no leader, or a handover is in progress.
     pub leader: Option<(Party, String)>,
 }
 
-/// The lock of the election of this name, as our client calls it.
+/// Returns the lock of the election `name`, as the Rowlock client names the lock.
 ///
 /// # Errors
-/// [`Refusal::Bad`]: it is no name.
+/// [`Refusal::Bad`]: not a name.
 pub fn election(name: &str) -> Result<LockName, Refusal> {
     LockName::below(FOLDER, name)
 }
 
 impl Api {
-    /// As [`Api::acquire`]. A candidate that is granted the lead while that is on its way to another one
-    /// gives it back: [`Place::Gone`], and it may campaign again with another request id.
+    /// Campaigns like [`Api::acquire`]. A candidate with a grant during a handover to another candidate
+    /// releases the grant and gets [`Place::Gone`]; the candidate may campaign again with another request id.
     ///
     /// # Errors
-    /// As [`Api::acquire`].
+    /// Same as [`Api::acquire`].
     /// # Cancel safety
-    /// As [`Api::acquire`].
+    /// Same as [`Api::acquire`].
     pub async fn campaign(
         &self,
         caller: &Caller,
@@ -58,7 +58,7 @@ impl Api {
         let by = wanted.by.clone();
         let standing = self.acquire(caller, election, wanted).await?;
         let Place::Held(claim) = &standing.place else { return Ok(standing) };
-        // The note was written before the lock was given back, so this node has it.
+        // The old leader wrote the note before its release, so this node has applied the note.
         if !is_for_another(&self.context.replica.state.read(), election, &claim.path) {
             return Ok(standing);
         }
@@ -67,18 +67,20 @@ impl Api {
             (None, For::Lease(secret)) => {
                 self.release(caller, election, (&secret, &Which::Token(claim.token))).await.map(drop)?;
             }
-            (None, For::New(_)) => unreachable!("a new lease that has a place is told"),
+            (None, For::New(_)) => {
+                unreachable!("a new lease with a queue position has a secret in the result")
+            }
         }
         Ok(Standing { place: Place::Gone, secret: None, ..standing })
     }
 
-    /// Who leads, not from before the request. If that is what the caller knows (`after`, the zxid of an
-    /// answer), it waits until it is another one, or says something else, or `wait` is over.
+    /// Returns the leader, not older than the request. If the caller already knows the leader (`after` is the
+    /// zxid of a reply), the call waits for another leader or another value, for at most `wait`.
     ///
     /// # Errors
-    /// [`Refusal::NotPermitted`]: the leader's ACL does not let the caller read.
+    /// [`Refusal::NotPermitted`]: the ACL of the leader's znode does not permit reading.
     /// # Cancel safety
-    /// It changes nothing.
+    /// Cancel safe: the call changes nothing.
     pub async fn leader(
         &self,
         caller: &Caller,
@@ -96,19 +98,19 @@ impl Api {
         Call::new(self, caller).sync().await?;
         let (mut reading, mut led) = {
             let state = self.context.replica.state.read();
-            (self.feed.read(), look(&state, caller, election)?)
+            (self.feed.read(), read_leader(&state, caller, election)?)
         };
         while after == Some(led.zxid) && time::now() < until {
-            news(&mut reading, election, until.min(time::now() + LOOK_EVERY)).await;
+            wait_for_event(&mut reading, election, until.min(time::now() + READ_EVERY)).await;
             self.check_serving()?;
-            led = look(&self.context.replica.state.read(), caller, election)?;
+            led = read_leader(&self.context.replica.state.read(), caller, election)?;
         }
         Ok(led)
     }
 }
 
-/// Waits until something has happened to the lock, or until then.
-async fn news(reading: &mut Reading, lock: &LockName, until: Instant) {
+/// Waits until `until` for an event of the lock.
+async fn wait_for_event(reading: &mut Reading, lock: &LockName, until: Instant) {
     loop {
         let piece = reading.take(API_WATCH_BATCH);
         let is_meant = |entry: &Entry<'_>| match entry {
@@ -124,14 +126,14 @@ async fn news(reading: &mut Reading, lock: &LockName, until: Instant) {
     }
 }
 
-fn look(state: &Machine, caller: &Caller, election: &LockName) -> Result<Led, Refusal> {
-    let nobody = Led { zxid: Zxid(0), leader: None };
+fn read_leader(state: &Machine, caller: &Caller, election: &LockName) -> Result<Led, Refusal> {
+    let none = Led { zxid: Zxid(0), leader: None };
     if !state.rules().allow(election.path(), Right::See, &caller.identities) {
         return Err(Refusal::NoRight(Right::See));
     }
     let holder = state.lock_queue(election.path()).and_then(|queue| queue.holders().next());
     let Some(holder) = holder.filter(|holder| !is_for_another(state, election, &holder.path)) else {
-        return Ok(nobody);
+        return Ok(none);
     };
     match state.get_data(&holder.path, &caller.identities) {
         Ok((data, stat)) => {
@@ -141,16 +143,16 @@ fn look(state: &Machine, caller: &Caller, election: &LockName) -> Result<Led, Re
             let party = Party { path: path.into(), session, token, label, since_ms };
             Ok(Led { zxid: stat.mzxid, leader: Some((party, value)) })
         }
-        Err(ErrorCode::NoNode) => Ok(nobody),
+        Err(ErrorCode::NoNode) => Ok(none),
         Err(code) => Err(Refusal::of(code)),
     }
 }
 
-/// The leader has left a note that names another candidate, which still waits.
+/// Returns whether the leader left a note for another candidate that is still waiting.
 fn is_for_another(state: &Machine, election: &LockName, place: &str) -> bool {
-    // No caller is shown the note, so no ACL of a caller counts.
-    let everybody = [Id { scheme: "super".to_owned(), id: String::new() }];
-    let Ok((Some(data), _)) = state.get_data(election.path(), &everybody) else { return false };
+    // The caller does not get the note, so the caller's identities are not relevant.
+    let superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
+    let Ok((Some(data), _)) = state.get_data(election.path(), &superuser) else { return false };
     let Some(name) = data.strip_prefix(SUCCESSOR).and_then(|name| std::str::from_utf8(name).ok()) else {
         return false;
     };

@@ -1,4 +1,4 @@
-//! Locks that an operator takes away from their holder.
+//! Locks taken away from their holder by an operator.
 
 use rowlock_proto::Request;
 use rowlock_proto::lock::Claim;
@@ -11,25 +11,25 @@ use super::call::Call;
 use super::{Api, Caller, LockName, Refusal};
 use crate::zk::Opener;
 
-/// The lease that the command is sent by, milliseconds: it is clamped to the shortest one.
+/// TTL of the lease for the command, in milliseconds; clamped to the shortest session timeout.
 const TTL_MS: u32 = 1_000;
-/// Stands for a lock-delay instead of a holder.
+/// Token that selects a lock-delay instead of a holder.
 const OF_DELAY: FencingToken = FencingToken(0);
 
 impl Api {
-    /// Returns whether a rule that names the lock grants the caller this right, as far as this node knows.
+    /// Returns whether a rule for the lock grants the caller this right, according to the local state.
     pub fn grants(&self, caller: &Caller, lock: &LockName, right: Right) -> bool {
         let state = self.context.replica.state.read();
         let Decision { rights, pattern } = state.rules().decide(lock.path(), &caller.identities, true);
         pattern.is_some() && rights.has(right)
     }
 
-    /// Takes the lock away from the holder with this token, or ends its lock-delay if the token is 0. Whether
-    /// there was anything; repeating it is no error. The caller checks the permission.
+    /// Takes the lock away from the holder of this token, or ends the lock-delay if the token is 0. Returns
+    /// false if there was neither; repeating the request is no error. The caller checks the permission.
     ///
     /// # Errors
-    /// [`Refusal::NotPermitted`]: the lock's ACL does not allow the caller to delete. [`Refusal::Unknown`]:
-    /// repeat it.
+    /// [`Refusal::NotPermitted`]: the lock's ACL does not permit the caller to delete. [`Refusal::Unknown`]:
+    /// repeat the request.
     pub async fn force(
         &self,
         caller: &Caller,
@@ -56,7 +56,7 @@ impl Api {
         self.close_unused(caller, &secret).await;
         match done {
             Ok(Response::Held(held)) => Ok(held.contains(&true)),
-            // This lease, which the caller does not know of: it lasts no longer than a stall of the cluster.
+            // The internal lease expired during a stall of the cluster; the caller does not know this lease.
             Err(Refusal::LeaseOver) => Err(Refusal::Unknown),
             Err(refusal) => Err(refusal),
             Ok(other) => unreachable!("a forced release tells what was held: {other:?}"),

@@ -1,4 +1,4 @@
-//! REST leases: sessions of clients that have no connection.
+//! REST leases: sessions of clients without a connection.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,19 +16,18 @@ use super::request_id::hex;
 use super::{Api, Caller, Refusal};
 use crate::zk::Opener;
 
-/// Proves the right to a lease: the id of its session and its password.
+/// Secret of a lease: session id and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     pub session: SessionId,
     key: Key,
 }
 
-/// Proof of the right to a session.
 #[derive(Clone, PartialEq, Eq)]
 enum Key {
-    /// The client shows it.
+    /// Shown by the client.
     Password([u8; 16]),
-    /// The node acts for the session; no client can show this.
+    /// Held by the node for its own use; a client cannot present a proof.
     Proof(Proof),
 }
 
@@ -36,15 +35,15 @@ enum Key {
 pub struct Lease {
     pub session: SessionId,
     pub(super) attachment: Attachment,
-    /// Without a sign of life for so long it is over, milliseconds.
+    /// Longest time between two keepalives, in milliseconds; after this time the lease expires.
     pub ttl_ms: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The secret that its client must show.
+    /// Secret for the client.
     pub secret: Secret,
-    /// The granted time; the request may have named another.
+    /// Granted TTL in milliseconds; may differ from the requested TTL.
     pub ttl_ms: u32,
 }
 
@@ -58,7 +57,7 @@ impl Key {
 }
 
 impl Secret {
-    /// Makes the secret of a session without a password, for which this node acts.
+    /// Returns the secret of a session without a password. Only the node acts for this session.
     pub(super) fn of_node(session: SessionId, proof: Proof) -> Self {
         Secret { session, key: Key::Proof(proof) }
     }
@@ -71,7 +70,7 @@ impl Secret {
         self.key.proof()
     }
 
-    /// For the client alone.
+    /// Encodes the secret for the client. Must not appear in logs.
     pub fn reveal(&self) -> String {
         let Key::Password(password) = &self.key else {
             unreachable!("Invariant: no client gets what a node acts by")
@@ -105,9 +104,9 @@ impl Api {
     /// Opens a lease. `ttl_ms` is clamped to the bounds of `[session]`.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: there may be a lease without an owner; it expires.
+    /// [`Refusal::Unknown`]: a lease may exist without an owner; an unused lease expires.
     /// # Cancel safety
-    /// As after `Unknown`.
+    /// Same as after `Unknown`.
     pub async fn open(&self, caller: &Caller, ttl_ms: u32) -> Result<Opened, Refusal> {
         let is_super = acl::is_super(&caller.identities);
         self.open_as(caller, ttl_ms, if is_super { Opener::Operator } else { Opener::Client }).await
@@ -124,7 +123,7 @@ impl Api {
         self.open_by(caller, ttl_ms, (opener, Key::Password(password))).await
     }
 
-    /// Opens a session that no client can come back to.
+    /// Opens a session without a password: no client can resume this session.
     pub(super) async fn open_for_node(
         &self,
         caller: &Caller,
@@ -164,11 +163,11 @@ impl Api {
         }
     }
 
-    /// A sign of life. Gives for how long the lease is valid, milliseconds, counted from when the client sent
-    /// the request: the leader has restarted its timer since.
+    /// Sends a keepalive to the leader and waits for the acknowledgment. Returns the validity of the lease in
+    /// milliseconds, counted from the time of the client's request: the leader restarted the timer later.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: no leader has said so; the client counts from its last success.
+    /// [`Refusal::Unknown`]: no leader acknowledged the keepalive; the client counts from its last success.
     pub async fn keep_alive(&self, caller: &Caller, secret: &Secret) -> Result<u32, Refusal> {
         self.check_serving()?;
         let mut call = Call::new(self, caller);
@@ -178,7 +177,7 @@ impl Api {
         Ok(lease.ttl_ms)
     }
 
-    /// Ends a lease: everything of it is free. Repeating it is no error.
+    /// Closes a lease and releases all its locks. Repeating the request is no error.
     pub async fn close(&self, caller: &Caller, secret: &Secret) -> Result<(), Refusal> {
         self.check_serving()?;
         let mut call = Call::new(self, caller);
@@ -188,10 +187,10 @@ impl Api {
         }
     }
 
-    /// Ends a lease that was made for nothing; if that fails, it expires.
+    /// Closes a lease without queue positions. If the close fails, the lease expires.
     pub(super) async fn close_unused(&self, caller: &Caller, secret: &Secret) {
         if let Err(error) = self.close(caller, secret).await {
-            tracing::debug!(?secret, %error, "an unused lease is left to expire");
+            tracing::debug!(?secret, %error, "cannot close an unused lease; the lease expires");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests on locks: places in the queues that all clients share.
+//! Requests on locks. HTTP clients and ZooKeeper clients share the queues.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -23,32 +23,31 @@ use super::request_id::{Giving, RequestId};
 use super::{Api, Caller, Lease, Refusal, Secret};
 use crate::report::access;
 
-/// Digits at the end of a queue znode's name.
+/// Number of digits at the end of a queue znode's name.
 const NUMBER_LEN: usize = 10;
 
-/// The path of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockName(String);
 
-/// On whose behalf a lock is asked for.
+/// Lease of the request.
 #[derive(Clone, Debug)]
 pub enum For {
     Lease(Secret),
-    /// A new lease with this TTL in milliseconds.
+    /// Opens a new lease with this TTL in milliseconds.
     New(u32),
 }
 
-/// What is asked for.
+/// Parameters of an acquire.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub by: For,
-    /// The client's name of the attempt. `None`: a new one is made.
+    /// Client's name of the attempt. `None`: the node generates a name.
     pub request_id: Option<String>,
-    /// How long to wait before the answer; the place stays. 0: no place is taken if the lock is not free.
+    /// Longest time before the reply; the queue position remains after the reply. 0: a busy lock gives no
+    /// queue position.
     pub wait: Duration,
-    /// How it is to be held.
     pub mode: Mode,
-    /// With permits: how many the lock has; 0: as many as it has.
+    /// Number of permits of the lock, for mode permits; 0: the present number.
     pub limit: u32,
     pub owner: Owner,
     pub label: String,
@@ -57,44 +56,44 @@ pub struct Wanted {
     pub min_hold_ms: u32,
 }
 
-/// Where an attempt stands.
+/// Result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// The lease that has the place. With its secret, if it was made for this attempt.
+    /// Lease with the queue position. `secret` is present if the attempt opened the lease.
     pub lease: SessionId,
     pub secret: Option<Secret>,
-    /// To ask again by.
+    /// Id for a retry.
     pub request_id: String,
-    /// Counted from when the client sent the request.
+    /// Remaining validity of the lease in milliseconds, counted from the time of the client's request.
     pub valid_for_ms: u32,
     pub place: Place,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It holds the lock.
+    /// The attempt holds the lock.
     Held(Claim),
-    /// It is in the queue.
+    /// The attempt is queued.
     Waiting {
-        /// Its znode and token.
+        /// Queue znode and token.
         claim: Claim,
-        /// How many are before it.
+        /// Number of queued and holding attempts before this attempt.
         ahead: u32,
-        /// The first of those that hold the lock.
+        /// First holder of the lock.
         holder: Option<Party>,
     },
-    /// It did not want to wait, and left nothing behind.
+    /// The request did not want to wait. No queue znode remains.
     Busy { holder: Option<Party> },
-    /// It was in the queue, and is not any more: released, forced or revoked.
+    /// The queue position was released, forced or revoked.
     Gone,
 }
 
-/// What is to be given back.
+/// Selector of the queue position to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// What is held by this token.
+    /// Position that holds the lock by this token.
     Token(FencingToken),
-    /// The attempt of this id, whether it holds or waits.
+    /// Attempt of this request id, held or queued.
     Request(String),
 }
 
@@ -110,7 +109,7 @@ impl Place {
         }
     }
 
-    /// What it is after this news of it.
+    /// Returns the result after a notice about the queue position.
     pub(super) fn after(claim: Claim, event: NoticeEvent) -> Place {
         match event {
             NoticeEvent::Granted | NoticeEvent::Asked(_) => Place::Held(claim),
@@ -120,12 +119,11 @@ impl Place {
 }
 
 impl LockName {
-    /// Path of the lock's znode.
     pub fn path(&self) -> &str {
         &self.0
     }
 
-    /// The lock of this name below a folder.
+    /// Returns the lock `text` below the znode `folder`.
     pub(super) fn below(folder: &str, text: &str) -> Result<LockName, Refusal> {
         let path = name::path_below(folder, text);
         path.map(LockName).map_err(|rule| Refusal::Bad(format!("{text:?} is not a name: {rule}")))
@@ -135,7 +133,7 @@ impl LockName {
 impl FromStr for LockName {
     type Err = Refusal;
 
-    /// A name is that of the lock below `/locks`; a text that begins with a slash is a path.
+    /// Parses a name below `/locks`, or a path if the text begins with a slash.
     fn from_str(text: &str) -> Result<Self, Refusal> {
         if !text.starts_with('/') {
             return LockName::below(name::LOCK_BASE, text);
@@ -193,16 +191,17 @@ impl Wanted {
 }
 
 impl Api {
-    /// Takes a place in a lock's queue, or finds the one that was taken by the same request id, and waits a
-    /// while for the lock.
+    /// Queues for a lock, or finds the queue position of an earlier request with the same request id, and
+    /// waits for the grant.
     ///
-    /// It waits no longer than half of the lease: who asks again then keeps it alive by asking.
+    /// The wait ends at half of the lease's TTL at the latest, so a client keeps the lease alive by repeating
+    /// the request.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: there may be a place. By the same request id it is found again; one of a lease
-    /// that was made for the attempt goes when that expires.
+    /// [`Refusal::Unknown`]: a queue position may exist. A retry with the same request id finds the position;
+    /// if the attempt opened the lease, the position disappears when the lease expires.
     /// # Cancel safety
-    /// As after `Unknown`.
+    /// Same as after `Unknown`.
     pub async fn acquire(
         &self,
         caller: &Caller,
@@ -258,13 +257,13 @@ impl Api {
         }
     }
 
-    /// Gives back what is held or waited for. Whether this request, or a copy of it that came before, has
-    /// done so: false says that the lease had lost it already.
+    /// Releases a lock or leaves its queue. Returns true if this request or an earlier copy released the
+    /// position, false if the lease had lost the position before.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: repeat it.
+    /// [`Refusal::Unknown`]: repeat the request.
     /// # Cancel safety
-    /// As after `Unknown`.
+    /// Same as after `Unknown`.
     pub async fn release(
         &self,
         caller: &Caller,
@@ -290,7 +289,8 @@ impl Api {
             Some((giving, command)) => {
                 let attempt = which.attempt(&lock.0, giving);
                 match call.act_once(secret, attempt, &command).await {
-                    // There is always room to give something back; a copy says less then.
+                    // A release is always admitted: without a free page entry, the release loses its
+                    // deduplication.
                     Err(Refusal::Spent) => call.act(secret, command).await,
                     other => other,
                 }
@@ -298,7 +298,7 @@ impl Api {
             }
             None => None,
         };
-        // What came before this request has been applied here meanwhile.
+        // This node has now applied all earlier requests of the client.
         let copies = [Giving::Held, Giving::Place].into_iter();
         let copies = copies.filter(|_| !mutant::is(Mutant::ReleaseForgotten));
         let copies =
@@ -309,8 +309,8 @@ impl Api {
         }))
     }
 
-    /// The session's place, as this node knows it, and whether it holds the lock. By its token only one that
-    /// holds it.
+    /// Finds a queue position of the session in the local state and returns whether the position holds the
+    /// lock. A token selects only positions that hold the lock.
     fn find_place(
         &self,
         session: SessionId,
@@ -329,7 +329,7 @@ impl Api {
         })
     }
 
-    /// Whether the lock is held by this token now: at some moment between the request and its answer.
+    /// Returns whether the token held the lock at some moment between the request and its reply.
     pub async fn verify(
         &self,
         caller: &Caller,
@@ -348,11 +348,12 @@ impl Api {
     }
 }
 
-/// The place by which the token holds the lock, if it is the reader's or the reader may see it.
+/// Finds the position that holds the lock by this token, if the reader owns the position or may see the
+/// position.
 ///
 /// # Errors
-/// [`Refusal::NotPermitted`]: the reader may not see the lock, or not all who hold it. The right token is
-/// refused like a wrong one, so a guess learns nothing.
+/// [`Refusal::NotPermitted`]: the reader may not see the lock or one of its holders. A right token and a
+/// wrong token then get the same error, so guessing reveals nothing.
 pub(super) fn holder(
     state: &Machine,
     (lock, token): (&LockName, FencingToken),
@@ -371,7 +372,7 @@ pub(super) fn holder(
     if is_any_hidden { Err(Refusal::NotPermitted) } else { Ok(None) }
 }
 
-/// The command by which a place is left.
+/// Returns the command for leaving a queue position.
 fn give_back(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
     if holds {
         return (Giving::Held, Command::Client(Request::Release([claim].into())));
@@ -383,10 +384,10 @@ fn give_back(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
     (Giving::Place, Command::Client(Request::Abandon(vec![attempt])))
 }
 
-/// The place of a request that waits. Dropping it makes room for another one.
+/// Slot of a waiting request. Dropping the slot admits another request.
 pub(super) struct Waiting<'a> {
     api: &'a Api,
-    _place: super::shares::HeldShare,
+    _place: super::shares::Slot,
 }
 
 impl Drop for Waiting<'_> {
@@ -395,7 +396,6 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// An acquire under way.
 struct Attempted<'a> {
     call: Call<'a>,
     secret: &'a Secret,
@@ -412,7 +412,7 @@ impl Attempted<'_> {
     ) -> Result<(Lease, Place), Refusal> {
         let lease = self.call.find(self.secret).await?;
         self.call.follow(&lease)?;
-        // The opening of a lease is its first sign of life.
+        // Opening a lease starts its timer.
         if !is_new {
             self.call.touch(lease.session);
         }
@@ -426,7 +426,7 @@ impl Attempted<'_> {
             place = match heard {
                 Some(Notice { claim: of, event }) if of == *claim => Place::after(of, event),
                 Some(_) => continue,
-                // How many are before it has changed meanwhile.
+                // The number of earlier positions has changed meanwhile.
                 None => self.ask(lock, wanted, id).await?,
             };
         }

@@ -1,13 +1,13 @@
-//! Locks for clients that have nothing but HTTP: what decides about leases, locks and znodes. It knows
-//! neither HTTP nor sockets; `http/api` is a thin skin on it.
+//! Locks, leases and znodes for clients without a session of the ZooKeeper protocol. This layer contains the
+//! decisions and imports neither HTTP nor sockets; `http/api` translates between HTTP and this layer.
 //!
-//! A *REST lease* (docs/rest.md) is an ordinary session, and a request on a lock is the command that a client
-//! of ours sends: the same queue, the same tagged writes, the same fencing tokens. Any node can serve any
-//! request, since the client with the secret (session id and password) acts by the attachment that the
-//! session has. It is attached again only to begin a page of attempts (`page.rs`), and requests under way
-//! go on.
+//! A *REST lease* (docs/rest.md) is an ordinary session, and a request on a lock becomes the command of a
+//! Rowlock client: the same queue, the same tagged writes, the same fencing tokens. Any node can serve any
+//! request: the secret (session id and password) authorizes the request, and the node acts with the session's
+//! present attachment. A node reattaches the session only to begin a new page of attempts (`page.rs`);
+//! pending requests of the session continue.
 //!
-//! Must never do: keep a lease alive. Only a request of its client is a sign of life.
+//! Must never do: keep a lease alive. Only a request of the lease's client is a keepalive.
 
 mod ask;
 mod call;
@@ -44,49 +44,49 @@ pub use lease::{Lease, Opened, Secret};
 pub use lock::{For, LockName, Place, Standing, Wanted, Which};
 pub use refusal::Refusal;
 pub use several::{Part, Standings};
-use shares::Places;
+use shares::SlotPool;
 pub use state_lock::{LockInfo, StateLock, Unlocked, state_lock};
-pub use watch::{Told, Watch};
+pub use watch::{EventBatch, Watch};
 pub use znode::{By, Change, Changed, Children, Consistency, Page, ZnodePath, acl_entry, acl_text};
 
-/// The door for requests on leases and locks.
+/// Entry point for requests on leases, locks and znodes. `new` takes the node's context, the context of a
+/// ZooKeeper connection.
 pub struct Api {
     context: ClientContext,
     reports: Reports,
-    /// What happens to locks, for streams and elections.
+    /// Lock events for streams and elections.
     feed: Arc<LockFeed>,
-    /// Places of requests that wait for a lock.
-    waits: Places,
-    /// Places of streams of lock events.
-    watches: Places,
-    /// Bytes of znodes that are on their way from and to clients.
+    /// Slots for requests waiting for a lock.
+    waits: SlotPool,
+    /// Slots for streams of lock events.
+    watches: SlotPool,
+    /// Budget for znode bytes in transfer between clients and the node.
     bytes: Arc<Semaphore>,
-    /// Pauses of the streams of lock events.
+    /// Pauses of all event streams.
     pace: Arc<pace::Pace>,
 }
 
-/// The sender of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub address: SocketAddr,
-    /// Proven identities, for ACLs.
+    /// Proven identities, compared with ACLs.
     pub identities: Arc<[Id]>,
-    /// The trace that the request belongs to, for what is told of it.
+    /// Trace of the request, copied into log lines and audit records.
     pub trace: Option<TraceParent>,
 }
 
 impl Api {
-    /// Takes what an ordinary connection needs of its node, the node's reports and the feed of its locks.
+    /// Creates the API from a connection's view of the node, the node's reports and the feed of lock events.
     pub(crate) fn new(context: ClientContext, reports: Reports, feed: Arc<LockFeed>) -> Self {
         Self::bounded((context, reports, feed), API_WAITS_MAX)
     }
 
     fn bounded((context, reports, feed): (ClientContext, Reports, Arc<LockFeed>), waits: usize) -> Self {
-        let (waits, watches) = (Places::new(waits), Places::new(API_WATCHES_MAX));
+        let (waits, watches) = (SlotPool::new(waits), SlotPool::new(API_WATCHES_MAX));
         Api { context, reports, feed, waits, watches, bytes: znode::all_bytes(), pace: Arc::default() }
     }
 
-    /// Uses up an invitation to the leader, if there is one.
+    /// Takes an invitation for a client to connect to the leader. Returns false if no invitation is left.
     pub fn invite(&self) -> bool {
         self.context.replica.invitations.take(time::now(), &self.context.metrics)
     }

@@ -1,9 +1,9 @@
-//! The pause of streams of lock events, by which all of them together take a fifth of what the node's thread
-//! gets of its processor.
+//! Pauses of the streams of lock events. The pauses limit all streams together to a fifth of the processor
+//! time of the node's thread.
 //!
-//! A piece is accounted for with a fixed amount of work ([`rowlock_env::busy`]). How long that takes here is
-//! measured: from time to time the thread's accounted work is compared with the time that it ran, and waited
-//! because other programs had the processor. The pause is as many times as long.
+//! Each batch counts as a fixed amount of work ([`rowlock_env::busy`]). From time to time the thread's
+//! counted work is compared with the thread's running time and its wait for a processor; the ratio of time to
+//! work, the stretch, multiplies the pause.
 
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use rowlock_env::process::{ThreadTimes, thread_times};
 use rowlock_env::time::{self, Instant};
 use rowlock_types::limits::API_WATCH_SHARE;
 
-/// The system is asked for the thread's times no more often.
+/// Shortest time between two reads of the thread's times.
 const READ_EVERY: Duration = Duration::from_millis(200);
-/// Accounted work that says something of the thread's speed. Beyond: the last one counts.
+/// Least counted work for a new stretch. With less work, the previous stretch remains.
 const WORK_MIN: Duration = Duration::from_millis(1);
-/// Of a thread that seems slower, this counts.
+/// Upper bound of the stretch.
 const STRETCH_MAX: f64 = 40.0;
-/// A pause grows no further. A stream that cannot follow then has a gap.
+/// Upper bound of a pause. A stream too slow for this pause gets a gap.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
@@ -33,12 +33,12 @@ struct Measured {
     thread: ThreadId,
     times: ThreadTimes,
     worked: Duration,
-    /// How many times as long as is accounted for everything takes.
+    /// Ratio of the measured time to the counted work.
     stretch: f64,
 }
 
 impl Pace {
-    /// Returns the pause of one stream behind a piece of so much accounted work while there are `streams`.
+    /// Returns the pause of one of `streams` streams after a batch of this counted work.
     pub(super) fn pause(&self, work: Duration, streams: usize) -> Duration {
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
         (work * API_WATCH_SHARE).saturating_mul(streams).mul_f64(self.stretch()).min(PAUSE_MAX)
@@ -65,7 +65,7 @@ impl Pace {
     }
 }
 
-/// How many times as long as is accounted for the work took. `None`: it was too little to tell.
+/// Returns the ratio of time to work. `None`: too little work for a ratio.
 fn stretch(work: Duration, took: Duration) -> Option<f64> {
     (work >= WORK_MIN).then(|| (took.as_secs_f64() / work.as_secs_f64()).clamp(1.0, STRETCH_MAX))
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_grows_with_the_streams_and_with_the_time_that_work_takes() {
+    fn pause_grows_with_streams_and_measured_time_of_work() {
         let ms = Duration::from_millis;
         assert_eq!(stretch(ms(0), ms(9)), None);
         assert_eq!(stretch(ms(50), ms(40)), Some(1.0));

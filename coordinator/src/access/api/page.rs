@@ -1,43 +1,45 @@
-//! Which attempts of a lease the cluster remembers, so that a late copy of an acquire takes nothing, and a
-//! copy of a release says what the first one did.
+//! Deduplication of a lease's attempts: a late copy of an acquire takes nothing, and a copy of a release gets
+//! the outcome of the first.
 //!
-//! What is remembered is the outcomes of tagged writes, which the state machine forgets from the lowest
-//! number upwards. Ids of requests have no order of their own, so attempts are gathered in *pages*: a page is
-//! the attempts that were made under one attachment of the session, and the attachment is the upper part of
-//! their numbers. A full page is turned by attaching the session again, and pages before the newest
-//! [`PAGE_LEN`] attempts are forgotten.
+//! The state machine keeps the outcomes of tagged writes and forgets outcomes from the lowest number upward.
+//! Request ids have no order, so attempts are grouped in *pages*: a page contains the attempts of one
+//! attachment of the session, and the attachment forms the upper bits of their numbers. When a page is full,
+//! the session is reattached, and pages before the newest [`PAGE_LEN`] attempts are forgotten.
 //!
-//! Invariant: one attempt is on one page. The log refuses commands of an older attachment. So a node that
-//! knows of a new page has all attempts of the older ones, and finds a copy there. That is why no node needs
-//! to ask another one.
+//! Invariant: an attempt is on one page only. The state machine rejects commands of an older attachment, so a
+//! node that has applied a reattachment has also applied all attempts of older pages, and finds each copy in
+//! its local state without a request to another node.
 
 use rowlock_state::command::Attachment;
 
 use super::Refusal;
 
-/// Attempts that fill a page; as many of the newest ones are remembered at least. Two pages are less
-/// than `rowlock_state::OUTCOMES_MAX`, and leave room for requests that are under way while one is turned.
+/// Capacity of a page, and the least number of remembered attempts. Two pages are fewer than
+/// `rowlock_state::OUTCOMES_MAX`; the rest is reserve for pending requests during a reattachment.
 pub(super) const PAGE_LEN: usize = 384;
-/// Lower bits of a number, for the attempt; the attachment is above.
+/// Lower bits of a number: the attempt. The attachment is above.
 pub(super) const ATTEMPT_BITS: u32 = 43;
-/// More attachments have no place in a number that every client could have chosen.
+/// Bound of the attachment: the number must fit into the range open to all clients.
 const ATTACHMENTS_MAX: u64 = 1 << (63 - ATTEMPT_BITS);
 
-/// Where an attempt belongs.
+/// Assignment of an attempt to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageEntry {
-    /// It is the write of this number. Up to `acked` the older ones may be forgotten.
+    /// Number of the attempt's write. The state machine may forget older numbers up to `acked`.
     Write { id: u64, acked: u64 },
-    /// The page is full: attach the session again, and retry.
+    /// Full page: reattach the session, then retry.
     Turn,
 }
 
-/// Finds the attempt among the writes that the session keeps (in order), or gives it a place.
+/// Finds the attempt among the session's kept writes (sorted), or assigns the attempt to the present page.
 ///
 /// # Errors
-/// [`Refusal::Spent`]: the lease has had a million pages.
+/// [`Refusal::Spent`]: the lease has used a million pages.
 pub(super) fn entry(attachment: Attachment, kept: &[u64], attempt: u64) -> Result<PageEntry, Refusal> {
-    assert!(attempt > 0 && attempt >> ATTEMPT_BITS == 0, "an attempt has a number of its own");
+    assert!(
+        attempt > 0 && attempt >> ATTEMPT_BITS == 0,
+        "an attempt's number is not 0 and fits into its bits"
+    );
     debug_assert!(kept.is_sorted(), "the writes of a session are in order");
     if let Some(id) = find(kept, attempt) {
         return Ok(PageEntry::Write { id, acked: 0 });
@@ -49,13 +51,13 @@ pub(super) fn entry(attachment: Attachment, kept: &[u64], attempt: u64) -> Resul
     if kept.iter().filter(|id| page(id) == attachment.0).count() >= PAGE_LEN {
         return Ok(PageEntry::Turn);
     }
-    // Whole pages are forgotten, and none of which one of the newest attempts is.
+    // Only whole pages are forgotten, and no page with one of the newest attempts.
     let first = kept.len().checked_sub(PAGE_LEN).map_or(0, |at| page(&kept[at]));
     let acked = (first.min(attachment.0) << ATTEMPT_BITS).saturating_sub(1);
     Ok(PageEntry::Write { id: attachment.0 << ATTEMPT_BITS | attempt, acked })
 }
 
-/// The write that this attempt was, among those that the session keeps.
+/// Finds the number of this attempt's write among the session's kept writes.
 pub(super) fn find(kept: &[u64], attempt: u64) -> Option<u64> {
     let mask = (1 << ATTEMPT_BITS) - 1;
     kept.iter().copied().find(|id| id & mask == attempt)
@@ -70,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_found_on_an_older_page_and_a_new_one_comes_on_the_newest() {
+    fn old_attempt_keeps_its_page_and_new_attempt_goes_to_newest() {
         let kept = [number(1, 7), number(2, 5)];
         assert_eq!(entry(Attachment(3), &kept, 7), Ok(PageEntry::Write { id: number(1, 7), acked: 0 }));
         assert_eq!(entry(Attachment(3), &kept, 8), Ok(PageEntry::Write { id: number(3, 8), acked: 0 }));
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_page_is_turned_and_goes_when_the_next_one_is_full() {
+    fn full_page_is_forgotten_once_the_next_page_is_full() {
         let len = PAGE_LEN as u64;
         let mut kept: Vec<u64> = (1..=len).map(|attempt| number(4, attempt)).collect();
         assert_eq!(entry(Attachment(4), &kept, len + 1), Ok(PageEntry::Turn));

@@ -1,69 +1,60 @@
-//! Why a request is not granted.
+//! Reasons for refusing a request.
 
 use rowlock_proto::lock::Party;
 use rowlock_proto::{ErrorCode, Right};
 
-/// See the module. Nothing has happened, except where it says so.
+/// Refusal of a request. Except for [`Refusal::Unknown`], the request had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The request says what cannot be.
+    /// Invalid request.
     #[error("{0}")]
     Bad(String),
-    /// No such lease: it has expired or was given back, and everything of it is free.
-    #[error("the lease is over: what it held is free, and nothing of it waits any more")]
+    /// Unknown lease: expired or closed. All its locks are free.
+    #[error("the lease is over: its locks are released and its queue positions deleted")]
     LeaseOver,
-    /// The secret is another one.
-    #[error("this is not the secret of the lease")]
+    #[error("wrong secret for this lease")]
     WrongSecret,
-    /// An ACL does not allow it.
-    #[error("the ACL does not allow this")]
+    /// Denied by an ACL.
+    #[error("the ACL does not permit this")]
     NotPermitted,
-    /// The rules of the lock do not grant this right.
+    /// Denied by the rules for the lock.
     #[error("{}", .0.missing_on("this lock"))]
     NoRight(Right),
-    /// Waiting would close a circle of owners that wait for each other.
-    #[error("waiting would close a circle: each waits for the next one, and the last one for you")]
+    /// Waiting would complete a circle of owners waiting for each other.
+    #[error("deadlock detected: waiting would close a circle of owners")]
     Deadlock(Vec<Party>),
-    /// There is no znode of this path, or none to make it below.
-    #[error("there is no such znode, or no parent to make it below")]
+    /// No znode at this path, or no parent for a create.
+    #[error("there is no such znode, or no parent for a create")]
     NoZnode,
-    /// The znode is unchanged.
+    /// Conflict with an existing znode; nothing was changed.
     #[error("{0}")]
     InTheWay(&'static str),
-    /// The znode has been changed meanwhile, or was another one.
+    /// Version of the znode differs from the expected version.
     #[error("the znode has another version")]
     OtherVersion,
-    /// The token of a write holds its lock no more.
-    #[error(
-        "the token does not hold the lock any more: a later holder may have written, so nothing was changed"
-    )]
+    /// Fencing token of the write no longer holds the lock.
+    #[error("the token no longer holds the lock, and a later holder may have written: nothing was changed")]
     Stale,
-    /// The lock has another number of permits, or fewer than were asked for.
+    /// Number of permits of the lock differs, or is less than the requested permits.
     #[error("the lock has {0} permits")]
     Limit(u32),
-    /// The cluster has no memory for another request id of the lease.
-    #[error("there is no memory for another request_id of this lease: take a new lease")]
+    /// Deduplication memory of the lease is full.
+    #[error("no memory for another request_id of this lease: open a new lease")]
     Spent,
-    /// A bound of this node is reached.
-    #[error("{0}; try again, or at another node")]
+    /// Bound of this node.
+    #[error("{0}; retry later or at another node")]
     Full(&'static str),
-    /// Seconds until sessions are opened, at most.
-    #[error(
-        "the cluster was restored: it opens leases in {0} s, when clients of the former one have given up"
-    )]
+    /// Longest time in seconds until new sessions are accepted.
+    #[error("the cluster was restored: retry in {0} s, when clients of the former cluster have given up")]
     Restored(u64),
-    /// The node is not in contact with a quorum.
-    #[error("this node is not in contact with a quorum; try again, or at another node")]
+    #[error("this node is not in contact with a quorum; retry later or at another node")]
     NotServing,
-    /// It may have happened.
-    #[error(
-        "it may have happened or not: repeat the request with the same request_id, here or at another node"
-    )]
+    /// Unknown outcome.
+    #[error("unknown outcome: repeat the request with the same request_id, here or at another node")]
     Unknown,
 }
 
 impl Refusal {
-    /// Converts an error of the state machine.
     pub(super) fn of(code: ErrorCode) -> Refusal {
         match code {
             ErrorCode::SessionExpired => Refusal::LeaseOver,
@@ -75,21 +66,21 @@ impl Refusal {
                 Refusal::Full("a quota, the queue of the lock, or the memory of the cluster is full")
             }
             ErrorCode::NoNode => Refusal::NoZnode,
-            ErrorCode::NodeExists => Refusal::InTheWay("there is a znode of this path"),
+            ErrorCode::NodeExists => Refusal::InTheWay("there is a znode at this path"),
             ErrorCode::NotEmpty => Refusal::InTheWay("the znode has children"),
             ErrorCode::NoChildrenForEphemerals => Refusal::InTheWay("an ephemeral znode has no children"),
             ErrorCode::BadVersion => Refusal::OtherVersion,
             ErrorCode::InvalidAcl => Refusal::Bad("the ACL is not valid".to_owned()),
             ErrorCode::BadArguments => Refusal::Bad(
-                "the request is not valid, its request_id was used for another one, or the znode of a lock with \
+                "the request is not valid, its request_id was used before, or the znode of a lock with \
                  permits holds other data"
                     .to_owned(),
             ),
-            other => Refusal::Bad(format!("the cluster has refused it: {other:?}")),
+            other => Refusal::Bad(format!("the cluster refused the request: {other:?}")),
         }
     }
 
-    /// Whether to ask again after a moment is the remedy.
+    /// Returns whether retrying later may succeed.
     pub fn is_passing(&self) -> bool {
         matches!(self, Refusal::Full(_) | Refusal::Restored(_) | Refusal::NotServing | Refusal::Unknown)
     }

@@ -1,5 +1,5 @@
-//! What a request is called. The same id makes the same queue znode and the same attempt, on whatever
-//! node it arrives: so a retry takes effect once.
+//! Request ids. The same id produces the same queue znode and the same attempt number on every node, so a
+//! retry takes effect once.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -14,12 +14,11 @@ use super::{Refusal, Which};
 
 const LEN_MAX: usize = 64;
 
-/// The client's name of one attempt: 1 to 64 visible ASCII characters.
+/// Client's name of one attempt: 1 to 64 visible ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestId(String);
 
 impl RequestId {
-    /// Returns a random, unique one.
     pub(super) fn random() -> Self {
         let mut bytes = [0; 16];
         rng::fill(&mut bytes);
@@ -30,7 +29,7 @@ impl RequestId {
         &self.0
     }
 
-    /// Name of the queue znode before its number: as clients in the form of Curator call theirs.
+    /// Returns the name of the queue znode without its number, in the form of Curator's names.
     pub(super) fn prefix(&self, lease: SessionId, mode: Mode) -> String {
         let kind = match mode {
             Mode::Exclusive => "lock-".to_owned(),
@@ -41,35 +40,36 @@ impl RequestId {
         self.start(lease) + &kind
     }
 
-    /// How that name begins, in whatever mode. Leases have names of their own, whatever ids their clients
-    /// choose: a path that is found stays that of one holder (`Rowlock-Fence` of a write).
+    /// Returns the beginning of the queue znode's name, the same for all modes. The session id is part of the
+    /// hash: two leases with equal request ids have different names, so a path found by `Rowlock-Fence`
+    /// belongs to one holder only.
     pub(super) fn start(&self, lease: SessionId) -> String {
         let id = hex(&digest(&self.0, &[&lease.0.to_be_bytes()])[..16]);
         let at = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
         format!("_c_{at}-")
     }
 
-    /// Number of the attempt among those of its lease (`page.rs`): never 0, and another one for another lock,
-    /// so that a client may use one id for several.
+    /// Returns the number of the attempt among the attempts of its lease (`page.rs`), never 0. The number
+    /// depends on the lock, so a client may use one id for several locks.
     pub(super) fn attempt(&self, lock: &str, waits: bool) -> u64 {
         number(&digest(&self.0, &[lock.as_bytes(), &[u8::from(waits)]]))
     }
 }
 
-/// What a release of a lease does: each has a number of its own, as attempts have.
+/// Kinds of release. Each kind has its own attempt number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giving {
     Held = 2,
-    /// It leaves the queue.
+    /// Leaves the queue without holding.
     Place = 3,
 }
 
 impl Which {
-    /// Number of the release among the attempts of its lease.
+    /// Returns the number of the release among the attempts of its lease.
     pub(super) fn attempt(&self, lock: &str, giving: Giving) -> u64 {
         let (id, token) = match self {
             Which::Request(id) => (id.as_str(), String::new()),
-            // No request has an empty id.
+            // Distinct from every request: a request's id is not empty.
             Which::Token(token) => ("", token.0.to_string()),
         };
         number(&digest(id, &[lock.as_bytes(), &[giving as u8], token.as_bytes()]))
@@ -79,7 +79,7 @@ impl Which {
 fn digest(id: &str, more: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new().chain_update(id);
     for part in more {
-        // No id has a zero byte, so the parts cannot be cut in two ways.
+        // No id contains a zero byte, so two different lists of parts never produce the same bytes.
         hash = hash.chain_update([0]).chain_update(part);
     }
     hash.finalize().into()
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_makes_the_same_name_and_number_everywhere_and_another_lock_another_number() {
+    fn same_id_gives_same_name_and_number_on_every_node() {
         let (one, other): (RequestId, RequestId) = ("job-7".parse().unwrap(), "job-8".parse().unwrap());
         let prefix = |id: &RequestId, lease| id.prefix(SessionId(lease), Mode::Exclusive);
         assert_eq!(prefix(&one, 1), prefix(&"job-7".parse().unwrap(), 1));

@@ -1,4 +1,4 @@
-//! Sessions that an operator ends, whosever they are.
+//! Sessions ended by an operator.
 
 use rowlock_env::time;
 use rowlock_proto::SessionId;
@@ -9,16 +9,16 @@ use super::{Api, Caller, Refusal};
 use crate::end_session::{EndSession, NotExpired};
 
 impl Api {
-    /// Ends the session, or the lease, as if its client had fallen silent. Whether there was one; repeating
-    /// it is no error. The caller checks the permission.
+    /// Expires a session or lease of any client. Returns false if there was no such session; repeating the
+    /// request is no error. The caller checks the permission.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: repeat it.
+    /// [`Refusal::Unknown`]: repeat the request.
     /// # Cancel safety
-    /// Once polled, the session may end even when the future is dropped.
+    /// Not cancel safe: once polled, the session may end even when the future is dropped.
     pub async fn end_session(&self, caller: &Caller, session: SessionId) -> Result<bool, Refusal> {
         self.check_serving()?;
-        // A session that was opened before the request is known here then.
+        // After this call the local state has each session opened before the request.
         Call::new(self, caller).sync().await?;
         let (replica, proposer) = (self.context.replica.clone(), self.context.proposer.clone());
         let deadline = time::now() + API_ANSWER_MAX;

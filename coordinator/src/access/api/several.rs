@@ -1,4 +1,4 @@
-//! Requests on several locks: places in all of their queues, or in none, by one command.
+//! Requests on several locks: one command queues for all of them or for none.
 
 use std::time::Duration;
 
@@ -21,27 +21,27 @@ pub struct Part {
     pub limit: u32,
 }
 
-/// Where an attempt at several locks stands.
+/// Result of an attempt at several locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standings {
     pub lease: SessionId,
-    /// To ask again by.
+    /// Id for a retry.
     pub request_id: String,
-    /// Counted from when the client sent the request.
+    /// Remaining validity of the lease in milliseconds, counted from the time of the client's request.
     pub valid_for_ms: u32,
-    /// One for each lock, in the order of the request.
+    /// Results in the order of the requested locks.
     pub places: Vec<Place>,
 }
 
 impl Api {
-    /// As [`Api::acquire`], for several locks. With a wait of 0 all of them are held afterwards, or no place
-    /// is taken. `wanted.mode` and `wanted.limit` do not count; it needs a lease.
+    /// Queues for several locks, like [`Api::acquire`]. With a wait of 0 the lease gets all locks or none.
+    /// The request needs a lease and ignores `wanted.mode` and `wanted.limit`.
     ///
     /// # Errors
-    /// [`Refusal::Deadlock`], [`Refusal::Limit`]: of one of them; then no place is taken.
-    /// [`Refusal::Unknown`]: there may be places, which the same request id finds again.
+    /// [`Refusal::Deadlock`], [`Refusal::Limit`]: at least one lock refused, no queue position was created.
+    /// [`Refusal::Unknown`]: queue positions may exist; a retry with the same request id finds the positions.
     /// # Cancel safety
-    /// As after `Unknown`.
+    /// Same as after `Unknown`.
     pub async fn acquire_all(
         &self,
         caller: &Caller,
@@ -76,7 +76,6 @@ impl Api {
     }
 }
 
-/// An acquire under way.
 struct Attempted<'a> {
     call: Call<'a>,
     secret: &'a Secret,
@@ -104,7 +103,7 @@ impl Attempted<'_> {
                         *place = Place::after(of, event);
                     }
                 }
-                // How many are before them has changed meanwhile.
+                // The number of earlier positions has changed meanwhile.
                 None => places = self.ask(wanted, id).await?,
             }
         }
@@ -118,7 +117,7 @@ impl Attempted<'_> {
             Wanted { mode, limit, ..wanted.clone() }.acquire(lock, (self.secret.session, id))
         };
         let paths: Vec<&str> = self.parts.iter().map(|part| part.lock.path()).collect();
-        // No path has a zero byte, so that other locks are another attempt.
+        // No path contains a zero byte, so another list of locks is another attempt.
         let attempt = id.attempt(&paths.join("\0"), !wanted.wait.is_zero());
         let command = Command::Client(Request::Acquire(self.parts.iter().map(acquire).collect()));
         let outcome = self.call.act_once(self.secret, attempt, &command).await?;

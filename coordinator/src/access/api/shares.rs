@@ -1,5 +1,5 @@
-//! Places that requests take for long (long polls, streams): a number for all clients of a node, and a share
-//! of them for each.
+//! Slots for long requests (long polls, streams): a bound for all clients of a node, and a share of the bound
+//! for each client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use rowlock_env::rate::host;
 
 use super::Caller;
 
-/// A client may have one place in this many.
+/// Fraction of the slots for one client: one in this many.
 const SHARE: usize = 4;
 
-/// See the module. Clones are the same.
+/// Pool of slots. Clones share the pool.
 #[derive(Clone)]
-pub(super) struct Places {
+pub(super) struct SlotPool {
     most: usize,
     taken: Arc<Mutex<Taken>>,
 }
@@ -22,23 +22,23 @@ pub(super) struct Places {
 #[derive(Default)]
 struct Taken {
     all: usize,
-    /// Shares by client. Bounded by the places.
+    /// Used slots by client. Bounded by the number of slots.
     by_client: BTreeMap<String, usize>,
 }
 
-/// A place. Dropping it gives it back.
-pub(super) struct HeldShare {
-    places: Places,
+/// One used slot. Dropping frees the slot.
+pub(super) struct Slot {
+    pool: SlotPool,
     client: Option<String>,
 }
 
-impl Places {
-    pub(super) fn new(most: usize) -> Places {
-        Places { most, taken: Arc::default() }
+impl SlotPool {
+    pub(super) fn new(most: usize) -> SlotPool {
+        SlotPool { most, taken: Arc::default() }
     }
 
-    /// A place for this caller, if all clients and this one have fewer than they may have.
-    pub(super) fn take(&self, caller: &Caller) -> Option<HeldShare> {
+    /// Takes a slot. Returns `None` if all slots or the caller's share are in use.
+    pub(super) fn take(&self, caller: &Caller) -> Option<Slot> {
         let client = client(caller);
         let mut taken = self.taken.lock();
         let own = client.as_ref().and_then(|client| taken.by_client.get(client)).copied().unwrap_or_default();
@@ -49,14 +49,14 @@ impl Places {
         if let Some(client) = &client {
             taken.by_client.insert(client.clone(), own + 1);
         }
-        Some(HeldShare { places: self.clone(), client })
+        Some(Slot { pool: self.clone(), client })
     }
 }
 
-impl Drop for HeldShare {
+impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.lock();
-        assert!(taken.all > 0, "a place that is given back was taken");
+        let mut taken = self.pool.taken.lock();
+        assert!(taken.all > 0, "a freed slot was taken");
         taken.all -= 1;
         let Some(client) = self.client.take() else { return };
         match taken.by_client.get_mut(&client) {
@@ -66,8 +66,8 @@ impl Drop for HeldShare {
     }
 }
 
-/// Whose share a request counts for: that of what is proven, else that of its address (of IPv6 its /64). The
-/// machine itself has all: a proxy there serves many clients.
+/// Returns the client whose share a request counts against: the proven identity, else the address (for IPv6
+/// its /64). Returns `None` for loopback: a local proxy serves many clients, so no share applies.
 fn client(caller: &Caller) -> Option<String> {
     if let Some(proven) = caller.identities.iter().find(|id| id.scheme != "ip") {
         return Some(format!("{}:{}", proven.scheme, proven.id));
@@ -91,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn one_client_takes_a_quarter_of_the_places_and_all_clients_take_all() {
-        let places = Places::new(8);
-        let take = |ip, proven| places.take(&caller(ip, proven));
+    fn one_client_takes_at_most_a_quarter_of_the_slots() {
+        let pool = SlotPool::new(8);
+        let take = |ip, proven| pool.take(&caller(ip, proven));
         let mut one: Vec<_> = (0..8).map_while(|_| take("10.0.0.1", None)).collect();
         assert_eq!(one.len(), 2);
         let token: Vec<_> = (0..8).map_while(|_| take("10.0.0.1", Some("ci"))).collect();
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(rest.len(), 5);
         assert!(take("10.0.0.3", None).is_none());
         drop((one, token, rest));
-        assert!(places.taken.lock().by_client.is_empty() && places.taken.lock().all == 0);
+        assert!(pool.taken.lock().by_client.is_empty() && pool.taken.lock().all == 0);
         let host: Vec<_> = ["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(|ip| take(ip, None)).into();
         assert_eq!(host.iter().flatten().count(), 2, "a /64 is one host");
     }

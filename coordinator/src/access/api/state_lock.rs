@@ -1,12 +1,12 @@
-//! Locks of Terraform's and OpenTofu's states: places in the queues that all clients share.
+//! Locks of Terraform's and OpenTofu's states: positions in the queues that all clients share.
 //!
-//! Those programs give no signs of life. So the place is that of a session which may be silent for
-//! [`STATE_LOCK_MS`]. The session is a short one until it holds the lock: what an attempt leaves behind that
-//! breaks off is soon gone. No client gets the secret of the session. A program shows the lock's ID in every
-//! request, and its token must allow it to use the lock: then the node that it asks acts for the session,
-//! which it knows by a proof that no password is known for.
+//! Terraform sends no keepalives, so the session of a state lock has a timeout of [`STATE_LOCK_MS`]. Until
+//! the session holds the lock, its timeout is short, so an aborted attempt disappears soon. No client gets
+//! the secret of the session. A program sends the lock's ID in every request, and the program's token must
+//! permit the lock; the node then acts for the session with a proof derived from the ID, for which no
+//! password exists.
 //!
-//! Must never do: tell a caller more of another client's place than its ACL allows.
+//! Must never do: reveal more of another client's position than its ACL permits.
 
 use std::str::FromStr;
 
@@ -28,50 +28,50 @@ use crate::moment;
 use crate::zk::Opener;
 
 const FOLDER: &str = "/locks/@terraform";
-/// The lease of an attempt until it holds the lock, milliseconds.
+/// Session timeout of an attempt before the grant, in milliseconds.
 const TTL_MS: u32 = 10_000;
 
-/// A lock info: a document with at least an `ID`.
+/// Terraform's lock info: a JSON document with at least an `ID`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockInfo {
     id: RequestId,
     document: Bytes,
 }
 
-/// The result of a request for the lock of a state.
+/// Result of an attempt at a state's lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateLock {
-    /// It is held by this ID.
+    /// Held by the requested ID.
     Held(Claim),
-    /// Another client holds it or is queued before: its label.
+    /// Held or queued by another client; contains the lock info of that client.
     Taken(Value),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unlocked {
-    /// Whether it was held by this ID; otherwise it was free.
+    /// True if the requested ID held the lock, false if the lock was free.
     Done(bool),
-    /// Another client holds it.
+    /// Held by another client.
     Taken(Value),
 }
 
 enum LockStatus {
     Free,
-    /// Held by this ID.
+    /// Held by the requested ID.
     Own(ContenderView),
     Taken(Value),
 }
 
-/// The lock of the state of this name.
+/// Returns the lock of the state `name`.
 ///
 /// # Errors
-/// [`Refusal::Bad`]: it is no name.
+/// [`Refusal::Bad`]: not a name.
 pub fn state_lock(name: &str) -> Result<LockName, Refusal> {
     LockName::below(FOLDER, name)
 }
 
 impl LockInfo {
-    /// Reads the lock info that a client sent.
+    /// Parses the client's lock info.
     ///
     /// # Errors
     /// [`Refusal::Bad`].
@@ -90,20 +90,20 @@ fn id_in(document: &[u8]) -> Option<String> {
 }
 
 impl RequestId {
-    /// Returns the proof of the session that holds a lock by this ID.
+    /// Returns the proof of the session that holds the lock by this ID.
     fn proof(&self, lock: &LockName) -> Proof {
         Proof::without_password(format!("{}\0{}", lock.path(), self.as_str()).as_bytes())
     }
 }
 
 impl Api {
-    /// Takes the lock for this ID, if it is free and has no queue. An ID that holds it already is told
-    /// so: repeating it is no error.
+    /// Takes the lock for this ID if the lock is free and its queue is empty. If this ID already holds the
+    /// lock, the request succeeds.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: it may be held, for 10 s at the most unless it is asked for again.
+    /// [`Refusal::Unknown`]: the ID may hold the lock, for at most 10 s without another request.
     /// # Cancel safety
-    /// As after `Unknown`.
+    /// Same as after `Unknown`.
     pub async fn lock_state(
         &self,
         caller: &Caller,
@@ -128,10 +128,10 @@ impl Api {
         Err(Refusal::Unknown)
     }
 
-    /// Gives it back. Repeating it is no error, unless another client has the lock by now.
+    /// Releases the lock. Repeating the request is no error unless another client holds the lock meanwhile.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]: repeat it.
+    /// [`Refusal::Unknown`]: repeat the request.
     pub async fn unlock_state(
         &self,
         caller: &Caller,
@@ -159,11 +159,11 @@ impl Api {
         }
     }
 
-    /// Takes the lock away from its holder; whether there was one, and its token. The caller checks the
-    /// permission.
+    /// Takes the lock away from its holder. Returns the holder's token, or `None` if the lock was free. The
+    /// caller checks the permission.
     ///
     /// # Errors
-    /// As [`Api::force`].
+    /// Same as [`Api::force`].
     pub async fn force_state(
         &self,
         caller: &Caller,
@@ -203,7 +203,7 @@ impl Api {
         )))
     }
 
-    /// One attempt, by a session that is soon over. What it has led to is looked for afterwards.
+    /// Makes one attempt with a short session. The caller reads the result from the state afterwards.
     pub(super) async fn take_state_lock(
         &self,
         caller: &Caller,
@@ -230,13 +230,13 @@ impl Api {
         let refused = match outcome {
             Ok(Response::PlaceStates(states)) => match states.into_iter().next() {
                 Some(PlaceState::Held(_)) => return Ok(()),
-                // Another client was faster; check the lock again.
+                // Another client was faster; the caller checks the lock again.
                 Some(PlaceState::Busy { .. }) | None => Ok(()),
                 Some(PlaceState::LimitIs(limit)) => Err(Refusal::Limit(limit)),
                 Some(other) => unreachable!("nobody waits here: {other:?}"),
             },
             Err(Refusal::Unknown) => return Err(Refusal::Unknown),
-            // It lasts no longer than a stall of the cluster: check the lock again.
+            // The cluster stalled for longer than the session timeout; the caller checks the lock again.
             Err(Refusal::LeaseOver) => return Ok(()),
             Err(refusal) => Err(refusal),
             Ok(other) => unreachable!("an acquire tells of its places: {other:?}"),
@@ -245,7 +245,8 @@ impl Api {
         refused
     }
 
-    /// Lets the session be silent for [`STATE_LOCK_MS`]. False: it has ended or moved, so look again.
+    /// Extends the session timeout to [`STATE_LOCK_MS`]. Returns false if the session has ended or moved; the
+    /// caller then finds the lock again.
     async fn keep_for_long(&self, caller: &Caller, secret: &Secret) -> Result<bool, Refusal> {
         let mut call = Call::new(self, caller);
         let lease = match call.find(secret).await {
@@ -273,7 +274,7 @@ fn is_of(place: &ContenderView, id: &RequestId) -> bool {
     paths::name(&place.path).starts_with(&id.start(SessionId::NONE))
 }
 
-/// Returns the visible part of the place before the caller's.
+/// Returns the visible part of another client's position.
 fn said_of(state: &Machine, caller: &Caller, lock: &LockName, place: &ContenderView) -> Value {
     match state.get_data(&place.path, &caller.identities) {
         Ok((data, _)) => document_in(data).unwrap_or_else(|| described(place)),
@@ -281,7 +282,7 @@ fn said_of(state: &Machine, caller: &Caller, lock: &LockName, place: &ContenderV
     }
 }
 
-/// The ID by which a program of this kind has the place, as far as the caller may know.
+/// Returns the ID of a Terraform position, if the caller may read the position's data.
 fn id_of(state: &Machine, caller: &Caller, place: &ContenderView) -> Option<RequestId> {
     let (data, _) = state.get_data(&place.path, &caller.identities).ok()?;
     let id = id_in(&data?)?.parse().ok()?;
@@ -294,7 +295,7 @@ fn document_in(data: Option<Bytes>) -> Option<Value> {
     id_in(&data).and_then(|_| serde_json::from_slice(&data).ok())
 }
 
-/// Describes the place of any other client as a lock info.
+/// Formats the position of a client other than Terraform as a lock info.
 fn described(place: &ContenderView) -> Value {
     let who = if place.address.is_empty() { place.session.to_string() } else { place.address.clone() };
     let info = format!("token {}: {}", place.token.0, String::from_utf8_lossy(&place.label));

@@ -1,4 +1,4 @@
-//! What the API decides, on a node with a log of one.
+//! Decisions of the API, on a node with a log of one.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -65,10 +65,10 @@ async fn token(api: &Api, secret: &Secret, id: &str) -> FencingToken {
 }
 
 #[tokio::test]
-async fn a_request_that_comes_again_finds_its_place_and_one_that_comes_too_late_takes_none() {
+async fn repeated_acquire_finds_its_position_and_late_copy_takes_none() {
     let node = Node::start().await;
     let api = node.api();
-    // Another node would have the same state, and nothing of this one's requests.
+    // Stands in for another node: same state, no requests in memory.
     let other = node.api();
     let secret = open(&api).await;
     let first = token(&api, &secret, "a").await;
@@ -86,7 +86,7 @@ async fn a_request_that_comes_again_finds_its_place_and_one_that_comes_too_late_
 }
 
 #[tokio::test]
-async fn a_request_waits_for_the_release_and_for_the_end_of_a_lease_and_then_holds_the_lock() {
+async fn waiting_acquire_is_granted_after_release_or_lease_end() {
     let node = Node::start().await;
     let api = Arc::new(node.api());
     let (one, two, three) = (open(&api).await, open(&api).await, open(&api).await);
@@ -124,7 +124,7 @@ async fn a_request_waits_for_the_release_and_for_the_end_of_a_lease_and_then_hol
 }
 
 #[tokio::test]
-async fn what_waits_for_a_time_stays_in_the_queue_until_it_is_given_up() {
+async fn timed_out_acquire_stays_queued_until_released() {
     let node = Node::start().await;
     let api = node.api();
     let (one, two) = (open(&api).await, open(&api).await);
@@ -145,7 +145,7 @@ async fn what_waits_for_a_time_stays_in_the_queue_until_it_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_one_place_that_the_retry_finds() {
+async fn retry_after_lost_reply_finds_the_single_position() {
     let node = Node::start().await;
     let api = node.api();
     let secret = open(&api).await;
@@ -160,7 +160,7 @@ async fn a_lost_answer_leaves_one_place_that_the_retry_finds() {
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_was_lost_says_the_same_again_and_one_of_a_lost_lock_says_so() {
+async fn repeated_release_gets_the_result_of_the_first() {
     let node = Node::start().await;
     let (api, other) = (node.api(), node.api());
     let (one, two) = (open(&api).await, open(&api).await);
@@ -185,7 +185,7 @@ async fn a_release_whose_answer_was_lost_says_the_same_again_and_one_of_a_lost_l
 }
 
 #[tokio::test]
-async fn waiting_is_no_sign_of_life_so_a_lease_ends_while_its_request_waits() {
+async fn waiting_request_does_not_keep_its_lease_alive() {
     let mut short = config();
     short.session.min_timeout_ms = 200;
     let node = Node::with(short, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
@@ -213,7 +213,7 @@ async fn waiting_is_no_sign_of_life_so_a_lease_ends_while_its_request_waits() {
 }
 
 #[tokio::test]
-async fn an_acquire_is_answered_when_the_leader_has_noted_the_lease_and_not_before() {
+async fn acquire_returns_only_after_the_keepalive_acknowledgment() {
     let node = Node::start().await;
     let api = Arc::new(node.api());
     let wanted = wanted(&open(&api).await, "1", 0);
@@ -235,7 +235,7 @@ async fn an_acquire_is_answered_when_the_leader_has_noted_the_lease_and_not_befo
 }
 
 #[tokio::test]
-async fn too_many_that_wait_are_refused_and_so_is_a_wrong_secret() {
+async fn excess_waiters_and_wrong_secrets_are_refused() {
     let node = Node::start().await;
     let api = Api::bounded(node.parts(), 0);
     let secret = open(&api).await;
@@ -255,7 +255,7 @@ async fn too_many_that_wait_are_refused_and_so_is_a_wrong_secret() {
 }
 
 #[tokio::test]
-async fn an_acquire_without_a_lease_makes_one_and_leaves_none_behind_if_the_lock_is_busy() {
+async fn acquire_without_lease_opens_one_and_closes_it_if_busy() {
     let node = Node::start().await;
     let api = node.api();
     let new = || {
@@ -275,7 +275,7 @@ async fn an_acquire_without_a_lease_makes_one_and_leaves_none_behind_if_the_lock
 }
 
 #[tokio::test]
-async fn one_lease_takes_the_lock_3000_times_and_a_late_copy_of_the_newest_ones_takes_nothing() {
+async fn late_copies_take_nothing_after_3000_acquires_of_one_lease() {
     let node = Node::start().await;
     let apis = [node.api(), node.api()];
     let secret = open(&apis[0]).await;
@@ -288,7 +288,7 @@ async fn one_lease_takes_the_lock_3000_times_and_a_late_copy_of_the_newest_ones_
         let released = api.release(&caller(), &lock(), (&secret, &Which::Token(token))).await;
         assert_eq!(released, Ok(true));
         if round % 50 == 0 {
-            // The releases are remembered as well.
+            // Releases also occupy page entries.
             let early = (round + 1).saturating_sub(page::PAGE_LEN / 2);
             for late in [early, round] {
                 let late = place(&apis[(round + 1) % 2], wanted(&secret, &late.to_string(), 0)).await;
@@ -303,10 +303,10 @@ async fn one_lease_takes_the_lock_3000_times_and_a_late_copy_of_the_newest_ones_
 }
 
 #[tokio::test]
-async fn a_request_that_waits_goes_on_waiting_when_its_lease_begins_a_page() {
+async fn waiting_acquire_survives_the_beginning_of_a_page() {
     let node = Node::start().await;
     let api = Arc::new(node.api());
-    // It waits for half of its lease, which the rounds do not take on a slow machine either.
+    // Waits for at most half of the lease's TTL; the rounds are shorter even on a slow machine.
     let open = async || api.open(&caller(), 40_000).await.unwrap().secret;
     let (other, secret) = (open().await, open().await);
     let first = token(&api, &other, "1").await;
@@ -316,7 +316,7 @@ async fn a_request_that_waits_goes_on_waiting_when_its_lease_begins_a_page() {
     });
     let attachment = || node.context.replica.state.read().session(secret.session).unwrap().attachment;
     let (before, elsewhere) = (attachment(), "elsewhere".parse::<LockName>().unwrap());
-    // Each is remembered with its release.
+    // Each round uses two page entries: the acquire and its release.
     for round in 0..=page::PAGE_LEN / 2 {
         let wanted = wanted(&secret, &round.to_string(), 0);
         let standing = api.acquire(&caller(), &elsewhere, wanted).await.unwrap();
@@ -332,7 +332,7 @@ async fn a_request_that_waits_goes_on_waiting_when_its_lease_begins_a_page() {
 }
 
 #[tokio::test]
-async fn a_write_waits_for_its_share_of_a_full_queue_until_its_deadline() {
+async fn write_waits_for_its_share_of_a_full_queue_until_its_deadline() {
     let node = Node::start().await;
     let (queue, mut waiting) = mpsc::channel(1);
     let context = ClientContext { proposer: Proposer::new(queue), ..node.context.clone() };

@@ -1,7 +1,7 @@
-//! Znodes: reads of this node's state, and the writes that clients of the ZooKeeper protocol make.
+//! Reads of znodes in the local state, and the writes of the ZooKeeper protocol.
 //!
-//! A write with a lease is the lease's, and may carry an id by which it takes effect once. One without is
-//! made by a session of its own, since every write has one.
+//! A write with a lease belongs to the lease's session and may carry a request id, so a retry takes effect
+//! once. Each replicated write needs a session: a write without a lease opens a session for itself.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::lock::holder;
 use super::request_id::RequestId;
 use super::{Api, Caller, LockName, Refusal, Secret};
 
-/// The lease of a write that has none, milliseconds: it is clamped to the shortest one.
+/// TTL of the session of a write without a lease, in milliseconds; clamped to the shortest session timeout.
 const TTL_MS: u32 = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,17 +32,17 @@ pub struct ZnodePath(String);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
-    /// Not from before the request.
+    /// Not older than the request.
     #[default]
     Sync,
-    /// This node's state: it may lag behind, but shows each change after those before it.
+    /// Present state of this node: may lag behind the leader; changes appear in order.
     Local,
 }
 
-/// Which names of children.
+/// Range of children's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Return names behind this one; empty: from the first.
+    /// Returns names greater than `after`; empty: from the first name.
     pub after: String,
     pub most: usize,
 }
@@ -58,13 +58,13 @@ pub struct Children {
 pub enum Change {
     Create {
         data: Bytes,
-        /// How long it lives, and whether its name gets a number.
+        /// Lifetime of the znode, and whether its name gets a number.
         mode: CreateMode,
         ttl_ms: Option<i64>,
-        /// Its ACL; empty: open.
+        /// Empty: open to all clients.
         acl: Vec<Acl>,
     },
-    /// It gets other data.
+    /// Replaces the data.
     Set {
         data: Bytes,
         version: Version,
@@ -76,21 +76,20 @@ pub enum Change {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// The path, with its number.
+    /// Path, including the sequence number.
     Created(String, Stat),
-    /// It is like this now.
+    /// Stat after the write.
     Set(Stat),
     Deleted,
 }
 
-/// On whose behalf a znode is changed.
+/// Session and preconditions of a write.
 #[derive(Clone, Debug, Default)]
 pub struct By {
-    /// The lease that does it.
     pub secret: Option<Secret>,
-    /// The client's name of the change, by which it takes effect once.
+    /// Client's name of the write; a retry with the same id takes effect once.
     pub request_id: Option<String>,
-    /// Takes effect only while this token holds this lock.
+    /// Precondition: this token holds this lock.
     pub fence: Option<(LockName, FencingToken)>,
 }
 
@@ -99,10 +98,10 @@ impl ZnodePath {
         &self.0
     }
 
-    /// For a create whose name gets a number: the path may end in a slash.
+    /// Parses the path of a sequential create: the path may end in a slash.
     ///
     /// # Errors
-    /// [`Refusal::Bad`]: it is no path.
+    /// [`Refusal::Bad`]: not a path.
     pub fn sequential(path: &str) -> Result<ZnodePath, Refusal> {
         paths::validate_sequential(path).map_err(|e| wrong(path, e))?;
         Ok(ZnodePath(path.to_owned()))
@@ -123,12 +122,12 @@ impl FromStr for ZnodePath {
 }
 
 impl Change {
-    /// Whether it needs a lease: what it makes lives as long.
+    /// Returns whether the change needs a lease: an ephemeral znode lives as long as its session.
     fn is_of_lease(&self) -> bool {
         matches!(self, Change::Create { mode, .. } if mode.is_ephemeral())
     }
 
-    /// With the path, names the change among those of its request id.
+    /// Returns the kind of the change. The kind and the path distinguish changes with equal request ids.
     fn word(&self) -> &'static str {
         match self {
             Change::Create { .. } => "create",
@@ -167,7 +166,7 @@ impl Change {
 }
 
 impl Api {
-    /// Room for the bytes of a request or an answer; given back when the permit is dropped.
+    /// Reserves budget for the bytes of a request or reply. Dropping the permit frees the budget.
     ///
     /// # Errors
     /// [`Refusal::Full`].
@@ -178,7 +177,7 @@ impl Api {
         room.map_err(|_| Refusal::Full("too many bytes of znodes are on their way through this node"))
     }
 
-    /// Data and Stat. Null data are empty here.
+    /// Returns data and Stat. Null data become empty data.
     ///
     /// # Errors
     /// [`Refusal::NoZnode`], [`Refusal::NotPermitted`].
@@ -193,10 +192,10 @@ impl Api {
         Ok((data.unwrap_or_default(), stat))
     }
 
-    /// A page of the names of its children.
+    /// Returns one page of the children's names.
     ///
     /// # Errors
-    /// As [`Self::znode`].
+    /// Same as [`Self::znode`].
     pub async fn children(
         &self,
         caller: &Caller,
@@ -209,10 +208,10 @@ impl Api {
         Ok(Children { names, is_more, stat })
     }
 
-    /// Its ACL; the digests are for those with ADMIN.
+    /// Returns the ACL; password digests only for callers with ADMIN.
     ///
     /// # Errors
-    /// As [`Self::znode`].
+    /// Same as [`Self::znode`].
     pub async fn acl(
         &self,
         caller: &Caller,
@@ -235,13 +234,14 @@ impl Api {
         read(&self.context.replica.state.read()).map_err(Refusal::of)
     }
 
-    /// Changes a znode. With a request id a copy of it is answered as the first one was, and changes nothing.
+    /// Changes a znode. A copy of a request with a request id gets the outcome of the first copy and changes
+    /// nothing.
     ///
     /// # Errors
-    /// [`Refusal::Stale`]: its token holds the lock no more. [`Refusal::Unknown`]: it may have happened; with
-    /// a request id it may be repeated.
+    /// [`Refusal::Stale`]: the fence's token no longer holds the lock. [`Refusal::Unknown`]: the change may
+    /// have happened; a retry is safe with a request id.
     /// # Cancel safety
-    /// As after `Unknown`.
+    /// Same as after `Unknown`.
     pub async fn change(
         &self,
         caller: &Caller,
@@ -256,7 +256,8 @@ impl Api {
             return Err(Refusal::Bad(what.to_owned()));
         }
         let id = request_id.map(|id| id.parse::<RequestId>()).transpose()?;
-        // No path has a zero byte, and no lock's begins with a word.
+        // Distinct from the attempt of a lock: no path contains a zero byte, and each lock's path begins with
+        // a slash.
         let attempt = id.map(|id| id.attempt(&format!("{word}\0{}", path.0), false));
         let mut call = Call::new(self, caller);
         let session = match (&secret, &fence) {
@@ -270,7 +271,7 @@ impl Api {
             None => change.command(path),
             Some(fence) => match self.claim_of(&mut call, fence, (session, &caller.identities)).await? {
                 Some(claim) => Command::Fenced { claim, change: change.operation(path) },
-                // The first copy may have come in time.
+                // The first copy may have been executed while the token held the lock.
                 None => {
                     let kept = attempt.and_then(|attempt| call.remembered(session, attempt));
                     return kept.map_or(Err(Refusal::Stale), changed);
@@ -290,8 +291,8 @@ impl Api {
         changed(outcome)
     }
 
-    /// The place by which the token holds the lock, as this node knows it, or as the log has it if this node
-    /// does not.
+    /// Finds the position that holds the lock by this token in the local state. If there is none, the call
+    /// first applies all committed changes.
     async fn claim_of(
         &self,
         call: &mut Call<'_>,
@@ -324,7 +325,7 @@ fn changed(outcome: Response) -> Result<Changed, Refusal> {
     }
 }
 
-/// The identities and rights of one entry of a list, as ZooKeeper's shell writes it: `ip:10.0.0.0/8:cdrwa`.
+/// Parses an ACL entry in the format of ZooKeeper's shell: `ip:10.0.0.0/8:cdrwa`.
 ///
 /// # Errors
 /// [`Refusal::Bad`].
@@ -340,23 +341,23 @@ pub fn acl_entry(text: &str) -> Result<Acl, Refusal> {
     Ok(Acl { perms, id: Id { scheme: scheme.to_owned(), id: id.to_owned() } })
 }
 
-/// The entry as text that [`acl_entry`] takes.
+/// Formats an ACL entry, in the format of [`acl_entry`].
 pub fn acl_text(entry: &Acl) -> String {
     let rights = RIGHTS.iter().filter(|(_, perm)| entry.perms & perm != 0).map(|(letter, _)| letter);
     format!("{}:{}:{}", entry.id.scheme, entry.id.id, rights.collect::<String>())
 }
 
-/// Permissions in the order in which ZooKeeper's shell prints them.
+/// Permissions in the order of ZooKeeper's shell.
 const RIGHTS: [(char, i32); 5] = {
     use rowlock_proto::acl::perms::{ADMIN, CREATE, DELETE, READ, WRITE};
     [('c', CREATE), ('d', DELETE), ('r', READ), ('w', WRITE), ('a', ADMIN)]
 };
 
-// One request always has room where there is nothing else.
+// A single request always fits into the empty budget.
 const _: () = assert!(API_DATA_MAX_BYTES <= API_ANSWERS_MAX_BYTES);
 const _: () = assert!(API_PAGE_MAX_BYTES <= API_ANSWERS_MAX_BYTES);
 
-/// The bytes of a node's znodes that are on their way.
+/// Returns the node's budget for znode bytes in transfer.
 pub(super) fn all_bytes() -> Arc<tokio::sync::Semaphore> {
     Arc::new(tokio::sync::Semaphore::new(API_ANSWERS_MAX_BYTES))
 }

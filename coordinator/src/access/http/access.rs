@@ -1,7 +1,7 @@
-//! Who may ask what. Probes are for everybody. The rest is too where neither `tls` nor `token_file` stands in
-//! `[http]`; otherwise it needs a client certificate or a token.
+//! Authorization of HTTP requests. Probes need no identity. Without `tls` and `token_file` in `[http]`, no
+//! request needs an identity; otherwise all other requests need a client certificate or a token.
 //!
-//! Must never do: tell a refused caller which names or tokens there are.
+//! Must never do: reveal existing names or tokens to a refused caller.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -30,39 +30,38 @@ use crate::report::question::Scope;
 use crate::tokens::{Role, TokenKeeper};
 use crate::trace::{self, TraceParent};
 
-/// What orchestrators and load balancers ask for.
+/// Paths for orchestrators and load balancers.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/health"];
-/// The longest header that is looked at; a token has under a hundred bytes.
+/// Longest accepted header; a token has fewer than a hundred bytes.
 const AUTHORIZATION_MAX_BYTES: usize = 1_024;
 
-/// What the listener asks of those who come.
+/// Authorization policy of a listener.
 pub struct Access {
-    /// Whether anything is asked of them.
+    /// Requests need an identity.
     pub is_closed: bool,
     pub tokens: Option<Arc<TokenKeeper>>,
-    /// Subjects of certificates whose owners are operators.
+    /// Certificate subjects of operators.
     pub superusers: Vec<String>,
     wrong_tokens: PerHost,
     refusals_log: LogLimiter,
     audit: Audit,
 }
 
-/// Identities that the caller has proven.
+/// Identities proven by the caller.
 #[derive(Clone, Debug)]
-pub(super) struct Asker {
+pub(super) struct Principal {
     roles: BTreeSet<Role>,
     who: Vec<Id>,
-    /// The trace that the request belongs to.
     trace: Option<TraceParent>,
 }
 
-/// What an operator has done.
+/// Request of an operator, for the audit log.
 pub(super) struct AdminRequest<'a> {
-    /// As the audit log calls the request.
+    /// Name of the request in the audit log.
     pub(super) op: &'a str,
-    /// On which znode; empty: on none.
+    /// Path of the znode; empty: none.
     pub(super) path: &'a str,
-    /// What else is to be known.
+    /// Further fields of the record.
     pub(super) detail: &'a str,
     /// `ok`, or the name of the error.
     pub(super) result: &'a str,
@@ -72,51 +71,51 @@ pub(super) struct AdminRequest<'a> {
 enum Refused {
     Unproven,
     WrongToken,
-    /// There were too many wrong ones from its address.
+    /// Too many wrong tokens from this address.
     TooMany,
-    /// It has proven who it is, and may not do this.
+    /// Proven identity without the permission.
     Forbidden,
 }
 
 impl Access {
-    /// For a listener of which everybody may read, unless `is_closed`.
+    /// Returns a policy for one listener. Unless `is_closed`, all callers may read.
     pub fn new(is_closed: bool, tokens: Option<Arc<TokenKeeper>>, superusers: Vec<String>) -> Self {
         let bucket = Bucket::new(WRONG_PASSWORDS_PER_SECOND, WRONG_PASSWORDS_PER_SECOND);
         let (wrong_tokens, audit) = (PerHost::new(bucket, HOSTS_COUNTED_MAX), Audit::default());
         Access { is_closed, tokens, superusers, wrong_tokens, refusals_log: LogLimiter::default(), audit }
     }
 
-    /// Returns it with refusals recorded in `audit`.
+    /// Records refusals in `audit`.
     #[must_use]
     pub fn recorded_in(self, audit: Audit) -> Self {
         Access { audit, ..self }
     }
 
-    /// Who asks at the listener for locks, whose handlers look at the role. Everybody may do everything if
-    /// the listener is open.
-    fn identify(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
+    /// Identifies a caller of the listener for locks; the handlers check the roles. With an open listener,
+    /// each caller is an operator.
+    fn identify(&self, request: &Request, visitor: &Visitor) -> Result<Principal, Refused> {
         if self.is_closed {
-            return self.asker(request, visitor);
+            return self.principal(request, visitor);
         }
-        Ok(Asker { roles: [Role::Operator].into(), who: Vec::new(), trace: None })
+        Ok(Principal { roles: [Role::Operator].into(), who: Vec::new(), trace: None })
     }
 
-    fn judge(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
+    fn authorize(&self, request: &Request, visitor: &Visitor) -> Result<Principal, Refused> {
         if !self.is_closed || PROBES.contains(&request.uri().path()) {
-            return Ok(Asker { roles: [Role::Read].into(), who: Vec::new(), trace: None });
+            return Ok(Principal { roles: [Role::Read].into(), who: Vec::new(), trace: None });
         }
-        let asker = self.asker(request, visitor)?;
-        let may = asker.roles.iter().any(|role| role.covers(&Role::Read));
-        if may { Ok(asker) } else { Err(Refused::Forbidden) }
+        let principal = self.principal(request, visitor)?;
+        let may = principal.roles.iter().any(|role| role.covers(&Role::Read));
+        if may { Ok(principal) } else { Err(Refused::Forbidden) }
     }
 
-    /// A token goes before a certificate: it was given for this request.
-    fn asker(&self, request: &Request, visitor: &Visitor) -> Result<Asker, Refused> {
+    /// Identifies a caller by its token, else by its certificate: a token was chosen for this request.
+    fn principal(&self, request: &Request, visitor: &Visitor) -> Result<Principal, Refused> {
         let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
             (None, _) => {}
             (Some(one), None) => {
-                // Terraform knows no other way to prove something.
+                // Terraform can send only basic authentication.
                 let is_terraforms = request.uri().path().starts_with(api::state_lock::PREFIX);
                 let password = is_terraforms.then(|| password_in(one)).flatten();
                 return self.of_token(password.as_ref().unwrap_or(one), visitor.address);
@@ -127,10 +126,10 @@ impl Access {
         let is_super = self.superusers.contains(&subject);
         let role = if is_super { Role::Operator } else { Role::Read };
         let who = superuser(is_super).chain([Id { scheme: "x509".to_owned(), id: subject }]);
-        Ok(Asker { roles: [role].into(), who: who.collect(), trace: None })
+        Ok(Principal { roles: [role].into(), who: who.collect(), trace: None })
     }
 
-    fn of_token(&self, given: &HeaderValue, address: SocketAddr) -> Result<Asker, Refused> {
+    fn of_token(&self, given: &HeaderValue, address: SocketAddr) -> Result<Principal, Refused> {
         let text = given.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX_BYTES);
         let bearer = text.and_then(|text| text.split_once(' '));
         let Some((_, token)) = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) else {
@@ -139,14 +138,14 @@ impl Access {
         let tokens = self.tokens.as_ref().map(|keeper| keeper.current());
         let found = tokens.as_ref().and_then(|tokens| tokens.find(token.trim(), time::wall_ms()));
         match found {
-            // A right token always counts: no guess finds one of 256 bits, and a client that sends wrong ones
-            // must not lock out the others behind its proxy.
+            // The rate limit does not apply to right tokens: guessing a token of 256 bits is infeasible, and
+            // a client with wrong tokens must not block other clients behind the same proxy.
             None if self.wrong_tokens.take(address.ip(), time::now()) => Err(Refused::WrongToken),
             None => Err(Refused::TooMany),
             Some(found) => {
                 let named = Id { scheme: "token".to_owned(), id: found.name.clone() };
                 let who = superuser(found.roles.contains(&Role::Operator)).chain([named]).collect();
-                Ok(Asker { roles: found.roles.clone(), who, trace: None })
+                Ok(Principal { roles: found.roles.clone(), who, trace: None })
             }
         }
     }
@@ -169,8 +168,8 @@ impl Access {
         self.audit.record(&AuditRecord { event, op: "http", paths: &paths, detail, result, missing, client });
     }
 
-    /// Records a request that an ACL or a rule of a lock has refused.
-    fn record_denial(&self, denial: Denial, (method, path): (&Method, &str), who: (&Asker, &Visitor)) {
+    /// Records a request denied by an ACL or a rule for a lock.
+    fn record_denial(&self, denial: Denial, (method, path): (&Method, &str), who: (&Principal, &Visitor)) {
         let Denial { missing } = denial;
         let (event, op, result) = (Event::Denied, "http", "NoAuth");
         if self.audit.wants(event) {
@@ -180,9 +179,9 @@ impl Access {
         }
     }
 
-    /// Records what an operator has done, `done` with which result.
-    pub(super) fn record_admin(&self, done: &AdminRequest<'_>, asker: &Asker, visitor: &Visitor) {
-        let client = asker.client(visitor);
+    /// Records an operator's request and its result.
+    pub(super) fn record_admin(&self, done: &AdminRequest<'_>, principal: &Principal, visitor: &Visitor) {
+        let client = principal.client(visitor);
         let AdminRequest { op, path, detail, result } = *done;
         let paths = (!path.is_empty()).then(|| crate::audit::text(path));
         self.audit.record(&AuditRecord {
@@ -215,7 +214,7 @@ impl Access {
     }
 }
 
-/// The password of a login without a token, as the token that it is.
+/// Converts the password of a basic login to a bearer token.
 fn password_in(given: &HeaderValue) -> Option<HeaderValue> {
     let text = given.to_str().ok().filter(|text| text.len() <= AUTHORIZATION_MAX_BYTES)?;
     let (_, login) = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("basic"))?;
@@ -228,13 +227,13 @@ fn superuser(is_super: bool) -> impl Iterator<Item = Id> {
     is_super.then(|| Id { scheme: "super".to_owned(), id: String::new() }).into_iter()
 }
 
-impl Asker {
-    /// As whom it reads reports.
+impl Principal {
+    /// Returns the viewer for reports.
     pub(super) fn reader(&self) -> Viewer {
         Viewer { who: self.who.clone(), session: SessionId::NONE }
     }
 
-    /// As whom it writes, beside its address. Rules of locks name a token by its name.
+    /// Returns the identities for writes, without the address. Rules for locks refer to tokens by name.
     pub(super) fn who(&self) -> &[Id] {
         &self.who
     }
@@ -243,83 +242,88 @@ impl Asker {
         Client::new(&self.who, SessionId::NONE, visitor.address).traced(self.trace.as_ref())
     }
 
-    /// The trace that the request belongs to.
     pub(super) fn trace(&self) -> Option<&TraceParent> {
         self.trace.as_ref()
     }
 
-    /// Whether it may do what this role allows.
+    /// Returns whether one of the caller's roles covers `role`.
     pub(super) fn may(&self, role: &Role) -> bool {
         self.roles.iter().any(|has| has.covers(role))
     }
 
-    /// Whether it may see a report on these locks alone. What of it is shown is a matter of their ACLs.
+    /// Returns whether the caller may request a report on these locks. ACLs decide about the visible content.
     pub(super) fn may_see(&self, scope: &Scope) -> bool {
         self.may(&Role::Read) || self.roles.iter().any(|role| role.covers_scope(scope))
     }
 
-    /// Whether it may have leases: it may make ephemeral znodes, or take locks.
+    /// Returns whether the caller may open leases: its roles include ephemeral znodes or locks.
     pub(super) fn may_have_leases(&self) -> bool {
-        self.may_lock_something() || self.roles.iter().any(|role| matches!(role, Role::Znode(_)))
+        self.may_take_locks() || self.roles.iter().any(|role| matches!(role, Role::Znode(_)))
     }
 
-    /// Whether it passes every ACL, which an operator does who has proven to be one.
+    /// Returns whether the caller passes all ACLs: a proven operator.
     pub(super) fn is_super(&self) -> bool {
         rowlock_state::acl::is_super(&self.who)
     }
 
-    /// Whether it may take any lock.
-    pub(super) fn may_lock_something(&self) -> bool {
+    /// Returns whether the caller may take at least one lock.
+    pub(super) fn may_take_locks(&self) -> bool {
         self.roles.iter().any(|role| matches!(role, Role::Operator | Role::Lock(_)))
     }
 }
 
-/// Lets a request pass that may be made; the handlers find its [`Asker`].
+/// Middleware of the operators' listener: passes permitted requests and attaches the [`Principal`] for the
+/// handlers.
 pub(super) async fn check(
     State(context): State<HttpContext>,
     ConnectInfo(visitor): ConnectInfo<Visitor>,
     request: Request,
     next: Next,
 ) -> Response {
-    let judged = context.access.judge(&request, &visitor);
-    pass(&context, judged, &visitor, request, next).await
+    let authorized = context.access.authorize(&request, &visitor);
+    pass(&context, authorized, &visitor, request, next).await
 }
 
-/// The same at the listener for locks: a caller with any proven identity passes.
+/// Middleware of the listener for locks: passes a caller with any proven identity.
 pub(super) async fn identify(
     State(context): State<HttpContext>,
     ConnectInfo(visitor): ConnectInfo<Visitor>,
     request: Request,
     next: Next,
 ) -> Response {
-    let judged = context.access.identify(&request, &visitor);
-    pass(&context, judged, &visitor, request, next).await
+    let authorized = context.access.identify(&request, &visitor);
+    pass(&context, authorized, &visitor, request, next).await
 }
 
-/// The handler of the API has found that the asker may not do this.
-pub(super) fn forbid(context: &HttpContext, path: &str, visitor: &Visitor, asker: &Asker) -> Response {
+/// Refuses a request after the handler's check of the roles; counts and records the refusal.
+pub(super) fn forbid(
+    context: &HttpContext,
+    path: &str,
+    visitor: &Visitor,
+    principal: &Principal,
+) -> Response {
     context.access.count(Refused::Forbidden, visitor.address, &context.metrics);
-    context.access.record(Refused::Forbidden, path, visitor, asker.trace());
+    context.access.record(Refused::Forbidden, path, visitor, principal.trace());
     Refused::Forbidden.into_response()
 }
 
 async fn pass(
     context: &HttpContext,
-    judged: Result<Asker, Refused>,
+    authorized: Result<Principal, Refused>,
     visitor: &Visitor,
     mut request: Request,
     next: Next,
 ) -> Response {
     let header = request.headers().get(trace::HEADER).and_then(|value| value.to_str().ok());
     let trace = header.and_then(TraceParent::parse);
-    match judged {
-        Ok(asker) => {
-            let asker = Asker { trace, ..asker };
-            request.extensions_mut().insert(asker.clone());
+    match authorized {
+        Ok(principal) => {
+            let principal = Principal { trace, ..principal };
+            request.extensions_mut().insert(principal.clone());
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let response = next.run(request).await;
             if let Some(denial) = response.extensions().get::<Denial>() {
-                context.access.record_denial(*denial, (&method, &path), (&asker, visitor));
+                context.access.record_denial(*denial, (&method, &path), (&principal, visitor));
             }
             response
         }
@@ -334,7 +338,9 @@ async fn pass(
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let (status, detail) = match self {
-            Refused::Unproven => (StatusCode::UNAUTHORIZED, "this needs a token or a client certificate"),
+            Refused::Unproven => {
+                (StatusCode::UNAUTHORIZED, "this request needs a token or a client certificate")
+            }
             Refused::WrongToken => (StatusCode::UNAUTHORIZED, "the token does not count"),
             Refused::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens; wait a second"),
             Refused::Forbidden => (StatusCode::FORBIDDEN, "the token does not allow this"),

@@ -1,9 +1,9 @@
-//! The listener for locks and znodes by HTTP (docs/rest.md): JSON in, what [`crate::api`] decides, JSON out.
-//! Certificates, tokens and hosts are those of the listener for operators.
+//! Listener for locks and znodes (docs/rest.md): parses JSON requests, calls [`crate::api`], and encodes the
+//! results. Certificates, tokens and host checks are shared with the operators' listener.
 //!
-//! Invariant: what waits for a lock is bounded by the deciding module; every request is answered within
-//! `limits::API_REQUEST_MAX`, or its connection ends. Invariant: a page of another site is refused, since its
-//! browser may reach a loopback address that needs no token.
+//! Invariant: [`crate::api`] bounds the requests waiting for locks; each request gets a response within
+//! `limits::API_REQUEST_MAX`, or its connection ends. Invariant: requests from pages of other sites are
+//! refused, since a browser may reach a loopback address without a token.
 
 mod answer;
 mod ask;
@@ -48,7 +48,7 @@ use rowlock_types::limits::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::access::{self, Asker};
+use super::access::{self, Principal};
 use super::connection::Visitor;
 use super::listen::Bounds;
 use super::problem::Problem;
@@ -63,13 +63,13 @@ use request::{Acquire, NewLease, Release, Shown, Verify};
 
 #[derive(Clone)]
 pub struct ApiContext {
-    /// Who may ask, for which hosts; metrics.
+    /// Access policy, host names, metrics.
     pub http: HttpContext,
     pub api: Arc<Api>,
 }
 
-/// Serves locks on `listener` until `shutdown`, then until the requests under way are answered. `keeper`: of
-/// the certificates, for TLS. `has_probes`: what operators ask for is here, too.
+/// Serves locks on `listener` until `shutdown`, then completes pending requests. `keeper` holds the
+/// certificates; `None` serves without TLS. With `has_probes` the listener also serves the operators' paths.
 pub async fn serve(
     listener: Listener,
     context: ApiContext,
@@ -88,13 +88,13 @@ pub async fn serve(
         tracing::info!(
             address = %listener.local_addr(),
             "locks by HTTP are open: every user of this machine may take, release and force-release them; \
-             to ask for tokens, set token_file in [http]"
+             to require tokens, set token_file in [http]"
         );
     }
-    let (metrics, stile) = (context.http.metrics.clone(), context.http.turnstile.clone());
+    let (metrics, turnstile) = (context.http.metrics.clone(), context.http.turnstile.clone());
     let listener = super::bounded(listener, (bounds, metrics), keeper);
     let routes = router(context, has_probes, shutdown.clone());
-    serve_connections(listener, routes, (stile, Class::Client), shutdown).await;
+    serve_connections(listener, routes, (turnstile, Class::Client), shutdown).await;
 }
 
 fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
@@ -124,13 +124,13 @@ fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
         .route("/v1/access", get(report))
         .route("/v1/sessions/{session}", delete(session::end))
         .route("/v1/status", get(status))
-        .fallback(nothing)
-        .method_not_allowed_fallback(no_method)
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(http.clone(), access::identify))
         .merge(probes)
         .merge(super::ui::routes())
         .merge(openapi::routes())
-        .method_not_allowed_fallback(no_method)
+        .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn(refuse_pages))
         .layer(axum::middleware::from_fn_with_state(http, host::check))
         .layer(axum::middleware::from_fn_with_state(context.clone(), count))
@@ -141,23 +141,23 @@ fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
         .with_state(context)
 }
 
-async fn nothing(State(context): State<ApiContext>, uri: Uri) -> Problem {
-    not_here(&uri, &context.http.where_probes_are(uri.path()))
+async fn not_found(State(context): State<ApiContext>, uri: Uri) -> Problem {
+    not_here(&uri, &context.http.hint_to_probes(uri.path()))
 }
 
-async fn no_method(method: Method, uri: Uri) -> Problem {
+async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     not_taken(&method, &uri, "")
 }
 
-async fn no_method_of_lock(asked: Asked, PathText(rest): PathText) -> Denied {
-    asked.not_allowed(allowed(&rest))
+async fn no_method_of_lock(call: ApiCall, PathText(rest): PathText) -> Denied {
+    call.not_allowed(allowed(&rest))
 }
 
 fn any_of_znode() -> MethodRouter<ApiContext> {
     get(znode::znode).put(znode::znode).post(znode::znode).delete(znode::znode)
 }
 
-/// Counts the request, and names the leader in the answer to a client that goes there.
+/// Counts the request and adds the leader's address to the response for a client that prefers the leader.
 async fn count(State(context): State<ApiContext>, request: Request, next: Next) -> Response {
     context.http.metrics.api_requests_total.inc();
     let prefers_leader = invite::prefers_leader(&request);
@@ -168,14 +168,14 @@ async fn count(State(context): State<ApiContext>, request: Request, next: Next) 
     response
 }
 
-/// Tells the connection of its request, and ends a connection that is old. Answers have all of their bytes
-/// when the handler is done, so that the rest is a matter of writing them.
+/// Marks the connection's request as pending, and closes an old connection after the response. A response is
+/// complete when its handler returns; only writing remains.
 pub(super) async fn take_turn(
     ConnectInfo(visitor): ConnectInfo<Visitor>,
     request: Request,
     next: Next,
 ) -> Response {
-    let turn = visitor.begins(None);
+    let turn = visitor.begin_request(None);
     let mut response = next.run(request).await;
     if visitor.age() >= API_CONNECTION_MAX {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -184,17 +184,18 @@ pub(super) async fn take_turn(
     response
 }
 
-/// Browsers name the site of the page that asks, with every request that is not a plain GET. The console is
-/// of this listener: its site is the host that the request is for, which [`host::check`] has let pass.
+/// Refuses requests from pages of other sites. Browsers send the page's origin with each request except a
+/// plain GET. The console's origin is the requested host, already checked by [`host::check`].
 async fn refuse_pages(request: Request, next: Next) -> Response {
     let headers = request.headers();
     if headers.contains_key(header::ORIGIN) && !super::ui::is_own_page(headers) {
-        return Problem::new(StatusCode::FORBIDDEN, "pages of other sites may not ask here").into_response();
+        return Problem::new(StatusCode::FORBIDDEN, "requests from pages of other sites are refused")
+            .into_response();
     }
     next.run(request).await
 }
 
-/// The answer to a request that is not granted. It is in a box since it is large.
+/// Response of a refused request. Boxed for its size.
 struct Denied(Box<Response>);
 
 impl From<Problem> for Denied {
@@ -211,25 +212,25 @@ impl IntoResponse for Denied {
 
 type Answer = Result<Response, Denied>;
 
-/// Who asks, for what, and whose API it is.
-struct Asked {
+/// Context of a request: the caller, the path and the API.
+struct ApiCall {
     context: ApiContext,
     visitor: Visitor,
-    asker: Asker,
+    principal: Principal,
     path: String,
 }
 
-impl FromRequestParts<ApiContext> for Asked {
+impl FromRequestParts<ApiContext> for ApiCall {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, context: &ApiContext) -> Result<Self, Response> {
-        type Who = (Extension<Asker>, ConnectInfo<Visitor>);
-        let (Extension(asker), ConnectInfo(visitor)) = Who::from_request_parts(parts, context).await?;
-        Ok(Asked { context: context.clone(), visitor, asker, path: parts.uri.path().to_owned() })
+        type Who = (Extension<Principal>, ConnectInfo<Visitor>);
+        let (Extension(principal), ConnectInfo(visitor)) = Who::from_request_parts(parts, context).await?;
+        Ok(ApiCall { context: context.clone(), visitor, principal, path: parts.uri.path().to_owned() })
     }
 }
 
-impl Asked {
+impl ApiCall {
     fn api(&self) -> &Api {
         &self.context.api
     }
@@ -237,24 +238,24 @@ impl Asked {
     fn caller(&self) -> Caller {
         let address = self.visitor.address;
         let ip = Id { scheme: "ip".to_owned(), id: address.ip().to_canonical().to_string() };
-        let identities = [ip].into_iter().chain(self.asker.who().iter().cloned()).collect();
-        Caller { address, identities, trace: self.asker.trace().cloned() }
+        let identities = [ip].into_iter().chain(self.principal.who().iter().cloned()).collect();
+        Caller { address, identities, trace: self.principal.trace().cloned() }
     }
 
     fn check(&self, may: bool) -> Result<(), Denied> {
-        let denied = || access::forbid(&self.context.http, &self.path, &self.visitor, &self.asker);
+        let denied = || access::forbid(&self.context.http, &self.path, &self.visitor, &self.principal);
         if may { Ok(()) } else { Err(Denied(Box::new(denied()))) }
     }
 
-    /// Refuses a caller whose token has no role for the lock.
+    /// Refuses a caller without a role for the lock.
     fn check_lock(&self, name: &LockName, right: Right) -> Result<(), Denied> {
-        self.check_role(self.asker.may(&Role::lock(name.path())), right, name.path())
+        self.check_role(self.principal.may(&Role::lock(name.path())), right, name.path())
     }
 
-    /// Refuses a caller that may not end other clients' holds of the lock: neither is it an operator, nor
-    /// does a rule grant it.
+    /// Refuses a caller without permission to end other clients' holds: neither an operator nor granted by a
+    /// rule.
     fn check_force(&self, name: &LockName) -> Result<(), Denied> {
-        if self.asker.may(&Role::Operator) {
+        if self.principal.may(&Role::Operator) {
             return Ok(());
         }
         self.check_lock(name, Right::Force)?;
@@ -276,7 +277,7 @@ impl Asked {
         Err(Problem::new(StatusCode::FORBIDDEN, detail).denied(Some(right)).into())
     }
 
-    /// The method is not one of those that this path takes.
+    /// Returns the response for a method not served at this path.
     fn not_allowed(&self, allowed: &'static str) -> Denied {
         let detail = format!(
             "{} takes {allowed}; to acquire, release or verify a lock, POST to NAME/acquire etc.",
@@ -292,69 +293,70 @@ fn problem(status: StatusCode, detail: String) -> Denied {
     Problem::new(status, detail).into()
 }
 
-/// The whole body of a request, up to this many bytes.
+/// Reads a body of at most `most` bytes.
 async fn read_body(body: Body, most: usize) -> Result<Bytes, Denied> {
     let read = time::timeout(API_BODY_MAX, axum::body::to_bytes(body, most)).await;
-    read.map_err(|_| problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()))?
+    read.map_err(|_| problem(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned()))?
         .map_err(|_| {
-            let detail = format!("the body has more than {most} bytes, or broke off");
+            let detail = format!("the body has more than {most} bytes, or is incomplete");
             problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
         })
 }
 
-/// The request's document; an empty body is one without fields.
+/// Parses the request's JSON document; an empty body has no fields.
 async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Denied> {
     let bytes = read_body(body, API_BODY_MAX_BYTES).await?;
     let text = if bytes.is_empty() { &b"{}"[..] } else { &bytes };
-    // A list would count as the fields one after another.
+    // Serde would accept a list as the fields in order.
     if text.trim_ascii_start().first() != Some(&b'{') {
-        return Err(problem(StatusCode::BAD_REQUEST, "the body is no JSON object".to_owned()));
+        return Err(problem(StatusCode::BAD_REQUEST, "the body is not a JSON object".to_owned()));
     }
-    serde_json::from_slice(text)
-        .map_err(|error| problem(StatusCode::BAD_REQUEST, format!("the body is not as documented: {error}")))
+    serde_json::from_slice(text).map_err(|error| {
+        problem(StatusCode::BAD_REQUEST, format!("the body does not match the documentation: {error}"))
+    })
 }
 
-async fn new_lease(asked: Asked, request: Request) -> Answer {
-    asked.check(asked.asker.may_have_leases())?;
+async fn new_lease(call: ApiCall, request: Request) -> Answer {
+    call.check(call.principal.may_have_leases())?;
     let NewLease { ttl_ms } = body(request.into_body()).await?;
-    Ok(answer::opened(&asked.api().open(&asked.caller(), ttl_ms).await?))
+    Ok(answer::opened(&call.api().open(&call.caller(), ttl_ms).await?))
 }
 
-async fn keep_alive(asked: Asked, PathText(id): PathText, request: Request) -> Answer {
-    asked.check(asked.asker.may_have_leases())?;
+async fn keep_alive(call: ApiCall, PathText(id): PathText, request: Request) -> Answer {
+    call.check(call.principal.may_have_leases())?;
     let secret = secret_for(&id, request).await?;
-    let valid_for_ms = asked.api().keep_alive(&asked.caller(), &secret).await?;
-    Ok(answer::kept(valid_for_ms, &asked.api().questions_to(secret.session)))
+    let valid_for_ms = call.api().keep_alive(&call.caller(), &secret).await?;
+    Ok(answer::kept(valid_for_ms, &call.api().questions_to(secret.session)))
 }
 
-async fn end_lease(asked: Asked, PathText(id): PathText, request: Request) -> Answer {
-    asked.check(asked.asker.may_have_leases())?;
+async fn end_lease(call: ApiCall, PathText(id): PathText, request: Request) -> Answer {
+    call.check(call.principal.may_have_leases())?;
     let secret = secret_for(&id, request).await?;
-    asked.api().close(&asked.caller(), &secret).await?;
+    call.api().close(&call.caller(), &secret).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// As at the listener for operators. A caller that may use a lock may also ask who holds it.
-async fn report(asked: Asked, uri: Uri) -> Answer {
-    let scope = Question::parse(&report::asked(&uri)).map_or(Scope::All, |question| question.scope());
-    asked.check_role(asked.asker.may_see(&scope), Right::See, &scope.to_string())?;
-    Ok(report::answer(&asked.context.http, (&asked.asker, &asked.visitor), &uri).await)
+/// Serves a report, like the operators' listener. A caller with a role for a lock may also read its holders.
+async fn report(call: ApiCall, uri: Uri) -> Answer {
+    let scope = Question::parse(&report::question_of(&uri)).map_or(Scope::All, |question| question.scope());
+    call.check_role(call.principal.may_see(&scope), Right::See, &scope.to_string())?;
+    Ok(report::answer(&call.context.http, (&call.principal, &call.visitor), &uri).await)
 }
 
-/// As at the listener for operators, and what the asker may do here.
-async fn status(asked: Asked) -> Answer {
-    let asker = &asked.asker;
-    asked.check(asker.may(&Role::Read))?;
-    let Json(mut status) = super::status::status(State(asked.context.http.clone())).await;
-    let may = json!({ "lock": asker.may_lock_something(), "operate": asker.may(&Role::Operator), "sessions": asker.is_super() });
+/// Serves the status, like the operators' listener, with the caller's permissions.
+async fn status(call: ApiCall) -> Answer {
+    let principal = &call.principal;
+    call.check(principal.may(&Role::Read))?;
+    let Json(mut status) = super::status::status(State(call.context.http.clone())).await;
+    let may = json!({ "lock": principal.may_take_locks(), "operate": principal.may(&Role::Operator), "sessions": principal.is_super() });
     status["may"] = may;
     Ok(Json(status).into_response())
 }
 
-/// What is done with a lock by POST.
+/// Operations on a lock, requested by POST.
 const VERBS: [&str; 4] = ["acquire", "release", "verify", "ask"];
 
-/// The right on a lock that a verb needs at least.
+/// Returns the least right for an operation.
 fn right_of(verb: &str) -> Right {
     match verb {
         "ask" => Right::Ask,
@@ -363,7 +365,8 @@ fn right_of(verb: &str) -> Right {
     }
 }
 
-/// What a path below `/v1/locks/` takes: reading is for each, since a lock may have such a name.
+/// Returns the methods served at a path below `/v1/locks/`. GET is always included, since a lock's name may
+/// end in the name of an operation.
 fn allowed(rest: &str) -> &'static str {
     match rest.rsplit_once('/') {
         Some((lock, _)) if lock.ends_with("/holders") => "GET, HEAD, DELETE",
@@ -372,20 +375,20 @@ fn allowed(rest: &str) -> &'static str {
     }
 }
 
-/// What is done with a lock stands behind its name, which may have slashes.
-async fn lock(asked: Asked, PathText(rest): PathText, request: Request) -> Answer {
+/// Splits the operation from the path: the lock's name may contain slashes, the operation is the last part.
+async fn lock(call: ApiCall, PathText(rest): PathText, request: Request) -> Answer {
     let verb = rest.rsplit_once('/').filter(|(_, verb)| VERBS.contains(verb));
-    let (name, verb) = verb.ok_or_else(|| asked.not_allowed(allowed(&rest)))?;
+    let (name, verb) = verb.ok_or_else(|| call.not_allowed(allowed(&rest)))?;
     let name: LockName = name.parse()?;
-    asked.check_lock(&name, right_of(verb))?;
-    let (api, caller, headers) = (asked.api(), asked.caller(), request.headers().clone());
+    call.check_lock(&name, right_of(verb))?;
+    let (api, caller, headers) = (call.api(), call.caller(), request.headers().clone());
     match verb {
         "acquire" => {
             let acquire: Acquire = body(request.into_body()).await?;
             let wanted = acquire.wanted(&headers)?;
-            Ok(standing(&asked, &api.acquire(&caller, &name, wanted).await?))
+            Ok(standing(&call, &api.acquire(&caller, &name, wanted).await?))
         }
-        "ask" => ask::ask(&asked, &name, request).await,
+        "ask" => ask::ask(&call, &name, request).await,
         "release" => {
             let release: Release = body(request.into_body()).await?;
             let (secret, which) = release.what(&headers)?;
@@ -398,13 +401,13 @@ async fn lock(asked: Asked, PathText(rest): PathText, request: Request) -> Answe
     }
 }
 
-fn standing(asked: &Asked, standing: &Standing) -> Response {
+fn standing(call: &ApiCall, standing: &Standing) -> Response {
     let holds = matches!(standing.place, Place::Held(_));
-    let questions = if holds { asked.api().questions_to(standing.lease) } else { Vec::new() };
+    let questions = if holds { call.api().questions_to(standing.lease) } else { Vec::new() };
     answer::standing(standing, &questions)
 }
 
-/// The secret that the request shows, of the lease in its path.
+/// Reads the secret of the request and checks that the secret belongs to the lease in the path.
 async fn secret_for(id: &str, request: Request) -> Result<Secret, Denied> {
     let headers: HeaderMap = request.headers().clone();
     let shown: Shown = body(request.into_body()).await?;

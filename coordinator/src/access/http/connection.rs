@@ -1,6 +1,7 @@
-//! One HTTP connection: its deadlines, its TLS handshake, and who has come by it.
+//! One HTTP connection: its deadlines, its TLS handshake and its client.
 //!
-//! One that carries several requests has a deadline for each head, for each answer, and for the time between.
+//! A connection with several requests has a deadline for each head, for each response, and for the idle time
+//! between requests.
 
 use std::fmt;
 use std::io;
@@ -15,58 +16,58 @@ use rowlock_env::net::Stream;
 use rowlock_env::time::{Instant, Sleep, now, sleep_until};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::listen::{Bounds, ConnectionSlot, Taken};
-use super::secure::{SecureHttp, Shaking};
+use super::listen::{Bounds, ConnectionSlot, ConnectionState};
+use super::secure::{Handshake, SecureHttp};
 
 #[derive(Clone)]
 pub(super) struct Visitor {
     pub(super) address: SocketAddr,
-    /// Subject of its certificate; known after the handshake.
+    /// Subject of the client's certificate, set by the handshake.
     subject: Arc<OnceLock<String>>,
-    taken: Option<Arc<Taken>>,
+    taken: Option<Arc<ConnectionState>>,
 }
 
-/// A request under way. When this is dropped, it is answered.
-pub(super) struct Turn(Option<Arc<Taken>>);
+/// Pending request. Dropping the value marks the request as answered.
+pub(super) struct PendingRequest(Option<Arc<ConnectionState>>);
 
-impl Drop for Turn {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         if let Some(taken) = &self.0 {
-            taken.answered();
+            taken.end_request();
         }
     }
 }
 
 impl Visitor {
-    /// Of a request that came by no connection of this listener.
-    pub(super) fn nobody(address: SocketAddr) -> Self {
+    /// Returns a visitor without a connection of this listener.
+    pub(super) fn unconnected(address: SocketAddr) -> Self {
         Visitor { address, subject: Arc::default(), taken: None }
     }
 
-    pub(super) fn of(address: SocketAddr, taken: Arc<Taken>) -> Self {
+    pub(super) fn of(address: SocketAddr, taken: Arc<ConnectionState>) -> Self {
         Visitor { address, subject: Arc::default(), taken: Some(taken) }
     }
 
-    /// A request of it begins. `life`: how long it may take, if that is not what the listener allows.
-    pub(super) fn begins(&self, life: Option<Duration>) -> Turn {
+    /// Begins a request with the time limit `life`; `None`: the listener's limit.
+    pub(super) fn begin_request(&self, life: Option<Duration>) -> PendingRequest {
         if let Some(taken) = &self.taken {
-            taken.begins(life.unwrap_or(taken.life()));
+            taken.begin_request(life.unwrap_or(taken.life()));
         }
-        Turn(self.taken.clone())
+        PendingRequest(self.taken.clone())
     }
 
-    /// For how long its connection has been open.
+    /// Returns the age of the connection.
     pub(super) fn age(&self) -> Duration {
         self.taken.as_ref().map_or(Duration::ZERO, |taken| taken.since.elapsed())
     }
 
-    /// The subject of its certificate, if it has shown one.
+    /// Returns the subject of the client certificate.
     pub(super) fn subject(&self) -> Option<String> {
         self.subject.get().cloned()
     }
 
-    /// It has shown the certificate of this subject.
-    pub(super) fn is_named(&self, subject: String) {
+    /// Stores the subject of the client certificate.
+    pub(super) fn set_subject(&self, subject: String) {
         let _: Result<(), String> = self.subject.set(subject);
     }
 }
@@ -77,50 +78,51 @@ impl fmt::Debug for Visitor {
     }
 }
 
-/// A stream with a deadline for whatever comes next.
+/// Stream with a deadline for its present phase.
 pub(super) struct HttpConnection {
     io: Io,
     deadline: Pin<Box<Sleep>>,
     ends: Instant,
     bounds: Bounds,
-    /// When the request began whose head is read.
+    /// Start of the request whose head is being read.
     begun: Instant,
     head: Head,
-    place: ConnectionSlot,
+    slot: ConnectionSlot,
 }
 
-/// A connection before its TLS handshake, and after it (or without any).
+/// Connection before and after the TLS handshake.
 enum Io {
-    Shaking(Shaking),
+    Handshake(Handshake),
     Open(Stream),
-    /// The handshake failed. HTTP may still flush and read.
+    /// After a failed handshake. HTTP may still flush and read.
     Failed,
 }
 
 impl HttpConnection {
-    /// `secure`: by TLS. Then the handshake is done by the task of the connection when it first reads, and
-    /// `visitor` is told of the certificate. The deadline for the head of the request counts for both.
+    /// Wraps an accepted stream. With `secure`, the connection's task runs the TLS handshake at its first
+    /// read and stores the certificate's subject in `visitor`. The deadline for the request head includes the
+    /// handshake.
     pub(super) fn new(
         stream: Stream,
-        place: ConnectionSlot,
+        slot: ConnectionSlot,
         bounds: Bounds,
         secure: Option<&SecureHttp>,
         visitor: &Visitor,
     ) -> Self {
-        let ends = *place.taken.ends.lock();
+        let ends = *slot.taken.ends.lock();
         let deadline = Box::pin(sleep_until(ends));
         let io = match secure {
-            Some(secure) => Io::Shaking(secure.shake_hands(stream, visitor.clone(), now() + bounds.head)),
+            Some(secure) => Io::Handshake(secure.handshake(stream, visitor.clone(), now() + bounds.head)),
             None => Io::Open(stream),
         };
-        let begun = place.taken.since;
-        HttpConnection { io, deadline, ends, bounds, begun, head: Head::default(), place }
+        let begun = slot.taken.since;
+        HttpConnection { io, deadline, ends, bounds, begun, head: Head::default(), slot }
     }
 
-    /// The stream, once its handshake is done.
+    /// Completes the handshake and returns the stream.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Stream>> {
-        if let Io::Shaking(shaking) = &mut self.io {
-            match ready!(shaking.as_mut().poll(cx)) {
+        if let Io::Handshake(handshake) = &mut self.io {
+            match ready!(handshake.as_mut().poll(cx)) {
                 Ok(stream) => self.io = Io::Open(stream),
                 Err(error) => {
                     self.io = Io::Failed;
@@ -130,18 +132,18 @@ impl HttpConnection {
         }
         match &mut self.io {
             Io::Open(stream) => Poll::Ready(Ok(stream)),
-            Io::Shaking(_) => Poll::Pending,
+            Io::Handshake(_) => Poll::Pending,
             Io::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let taken = &self.place.taken;
+        let taken = &self.slot.taken;
         taken.task.register(cx.waker());
-        if taken.gives_way.load(Relaxed) {
+        if taken.is_evicted.load(Relaxed) {
             return Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
-                "the connection gives way to others",
+                "closed in favor of a new connection",
             ));
         }
         let ends = *taken.ends.lock();
@@ -150,32 +152,34 @@ impl HttpConnection {
             self.deadline = Box::pin(sleep_until(ends));
         }
         match self.deadline.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "the connection's time is over")),
+            Poll::Ready(()) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the connection's deadline has passed"))
+            }
             Poll::Pending => Ok(()),
         }
     }
 
-    /// Looks whether the head is whole with these bytes: then the deadline is that of the answer.
-    fn heard(&mut self, bytes: &[u8]) {
-        let taken = &self.place.taken;
-        if bytes.is_empty() || taken.asked.load(Relaxed) {
+    /// Detects the end of the request head; from then on the deadline of the response applies.
+    fn track_head(&mut self, bytes: &[u8]) {
+        let taken = &self.slot.taken;
+        if bytes.is_empty() || taken.has_request.load(Relaxed) {
             return;
         }
-        if taken.rests.swap(false, Relaxed) {
+        if taken.is_idle.swap(false, Relaxed) {
             (self.begun, self.head) = (now(), Head::default());
             *taken.ends.lock() = self.begun + self.bounds.head;
         }
         if self.head.ends_in(bytes) {
-            taken.asked.store(true, Relaxed);
+            taken.has_request.store(true, Relaxed);
             *taken.ends.lock() = self.begun + self.bounds.life;
         }
     }
 }
 
-/// Finds the empty line behind the head of a request, in whatever pieces it comes.
+/// Finds the empty line after a request head across reads of any size.
 #[derive(Debug, Default)]
 struct Head {
-    /// The bytes since the last line feed are carriage returns at most, and there was a line.
+    /// A line precedes, and only carriage returns follow its line feed.
     at_line_start: bool,
     has_line: bool,
 }
@@ -205,8 +209,8 @@ impl AsyncRead for HttpConnection {
         let stream = ready!(self.poll_open(cx))?;
         let read = Pin::new(stream).poll_read(cx, buf);
         if read.is_ready() {
-            self.heard(&buf.filled()[before..]);
-            // A new deadline has to know its task.
+            self.track_head(&buf.filled()[before..]);
+            // Registers the task for the new deadline.
             self.check(cx)?;
         }
         read
@@ -230,8 +234,8 @@ impl AsyncWrite for HttpConnection {
         self.check(cx)?;
         match &mut self.io {
             Io::Open(stream) => Pin::new(stream).poll_shutdown(cx),
-            // Nothing was said that could be ended.
-            Io::Shaking(_) | Io::Failed => Poll::Ready(Ok(())),
+            // There is no open TLS stream to close.
+            Io::Handshake(_) | Io::Failed => Poll::Ready(Ok(())),
         }
     }
 }
@@ -241,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_ends_with_its_empty_line_in_whatever_pieces_it_comes() {
+    fn head_ends_at_its_empty_line_for_reads_of_any_size() {
         for whole in
             ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.0\n\n", "\r\n\r\nGET / HTTP/1.0\r\n\r\n"]
         {

@@ -1,5 +1,5 @@
-//! Which leaders this node has seen since its start, for the console: an operator who opens it after an
-//! incident asks when the leader changed.
+//! Leaders seen by this node since its start, for the console: after an incident an operator needs the times
+//! of leader changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use rowlock_env::time;
 use rowlock_types::status::Status;
 use serde::Serialize;
 
-/// Older ones are forgotten.
+/// Bound of the list; the oldest election is dropped.
 const KEPT: usize = 32;
 
-/// That a node leads, or that none with a quorum is known to.
+/// Change of the leader, including its loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Election {
     term: u64,
     leader: Option<u64>,
-    /// When this node heard of it, or last had contact to a quorum, ms since 1970.
+    /// Time of the report of this leader, or of the last contact with a quorum, in milliseconds since 1970.
     at_ms: i64,
 }
 
-/// Recent elections, the newest first.
+/// Recent elections, newest first.
 #[derive(Debug, Default)]
 pub struct Elections(Mutex<VecDeque<Election>>);
 
 impl Elections {
-    /// Those of a node. In a simulated world, which has no console, none are noted.
+    /// Starts the recording task. A simulated world has no console and records nothing.
     pub fn start(tasks: &TaskGroup, status: Receiver<Status>) -> Arc<Elections> {
         let elections = Arc::new(Elections::default());
         if !rowlock_env::world::is_simulated() {
@@ -38,7 +38,7 @@ impl Elections {
         elections
     }
 
-    /// Notes what the status says, until its sender is gone.
+    /// Records leaders from the status until its sender is dropped.
     async fn follow(&self, mut status: Receiver<Status>) {
         loop {
             let seen = {
@@ -50,19 +50,19 @@ impl Elections {
                     at_ms: now.leaderless_since_ms.unwrap_or_else(time::wall_ms),
                 }
             };
-            self.note(seen);
+            self.record(seen);
             if status.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    fn note(&self, mut seen: Election) {
+    fn record(&self, mut seen: Election) {
         let mut all = self.0.lock();
-        // The last contact may be older than the news of that leader.
+        // The last contact may precede the report of the previous leader.
         seen.at_ms = all.front().map_or(seen.at_ms, |last| last.at_ms.max(seen.at_ms));
         debug_assert!(all.front().is_none_or(|last| last.term <= seen.term), "terms do not go back");
-        // Terms of elections that fail are no news.
+        // Terms of failed elections are not recorded.
         let is_news = match all.front() {
             Some(last) => last.leader != seen.leader || seen.leader.is_some() && last.term != seen.term,
             None => seen.leader.is_some(),
@@ -85,20 +85,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_and_its_loss_are_noted_once_and_old_ones_are_forgotten() {
+    fn leader_change_is_recorded_once_and_the_list_is_bounded() {
         let elections = Elections::default();
-        let note = |term, leader| elections.note(Election { term, leader, at_ms: 5 });
+        let record = |term, leader| elections.record(Election { term, leader, at_ms: 5 });
         for (term, leader) in
             [(0, None), (1, Some(2)), (1, Some(2)), (2, None), (3, None), (4, Some(3)), (5, Some(3))]
         {
-            note(term, leader);
+            record(term, leader);
         }
         let seen: Vec<_> = elections.0.lock().iter().map(|one| (one.term, one.leader)).collect();
         assert_eq!(seen, [(5, Some(3)), (4, Some(3)), (2, None), (1, Some(2))]);
-        elections.note(Election { term: 6, leader: None, at_ms: 4 });
+        elections.record(Election { term: 6, leader: None, at_ms: 4 });
         assert_eq!(elections.0.lock()[0].at_ms, 5, "a time does not go back");
         for term in 6..100 {
-            note(term, Some(1));
+            record(term, Some(1));
         }
         assert_eq!(elections.list().as_array().unwrap().len(), KEPT);
         assert_eq!(elections.list()[0], serde_json::json!({ "term": 99, "leader": 1, "at_ms": 5 }));

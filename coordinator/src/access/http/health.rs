@@ -1,4 +1,4 @@
-//! Is this node alive, may clients be sent to it, which version is it. Orchestrators and load balancers ask.
+//! Liveness, readiness and version, for orchestrators and load balancers.
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
@@ -12,18 +12,17 @@ use serde_json::{Value, json};
 use super::HttpContext;
 use super::problem::Problem;
 
-/// The process runs and answers. It says nothing about Raft: a node without a quorum must not be restarted
-/// for it.
+/// Reports a running process. The result is independent of Raft: restarting a node does not restore a quorum.
 pub(super) async fn livez() -> &'static str {
     "ok\n"
 }
 
-/// Clients may be sent here. `?verbose` lists each check.
+/// Reports whether clients may connect to this node. `?verbose` lists the checks.
 pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): RawQuery) -> Response {
     let status = context.status.borrow().clone();
     let mut checks = checks(&status, &context.metrics);
     checks.push(memory(&context.metrics));
-    checks.extend(of_disks(&context.metrics));
+    checks.extend(disk_checks(&context.metrics));
     checks.extend(tokens(&context.metrics));
     let verbose =
         query.as_deref().is_some_and(|q| q.split('&').any(|p| p == "verbose" || p.starts_with("verbose=")));
@@ -38,11 +37,11 @@ pub(super) async fn readyz(State(context): State<HttpContext>, RawQuery(query): 
     }
 }
 
-/// As `readyz`, in JSON, with who leads.
+/// Reports readiness as JSON, with the leader.
 pub(super) async fn health(State(context): State<HttpContext>) -> Response {
     let status = context.status.borrow().clone();
     let mut checks = checks(&status, &context.metrics);
-    checks.extend(of_disks(&context.metrics));
+    checks.extend(disk_checks(&context.metrics));
     if let Some(reason) = not_ready(&checks) {
         return unavailable(reason).with("node", status.node.0).with("term", status.term).into_response();
     }
@@ -61,14 +60,14 @@ pub(super) async fn version() -> Json<Value> {
     Json(json!({ "name": "rowlock", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// One condition of readiness.
+/// Condition of readiness.
 struct Check {
     name: &'static str,
     passed: bool,
     found: String,
 }
 
-/// All conditions, the cause before its consequences.
+/// Returns the conditions, causes before consequences.
 fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
     let leader = status.leader.map_or("no leader is known".to_owned(), |node| format!("node {node} leads"));
     let serving = match status.not_serving {
@@ -93,7 +92,7 @@ fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
     if !status.waits_for.is_empty() {
         let nodes: Vec<String> = status.waits_for.iter().map(NodeId::to_string).collect();
         let found = format!(
-            "this node has an empty data folder and waits for node {}: start the nodes that do not run (docs/operations.md \
+            "this node has an empty data folder and waits for node {}: start all stopped nodes (docs/operations.md \
              if they are lost)",
             nodes.join(", ")
         );
@@ -102,7 +101,7 @@ fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
     checks
 }
 
-/// Checks the node's memory. A full one still serves.
+/// Checks the node's memory. A node with full memory still serves.
 fn memory(metrics: &Metrics) -> Check {
     let held: u64 = metrics.memory_bytes.get().iter().map(|(_, bytes)| bytes).sum();
     let limit = metrics.memory_limit_bytes.get();
@@ -110,15 +109,19 @@ fn memory(metrics: &Metrics) -> Check {
         (0, _) => format!("{} MiB are held, without a limit", held >> 20),
         (limit, 0) => format!("{} of {} MiB are held", held >> 20, limit >> 20),
         (limit, _) => {
-            format!("{} of {} MiB are held: new sessions and what grows are refused", held >> 20, limit >> 20)
+            format!(
+                "{} of {} MiB are held: new sessions and growing writes are refused",
+                held >> 20,
+                limit >> 20
+            )
         }
     };
     Check { name: "memory", passed: true, found }
 }
 
-/// Reports a file of tokens that is missing or bad. The node still serves, by the previous tokens.
+/// Reports a missing or bad token file. The node still serves, with the previous tokens.
 fn tokens(metrics: &Metrics) -> Option<Check> {
-    let found = "the file of tokens is missing or bad: all previous tokens stay valid; restore the file, or write an \
+    let found = "the token file is missing or bad: all previous tokens stay valid; restore the file, or write an \
                  empty one to revoke all";
     (metrics.token_file_unusable.get() == 1).then(|| Check {
         name: "tokens",
@@ -127,16 +130,17 @@ fn tokens(metrics: &Metrics) -> Option<Check> {
     })
 }
 
-/// This node's disk, and those of a majority.
-fn of_disks(metrics: &Metrics) -> Vec<Check> {
-    let stalled = "no write was committed for ten seconds: the disks of a majority do not answer".to_owned();
+/// Checks this node's disk and the commits of a majority.
+fn disk_checks(metrics: &Metrics) -> Vec<Check> {
+    let stalled =
+        "no write was committed for ten seconds: the disks of a majority are unresponsive".to_owned();
     let stalled = Check { name: "commits", passed: false, found: stalled };
     let mut checks = vec![disk(metrics)];
     checks.extend((metrics.commits_stalled.get() == 1).then_some(stalled));
     checks
 }
 
-/// Room on the disk. A node that has none still serves; one whose disk does not answer is not ready.
+/// Checks the disk. A node without free space still serves; a node with an unresponsive disk is not ready.
 fn disk(metrics: &Metrics) -> Check {
     let free = metrics.disk_free_bytes.get() >> 20;
     let hangs = metrics.disk_hangs.get() == 1;
@@ -146,7 +150,7 @@ fn disk(metrics: &Metrics) -> Check {
         format!("{free} MiB are free: the log waits for room, and nothing is acknowledged")
     } else if metrics.disk_short.get() == 1 {
         format!(
-            "{free} MiB are free, less than limits.min_free_bytes: while too few voters have more, what grows is refused"
+            "{free} MiB are free, less than limits.min_free_bytes: while too few voters have more, growing writes are refused"
         )
     } else if metrics.disk_low.get() == 1 {
         format!("{free} MiB are free, less than limits.warn_free_bytes")

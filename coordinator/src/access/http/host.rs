@@ -1,6 +1,6 @@
-//! Which host a request is for. A page of another site that lets its name point to this node's address (DNS
-//! rebinding) makes an operator's browser ask for that name: it is refused. IP addresses and localhost cannot
-//! be pointed anywhere.
+//! Check of the requested host. By DNS rebinding a foreign web page can point its host name to this node's
+//! address; an operator's browser then sends requests with the foreign name, and this check refuses the
+//! requests. IP addresses and localhost are not subject to rebinding.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,10 +12,10 @@ use axum::response::{IntoResponse, Response};
 use super::HttpContext;
 use super::problem::Problem;
 
-/// Paths that a load balancer may ask without a Host, by HTTP/1.0. No browser does.
+/// Paths for load balancers that send HTTP/1.0 without a Host header. No browser omits the header.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
-/// Lets a request pass that is for this host.
+/// Passes requests for this host and refuses all others.
 pub(super) async fn check(State(context): State<HttpContext>, request: Request, next: Next) -> Response {
     match misdirected(&request, &context.hosts) {
         None => next.run(request).await,
@@ -24,21 +24,21 @@ pub(super) async fn check(State(context): State<HttpContext>, request: Request, 
 }
 
 fn misdirected(request: &Request, hosts: &[String]) -> Option<String> {
-    const REMEDY: &str = "ask for an IP address or localhost, or add the name to http.hosts in cluster.toml";
+    const REMEDY: &str = "use an IP address or localhost, or add the name to http.hosts in cluster.toml";
     let mut named = request.headers().get_all(header::HOST).iter();
     let host = match (named.next(), named.next()) {
         (None, _) if request.version() == Version::HTTP_10 && PROBES.contains(&request.uri().path()) => None,
         (Some(host), None) => Some(host.to_str().unwrap_or_default()),
-        _ => return Some(format!("the request does not name one host; {REMEDY}")),
+        _ => return Some(format!("the request must name one host; {REMEDY}")),
     };
-    // A target in absolute form goes before the header.
+    // A target in absolute form has priority over the header.
     let target = request.uri().authority().map(|authority| authority.as_str());
     let stranger = host.into_iter().chain(target).find(|host| !is_here(host, hosts))?;
     let shown: String = stranger.chars().filter(|c| !c.is_control()).take(64).collect();
-    Some(format!("this node is not known as \"{shown}\"; {REMEDY}"))
+    Some(format!("the host name of this node is not \"{shown}\"; {REMEDY}"))
 }
 
-/// `host` or `host:port`, of whatever port: a proxy may have another.
+/// Parses `host` or `host:port` and compares the host; any port is valid, since a proxy may use another port.
 fn is_here(authority: &str, hosts: &[String]) -> bool {
     if let Some(rest) = authority.strip_prefix('[') {
         return rest
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_counts_if_the_configuration_has_it_and_only_as_a_whole() {
+    fn host_name_matches_only_as_a_whole() {
         let hosts = ["rowlock.internal".to_owned()];
         for here in ["rowlock.internal", "ROWLOCK.internal:80", "rowlock.internal.", "[::1]", "1.2.3.4:5"] {
             assert!(is_here(here, &hosts), "{here}");

@@ -1,7 +1,7 @@
-//! What the leader says of the members, for the status of a node that does not lead.
+//! Leader's view of the members, for the status page of a follower.
 //!
-//! Invariant: no request waits for it. While the status is asked for, the leader is asked at most every half
-//! second, and an answer counts for three.
+//! Invariant: no request waits for the leader. While status requests arrive, the follower queries the leader
+//! at most every half second; a response is valid for three seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(1);
 const FRESH: Duration = Duration::from_secs(3);
 
-/// One per node; a default one knows nothing.
+/// View of one node, empty by default.
 #[derive(Debug, Default)]
 pub struct LeaderView {
     wanted: Notify,
@@ -26,8 +26,8 @@ pub struct LeaderView {
 }
 
 impl LeaderView {
-    /// Asks the leader named by `status` while someone looks. In a simulated world, which has no status page,
-    /// it asks nothing.
+    /// Starts the task that queries the leader named by `status` on demand. A simulated world has no status
+    /// page and starts no task.
     pub fn start(tasks: &TaskGroup, peers: PeerPool, status: Receiver<Status>) -> Arc<LeaderView> {
         let view = Arc::new(LeaderView::default());
         if !rowlock_env::world::is_simulated() {
@@ -60,7 +60,7 @@ impl LeaderView {
         }
     }
 
-    /// Returns the latest fresh status of the leader of `term`, and has it asked again.
+    /// Returns the latest valid status of the leader of `term` and requests an update.
     pub(super) fn latest(&self, term: u64) -> Option<Status> {
         self.wanted.notify_one();
         let latest = self.latest.lock();

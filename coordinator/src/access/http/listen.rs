@@ -1,7 +1,7 @@
-//! Accepts HTTP connections, a bounded number of them, each for a bounded time. Where all places are taken,
-//! the oldest connection whose request is not here yet gives way: a probe sends its request at once, so it is
-//! always answered. Accepting never waits for a place, so a flood cannot fill the system's queue in front of
-//! a probe.
+//! Accepts HTTP connections: bounds their number and the duration of each. With all slots in use, the oldest
+//! connection without a complete request head is closed in favor of the new connection. A probe sends its
+//! request at once, so a probe always gets a response. Accepting never waits for a slot, so a flood cannot
+//! fill the system's queue before a probe.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,13 +27,14 @@ use super::secure::SecureHttp;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub connections: usize,
-    /// Connections of one address, except loopback.
+    /// Connections per address, except loopback.
     pub of_address: usize,
-    /// From the accept to the end of the request's head.
+    /// Longest time from the accept to the end of the request head.
     pub head: Duration,
-    /// From the accept to the end; with `idle`, of one request, from its first byte.
+    /// Longest time from the accept to the end of the connection; with `idle`, from the first byte of a
+    /// request to the end of its response.
     pub life: Duration,
-    /// Between two requests of one connection. `None`: it carries one.
+    /// Longest time between two requests of a connection. `None`: the connection carries one request.
     pub idle: Option<Duration>,
 }
 
@@ -49,11 +50,11 @@ impl Default for Bounds {
     }
 }
 
-/// A listener that never has more than its number of connections open.
+/// Listener with a bound for open connections.
 pub(super) struct BoundedListener {
     inner: Listener,
     bounds: Bounds,
-    places: Arc<Mutex<Places>>,
+    slots: Arc<Mutex<Slots>>,
     metrics: Arc<Metrics>,
     secure: Option<Arc<SecureHttp>>,
 }
@@ -65,30 +66,32 @@ impl BoundedListener {
         bounds: Bounds,
         secure: Option<Arc<SecureHttp>>,
     ) -> Self {
-        BoundedListener { inner, bounds, places: Arc::default(), metrics, secure }
+        BoundedListener { inner, bounds, slots: Arc::default(), metrics, secure }
     }
 
-    /// Takes a place. None: this address has as many as it may have, or requests that have just come have
-    /// them all.
-    fn place(&self, addr: IpAddr) -> Option<ConnectionSlot> {
-        let mut places = self.places.lock();
-        if places.of_address(addr) >= self.bounds.of_address && !addr.is_loopback() {
+    /// Takes a slot. Returns `None` if the address has used its share, or if all slots carry recent requests.
+    fn slot(&self, addr: IpAddr) -> Option<ConnectionSlot> {
+        let mut slots = self.slots.lock();
+        if slots.of_address(addr) >= self.bounds.of_address && !addr.is_loopback() {
             return None;
         }
-        let has_room = places.make_room(self.bounds.connections, now());
-        has_room.then(|| places.take(&self.places, addr, now(), self.bounds))
+        let has_room = slots.make_room(self.bounds.connections, now());
+        has_room.then(|| slots.take(&self.slots, addr, now(), self.bounds))
     }
 
-    /// The next connection that has a place. Cancel safe.
+    /// Accepts the next connection that gets a slot.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
     pub(super) async fn accept(&mut self) -> (HttpConnection, Visitor) {
         loop {
             let stream = self.inner.accept().await;
             let addr = stream.peer_addr();
-            if let Some(place) = self.place(addr.ip().to_canonical()) {
+            if let Some(slot) = self.slot(addr.ip().to_canonical()) {
                 self.metrics.http_connections_total.inc();
-                let visitor = Visitor::of(addr, place.taken.clone());
+                let visitor = Visitor::of(addr, slot.taken.clone());
                 let secure = self.secure.as_deref();
-                let connection = HttpConnection::new(stream, place, self.bounds, secure, &visitor);
+                let connection = HttpConnection::new(stream, slot, self.bounds, secure, &visitor);
                 return (connection, visitor);
             }
             self.metrics.http_connections_refused_total.inc();
@@ -97,66 +100,66 @@ impl BoundedListener {
     }
 }
 
-/// The open connections, in the order in which they came.
+/// Open connections in the order of their accepts.
 #[derive(Debug, Default)]
-struct Places {
+struct Slots {
     next: u64,
-    taken: BTreeMap<u64, Arc<Taken>>,
+    taken: BTreeMap<u64, Arc<ConnectionState>>,
 }
 
 /// State of one connection.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct ConnectionState {
     addr: IpAddr,
     pub(super) since: Instant,
-    /// The head of a request is here, and its answer is not.
-    pub(super) asked: AtomicBool,
-    /// A request has been answered, and nothing of another one is here.
-    pub(super) rests: AtomicBool,
-    /// When it ends, unless something happens before.
+    /// A request head is complete and its response is not.
+    pub(super) has_request: AtomicBool,
+    /// Idle between two requests.
+    pub(super) is_idle: AtomicBool,
+    /// Deadline of the connection's present phase.
     pub(super) ends: Mutex<Instant>,
     bounds: Bounds,
-    pub(super) gives_way: AtomicBool,
+    pub(super) is_evicted: AtomicBool,
     pub(super) task: AtomicWaker,
 }
 
-impl Taken {
-    /// A request begins that may take so long.
-    pub(super) fn begins(&self, life: Duration) {
-        self.rests.store(false, Relaxed);
-        self.asked.store(true, Relaxed);
+impl ConnectionState {
+    /// Begins a request with the time limit `life`.
+    pub(super) fn begin_request(&self, life: Duration) {
+        self.is_idle.store(false, Relaxed);
+        self.has_request.store(true, Relaxed);
         *self.ends.lock() = now() + life;
     }
 
-    /// It is answered; there may be another one.
-    pub(super) fn answered(&self) {
+    /// Completes a request; with keep-alive, the idle time begins.
+    pub(super) fn end_request(&self) {
         let Some(idle) = self.bounds.idle else { return };
-        self.asked.store(false, Relaxed);
-        self.rests.store(true, Relaxed);
+        self.has_request.store(false, Relaxed);
+        self.is_idle.store(true, Relaxed);
         *self.ends.lock() = now() + idle;
     }
 
-    /// Returns the time limit of one request.
     pub(super) fn life(&self) -> Duration {
         self.bounds.life
     }
 }
 
-impl Places {
+impl Slots {
     fn of_address(&self, addr: IpAddr) -> usize {
         self.taken.values().filter(|taken| taken.addr == addr).count()
     }
 
-    /// Makes one connection end if all places are taken. False: the requests of all have just come.
+    /// Frees a slot if all are in use, by closing one connection. Returns false if all connections carry
+    /// recent requests.
     fn make_room(&mut self, most: usize, now: Instant) -> bool {
         if self.taken.len() < most {
             return true;
         }
-        let idle = self.taken.iter().find(|(_, taken)| !taken.asked.load(Relaxed));
-        let is_ripe = |taken: &Taken| now >= taken.since + HTTP_YIELD_AFTER;
+        let idle = self.taken.iter().find(|(_, taken)| !taken.has_request.load(Relaxed));
+        let is_ripe = |taken: &ConnectionState| now >= taken.since + HTTP_YIELD_AFTER;
         let ripe = || self.taken.iter().next().filter(|(_, taken)| is_ripe(taken));
         let Some((id, taken)) = idle.or_else(ripe) else { return false };
-        taken.gives_way.store(true, Relaxed);
+        taken.is_evicted.store(true, Relaxed);
         taken.task.wake();
         let id = *id;
         self.taken.remove(&id);
@@ -165,19 +168,19 @@ impl Places {
 
     fn take(
         &mut self,
-        all: &Arc<Mutex<Places>>,
+        all: &Arc<Mutex<Slots>>,
         addr: IpAddr,
         since: Instant,
         bounds: Bounds,
     ) -> ConnectionSlot {
-        let taken = Taken {
+        let taken = ConnectionState {
             addr,
             since,
-            asked: AtomicBool::new(false),
-            rests: AtomicBool::new(false),
+            has_request: AtomicBool::new(false),
+            is_idle: AtomicBool::new(false),
             ends: Mutex::new(since + bounds.head.min(bounds.life)),
             bounds,
-            gives_way: AtomicBool::new(false),
+            is_evicted: AtomicBool::new(false),
             task: AtomicWaker::new(),
         };
         let (id, taken) = (self.next, Arc::new(taken));
@@ -187,11 +190,11 @@ impl Places {
     }
 }
 
-/// The place of an open connection.
+/// Slot of an open connection.
 pub(super) struct ConnectionSlot {
     id: u64,
-    pub(super) taken: Arc<Taken>,
-    all: Arc<Mutex<Places>>,
+    pub(super) taken: Arc<ConnectionState>,
+    all: Arc<Mutex<Slots>>,
 }
 
 impl Drop for ConnectionSlot {
@@ -205,20 +208,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_without_a_request_gives_way_at_once_and_requests_after_a_while() {
-        let all = Arc::new(Mutex::new(Places::default()));
+    fn oldest_idle_connection_yields_before_requests() {
+        let all = Arc::new(Mutex::new(Slots::default()));
         let (begin, addr) = (now(), IpAddr::from([10, 0, 0, 1]));
         let take = |since| all.lock().take(&all, addr, since, Bounds::default());
         let (asked, idle, later) =
             (take(begin), take(begin + HTTP_YIELD_AFTER), take(begin + HTTP_YIELD_AFTER));
-        asked.taken.asked.store(true, Relaxed);
-        let gives_way = |place: &ConnectionSlot| place.taken.gives_way.load(Relaxed);
+        asked.taken.has_request.store(true, Relaxed);
+        let gives_way = |slot: &ConnectionSlot| slot.taken.is_evicted.load(Relaxed);
         assert!(all.lock().make_room(4, begin));
         assert_eq!([&asked, &idle, &later].map(gives_way), [false, false, false]);
         assert!(all.lock().make_room(3, begin));
         assert_eq!([&asked, &idle, &later].map(gives_way), [false, true, false]);
         assert_eq!(all.lock().of_address(addr), 2);
-        later.taken.asked.store(true, Relaxed);
+        later.taken.has_request.store(true, Relaxed);
         let ripe = begin + HTTP_YIELD_AFTER;
         assert!(!all.lock().make_room(2, ripe - Duration::from_millis(1)), "both requests have just come");
         assert!(all.lock().make_room(2, ripe));
@@ -228,20 +231,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_of_one_address_are_bounded_and_those_of_loopback_are_not() {
+    async fn connections_per_address_are_bounded_except_loopback() {
         let inner = Listener::bind("127.0.0.1:0").await.unwrap();
         let bounds = Bounds { connections: 64, of_address: 2, ..Bounds::default() };
         let listener = BoundedListener::new(inner, Arc::default(), bounds, None);
         let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let (first, second) = (listener.place(one), listener.place(one));
+        let (first, second) = (listener.slot(one), listener.slot(one));
         assert!(first.is_some() && second.is_some());
-        assert!(listener.place(one).is_none());
-        assert!(listener.place(other).is_some());
+        assert!(listener.slot(one).is_none());
+        assert!(listener.slot(other).is_some());
         let mut own = Vec::new();
         for _ in 0..10 {
-            own.push(listener.place(IpAddr::from([127, 0, 0, 1])).expect("loopback is free"));
+            own.push(listener.slot(IpAddr::from([127, 0, 0, 1])).expect("loopback is free"));
         }
         drop(first);
-        assert!(listener.place(one).is_some());
+        assert!(listener.slot(one).is_some());
     }
 }

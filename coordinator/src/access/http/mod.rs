@@ -1,12 +1,12 @@
-//! HTTP. The listener for operators: health, metrics, version, status, reports. Read-only. Unless `[http]`
-//! asks for TLS or tokens, it is without authentication and belongs on a loopback address. The listener for
-//! locks is [`api`].
+//! HTTP. The operators' listener serves health, metrics, version, status and reports, read-only. Without
+//! `tls` or `token_file` in `[http]` there is no authentication, and the listener must be on a loopback
+//! address. The listener for locks is [`api`].
 //!
-//! Invariant: handlers of the listener for operators read what other parts publish (metrics, status, the
-//! replica through [`StatusSource`]); they never touch Raft, never propose and never wait. Invariant: every
-//! connection carries one request and ends within `limits::HTTP_CONNECTION_MAX`, and there are at most
-//! `limits::HTTP_CONNECTIONS_MAX`, so that no HTTP client can hold anything for long. Invariant: a request
-//! for a host that is not this one is refused, so that no web page reads here.
+//! Invariant: handlers of the operators' listener read published data (metrics, status, the replica through
+//! [`StatusSource`]); they never call Raft, never propose and never wait. Invariant: a connection carries one
+//! request and ends within `limits::HTTP_CONNECTION_MAX`, and at most `limits::HTTP_CONNECTIONS_MAX` are
+//! open, so no HTTP client holds resources for long. Invariant: a request for a foreign host name is refused,
+//! so a web page of another site cannot read from this listener.
 
 mod access;
 pub mod api;
@@ -57,35 +57,35 @@ pub use status::{HttpAddresses, StateView, StatusSource};
 pub struct HttpContext {
     pub metrics: Arc<Metrics>,
     pub status: Receiver<Status>,
-    /// The replicated state and this node's connections.
+    /// Replicated state and this node's connections.
     pub source: Arc<dyn StatusSource>,
-    /// Makes reports on locks, queues, sessions and their history.
+    /// Reports on locks, queues, sessions and the history.
     pub reports: Reports,
-    /// Names that requests may be for, besides IP addresses and localhost.
+    /// Permitted host names of requests, besides IP addresses and localhost.
     pub hosts: Arc<[String]>,
     pub access: Arc<Access>,
-    /// Where the nodes listen: the console points there.
+    /// Addresses of all nodes, for links in the console.
     pub nodes: Arc<[HttpAddresses]>,
-    /// Which leaders it has seen.
+    /// Recent leaders, as seen by this node.
     pub elections: Arc<Elections>,
-    /// The leader's view of the members.
+    /// Leader's view of the members.
     pub leader_view: Arc<LeaderView>,
     pub started: Instant,
-    /// Which connections pass before each turn.
+    /// Turnstile of the connections' tasks.
     pub turnstile: Turnstile,
 }
 
-/// Answers HTTP requests on `listener` until `shutdown`, then until the requests under way are answered
-/// (bounded by `limits::HTTP_CONNECTION_MAX`). `keeper`: of the certificates, for TLS.
+/// Serves HTTP requests on `listener` until `shutdown`, then completes pending requests (bounded by
+/// `limits::HTTP_CONNECTION_MAX`). `keeper` holds the certificates; `None` serves without TLS.
 pub async fn serve(
     listener: Listener,
     context: HttpContext,
     keeper: Option<Arc<Keeper>>,
     shutdown: Shutdown,
 ) {
-    let (metrics, stile) = (context.metrics.clone(), context.turnstile.clone());
+    let (metrics, turnstile) = (context.metrics.clone(), context.turnstile.clone());
     let listener = bounded(listener, (Bounds::default(), metrics), keeper);
-    serve_connections(listener, router(context), (stile, Class::Operator), shutdown).await;
+    serve_connections(listener, router(context), (turnstile, Class::Operator), shutdown).await;
 }
 
 fn bounded(
@@ -97,7 +97,7 @@ fn bounded(
     BoundedListener::new(listener, metrics, bounds, secure)
 }
 
-/// Routes for operators and orchestrators.
+/// Routes for orchestrators and monitoring.
 fn probes() -> Router<HttpContext> {
     Router::new()
         .route("/livez", get(health::livez))
@@ -127,13 +127,13 @@ fn router(context: HttpContext) -> Router {
         .with_state(context)
 }
 
-/// Headers of every answer of the listener for operators: it carries one request per connection.
+/// Sets the headers of a response of the operators' listener: the connection closes after the response.
 async fn finish(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     finish_kept(response).await
 }
 
-/// Headers of every answer: nothing is kept by caches.
+/// Sets the headers of a response: no caching, no sniffing of the content type.
 async fn finish_kept(mut response: Response) -> Response {
     busy::spend(Work::HttpRequest, 1);
     busy::spend(Work::EncodedByte, response.body().size_hint().exact().unwrap_or_default());
@@ -150,7 +150,7 @@ async fn metrics(State(context): State<HttpContext>) -> Response {
 }
 
 async fn not_found(State(context): State<HttpContext>, uri: Uri) -> Problem {
-    not_here(&uri, &context.where_locks_are(uri.path()))
+    not_here(&uri, &context.hint_to_locks(uri.path()))
 }
 
 fn not_here(uri: &Uri, elsewhere: &str) -> Problem {
@@ -158,15 +158,15 @@ fn not_here(uri: &Uri, elsewhere: &str) -> Problem {
 }
 
 async fn method_not_allowed(State(context): State<HttpContext>, method: Method, uri: Uri) -> Problem {
-    not_taken(&method, &uri, &context.where_locks_are(uri.path()))
+    not_taken(&method, &uri, &context.hint_to_locks(uri.path()))
 }
 
 fn not_taken(method: &Method, uri: &Uri, elsewhere: &str) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}{elsewhere}", uri.path()))
 }
 
-/// Prefixes of paths that only the listener for locks has.
-const OF_LOCKS: [&str; 8] = [
+/// Prefixes of paths served only by the listener for locks.
+const LOCK_PREFIXES: [&str; 8] = [
     "/v1/leases",
     "/v1/locks/",
     "/v1/elections/",
@@ -176,8 +176,8 @@ const OF_LOCKS: [&str; 8] = [
     "/v1/openapi",
     "/docs",
 ];
-/// Paths that only the listener for operators has.
-const OF_OPERATORS: [&str; 5] = ["/livez", "/readyz", "/health", "/metrics", "/version"];
+/// Paths served only by the operators' listener.
+const OPERATOR_PATHS: [&str; 5] = ["/livez", "/readyz", "/health", "/metrics", "/version"];
 
 impl HttpContext {
     fn addresses(&self) -> Option<&HttpAddresses> {
@@ -185,10 +185,11 @@ impl HttpContext {
         self.nodes.iter().find(|node| node.node == me)
     }
 
-    /// What the listener for operators says of a path that it does not have or take: the end of a sentence.
-    fn where_locks_are(&self, path: &str) -> String {
+    /// Returns the end of an error message of the operators' listener: a hint if the listener for locks
+    /// serves `path`.
+    fn hint_to_locks(&self, path: &str) -> String {
         match self.addresses() {
-            Some(HttpAddresses { http, api, .. }) if OF_LOCKS.iter().any(|of| path.starts_with(of)) => {
+            Some(HttpAddresses { http, api, .. }) if LOCK_PREFIXES.iter().any(|of| path.starts_with(of)) => {
                 match api {
                     Some(api) if api == http => String::new(),
                     Some(api) => format!(" here: locks by HTTP are at {api} (`api` in cluster.toml)"),
@@ -202,11 +203,12 @@ impl HttpContext {
         }
     }
 
-    /// The same of the listener for locks, which has every path of the other one but these.
-    fn where_probes_are(&self, path: &str) -> String {
+    /// Returns the end of an error message of the listener for locks: a hint if only the operators' listener
+    /// serves `path`.
+    fn hint_to_probes(&self, path: &str) -> String {
         match self.addresses() {
             Some(HttpAddresses { http, api, .. })
-                if api.as_ref() != Some(http) && OF_OPERATORS.contains(&path) =>
+                if api.as_ref() != Some(http) && OPERATOR_PATHS.contains(&path) =>
             {
                 format!(" here: ask {http} (`http` in cluster.toml)")
             }

@@ -1,4 +1,4 @@
-//! Errors of the HTTP listener: `application/problem+json` (RFC 9457).
+//! Errors of the HTTP listeners: `application/problem+json` (RFC 9457).
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,20 +13,20 @@ pub(super) struct Problem {
     denied: Option<Denial>,
 }
 
-/// Goes with the response of a refusal for lack of a permission, for the audit log.
+/// Denied permission, attached to the response for the audit log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Denial {
-    /// The right on a lock that is missing; `None`: the ACL does not permit it.
+    /// Missing right on a lock; `None`: an ACL denied the request.
     pub(super) missing: Option<Right>,
 }
 
 impl Problem {
-    /// `detail` is for people and says what this very request met.
+    /// Returns a problem. `detail` is text for people and describes this request.
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Problem { status, detail: detail.into(), members: Map::new(), denied: None }
     }
 
-    /// Marks the refusal as one for lack of a permission, and names the missing right to programs.
+    /// Marks the refusal as a denied permission and adds the missing right for programs.
     pub(super) fn denied(self, missing: Option<Right>) -> Self {
         let problem = match missing {
             Some(right) => self.with("missing", right.as_str()),
@@ -35,7 +35,7 @@ impl Problem {
         Problem { denied: Some(Denial { missing }), ..problem }
     }
 
-    /// An extension member, for programs.
+    /// Adds an extension member for programs.
     pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.members.insert(name.to_owned(), value.into());
         self

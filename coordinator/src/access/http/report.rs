@@ -1,6 +1,6 @@
-//! `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`, `/v1/access`: reports. They show what the caller
-//! may read by what it has proven: a certificate its subject, an operator's token everything, and all others
-//! what everybody may read (`world:anyone`).
+//! Reports: `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`, `/v1/access`. The caller's identity
+//! selects the visible data: a certificate sees the data readable for its subject, an operator's token sees
+//! all data, other callers see the data readable for `world:anyone`.
 
 use std::borrow::Cow;
 
@@ -11,13 +11,13 @@ use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
 use super::HttpContext;
-use super::access::Asker;
+use super::access::Principal;
 use super::connection::Visitor;
 use super::problem::Problem;
 use crate::report::{Refusal, Requester};
 
-/// The question of a request: `/v1/locks/NAME` is the queue of that lock.
-pub(super) fn asked(uri: &Uri) -> Cow<'_, str> {
+/// Returns the report's question for a URI: `/v1/locks/NAME` is the queue of that lock.
+pub(super) fn question_of(uri: &Uri) -> Cow<'_, str> {
     let Some(name) = uri.path().strip_prefix("/v1/locks/") else {
         return uri.path_and_query().map_or(uri.path(), |asked| asked.as_str()).into();
     };
@@ -25,24 +25,24 @@ pub(super) fn asked(uri: &Uri) -> Cow<'_, str> {
     format!("/v1/queue?lock={}{query}", name.replace('+', "%2B")).into()
 }
 
-/// Answers with the document that a client gets for the same path and query.
+/// Serves a report with the same document as for ZooKeeper clients with the same path and query.
 pub(super) async fn report(
     State(context): State<HttpContext>,
-    Extension(asker): Extension<Asker>,
+    Extension(principal): Extension<Principal>,
     ConnectInfo(visitor): ConnectInfo<Visitor>,
     uri: Uri,
 ) -> Response {
-    answer(&context, (&asker, &visitor), &uri).await
+    answer(&context, (&principal, &visitor), &uri).await
 }
 
-/// Its answer to this asker, who may ask for it.
+/// Returns the report for a caller with permission to request the report.
 pub(super) async fn answer(
     context: &HttpContext,
-    (asker, visitor): (&Asker, &Visitor),
+    (principal, visitor): (&Principal, &Visitor),
     uri: &Uri,
 ) -> Response {
-    let reader = asker.reader();
-    let what = asked(uri);
+    let reader = principal.reader();
+    let what = question_of(uri);
     let place = match context.reports.begin(&reader.who, Requester::Http(visitor.address.ip())) {
         Ok(place) => place,
         Err(refusal) => return problem(&refusal).into_response(),

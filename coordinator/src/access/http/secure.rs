@@ -1,6 +1,6 @@
-//! TLS under HTTP: the handshakes of one listener, bounded in pace.
+//! TLS for HTTP: handshakes of one listener, with a bounded rate.
 //!
-//! Must never do: tell a client that fails more than an alert of TLS, or that this port is one for TLS.
+//! Must never do: reveal to a client with a failed handshake more than a TLS alert or the need for TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -20,10 +20,10 @@ const WITHOUT_TLS: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
                              this port is for https\n";
 
-/// A handshake under way.
-pub(super) type Shaking = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+/// Pending handshake.
+pub(super) type Handshake = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
-/// State that all connections of the listener share.
+/// State shared by all connections of the listener.
 pub(super) struct SecureHttp {
     keeper: Arc<Keeper>,
     shared: Arc<HandshakeContext>,
@@ -44,15 +44,15 @@ impl SecureHttp {
         }
     }
 
-    /// Does the handshake, and tells `visitor` whom the certificate names. `deadline`: a handshake that would
-    /// begin later fails at once.
-    pub(super) fn shake_hands(&self, stream: Stream, visitor: Visitor, deadline: Instant) -> Shaking {
+    /// Runs the handshake and stores the certificate's subject in `visitor`. After `deadline` a handshake
+    /// fails without starting.
+    pub(super) fn handshake(&self, stream: Stream, visitor: Visitor, deadline: Instant) -> Handshake {
         let (keeper, shared) = (self.keeper.clone(), self.shared.clone());
         Box::pin(async move {
             match shared.accept(&keeper, stream, &visitor, deadline).await {
                 Ok(Secured { stream, certificate, .. }) => {
                     if let Some(certificate) = certificate {
-                        visitor.is_named(certificate.subject);
+                        visitor.set_subject(certificate.subject);
                     }
                     Ok(stream)
                 }
@@ -76,15 +76,16 @@ impl HandshakeContext {
         match stream.first_byte().await {
             Ok(Some(first)) if looks_like_tls(first) => {}
             Ok(Some(_)) => {
-                // What is not read would have the answer thrown away with the connection.
+                // Reads the rest of the request: with unread bytes, closing the connection would discard the
+                // response.
                 let _ = stream.try_read(&mut [0; 1_024]);
                 let _ = stream.try_write(WITHOUT_TLS);
                 return Err(TlsError::Handshake("it does not speak TLS".to_owned()));
             }
             Ok(None) | Err(_) => return Err(TlsError::HungUp),
         }
-        // A handshake gets its turn only when all of the hello is here: silent clients, and those that say
-        // half of it, take none.
+        // A handshake takes its turn only after the complete hello, so clients with silent or partial hellos
+        // take no turns.
         let hello = Hello::read(stream).await?;
         let now = time::now();
         let wait = self.pace.reserve(visitor.address.ip(), now, deadline.saturating_since(now));

@@ -1,5 +1,5 @@
-//! Serves HTTP/1.1 on accepted connections. Each is a task that passes the node's turnstile, so requests
-//! without end by however many connections leave the thread to the node's own tasks.
+//! Serves HTTP/1.1 on accepted connections. Each connection is a task behind the node's turnstile, so a flood
+//! of requests leaves processor time to the node's own tasks.
 
 use std::pin::pin;
 
@@ -22,8 +22,8 @@ use tower_service::Service as _;
 use super::connection::{HttpConnection, Visitor};
 use super::listen::BoundedListener;
 
-/// Accepts connections until `shutdown`, then waits for the requests under way. Their connections end by the
-/// deadlines that the listener gives them.
+/// Accepts connections until `shutdown`, then waits for pending requests. The listener's deadlines bound this
+/// wait.
 pub(super) async fn serve_connections(
     mut listener: BoundedListener,
     routes: Router,
@@ -43,12 +43,12 @@ pub(super) async fn serve_connections(
             served.await;
             drop(alive);
         };
-        // `ended` waits for it.
+        // The task needs no handle: `ended` reports its end.
         drop(spawn("http-connection", turnstile.turns(class, connection)));
         busy::end_turn_if_over().await;
     }
     drop((listener, alive));
-    // No message is sent: this is `None` when the last task has ended.
+    // No task sends a message: `recv` returns `None` after the last task has ended.
     let _: Option<()> = ended.recv().await;
 }
 
@@ -71,7 +71,7 @@ async fn serve_one(connection: HttpConnection, visitor: Visitor, routes: Router,
     }
 }
 
-/// Ends the turn of the connection's task between two requests.
+/// Yields to other tasks between two requests if the task's turn is over.
 pub(super) async fn end_turn(request: Request, next: Next) -> Response {
     busy::end_turn_if_over().await;
     next.run(request).await

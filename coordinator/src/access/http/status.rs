@@ -1,4 +1,4 @@
-//! `/v1/status`: all that one node knows of itself, for people, scripts and the black-box tests.
+//! `/v1/status`: state of one node, for people, scripts and the black-box tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::config::{NodeConfig, NodeEntry};
 /// Counts of the replica and the client listener at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateView {
-    /// The log index after which the state looked so.
+    /// Log index of the state.
     pub applied_index: u64,
     pub zxid: Zxid,
-    /// The state's digest in hex: equal on every node with the same `applied_index`.
+    /// Digest of the state in hex: equal on all nodes with the same `applied_index`.
     pub digest: String,
-    /// Which cluster it is. `None`: it has only just been formed.
+    /// Id of the cluster. `None`: the cluster is being founded.
     pub cluster: Option<ClusterId>,
-    /// For how long sessions are not opened after a restore, milliseconds; 0: they are opened.
+    /// Remaining milliseconds without new sessions after a restore; 0: sessions are accepted.
     pub grace_ms: u32,
     pub sessions: u64,
     pub znodes: u64,
@@ -35,17 +35,17 @@ pub struct StateView {
     pub connections: u64,
 }
 
-/// Where a node listens for HTTP, as the configuration says.
+/// Configured HTTP addresses of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HttpAddresses {
     pub node: u64,
     pub http: String,
-    /// `host:port` for locks, if there is one.
+    /// `host:port` for locks.
     pub api: Option<String>,
 }
 
 impl HttpAddresses {
-    /// Of all nodes in the file.
+    /// Returns the addresses of all configured nodes.
     pub(crate) fn of(config: &NodeConfig) -> Arc<[HttpAddresses]> {
         let of = |node: &NodeEntry| HttpAddresses {
             node: node.id.0,
@@ -56,19 +56,19 @@ impl HttpAddresses {
     }
 }
 
-/// Where the status page finds the replicated state.
+/// Access to the replicated state for the status page.
 pub trait StatusSource: Send + Sync + 'static {
-    /// Index, zxid, digest and counts, all read under one read lock of the replica, so that they belong
-    /// together. Called on a runtime thread: it must not block for longer than that lock.
+    /// Returns index, zxid, digest and counts, read under one read lock of the replica and thus consistent
+    /// with each other. Runs on a runtime thread and must not block for longer than this lock.
     fn state(&self) -> StateView;
 
-    /// The current replicated state. Under the same rule.
+    /// Returns the current replicated state. Must not block for longer than the replica's read lock.
     fn freeze(&self) -> Frozen;
 }
 
 pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
-    // The raft part is published now and then, so it may lag behind `state`; indexes never contradict each
-    // other in the other direction for long. Comparisons between nodes use `state` alone.
+    // The Raft status is published at intervals and may lag behind `state`. To compare nodes, use `state`
+    // alone.
     let raft = context.status.borrow().clone();
     let state = context.source.state();
     let ids = |nodes: &[rowlock_proto::NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
@@ -120,8 +120,8 @@ pub(super) async fn status(State(context): State<HttpContext>) -> Json<Value> {
     }))
 }
 
-/// How far the other members have stored the log, and for how long each has not answered the leader, as the
-/// leader says; `null` for the latter while it has not been heard.
+/// Returns the stored log index of each other member, and its time without a response to the leader, both
+/// according to the leader; the latter is `null` before the leader's first report.
 fn members(context: &HttpContext, here: &Status) -> (Value, Value) {
     let (replicated, silent) = if here.role == Role::Leader {
         let silences = context.metrics.member_silent_seconds.get();
@@ -136,7 +136,8 @@ fn members(context: &HttpContext, here: &Status) -> (Value, Value) {
     (list(&replicated, "index"), silent.map_or(Value::Null, |all: Vec<_>| list(&all, "for_ms")))
 }
 
-/// Places in queues; grants and cumulative counts of waits, up to each bound and in all, since the start.
+/// Returns held and queued positions, and since the start the grants and the cumulative counts of waits per
+/// bound and in total.
 fn locks(metrics: &Metrics) -> Value {
     let View { cumulative, count, .. } = metrics.lock_wait_seconds.view();
     let (bounds, mut waits): (Vec<u64>, Vec<u64>) = cumulative.into_iter().unzip();
@@ -150,13 +151,13 @@ fn locks(metrics: &Metrics) -> Value {
     })
 }
 
-/// Those that the node shows, and for how long they are valid; below 0: they have expired.
+/// Returns the node's certificates and their remaining validity; negative: expired.
 fn certificates(metrics: &Metrics) -> Value {
     let all = metrics.tls_cert_expiry_seconds.get();
     all.map(|(listener, left)| json!({ "listener": listener, "expires_in_s": left })).collect()
 }
 
-/// Since the start of the node, milliseconds; `null` where there was nothing to measure.
+/// Returns latencies since the start of the node in milliseconds; `null`: no measurement.
 fn latency(metrics: &Metrics) -> Value {
     let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
     json!({

@@ -1,4 +1,4 @@
-//! The listener as an HTTP client sees it, over a real socket.
+//! Operators' listener, from the view of an HTTP client over a real socket.
 
 mod access;
 mod kept;
@@ -64,7 +64,7 @@ fn leading() -> Status {
     }
 }
 
-/// Of a listener that takes requests without tokens.
+/// Returns the context of a listener without required tokens.
 pub(super) fn context(status: Receiver<Status>, metrics: Arc<Metrics>) -> HttpContext {
     HttpContext {
         metrics,
@@ -104,8 +104,8 @@ async fn start_with(access: Access, keeper: Option<Arc<Keeper>>) -> Server {
     Server { addr, status, metrics, shutdown, task }
 }
 
-/// Status code, head and body of the answer; the connection must be closed by the server.
-async fn ask(addr: &str, request_line: &str) -> (u16, String, String) {
+/// Returns status code, head and body of the response; waits until the server closes the connection.
+async fn send(addr: &str, request_line: &str) -> (u16, String, String) {
     let mut stream = Stream::connect(addr, PATIENCE).await.unwrap();
     stream.write_all(format!("{request_line} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -117,12 +117,12 @@ async fn ask(addr: &str, request_line: &str) -> (u16, String, String) {
 #[tokio::test]
 async fn a_serving_node_is_live_and_ready() {
     let server = start().await;
-    assert_eq!(ask(&server.addr, "GET /livez").await.0, 200);
-    let (code, head, body) = ask(&server.addr, "GET /readyz").await;
+    assert_eq!(send(&server.addr, "GET /livez").await.0, 200);
+    let (code, head, body) = send(&server.addr, "GET /readyz").await;
     assert_eq!((code, body.as_str()), (200, "ready\n"));
     assert!(head.contains("connection: close"), "{head}");
     server.metrics.disk_free_bytes.set(7 << 20);
-    let (_, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
+    let (_, _, body) = send(&server.addr, "GET /readyz?verbose").await;
     let lines = [
         "[+] leader: node 2 leads",
         "[+] serving: clients are served",
@@ -132,16 +132,16 @@ async fn a_serving_node_is_live_and_ready() {
     ];
     assert_eq!(body.lines().collect::<Vec<_>>(), lines);
     server.metrics.disk_low.set(1);
-    let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
+    let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
     assert!(code == 200 && body.contains("7 MiB are free, less than limits.warn_free_bytes\n"), "{body}");
     server.metrics.disk_short.set(1);
-    let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
+    let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
     assert!(code == 200 && body.contains("7 MiB are free, less than limits.min_free_bytes: "), "{body}");
     server.metrics.memory_bytes.set([9 << 20, 1 << 20, 0, 0, 0, 0, 0]);
     server.metrics.memory_limit_bytes.set(10 << 20);
     server.metrics.memory_full.set(1);
-    let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
-    let line = "[+] memory: 10 of 10 MiB are held: new sessions and what grows are refused\n";
+    let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
+    let line = "[+] memory: 10 of 10 MiB are held: new sessions and growing writes are refused\n";
     assert!(code == 200 && body.contains(line), "{body}");
     for (gauge, what) in [
         (&server.metrics.disk_hangs, "the disk does not answer"),
@@ -149,24 +149,24 @@ async fn a_serving_node_is_live_and_ready() {
     ] {
         gauge.set(1);
         for path in ["GET /readyz", "GET /health"] {
-            let (code, _, body) = ask(&server.addr, path).await;
+            let (code, _, body) = send(&server.addr, path).await;
             assert!(code == 503 && body.contains(what), "{path}: {body}");
         }
         gauge.set(0);
     }
-    let (code, _, body) = ask(&server.addr, "GET /health").await;
+    let (code, _, body) = send(&server.addr, "GET /health").await;
     let health: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((code, &health["leader"], &health["role"]), (200, &2.into(), &"leader".into()));
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_serve_is_live_but_not_ready_and_says_why() {
+async fn node_that_does_not_serve_is_live_but_not_ready() {
     let server = start().await;
     let not_serving = Some(NotServing::NoQuorum);
     let alone = Status { leader: None, serving: false, not_serving, role: Role::Follower, ..leading() };
     server.status.send(alone);
-    assert_eq!(ask(&server.addr, "GET /livez").await.0, 200);
-    let (code, head, body) = ask(&server.addr, "GET /readyz?verbose").await;
+    assert_eq!(send(&server.addr, "GET /livez").await.0, 200);
+    let (code, head, body) = send(&server.addr, "GET /readyz?verbose").await;
     assert_eq!(code, 503);
     assert!(head.contains("application/problem+json"), "{head}");
     let problem: Value = serde_json::from_str(&body).unwrap();
@@ -174,40 +174,40 @@ async fn a_node_that_does_not_serve_is_live_but_not_ready_and_says_why() {
     assert_eq!(problem["detail"], why, "the reason, and no guesses");
     assert_eq!(problem["checks"][0]["passed"], false);
     assert_eq!(problem["status"], 503);
-    assert_eq!(ask(&server.addr, "GET /health").await.0, 503);
+    assert_eq!(send(&server.addr, "GET /health").await.0, 503);
 }
 
 #[tokio::test]
-async fn a_node_without_its_file_of_tokens_is_ready_and_says_that_the_previous_tokens_stay_valid() {
+async fn node_without_token_file_is_ready_with_previous_tokens() {
     let server = start().await;
     for (unusable, told) in [(0, false), (1, true), (0, false)] {
         server.metrics.token_file_unusable.set(unusable);
-        let (code, _, body) = ask(&server.addr, "GET /readyz?verbose").await;
+        let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
         let has_line =
-            body.contains("[+] tokens: the file of tokens is missing or bad: all previous tokens stay valid");
+            body.contains("[+] tokens: the token file is missing or bad: all previous tokens stay valid");
         assert_eq!((code, has_line), (200, told), "{body}");
     }
 }
 
 #[tokio::test]
-async fn a_node_of_a_restored_cluster_is_not_ready_until_sessions_are_opened_and_says_when() {
+async fn restored_node_is_not_ready_until_the_grace_ends() {
     let server = start().await;
     server.metrics.restore_grace_seconds.set(28);
-    let (code, _, body) = ask(&server.addr, "GET /readyz").await;
+    let (code, _, body) = send(&server.addr, "GET /readyz").await;
     assert!(
         code == 503 && body.contains("the cluster was restored: sessions are opened in 28 s"),
         "{code} {body}"
     );
-    let (_, _, body) = ask(&server.addr, "GET /v1/status").await;
+    let (_, _, body) = send(&server.addr, "GET /v1/status").await;
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["restore_grace_s"], 28);
     server.metrics.restore_grace_seconds.set(0);
-    assert_eq!(ask(&server.addr, "GET /readyz").await.0, 200);
+    assert_eq!(send(&server.addr, "GET /readyz").await.0, 200);
 }
 
 #[tokio::test]
 async fn status_names_the_digest_with_the_index_it_belongs_to() {
     let server = start().await;
-    let (code, _, body) = ask(&server.addr, "GET /v1/status").await;
+    let (code, _, body) = send(&server.addr, "GET /v1/status").await;
     let status: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(code, 200);
     assert_eq!(status["state"]["applied_index"], 41);
@@ -219,13 +219,13 @@ async fn status_names_the_digest_with_the_index_it_belongs_to() {
     server.metrics.tls_cert_expiry_seconds.set(TlsListener::Http, 86_400);
     let silence = Silence { node: NodeId(3), lasts: Duration::from_millis(2_500), is_least: false };
     server.metrics.member_silent_seconds.set(vec![silence]);
-    let (_, _, body) = ask(&server.addr, "GET /v1/status").await;
+    let (_, _, body) = send(&server.addr, "GET /v1/status").await;
     let status: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(status["certificates"], json!([{ "listener": "http", "expires_in_s": 86_400 }]));
     assert_eq!(status["raft"]["silent"], json!([{ "node": 3, "for_ms": 2_500 }]));
     assert_eq!(status["raft"]["leaderless_since_ms"], Value::Null);
     server.status.send(Status { role: Role::Follower, leaderless_since_ms: Some(5), ..leading() });
-    let (_, _, body) = ask(&server.addr, "GET /v1/status").await;
+    let (_, _, body) = send(&server.addr, "GET /v1/status").await;
     let raft = serde_json::from_str::<Value>(&body).unwrap()["raft"].clone();
     assert_eq!(
         (&raft["silent"], &raft["leaderless_since_ms"]),
@@ -243,7 +243,7 @@ async fn status_counts_grants_and_waits_of_locks() {
     for ms in [1, 40, 9_000_000] {
         server.metrics.lock_wait_seconds.record(Duration::from_millis(ms));
     }
-    let (_, _, body) = ask(&server.addr, "GET /v1/status").await;
+    let (_, _, body) = send(&server.addr, "GET /v1/status").await;
     let locks = serde_json::from_str::<Value>(&body).unwrap()["locks"].clone();
     assert_eq!((&locks["held"], &locks["waiting"], &locks["grants"]), (&json!(3), &json!(2), &json!(7)));
     let (bounds, waits) = (locks["wait_bounds_ms"].as_array().unwrap(), locks["waits"].as_array().unwrap());
@@ -258,22 +258,22 @@ async fn status_counts_grants_and_waits_of_locks() {
 async fn metrics_and_version_are_served() {
     let server = start().await;
     server.metrics.sessions.set(12);
-    let (_, head, body) = ask(&server.addr, "GET /metrics").await;
+    let (_, head, body) = send(&server.addr, "GET /metrics").await;
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     assert!(body.contains("\nrowlock_sessions 12\n"), "{body}");
-    let (_, _, body) = ask(&server.addr, "GET /version").await;
+    let (_, _, body) = send(&server.addr, "GET /version").await;
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["version"], env!("CARGO_PKG_VERSION"));
 }
 
 #[tokio::test]
 async fn unknown_paths_and_methods_are_problems() {
     let server = start().await;
-    let (code, head, body) = ask(&server.addr, "GET /nothing").await;
+    let (code, head, body) = send(&server.addr, "GET /nothing").await;
     assert_eq!(code, 404);
     assert!(head.contains("application/problem+json"), "{head}");
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["detail"], "there is no /nothing");
     for path in ["/livez", "/ui/", "/"] {
-        let (code, head, body) = ask(&server.addr, &format!("POST {path}")).await;
+        let (code, head, body) = send(&server.addr, &format!("POST {path}")).await;
         assert!(code == 405 && head.contains("allow: get,head"), "{head}");
         let problem: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(problem["detail"], format!("{path} does not take POST"));
@@ -281,15 +281,15 @@ async fn unknown_paths_and_methods_are_problems() {
 }
 
 #[tokio::test]
-async fn the_listener_for_operators_names_the_other_one_and_leads_to_the_console() {
+async fn operators_listener_names_the_lock_listener_and_console() {
     let server = start().await;
-    let (code, head, _) = ask(&server.addr, "GET /").await;
+    let (code, head, _) = send(&server.addr, "GET /").await;
     assert!(code == 307 && head.contains("location: /ui/"), "{head}");
     for request in ["POST /v1/locks/ci/deploy/acquire", "POST /v1/leases"] {
-        let (_, _, body) = ask(&server.addr, request).await;
+        let (_, _, body) = send(&server.addr, request).await;
         assert!(body.contains("here: this node takes no locks by HTTP; add `api`"), "{request}: {body}");
     }
-    let (code, _, body) = ask(&server.addr, "GET /v1/locks/ci/none").await;
+    let (code, _, body) = send(&server.addr, "GET /v1/locks/ci/none").await;
     assert!(
         code == 404 && body.contains("there is no /locks/ci/none"),
         "the queue of that lock: {code} {body}"
@@ -299,19 +299,19 @@ async fn the_listener_for_operators_names_the_other_one_and_leads_to_the_console
 #[tokio::test]
 async fn reports_are_documents_and_their_refusals_problems() {
     let server = start().await;
-    let (code, head, body) = ask(&server.addr, "GET /v1/locks?limit=5").await;
+    let (code, head, body) = send(&server.addr, "GET /v1/locks?limit=5").await;
     assert_eq!(code, 200, "{body}");
     assert!(head.contains("content-type: application/json"), "{head}");
     let document: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&document["locks"], &document["more"]), (&json!([]), &false.into()));
     for (asked, expected, detail) in [
-        ("/v1/access", 400, "say which: /v1/access?lock=NAME"),
-        ("/v1/queue", 400, "say which: /v1/queue?lock=NAME"),
+        ("/v1/access", 400, "the lock is missing: /v1/access?lock=NAME"),
+        ("/v1/queue", 400, "the lock is missing: /v1/queue?lock=NAME"),
         ("/v1/queue?lock=/none", 404, "there is no /none"),
-        ("/v1/sessions?session=0x5", 403, "0x5 is another session; superusers may see it"),
+        ("/v1/sessions?session=0x5", 403, "0x5 is a foreign session, visible to superusers only"),
         ("/v1/history", 501, "this node keeps no history: history.enabled = false in its cluster.toml"),
     ] {
-        let (code, head, body) = ask(&server.addr, &format!("GET {asked}")).await;
+        let (code, head, body) = send(&server.addr, &format!("GET {asked}")).await;
         assert_eq!(code, expected, "{asked}: {body}");
         assert!(head.contains("application/problem+json"), "{head}");
         assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["detail"], detail, "{asked}");
@@ -321,7 +321,7 @@ async fn reports_are_documents_and_their_refusals_problems() {
 #[tokio::test]
 async fn shutdown_ends_the_listener() {
     let server = start().await;
-    assert_eq!(ask(&server.addr, "GET /livez").await.0, 200);
+    assert_eq!(send(&server.addr, "GET /livez").await.0, 200);
     server.shutdown.trigger();
     timeout(PATIENCE, server.task).await.expect("serve ends").unwrap();
     assert!(Stream::connect(&server.addr, PATIENCE).await.is_err());
@@ -340,7 +340,7 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
     let task = spawn("http", serve_connections(listener, router(context), turns, Shutdown::new()));
     let mut silent = Stream::connect(&addr, PATIENCE).await.unwrap();
     silent.write_all(b"GET /liv").await.unwrap();
-    let (code, _, _) = ask(&addr, "GET /livez").await;
+    let (code, _, _) = send(&addr, "GET /livez").await;
     assert_eq!(code, 200, "the only place is free again");
     let mut rest = Vec::new();
     let _ = timeout(PATIENCE, silent.read_to_end(&mut rest)).await.expect("the server closed the silent one");
@@ -348,7 +348,7 @@ async fn a_silent_connection_is_closed_at_its_deadline_and_makes_room() {
 }
 
 #[tokio::test]
-async fn idle_connections_and_half_requests_do_not_keep_a_probe_waiting() {
+async fn idle_connections_and_partial_requests_do_not_delay_probes() {
     let server = start().await;
     let mut idle = Vec::new();
     for n in 0..HTTP_CONNECTIONS_MAX + 16 {
@@ -359,13 +359,13 @@ async fn idle_connections_and_half_requests_do_not_keep_a_probe_waiting() {
         idle.push(stream);
     }
     for path in ["/livez", "/readyz", "/metrics"] {
-        let answer = timeout(HTTP_CONNECTION_MAX / 2, ask(&server.addr, &format!("GET {path}"))).await;
+        let answer = timeout(HTTP_CONNECTION_MAX / 2, send(&server.addr, &format!("GET {path}"))).await;
         assert_eq!(answer.expect("well before the idle ones are closed anyway").0, 200, "{path}");
     }
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_come_ends_the_connection_long_before_its_time_is_over() {
+async fn missing_head_ends_the_connection_at_the_head_deadline() {
     let server = start().await;
     let mut silent = Stream::connect(&server.addr, PATIENCE).await.unwrap();
     silent.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
@@ -374,7 +374,7 @@ async fn a_head_that_does_not_come_ends_the_connection_long_before_its_time_is_o
     let _ = end.expect("the server closes it");
 }
 
-/// Status code of the answer to a whole head.
+/// Sends a complete head and returns the status code of the response.
 async fn code_of(addr: &str, head: &str) -> (u16, String) {
     let mut stream = Stream::connect(addr, PATIENCE).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -414,10 +414,10 @@ async fn requests_for_a_host_that_is_not_this_one_are_misdirected() {
     }
 }
 
-/// Some 1,700 in a second, which ask for nothing, or for a probe's page.
+/// Opens about 1,700 connections per second, without a request or with a probe's request.
 #[allow(clippy::disallowed_methods)] // they come from a thread of their own
 #[tokio::test]
-async fn a_probe_is_answered_beside_connections_that_come_without_end() {
+async fn flood_of_connections_does_not_delay_a_probe() {
     for request in ["", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
         let server = start().await;
         let stop = Arc::new(AtomicBool::new(false));
@@ -440,7 +440,7 @@ async fn a_probe_is_answered_beside_connections_that_come_without_end() {
             rowlock_env::time::sleep(Duration::from_millis(1)).await;
         }
         for _ in 0..20 {
-            let answer = timeout(Duration::from_secs(1), ask(&server.addr, "GET /livez")).await;
+            let answer = timeout(Duration::from_secs(1), send(&server.addr, "GET /livez")).await;
             assert_eq!(answer.expect("a probe gives up after a second").0, 200);
         }
         drop(stop);
@@ -448,7 +448,7 @@ async fn a_probe_is_answered_beside_connections_that_come_without_end() {
     }
 }
 
-/// Stops the flood, also when its test fails.
+/// Stops the flood on drop, also when the test fails.
 struct Stop(Arc<AtomicBool>);
 
 impl Drop for Stop {

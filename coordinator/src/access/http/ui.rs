@@ -1,10 +1,10 @@
-//! `/ui/`: the console (docs/console.md), a page of the node's own. Its files are part of the program, tell
-//! nothing of the cluster and so need no token; what the page shows comes from the reports, which do.
+//! Console at `/ui/` (docs/console.md), embedded in the program. The files contain no data of the cluster, so
+//! they need no token; the page reads its data from the reports, which need a token.
 //!
-//! Invariant: the page asks only this listener, and runs no script but its files: the browser
-//! enforces that by the policy in every answer. Invariant: all files together stay below 96 KiB, and below 40
-//! as they travel (gzip), which is how the program has them (`build.rs`). In a browser they are as they were
-//! written, so that they can be read.
+//! Invariant: the page sends requests only to this listener and runs only its own script files; the policy
+//! header in each response makes the browser enforce both. Invariant: all files together are below 96 KiB,
+//! and below 40 KiB compressed with gzip, the form embedded by `build.rs`. Browsers get readable, unminified
+//! sources.
 
 use std::io::Read as _;
 use std::sync::{Arc, OnceLock};
@@ -16,10 +16,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use flate2::read::GzDecoder;
 
-/// A file of the console: its path, its kind, its bytes by gzip.
+/// File of the console: path, content type, gzip-compressed bytes.
 pub(super) type File = (&'static str, &'static str, &'static [u8]);
 
-/// The bytes of a file by gzip.
+/// Embeds a gzip-compressed file.
 macro_rules! zipped {
     ($name:literal) => {
         include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".gz"))
@@ -49,17 +49,18 @@ static FILES: [File; 16] = [
     ("/ui/try.js", SCRIPT, zipped!("try.js")),
 ];
 
-/// What the browser lets the page do: load from and ask this listener. No page may show it in a frame.
+/// Content security policy: the page may load from and connect to this listener only. No page may embed the
+/// console in a frame.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Serves the files, to everybody, and leads there from `/`.
+/// Returns the routes of the console's files and a redirect from `/`.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let start = Router::new().route("/ui", get(|| async { Redirect::permanent("/ui/") }));
     let start = start.route("/", get(|| async { Redirect::temporary("/ui/") }));
     add(start, &FILES)
 }
 
-/// Adds files that everybody may have. They are unpacked once, for clients that do not take them compressed.
+/// Adds public files to a router. For clients without gzip, each file is decompressed once.
 pub(super) fn add<S: Clone + Send + Sync + 'static>(router: Router<S>, files: &'static [File]) -> Router<S> {
     files.iter().fold(router, |router, file| {
         let plain = Arc::new(OnceLock::new());
@@ -67,10 +68,10 @@ pub(super) fn add<S: Clone + Send + Sync + 'static>(router: Router<S>, files: &'
     })
 }
 
-/// What a file of the program is without gzip.
+/// Decompresses a file of the program.
 pub(super) fn unzip(zipped: &[u8]) -> Bytes {
     let mut plain = Vec::new();
-    GzDecoder::new(zipped).read_to_end(&mut plain).expect("Invariant: the build has compressed it");
+    GzDecoder::new(zipped).read_to_end(&mut plain).expect("Invariant: the build compressed the file");
     Bytes::from(plain)
 }
 
@@ -104,7 +105,7 @@ fn answer(&(_, kind, zipped): &File, asked: &HeaderMap, plain: &OnceLock<Bytes>)
     response
 }
 
-/// Whether a request comes from a page of the host that it is for: of the console.
+/// Returns whether the request comes from a page of the requested host, thus from the console.
 pub(super) fn is_own_page(headers: &HeaderMap) -> bool {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     let (Some(origin), None) = (origins.next().and_then(|origin| origin.to_str().ok()), origins.next())
@@ -128,7 +129,7 @@ mod tests {
     const SENT_MAX: usize = 40 << 10;
 
     #[test]
-    fn files_are_compressed_for_clients_that_take_it() {
+    fn files_are_compressed_for_clients_that_accept_gzip() {
         let takes = |text| takes_gzip(&HeaderMap::from_iter([(header::ACCEPT_ENCODING, text)]));
         for text in ["gzip", "deflate, GZIP;q=0.5", "br;q=1.0, gzip ; q=1"] {
             assert!(takes(HeaderValue::from_static(text)), "{text}");
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_counts_as_own_only_for_the_very_host_that_it_asks() {
+    fn page_is_own_only_for_the_requested_host() {
         let headers = |origin: &'static str, host: &'static str| {
             HeaderMap::from_iter([
                 (header::ORIGIN, HeaderValue::from_static(origin)),

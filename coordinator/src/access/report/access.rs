@@ -1,6 +1,6 @@
-//! Who may see what. A lock needs the right to see it, and READ on its znode, or on the nearest one
-//! above it when that is gone. A
-//! place in its queue needs READ on the queue znode as well. A session is seen by itself and by superusers.
+//! Visibility rules of reports. A lock needs the right to see the lock, and READ on its znode or, without a
+//! znode, on the nearest existing ancestor. A queue position also needs READ on the queue znode. A session is
+//! visible to itself and to superusers.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,17 @@ use super::Refusal;
 #[derive(Clone, Debug)]
 pub struct Viewer {
     pub who: Vec<Id>,
-    /// Its session; `NONE` over HTTP.
+    /// Session of the viewer; `NONE` over HTTP.
     pub session: SessionId,
 }
 
 impl Viewer {
-    /// A reader who has proven nothing.
+    /// Returns a viewer without a proven identity.
     #[cfg(test)]
     pub fn anyone() -> Viewer {
         Viewer { who: Vec::new(), session: SessionId::NONE }
     }
 
-    /// Whether it may see everything.
     pub(super) fn is_super(&self) -> bool {
         acl::is_super(&self.who)
     }
@@ -37,7 +36,7 @@ impl Viewer {
     }
 }
 
-/// Returns the rights on a lock: of the reader, or for a superuser those of an identity that it names.
+/// Returns the reader's rights on a lock. A superuser may request the rights of any identity.
 pub(super) fn rights(
     machine: &Machine,
     (lock, who): (&str, Option<&Id>),
@@ -47,7 +46,7 @@ pub(super) fn rights(
     let who = match who {
         Some(one) if reader.is_super() || reader.who.contains(one) => std::slice::from_ref(one),
         Some(_) => {
-            return Err(Refusal::NotPermitted("only operators may ask for the rights of others".to_owned()));
+            return Err(Refusal::NotPermitted("only operators may read the rights of others".to_owned()));
         }
         None => &reader.who,
     };
@@ -61,12 +60,12 @@ pub(super) fn rights(
     })
 }
 
-/// Whether `who` may see more of a place in a queue than its name.
+/// Returns whether `who` may see more of a queue position than its name.
 pub(crate) fn may_see_place(machine: &Machine, path: &str, who: &[Id]) -> bool {
     machine.acl(path).is_some_and(|list| acl::may(list, perms::READ, who))
 }
 
-/// Refuses a reader who may not see the lock.
+/// Refuses a reader without permission to see the lock.
 pub(super) fn check(machine: &Machine, lock: &str, who: &[Id]) -> Result<(), Refusal> {
     match may_see(machine, lock, who) {
         true => Ok(()),
@@ -95,7 +94,7 @@ pub(crate) fn may_see(machine: &Machine, lock: &str, who: &[Id]) -> bool {
     }
 }
 
-/// What [`may_see`] says, remembered for as long as one report is made.
+/// Cache of [`may_see`] for one report.
 #[derive(Default)]
 pub(super) struct ReaderCache(BTreeMap<String, bool>);
 

@@ -1,8 +1,8 @@
-//! `/v1/backup`: the whole state, for superusers. The first question has it written to a file without a name,
-//! and gets the header of the backup; each further one gets a piece of it.
+//! `/v1/backup`: the whole state, for superusers. The first request writes the state to a nameless file and
+//! returns the header of the backup; each further request returns a chunk.
 //!
-//! Bounds: two files at once, each no larger than the state. A file is dropped, and with it its room on the
-//! disk, when no client has asked for a piece of it for a minute.
+//! Bounds: two files at once, each at most as large as the state. A file is dropped, and its disk space
+//! freed, after a minute without a request for a chunk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,10 +24,10 @@ use serde_json::{Value, json};
 
 use super::{Refusal, Viewer};
 
-/// Without a question for so long, a backup is given up.
+/// Longest time between two requests for a backup.
 const UNASKED_MAX: Duration = Duration::from_secs(60);
 
-/// The backups that are being fetched from this node. Clone it freely.
+/// Open backups of this node. Clones share the backups.
 #[derive(Clone)]
 pub struct Backups {
     folder: PathBuf,
@@ -36,7 +36,7 @@ pub struct Backups {
 }
 
 struct OpenBackup {
-    /// `None`: it is being written.
+    /// `None` while the file is being written.
     file: Option<Arc<File>>,
     bytes: u64,
     asked: Instant,
@@ -44,19 +44,19 @@ struct OpenBackup {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// As the first answer said.
+    /// Id from the first response.
     pub backup: u64,
-    /// Bytes of the state that are known.
+    /// Offset of the chunk in bytes.
     pub offset: u64,
 }
 
 impl Backups {
-    /// Of the cluster of this name. `folder`: where the files are, for as long as they are open.
+    /// Returns an empty set. `folder`: location of the temporary files; `cluster`: name in the header.
     pub fn new(folder: PathBuf, cluster: String) -> Backups {
         Backups { folder, cluster, open: Arc::default() }
     }
 
-    /// Answers a question. Blocks on the disk: longer than a snapshot takes.
+    /// Serves one request. Blocking: writing the file takes longer than a snapshot.
     pub(super) fn answer(
         &self,
         frozen: &Frozen,
@@ -65,7 +65,7 @@ impl Backups {
     ) -> Result<Value, Refusal> {
         if !reader.is_super() {
             return Err(Refusal::NotPermitted(
-                "a backup holds everything: only superusers may have it".to_owned(),
+                "a backup contains all data: only superusers may fetch backups".to_owned(),
             ));
         }
         match piece {
@@ -90,8 +90,8 @@ impl Backups {
             Ok(written) => written,
             Err(error) => {
                 open.remove(&backup);
-                tracing::warn!(%error, "a backup could not be written");
-                return Err(Refusal::NotNow(format!("the node could not write it: {error}")));
+                tracing::warn!(%error, "cannot write a backup");
+                return Err(Refusal::NotNow(format!("the node could not write the backup: {error}")));
             }
         };
         open.insert(backup, OpenBackup { file: Some(Arc::new(file)), bytes, asked: time::now() });
@@ -99,20 +99,21 @@ impl Backups {
         Ok(json!({ "backup": backup.to_string(), "header": header, "piece_bytes": BACKUP_PIECE_BYTES }))
     }
 
-    /// The file has no name when this returns: its room on the disk is freed when it is dropped.
+    /// Writes the state to a file and unlinks the file's name, so dropping the file frees its space.
     fn write(&self, frozen: &Frozen, backup: u64) -> io::Result<(File, u64)> {
         let dir = Dir::open(&self.folder)?;
         let name = format!("backup-{backup:016x}.tmp");
         let file = dir.create_new(&name)?;
         dir.remove(&name)?;
-        // As slowly as a snapshot: other writes of this disk are not held up for long.
+        // Writes at the pace of a snapshot, to delay other writes of this disk only briefly.
         let mut spool = Spool::new(file, || worker::pause(SNAPSHOT_PIECE_PAUSE));
         frozen.encode(&mut spool)?;
         spool.finish()
     }
 
     fn piece(&self, Piece { backup, offset }: Piece) -> Result<Value, Refusal> {
-        let gone = || Refusal::NotThere(format!("backup {backup} is not open here any more: begin again"));
+        let gone =
+            || Refusal::NotThere(format!("backup {backup} is no longer open at this node: begin again"));
         let (file, bytes) = {
             let mut open = self.open.lock();
             let one = open.get_mut(&backup).ok_or_else(gone)?;
@@ -120,12 +121,14 @@ impl Backups {
             (one.file.clone().ok_or_else(gone)?, one.bytes)
         };
         if offset > bytes {
-            return Err(Refusal::BadQuestion(format!("offset={offset} is beyond its {bytes} bytes")));
+            return Err(Refusal::BadQuestion(format!(
+                "offset={offset} is beyond the backup's {bytes} bytes"
+            )));
         }
         let length = (bytes - offset).min(BACKUP_PIECE_BYTES);
-        let mut data = vec![0; usize::try_from(length).expect("Invariant: a piece is small")];
+        let mut data = vec![0; usize::try_from(length).expect("Invariant: a chunk is small")];
         let read = file.read_exact_at(&mut data, offset);
-        read.map_err(|error| Refusal::NotNow(format!("the node could not read it: {error}")))?;
+        read.map_err(|error| Refusal::NotNow(format!("the node could not read the backup: {error}")))?;
         if offset + length == bytes {
             self.open.lock().remove(&backup);
         }

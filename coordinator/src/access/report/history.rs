@@ -1,4 +1,4 @@
-//! `/v1/history`: what happened to locks.
+//! `/v1/history`: events of locks.
 
 use rowlock_env::time;
 use rowlock_history::{Entry, Filter, Gap, GapReason, History, Key, Record, Unavailable};
@@ -14,7 +14,8 @@ use super::question::{HistoryQuestion, cursor_text};
 use super::{Refusal, Viewer};
 use crate::apply::reason;
 
-/// The entries that are asked for and may be seen, newest first, and where there may be more.
+/// Collects the visible entries, newest first. Also returns the position for the next page, if more entries
+/// may exist.
 pub(super) async fn collect(
     history: &History,
     frozen: &Frozen,
@@ -34,7 +35,7 @@ pub(super) async fn collect(
         };
         let page = match history.page(filter, deadline).await {
             Ok(page) => page,
-            // What has been found is an answer.
+            // A partial page is a valid result.
             Err(Unavailable::NotNow) if !list.items.is_empty() => return Ok((list.items, Some(before))),
             Err(off @ Unavailable::Off) => return Err(Refusal::NotKept(off.to_string())),
             Err(not_now @ Unavailable::NotNow) => return Err(Refusal::NotNow(not_now.to_string())),
@@ -42,7 +43,8 @@ pub(super) async fn collect(
         for (key, entry) in page.entries {
             let is_shown = match &entry {
                 Entry::Gap(_) => true,
-                // By the permissions of its time and, as long as the lock is there, by its present ones.
+                // Visible by the permissions at the time of the event and, while the lock exists, by its
+                // present permissions.
                 Entry::Lock(record) => {
                     record.readers.include(&reader.who)
                         && known.may_see(frozen.machine(), &record.lock, &reader.who)
@@ -59,7 +61,7 @@ pub(super) async fn collect(
     }
 }
 
-/// The newest comes last, as in a log.
+/// Orders the entries as in a log, newest last.
 pub(super) fn document(mut newest_first: Vec<HistoryEntry>, more_before: Option<Key>) -> shown::History {
     newest_first.reverse();
     shown::History {
@@ -71,13 +73,13 @@ pub(super) fn document(mut newest_first: Vec<HistoryEntry>, more_before: Option<
 
 pub(super) fn item(key: Key, entry: &Entry<'_>) -> HistoryEntry {
     let event = match entry {
-        Entry::Lock(record) => happened(record),
-        Entry::Gap(gap) => missing(gap),
+        Entry::Lock(record) => lock_event(record),
+        Entry::Gap(gap) => gap_event(gap),
     };
     HistoryEntry { time_ms: key.time_ms, zxid: key.zxid, event }
 }
 
-fn happened(record: &Record<'_>) -> HistoryEvent {
+fn lock_event(record: &Record<'_>) -> HistoryEvent {
     let place = HistoryPlace {
         lock: record.lock.to_string(),
         path: record.path(),
@@ -112,7 +114,7 @@ fn happened(record: &Record<'_>) -> HistoryEvent {
     }
 }
 
-fn missing(gap: &Gap) -> HistoryEvent {
+fn gap_event(gap: &Gap) -> HistoryEvent {
     let reason = match gap.why {
         GapReason::TooFast => "too-fast",
         GapReason::Snapshot => "snapshot",

@@ -1,9 +1,8 @@
-//! The list that every report is: a bounded number of items and bytes, and whether there are more.
+//! List of a report: bounded in items and bytes, with a flag for further items.
 
 use rowlock_types::limits::REPORT_MAX_BYTES;
 use serde::Serialize;
 
-/// Items of a document.
 pub(super) struct List<T> {
     pub items: Vec<T>,
     pub more: bool,
@@ -12,15 +11,15 @@ pub(super) struct List<T> {
 }
 
 impl<T: Serialize> List<T> {
-    /// None, of at most `limit`.
+    /// Returns an empty list for at most `limit` items.
     pub fn new(limit: usize) -> List<T> {
         List { items: Vec::new(), more: false, limit, bytes: 0 }
     }
 
-    /// Takes an item; false: there is no room for it.
+    /// Appends an item. Returns false if the list is full.
     pub fn push(&mut self, item: T) -> bool {
         let bytes = self.bytes + super::json_of(&item).len() + 1;
-        // One item always fits, so that a client that asks for the rest gets on.
+        // An empty list accepts an item of any size, so a client that pages through the list always advances.
         if self.items.len() >= self.limit || (bytes > REPORT_MAX_BYTES && !self.items.is_empty()) {
             self.more = true;
             return false;
@@ -30,7 +29,7 @@ impl<T: Serialize> List<T> {
         true
     }
 
-    /// Takes what the other list did not have room for.
+    /// Returns an empty list for the remaining items and bytes of `other`.
     pub fn rest_of<U>(limit: usize, other: &List<U>) -> List<T> {
         List { items: Vec::new(), more: other.more, limit: limit - other.items.len(), bytes: other.bytes }
     }

@@ -1,4 +1,4 @@
-//! `/v1/locks` and `/v1/queue`: who holds and who waits.
+//! `/v1/locks` and `/v1/queue`: holders and waiters.
 
 use std::cmp::Reverse;
 
@@ -12,7 +12,7 @@ use super::list::List;
 use super::question::LocksQuestion;
 use super::{Refusal, access};
 
-/// The most contended locks first.
+/// Lists locks, the most contended first.
 pub(super) fn overview(machine: &Machine, asked: &LocksQuestion, who: &[Id], now_ms: i64) -> Locks {
     let is_meant = |path: &str| path.starts_with(&asked.prefix) && path.contains(&asked.contains);
     let mut locks: Vec<LockView<'_>> = machine.locks().filter(|lock| is_meant(lock.path())).collect();
@@ -39,7 +39,7 @@ pub(super) fn overview(machine: &Machine, asked: &LocksQuestion, who: &[Id], now
     Locks { zxid: machine.last_zxid(), time_ms: now_ms, locks: list.items, more: list.more }
 }
 
-/// One lock's queue, in its order; of it only the place with that token, if there is one.
+/// Lists a lock's queue in order; with `token` only the position of this token.
 pub(super) fn queue(
     machine: &Machine,
     lock: &str,
@@ -69,7 +69,7 @@ pub(super) fn queue(
         }
         waiters = List::rest_of(limit, &holders);
         if holders.more {
-            // What the waiters depend on may be a holder that is not shown: without these, nothing else is.
+            // Waiters may depend on holders beyond the page, so an incomplete page of holders has no waiters.
             waiters = List::new(0);
         }
         let first = 1 + view.holder_count() as u64;
@@ -97,8 +97,8 @@ pub(super) fn queue(
     })
 }
 
-/// What a place in the queue depends on: the one right before it, but for shared ones the last that is not
-/// shared, since they are granted together.
+/// Finds the predecessor of a queue position: the position directly before, or for a shared position the last
+/// one without mode shared, since shared positions are granted together.
 #[derive(Default)]
 struct Predecessors {
     last: Option<String>,
@@ -106,7 +106,7 @@ struct Predecessors {
 }
 
 impl Predecessors {
-    /// Gives what `place` waits for if it waits, and goes past it.
+    /// Returns the predecessor of `place` and advances past `place`.
     fn pass(&mut self, place: &ContenderView) -> Option<String> {
         let is_shared = place.mode == Mode::Shared;
         let waits_for = if is_shared { self.last_not_shared.clone() } else { self.last.clone() };
@@ -126,12 +126,12 @@ fn holder(position: u64, view: &ContenderView, is_shown: bool, now_ms: i64) -> H
         held_ms: is_shown.then(|| since(granted_ms, now_ms)),
         waited_ms: is_shown.then(|| since(view.requested_ms, granted_ms)),
         revoke_at_ms: view.revoke_at_ms.filter(|_| is_shown),
-        asked: view.asked.as_deref().filter(|_| is_shown).map(|question| asked(question, now_ms)),
+        asked: view.asked.as_deref().filter(|_| is_shown).map(|question| shown_question(question, now_ms)),
     }
 }
 
-/// A question as people and holders see it.
-pub(crate) fn asked(question: &Question, now_ms: i64) -> ShownQuestion {
+/// Converts a question to its form in reports.
+pub(crate) fn shown_question(question: &Question, now_ms: i64) -> ShownQuestion {
     ShownQuestion {
         reason: question.reason.clone(),
         by: question.by.clone(),
@@ -155,8 +155,8 @@ fn waiter(
     }
 }
 
-/// To a client that may not READ it, a place shows where it stands in the queue and its name, as the lock's
-/// children do.
+/// Converts a queue position. Without READ the viewer sees only position and name, the same data as in the
+/// list of the lock's children.
 fn place(position: u64, view: &ContenderView, is_shown: bool) -> Place {
     let owner = match view.owner {
         Owner::Unnamed => None,
@@ -188,17 +188,17 @@ fn since(then_ms: i64, now_ms: i64) -> i64 {
     now_ms.saturating_sub(then_ms).max(0)
 }
 
-/// The text of a label; of other bytes what is text.
+/// Decodes a label; invalid UTF-8 becomes replacement characters.
 pub(super) fn label(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// `None` if it is not known.
+/// Returns `None` for an unknown address.
 pub(super) fn address(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// How many permits; `None` in other modes.
+/// Returns the number of permits; `None` in other modes.
 pub(super) fn permits(mode: Mode) -> Option<u32> {
     match mode {
         Mode::Permits(permits) => Some(permits),

@@ -1,11 +1,12 @@
-//! Reports: what people and tools ask about locks, queues, sessions and their history, as one JSON document
-//! per question. The same path and query give the same document over HTTP (`GET`) and to a client
-//! (`Request::Report`).
+//! Reports on locks, queues, sessions and the history: one JSON document per question. Over HTTP (`GET`) and
+//! over ZooKeeper's protocol (`Request::Report`) the same path and query return the same document.
 //!
-//! In the flow: the caller freezes the state, which costs nothing, and lets the lock go; the document is
-//! made of that on a thread of its own. So a report never keeps apply waiting, however long the queue.
+//! In the flow: the caller freezes the state, a constant-time operation, and releases the lock; a separate
+//! thread then builds the document from the frozen state. So a report never delays apply, for any length of a
+//! queue.
 //!
-//! Must never do: show what its reader may not READ, make a document without a bound, or change anything.
+//! Must never do: show data without READ permission for the reader, build a document without a bound, or
+//! change the state.
 
 pub(crate) mod access;
 mod backup;
@@ -32,36 +33,36 @@ use crate::delivery::outbox::{Message, Outbox};
 use crate::delivery::registry::Registry;
 pub use access::Viewer;
 pub use backup::Backups;
-pub(crate) use locks::asked;
+pub(crate) use locks::shown_question;
 pub use places::Requester;
 use places::{Permit, ReportSlots};
 use question::{HistoryQuestion, Question};
 pub(crate) use since::{Past, Span, shown};
 
-/// Why there is no document.
+/// Reasons for refusing a report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("{0}")]
     NoSuchReport(String),
-    /// The question has a mistake.
+    /// Invalid question.
     #[error("{0}")]
     BadQuestion(String),
-    /// The subject of the report does not exist.
+    /// Unknown subject.
     #[error("{0}")]
     NotThere(String),
-    /// It may not be read.
+    /// Denied by an ACL.
     #[error("{0}")]
     NotPermitted(String),
-    /// The rules of the lock at this path do not grant it.
+    /// Denied by the rules for the lock at this path.
     #[error("{}", .0.missing_on(.1))]
     NoRight(Right, String),
-    /// Too many are asked for at once.
-    #[error("too many reports are being made; try again")]
+    /// All slots in use.
+    #[error("too many reports at the same time; try again")]
     Busy,
-    /// This node keeps none.
+    /// Data not recorded by this node.
     #[error("{0}")]
     NotKept(String),
-    /// It could not be made in time.
+    /// Timeout, or a failure of the disk.
     #[error("{0}")]
     NotNow(String),
 }
@@ -81,30 +82,30 @@ impl Refusal {
     }
 }
 
-/// Makes the reports of a node. Clone it freely.
+/// Report builder of a node. Clones share all state.
 #[derive(Clone)]
 pub struct Reports {
     history: History,
     /// Connections of this node, with their addresses.
     registry: Arc<Registry>,
-    /// By which the state says since when.
+    /// Clock for durations in reports.
     clock: Arc<LogClock>,
     backups: Backups,
     places: Arc<ReportSlots>,
     tasks: TaskGroup,
-    /// Set if only operators end holds, where no rule names the lock.
+    /// Only operators may end other clients' holds of locks without a rule.
     is_guarded: bool,
 }
 
-/// A report that may be made now: one of `limits::REPORTS_MAX`.
+/// Slot for one report, out of `limits::REPORTS_MAX`.
 pub struct ReportSlot {
     reports: Reports,
     _permit: Permit,
 }
 
 impl Reports {
-    /// From the history and the connections of this node, at the time of `clock`. What is made for clients is
-    /// made by tasks of `tasks`.
+    /// Returns a builder on the history and connections of this node. Reports for sessions run as tasks of
+    /// `tasks`.
     pub fn new(
         history: History,
         registry: Arc<Registry>,
@@ -116,28 +117,29 @@ impl Reports {
         Reports { history, registry, clock, backups, places, tasks, is_guarded }
     }
 
-    /// Returns it for a cluster that guards its locks, or not.
+    /// Sets whether the cluster guards its locks.
     #[must_use]
     pub fn guarded(self, is_guarded: bool) -> Reports {
         Reports { is_guarded, ..self }
     }
 
-    /// The time by which a report on this state tells how long ago something was.
+    /// Returns the reference time for durations in a report on this state.
     pub(crate) fn now_ms(&self, machine: &Machine) -> i64 {
-        // The leader's clock may be ahead of this node's: no wait is shorter than nothing.
+        // The leader's clock may be ahead of this node's clock; durations must not be negative.
         self.clock.now_ms().max(machine.time_ms())
     }
 
-    /// How many more may be made now.
+    /// Returns the number of free slots.
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.places.free()
     }
 
-    /// Has a report made, of the state `frozen`; it goes to `reply_to` as `Message::Reported` with that tag.
+    /// Starts a report on the state `frozen`. The result arrives at `reply_to` as `Message::Reported` with
+    /// this tag.
     ///
     /// # Errors
-    /// [`Refusal::Busy`]: nothing will come.
+    /// [`Refusal::Busy`]: no message will arrive.
     pub fn make(
         &self,
         frozen: Frozen,
@@ -158,11 +160,11 @@ impl Reports {
         Ok(())
     }
 
-    /// A place among those that are made, for `who`. Each party has its share, and superusers have some more:
-    /// they look when others flood.
+    /// Takes a slot for a report. Each party has a share of the slots, and superusers have additional slots
+    /// for diagnosis during a flood.
     ///
     /// # Errors
-    /// [`Refusal::Busy`]: there is none.
+    /// [`Refusal::Busy`]: no slot is free.
     pub fn begin(&self, who: &[Id], party: Requester) -> Result<ReportSlot, Refusal> {
         let permit = self.places.take(party, acl::is_super(who)).ok_or(Refusal::Busy)?;
         Ok(ReportSlot { reports: self.clone(), _permit: permit })
@@ -170,17 +172,17 @@ impl Reports {
 }
 
 impl ReportSlot {
-    /// The document that `what` (path and query) asks for, as JSON text, of the state `frozen` and for
-    /// `reader`. Takes at most a little longer than `limits::HISTORY_READ_MAX`.
+    /// Builds the document for `what` (path and query) from the state `frozen` for `reader`, as JSON text.
+    /// Takes at most slightly longer than `limits::HISTORY_READ_MAX`.
     ///
     /// # Errors
-    /// [`Refusal`]; asking again is safe.
+    /// [`Refusal`]; a retry is safe.
     ///
     /// # Cancel safety
-    /// Nothing is changed; what has begun on a thread is finished there.
+    /// Cancel safe: a report changes nothing; its thread completes the started work.
     ///
     /// # Ordering
-    /// The document shows the state that was frozen; the history also what came after it.
+    /// The document shows the frozen state; the history may include later events.
     pub async fn answer(self, frozen: Frozen, what: &str, reader: Viewer) -> Result<String, Refusal> {
         match Question::parse(what)? {
             Question::History(question) => self.history(frozen, question, reader).await,
@@ -222,7 +224,7 @@ fn document(
     registry: &Registry,
     (now_ms, is_guarded): (i64, bool),
 ) -> Result<String, Refusal> {
-    // The leader's clock may be ahead of this node's: no wait is shorter than nothing.
+    // The leader's clock may be ahead of this node's clock; durations must not be negative.
     let now_ms = now_ms.max(machine.time_ms());
     match question {
         Question::Locks(asked) => Ok(json_of(&locks::overview(machine, asked, &reader.who, now_ms))),

@@ -1,4 +1,4 @@
-//! The places of reports that are made at the same time, shared among those who ask.
+//! Slots of concurrent reports, shared fairly slots the requesters.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use rowlock_env::rate;
 use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 
-/// Who asks for a report. HTTP and sessions of one host are two parties, so that neither keeps the other out.
+/// Requester of a report. HTTP and sessions of one host count separately, so neither blocks the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Requester {
-    /// Clients of this host, by ZooKeeper's protocol.
+    /// Sessions of this host, over ZooKeeper's protocol.
     Sessions(IpAddr),
     Http(IpAddr),
 }
@@ -35,22 +35,22 @@ struct Taken {
     of_party: BTreeMap<Requester, usize>,
 }
 
-/// A place that is taken until this is dropped.
+/// Used slot. Dropping frees the slot.
 #[derive(Debug)]
 pub(super) struct Permit {
-    among: Arc<ReportSlots>,
-    /// `None`: one of those for superusers.
+    slots: Arc<ReportSlots>,
+    /// `None`: a slot for superusers.
     party: Option<Requester>,
 }
 
 impl ReportSlots {
-    /// Takes a place. A party gets one while it has fewer than are left, so that some are left for the next
-    /// party. Superusers have some of their own.
+    /// Takes a slot. A party may hold at most as many slots as remain free, so free slots remain for the next
+    /// party. Superusers have additional slots.
     pub(super) fn take(self: &Arc<Self>, party: Requester, is_super: bool) -> Option<Permit> {
         let mut taken = self.0.lock();
         if is_super && taken.by_superusers < REPORTS_FOR_SUPERUSERS {
             taken.by_superusers += 1;
-            return Some(Permit { among: self.clone(), party: None });
+            return Some(Permit { slots: self.clone(), party: None });
         }
         let party = party.of_host();
         let left = REPORTS_MAX - REPORTS_FOR_SUPERUSERS - taken.all;
@@ -60,7 +60,7 @@ impl ReportSlots {
         }
         taken.all += 1;
         taken.of_party.insert(party, own + 1);
-        Some(Permit { among: self.clone(), party: Some(party) })
+        Some(Permit { slots: self.clone(), party: Some(party) })
     }
 
     #[cfg(test)]
@@ -72,13 +72,13 @@ impl ReportSlots {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut taken = self.among.0.lock();
+        let mut taken = self.slots.0.lock();
         let Some(party) = self.party else {
             taken.by_superusers -= 1;
             return;
         };
         taken.all -= 1;
-        let own = taken.of_party.get_mut(&party).expect("Invariant: a party with a place is counted");
+        let own = taken.of_party.get_mut(&party).expect("Invariant: each used slot is counted for its party");
         *own -= 1;
         if *own == 0 {
             taken.of_party.remove(&party);
@@ -91,21 +91,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_party_that_takes_all_it_can_leaves_places_to_others_and_to_superusers() {
-        let places = Arc::new(ReportSlots::default());
+    fn greedy_party_leaves_slots_to_others_and_superusers() {
+        let slots = Arc::new(ReportSlots::default());
         let host = |last| IpAddr::from([10, 0, 0, last]);
-        let all = |party| -> Vec<Permit> { std::iter::from_fn(|| places.take(party, false)).collect() };
+        let all = |party| -> Vec<Permit> { std::iter::from_fn(|| slots.take(party, false)).collect() };
         let greedy = all(Requester::Sessions(host(1)));
         assert_eq!(greedy.len(), 3);
-        let by_http = places.take(Requester::Http(host(1)), false);
+        let by_http = slots.take(Requester::Http(host(1)), false);
         assert!(by_http.is_some(), "HTTP of the same host is another party");
         let next = all(Requester::Sessions(host(2)));
         assert_eq!(next.len(), 1);
         let superusers: Vec<_> =
-            std::iter::from_fn(|| places.take(Requester::Sessions(host(1)), true)).collect();
+            std::iter::from_fn(|| slots.take(Requester::Sessions(host(1)), true)).collect();
         assert_eq!(superusers.len(), REPORTS_FOR_SUPERUSERS);
         drop((greedy, by_http, next, superusers));
-        assert_eq!(places.free(), REPORTS_MAX);
-        assert!(places.0.lock().of_party.is_empty());
+        assert_eq!(slots.free(), REPORTS_MAX);
+        assert!(slots.0.lock().of_party.is_empty());
     }
 }

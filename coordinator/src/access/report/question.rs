@@ -1,4 +1,4 @@
-//! What is asked: a path with its query, checked as a whole before anything is looked at.
+//! Questions: path and query of a report, validated completely before the report starts.
 
 use rowlock_history::Key;
 use rowlock_proto::acl::Id;
@@ -11,7 +11,7 @@ use super::backup::Piece;
 
 pub(super) const PATHS: [&str; 6] =
     ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions", "/v1/access", "/v1/backup"];
-/// Longest question that is looked at.
+/// Longest accepted question.
 const QUESTION_MAX_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,34 +19,34 @@ pub enum Question {
     Locks(LocksQuestion),
     Queue {
         lock: String,
-        /// Of the place that the question is about; otherwise all of them.
+        /// Only the position of this token.
         token: Option<FencingToken>,
         limit: usize,
     },
     Sessions {
-        /// This one; otherwise all of them.
+        /// Only this session; otherwise all sessions.
         session: Option<SessionId>,
         limit: usize,
     },
     History(HistoryQuestion),
     Access {
         lock: String,
-        /// The identity that is asked about; otherwise the reader.
+        /// Identity in question; `None`: the reader.
         who: Option<Id>,
     },
     Backup {
-        /// Of one that has been begun; otherwise one is begun.
+        /// Chunk of an open backup; `None` opens a backup.
         piece: Option<Piece>,
     },
 }
 
-/// The locks of a report.
+/// Locks of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     Lock(String),
-    /// Locks whose path begins with this text.
+    /// Locks with this prefix of the path.
     Prefix(String),
-    /// Of all, or of something else.
+    /// All locks, or no lock in particular.
     All,
 }
 
@@ -73,7 +73,7 @@ impl std::fmt::Display for Scope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchQuestion {
     pub scope: Scope,
-    /// Also what has happened since this change.
+    /// Include events after this change.
     pub after: Option<Zxid>,
 }
 
@@ -88,20 +88,20 @@ impl WatchQuestion {
         };
         let after = given.take_as("after", "the id of an event", |text| text.parse().ok().map(Zxid))?;
         match given.0.first() {
-            Some((name, _)) => bad(format!("/v1/watch knows no parameter `{name}`")),
+            Some((name, _)) => bad(format!("/v1/watch has no parameter `{name}`")),
             None => Ok(WatchQuestion { scope, after }),
         }
     }
 }
 
-/// Which locks `/v1/locks` shows, and what of each.
+/// Parameters of `/v1/locks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocksQuestion {
-    /// Only those whose path begins so.
+    /// Prefix of the path.
     pub prefix: String,
-    /// Only those that have this text in their path.
+    /// Substring of the path.
     pub contains: String,
-    /// Whether each is shown with its first holder.
+    /// Include the first holder of each lock.
     pub holders: bool,
     pub limit: usize,
 }
@@ -112,20 +112,20 @@ pub struct HistoryQuestion {
     pub lock: Option<String>,
     /// Only this session; otherwise all sessions.
     pub session: Option<SessionId>,
-    /// Not older than this, milliseconds since 1970.
+    /// Earliest time, in milliseconds since 1970.
     pub since_ms: i64,
-    /// Only what comes before this place.
+    /// Only entries before this position.
     pub before: Key,
     pub limit: usize,
 }
 
-/// The parameters of a query, each taken once.
+/// Parameters of a query; each access removes the parameter.
 struct Parameters(Vec<(String, String)>);
 
 impl Question {
     pub fn parse(what: &str) -> Result<Question, Refusal> {
         if what.len() > QUESTION_MAX_BYTES {
-            return bad(format!("a question may have {QUESTION_MAX_BYTES} bytes"));
+            return bad(format!("the question has more than {QUESTION_MAX_BYTES} bytes"));
         }
         let (path, query) = what.split_once('?').unwrap_or((what, ""));
         let mut given = Parameters::parse(query)?;
@@ -140,13 +140,17 @@ impl Question {
             }),
             "/v1/queue" => {
                 let lock = given.lock()?;
-                let Some(lock) = lock else { return bad("say which: /v1/queue?lock=NAME".to_owned()) };
+                let Some(lock) = lock else {
+                    return bad("the lock is missing: /v1/queue?lock=NAME".to_owned());
+                };
                 Question::Queue { lock, token: given.token()?, limit: given.limit()? }
             }
             "/v1/sessions" => Question::Sessions { session: given.session()?, limit: given.limit()? },
             "/v1/access" => {
                 let lock = given.lock()?;
-                let Some(lock) = lock else { return bad("say which: /v1/access?lock=NAME".to_owned()) };
+                let Some(lock) = lock else {
+                    return bad("the lock is missing: /v1/access?lock=NAME".to_owned());
+                };
                 let form = "an identity, like x509:CN=bob or token:ci";
                 let who = given.take_as("who", form, |text| rules::parse_identity(text).ok())?;
                 Question::Access { lock, who }
@@ -159,7 +163,7 @@ impl Question {
                     .take_as("since_ms", "milliseconds since 1970", |text| text.parse().ok())?
                     .unwrap_or(0),
                 before: given
-                    .take_as("before", "what `before` of an answer says", cursor)?
+                    .take_as("before", "the value of `before` in a response", cursor)?
                     .unwrap_or(Key::MAX),
                 limit: given.limit()?,
             }),
@@ -169,12 +173,11 @@ impl Question {
             }
         };
         match given.0.first() {
-            Some((name, _)) => bad(format!("{path} knows no parameter `{name}`")),
+            Some((name, _)) => bad(format!("{path} has no parameter `{name}`")),
             None => Ok(question),
         }
     }
 
-    /// Returns the locks of the report.
     pub fn scope(&self) -> Scope {
         match self {
             Question::Locks(locks) if !locks.prefix.is_empty() => Scope::Prefix(locks.prefix.clone()),
@@ -222,7 +225,7 @@ impl Parameters {
 
     fn piece(&mut self) -> Result<Option<Piece>, Refusal> {
         let number = |text: &str| text.parse().ok();
-        let backup = self.take_as("backup", "what the first answer says", number)?;
+        let backup = self.take_as("backup", "the value of `backup` in the first response", number)?;
         let offset = self.take_as("offset", "a number of bytes", number)?;
         match (backup, offset) {
             (None, None) => Ok(None),
@@ -263,14 +266,14 @@ fn bad<T>(what: String) -> Result<T, Refusal> {
     Err(Refusal::BadQuestion(what))
 }
 
-/// As ZooKeeper's tools write them: hexadecimal, with or without `0x`; all 64 bits.
+/// Parses a session id as written by ZooKeeper's tools: hexadecimal, with or without `0x`, all 64 bits.
 pub(crate) fn session(text: &str) -> Option<SessionId> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_plain.then(|| u64::from_str_radix(digits, 16).ok()).flatten().map(|id| SessionId(id.cast_signed()))
 }
 
-/// A place in the history, as text.
+/// Formats a position in the history.
 pub(super) fn cursor_text(key: Key) -> String {
     format!("{}.{}.{}", key.time_ms, key.zxid.0, key.ordinal)
 }
@@ -282,7 +285,7 @@ fn cursor(text: &str) -> Option<Key> {
     parts.next().is_none().then_some(Key { time_ms, zxid: Zxid(zxid), ordinal })
 }
 
-/// Decodes percent-encoding. A plus sign stays one: this is no form.
+/// Decodes percent-encoding. A plus sign is not a space: the query is not form-encoded.
 pub(crate) fn decoded(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -332,7 +335,7 @@ mod tests {
     #[test]
     fn a_question_with_a_mistake_is_refused_with_the_mistake() {
         for (asked, what) in [
-            ("/v1/queue", "say which"),
+            ("/v1/queue", "the lock is missing"),
             ("/v1/queue?lock=", "lock= is not the name of a lock"),
             ("/v1/queue?lock=a//b", "lock=a//b is not the name of a lock"),
             ("/v1/queue?lock=/a&lock=/b", "`lock` is given twice"),
@@ -343,12 +346,12 @@ mod tests {
             ("/v1/locks?prefix=ci", "prefix=ci is not the beginning of a path"),
             ("/v1/locks?limit=-1", "limit=-1 is not"),
             ("/v1/locks?limit=99999999999999999999", "limit=99999999999999999999 is not"),
-            ("/v1/locks?lock=/a", "/v1/locks knows no parameter `lock`"),
+            ("/v1/locks?lock=/a", "/v1/locks has no parameter `lock`"),
             ("/v1/sessions?=%", "`=%` is not percent-encoded"),
             ("/v1/history?session=0x", "session=0x is not a session"),
             ("/v1/history?session=0x+1", "session=0x+1 is not a session"),
             ("/v1/history?since_ms=yesterday", "since_ms=yesterday is not milliseconds"),
-            ("/v1/history?before=1.2", "before=1.2 is not what"),
+            ("/v1/history?before=1.2", "before=1.2 is not the value"),
             ("/v1/backup?backup=1", "`backup` and `offset` belong together"),
             ("/v1/backup?backup=1&offset=-1", "offset=-1 is not a number of bytes"),
         ] {

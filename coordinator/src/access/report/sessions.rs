@@ -1,4 +1,5 @@
-//! `/v1/sessions`: the open sessions and what they have. Each sees itself; superusers see all.
+//! `/v1/sessions`: open sessions and their znodes. A client sees its own session; superusers see all
+//! sessions.
 
 use rowlock_proto::SessionId;
 use rowlock_proto::report::{Session as Shown, SessionZnode, Sessions};
@@ -8,7 +9,7 @@ use super::list::List;
 use super::{Refusal, Viewer};
 use crate::delivery::registry::Registry;
 
-/// All sessions that the reader may see, in order of their ids, or one.
+/// Lists the visible sessions in the order of their ids, or one session.
 pub(super) fn overview(
     machine: &Machine,
     only: Option<SessionId>,
@@ -19,7 +20,9 @@ pub(super) fn overview(
     let mut list = List::new(limit);
     if let Some(id) = only {
         if !reader.may_see_session(id) {
-            return Err(Refusal::NotPermitted(format!("{id} is another session; superusers may see it")));
+            return Err(Refusal::NotPermitted(format!(
+                "{id} is a foreign session, visible to superusers only"
+            )));
         }
         let Some(session) = machine.session(id) else {
             return Err(Refusal::NotThere(format!("there is no session {id}")));
@@ -59,7 +62,7 @@ fn item(machine: &Machine, id: SessionId, session: &Session, registry: &Registry
     }
 }
 
-/// The first of its znodes, within the bytes of a report.
+/// Lists the session's first znodes, bounded by the size of a report.
 fn znodes(machine: &Machine, id: SessionId, limit: usize) -> Vec<SessionZnode> {
     let mut list = List::new(limit);
     for (path, czxid, holds) in machine.session_znodes(id) {

@@ -1,4 +1,4 @@
-//! What has happened to some locks since a change, for those who go on watching them.
+//! Past lock events since a change, for the beginning of a stream.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use super::history::item;
 use super::question::Scope;
 use crate::lock_feed::{FeedEntry, Happened};
 
-/// Entries of a page of the history.
+/// Entries per page of the history.
 const PAGE: usize = 1_000;
 
-/// Which changes are meant: those behind the first one, up to the second one.
+/// Range of changes: after `after`, up to and including `last`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) after: Zxid,
@@ -28,7 +28,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The key of an entry that is meant. Of a gap that ends behind the span, the part that is in it counts.
+    /// Returns the key of an entry inside the range. A gap across the end of the range is cut at the end.
     fn holds(&self, key: Key, entry: &Entry<'_>, scope: &Scope) -> Option<Key> {
         let is_meant = match entry {
             Entry::Gap(gap) => gap.from < self.last,
@@ -38,19 +38,20 @@ impl Span {
     }
 }
 
-/// Why the beginning is missing, as gaps say it.
+/// Reason for missing events, in the vocabulary of gaps.
 pub(crate) type Missing = &'static str;
 
 /// Visible past events, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     pub(crate) entries: Vec<HistoryEntry>,
-    /// Something may have happened before that is not there.
+    /// Events before `entries` may be missing.
     pub(crate) missing: Option<Missing>,
 }
 
 impl Reports {
-    /// Reads it. Where the history does not reach back, or there is too much, only the newest part.
+    /// Reads past events from the history. If the history begins later or the range has too many events, only
+    /// the newest events are returned.
     pub(crate) async fn since(&self, frozen: &Frozen, scope: &Scope, span: Span, who: &[Id]) -> Past {
         if span.after >= span.last {
             return Past::default();
@@ -100,7 +101,8 @@ impl Reports {
     }
 }
 
-/// Which entries `who` may see, by the permissions of their time and the present ones of the locks.
+/// Returns a filter for entries visible to `who`, by the permissions at the time of the event and the present
+/// permissions of the lock.
 fn visible<'a>(machine: &'a Machine, scope: &'a Scope, who: &'a [Id]) -> impl FnMut(&Entry<'_>) -> bool {
     let mut known = ReaderCache::default();
     move |entry| {
@@ -116,7 +118,7 @@ fn visible<'a>(machine: &'a Machine, scope: &'a Scope, who: &'a [Id]) -> impl Fn
     }
 }
 
-/// Filters the events that `who` may see.
+/// Returns the events visible to `who`.
 pub(crate) fn shown<'a>(
     events: impl Iterator<Item = &'a Happened>,
     machine: &Machine,
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_that_ends_behind_the_span_is_told_up_to_its_end() {
+    fn gap_across_the_end_of_the_span_is_cut_there() {
         let (span, scope) = (Span { after: Zxid(5), last: Zxid(9) }, Scope::Lock("/l".to_owned()));
         let to = |from, zxid| {
             let gap = Entry::Gap(Gap { from: Zxid(from), missing: None, why: GapReason::NoSpace });

@@ -25,7 +25,7 @@ fn party(host: usize) -> Requester {
     Requester::Sessions([10, 0, 0, host as u8].into())
 }
 
-/// Gives the events of locks to a history.
+/// Passes lock events to a history.
 struct Ears<'a>(&'a dyn HistorySink);
 
 impl EventSink for Ears<'_> {
@@ -38,7 +38,7 @@ impl EventSink for Ears<'_> {
     }
 }
 
-/// A state with its history, and a clock that goes a second with each command.
+/// State with a history and a clock that advances a second per command.
 struct World {
     machine: Machine,
     time_ms: i64,
@@ -60,7 +60,7 @@ impl World {
             Backups::new(files.path().to_owned(), "test".to_owned()),
             TaskGroup::new(Shutdown::new()),
         );
-        // Far ahead of this machine's clock, so that the documents' times depend on this one alone.
+        // Far ahead of this machine's clock: times in documents depend on this value alone.
         let begun_ms = time::wall_ms() + 3_600_000;
         World { machine: Machine::new(), time_ms: begun_ms, begun_ms, reports, sink, _files: files }
     }
@@ -94,7 +94,7 @@ impl World {
         self.apply(SessionId::NONE, &who, command).attached.expect("a session opens").session
     }
 
-    /// The attempt `n` of the session at the lock.
+    /// Runs attempt `n` of the session at the lock.
     fn acquire(&mut self, session: SessionId, lock: &str, n: u32, mode: Mode) {
         self.run(session, Command::Client(Request::Acquire([acquire(lock, n, mode)].into())));
     }
@@ -119,7 +119,7 @@ impl World {
         self.ask_as(what, &[]).await.unwrap()
     }
 
-    /// Milliseconds since the beginning.
+    /// Returns milliseconds since the beginning.
     fn since(&self, value: &Value) -> i64 {
         value.as_i64().unwrap() - self.begun_ms
     }
@@ -157,7 +157,7 @@ async fn a_queue_shows_who_holds_who_waits_and_for_whom() {
     assert_eq!(world.since(&found["time_ms"]), 6_000);
     assert_eq!(world.since(&found["holders"][0]["since_ms"]), 3_000);
     assert_eq!(world.since(&found["waiters"][2]["since_ms"]), 6_000);
-    // Revoked by the server an eighth and a session timeout after its own time.
+    // The server revokes an eighth of the hold time plus a session timeout after the holder's own deadline.
     assert_eq!(world.since(&found["holders"][0]["revoke_at_ms"]), 3_000 + 60_000 + 7_500 + 4_000);
     found["time_ms"] = json!(0);
     found["holders"][0]["since_ms"] = json!(0);
@@ -188,7 +188,7 @@ async fn a_queue_shows_who_holds_who_waits_and_for_whom() {
         ],
         "waiters": [
             with(place(2, b, "shared"), json!({ "waited_ms": 2_000, "waits_for": path(1) })),
-            // Not for the other reader: they are granted together.
+            // Does not wait for the other reader: both are granted together.
             with(place(3, b, "shared"), json!({ "waited_ms": 1_000, "waits_for": path(1) })),
             with(place(4, a, "exclusive"), json!({ "waited_ms": 0, "waits_for": path(3) })),
         ],
@@ -279,7 +279,7 @@ async fn a_place_shows_only_its_name_to_whom_may_not_read_it() {
     let (a, b) = (world.open(), world.open());
     let hidden = Acquire { acl: Some(acl.clone().into()), ..acquire("/locks/x", 1, Mode::Exclusive) };
     world.run_as(a, &bob, Command::Client(Request::Acquire([hidden].into()))).unwrap();
-    // Of a plain client.
+    // Queue znode of a plain client.
     let (path, data) = ("/locks/x/x-lock-".to_owned(), Some("secret".into()));
     let flags = rowlock_proto::CreateMode::EphemeralSequential.flags();
     let create = Create { path, data, acl: Some(acl.into()), flags };
@@ -313,7 +313,7 @@ async fn the_history_of_a_private_lock_stays_private_when_others_make_the_lock_a
         Command::Client(Request::Create2(create))
     };
     world.run_as(a, &bob, create(acl)).unwrap();
-    // The place itself is open, so the lock's own permissions are all that protects it.
+    // The queue znode itself is open: only the lock's own ACL protects the history.
     world
         .run_as(a, &bob, Command::Client(Request::Acquire([acquire("/lock", 1, Mode::Exclusive)].into())))
         .unwrap();

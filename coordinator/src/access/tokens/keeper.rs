@@ -1,4 +1,4 @@
-//! The file of tokens, which is read again when it has changed. A bad one leaves the tokens as they were.
+//! Token file, reloaded after a change. A bad file leaves the previous tokens valid.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use rowlock_types::limits::TOKEN_FILE_MAX_BYTES;
 
 use super::Tokens;
 
-/// Keeps the tokens of a node up to date with their file.
+/// Keeps a node's tokens up to date with the token file.
 pub type TokenKeeper = Reloadable<String, Tokens, String>;
 
-/// Reads the file for the first time. Blocks.
+/// Reads the file for the first time. Blocking.
 ///
 /// # Errors
-/// The file, what is wrong with it, and what to do.
+/// Path, mistake, and remedy.
 pub fn open(path: PathBuf) -> Result<TokenKeeper, String> {
     let file = path.clone();
     Reloadable::open(move || read(&file), move |text| parse(&path, text))
@@ -24,7 +24,7 @@ fn parse(path: &Path, text: &str) -> Result<Tokens, String> {
     Tokens::parse(text).map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// The text of a file that only its owner may read. Blocks.
+/// Reads a file and refuses permissions for other users. Blocking.
 fn read(path: &Path) -> Result<String, String> {
     let cannot = |e: std::io::Error| format!("{} cannot be read: {e}", path.display());
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -34,7 +34,7 @@ fn read(path: &Path) -> Result<String, String> {
     if dir.is_open_to_others(name).map_err(cannot)? {
         let path = path.display();
         return Err(format!(
-            "{path} has tokens, and can be read or written by other users of this machine; chmod 600 {path}"
+            "{path} contains tokens and is open to other users of this machine; chmod 600 {path}"
         ));
     }
     let bytes = dir.read_at_most(name, TOKEN_FILE_MAX_BYTES).map_err(cannot)?;
@@ -58,9 +58,9 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_counts_and_a_bad_one_leaves_the_old_tokens_and_is_told_once() {
+    fn bad_token_file_keeps_the_old_tokens_and_fails_once() {
         let folder = tempfile::tempdir().unwrap();
-        // Else the folder would keep others out.
+        // Without this mode the folder would exclude other users.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let path = folder.path().join("tokens");
         let (one, first) = Token::new("one".to_owned(), [Role::Read].into(), None);

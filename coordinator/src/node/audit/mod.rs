@@ -168,7 +168,7 @@ impl AuditState {
     fn missing(&self) {
         self.metrics.audit_dropped_total.inc();
         if let Some(suppressed) = self.missing_log.admit() {
-            tracing::error!(suppressed, "records are missing in the audit log: its queue is full");
+            tracing::error!(suppressed, "dropped audit records: the queue of the audit log is full");
         }
     }
 }

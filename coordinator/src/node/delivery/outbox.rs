@@ -16,7 +16,7 @@ use rowlock_sessions::HeartbeatWaiter;
 use rowlock_state::outcome::Applied;
 use rowlock_types::limits;
 
-use crate::way::Way;
+use crate::way::WriteTimeline;
 
 /// Message to a connection's task.
 #[derive(Debug)]
@@ -52,14 +52,14 @@ pub enum Message {
 #[derive(Debug)]
 pub struct Answer {
     pub applied: Applied,
-    /// Timeline of the write, if it was measured.
-    pub way: Option<Way>,
+    /// How it came to it, if that was seen.
+    pub timeline: Option<WriteTimeline>,
 }
 
 impl Message {
-    /// Creates the result of submission `tag` without a timeline, for tests.
+    /// The answer to the submission `tag`, whose timeline was not measured: for tests of what hears it.
     pub fn applied(tag: u64, applied: Applied) -> Message {
-        Message::Applied { tag, answer: Box::new(Answer { applied, way: None }) }
+        Message::Applied { tag, answer: Box::new(Answer { applied, timeline: None }) }
     }
 
     /// Returns the approximate size in bytes. A shared event counts in full for each connection.

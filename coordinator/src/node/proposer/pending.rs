@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::window::{Room, Window};
 use crate::delivery::outbox::{Answer, Message, Outbox};
-use crate::way::Way;
+use crate::way::WriteTimeline;
 
 /// Writes of this node that wait for their results. Shared by the intake (registers, gives up) and apply
 /// (answers; gives up when a snapshot has skipped the results).
@@ -130,8 +130,8 @@ impl PendingWrites {
         }
         let Waiter { outbox, tag, taken, .. } = waiter;
         debug_assert!(taken <= answered, "what is answered was taken before");
-        let way = Way { taken, entry, answered, path: proposal.command.take_path() };
-        outbox.push(Message::Applied { tag, answer: Box::new(Answer { applied, way: Some(way) }) });
+        let timeline = WriteTimeline { taken, entry, answered, path: proposal.command.take_path() };
+        outbox.push(Message::Applied { tag, answer: Box::new(Answer { applied, timeline: Some(timeline) }) });
         Some(taken)
     }
 

@@ -29,9 +29,9 @@ use crate::delivery::events::question_frame;
 use crate::delivery::outbox::{Answer, CloseReason, Inbox, Message};
 use crate::delivery::registry::ClientConnection;
 use crate::proposer::Submission;
-use crate::slow::Answered;
+use crate::slow::SlowRequest;
 
-/// Tag of all submissions of a handshake: only one is in flight at a time.
+/// The answers of a handshake's submissions all carry this tag: only one is under way at a time.
 const TAG: u64 = 0;
 
 /// Divisor of the session timeout: the minimum time for which a client waits for its session before trying
@@ -65,7 +65,7 @@ impl<E: Into<EndReason>> From<E> for Refused {
     }
 }
 
-/// A handshake in progress.
+/// A handshake under way.
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) peer: &'a ClientConnection,
@@ -287,9 +287,9 @@ impl Handshake<'_> {
     fn note_slow(&self, op: &'static str, (received, answer): (Instant, &Answer)) {
         let (replied, slow) = (time::now(), &self.shared.context.slow);
         if slow.is_slow(replied.saturating_since(received)) {
-            let (way, client, session) = (answer.way.as_ref(), self.peer.addr, SessionId::NONE);
+            let (timeline, client, session) = (answer.timeline.as_ref(), self.peer.addr, SessionId::NONE);
             let (path, trace) = (None, None);
-            slow.tell(&Answered { op, path, way, session, client, trace, received, replied });
+            slow.log_request(&SlowRequest { op, path, timeline, session, client, trace, received, replied });
         }
     }
 

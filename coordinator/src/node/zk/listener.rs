@@ -20,7 +20,7 @@ use super::{ClientContext, connection};
 use crate::delivery::outbox::{self, CloseReason};
 use crate::delivery::registry::{ClientConnection, Door, Most};
 use crate::delivery::stats::ListenerStats;
-use crate::guesses::{Guesses, Verdict};
+use crate::guesses::{PasswordThrottle, Verdict};
 
 /// Simulated delay of an accepted connection.
 const ACCEPTED_LATE: Duration = Duration::from_millis(25);
@@ -69,7 +69,7 @@ pub(super) struct Shared {
     pub(super) handshake_max: Duration,
     pub(super) neighbours: Neighbours,
     connections_log: LogLimiter,
-    guesses: Guesses,
+    password_throttle: PasswordThrottle,
     passwords_log: LogLimiter,
 }
 
@@ -86,7 +86,7 @@ impl Listener {
             handshake_max: limits::HANDSHAKE_MAX,
             neighbours: Neighbours::default(),
             connections_log: LogLimiter::default(),
-            guesses: Guesses::default(),
+            password_throttle: PasswordThrottle::default(),
             passwords_log: LogLimiter::default(),
         };
         Listener { shared: Arc::new(shared) }
@@ -201,7 +201,7 @@ impl Shared {
         is_right: bool,
     ) -> bool {
         let addr = peer.addr;
-        let verdict = self.guesses.judge(addr.ip(), &user.to_string(), is_right, time::now());
+        let verdict = self.password_throttle.check(addr.ip(), &user.to_string(), is_right, time::now());
         if verdict == Verdict::Right {
             return true;
         }

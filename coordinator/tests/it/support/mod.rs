@@ -1,4 +1,4 @@
-//! What tests of whole nodes share: a cluster in one process.
+//! Shared helpers of tests with whole nodes: a cluster in one process.
 
 #[path = "../../../../tests/support/ports.rs"]
 mod ports;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use rowlock_coordinator::{Instant, Node, NodeConfig, NodeId, Role};
 use rowlock_env::time;
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than all steps on a busy machine.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// What `wanted` gives, which must come soon: a test that waits for ever says nothing.
+/// Waits for `wanted` with a deadline, so a stuck test names the step.
 pub async fn in_time<T>(what: &str, wanted: impl Future<Output = T>) -> T {
     time::timeout(SOON, wanted).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
 }
 
-/// Three nodes that serve, the leader first. Their cluster has a name of its own: another one, on ports that
-/// were free a moment ago, is not taken for it.
+/// Starts three serving nodes and returns the leader first. The cluster has a unique name: another cluster on
+/// recently freed ports cannot be mistaken for this one.
 pub async fn cluster(folder: &Path) -> Vec<Node> {
     let mut text = format!("name = \"test-{}\"\n", ports::free());
     for id in 1..=3 {

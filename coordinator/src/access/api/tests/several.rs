@@ -14,7 +14,7 @@ async fn all(api: &Api, names: &[&str], wanted: Wanted) -> Result<Vec<Place>, Re
 }
 
 #[tokio::test]
-async fn all_locks_are_held_or_none_is_and_a_copy_finds_the_same_places() {
+async fn acquire_all_holds_all_locks_or_none_and_retry_finds_them() {
     let node = Node::start().await;
     let (api, other) = (node.api(), node.api());
     let (one, two) = (open(&api).await, open(&api).await);
@@ -43,7 +43,7 @@ async fn all_locks_are_held_or_none_is_and_a_copy_finds_the_same_places() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_several_locks_has_them_when_the_last_one_is_free() {
+async fn waiting_acquire_all_is_granted_with_the_last_free_lock() {
     let node = Node::start().await;
     let api = Arc::new(node.api());
     let (one, two, three) = (open(&api).await, open(&api).await, open(&api).await);
@@ -73,7 +73,7 @@ async fn whoever_waits_for_several_locks_has_them_when_the_last_one_is_free() {
 }
 
 #[tokio::test]
-async fn the_loss_of_one_of_several_locks_is_told_when_the_last_one_is_free() {
+async fn acquire_all_reports_a_lock_lost_while_waiting() {
     let node = Node::start().await;
     let api = Arc::new(node.api());
     let (one, two) = (open(&api).await, open(&api).await);

@@ -1,4 +1,4 @@
-//! One address cannot take the sessions of all others.
+//! Shares of the session slots: one address cannot use up all slots.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ async fn node() -> Node {
 }
 
 #[tokio::test]
-async fn state_locks_of_one_address_leave_sessions_and_state_locks_to_others() {
+async fn state_locks_of_one_address_leave_slots_for_others() {
     let node = node().await;
     let api = node.api();
     let mut held = 0;
@@ -44,7 +44,7 @@ async fn state_locks_of_one_address_leave_sessions_and_state_locks_to_others() {
 }
 
 #[tokio::test]
-async fn sessions_of_one_address_leave_some_to_others_and_an_operator_releases_and_writes_all_the_same() {
+async fn sessions_of_one_address_leave_slots_and_operators_still_act() {
     let node = node().await;
     let api = node.api();
     let mut greedy = Vec::new();

@@ -1,4 +1,4 @@
-//! Locks of states: they outlive what makes them.
+//! Locks of states outlive the process that takes the lock.
 
 use bytes::Bytes;
 use rowlock_proto::Request;
@@ -80,7 +80,7 @@ async fn an_attempt_whose_answer_is_lost_holds_nothing_for_long_and_is_found_by_
     let api = node.api();
     let name = state_lock("prod").unwrap();
     let id = info("one");
-    // As if the node had stopped behind the acquire.
+    // Simulates a stop of the node after the acquire.
     api.take_state_lock(&caller(), &name, &id).await.unwrap();
     let timeout = || {
         let state = node.context.replica.state.read();
@@ -130,7 +130,7 @@ async fn what_is_known_of_a_state_lock_does_not_open_its_lease() {
     let session = node.context.replica.state.read().sessions().map(|(id, _)| id).next().unwrap();
     let hash =
         |text: &str| -> String { Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect() };
-    // What its lease was opened by once, and what is computed of the same today.
+    // Secret derived by an older release, and the hash computed from the same input now.
     let hash = hash("/locks/@terraform/prod\0one");
     for half in [&hash[..32], &hash[32..]] {
         let secret: Secret = format!("{:016x}{half}", session.0).parse().unwrap();

@@ -43,7 +43,7 @@ async fn take_and_give_back(api: &Api, secret: &Secret, lock: &LockName, id: &st
 }
 
 #[tokio::test]
-async fn a_stream_tells_what_happens_to_its_locks_in_order_and_nothing_of_others() {
+async fn stream_has_events_of_its_locks_only_and_in_order() {
     let node = Node::start().await;
     let api = node.api();
     let (secret, other) = (open(&api).await, "other".parse::<LockName>().unwrap());
@@ -73,7 +73,7 @@ async fn a_stream_tells_what_happens_to_its_locks_in_order_and_nothing_of_others
 }
 
 #[tokio::test]
-async fn a_client_that_is_too_slow_and_one_whose_past_is_not_kept_are_told_of_a_gap() {
+async fn slow_client_and_missing_history_get_a_gap() {
     let node = Node::start().await;
     let api = node.api();
     let secret = open(&api).await;
@@ -89,7 +89,7 @@ async fn a_client_that_is_too_slow_and_one_whose_past_is_not_kept_are_told_of_a_
         "{:?}",
         told.entries[0]
     );
-    // This node keeps no history.
+    // This node records no history.
     let mut late = api.watch(&caller(), all(Some(begin))).await.unwrap();
     let told = late.next().await.unwrap();
     assert_eq!(told.entries.iter().map(|entry| what(entry)).collect::<Vec<_>>(), [("gap", "no-history")]);
@@ -104,7 +104,7 @@ async fn a_client_that_is_too_slow_and_one_whose_past_is_not_kept_are_told_of_a_
 }
 
 #[tokio::test]
-async fn an_event_is_encoded_once_for_all_streams_and_many_streams_collect_events() {
+async fn event_is_encoded_once_and_many_streams_batch_events() {
     let node = Node::start().await;
     let api = node.api();
     let secret = open(&api).await;

@@ -30,7 +30,7 @@ async fn read(api: &Api, at: &str) -> Result<(Bytes, Stat), Refusal> {
 }
 
 #[tokio::test]
-async fn a_change_with_the_version_takes_effect_and_one_with_another_does_not() {
+async fn change_with_wrong_version_has_no_effect() {
     let node = Node::start().await;
     let api = node.api();
     let nobody = By::default;
@@ -58,7 +58,7 @@ async fn a_change_with_the_version_takes_effect_and_one_with_another_does_not() 
 }
 
 #[tokio::test]
-async fn a_change_of_a_lease_that_comes_again_takes_effect_once_through_whatever_node() {
+async fn retried_change_takes_effect_once_through_any_node() {
     let node = Node::start().await;
     let (api, other) = (node.api(), node.api());
     let secret = open(&api).await;
@@ -74,7 +74,7 @@ async fn a_change_of_a_lease_that_comes_again_takes_effect_once_through_whatever
     assert_ne!(next, made[0], "another id is another change");
     let Changed::Created(at, _) = &made[0] else { panic!("{made:?}") };
     for _ in 0..3 {
-        // The id may be that of a change of another kind.
+        // Another kind of change may use the same id.
         let stat = change(&other, at, set("y", 0), by(&secret, Some("1"))).await;
         assert!(matches!(stat, Ok(Changed::Set(stat)) if stat.version == Version(1)), "{stat:?}");
     }
@@ -90,7 +90,7 @@ async fn a_change_of_a_lease_that_comes_again_takes_effect_once_through_whatever
 }
 
 #[tokio::test]
-async fn a_change_with_a_fence_takes_effect_only_while_its_token_holds_the_lock() {
+async fn fenced_change_needs_a_token_that_holds_the_lock() {
     let node = Node::start().await;
     let api = node.api();
     let (first, second) = (open(&api).await, open(&api).await);
@@ -111,7 +111,7 @@ async fn a_change_with_a_fence_takes_effect_only_while_its_token_holds_the_lock(
     );
 
     assert_eq!(api.release(&caller(), &lock(), (&first, &Which::Token(token))).await, Ok(true));
-    // The same request id: the queue znode could have had the same path.
+    // With the same request id the queue znode could have the same path.
     let next = super::token(&api, &second, "fixed").await;
     assert!(next > token);
     for id in [None, Some("late")] {
@@ -132,7 +132,7 @@ async fn a_change_with_a_fence_takes_effect_only_while_its_token_holds_the_lock(
 }
 
 #[tokio::test]
-async fn an_ephemeral_znode_is_the_leases_and_goes_with_it() {
+async fn ephemeral_znode_ends_with_its_lease() {
     let node = Node::start().await;
     let api = node.api();
     let alone = change(&api, "/a", create("", CreateMode::Ephemeral), By::default()).await;
@@ -152,7 +152,7 @@ async fn an_ephemeral_znode_is_the_leases_and_goes_with_it() {
 }
 
 #[tokio::test]
-async fn an_acl_is_asked_with_the_callers_address_and_an_operator_passes_all() {
+async fn acl_checks_the_callers_address_and_operators_pass() {
     let node = Node::start().await;
     let api = node.api();
     let acl = vec![acl_entry("ip:10.0.0.0/8:cdrwa").unwrap(), acl_entry("world:anyone:r").unwrap()];
@@ -185,7 +185,7 @@ async fn an_acl_is_asked_with_the_callers_address_and_an_operator_passes_all() {
 }
 
 #[tokio::test]
-async fn children_come_in_pages_that_go_on_where_the_last_one_ended() {
+async fn children_pages_continue_after_the_last_name() {
     let node = Node::start().await;
     let api = node.api();
     let secret = open(&api).await;
@@ -211,7 +211,7 @@ async fn children_come_in_pages_that_go_on_where_the_last_one_ended() {
 }
 
 #[tokio::test]
-async fn bytes_of_znodes_on_their_way_are_bounded() {
+async fn znode_bytes_in_transfer_are_bounded() {
     let node = Node::start().await;
     let api = node.api();
     let first = api.room(limits::API_ANSWERS_MAX_BYTES).unwrap();
@@ -229,7 +229,7 @@ fn with_identity(name: &str) -> Caller {
 }
 
 #[tokio::test]
-async fn a_guess_of_the_token_of_a_hidden_lock_learns_nothing_and_its_holder_can_use_it() {
+async fn guessed_token_of_a_hidden_lock_reveals_nothing() {
     let node = Node::start().await;
     let api = node.api();
     let private = || vec![acl_entry("digest:alice:hash:cdrwa").unwrap()];
@@ -257,7 +257,7 @@ async fn a_guess_of_the_token_of_a_hidden_lock_learns_nothing_and_its_holder_can
             assert_eq!(api.verify(&stranger, &lock(), token).await, Err(Refusal::NotPermitted), "{token:?}");
         }
     }
-    // The holder's lease is enough, whatever the request has proven besides.
+    // The holder's lease is sufficient, regardless of further identities of the request.
     let own = api.change(&caller(), &path("/a"), (set("2", 0), fenced(right, Some(&secret)))).await;
     assert!(matches!(own, Ok(Changed::Set(_))), "{own:?}");
     let of_alice = api.change(&alice, &path("/a"), (set("3", 1), fenced(right, None))).await;

@@ -1,4 +1,4 @@
-//! What clients are answered: the status of every outcome, and its document.
+//! Responses: status and JSON document of each result.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -14,7 +14,7 @@ use super::documents::{
 use super::{Denied, Problem};
 use crate::api::{Led, Opened, Part, Place, Questioned, Refusal, Secret, Standing, Standings};
 
-/// Members in the order of the alphabet.
+/// Encodes a document; members are in alphabetical order.
 pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Response {
     let value = serde_json::to_value(document).expect("Invariant: a document is structs, text and numbers");
     (status, Json(value)).into_response()
@@ -79,7 +79,8 @@ pub(super) fn standing(standing: &Standing, questions: &[Questioned]) -> Respons
     document(status, &said)
 }
 
-/// The state of all is that of the one that keeps the client from having them.
+/// Encodes the results of several locks. The overall state is the worst state of a single lock: busy, gone,
+/// waiting, held.
 pub(super) fn standings(standings: &Standings, parts: &[Part], questions: &[Questioned]) -> Response {
     let is_any = |wanted: fn(&Place) -> bool| standings.places.iter().any(wanted);
     let (state, status) = if is_any(|place| matches!(place, Place::Busy { .. })) {

@@ -5,19 +5,19 @@ use axum::extract::Request;
 
 use super::super::access::AdminRequest;
 use super::request::AskHolders;
-use super::{Answer, Asked, answer, body};
+use super::{Answer, ApiCall, answer, body};
 use crate::api::{LockName, Refusal};
 
-pub(super) async fn ask(asked: &Asked, name: &LockName, request: Request) -> Answer {
+pub(super) async fn ask(call: &ApiCall, name: &LockName, request: Request) -> Answer {
     let wanted: AskHolders = body(request.into_body()).await?;
     let has_deadline = wanted.has_deadline();
     if has_deadline {
-        asked.check_force(name)?;
+        call.check_force(name)?;
     }
-    let caller = asked.caller();
+    let caller = call.caller();
     let ask = wanted.ask(name, &caller.identities)?;
     let detail = format!("within_ms={} reason={}", ask.within_ms, ask.reason);
-    let done = asked.api().ask(&caller, ask).await;
+    let done = call.api().ask(&caller, ask).await;
     if has_deadline {
         let result = match &done {
             Ok(_) => "ok",
@@ -26,7 +26,7 @@ pub(super) async fn ask(asked: &Asked, name: &LockName, request: Request) -> Ans
             Err(_) => "failed",
         };
         let done = AdminRequest { op: "ask", path: name.path(), detail: &detail, result };
-        asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
+        call.context.http.access.record_admin(&done, &call.principal, &call.visitor);
     }
     let (count, holders) = done?;
     Ok(answer::asked(count, &holders))

@@ -1,5 +1,5 @@
-//! The routes of this listener without its connections: the simulator brings requests here by connections of
-//! its own.
+//! Calls the routes of the listener without a TCP connection. The simulator carries requests over its own
+//! connections.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use tower_service::Service as _;
 use super::ApiContext;
 use crate::http::connection::Visitor;
 
-/// Longer than any answer but a stream of events, which has no end.
+/// Larger than any response except a stream of events, which has no end.
 const ANSWER_MAX_BYTES: usize = 1 << 20;
 
 #[derive(Clone)]
@@ -27,23 +27,23 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// The routes that [`serve`](super::serve()) has. They end with `shutdown`.
+    /// Returns the routes of [`serve`](super::serve()). Streams end at `shutdown`.
     pub fn new(context: ApiContext, shutdown: Shutdown) -> Self {
         let turnstile = context.http.turnstile.clone();
         Direct { routes: super::router(context, false, shutdown), turnstile }
     }
 
-    /// A connection's task, with the turns that those of the listener have.
+    /// Wraps a connection's task into the turnstile of the listener's connections.
     pub fn turns<F: Future>(&self, connection: F) -> impl Future<Output = F::Output> + use<F> {
         self.turnstile.turns(Class::Client, connection)
     }
 
-    /// Answers a request from `address` for `host`: status and document. None: it is no request of HTTP, or
-    /// the answer has no end.
+    /// Sends a request from `address` to `host` and returns status and document. `None`: invalid HTTP, or a
+    /// response without an end.
     ///
     /// # Cancel safety
-    /// As when the connection of the request breaks.
-    pub async fn ask(
+    /// Same as a broken connection: the request may have been executed.
+    pub async fn request(
         &self,
         address: SocketAddr,
         host: &str,
@@ -55,7 +55,7 @@ impl Direct {
         Some((status, String::from_utf8_lossy(&body).into_owned()))
     }
 
-    /// As [`Direct::ask`], of a stream of events.
+    /// Opens a stream of events, like [`Direct::request`].
     pub async fn stream(&self, address: SocketAddr, host: &str, path: &str) -> Option<(u16, Pieces)> {
         let response = self.call(address, host, ("GET", path, String::new())).await?;
         Some((response.status().as_u16(), Pieces(response.into_body().into_data_stream())))
@@ -67,7 +67,7 @@ impl Direct {
         host: &str,
         (method, path, body): (&str, &str, String),
     ) -> Option<Response> {
-        let visitor = ConnectInfo(Visitor::nobody(address));
+        let visitor = ConnectInfo(Visitor::unconnected(address));
         let request = Request::builder().method(method).uri(path).header(header::HOST, host);
         let request = request.extension(visitor).body(Body::from(body)).ok()?;
         let mut routes = self.routes.clone();
@@ -76,11 +76,11 @@ impl Direct {
     }
 }
 
-/// The pieces of a stream. Dropping it ends the stream.
+/// Chunks of a stream. Dropping the value closes the stream.
 pub struct Pieces(BodyDataStream);
 
 impl Pieces {
-    /// Waits for the next one; `None`: the node has ended the stream.
+    /// Waits for the next chunk; `None`: the node ended the stream.
     pub async fn next(&mut self) -> Option<Bytes> {
         self.0.next().await?.ok()
     }

@@ -1,13 +1,13 @@
-//! The documents that clients get. What the OpenAPI document says of them is derived from these.
+//! Documents in responses. The OpenAPI document is derived from these types.
 //!
-//! Members stand in the order of the alphabet. Zxids, tokens and sessions are text, since some languages lose
-//! digits of large JSON numbers.
+//! Members are in alphabetical order. Zxids, tokens and sessions are text, since some languages lose digits
+//! of large JSON numbers.
 
 use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-/// A lease that was opened.
+/// An opened lease.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaseOpened {
@@ -16,144 +16,144 @@ pub(super) struct LeaseOpened {
     pub(super) lease: String,
     /// Proof of the right to the lease.
     pub(super) secret: String,
-    /// Without a sign of life for so long it is over, milliseconds.
+    /// Longest time between two keepalives, in milliseconds; after this time the lease expires.
     pub(super) ttl_ms: u32,
 }
 
-/// Another client asks for a lock that the lease holds.
+/// Question of another client about a lock of the lease.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct AskedDocument {
     pub(super) asked_ms_ago: i64,
-    /// Who asks for the lock.
+    /// Asking client.
     pub(super) by: String,
     /// Path of the lock.
     pub(super) lock: String,
-    /// Why the lock is wanted.
+    /// Reason for the question.
     pub(super) reason: String,
-    /// In what time the lock has to be given back. Left out: it is only a notice.
+    /// Remaining milliseconds until the lock is revoked. Absent: the question is only a notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) revoked_in_ms: Option<i64>,
-    /// The fencing token by which the lease holds it.
+    /// Fencing token of the lease's hold.
     pub(super) token: String,
 }
 
-/// What a question has reached.
+/// Receivers of a question.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct AskedOf {
-    /// How many holders; 0: the lock is free.
+    /// Number of holders; 0: the lock is free.
     pub(super) asked: u32,
-    /// The first of them.
+    /// First holders.
     pub(super) holders: Vec<PartyDocument>,
 }
 
-/// A lease that was kept alive.
+/// A renewed lease.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaseKept {
-    /// For each lock that it holds and that was asked for, the newest question. Left out: none was.
+    /// Newest question for each held lock. Absent: no questions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) asked: Vec<AskedDocument>,
-    /// Counted from when the request was sent, milliseconds.
+    /// Remaining validity in milliseconds, counted from the time of the client's request.
     pub(super) valid_for_ms: u32,
 }
 
-/// What a release has done.
+/// Result of a release.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct Released {
-    /// False: it was not held, or not by this one. That is no error.
+    /// False: the lock was not held, or not by this attempt. False is no error.
     pub(super) released: bool,
 }
 
-/// What the end of a session has done.
+/// Result of ending a session.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct Ended {
-    /// False: there was no such session. That is no error.
+    /// False: there was no such session. False is no error.
     pub(super) ended: bool,
 }
 
-/// Whether a lock is held by a token.
+/// Result of verifying a token.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct IsHeld {
-    /// At a moment between request and answer.
+    /// The token held the lock at a moment between request and response.
     pub(super) held: bool,
 }
 
-/// Where an attempt stands.
+/// State of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum StandingState {
     /// The attempt holds the lock.
     Held,
-    /// It is in the queue: ask again with the same `request_id`.
+    /// The attempt is queued: repeat the request with the same `request_id`.
     Waiting,
-    /// It did not want to wait, and has left nothing behind.
+    /// The request did not want to wait; no queue position remains.
     Busy,
-    /// It was in the queue and is not any more.
+    /// The queue position was released, forced or revoked.
     Gone,
 }
 
-/// A place in a queue.
+/// A holder or waiter.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct PartyDocument {
-    /// What people see of it.
+    /// Label for people.
     pub(super) label: String,
-    /// Path of its queue znode.
+    /// Path of the queue znode.
     pub(super) place: String,
-    /// When it was granted or queued, milliseconds since 1970.
+    /// Time of the grant or of queueing, in milliseconds since 1970.
     pub(super) since_ms: i64,
-    /// Fencing token of the place.
+    /// Fencing token of the queue position.
     pub(super) token: String,
 }
 
-/// One lock of an attempt.
+/// Result for one lock.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct PlaceDocument {
-    /// With `waiting` and `busy`; null: none, during a lock-delay.
+    /// First holder, for `waiting` and `busy`; null during a lock-delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<Option<PartyDocument>>,
-    /// Path of the queue znode, with `held` and `waiting`.
+    /// Path of the queue znode, for `held` and `waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) place: Option<String>,
-    /// In the queue, counted from 1, with `waiting`.
+    /// Position in the queue, counted from 1, for `waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) position: Option<u64>,
     pub(super) state: StandingState,
-    /// The fencing token, with `held`.
+    /// Fencing token, for `held`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
 }
 
-/// An attempt at one lock.
+/// Result of an acquire.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StandingDocument {
-    /// With `held`: for each lock of the lease that was asked for, the newest question. Left out: none was.
+    /// Newest question for each lock of the lease, for `held`. Absent: no questions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) asked: Vec<AskedDocument>,
     #[serde(flatten)]
     pub(super) place: PlaceDocument,
-    /// The lease that has the place, with `held` and `waiting`.
+    /// Lease with the queue position, for `held` and `waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease: Option<String>,
-    /// To ask again by.
+    /// Id for a retry.
     pub(super) request_id: String,
-    /// Of the lease, if it was made for this attempt.
+    /// Secret of the lease, if the attempt opened the lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) secret: Option<String>,
-    /// Counted from when the request was sent, milliseconds.
+    /// Remaining validity of the lease in milliseconds, counted from the time of the client's request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) valid_for_ms: Option<u32>,
 }
 
-/// One of several locks.
+/// Result for one of several locks.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct PartStanding {
@@ -163,22 +163,22 @@ pub(super) struct PartStanding {
     pub(super) place: PlaceDocument,
 }
 
-/// An attempt at several locks.
+/// Result of an acquire of several locks.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StandingsDocument {
-    /// For each lock of the lease that was asked for, the newest question. Left out: none was.
+    /// Newest question for each lock of the lease. Absent: no questions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) asked: Vec<AskedDocument>,
-    /// The lease that has the places.
+    /// Lease with the queue positions.
     pub(super) lease: String,
-    /// In the order of the request.
+    /// Results in the order of the requested locks.
     pub(super) locks: Vec<PartStanding>,
-    /// To ask again by.
+    /// Id for a retry.
     pub(super) request_id: String,
-    /// `held` if all of them are.
+    /// `held` if all locks are held.
     pub(super) state: StandingState,
-    /// Counted from when the request was sent, milliseconds.
+    /// Remaining validity of the lease in milliseconds, counted from the time of the client's request.
     pub(super) valid_for_ms: u32,
 }
 
@@ -186,13 +186,13 @@ pub(super) struct StandingsDocument {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaderDocument {
-    /// Path of its queue znode.
+    /// Path of the leader's queue znode.
     pub(super) place: String,
-    /// When it began to lead, milliseconds since 1970.
+    /// Time of the grant, in milliseconds since 1970.
     pub(super) since_ms: i64,
     /// Fencing token of the leader.
     pub(super) token: String,
-    /// What it says of itself.
+    /// Value published by the leader.
     pub(super) value: String,
 }
 
@@ -200,9 +200,9 @@ pub(super) struct LeaderDocument {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LedDocument {
-    /// The leader; null if there is none.
+    /// The leader; null: there is none.
     pub(super) leader: Option<LeaderDocument>,
-    /// Of the leader's last change of its own znode; for `after`.
+    /// Zxid of the last change of the leader's znode; for `after`.
     pub(super) zxid: String,
 }
 
@@ -210,41 +210,41 @@ pub(super) struct LedDocument {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StatDocument {
-    /// Changes of the ACL.
+    /// Number of changes of the ACL.
     pub(super) aversion: i32,
-    /// Time of the creation, milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub(super) ctime_ms: i64,
-    /// Changes of the list of children.
+    /// Number of changes of the list of children.
     pub(super) cversion: i32,
     /// Zxid of the creation.
     pub(super) czxid: String,
     /// Size of the data in bytes.
     pub(super) data_length: i32,
-    /// The lease or session of an ephemeral znode.
+    /// Lease or session of an ephemeral znode.
     pub(super) ephemeral_owner: Option<String>,
-    /// Time of the last change of the data, milliseconds since 1970.
+    /// Time of the last change of the data, in milliseconds since 1970.
     pub(super) mtime_ms: i64,
     /// Zxid of the last change of the data.
     pub(super) mzxid: String,
-    /// How many children it has.
+    /// Number of children.
     pub(super) num_children: i32,
     /// Zxid of the last change of the list of children.
     pub(super) pzxid: String,
-    /// Changes of the data.
+    /// Number of changes of the data.
     pub(super) version: i32,
 }
 
-/// What was read of a znode.
+/// Result of reading a znode.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct ZnodeDocument {
-    /// With `view=acl`: entries like `ip:10.0.0.0/8:cdrwa`.
+    /// ACL entries like `ip:10.0.0.0/8:cdrwa`, for `view=acl`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) acl: Option<Vec<String>>,
-    /// With `view=children`: names in order.
+    /// Sorted names of the children, for `view=children`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) children: Option<Vec<String>>,
-    /// With `view=children`: others follow the last one.
+    /// True if more names follow, for `view=children`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) more: Option<bool>,
     /// Full path of the znode.
@@ -252,35 +252,35 @@ pub(super) struct ZnodeDocument {
     pub(super) stat: StatDocument,
 }
 
-/// The lock of a state.
+/// A held lock of a Terraform state.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct StateHeld {
-    /// Path of its queue znode.
+    /// Path of the queue znode.
     pub(super) place: String,
     pub(super) state: StandingState,
-    /// Fencing token of the place.
+    /// Fencing token of the lock.
     pub(super) token: String,
 }
 
-/// Why a request was not done (RFC 9457).
+/// Error of a request (RFC 9457).
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[allow(dead_code)] // `Problem` writes it
 pub(super) struct ProblemDocument {
-    /// With 409: those who would wait for each other.
+    /// Circle of waiting clients, for 409.
     circle: Option<Vec<PartyDocument>>,
-    /// Explanation of the problem in a sentence.
+    /// Explanation of this error in a sentence.
     detail: String,
-    /// With 422: how many permits the lock has.
+    /// Number of permits of the lock, for 422.
     limit: Option<u32>,
-    /// With 403: the right on the lock that is missing (take, ask, force, or see).
+    /// Missing right on the lock (take, ask, force, or see), for 403.
     missing: Option<String>,
-    /// With 412: the token of the fence does not hold the lock.
+    /// True if the fence's token does not hold the lock, for 412.
     stale: Option<bool>,
-    /// That of the answer.
+    /// Status code of the response.
     status: u16,
-    /// The status in words.
+    /// Status in words.
     title: String,
     /// Type of the problem: always `about:blank`.
     r#type: String,

@@ -8,38 +8,38 @@ use rowlock_proto::{Right, Zxid};
 
 use super::path_text::PathText;
 use super::request::{Campaign, Release};
-use super::{Answer, Asked, Denied, answer, body, standing};
+use super::{Answer, ApiCall, Denied, answer, body, standing};
 use crate::api::{self, LockName, Refusal};
 use crate::report::question::Scope;
 
-pub(super) async fn campaign(asked: Asked, PathText(name): PathText, request: Request) -> Answer {
-    let election = own(&asked, &name)?;
+pub(super) async fn campaign(call: ApiCall, PathText(name): PathText, request: Request) -> Answer {
+    let election = own(&call, &name)?;
     let headers = request.headers().clone();
     let campaign: Campaign = body(request.into_body()).await?;
     let wanted = campaign.wanted(&headers)?;
-    Ok(standing(&asked, &asked.api().campaign(&asked.caller(), &election, wanted).await?))
+    Ok(standing(&call, &call.api().campaign(&call.caller(), &election, wanted).await?))
 }
 
-pub(super) async fn resign(asked: Asked, PathText(name): PathText, request: Request) -> Answer {
-    let election = own(&asked, &name)?;
+pub(super) async fn resign(call: ApiCall, PathText(name): PathText, request: Request) -> Answer {
+    let election = own(&call, &name)?;
     let headers = request.headers().clone();
     let release: Release = body(request.into_body()).await?;
     let (secret, which) = release.what(&headers)?;
-    Ok(answer::released(asked.api().release(&asked.caller(), &election, (&secret, &which)).await?))
+    Ok(answer::released(call.api().release(&call.caller(), &election, (&secret, &which)).await?))
 }
 
-pub(super) async fn leader(asked: Asked, PathText(name): PathText, uri: Uri) -> Answer {
+pub(super) async fn leader(call: ApiCall, PathText(name): PathText, uri: Uri) -> Answer {
     let election = api::election(&name)?;
     let scope = Scope::Lock(election.path().to_owned());
-    asked.check_role(asked.asker.may_see(&scope), Right::See, election.path())?;
+    call.check_role(call.principal.may_see(&scope), Right::See, election.path())?;
     let poll = poll(uri.query().unwrap_or_default())?;
-    Ok(answer::led(&asked.api().leader(&asked.caller(), &election, poll).await?))
+    Ok(answer::led(&call.api().leader(&call.caller(), &election, poll).await?))
 }
 
-/// The election, if its lock may be used.
-fn own(asked: &Asked, name: &str) -> Result<LockName, Denied> {
+/// Returns the election's lock if the caller may take the lock.
+fn own(call: &ApiCall, name: &str) -> Result<LockName, Denied> {
     let election = api::election(name)?;
-    asked.check_lock(&election, Right::Take)?;
+    call.check_lock(&election, Right::Take)?;
     Ok(election)
 }
 

@@ -1,21 +1,21 @@
-//! `DELETE /v1/locks/{name}/holders/{token}`: needs the right to force, and is recorded in the audit log.
+//! `DELETE /v1/locks/{name}/holders/{token}`: needs the right `force`; the audit log records each request.
 
 use rowlock_proto::FencingToken;
 
 use super::super::access::AdminRequest;
 use super::path_text::PathText;
-use super::{Answer, Asked, allowed, answer};
+use super::{Answer, ApiCall, allowed, answer};
 use crate::api::{LockName, Refusal};
 
-pub(super) async fn force(asked: Asked, PathText(rest): PathText) -> Answer {
+pub(super) async fn force(call: ApiCall, PathText(rest): PathText) -> Answer {
     let holder =
         rest.rsplit_once('/').and_then(|(lock, token)| Some((lock.strip_suffix("/holders")?, token)));
-    let (name, token) = holder.ok_or_else(|| asked.not_allowed(allowed(&rest)))?;
+    let (name, token) = holder.ok_or_else(|| call.not_allowed(allowed(&rest)))?;
     let name: LockName = name.parse()?;
-    asked.check_force(&name)?;
-    let wrong = || Refusal::Bad("the token is no number".to_owned());
+    call.check_force(&name)?;
+    let wrong = || Refusal::Bad("the token is not a number".to_owned());
     let token = token.parse().map(FencingToken).map_err(|_| wrong())?;
-    let forced = asked.api().force(&asked.caller(), &name, token).await;
+    let forced = call.api().force(&call.caller(), &name, token).await;
     let result = match &forced {
         Ok(true) => "ok",
         Ok(false) => "NotHeld",
@@ -25,6 +25,6 @@ pub(super) async fn force(asked: Asked, PathText(rest): PathText) -> Answer {
     };
     let detail = format!("token={token}");
     let done = AdminRequest { op: "forceRelease", path: name.path(), detail: &detail, result };
-    asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
+    call.context.http.access.record_admin(&done, &call.principal, &call.visitor);
     Ok(answer::released(forced?))
 }

@@ -1,5 +1,5 @@
-//! Names the leader to clients that go there: a write takes two messages less, and no lease is bound to a
-//! node. Sessions and HTTP clients share the pace of [`rowlock_consensus::invitations`].
+//! Invitations to the leader: a client at the leader saves two messages per write, and no lease is bound to a
+//! node. Sessions and HTTP clients share the rate limit of [`rowlock_consensus::invitations`].
 
 use axum::extract::Request;
 use axum::http::HeaderValue;
@@ -7,13 +7,14 @@ use axum::response::Response;
 
 use super::ApiContext;
 
-/// Whether the client goes to the leader when it is invited, and is at work: keepalives go to any node.
+/// Returns whether the client follows invitations and the request is a write. Keepalives do not count: any
+/// node serves them equally well.
 pub(super) fn prefers_leader(request: &Request) -> bool {
     let is_work = !request.method().is_safe() && !request.uri().path().starts_with("/v1/leases/");
     is_work && request.headers().get("prefer").is_some_and(|preference| preference == "leader")
 }
 
-/// Adds the leader's address to an answer, if another node leads and has room.
+/// Adds the leader's address to a response, if another node leads and the rate limit permits.
 pub(super) fn invite(context: &ApiContext, response: &mut Response) {
     if let Some(leader) = leader_elsewhere(context)
         && context.api.invite()
@@ -22,7 +23,8 @@ pub(super) fn invite(context: &ApiContext, response: &mut Response) {
     }
 }
 
-/// `None` also for a leader that `cluster.toml` does not name, or without a listener for locks.
+/// Returns the leader's address. `None` also for a leader outside `cluster.toml` or without a listener for
+/// locks.
 fn leader_elsewhere(context: &ApiContext) -> Option<HeaderValue> {
     let (leader, here) = {
         let status = context.http.status.borrow();
@@ -57,12 +59,12 @@ mod tests {
     struct Server {
         node: Node,
         routes: Router,
-        /// What the leader allows per second.
+        /// Invitations per second granted by the leader.
         pace: u32,
     }
 
     impl Server {
-        /// Node 1, which knows where locks are at all nodes but the third.
+        /// Starts node 1. The third node has no listener for locks.
         async fn start() -> Server {
             let node = Node::start().await;
             let entry = |node: u64| HttpAddresses {
@@ -80,18 +82,18 @@ mod tests {
             Server { node, routes, pace: 0 }
         }
 
-        async fn ask(&mut self, (method, path): (Method, &str), prefer: &str, body: &str) -> Response {
-            let visitor = ConnectInfo(Visitor::nobody(([127, 0, 0, 1], 7).into()));
+        async fn send(&mut self, (method, path): (Method, &str), prefer: &str, body: &str) -> Response {
+            let visitor = ConnectInfo(Visitor::unconnected(([127, 0, 0, 1], 7).into()));
             let request = Request::builder().method(method).uri(path).header("host", "localhost");
             let request = request.header("prefer", prefer).extension(visitor);
             let Ok(answer) = self.routes.call(request.body(Body::from(body.to_owned())).unwrap()).await;
             answer
         }
 
-        /// Status of the answer, and the leader that it names.
+        /// Returns the status of the response and the leader named by the response.
         async fn named(&mut self, what: (Method, &str), prefer: &str, body: &str) -> (u16, Option<String>) {
             self.node.context.replica.invitations.allow(self.pace, time::now());
-            let answer = self.ask(what, prefer, body).await;
+            let answer = self.send(what, prefer, body).await;
             let leader = answer.headers().get("rowlock-leader");
             (answer.status().as_u16(), leader.map(|leader| leader.to_str().unwrap().to_owned()))
         }
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_at_work_that_prefers_the_leader_is_told_where_it_is_while_there_is_room() {
+    async fn writer_that_prefers_the_leader_is_invited_within_the_rate() {
         let mut it = Server::start().await;
         it.leader_is(Some(2));
         assert_eq!(it.named(LEASES, "leader", "").await, (201, None), "the leader has no room");
@@ -117,7 +119,7 @@ mod tests {
         assert_eq!(it.named(LEASES, "wait=5", "").await, (201, None), "it does not go");
         assert_eq!(it.named((Method::GET, "/v1/znodes/x"), "leader", "").await, (200, None), "a read");
         assert_eq!(it.named((Method::PUT, "/v1/znodes/none"), "leader", "").await, (404, None), "a refusal");
-        let opened = to_bytes(it.ask(LEASES, "", "").await.into_body(), 1 << 10).await.unwrap();
+        let opened = to_bytes(it.send(LEASES, "", "").await.into_body(), 1 << 10).await.unwrap();
         let opened: Value = serde_json::from_slice(&opened).unwrap();
         let keep_alive = format!("/v1/leases/{}/keepalive", opened["lease"].as_str().unwrap());
         let secret = json!({ "secret": opened["secret"] }).to_string();

@@ -1,15 +1,15 @@
-//! The OpenAPI document of the listener: `/v1/openapi.json`, and a page that shows it at `/docs`. Both tell
-//! nothing of the cluster, and need no token.
+//! OpenAPI document of the listener at `/v1/openapi.json`, and a page for reading the document at `/docs`.
+//! Both contain no data of the cluster and need no token.
 //!
-//! The document is a file, so that nodes contain no code that makes it: a test derives it from the types of
-//! requests and answers. What `tests/paths.rs` says of each request is held to the router by a test, and to
-//! real answers by schemathesis (docs/testing.md). OpenAPI 3.1 has no place for the methods LOCK and UNLOCK.
+//! The document is a generated file: a test derives the document from the types of requests and responses, so
+//! nodes contain no generator. A test compares `tests/paths.rs` with the router, and schemathesis compares
+//! the document with real responses (docs/testing.md). OpenAPI 3.1 cannot describe the methods LOCK and
+//! UNLOCK.
 
 use axum::Router;
 
 use crate::http::ui::{self, zipped};
 
-/// Where the document is.
 pub(super) const OPENAPI_PATH: &str = "/v1/openapi.json";
 
 static FILES: [ui::File; 4] = [
@@ -19,7 +19,7 @@ static FILES: [ui::File; 4] = [
     ("/docs/page.js", "text/javascript; charset=utf-8", zipped!("page.js")),
 ];
 
-/// Serves both, to everybody.
+/// Returns the public routes of the document and the page.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     ui::add(Router::new(), &FILES)
 }

@@ -1,11 +1,11 @@
-//! The part of an address that a route leaves open.
+//! Variable part of a request path.
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 
 use super::Problem;
 
-/// Percent-decoded. What is no text then is refused as everything else is.
+/// Percent-decoded text. Undecodable text becomes a [`Problem`].
 pub(super) struct PathText(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathText {

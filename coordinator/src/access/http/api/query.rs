@@ -1,4 +1,4 @@
-//! The query of an address: each parameter once, and none that is not known.
+//! Query parameters of a request: duplicate and unknown parameters are errors.
 
 use crate::api::Refusal;
 use crate::report::question::decoded;
@@ -6,10 +6,10 @@ use crate::report::question::decoded;
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Parses the query of a request.
+    /// Parses a query.
     ///
     /// # Errors
-    /// [`Refusal::Bad`]: what is percent-encoded is no text.
+    /// [`Refusal::Bad`]: a percent-encoded part is not UTF-8.
     pub(super) fn parse(query: &str) -> Result<Query, Refusal> {
         let parts = query.split('&').filter(|part| !part.is_empty());
         let pair = |part: &str| {
@@ -20,10 +20,10 @@ impl Query {
         parts.map(pair).collect::<Result<_, _>>().map(Query)
     }
 
-    /// The value of a parameter that may be given once.
+    /// Removes and returns the value of a single parameter.
     ///
     /// # Errors
-    /// [`Refusal::Bad`]: it is given twice.
+    /// [`Refusal::Bad`]: duplicate parameter.
     pub(super) fn take(&mut self, name: &str) -> Result<Option<String>, Refusal> {
         let mut found = self.take_all(name);
         match found.len() {
@@ -32,15 +32,15 @@ impl Query {
         }
     }
 
-    /// The values of a parameter that may be given often.
+    /// Removes and returns all values of a repeatable parameter.
     pub(super) fn take_all(&mut self, name: &str) -> Vec<String> {
         self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
     }
 
-    /// Whether a word stands there that needs no value.
+    /// Removes a flag and returns its value; a flag without a value is true.
     ///
     /// # Errors
-    /// [`Refusal::Bad`]: its value is something else than `true`.
+    /// [`Refusal::Bad`]: the value is neither `true` nor `false`.
     pub(super) fn take_flag(&mut self, name: &str) -> Result<bool, Refusal> {
         match self.take(name)?.as_deref() {
             None | Some("false") => Ok(false),
@@ -49,7 +49,7 @@ impl Query {
         }
     }
 
-    /// A number within bounds.
+    /// Removes and returns a number within bounds.
     ///
     /// # Errors
     /// [`Refusal::Bad`].
@@ -61,7 +61,7 @@ impl Query {
         number.map(Some).ok_or_else(wrong)
     }
 
-    /// Refuses parameters that are left over.
+    /// Refuses remaining parameters.
     ///
     /// # Errors
     /// [`Refusal::Bad`].
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_taken_once_and_what_is_left_is_a_mistake() {
+    fn parameters_are_taken_once_and_leftovers_are_refused() {
         let mut query = Query::parse("a=1&flag&b=%2Fx&b=y&n=7").unwrap();
         assert_eq!(query.take("a"), Ok(Some("1".to_owned())));
         assert_eq!(query.take("a"), Ok(None));

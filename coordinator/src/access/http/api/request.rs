@@ -1,4 +1,4 @@
-//! The documents that clients send. A field that is not known is refused.
+//! Documents in requests. Unknown fields are refused.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use utoipa::ToSchema;
 use crate::api::{For, LockName, Part, Refusal, Secret, Wanted, Which};
 use crate::audit;
 
-/// The secret of a lease may stand here instead of in the body.
+/// Header with the secret of a lease, as an alternative to the body.
 const LEASE_HEADER: &str = "rowlock-lease";
 const LABEL_MAX_BYTES: usize = 100;
-/// Milliseconds of a lease that an acquire without `secret` and `ttl_ms` opens.
+/// TTL of the lease for an acquire without `secret` and `ttl_ms`, in milliseconds.
 const TTL_MS: u32 = 10_000;
 
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewLease {
-    /// Without a sign of life for so long it is over, milliseconds. It is clamped to `[session]`.
+    /// Longest time between two keepalives, in milliseconds; clamped to the bounds of `[session]`.
     #[serde(default = "ttl_ms")]
     #[cfg_attr(test, schema(example = 10000))]
     pub(super) ttl_ms: u32,
 }
 
-/// A document with nothing but the secret.
+/// The secret of a lease.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Shown {
-    /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    /// Secret of the lease; the header Rowlock-Lease is an alternative.
     #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
 }
@@ -49,43 +49,43 @@ enum ModeName {
     Permits,
 }
 
-/// What is asked of one lock.
+/// Request for one lock.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Acquire {
-    /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    /// Secret of the lease; the header Rowlock-Lease is an alternative.
     #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
-    /// Without a secret: a new lease of this time, milliseconds; 10,000 if it is left out.
+    /// Without a secret: TTL of a new lease in milliseconds; 10,000 by default.
     ttl_ms: Option<u32>,
-    /// Your name of this attempt: 1 to 64 visible ASCII characters.
+    /// Client's name of the attempt: 1 to 64 visible ASCII characters.
     #[cfg_attr(test, schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1"))]
     request_id: Option<String>,
-    /// How long the answer may wait; 0: no place in the queue is taken.
+    /// Longest time before the response, in milliseconds; 0: a busy lock gives no queue position.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 60000, example = 5000))]
     wait_ms: u32,
     #[serde(default)]
     mode: ModeName,
-    /// With `permits`: how many are wanted; 1 if it is left out.
+    /// Number of requested permits, for mode `permits`; 1 by default.
     #[cfg_attr(test, schema(minimum = 1))]
     permits: Option<u32>,
-    /// With `permits`: how many the lock has. The first one to say it decides.
+    /// Number of permits of the lock, for mode `permits`. The first request with a number sets the limit.
     limit: Option<u32>,
-    /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
+    /// Owner for deadlock detection. All attempts of one owner belong to one sequential program.
     owner: Option<String>,
-    /// What people see in the queue: up to 256 bytes.
+    /// Label in the queue, for people: up to 256 bytes.
     #[serde(default)]
     label: String,
-    /// How long the lock stays free of holders after this lease has expired while holding it.
+    /// Time without a holder after the lease expired while holding the lock, in milliseconds.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 60000))]
     lock_delay_ms: u32,
-    /// The lock is taken back when it was held so long; 0: never.
+    /// Longest time of holding in milliseconds; then the lock is revoked. 0: no bound.
     #[serde(default)]
     max_hold_ms: u32,
-    /// For this time from the grant on no other attempt gets the lock, however this one ends.
+    /// Least time from this grant to the next in milliseconds, however this hold ends.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 2678400000_u32))]
     min_hold_ms: u32,
@@ -96,65 +96,65 @@ pub(super) struct Acquire {
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct AskHolders {
-    /// For people: up to 256 bytes.
+    /// Text for people: up to 256 bytes.
     #[cfg_attr(test, schema(min_length = 1, max_length = 256, example = "hotfix 42 waits for this"))]
     reason: String,
-    /// Who you are, behind what the node knows of you: up to 100 bytes.
+    /// Name of the asking client, appended to the client's proven identity: up to 100 bytes.
     #[serde(default)]
     #[cfg_attr(test, schema(max_length = 100))]
     label: String,
-    /// The holders lose the lock after this time: for operators. Left out: they are only told.
+    /// Milliseconds until the holders lose the lock; for operators. Absent: the holders are only notified.
     #[cfg_attr(test, schema(minimum = 1000, maximum = 3600000))]
     within_ms: Option<u32>,
 }
 
-/// One of several locks.
+/// Request for one of several locks.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 struct PartWanted {
-    /// Its name, or its path if it begins with a slash.
+    /// Name of the lock, or its path if the text begins with a slash.
     lock: String,
     #[serde(default)]
     mode: ModeName,
-    /// With `permits`: how many are wanted; 1 if it is left out.
+    /// Number of requested permits, for mode `permits`; 1 by default.
     #[cfg_attr(test, schema(minimum = 1))]
     permits: Option<u32>,
-    /// With `permits`: how many the lock has. The first one to say it decides.
+    /// Number of permits of the lock, for mode `permits`. The first request with a number sets the limit.
     limit: Option<u32>,
 }
 
-/// What is asked of several locks.
+/// Request for several locks.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct AcquireAll {
-    /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    /// Secret of the lease; the header Rowlock-Lease is an alternative.
     #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
-    /// Your name of this attempt: 1 to 64 visible ASCII characters.
+    /// Client's name of the attempt: 1 to 64 visible ASCII characters.
     #[cfg_attr(test, schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1"))]
     request_id: Option<String>,
-    /// 1 to 64 of them.
+    /// 1 to 64 locks.
     #[cfg_attr(test, schema(min_items = 1, max_items = 64))]
     locks: Vec<PartWanted>,
-    /// How long the answer may wait; 0: no place in the queue is taken.
+    /// Longest time before the response, in milliseconds; 0: busy locks give no queue positions.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 60000, example = 5000))]
     wait_ms: u32,
-    /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
+    /// Owner for deadlock detection. All attempts of one owner belong to one sequential program.
     owner: Option<String>,
-    /// What people see in the queue: up to 256 bytes.
+    /// Label in the queue, for people: up to 256 bytes.
     #[serde(default)]
     label: String,
-    /// How long the lock stays free of holders after this lease has expired while holding it.
+    /// Time without a holder after the lease expired while holding the lock, in milliseconds.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 60000))]
     lock_delay_ms: u32,
-    /// The lock is taken back when it was held so long; 0: never.
+    /// Longest time of holding in milliseconds; then the lock is revoked. 0: no bound.
     #[serde(default)]
     max_hold_ms: u32,
-    /// For this time from the grant on no other attempt gets the lock, however this one ends.
+    /// Least time from this grant to the next in milliseconds, however this hold ends.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 2678400000_u32))]
     min_hold_ms: u32,
@@ -165,46 +165,47 @@ pub(super) struct AcquireAll {
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Campaign {
-    /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    /// Secret of the lease; the header Rowlock-Lease is an alternative.
     #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
-    /// Without a secret: a new lease of this time, milliseconds; 10,000 if it is left out.
+    /// Without a secret: TTL of a new lease in milliseconds; 10,000 by default.
     ttl_ms: Option<u32>,
-    /// Your name of this attempt: 1 to 64 visible ASCII characters.
+    /// Client's name of the attempt: 1 to 64 visible ASCII characters.
     #[cfg_attr(test, schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1"))]
     request_id: Option<String>,
-    /// How long the answer may wait; 0: no place in the queue is taken.
+    /// Longest time before the response, in milliseconds; 0: without the lead, the candidate gets no queue
+    /// position.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 60000, example = 5000))]
     wait_ms: u32,
-    /// For deadlock detection: attempts of one owner are one program's that does one thing at a time.
+    /// Owner for deadlock detection. All attempts of one owner belong to one sequential program.
     owner: Option<String>,
-    /// What others see of you: up to 256 bytes.
+    /// Value published by the leader: up to 256 bytes.
     #[serde(default)]
     value: String,
 }
 
-/// What is given back: by its token, or by the id of its attempt.
+/// A release, selected by the token or by the attempt's id.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Release {
-    /// Of the lease; it may stand in the header Rowlock-Lease instead.
+    /// Secret of the lease; the header Rowlock-Lease is an alternative.
     #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
     #[cfg_attr(test, schema(pattern = "^[0-9]{1,19}$", example = "42"))]
     token: Option<String>,
-    /// Your name of this attempt: 1 to 64 visible ASCII characters.
+    /// Client's name of the attempt: 1 to 64 visible ASCII characters.
     #[cfg_attr(test, schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1"))]
     request_id: Option<String>,
 }
 
-/// A token to be checked.
+/// A token for verification.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Verify {
-    /// What an acquire gave.
+    /// Fencing token from an acquire.
     #[cfg_attr(test, schema(pattern = "^[0-9]{1,19}$", example = "42"))]
     token: String,
 }
@@ -225,7 +226,7 @@ impl Acquire {
         let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
         let by = match (secret_in(self.secret, headers)?, self.ttl_ms) {
             (Some(_), Some(_)) => {
-                return bad("ttl_ms makes a new lease: leave it out where there is a secret");
+                return bad("ttl_ms opens a new lease: omit either ttl_ms or the secret");
             }
             (Some(secret), None) => For::Lease(secret),
             (None, ttl_ms) => For::New(ttl_ms.unwrap_or(TTL_MS)),
@@ -298,7 +299,7 @@ impl AskHolders {
         self.within_ms.is_some()
     }
 
-    /// The command's question, of a client with these identities.
+    /// Returns the command's question from a client with these identities.
     pub(super) fn ask(self, lock: &LockName, who: &[Id]) -> Result<lock::Ask, Refusal> {
         let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
         if self.reason.is_empty() || self.reason.len() > lock::ASK_REASON_MAX_BYTES {
@@ -336,7 +337,7 @@ impl Release {
         match (self.token, self.request_id) {
             (Some(token), None) => Ok((secret, Which::Token(token_of(&token)?))),
             (None, Some(id)) => Ok((secret, Which::Request(id))),
-            _ => Err(Refusal::Bad("name what is released: by token, or by request_id".to_owned())),
+            _ => Err(Refusal::Bad("name either token or request_id for the release".to_owned())),
         }
     }
 }
@@ -347,17 +348,19 @@ impl Verify {
     }
 }
 
-/// Tokens are text: a number of JSON loses digits in many languages.
+/// Parses a token. Tokens are text: many languages lose digits of large JSON numbers.
 fn token_of(text: &str) -> Result<FencingToken, Refusal> {
-    let wrong = || Refusal::Bad("token is not what an acquire gave".to_owned());
+    let wrong = || Refusal::Bad("token is not a fencing token from an acquire".to_owned());
     text.parse().map(FencingToken).map_err(|_| wrong())
 }
 
-/// The secret of a lease, from its field or the header.
+/// Returns the secret of a lease from its field or the header.
 pub(super) fn secret_in(field: Option<String>, headers: &HeaderMap) -> Result<Option<Secret>, Refusal> {
     let header = headers.get(LEASE_HEADER).map(|value| value.to_str().unwrap_or_default());
     match (field.as_deref(), header) {
-        (Some(_), Some(_)) => Err(Refusal::Bad("the secret stands in the body and in a header".to_owned())),
+        (Some(_), Some(_)) => {
+            Err(Refusal::Bad("the secret is both in the body and in a header; send one".to_owned()))
+        }
         (one, other) => one.or(other).map(str::parse).transpose(),
     }
 }

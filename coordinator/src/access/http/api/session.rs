@@ -1,20 +1,20 @@
-//! `DELETE /v1/sessions/{session}`: for operators, and recorded in the audit log.
+//! `DELETE /v1/sessions/{session}`: for operators; the audit log records each request.
 
 use axum::http::StatusCode;
 
 use super::super::access::AdminRequest;
 use super::documents::Ended;
 use super::path_text::PathText;
-use super::{Answer, Asked, answer};
+use super::{Answer, ApiCall, answer};
 use crate::api::Refusal;
 use crate::report::question;
 
-pub(super) async fn end(asked: Asked, PathText(id): PathText) -> Answer {
-    // An open listener proves nothing, and a session is not a matter of ACLs, as a single lock is.
-    asked.check(asked.asker.is_super())?;
-    let wrong = || Refusal::Bad("that is no session, like 0x100000000000001".to_owned());
+pub(super) async fn end(call: ApiCall, PathText(id): PathText) -> Answer {
+    // Needs a proven operator: an open listener proves nothing, and ACLs cover locks, not sessions.
+    call.check(call.principal.is_super())?;
+    let wrong = || Refusal::Bad("not a session id; write one like 0x100000000000001".to_owned());
     let session = question::session(&id).ok_or_else(wrong)?;
-    let ended = asked.api().end_session(&asked.caller(), session).await;
+    let ended = call.api().end_session(&call.caller(), session).await;
     let result = match &ended {
         Ok(true) => "ok",
         Ok(false) => "NoSession",
@@ -23,6 +23,6 @@ pub(super) async fn end(asked: Asked, PathText(id): PathText) -> Answer {
     };
     let detail = format!("session={session}");
     let done = AdminRequest { op: "endSession", path: "", detail: &detail, result };
-    asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
+    call.context.http.access.record_admin(&done, &call.principal, &call.visitor);
     Ok(answer::document(StatusCode::OK, &Ended { ended: ended? }))
 }

@@ -1,7 +1,7 @@
-//! `GET /v1/watch`: lock events as server-sent events (the WHATWG's HTML, section 9.2).
+//! `GET /v1/watch`: lock events as server-sent events (WHATWG HTML, section 9.2).
 //!
-//! Invariant: an id stands where all of its change has been told, so a client that comes back with its last
-//! id misses nothing; it may hear of a change again of which it has heard a part.
+//! Invariant: an id follows only complete changes, so a client that reconnects with its last id misses no
+//! event; events of a partly received change may be sent again.
 
 use std::convert::Infallible;
 
@@ -18,50 +18,50 @@ use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_proto::{Right, Zxid};
 use rowlock_types::limits::{API_REQUEST_MAX, API_WATCH_MAX};
 
-use super::super::connection::{Turn, Visitor};
-use super::{Answer, Asked, Denied, report};
-use crate::api::{Refusal, Told, Watch};
+use super::super::connection::{PendingRequest, Visitor};
+use super::{Answer, ApiCall, Denied, report};
+use crate::api::{EventBatch, Refusal, Watch};
 use crate::report::question::WatchQuestion;
 
-/// What a client has got last, as browsers say it.
+/// Header with the id of the last received event, sent by browsers.
 const LAST_EVENT_ID: &str = "last-event-id";
-/// How every stream begins: after how many milliseconds a client comes back.
+/// Beginning of each stream: the delay before a reconnect, in milliseconds.
 const BEGIN: &str = "retry: 1000\n";
-/// For clients that count silence as death.
-const SIGN: &str = ":\n";
+/// Comment line for quiet periods, so that clients do not time out.
+const KEEPALIVE: &str = ":\n";
 
-/// A stream under way.
+/// Open stream.
 struct Stream {
     watch: Watch,
     visitor: Visitor,
-    turn: Option<Turn>,
+    turn: Option<PendingRequest>,
     shutdown: Shutdown,
     ends: Instant,
     has_begun: bool,
 }
 
 pub(super) async fn watch(
-    asked: Asked,
+    call: ApiCall,
     Extension(shutdown): Extension<Shutdown>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Answer {
     let question = question(&uri, &headers)?;
-    asked.check_role(asked.asker.may_see(&question.scope), Right::See, &question.scope.to_string())?;
-    let watch = asked.api().watch(&asked.caller(), question).await?;
+    call.check_role(call.principal.may_see(&question.scope), Right::See, &question.scope.to_string())?;
+    let watch = call.api().watch(&call.caller(), question).await?;
     let ends = time::now() + API_WATCH_MAX;
-    let stream = Stream { watch, visitor: asked.visitor, turn: None, shutdown, ends, has_begun: false };
+    let stream = Stream { watch, visitor: call.visitor, turn: None, shutdown, ends, has_begun: false };
     let content_type = HeaderValue::from_static("text/event-stream");
     let body = Body::from_stream(stream::unfold(stream, piece));
     let headers = [
         (header::CONTENT_TYPE, content_type),
-        // Proxies are not to collect it.
+        // Disables buffering in proxies.
         (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
     Ok((headers, body).into_response())
 }
 
-/// What the client has got goes before what its address says: it comes back to the same one.
+/// Parses the question. The header has priority over the query: a browser reconnects with the original URL.
 fn question(uri: &Uri, headers: &HeaderMap) -> Result<WatchQuestion, Denied> {
     let question = WatchQuestion::parse(uri.query().unwrap_or_default());
     let mut question = question.map_err(|refusal| report::problem(&refusal))?;
@@ -74,32 +74,33 @@ fn question(uri: &Uri, headers: &HeaderMap) -> Result<WatchQuestion, Denied> {
 }
 
 async fn piece(mut stream: Stream) -> Option<(Result<Bytes, Infallible>, Stream)> {
-    // Only now: the request that began it counts as answered when there is a stream.
+    // The turn begins with the first chunk: until then the connection's turn is the request that opened the
+    // stream.
     let visitor = &stream.visitor;
-    stream.turn.get_or_insert_with(|| visitor.begins(Some(API_WATCH_MAX + API_REQUEST_MAX)));
-    let told = tokio::select! {
+    stream.turn.get_or_insert_with(|| visitor.begin_request(Some(API_WATCH_MAX + API_REQUEST_MAX)));
+    let batch = tokio::select! {
         biased;
         () = stream.shutdown.wait() => return None,
         () = time::sleep_until(stream.ends) => return None,
-        told = stream.watch.next() => told?,
+        batch = stream.watch.next() => batch?,
     };
     let mut text = Vec::new();
     if !std::mem::replace(&mut stream.has_begun, true) {
         text.extend_from_slice(BEGIN.as_bytes());
     }
-    write(&told, &mut text);
-    busy::spend(Work::Event, told.entries.len() as u64);
+    write(&batch, &mut text);
+    busy::spend(Work::Event, batch.entries.len() as u64);
     busy::spend(Work::LogByte, text.len() as u64);
-    stream.watch.sends(text.len());
+    stream.watch.begin_pause(text.len());
     busy::end_turn_if_over().await;
-    assert!(!text.is_empty(), "a piece without bytes would end the body");
+    assert!(!text.is_empty(), "an empty chunk would end the body");
     Some((Ok(Bytes::from(text)), stream))
 }
 
-fn write(told: &Told, out: &mut Vec<u8>) {
-    let Told { entries, checkpoint } = told;
+fn write(batch: &EventBatch, out: &mut Vec<u8>) {
+    let EventBatch { entries, checkpoint } = batch;
     if entries.is_empty() {
-        out.extend_from_slice(SIGN.as_bytes());
+        out.extend_from_slice(KEEPALIVE.as_bytes());
     }
     for (at, entry) in entries.iter().enumerate() {
         let is_whole = match entries.get(at + 1) {
@@ -111,7 +112,7 @@ fn write(told: &Told, out: &mut Vec<u8>) {
         }
         out.extend_from_slice(entry.encoded(event));
     }
-    // An id without data tells the client how far it is, and nothing else.
+    // An id without data only advances the client's position.
     if let Some(checkpoint) = checkpoint.filter(|last| entries.last().is_none_or(|entry| entry.zxid < *last))
     {
         id(checkpoint, out);
@@ -140,7 +141,7 @@ fn name(entry: &HistoryEntry) -> &'static str {
         HistoryEvent::Released(_) => "released",
         HistoryEvent::Lost(_) => "lost",
         HistoryEvent::Gap { .. } => "gap",
-        _ => unreachable!("this release tells of nothing else"),
+        _ => unreachable!("this release sends no other events"),
     }
 }
 
@@ -158,12 +159,12 @@ mod tests {
 
     fn text(entries: Vec<Arc<FeedEntry>>, checkpoint: Option<i64>) -> String {
         let mut out = Vec::new();
-        write(&Told { entries, checkpoint: checkpoint.map(Zxid) }, &mut out);
+        write(&EventBatch { entries, checkpoint: checkpoint.map(Zxid) }, &mut out);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn an_id_stands_with_the_last_entry_of_its_change_and_no_text_of_a_client_ends_a_line() {
+    fn id_follows_complete_changes_and_no_client_text_ends_a_line() {
         let data = |zxid: i64| {
             format!(
                 "event: gap\ndata: {{\"time_ms\":7,\"zxid\":{zxid},\"event\":\"gap\",\"reason\":\"a\\nb\",\

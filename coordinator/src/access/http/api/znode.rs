@@ -1,7 +1,7 @@
-//! `/v1/znodes/{path}`: data as they are, the rest as JSON.
+//! `/v1/znodes/{path}`: data as raw bytes, all other documents as JSON.
 //!
-//! Invariant: no more bytes of znodes wait in this node's memory for their clients than
-//! `limits::API_ANSWERS_MAX_BYTES`, and a piece for each connection.
+//! Invariant: znode bytes in this node's memory for clients are at most `limits::API_ANSWERS_MAX_BYTES`, plus
+//! one chunk per connection.
 
 use axum::Json;
 use axum::body::Body;
@@ -20,22 +20,22 @@ use super::super::access::AdminRequest;
 use super::documents::{StatDocument, ZnodeDocument};
 use super::query::Query;
 use super::request::secret_in;
-use super::{Answer, Asked, Denied, read_body};
+use super::{Answer, ApiCall, Denied, read_body};
 use crate::api::{
     By, Change, Changed, Children, Consistency, LockName, Page, Refusal, ZnodePath, acl_entry, acl_text,
 };
 use crate::report::question::decoded;
 use crate::tokens::Role;
 
-/// Before the path of the znode.
+/// Prefix of a znode's path.
 pub(super) const PREFIX: &str = "/v1/znodes";
-/// Names in an answer to a request that does not say how many it wants.
+/// Default number of names in a page of children.
 const PAGE: usize = 1_000;
-/// The client's name of a change (a draft of the IETF's).
+/// Header with the client's name of a write (IETF draft).
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// A lock and the token that must hold it.
+/// Header with a lock and the token that must hold the lock.
 const FENCE: &str = "rowlock-fence";
-/// Bytes of an answer per write to the socket.
+/// Bytes of a response per write to the socket.
 const PIECE_BYTES: usize = 64 << 10;
 
 enum ZnodeQuery {
@@ -45,19 +45,19 @@ enum ZnodeQuery {
     Children(Page),
 }
 
-pub(super) async fn znode(asked: Asked, request: Request) -> Answer {
+pub(super) async fn znode(call: ApiCall, request: Request) -> Answer {
     let (head, body) = request.into_parts();
     match head.method {
-        Method::GET | Method::HEAD => get(&asked, &head).await,
-        _ => change(&asked, head, body).await,
+        Method::GET | Method::HEAD => get(&call, &head).await,
+        _ => change(&call, head, body).await,
     }
 }
 
-async fn get(asked: &Asked, asks: &Parts) -> Answer {
+async fn get(call: &ApiCall, asks: &Parts) -> Answer {
     let path: ZnodePath = text_of(asks.uri.path()).and_then(|text| text.parse())?;
-    asked.check(asked.asker.may(&Role::znode(path.as_str())))?;
+    call.check(call.principal.may(&Role::znode(path.as_str())))?;
     let (consistency, view) = question(asks.uri.query().unwrap_or_default())?;
-    let (api, caller) = (asked.api(), asked.caller());
+    let (api, caller) = (call.api(), call.caller());
     match view {
         ZnodeQuery::Data => {
             let (data, stat) = api.znode(&caller, &path, consistency).await?;
@@ -91,18 +91,19 @@ async fn get(asked: &Asked, asks: &Parts) -> Answer {
     }
 }
 
-async fn change(asked: &Asked, head: Parts, body: Body) -> Answer {
+async fn change(call: &ApiCall, head: Parts, body: Body) -> Answer {
     let mut query = Query::parse(head.uri.query().unwrap_or_default())?;
     let is_create = head.method == Method::POST;
     let is_sequential = is_create && query.take_flag("sequential")?;
     let text = text_of(head.uri.path())?;
     let path = if is_sequential { ZnodePath::sequential(&text) } else { text.parse() };
     let path = path?;
-    // A role for one path does not allow to make others whose name begins so.
+    // The role must cover the path with the sequence number: a role for one path does not cover longer names
+    // with this prefix.
     let number = if is_sequential { "0000000000" } else { "" };
-    asked.check(asked.asker.may(&Role::znode(&format!("{}{number}", path.as_str()))))?;
+    call.check(call.principal.may(&Role::znode(&format!("{}{number}", path.as_str()))))?;
     let by = by(&head.headers)?;
-    let api = asked.api();
+    let api = call.api();
     let (change, _room) = match head.method {
         Method::DELETE => {
             let version = version(&mut query, &head.headers)?;
@@ -110,23 +111,23 @@ async fn change(asked: &Asked, head: Parts, body: Body) -> Answer {
         }
         Method::PUT => {
             let version = version(&mut query, &head.headers)?;
-            let (data, room) = data(asked, &head.headers, body).await?;
+            let (data, room) = data(call, &head.headers, body).await?;
             (Change::Set { data, version }, Some(room))
         }
         _ => {
             let (mode, ttl_ms) = mode(&mut query, is_sequential)?;
             let acl = query.take_all("acl").iter().map(|text| acl_entry(text)).collect::<Result<_, _>>();
             let acl = acl?;
-            let (data, room) = data(asked, &head.headers, body).await?;
+            let (data, room) = data(call, &head.headers, body).await?;
             (Change::Create { data, mode, ttl_ms, acl }, Some(room))
         }
     };
     query.end()?;
-    let changed = api.change(&asked.caller(), &path, (change, by)).await;
+    let changed = api.change(&call.caller(), &path, (change, by)).await;
     if path.as_str() == RULES_PATH {
         let result = if changed.is_ok() { "ok" } else { "failed" };
         let done = AdminRequest { op: head.method.as_str(), path: RULES_PATH, detail: "", result };
-        asked.context.http.access.record_admin(&done, &asked.asker, &asked.visitor);
+        call.context.http.access.record_admin(&done, &call.principal, &call.visitor);
     }
     Ok(answered(&path, &changed?))
 }
@@ -144,7 +145,7 @@ fn answered(path: &ZnodePath, changed: &Changed) -> Response {
     }
 }
 
-/// The path of the znode in that of the request.
+/// Returns the znode's path in the request's path.
 fn text_of(path: &str) -> Result<String, Refusal> {
     let rest = path.strip_prefix(PREFIX).unwrap_or_default();
     let text =
@@ -214,11 +215,11 @@ fn mode(query: &mut Query, is_sequential: bool) -> Result<(CreateMode, Option<i6
     Ok((mode, ttl_ms))
 }
 
-/// Parses `?version=` and `If-Match`; without them any version.
+/// Parses `?version=` and `If-Match`; without both, any version matches.
 fn version(query: &mut Query, headers: &HeaderMap) -> Result<Version, Refusal> {
     let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
     let bounds = (i64::from(i32::MIN), i64::from(i32::MAX));
-    let asked = query.take_number("version", bounds)?.map(|number| Version(number as i32));
+    let version = query.take_number("version", bounds)?.map(|number| Version(number as i32));
     if headers.contains_key(header::IF_NONE_MATCH) {
         return bad("If-None-Match is for GET: POST makes a znode only if there is none");
     }
@@ -232,13 +233,13 @@ fn version(query: &mut Query, headers: &HeaderMap) -> Result<Version, Refusal> {
             Some(Version(version))
         }
     };
-    match (asked, matching) {
+    match (version, matching) {
         (Some(one), Some(other)) if one != other => bad("version and If-Match say different versions"),
-        (asked, matching) => Ok(asked.or(matching).unwrap_or(Version::ANY)),
+        (version, matching) => Ok(version.or(matching).unwrap_or(Version::ANY)),
     }
 }
 
-/// Whether the client has this version already.
+/// Returns whether the client already has this version.
 fn is_known(headers: &HeaderMap, version: Version) -> bool {
     let known = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut tags = known.flat_map(|value| value.split(',')).map(str::trim);
@@ -252,7 +253,7 @@ fn etag(version: Version) -> String {
 fn by(headers: &HeaderMap) -> Result<By, Refusal> {
     let secret = secret_in(None, headers)?;
     let key = headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or_default().trim());
-    // The draft has it in quotes.
+    // The IETF draft requires quotes.
     let key = key.map(|key| key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key));
     let mut fences = headers.get_all(FENCE).iter();
     let fence = fences.next().map(|value| fence(value.to_str().unwrap_or_default())).transpose()?;
@@ -262,7 +263,7 @@ fn by(headers: &HeaderMap) -> Result<By, Refusal> {
     Ok(By { secret, request_id: key.map(str::to_owned), fence })
 }
 
-/// `LOCK;TOKEN`, the lock percent-encoded as in an address.
+/// Parses `LOCK;TOKEN`; the lock is percent-encoded.
 fn fence(value: &str) -> Result<(LockName, FencingToken), Refusal> {
     let wrong = || Refusal::Bad(format!("Rowlock-Fence is {value:?}, and not LOCK;TOKEN"));
     let (lock, token) = value.split_once(';').ok_or_else(wrong)?;
@@ -270,19 +271,19 @@ fn fence(value: &str) -> Result<(LockName, FencingToken), Refusal> {
     Ok((lock.parse()?, token.parse().map_err(|_| wrong())?))
 }
 
-/// The data of a request. Room for them is taken before they are read.
+/// Reads the data of a request. The budget is reserved before the data is read.
 async fn data(
-    asked: &Asked,
+    call: &ApiCall,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<(Bytes, OwnedSemaphorePermit), Denied> {
     let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let most = said.map_or(API_DATA_MAX_BYTES, |said: usize| said.min(API_DATA_MAX_BYTES));
-    let room = asked.api().room(most)?;
+    let room = call.api().room(most)?;
     Ok((read_body(body, API_DATA_MAX_BYTES).await?, room))
 }
 
-/// A body that a slow client takes in pieces; its room is free when the last one is on its way.
+/// Returns a body in chunks for slow clients; the budget is freed with the last chunk.
 fn piecewise(bytes: Bytes, room: OwnedSemaphorePermit) -> Response {
     let length = bytes.len();
     let pieces = stream::unfold((bytes, room), |(mut bytes, room)| async move {

@@ -21,8 +21,8 @@ fn write(path: &Path, text: &str) -> PathBuf {
     path.to_owned()
 }
 
-/// A listener with a file of tokens; their texts, by the roles `read`, `operator`, `lock:/*`, and one that
-/// has ended.
+/// Starts a listener with a token file. Returns the texts of four tokens: roles `read`, `operator`,
+/// `lock:/*`, and an expired token.
 async fn with_tokens() -> (Server, [String; 4], TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let made = [("read", None), ("operator", None), ("lock:/*", None), ("operator", Some(1))];
@@ -36,7 +36,7 @@ async fn with_tokens() -> (Server, [String; 4], TempDir) {
     (start_with(access, None).await, made.map(|(_, text)| text), folder)
 }
 
-async fn ask_with(server: &Server, path: &str, header: &str) -> (u16, String) {
+async fn send_with(server: &Server, path: &str, header: &str) -> (u16, String) {
     code_of(&server.addr, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n")).await
 }
 
@@ -45,13 +45,13 @@ fn bearer(token: &str) -> String {
 }
 
 #[tokio::test]
-async fn all_but_probes_need_a_token_that_allows_it_and_a_refusal_names_nothing() {
+async fn all_paths_but_probes_need_a_token_with_the_role() {
     let (server, [reader, operator, locks, ended], _folder) = with_tokens().await;
     for probe in ["/livez", "/readyz", "/health"] {
-        assert_eq!(ask_with(&server, probe, "").await.0, 200, "{probe}");
+        assert_eq!(send_with(&server, probe, "").await.0, 200, "{probe}");
     }
     for path in ["/metrics", "/version", "/v1/status", "/v1/locks", "/nothing", "/livez/"] {
-        let (code, answer) = ask_with(&server, path, "").await;
+        let (code, answer) = send_with(&server, path, "").await;
         assert_eq!(code, 401, "{path}");
         assert!(answer.to_lowercase().contains("www-authenticate: bearer"), "{answer}");
         assert!(answer.contains("application/problem+json"), "{answer}");
@@ -67,7 +67,7 @@ async fn all_but_probes_need_a_token_that_allows_it_and_a_refusal_names_nothing(
         (format!("Authorization: {reader}\r\n"), 401),
         (bearer(&reader) + &bearer(&operator), 401),
     ] {
-        let (code, answer) = ask_with(&server, "/metrics", &header).await;
+        let (code, answer) = send_with(&server, "/metrics", &header).await;
         assert_eq!(code, expected, "{header}: {answer}");
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         let told = ["read-0", "operator-0", "lock", &reader[..12]].iter().any(|name| body.contains(name));
@@ -76,24 +76,24 @@ async fn all_but_probes_need_a_token_that_allows_it_and_a_refusal_names_nothing(
     assert_eq!(server.metrics.http_unauthorized_total.get(), 11);
     assert_eq!(server.metrics.http_forbidden_total.get(), 1);
     assert_eq!(server.metrics.http_tokens_wrong_total.get(), 2);
-    // An operator may see the sessions of others, and hears that there is none.
+    // An operator may see foreign sessions and gets 404, since there are none.
     let foreign = "/v1/sessions?session=0x5";
-    assert_eq!(ask_with(&server, foreign, &bearer(&reader)).await.0, 403);
-    assert_eq!(ask_with(&server, foreign, &bearer(&operator)).await.0, 404);
+    assert_eq!(send_with(&server, foreign, &bearer(&reader)).await.0, 403);
+    assert_eq!(send_with(&server, foreign, &bearer(&operator)).await.0, 404);
 }
 
 #[tokio::test]
-async fn wrong_tokens_are_refused_for_a_moment_and_a_right_one_of_the_same_address_counts() {
+async fn wrong_tokens_are_throttled_and_right_tokens_accepted() {
     let (server, [reader, ..], _folder) = with_tokens().await;
     let mut codes = Vec::new();
     for n in 0..2 * WRONG_PASSWORDS_PER_SECOND {
-        codes.push(ask_with(&server, "/metrics", &bearer(&format!("rowlock_{n}"))).await.0);
+        codes.push(send_with(&server, "/metrics", &bearer(&format!("rowlock_{n}"))).await.0);
     }
     assert!(codes[..WRONG_PASSWORDS_PER_SECOND as usize].iter().all(|code| *code == 401), "{codes:?}");
-    // On a slow machine some more come back meanwhile.
+    // On a slow machine the bucket refills during the loop.
     assert!(codes.iter().all(|code| [401, 429].contains(code)), "{codes:?}");
-    assert_eq!(ask_with(&server, "/metrics", &bearer(&reader)).await.0, 200);
-    assert_eq!(ask_with(&server, "/livez", "").await.0, 200);
+    assert_eq!(send_with(&server, "/metrics", &bearer(&reader)).await.0, 200);
+    assert_eq!(send_with(&server, "/livez", "").await.0, 200);
     assert!(server.metrics.http_tokens_wrong_total.get() >= u64::from(2 * WRONG_PASSWORDS_PER_SECOND));
 }
 
@@ -137,7 +137,7 @@ impl Papers {
         Arc::new(Keeper::open(files, ClientAuth::None, |_| Ok(())).unwrap())
     }
 
-    /// A client with a certificate of this authority, or with none.
+    /// Returns a client with a certificate of this authority, or without a certificate.
     fn client(&self, signed: Option<(&Authority, &str)>) -> Arc<ClientKeeper> {
         let identity = signed.map(|(authority, name)| {
             let leaf = Leaf { name, hosts: &[], uri: None, valid_s: HOUR };
@@ -148,8 +148,8 @@ impl Papers {
     }
 }
 
-/// The code of the answer, or why there is none.
-async fn ask_by_tls(addr: &str, client: &ClientKeeper, path: &str) -> Result<u16, String> {
+/// Returns the status code, or the reason for a missing response.
+async fn send_by_tls(addr: &str, client: &ClientKeeper, path: &str) -> Result<u16, String> {
     let text = |error: std::io::Error| error.to_string();
     let stream = Stream::connect(addr, PATIENCE).await.map_err(text)?;
     let connected = client.connector().connect(stream, "127.0.0.1").await;
@@ -162,33 +162,33 @@ async fn ask_by_tls(addr: &str, client: &ClientKeeper, path: &str) -> Result<u16
 }
 
 #[tokio::test]
-async fn by_tls_a_certificate_of_a_client_opens_what_probes_do_not_need() {
+async fn client_certificate_opens_paths_beyond_probes() {
     let papers = Papers::new();
     let access = Access::new(true, None, vec!["CN=admin".to_owned()]);
     let server = start_with(access, Some(papers.keeper())).await;
-    let ask = async |client: &ClientKeeper, path: &str| ask_by_tls(&server.addr, client, path).await;
+    let send = async |client: &ClientKeeper, path: &str| send_by_tls(&server.addr, client, path).await;
     let (alice, admin) =
         (papers.client(Some((&papers.clients, "alice"))), papers.client(Some((&papers.clients, "admin"))));
     let nobody = papers.client(None);
     for client in [&alice, &admin, &nobody] {
-        assert_eq!(ask(client, "/livez").await, Ok(200));
+        assert_eq!(send(client, "/livez").await, Ok(200));
     }
-    assert_eq!(ask(&nobody, "/metrics").await, Ok(401));
-    assert_eq!(ask(&alice, "/metrics").await, Ok(200));
+    assert_eq!(send(&nobody, "/metrics").await, Ok(401));
+    assert_eq!(send(&alice, "/metrics").await, Ok(200));
     let foreign = "/v1/sessions?session=0x5";
-    assert_eq!(ask(&alice, foreign).await, Ok(403), "a client sees no sessions of others");
-    assert_eq!(ask(&admin, foreign).await, Ok(404), "an operator does, and there is none");
+    assert_eq!(send(&alice, foreign).await, Ok(403), "a client sees no sessions of others");
+    assert_eq!(send(&admin, foreign).await, Ok(404), "an operator does, and there is none");
     assert_eq!(server.metrics.http_tls_handshakes_failed_total.get(), 0);
     let stranger = Authority::new("others", HOUR).unwrap();
     let mallory = papers.client(Some((&stranger, "alice")));
-    ask(&mallory, "/livez").await.expect_err("a certificate that counts for nothing");
+    send(&mallory, "/livez").await.expect_err("a certificate that counts for nothing");
     let (code, said) = code_of(&server.addr, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(code == 400 && said.ends_with("this port is for https\n"), "{said}");
     assert_eq!(server.metrics.http_tls_handshakes_failed_total.get(), 2);
 }
 
 #[tokio::test]
-async fn silent_connections_do_not_keep_a_probe_by_tls_waiting() {
+async fn silent_connections_do_not_delay_a_tls_probe() {
     let papers = Papers::new();
     let server = start_with(Access::new(true, None, Vec::new()), Some(papers.keeper())).await;
     let mut idle = Vec::new();
@@ -196,19 +196,19 @@ async fn silent_connections_do_not_keep_a_probe_by_tls_waiting() {
         idle.push(Stream::connect(&server.addr, PATIENCE).await.unwrap());
     }
     let nobody = papers.client(None);
-    let answer = timeout(HTTP_CONNECTION_MAX / 2, ask_by_tls(&server.addr, &nobody, "/livez")).await;
+    let answer = timeout(HTTP_CONNECTION_MAX / 2, send_by_tls(&server.addr, &nobody, "/livez")).await;
     assert_eq!(answer.expect("well before the idle ones are closed anyway"), Ok(200));
 }
 
-/// More in a second than handshakes may begin, all with half of a hello.
+/// Sends more partial hellos per second than permitted handshakes.
 #[tokio::test]
-async fn half_hellos_do_not_keep_a_client_by_tls_waiting() {
+async fn partial_hellos_do_not_delay_a_tls_client() {
     let papers = Papers::new();
     let server = start_with(Access::new(true, None, Vec::new()), Some(papers.keeper())).await;
     let mut half = Vec::new();
     for _ in 0..HTTP_TLS_HANDSHAKES_PER_SECOND * 12 {
         let mut stream = Stream::connect(&server.addr, PATIENCE).await.unwrap();
-        // A record of a handshake of 512 bytes, and only the first of them.
+        // First byte of a handshake record of 512 bytes.
         stream.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
         half.push(stream);
         if half.len() > HTTP_CONNECTIONS_MAX / 2 {
@@ -217,7 +217,7 @@ async fn half_hellos_do_not_keep_a_client_by_tls_waiting() {
     }
     let begun = Instant::now();
     let nobody = papers.client(None);
-    assert_eq!(ask_by_tls(&server.addr, &nobody, "/livez").await, Ok(200));
-    // Their turns would take twelve seconds, less what it took to open them.
+    assert_eq!(send_by_tls(&server.addr, &nobody, "/livez").await, Ok(200));
+    // Turns for all partial hellos would take twelve seconds, minus the time for opening the connections.
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }

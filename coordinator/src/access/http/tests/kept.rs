@@ -1,4 +1,4 @@
-//! Connections that carry several requests.
+//! Connections with several requests.
 
 use axum::routing::post;
 
@@ -20,7 +20,7 @@ async fn start_kept(connections: usize) -> (String, rowlock_env::task::Task<()>)
     (addr, task)
 }
 
-/// Sends a body of one byte and reads the answer, which has it.
+/// Sends a body of one byte and reads the response with the same body.
 async fn exchange(stream: &mut Stream) -> std::io::Result<()> {
     stream.write_all(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx").await?;
     let mut answer = Vec::new();
@@ -45,7 +45,7 @@ async fn end(mut stream: Stream) -> Duration {
 }
 
 #[tokio::test]
-async fn a_connection_carries_many_requests_and_is_closed_when_none_comes_or_none_is_whole() {
+async fn connection_carries_many_requests_until_idle_or_partial() {
     let (addr, task) = start_kept(8).await;
     let connect = async || Stream::connect(&addr, PATIENCE).await.unwrap();
     let (mut silent, mut halting) = (connect().await, connect().await);
@@ -53,7 +53,7 @@ async fn a_connection_carries_many_requests_and_is_closed_when_none_comes_or_non
         exchange(&mut silent).await.unwrap();
         exchange(&mut halting).await.unwrap();
     }
-    // For longer in all than one request may take to come.
+    // Total duration longer than the deadline for one request head.
     for _ in 0..5 {
         rowlock_env::time::sleep(HEAD / 3).await;
         exchange(&mut silent).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_connection_carries_many_requests_and_is_closed_when_none_comes_or_non
 }
 
 #[tokio::test]
-async fn a_connection_that_rests_gives_way_to_a_new_one() {
+async fn idle_connection_yields_to_a_new_one() {
     let (addr, task) = start_kept(1).await;
     let mut first = Stream::connect(&addr, PATIENCE).await.unwrap();
     exchange(&mut first).await.unwrap();

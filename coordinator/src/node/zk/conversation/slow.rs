@@ -7,24 +7,28 @@ use rowlock_types::metrics::Stage;
 use super::super::pending::Received;
 use super::Conversation;
 use crate::delivery::outbox::Answer;
-use crate::slow::Answered;
+use crate::slow::SlowRequest;
 
 impl Conversation {
     /// Measures the outbox delay of the first result of a burst.
     pub(super) fn measure_outbox(&self, answer: &Answer, now: Instant, is_first: &mut bool) {
         if std::mem::take(is_first)
-            && let Some(way) = &answer.way
+            && let Some(timeline) = &answer.timeline
         {
-            let waited = now.saturating_since(way.answered);
+            let waited = now.saturating_since(timeline.answered);
             self.shared.context.metrics.stage_seconds.record(Stage::Outbox, waited);
         }
     }
 
     pub(super) fn note_slow_write(&self, pending: &Received, answer: &Answer, now: Instant) {
         if self.is_slow(pending, now) {
-            let way = answer.way.as_ref();
-            let path = way.and_then(|way| way.path.as_deref());
-            self.shared.context.slow.tell(&Answered { path, way, ..self.answered(pending, now) });
+            let timeline = answer.timeline.as_ref();
+            let path = timeline.and_then(|timeline| timeline.path.as_deref());
+            self.shared.context.slow.log_request(&SlowRequest {
+                path,
+                timeline,
+                ..self.answered(pending, now)
+            });
         }
     }
 
@@ -32,7 +36,7 @@ impl Conversation {
     pub(super) fn note_slow_read(&self, pending: &Received, request: &Request, now: Instant) {
         if self.is_slow(pending, now) {
             let path = crate::audit::paths(request).first().copied();
-            self.shared.context.slow.tell(&Answered { path, ..self.answered(pending, now) });
+            self.shared.context.slow.log_request(&SlowRequest { path, ..self.answered(pending, now) });
         }
     }
 
@@ -40,11 +44,11 @@ impl Conversation {
         self.shared.context.slow.is_slow(now.saturating_since(pending.received))
     }
 
-    fn answered<'a>(&self, pending: &Received, now: Instant) -> Answered<'a> {
-        Answered {
+    fn answered<'a>(&self, pending: &Received, now: Instant) -> SlowRequest<'a> {
+        SlowRequest {
             op: pending.opcode.as_str(),
             path: None,
-            way: None,
+            timeline: None,
             session: self.attached.session,
             client: self.peer.addr,
             trace: None,

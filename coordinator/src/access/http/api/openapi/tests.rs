@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::*;
 
-/// The file that nodes contain.
+/// File embedded in the program.
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/access/http/api/openapi/openapi.json");
 
 #[test]
 #[allow(clippy::disallowed_methods)] // the file of the test
-fn the_document_that_is_served_is_the_one_that_the_types_make() {
+fn served_document_equals_the_derived_document() {
     let derived = derived::document();
     if std::env::var_os("ROWLOCK_UPDATE").is_some() {
         std::fs::write(FILE, &derived).unwrap();
@@ -26,8 +26,8 @@ fn served() -> Value {
     serde_json::from_slice(&ui::unzip(FILES[0].2)).unwrap()
 }
 
-/// The paths of the router, as OpenAPI writes them. What stands behind a name that may have slashes is found
-/// by the handlers, so those are written out here.
+/// Returns the paths of the router in OpenAPI's notation. Handlers split the path after a lock's name, so
+/// this function lists their paths explicitly.
 fn routed() -> BTreeSet<String> {
     let source = include_str!("../../api.rs");
     let routes = source.split(".route(\"").skip(1).filter_map(|rest| rest.split('"').next());
@@ -39,7 +39,7 @@ fn routed() -> BTreeSet<String> {
                     paths.insert(format!("/v1/locks/{{name}}{verb}"));
                 }
             }
-            // The same as with the slash.
+            // Same as the path with the slash.
             "/v1/znodes" => {}
             _ => drop(paths.insert(route.replace("{*", "{").replace("{id}", "{lease}"))),
         }
@@ -48,7 +48,7 @@ fn routed() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_route_is_in_the_document_and_nothing_else() {
+fn document_has_exactly_the_routes_of_the_router() {
     let document = served();
     let said: BTreeSet<String> = document["paths"].as_object().unwrap().keys().cloned().collect();
     let mut routed = routed();
@@ -57,7 +57,7 @@ fn every_route_is_in_the_document_and_nothing_else() {
 }
 
 #[test]
-fn every_answer_that_is_no_success_is_a_problem_or_said_to_be_something_else() {
+fn error_responses_are_problems_except_terraforms() {
     let document = served();
     let mut count = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -77,7 +77,7 @@ fn every_answer_that_is_no_success_is_a_problem_or_said_to_be_something_else() {
 }
 
 #[test]
-fn the_page_is_small_asks_nobody_else_and_writes_no_markup_from_text() {
+fn page_is_small_and_loads_nothing_from_other_sites() {
     let page = FILES.iter().filter(|(path, ..)| *path != OPENAPI_PATH);
     let page: Vec<_> =
         page.map(|(path, _, text)| (path, String::from_utf8(ui::unzip(text).to_vec()).unwrap())).collect();

@@ -1,5 +1,4 @@
-//! The OpenAPI document, derived from the types of requests and answers, and from what `paths.rs` says of
-//! each request.
+//! OpenAPI document, derived from the types of requests and responses and from `paths.rs`.
 
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
@@ -15,7 +14,7 @@ use super::{kinds, paths};
     info(
         title = "Rowlock",
         version = "1",
-        description = "Locks, elections and znodes by HTTP. Guarantees, limits and what a retry does: docs/rest.md.",
+        description = "Locks, elections and znodes by HTTP. Guarantees, limits and retries: docs/rest.md.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
     paths(
@@ -33,7 +32,7 @@ use super::{kinds, paths};
 )]
 struct Document;
 
-/// What is so of all requests.
+/// Properties of all requests.
 struct Everywhere;
 
 impl Modify for Everywhere {
@@ -46,7 +45,7 @@ impl Modify for Everywhere {
             .add_security_scheme("token", scheme(HttpAuthScheme::Bearer, "A token of `rowlock token new`"));
         components.add_security_scheme(
             "password",
-            scheme(HttpAuthScheme::Basic, "The same as a password, with any user, for locks of states"),
+            scheme(HttpAuthScheme::Basic, "The token as password, with any user name, for locks of states"),
         );
         document.servers = Some(vec![ServerBuilder::new().url("/").description(Some("This node")).build()]);
         for (path, item) in &mut document.paths.paths {
@@ -56,7 +55,7 @@ impl Modify for Everywhere {
             for operation in operations.filter(|_| !is_open) {
                 add_problems(operation);
                 mark_optional_body(operation);
-                // An open listener on loopback asks for nothing.
+                // An open listener on loopback needs no identity.
                 let none: [&str; 0] = [];
                 let token = SecurityRequirement::new("token", none);
                 let password = path.starts_with(super::super::super::state_lock::PREFIX);
@@ -71,7 +70,7 @@ impl Modify for Everywhere {
     }
 }
 
-/// An empty body is a document without fields: where no field must be there, no body must.
+/// Marks the body as optional unless a field is required: an empty body is a document without fields.
 fn mark_optional_body(operation: &mut Operation) {
     let needs_body = ["acquire_all", "verify", "ask", "lock_state", "lock_state_by_put", "unlock_state"];
     let is_needed = operation.operation_id.as_deref().is_some_and(|id| needs_body.contains(&id));
@@ -80,7 +79,8 @@ fn mark_optional_body(operation: &mut Operation) {
     }
 }
 
-/// What may happen to every request, and to those with a body, where the request itself says nothing of it.
+/// Adds the errors common to all requests, and to requests with a body, unless the request defines the status
+/// itself.
 fn add_problems(operation: &mut Operation) {
     let of_body = operation.request_body.is_some().then(kinds::Body::responses);
     for (status, problem) in kinds::Anything::responses().into_iter().chain(of_body.into_iter().flatten()) {
@@ -88,14 +88,14 @@ fn add_problems(operation: &mut Operation) {
     }
 }
 
-/// A client that goes to the leader says so, and may be told where it is.
+/// Adds the header of a client that prefers the leader, and the response header with the leader's address.
 fn add_invitation(operation: &mut Operation) {
     let prefer = ParameterBuilder::new().name("Prefer").parameter_in(ParameterIn::Header);
-    let prefer = prefer.description(Some("leader: name the leader while it has room"));
+    let prefer = prefer.description(Some("leader: return the leader's address if the rate limit permits"));
     let prefer = prefer.schema(Some(Object::with_type(Type::String))).build();
     operation.parameters.get_or_insert_default().push(prefer.into());
-    let leader =
-        HeaderBuilder::from(Header::default()).description(Some("Its host:port, if it is not this node"));
+    let leader = HeaderBuilder::from(Header::default())
+        .description(Some("host:port of the leader, if another node leads"));
     let leader = leader.build();
     for (status, response) in &mut operation.responses.responses {
         if let RefOr::T(response) = response
@@ -106,7 +106,8 @@ fn add_invitation(operation: &mut Operation) {
     }
 }
 
-/// As text, with two spaces for each level. utoipa says `int32` of `u32`, which has a minimum of 0 or more.
+/// Returns the document as text, indented by two spaces. utoipa writes `int32` for `u32` with a minimum of 0
+/// or more; this function writes `uint32`.
 pub(super) fn document() -> String {
     let text = Document::openapi().to_pretty_json().expect("Invariant: a document is maps, lists and text");
     let parts = text.split_inclusive('}').map(|part| {

@@ -1,4 +1,4 @@
-//! What requests of one kind have in common: parameters, and refusals. Each is said once, here.
+//! Parameters and errors shared by several requests.
 #![allow(dead_code)] // the macros read the fields
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use utoipa::openapi::{ContentBuilder, Header, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, IntoResponses, ToSchema};
 
-/// A refusal as `application/problem+json`.
+/// Returns an error response of type `application/problem+json`.
 pub(super) fn problem(status: &str, what: &str) -> RefOr<Response> {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemDocument"))).build();
     let response = ResponseBuilder::new().description(what).content("application/problem+json", content);
@@ -29,27 +29,27 @@ macro_rules! refusals {
 refusals! {
     Anything {
         "400" "The request is not as described here"
-        "401" "No token, or one that does not count"
-        "403" "The token does not allow it, an ACL does not, or the secret is wrong"
+        "401" "No token, or an invalid token"
+        "403" "Denied by the token's roles or an ACL, or wrong secret"
         "421" "The request is for another host"
-        "429" "Too many wrong tokens, or no memory for another id of the lease"
-        "503" "No quorum, a bound of the node, or no answer in time: Retry-After says when to ask again"
+        "429" "Too many wrong tokens, or no memory for another request_id of the lease"
+        "503" "No quorum, a bound of the node, or no result in time; retry after Retry-After"
     }
     Body {
-        "408" "The body did not come in time"
+        "408" "The body did not arrive in time"
         "413" "The body is too long"
     }
     OfLease {
-        "404" "The lease is over"
+        "404" "The lease has ended"
     }
     InQueue {
-        "404" "The lease is over"
-        "409" "Waiting would close a circle of owners"
-        "422" "The lock has another limit, or is that of a semaphore"
+        "404" "The lease has ended"
+        "409" "Deadlock: waiting would close a circle of owners"
+        "422" "The lock has another number of permits, or is a semaphore"
     }
     OfZnode {
-        "404" "There is no such znode, or the lease is over"
-        "412" "It has another version"
+        "404" "There is no such znode, or the lease has ended"
+        "412" "The znode has another version"
     }
     OfReport {
         "404" "There is no such lock, znode or session"
@@ -66,29 +66,29 @@ pub(super) struct Lease {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct LockName {
-    /// Levels separated by slashes: ci/deploy is /locks/ci/deploy
+    /// Name of the lock; slashes separate its levels: ci/deploy is /locks/ci/deploy
     name: String,
 }
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct ElectionName {
-    /// Of the election; a slash between its levels is %2F here
+    /// Name of the election; a slash between its levels is encoded as %2F
     name: String,
 }
 
-/// The lock of a state.
+/// Name of a state.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct StateName {
-    /// Of the state; a slash between its levels is %2F here
+    /// Name of the state; a slash between its levels is encoded as %2F
     name: String,
 }
 
-/// What Terraform and OpenTofu say of an attempt, with more fields than this one.
+/// Lock info of Terraform and OpenTofu; further fields are permitted.
 #[derive(ToSchema)]
 pub(super) struct StateInfo {
-    /// Of the attempt: 1 to 64 visible ASCII characters
+    /// ID of the attempt: 1 to 64 visible ASCII characters
     #[schema(rename = "ID", min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1")]
     id: String,
 }
@@ -96,7 +96,7 @@ pub(super) struct StateInfo {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 pub(super) struct ZnodePath {
-    /// Of the znode; it may have slashes
+    /// Path of the znode, with slashes
     path: String,
 }
 
@@ -116,81 +116,81 @@ pub(super) enum ConsistencyName {
     Local,
 }
 
-/// By what a znode goes.
+/// Owner of an ephemeral znode.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub(super) enum EphemeralOf {
     Lease,
 }
 
-/// How a znode is made.
+/// Parameters of a create.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Making {
-    /// Its name gets a number
+    /// Append a sequence number to the name
     sequential: Option<bool>,
-    /// It goes with the lease of Rowlock-Lease
+    /// Delete the znode with the lease of Rowlock-Lease
     #[param(inline)]
     ephemeral: Option<EphemeralOf>,
-    /// It goes when its last child has gone
+    /// Delete the znode after its last child
     container: Option<bool>,
-    /// It is deleted after this time without a change
+    /// Delete the znode after this time without a change, in milliseconds
     #[param(minimum = 1)]
     ttl_ms: Option<i64>,
     /// ACL entries like ip:10.0.0.0/8:cdrwa
     acl: Option<Vec<String>>,
 }
 
-/// What is read of a znode.
+/// Parameters of a read.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct View {
-    /// What of it; data if it is left out
+    /// Part of the znode; data by default
     #[param(inline)]
     view: Option<ViewName>,
-    /// Whether the answer may be older than the request; sync if it is left out
+    /// Freshness: sync (default) is not older than the request, local may lag behind
     #[param(inline)]
     consistency: Option<ConsistencyName>,
-    /// With children: those behind this name
+    /// Only names after this name, for children
     after: Option<String>,
-    /// With children: most names to return
+    /// Largest number of names, for children
     #[param(minimum = 1, maximum = 10000)]
     limit: Option<u32>,
 }
 
-/// For which version of a znode a write is meant.
+/// Expected version of a write.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct OfVersion {
-    /// Only if it has this one
+    /// Expected version of the znode
     version: Option<i32>,
 }
 
-/// The same in a header.
+/// Expected version as a header.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 pub(super) struct IfMatch {
-    /// The same as an ETag, or *
+    /// Expected version as an ETag, or *
     #[param(rename = "If-Match")]
     if_match: Option<String>,
 }
 
-/// A write of a lease.
+/// Lease and preconditions of a write.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 pub(super) struct ByLease {
-    /// The secret of the lease that does it
+    /// Secret of the lease
     #[param(rename = "Rowlock-Lease")]
     lease: Option<String>,
-    /// With a lease: takes effect once
+    /// Name of the write, with a lease only; a retry with the same name takes effect once
     #[param(rename = "Idempotency-Key")]
     key: Option<String>,
-    /// LOCK;TOKEN: takes effect only while the token holds the lock, else 412
+    /// LOCK;TOKEN: refuses the write with 412 unless the token holds the lock
     #[param(rename = "Rowlock-Fence", pattern = "^.+;[0-9]+$")]
     fence: Option<String>,
 }
 
-/// How much of a report.
+/// Size of a report.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Limit {

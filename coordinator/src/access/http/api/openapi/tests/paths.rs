@@ -1,4 +1,4 @@
-//! One function for each request, never called: the macro makes the document of its attribute.
+//! One function per request, never called: the macro derives the document from its attribute.
 #![allow(dead_code)]
 
 use super::super::super::documents::{
@@ -21,13 +21,13 @@ fn new_lease() {}
 /// Keeps a lease alive
 #[utoipa::path(post, path = "/v1/leases/{lease}/keepalive", tag = "leases", request_body = Shown,
     params(Lease),
-    responses((status = 200, description = "The lease goes on", body = LeaseKept), OfLease))]
+    responses((status = 200, description = "The lease is renewed", body = LeaseKept), OfLease))]
 fn keep_alive() {}
 
-/// Ends a lease and releases all that it holds
+/// Ends a lease and releases all its locks
 #[utoipa::path(delete, path = "/v1/leases/{lease}", tag = "leases", request_body = Shown,
     params(Lease),
-    responses((status = 204, description = "It is over. Repeating it is no error")))]
+    responses((status = 204, description = "The lease has ended. Repeating the request is no error")))]
 fn end_lease() {}
 
 /// Takes a lock, or a place in its queue
@@ -35,7 +35,7 @@ fn end_lease() {}
     params(LockName),
     responses(
         (status = 200, description = "Held, busy or gone", body = StandingDocument),
-        (status = 202, description = "Still in the queue: ask again with the same request_id",
+        (status = 202, description = "Still queued: repeat the request with the same request_id",
             body = StandingDocument),
         InQueue))]
 fn acquire() {}
@@ -44,43 +44,43 @@ fn acquire() {}
 #[utoipa::path(post, path = "/v1/locks/acquire", tag = "locks", request_body = AcquireAll,
     responses(
         (status = 200, description = "Held, busy or gone", body = StandingsDocument),
-        (status = 202, description = "Still in a queue: ask again with the same request_id",
+        (status = 202, description = "Still queued: repeat the request with the same request_id",
             body = StandingsDocument),
         InQueue))]
 fn acquire_all() {}
 
-/// Shows who holds a lock, and who waits
+/// Shows the holders and waiters of a lock
 #[utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
-    params(LockName, ("token" = Option<i64>, Query, description = "Of the place that the question is about"), Limit),
+    params(LockName, ("token" = Option<i64>, Query, description = "Only the queue position of this token"), Limit),
     responses(
-        (status = 200, description = "As /v1/queue; see docs/monitoring.md", body = serde_json::Value),
+        (status = 200, description = "Same as /v1/queue; see docs/monitoring.md", body = serde_json::Value),
         OfReport))]
 fn one_lock() {}
 
-/// Gives a lock back, or a place in its queue
+/// Releases a lock, or leaves its queue
 #[utoipa::path(post, path = "/v1/locks/{name}/release", tag = "locks", request_body = Release,
     params(LockName),
-    responses((status = 200, description = "Whether there was anything to give back", body = Released), OfLease))]
+    responses((status = 200, description = "Whether the request released a lock or a queue position", body = Released), OfLease))]
 fn release() {}
 
-/// Checks whether a lock is held by a token
+/// Checks whether a token holds a lock
 #[utoipa::path(post, path = "/v1/locks/{name}/verify", tag = "locks", request_body = Verify,
     params(LockName),
-    responses((status = 200, description = "Whether it is held by this token", body = IsHeld)))]
+    responses((status = 200, description = "Whether this token holds the lock", body = IsHeld)))]
 fn verify() {}
 
-/// Asks the holders of a lock to give it back
+/// Asks the holders of a lock to release the lock
 #[utoipa::path(post, path = "/v1/locks/{name}/ask", tag = "locks", request_body = AskHolders,
     params(LockName),
-    responses((status = 200, description = "How many holders were asked", body = AskedOf)))]
+    responses((status = 200, description = "Number of notified holders", body = AskedOf)))]
 fn ask() {}
 
 /// Forces the release of a lock: for operators
 #[utoipa::path(delete, path = "/v1/locks/{name}/holders/{token}", tag = "locks",
     params(
         LockName,
-        ("token" = String, Path, description = "Of the holder; 0: the lock's delay")),
-    responses((status = 200, description = "Whether there was anything to give back", body = Released)))]
+        ("token" = String, Path, description = "Token of the holder; 0: the lock-delay")),
+    responses((status = 200, description = "Whether the request released a lock or a queue position", body = Released)))]
 fn force() {}
 
 /// Campaigns in an election
@@ -88,23 +88,23 @@ fn force() {}
     params(ElectionName),
     responses(
         (status = 200, description = "Held: you lead; busy or gone", body = StandingDocument),
-        (status = 202, description = "Still in the queue: ask again with the same request_id",
+        (status = 202, description = "Still queued: repeat the request with the same request_id",
             body = StandingDocument),
         InQueue))]
 fn campaign() {}
 
-/// Gives the lead or the candidacy back
+/// Resigns as leader or candidate
 #[utoipa::path(post, path = "/v1/elections/{name}/resign", tag = "elections", request_body = Release,
     params(ElectionName),
-    responses((status = 200, description = "Whether there was anything to give back", body = Released), OfLease))]
+    responses((status = 200, description = "Whether the request released a lock or a queue position", body = Released), OfLease))]
 fn resign() {}
 
 /// Shows the leader of an election
 #[utoipa::path(get, path = "/v1/elections/{name}/leader", tag = "elections",
     params(
         ElectionName,
-        ("after" = Option<i64>, Query, minimum = 0, description = "The zxid of an answer: wait for another leader"),
-        ("wait_ms" = Option<u32>, Query, maximum = 60000, description = "At most so long")),
+        ("after" = Option<i64>, Query, minimum = 0, description = "Zxid of an earlier response: wait for a change"),
+        ("wait_ms" = Option<u32>, Query, maximum = 60000, description = "Longest wait in milliseconds")),
     responses((status = 200, description = "The leader, or none", body = LedDocument)))]
 fn leader() {}
 
@@ -112,7 +112,7 @@ fn leader() {}
 #[utoipa::path(get, path = "/v1/znodes/", tag = "znodes",
     params(View),
     responses(
-        (status = 200, description = "What was asked for", content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")))))]
+        (status = 200, description = "The requested part of the znode", content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")))))]
 fn get_root() {}
 
 /// Reads data, children, stat or ACL of a znode
@@ -120,11 +120,11 @@ fn get_root() {}
     params(
         ZnodePath,
         View,
-        ("If-None-Match" = Option<String>, Header, description = "With data: a version that is known")),
+        ("If-None-Match" = Option<String>, Header, description = "With data: ETag of the known version")),
     responses(
-        (status = 200, description = "What was asked for", content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")),
+        (status = 200, description = "The requested part of the znode", content((Vec<u8> = "application/octet-stream"), (ZnodeDocument = "application/json")),
             headers(("ETag" = String, description = "The version, with data and stat"))),
-        (status = 304, description = "It has this version"),
+        (status = 304, description = "The znode still has this version"),
         OfReport))]
 fn get_znode() {}
 
@@ -143,10 +143,10 @@ fn set_znode() {}
     params(ZnodePath, Making, ByLease),
     responses(
         (status = 201, description = "The znode exists", body = ZnodeDocument, headers(
-            ("ETag" = String, description = "The version"), ("Location" = String, description = "Its address"))),
-        (status = 404, description = "There is no parent, or the lease is over", body = ProblemDocument,
+            ("ETag" = String, description = "The version"), ("Location" = String, description = "URL of the znode"))),
+        (status = 404, description = "There is no parent, or the lease has ended", body = ProblemDocument,
             content_type = "application/problem+json"),
-        (status = 409, description = "There is one, or its parent is ephemeral", body = ProblemDocument,
+        (status = 409, description = "The znode exists, or its parent is ephemeral", body = ProblemDocument,
             content_type = "application/problem+json"),
         (status = 412, description = "The token of Rowlock-Fence does not hold the lock", body = ProblemDocument,
             content_type = "application/problem+json")))]
@@ -156,9 +156,9 @@ fn create_znode() {}
 #[utoipa::path(delete, path = "/v1/znodes/{path}", tag = "znodes",
     params(ZnodePath, OfVersion, IfMatch, ByLease),
     responses(
-        (status = 204, description = "It is gone"),
+        (status = 204, description = "The znode is deleted"),
         OfZnode,
-        (status = 409, description = "It has children", body = ProblemDocument,
+        (status = 409, description = "The znode has children", body = ProblemDocument,
             content_type = "application/problem+json")))]
 fn delete_znode() {}
 
@@ -168,74 +168,74 @@ fn delete_znode() {}
     params(StateName),
     responses(
         (status = 200, description = "The state is locked", body = StateHeld),
-        (status = 422, description = "It is the lock of a semaphore", body = ProblemDocument,
+        (status = 422, description = "The lock is a semaphore", body = ProblemDocument,
             content_type = "application/problem+json"),
-        (status = 423, description = "Another client has it; this is its lock info",
+        (status = 423, description = "Another client holds the lock; the body is its lock info",
             body = serde_json::Value)))]
 fn lock_state() {}
 
-/// The same by PUT
+/// Takes the lock of a state by PUT
 #[utoipa::path(put, path = "/v1/terraform/{name}", tag = "terraform",
     request_body = StateInfo,
     params(StateName),
     responses(
         (status = 200, description = "The state is locked", body = StateHeld),
-        (status = 422, description = "It is the lock of a semaphore", body = ProblemDocument,
+        (status = 422, description = "The lock is a semaphore", body = ProblemDocument,
             content_type = "application/problem+json"),
-        (status = 423, description = "Another client has it; this is its lock info",
+        (status = 423, description = "Another client holds the lock; the body is its lock info",
             body = serde_json::Value)))]
 fn lock_state_by_put() {}
 
-/// Gives the lock of a state back: Terraform's UNLOCK, or the method of unlock_method (DELETE)
+/// Releases the lock of a state: Terraform's UNLOCK, or the method of unlock_method (DELETE)
 #[utoipa::path(delete, path = "/v1/terraform/{name}", tag = "terraform",
     request_body = StateInfo,
     params(StateName),
     responses(
-        (status = 200, description = "Whether there was anything to give back", body = Released),
-        (status = 409, description = "Another client has it; this is its lock info",
+        (status = 200, description = "Whether the request released a lock or a queue position", body = Released),
+        (status = 409, description = "Another client holds the lock; the body is its lock info",
             body = serde_json::Value)))]
 fn unlock_state() {}
 
-/// Lists locks that are held or waited for, most contended first
+/// Lists held and awaited locks, most contended first
 #[utoipa::path(get, path = "/v1/locks", tag = "reports",
     params(
-        ("prefix" = Option<String>, Query, min_length = 1, description = "Only those whose path begins so"),
-        ("contains" = Option<String>, Query, description = "Only those with this text in their path"),
-        ("holders" = Option<bool>, Query, description = "With the first holder of each"),
+        ("prefix" = Option<String>, Query, min_length = 1, description = "Prefix of the path"),
+        ("contains" = Option<String>, Query, description = "Substring of the path"),
+        ("holders" = Option<bool>, Query, description = "Include the first holder of each lock"),
         Limit),
     responses((status = 200, description = "See docs/monitoring.md", body = serde_json::Value)))]
 fn locks() {}
 
-/// Shows who holds a lock, and who waits
+/// Shows the holders and waiters of a lock
 #[utoipa::path(get, path = "/v1/queue", tag = "reports",
     params(
-        ("lock" = String, Query, min_length = 1, description = "Its path"),
-        ("token" = Option<i64>, Query, description = "Of the place that the question is about"),
+        ("lock" = String, Query, min_length = 1, description = "Path of the lock"),
+        ("token" = Option<i64>, Query, description = "Only the queue position of this token"),
         Limit),
     responses(
         (status = 200, description = "See docs/monitoring.md", body = serde_json::Value),
         OfReport))]
 fn queue() {}
 
-/// Lists what happened to locks
+/// Lists events of locks
 #[utoipa::path(get, path = "/v1/history", tag = "reports",
     params(
-        ("lock" = Option<String>, Query, min_length = 1, description = "Its path"),
-        ("session" = Option<String>, Query, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "Of this session alone"),
-        ("since_ms" = Option<i64>, Query, description = "Not older, milliseconds since 1970"),
-        ("before" = Option<String>, Query, description = "What `before` of an answer says"),
+        ("lock" = Option<String>, Query, min_length = 1, description = "Path of the lock"),
+        ("session" = Option<String>, Query, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "Only this session"),
+        ("since_ms" = Option<i64>, Query, description = "Earliest time, in milliseconds since 1970"),
+        ("before" = Option<String>, Query, description = "Value of `before` in an earlier response"),
         Limit),
     responses(
         (status = 200, description = "See docs/monitoring.md", body = serde_json::Value),
         OfReport,
-        (status = 501, description = "This node keeps no history", body = ProblemDocument,
+        (status = 501, description = "This node records no history", body = ProblemDocument,
             content_type = "application/problem+json")))]
 fn history() {}
 
-/// Lists open sessions and leases, and what they hold
+/// Lists open sessions and leases with their locks
 #[utoipa::path(get, path = "/v1/sessions", tag = "reports",
     params(
-        ("session" = Option<String>, Query, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "This one, with its znodes"),
+        ("session" = Option<String>, Query, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "Only this session, with its znodes"),
         Limit),
     responses(
         (status = 200, description = "See docs/monitoring.md", body = serde_json::Value),
@@ -245,14 +245,14 @@ fn sessions() {}
 /// Shows the rights of a client on a lock
 #[utoipa::path(get, path = "/v1/access", tag = "reports",
     params(
-        ("lock" = String, Query, min_length = 1, description = "Its path"),
+        ("lock" = String, Query, min_length = 1, description = "Path of the lock"),
         ("who" = Option<String>, Query, description = "Another client's identity, like token:ci: for operators")),
     responses((status = 200, description = "See docs/access-control.md", body = serde_json::Value)))]
 fn access() {}
 
 /// Ends any session or lease: for operators
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions",
-    params(("session" = String, Path, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "Its id, like 0x100000000000001")),
+    params(("session" = String, Path, pattern = "^(0x)?[0-9a-fA-F]{1,16}$", description = "Id of the session, like 0x100000000000001")),
     responses((status = 200, description = "Whether there was such a session", body = Ended)))]
 fn end_session() {}
 
@@ -261,13 +261,13 @@ fn end_session() {}
     responses((status = 200, description = "See docs/monitoring.md", body = serde_json::Value)))]
 fn status() {}
 
-/// Streams what happens to locks, as server-sent events
+/// Streams lock events as server-sent events
 #[utoipa::path(get, path = "/v1/watch", tag = "reports",
     params(
-        ("lock" = Option<String>, Query, min_length = 1, description = "Of this lock"),
-        ("prefix" = Option<String>, Query, min_length = 1, description = "Of locks whose path begins so"),
-        ("after" = Option<i64>, Query, description = "Also what has happened since this id"),
-        ("Last-Event-ID" = Option<String>, Header, description = "The same, as browsers say it")),
+        ("lock" = Option<String>, Query, min_length = 1, description = "Only this lock"),
+        ("prefix" = Option<String>, Query, min_length = 1, description = "Only locks with this prefix of the path"),
+        ("after" = Option<i64>, Query, description = "Include events after this id"),
+        ("Last-Event-ID" = Option<String>, Header, description = "Id of the last received event, sent by browsers; has priority over `after`")),
     responses((status = 200, description = "See docs/rest.md", body = String, content_type = "text/event-stream")))]
 fn watch() {}
 
