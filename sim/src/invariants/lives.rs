@@ -1,9 +1,9 @@
-//! The lives of a cluster: each restore, and each recovery of a last node, makes a new cluster, with a log of
-//! its own. Most promises are about one cluster, so each life has checkers of its own, which begin with what
-//! the new cluster has.
+//! Lives of a cluster: each restore, and each recovery of a last node, creates a new cluster with a new log.
+//! Most promises are about one cluster, so each life has checkers of its own, which start from the state of
+//! the new cluster.
 //!
-//! What a client tells goes to the checkers of the life in which its session was opened: answers of the old
-//! cluster may still arrive when the new one serves.
+//! A client's fact goes to the checkers of the life in which the client's session was opened: answers of the
+//! old cluster may still arrive when the new one serves.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,11 @@ use super::{Invariant, Violation, judged};
 use crate::history::Fact;
 use crate::history::client::{CallId, ClientFact, Op, WatchId};
 
-/// One of them, from 0.
+/// Number of a life, from 0.
 type Life = usize;
-/// The checkers of one life.
 type Checkers = Vec<Box<dyn Invariant>>;
 
-/// The checkers of all lives so far.
+/// Checkers of all lives so far.
 pub(super) struct Lives {
     make: Box<dyn Fn() -> Checkers + Send>,
     lives: Vec<Checkers>,
@@ -28,19 +27,19 @@ pub(super) struct Lives {
 }
 
 impl Lives {
-    /// The first life. `make`: the checkers of one.
+    /// Starts the first life. `make` creates the checkers of one life.
     pub(super) fn of(make: impl Fn() -> Checkers + Send + 'static) -> Lives {
         let lives = vec![make()];
         let (sessions, calls, watches) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Lives { make: Box::new(make), lives, sessions, calls, watches }
     }
 
-    /// Names of the promises that are checked.
+    /// Returns the names of the promises under check.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.lives[0].iter().map(|checker| checker.name())
     }
 
-    /// Shows a fact to those whom it concerns.
+    /// Passes a fact to the checkers of the life that the fact belongs to.
     pub(super) fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
         match fact {
             Fact::NewLife(new) => {
@@ -66,7 +65,7 @@ impl Lives {
         judged(self.lives.last_mut().expect("Invariant: there is a first life"), fact)
     }
 
-    /// `None`: it is about no session.
+    /// Returns the life of the session that the fact is about, `None` for a fact about no session.
     fn speaks_of(&mut self, what: &ClientFact) -> Option<Life> {
         match what {
             ClientFact::Invoked { call, session, op } => {

@@ -1,10 +1,10 @@
 //! no-deadlock: the log never reaches a state in which owners wait for each other in a circle, and refuses a
-//! place only if waiting there would have closed one.
+//! queue position only if waiting there would have closed a circle.
 //!
-//! The checker is naive: it recomputes from the whole queues who waits for whom, by the rule of strict
-//! order. A waiter waits for every place before it that could not hold beside it, and for every place before
-//! which one of those waits. The maker of a place waits for all that works under it, and so does everything
-//! that waits for that place; nothing waits in the other direction.
+//! The checker is naive: it recomputes the graph of waiting owners from the whole queues, by the rule of
+//! strict order. A waiter waits for every earlier position with an excluding mode, and for every position
+//! that such a blocked position waits for. The creator of a position waits for all owners that work under the
+//! position, and so does every waiter for that position; nothing waits in the other direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,25 +27,25 @@ type Queues = BTreeMap<Lock, BTreeMap<FencingToken, Place>>;
 #[derive(Default)]
 pub struct NoDeadlock {
     queues: Queues,
-    /// A place has come to a queue since the last search for circles.
+    /// A queue has a new position since the last search for circles.
     changed: bool,
 }
 
 type Graph = BTreeMap<Owner, BTreeSet<Owner>>;
 
-/// Who it is, whatever it works under.
+/// Returns the owner without the position under which the owner works.
 fn who(owner: Owner) -> Owner {
     if let Owner::Under(session, ..) = owner { Owner::Session(session) } else { owner }
 }
 
 impl NoDeadlock {
-    /// Places before the one at `at`, for which it waits.
+    /// Returns the indexes of the earlier positions that position `at` waits for.
     fn waits_for(queue: &[Place], at: usize) -> BTreeSet<usize> {
         let mut blockers = BTreeSet::new();
         let mut blocked = vec![at];
         while let Some(waiter) = blocked.pop() {
             for ahead in 0..waiter {
-                // Of permits, one of many that come free may be enough.
+                // Any one of several permit holders may release enough permits.
                 let go_together = matches!(
                     (queue[ahead].mode, queue[waiter].mode),
                     (Mode::Shared, Mode::Shared) | (Mode::Permits(_), Mode::Permits(_))
@@ -97,7 +97,7 @@ impl NoDeadlock {
         false
     }
 
-    /// Whether `owner`, were it to wait for `lock`, would be in a circle.
+    /// Reports whether `owner` would be in a circle if `owner` waited for `lock`.
     fn would_close(&self, owner: Owner, lock: Lock, mode: Mode) -> bool {
         let mut queues = self.queues.clone();
         let place = Place { mode, owner: Some(owner), holds: false, number: 0 };
@@ -160,7 +160,7 @@ impl Invariant for NoDeadlock {
             Fact::Refused { lock, mode, owner, circle, .. } => {
                 self.check_refusal(*lock, *mode, *owner, circle)?;
             }
-            // A new circle needs a new place.
+            // A new circle needs a new position.
             Fact::Committed { zxid } if std::mem::take(&mut self.changed) => {
                 let graph = Self::graph(&self.queues);
                 if let Some(owner) = graph.keys().find(|owner| Self::is_in_circle(&graph, **owner)) {
@@ -256,7 +256,8 @@ mod tests {
             let (lock, session, token) = (Lock(lock), SessionId(9), FencingToken(token));
             Fact::Queued { lock, token, session, mode: Exclusive, owner, number: number_of(token) }
         };
-        // Owner 1 made place 1; what works under it holds place 2, and waits for place 3 of owner 2.
+        // Owner 1 made position 1. An owner under position 1 holds position 2 and waits for position 3 of
+        // owner 2.
         let facts = [
             place(0, 1, Exclusive, 1),
             holds(0, 1),
@@ -275,7 +276,8 @@ mod tests {
             opinion(&asks(0, 5, 2)).is_err(),
             "owner 2 waits for 1, who waits for the worker, who waits for 2"
         );
-        // An owner that works under place 1 may not wait for it, whichever owner made it.
+        // An owner that works under position 1 may not wait for position 1, whichever owner made the
+        // position.
         let session = SessionId(9);
         let circle = vec![(Lock(0), FencingToken(1))];
         let refused = Fact::Refused { lock: Lock(0), session, mode: Exclusive, owner: under(1), circle };

@@ -1,5 +1,5 @@
-//! no-lost-wakeup: the log never leaves a lock free that its first waiter could hold. Whether that waiter
-//! hears of its grant is judged by `cluster/grant_in_time.rs`.
+//! no-lost-wakeup: the log never leaves a lock free that its first waiter could hold.
+//! `cluster/grant_in_time.rs` checks that the waiter hears of its grant.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use rowlock_proto::lock::Mode;
 use super::Invariant;
 use crate::history::{Fact, Lock};
 
-/// A lock's queue, as far as it matters here.
+/// Waiters, holders and permits of a lock's queue.
 #[derive(Default)]
 struct Queue {
     waiters: BTreeMap<FencingToken, Mode>,
     holders: BTreeMap<FencingToken, Mode>,
-    /// How many permits there are, if that is bounded.
+    /// Semaphore limit; `None` means unlimited.
     limit: Option<u32>,
-    /// A delay keeps it from the next; the next grant ends it.
+    /// A lock-delay blocks the next grant; the next grant ends the delay.
     delayed: bool,
 }
 
 impl Queue {
-    /// The first waiter of a free lock that has not been granted it.
+    /// Returns the first waiter of a free lock that the log has not granted to that waiter.
     fn passed_over(&self) -> Option<FencingToken> {
         let (token, wanted) = self.waiters.first_key_value().filter(|_| !self.delayed)?;
         let taken: u64 = self.holders.values().map(permits).sum();

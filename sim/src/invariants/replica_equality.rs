@@ -1,5 +1,6 @@
-//! replica-equality: at one log index every replica has the same digest, whether it applied the log, came
-//! back from its own snapshot or got another replica's: a snapshot and the log after it equal the whole log.
+//! replica-equality: at one log index every replica has the same digest, whether the replica applied the log,
+//! loaded its own snapshot or installed another replica's: a snapshot and the log after it equal the whole
+//! log.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use super::Invariant;
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Index, Origin};
 
-/// The first digest told at each index.
+/// First digest reported at each index.
 #[derive(Default)]
 pub struct ReplicaEquality {
     digests: BTreeMap<Index, (NodeId, u64)>,

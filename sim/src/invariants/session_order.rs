@@ -1,5 +1,5 @@
-//! session-order: a command that was sent over a connection that the session has left takes no effect. What a
-//! session sees is judged by `cluster/monotonic_reads.rs`.
+//! session-order: a command sent over a connection that the session has left takes no effect.
+//! `cluster/monotonic_reads.rs` checks the reads of a session.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rowlock_state::command::Attachment;
 use super::Invariant;
 use crate::history::Fact;
 
-/// The current attachment of each session; none after its end.
+/// Current attachment of each session; no entry after the session's end.
 #[derive(Default)]
 pub struct SessionOrder {
     attachments: BTreeMap<SessionId, Attachment>,

@@ -1,11 +1,11 @@
-//! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, one has stopped believing
-//! in it before the other begins; and a client that believes in a lock holds it in the log. This holds as
-//! long as the clocks' rates are within their bound, neither the lock was taken away nor its session ended by
-//! force, and its session has no disconnect grace (docs/guarantees.md, the clock assumption). A client knows
-//! of a loss by force once the log has answered a call that it made after the loss.
+//! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, the first stops believing
+//! in the lock before the second begins; and a client that believes in a lock holds the lock in the log. The
+//! promise holds as long as the clocks' rates are within their bound, no operator released the lock or ended
+//! its session by force, and the session has no disconnect grace (docs/guarantees.md, the clock assumption).
+//! A client knows of a forced loss once the log has answered a call that the client made after the loss.
 //!
-//! Plain clients know only the queue: during a lock-delay they believe in what the log has not granted yet,
-//! and no other client is granted it.
+//! Plain clients know only the queue: during a lock-delay a plain client believes in a lock that the log has
+//! not granted yet, and the log grants the lock to no other client.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::super::Invariant;
 use crate::history::client::{CallId, ClientFact, ClientId, Op};
 use crate::history::{Fact, Lock};
 
-/// The first moment of a belief, and in what mode. Counts moments, not time.
+/// First moment and mode of a belief. Moments count beliefs, not time.
 #[derive(Clone, Copy, Debug)]
 struct Belief {
     client: ClientId,
@@ -25,7 +25,7 @@ struct Belief {
     began: u64,
 }
 
-/// The client that last began to believe in a lock.
+/// Clients that last began to believe in a lock.
 #[derive(Clone, Copy, Default)]
 struct Newest {
     alone: Option<(FencingToken, Belief)>,
@@ -38,27 +38,28 @@ pub struct Beliefs {
     moments: u64,
     beliefs: BTreeMap<(Lock, FencingToken), Belief>,
     newest: BTreeMap<Lock, Newest>,
-    /// What each place that holds a lock in the log asked for.
+    /// Requested mode of each queue position in the log.
     modes: BTreeMap<(Lock, FencingToken), Mode>,
     held: BTreeMap<(Lock, FencingToken), Mode>,
-    /// Places that were held in a cluster of which a new one was made: nothing more is heard of them.
+    /// Positions that held locks in a former life of the cluster: the log reports nothing about them any
+    /// more.
     former: BTreeSet<(Lock, FencingToken)>,
     sessions: BTreeMap<(Lock, FencingToken), SessionId>,
     with_grace: BTreeSet<SessionId>,
     plain: BTreeSet<SessionId>,
-    /// A node may have started with a clock that was set: what it leads is taken away too early then.
+    /// A node may have started with a wrong wall clock: as a leader such a node revokes locks too early.
     has_wrong_clocks: bool,
-    /// No client can know of these in time.
+    /// Losses that no client can know of in time.
     excused: BTreeSet<(Lock, FencingToken)>,
     /// Forced releases by session.
     forced: BTreeMap<SessionId, Vec<(Lock, FencingToken)>>,
-    /// Calls after such losses, and the losses that the answer reveals.
+    /// Calls after forced releases, each with the losses that the answer reveals.
     telling: BTreeMap<CallId, Vec<(Lock, FencingToken)>>,
-    /// Their clients have been told of these losses.
+    /// Losses that an answer has revealed to their clients.
     told: BTreeSet<(Lock, FencingToken)>,
 }
 
-/// Its answer comes after everything that the log had done before the call.
+/// Reports whether the answer to `op` follows everything that the log had done before the call.
 fn is_logged(op: &Op) -> bool {
     op.is_write() || matches!(op, Op::Sync | Op::Read { synced: true, .. })
 }
@@ -68,7 +69,7 @@ fn go_together(one: Mode, other: Mode) -> bool {
 }
 
 impl Beliefs {
-    /// Of a run in which no node starts with a wrong clock, or one may.
+    /// Creates the checker for a run in which every node starts with a right clock, or some node may not.
     pub fn with_clocks(starts_with_right_clocks: bool) -> Self {
         Beliefs { has_wrong_clocks: !starts_with_right_clocks, ..Beliefs::default() }
     }
@@ -99,7 +100,7 @@ impl Beliefs {
         }
         if began == self.moments {
             self.beliefs.insert(key, new);
-            // A client that hears of a grant after having lost it by force takes nothing from any other.
+            // A client that hears of a grant after the forced loss takes the lock from no other client.
             if !is_excused {
                 let place =
                     if mode == Mode::Exclusive { &mut newest.alone } else { &mut newest.beside_others };
@@ -236,7 +237,7 @@ mod tests {
         Fact::Gone { lock: Lock(0), token: FencingToken(token), why }
     }
 
-    /// Of plain clients, whose places wait: who holds in the log is another matter.
+    /// Checks facts of plain clients, whose positions wait: the log's holders do not matter.
     fn opinion(facts: &[Fact]) -> Result<(), String> {
         let plain = |who| client(who, ClientFact::Plain { session: SessionId(who as i64) });
         let places = (1..=2).map(|who| queued(who, who, Mode::Exclusive, None));

@@ -1,6 +1,7 @@
-//! durable: a write is in the log when it is acknowledged, and stays there. At the end of a run, with all
-//! nodes back, every node that is up has applied all that any node had applied a second before, whatever was
-//! killed or lost its power. (That all applied the same is committed-never-changes and replica-equality.)
+//! durable: a write is in the log when a node acknowledges the write, and stays there. At the end of a run,
+//! with all nodes back, every running node has applied all entries that any node had applied a second before,
+//! whatever processes were killed or lost power. (committed-never-changes and replica-equality check that all
+//! nodes applied the same entries.)
 
 use std::collections::BTreeMap;
 
@@ -11,17 +12,17 @@ use super::matching::{Matched, Matching};
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Index};
 
-/// How far each node has applied.
+/// Progress of each node's state.
 #[derive(Default)]
 pub struct Durable {
     matching: Matching,
     last: Index,
-    /// That of the last two times at which time was told: what came later may be on its way.
+    /// Value of `last` at the last two `Passed` facts: later entries may still be under way.
     due: [Index; 2],
-    /// The nodes that are up.
+    /// Last applied index of each running node.
     applied: BTreeMap<NodeId, Index>,
-    /// Nodes that have less data than they had, and what had been applied then: until they have that again
-    /// they may only be up to be told to stay away.
+    /// Nodes that lost data, and the last applied index at that time: until a node has caught up to this
+    /// index, the node may be running without being admitted to the cluster.
     forgot: BTreeMap<NodeId, Index>,
 }
 

@@ -1,13 +1,12 @@
-//! exactly-once: a write of our client takes effect once, however often it is sent again, and never if the
-//! client was told that it did not. In a cluster: every command that the log runs for a session is a call of
-//! its client, each call writes what no other call writes, and each call is run once.
+//! exactly-once: a write of our client takes effect once, however often the client sends the write, and never
+//! after the client got a definite failure. In a cluster: every command that the log runs for a session is a
+//! call of the session's client, each call writes distinct data, and each call runs once.
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching};
 use crate::history::Fact;
 use crate::history::client::Failure;
 
-/// The writes under way.
 #[derive(Default)]
 pub struct Effects(Matching);
 

@@ -11,7 +11,7 @@ use super::disturbances::Disturbances;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
 
-/// Waiting calls of quiet clients, and their beginnings.
+/// Unanswered calls of quiet clients, with the start of each.
 pub struct FairService {
     bound: Duration,
     disturbances: Disturbances,
@@ -19,7 +19,7 @@ pub struct FairService {
 }
 
 impl FairService {
-    /// Demands an answer within this, but for those who wait at these times.
+    /// Demands an answer within `bound`, except while a disturbance lasts.
     pub fn within(bound: Duration, disturbances: Disturbances) -> Self {
         FairService { bound, disturbances, waits: BTreeMap::new() }
     }

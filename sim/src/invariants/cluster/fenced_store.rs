@@ -1,5 +1,5 @@
-//! fenced-store: a store that refuses tokens below the highest one it has accepted never accepts a write of a
-//! former holder after one of its successor, and refuses no other write.
+//! fenced-store: a store that refuses tokens below the highest accepted one never accepts a write of a former
+//! holder after a write of its successor, and refuses no other write.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::super::Invariant;
 use crate::history::client::{ClientFact, Store};
 use crate::history::{Fact, Lock};
 
-/// The highest token that each store has taken.
+/// Highest token that each store has accepted.
 #[derive(Default)]
 pub struct FencedStore {
     taken: BTreeMap<Lock, FencingToken>,

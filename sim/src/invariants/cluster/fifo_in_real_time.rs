@@ -1,6 +1,6 @@
-//! fifo-in-real-time: a client that asks for a lock after another's place in the queue has been committed
-//! gets it after that one. A client is told only of grants that the log has made; at that time no place
-//! before it still waits.
+//! fifo-in-real-time: a client that requests a lock after another client's queue position has been committed
+//! gets the lock after that client. A client hears only of grants in the log; at the time of the grant no
+//! earlier position still waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +10,21 @@ use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
 use crate::history::{Fact, Lock};
 
-/// A call that waits for a lock.
+/// Acquire call that waits for its lock.
 struct Asked {
     lock: Lock,
-    /// The last place that had been taken when it asked.
+    /// Last queue position when the call began.
     behind: FencingToken,
-    /// What its session had then: an owner may take what it has again.
+    /// Positions that the session held at that time: an owner may acquire its lock again.
     had: BTreeSet<FencingToken>,
 }
 
-/// The queues, as far as they matter.
+/// Queues of the log, and waiting calls.
 #[derive(Default)]
 pub struct FifoInRealTime {
     last: BTreeMap<Lock, FencingToken>,
     waiting: BTreeSet<(Lock, FencingToken)>,
-    /// Grants of the log, for ever: a client may hear of one after it is over.
+    /// Grants of the log, never removed: a client may hear of a grant after its release.
     granted: BTreeSet<(Lock, FencingToken)>,
     held: BTreeMap<(Lock, FencingToken), SessionId>,
     asked: BTreeMap<CallId, Asked>,

@@ -1,10 +1,10 @@
-//! no-lost-wakeup: once everything is healed, a client whose place the log has granted the lock knows it
-//! within a bound, if it still waits for it and for nothing else; and no place is granted the lock of which
-//! its client knows nothing.
+//! no-lost-wakeup: once every fault has healed, a client with a grant in the log knows of the grant within a
+//! bound, if the client still waits for this lock and for no other lock; and no queue position is granted a
+//! lock without its client's knowledge.
 //!
-//! While faults go on, the calls of a session are its clock. They are answered in order, and so is the
-//! question about the grant (or the removal of an unwanted place), which was asked when the connection came
-//! back.
+//! While faults go on, the calls of a session serve as a clock. The node answers a session's calls in order,
+//! and answers in the same order the query for the grant (or the removal of an unwanted position), which the
+//! client sends after a reconnect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,37 +17,35 @@ use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Op};
 use crate::history::{Fact, Lock};
 
-/// A time, also by the clock of a session.
+/// Moment in true time and in rounds of a session.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment {
     at: Nanos,
-    /// How many rounds the session had made.
+    /// Completed rounds of the session.
     rounds: u64,
 }
 
-/// A place in a queue.
+/// Position in a lock's queue.
 struct Place {
     session: SessionId,
     queued: Nanos,
-    /// When the log granted it.
     granted: Option<Moment>,
-    /// When the last call ended that may have asked for it.
+    /// End of the last call that may have requested the position.
     unasked: Moment,
-    /// Its client knows that it was granted.
+    /// The client knows of the grant.
     is_known: bool,
 }
 
-/// A call for a lock, and when it began.
+/// Call for a lock, with its start.
 type Asked = (ClientId, SessionId, Lock, Nanos);
 
-/// Calls of a session that went through the log, of which each began after the one before was answered.
+/// Calls of a session through the log, each of which began after the answer to the previous one.
 #[derive(Default)]
 struct Rounds {
     done: u64,
     current: Option<CallId>,
 }
 
-/// Waiting clients, and grants.
 pub struct GrantInTime {
     bound: Duration,
     now: Nanos,
@@ -55,28 +53,28 @@ pub struct GrantInTime {
     places: BTreeMap<(Lock, FencingToken), Place>,
     asked: BTreeMap<CallId, Asked>,
     rounds: BTreeMap<SessionId, Rounds>,
-    /// The session of each call that is its current round.
+    /// Sessions by the call of their current round.
     current: BTreeMap<CallId, SessionId>,
-    /// Sessions that are not told of grants: they look at the queue when they like.
+    /// Sessions without grant notifications: plain clients poll the queue.
     plain: BTreeSet<SessionId>,
 }
 
-/// After this many rounds a client that asks knows of its grant: one began before the grant, one before the
-/// connection came back, and those that are told at the same moment may be told in any order.
+/// Rounds after which a waiting client knows of its grant: one began before the grant, one before the
+/// reconnect, and notifications of one moment arrive in any order.
 const ROUNDS: u64 = 4;
-/// After this many rounds, and this time, no client is granted what it does not ask for: a removal may have
-/// to be repeated.
+/// Rounds and time after which no position is granted without a request for it: the client may have to repeat
+/// a removal.
 const ROUNDS_OF_GHOSTS: u64 = 8;
 const GHOSTS: Duration = Duration::from_secs(5);
 
-/// The place may have been made for this call.
+/// Reports whether the position may belong to this call.
 fn may_have_asked((_, session, of, since): &Asked, lock: Lock, place: &Place) -> bool {
     (*session, *of) == (place.session, lock) && *since <= place.queued
 }
 
 impl GrantInTime {
-    /// Demands that a grant is known within this, once everything is healed; and that no client is granted
-    /// for as long what he does not ask for.
+    /// Demands that, once every fault has healed, a client knows of its grant within `bound`, and that no
+    /// position stays granted for longer than `bound` without a request.
     pub fn within(bound: Duration) -> Self {
         GrantInTime {
             bound,
@@ -90,20 +88,21 @@ impl GrantInTime {
         }
     }
 
-    /// A client waits although all that it waits for is granted, for as long as `is_late` wants.
+    /// Returns an error for a client that waits although all its locks are granted and `is_late` accepts each
+    /// grant.
     fn waits_in_vain(&self, is_late: impl Fn(&Place, Nanos) -> bool) -> Result<(), String> {
         for (client, session, lock, since) in self.asked.values() {
             let mut own = self.unknown_to(*session).peekable();
             if own.peek().is_none() || !self.unknown_to(*session).any(|((of, _), _)| of == lock) {
                 continue;
             }
-            // A call for several locks that has given up takes one place after the other back.
+            // A call for several locks that has given up removes its positions one by one.
             let asked_together = self.asked.values().filter(|(_, by, _, at)| (by, at) == (session, since));
             if asked_together.into_iter().any(|asked| !self.has_a_place(asked)) {
                 continue;
             }
-            // A call for several locks returns when it has them all, so one that is waited for excuses all
-            // others.
+            // A call for several locks returns with the last grant, so one missing grant excuses the other
+            // locks.
             if own.all(|(_, place)| is_late(place, *since)) {
                 return Err(format!(
                     "client {} waits for {lock:?} since {since} at {}, which the log has granted to session {session}",
@@ -118,16 +117,17 @@ impl GrantInTime {
         self.places.iter().any(|((lock, _), place)| may_have_asked(asked, *lock, place))
     }
 
-    /// A place whose client neither has the lock nor asks for it keeps all others out. `is_late`: of a place
-    /// that is both granted and not asked for since then.
+    /// Returns an error for a granted position whose client neither knows the grant nor requests the lock:
+    /// such a position blocks all later ones. `is_late` takes the position and the later of its grant and its
+    /// last request.
     fn granted_to_nobody(&self, is_late: impl Fn(&Place, Moment) -> bool) -> Result<(), String> {
         for ((lock, token), place) in self.places.iter().filter(|(_, place)| !place.is_known) {
             let Some(granted) = place.granted.filter(|granted| is_late(place, place.unasked.max(*granted)))
             else {
                 continue;
             };
-            // A client that asked when the place already existed asks for another one. Those in front of it
-            // are granted too.
+            // A call that began after the position existed requests another position. Earlier positions are
+            // granted too.
             let asks = self.asked.values().filter(|asked| may_have_asked(asked, *lock, place)).count();
             let of_session = self.unknown_to(place.session);
             let places = of_session.filter(|((of, other), _)| of == lock && other <= token).count();
@@ -158,7 +158,7 @@ impl GrantInTime {
         Moment { at: self.now, rounds }
     }
 
-    /// A session has made a round more.
+    /// Counts a completed round of a session.
     fn round(&mut self, session: SessionId) -> Result<(), String> {
         let Some(rounds) = self.rounds.get_mut(&session) else { return Ok(()) };
         (rounds.done, rounds.current) = (rounds.done + 1, None);
@@ -172,7 +172,7 @@ impl GrantInTime {
         })
     }
 
-    /// Those of these calls have come to their end.
+    /// Ends those of `calls` that wait for a lock.
     fn ended(&mut self, calls: &[CallId]) {
         for call in calls {
             let Some(asked) = self.asked.remove(call) else { continue };
@@ -247,7 +247,7 @@ impl Invariant for GrantInTime {
                     place.granted = granted;
                 }
             }
-            // The program may be dead: its lock stays.
+            // The program may be dead: its state lock stays.
             Fact::SessionAttached { session, timeout_ms: STATE_LOCK_MS, .. } => {
                 self.places.retain(|_, place| place.session != *session);
             }
@@ -267,8 +267,8 @@ impl Invariant for GrantInTime {
     }
 }
 
-/// When it is answered, its node has applied what the log held when it was asked. Other reads are answered by
-/// a node that may not have heard of a grant yet.
+/// Reports whether the answer to `op` implies that the node has applied the log up to the call. A node
+/// answers other reads from its own state, perhaps before the node has applied a grant.
 fn goes_through_the_log(op: &Op) -> bool {
     !matches!(op, Op::Read { synced: false, .. })
 }

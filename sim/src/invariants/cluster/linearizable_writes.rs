@@ -1,6 +1,6 @@
-//! linearizable-writes: writes take effect in one order, each between its request and its reply. A write that
-//! is sent after another was answered has the larger zxid and, among znodes that are numbered under one name,
-//! the larger number; and its answer is the log's answer.
+//! linearizable-writes: writes take effect in one order, each between its request and its reply. A write sent
+//! after the answer to another write has the larger zxid and, among sequential znodes of one name, the larger
+//! number; and each write's answer is the log's answer.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,26 @@ use super::matching::{Matched, Matching, Sent};
 use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, Failure, Op, ZnodeChange};
 
-/// The largest that was answered.
+/// Largest values in answers so far.
 #[derive(Clone, Debug, Default)]
 struct Floor {
     zxid: Zxid,
-    /// Of numbered znodes, by the path that was asked for.
+    /// Largest number of sequential znodes, by requested path.
     numbers: BTreeMap<String, i64>,
-    /// When znodes were deleted last: below one that is made again, numbers begin again.
+    /// Last deletion of each znode: below a znode that is created again, numbers restart.
     deleted: BTreeMap<String, Zxid>,
 }
 
-/// What was answered before each call that is on its way.
+/// Answered writes, and what had been answered before each unanswered call.
 #[derive(Default)]
 pub struct LinearizableWrites {
     matching: Matching,
     answered: Floor,
-    /// The floor when each call was sent. Of the numbers only the one that matters to it.
+    /// Floor at the start of each call: the zxid, and the number of the call's own sequential name.
     floors: BTreeMap<CallId, (Zxid, Option<i64>)>,
 }
 
-/// The name that was asked for, if the znode is to be numbered.
+/// Returns the requested path of a sequential znode.
 fn numbered(op: &Op) -> Option<&str> {
     match op {
         Op::Create { path, mode, .. } if mode.is_sequential() => Some(path),
@@ -39,7 +39,7 @@ fn numbered(op: &Op) -> Option<&str> {
     }
 }
 
-/// The number that a znode was given.
+/// Returns the number at the end of a sequential znode's path.
 fn number(asked: &str, path: &str) -> Option<i64> {
     path.strip_prefix(asked)?.parse().ok()
 }
@@ -81,11 +81,11 @@ impl LinearizableWrites {
         Ok(())
     }
 
-    /// The numbers below it are those of a znode that is gone.
+    /// Removes the numbers below a deleted znode.
     fn deleted(&mut self, path: &str, zxid: Zxid) {
         self.answered.numbers.retain(|asked, _| parent(asked) != Some(path));
-        // Which of them are about other znodes is not known here; these lose no more than what is on its way
-        // now.
+        // The floors do not record their parents, so this call removes the numbers of all unanswered calls.
+        // Only calls under way lose a check.
         self.floors.values_mut().for_each(|(_, number)| *number = None);
         self.answered.deleted.insert(path.to_owned(), zxid);
     }
@@ -220,7 +220,6 @@ mod tests {
             returned(1, 1, named(5, 7)),
             invoked(1, 3, op()),
             znode(7, "/data/q", ZnodeChange::Deleted, None),
-            // Answered late.
             returned(2, 2, named(6, 8)),
             returned(1, 3, named(9, 0)),
             invoked(1, 4, op()),

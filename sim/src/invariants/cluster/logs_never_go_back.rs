@@ -1,6 +1,6 @@
-//! logs-never-go-back: what a node has reported to a leader as flushed is on its disk when the node is
-//! started again, in its log or in its snapshot, unless a leader has had it removed since: the leader has
-//! counted it for a quorum. What the simulation itself removes from the disk is exempt.
+//! logs-never-go-back: entries that a node has reported to a leader as flushed are on the node's disk at its
+//! next start, in its log or in its snapshot, unless a leader has truncated them since: the leader has
+//! counted them for a quorum. Data that the simulation itself removes from the disk is exempt.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::super::Invariant;
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Index};
 
-/// How far each node's log was told to be on its disk.
+/// Last index that each node has reported as flushed.
 #[derive(Default)]
 pub struct LogsNeverGoBack {
     told: BTreeMap<NodeId, Index>,
-    /// How far each node has told and its log does not reach, since it was started: its snapshot must, which
-    /// it loads next.
+    /// Last index in the log of a started node, and a larger index that the node has reported: the node's
+    /// snapshot, loaded next, must cover the larger index.
     owed: BTreeMap<NodeId, (Index, Index)>,
 }
 
@@ -29,7 +29,7 @@ impl Invariant for LogsNeverGoBack {
         if matches!(what, NodeFact::Started | NodeFact::Ended { .. }) {
             self.owed.remove(node);
         } else if let Some((last, told)) = self.owed.remove(node) {
-            // Its log's entries are told before its snapshot.
+            // A node reports its log's entries before its snapshot.
             match what {
                 NodeFact::Appended { .. } => drop(self.owed.insert(*node, (last, told))),
                 NodeFact::Installed { entry: Some(entry), .. } if entry.index >= told => {}
@@ -78,7 +78,7 @@ mod tests {
         node(1, NodeFact::Acknowledged { upto: position((1, 1, index)) })
     }
 
-    /// The first thing that a node does which has no snapshot to load.
+    /// First fact of a node without a snapshot to load.
     fn voted() -> Fact {
         node(1, NodeFact::Voted { term: 2, candidate: NodeId(1) })
     }
@@ -94,8 +94,8 @@ mod tests {
         assert!(opinion(&[opened(None), acknowledged(7), acknowledged(5), opened(None)]).is_err());
     }
 
-    /// Entries before the end of a snapshot that a node has just installed are acknowledged, and the log is
-    /// purged without a flush: that of the next entry covers it (seed 500,513).
+    /// A node acknowledges entries before the end of a snapshot that the node has just installed, and purges
+    /// the log without a flush: the flush of the next entry covers the purge (seed 500,513).
     #[test]
     fn what_the_snapshot_covers_need_not_be_in_the_log() {
         let started = || node(1, NodeFact::Started);

@@ -1,4 +1,4 @@
-//! no-election-by-load: while nothing but load is wrong, no node votes for another leader, and no other one
+//! no-election-by-load: while nothing but load is wrong, no node votes for another leader, and no other node
 //! leads.
 
 use rowlock_proto::NodeId;
@@ -12,12 +12,12 @@ use crate::history::node::NodeFact;
 pub struct NoElectionByLoad {
     disturbances: Disturbances,
     leads: Option<(NodeId, u64)>,
-    /// Nodes are stopped from then on.
+    /// The simulation stops the nodes from this moment on.
     is_settled: bool,
 }
 
 impl NoElectionByLoad {
-    /// Elections at these times are not judged.
+    /// Creates the checker, which ignores elections during `disturbances`.
     pub fn new(disturbances: Disturbances) -> Self {
         NoElectionByLoad { disturbances, leads: None, is_settled: false }
     }

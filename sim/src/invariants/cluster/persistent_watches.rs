@@ -1,7 +1,7 @@
-//! persistent-watches: while a connection lasts, a session is told of every change after the registration
-//! that matches one of its persistent watches: once, in the order of the log, before a reply shows the
-//! change, and of nothing else. A watch that is registered again on another connection begins there; changes
-//! in between are not reported.
+//! persistent-watches: while a connection lasts, a session receives every change after the registration that
+//! matches one of its persistent watches: once, in the order of the log, before a reply shows the change. The
+//! session receives no other event. A watch registered again on another connection begins there; the node
+//! reports no changes in between.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,20 @@ use super::super::Invariant;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId, Follow, ZnodeChange};
 
-/// Something that a watch may be about.
+/// Change of a znode that a watch may match.
 struct Change {
     zxid: Zxid,
     kind: EventType,
     path: String,
 }
 
-/// A session with persistent watches.
 struct Follower {
     client: ClientId,
-    /// By path, and whether it is recursive: since when it is registered with the node.
+    /// Zxid of the registration at the node, by path and whether the watch is recursive.
     watches: BTreeMap<(String, bool), Zxid>,
-    /// It has a connection on which they are registered.
+    /// The watches are registered on a live connection.
     is_armed: bool,
-    /// The first change that it may still be told of.
+    /// Index of the first change that the node may still report.
     next: usize,
 }
 
@@ -45,7 +44,6 @@ impl Follower {
     }
 }
 
-/// Watches of the sessions, and all changes.
 #[derive(Default)]
 pub struct PersistentWatches {
     changes: Vec<Change>,

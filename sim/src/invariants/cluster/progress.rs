@@ -1,5 +1,5 @@
-//! progress: once everything is healed, every call that does not wait for a lock ends within a bound; and
-//! when all clients are at rest, no call of a living client is still pending.
+//! progress: after every fault has healed, every call that does not wait for a lock ends within a bound; and
+//! when all clients are at rest, no call of a living client is pending.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ impl Open {
     }
 }
 
-/// The calls under way.
 pub struct Progress {
     bound: Duration,
     healed: Option<Nanos>,
@@ -31,7 +30,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Demands an end within this, once everything is healed.
+    /// Demands that, after every fault has healed, each call ends within `bound`.
     pub fn within(bound: Duration) -> Self {
         Progress { bound, healed: None, open: BTreeMap::new() }
     }

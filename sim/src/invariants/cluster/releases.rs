@@ -1,5 +1,5 @@
-//! exactly-once: the answer whether a release gave a lock back is true, also when an answer
-//! got lost and the release came again. A place whose forced release has an answer holds no more.
+//! exactly-once: the answer of a release is true, also after a lost answer and a repeated release. A position
+//! whose forced release has an answer no longer holds the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,15 @@ pub struct Releases {
     asked: BTreeMap<CallId, (Lock, FencingToken)>,
     released: BTreeSet<(Lock, FencingToken)>,
     held: BTreeSet<(Lock, FencingToken)>,
-    /// Holders that were put out or have given their locks back, in order.
+    /// Holders that a forced or ordinary release has removed, in order.
     put_out: Vec<(Lock, FencingToken)>,
-    /// Forced releases, how many there had been when they were asked for, and whether the place held then.
+    /// Forced releases: the lock, the requested token, the length of `put_out` at the start, and whether the
+    /// token's position held the lock at the start.
     forced: BTreeMap<CallId, (Lock, Option<FencingToken>, usize, bool)>,
 }
 
 impl Releases {
-    /// A forced release is answered: it has put one out, or there was nothing to do.
+    /// Checks the answer to a forced release: the release removed a holder, or there was none to remove.
     fn forced(&self, call: CallId, told: bool) -> Result<(), String> {
         let Some((lock, token, since, has_held)) = self.forced.get(&call).copied() else { return Ok(()) };
         let is_it = |place: &&(Lock, FencingToken)| place.0 == lock && token.is_none_or(|it| it == place.1);
@@ -32,7 +33,7 @@ impl Releases {
                 "{token:?} of {lock:?} was put out by force, and the log says nothing of it"
             ));
         }
-        // One that waited may be granted behind the forced release that has found nothing.
+        // A waiter may be granted the lock after a forced release that has found no holder.
         match self.held.iter().find(is_it).filter(|_| token.is_some() && (told || has_held)) {
             Some((_, held)) => Err(format!("{held} holds {lock:?} after its forced release: {told}")),
             None => Ok(()),

@@ -1,10 +1,10 @@
-//! serves-while-a-quorum-is-connected: while nothing changes, and some quorum of the voters is fully
-//! connected, there is a leader among the nodes that reach a quorum, each node that reaches all of these
-//! gives a fresh client a session, a write and a lock, and clients that reach them have their answers and
-//! keep their sessions.
+//! serves-while-a-quorum-is-connected: while the connections do not change, and some quorum of the voters is
+//! fully connected, a leader exists among the nodes that reach a quorum, each node that reaches all of these
+//! nodes serves a fresh client's session, write and lock, and clients that reach them get answers and keep
+//! their sessions.
 //!
-//! The world says what is connected ([`Fact::Connected`]), so a cluster that misjudges its own state is
-//! judged all the same.
+//! The simulated world reports the connections ([`Fact::Connected`]), so the promise binds a cluster also
+//! when the cluster misjudges its own state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::history::client::{CallId, ClientFact, ClientId, Op};
 use crate::history::node::NodeFact;
 use crate::history::{Connected, Fact};
 
-/// Within this a connected quorum has a leader that serves, at default timers: a bridge that still hears an
-/// old leader hears it for two least timeouts.
+/// Bound for a connected quorum to have a serving leader, at default timers: a bridge that still hears an old
+/// leader hears the old leader for two least timeouts.
 pub(crate) const WITHIN: Duration = Duration::from_secs(5);
-/// Within this a connected quorum whose flushes take up to a second each has a leader.
+/// Bound for a connected quorum to have a leader while each flush takes up to a second.
 const ON_SLOW_DISKS: Duration = Duration::from_secs(10);
-/// A client that has lost its node without a word needs its session's timeout to find another one, and this
-/// for the rest. One whose node has a disk that hangs is sent away after five seconds.
+/// Time beyond the session timeout for a call's answer. A client whose node vanished needs its session's
+/// timeout to find another node. A node with a hanging disk disconnects its clients after five seconds.
 const CALL: Duration = Duration::from_secs(4);
-/// A served session never has less than a tenth of its timeout left: a client that is answered renews it
-/// three times as early.
+/// Least part of its timeout that a served session has left, as a divisor: a client with answers renews three
+/// times as early.
 const LEFT: u32 = 10;
 
 struct Open {
@@ -38,15 +38,15 @@ struct Open {
     op: Arc<Op>,
 }
 
-/// The service that is owed, and what clients and nodes do meanwhile.
+/// Service that the cluster owes, and activity of clients and nodes.
 #[derive(Default)]
 pub struct ServesWhileAQuorumIsConnected {
     now: Nanos,
-    /// Since when the cluster owes this service.
+    /// Start of the owed service.
     owed: Option<(Nanos, Arc<Connected>)>,
-    /// Since when one of these must lead, however slow disks are.
+    /// Nodes of which one must lead, however slow the disks are, and the start of this duty.
     electable: Option<(Nanos, Arc<BTreeSet<NodeId>>)>,
-    /// Of the highest term.
+    /// Leader of the highest term.
     leader: Option<(u64, NodeId)>,
     timeouts: BTreeMap<SessionId, Duration>,
     open: BTreeMap<CallId, Open>,
@@ -54,7 +54,7 @@ pub struct ServesWhileAQuorumIsConnected {
 }
 
 impl ServesWhileAQuorumIsConnected {
-    /// The service that has been owed for longer than `long`, and since when.
+    /// Returns the service owed for longer than `long`, with its start.
     fn owed_for(&self, long: Duration) -> Option<(Nanos, &Connected)> {
         let (since, owed) = self.owed.as_ref()?;
         (!self.is_settled && self.now > *since + long).then_some((*since, &**owed))
@@ -105,7 +105,7 @@ impl ServesWhileAQuorumIsConnected {
             ClientFact::Session { session, timeout_ms, .. } => {
                 self.timeouts.insert(*session, Duration::from_millis(u64::from(*timeout_ms)));
             }
-            // It asks nodes in turn, cut off ones as well, and may be silent.
+            // A lease's client tries all nodes in turn, also unreachable ones, and may be silent.
             ClientFact::Lease { session } => {
                 self.timeouts.remove(session);
             }
@@ -174,7 +174,7 @@ impl Invariant for ServesWhileAQuorumIsConnected {
                 return self.answers();
             }
             Fact::Settled => self.is_settled = true,
-            // By an operator: nothing keeps it alive any more.
+            // An operator ended the session: nothing keeps the session alive any more.
             Fact::SessionEnded { session, end: SessionEnd::Ended, .. } => {
                 self.timeouts.remove(session);
             }

@@ -1,13 +1,14 @@
-//! session-expiry: what is seen of a run is a behavior of the model in `sim/model`, whose rules judge it: who
-//! expires a session and when, who confirms one, what clients are sure of and how long they believe.
+//! session-expiry: every run is a behavior of the model in `sim/model`, whose rules this checker applies:
+//! which leader expires a session and when, which leader confirms a session, and how long clients rely on a
+//! session.
 //!
-//! A client whose session an operator has ended believes in it for at most its timeout.
+//! A client whose session an operator has ended believes in the session for at most its timeout.
 //!
-//! A leader that stood still for longer than a second gives every session its full timeout again.
+//! A leader that stalled for longer than a second restores every session's full timeout.
 //!
-//! Times are true ones. Clocks whose rates are off by the documented bound make a timeout end a twentieth
-//! earlier, and what a client measured may have begun a twentieth earlier. Sessions with a disconnect grace
-//! may end earlier when their connection is gone.
+//! Times are true times. With clock rates at the documented bound, a timeout ends a twentieth earlier, and an
+//! interval measured by a client may have begun a twentieth earlier. Sessions with a disconnect grace may end
+//! earlier after their connection is gone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,28 +23,28 @@ use crate::history::client::ClientFact;
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Lock};
 
-/// What is left of a timeout, in percent, on a clock that is as fast as the bound allows.
+/// Remainder of a timeout, in percent, on the fastest clock within the bound.
 const LEFT_PERCENT: u32 = 95;
-/// A client believes for this part of a timeout, in percent, since it sent the last heartbeat that was
-/// answered.
+/// Part of a timeout, in percent, for which a client believes in its session after sending the last answered
+/// keepalive.
 const BELIEVES_PERCENT: u32 = 90;
-/// A leader that stalled for this long notices, also by a slow clock.
+/// Stall that a leader notices, also by a slow clock.
 const STOOD_STILL: Duration = Duration::from_millis(1_060);
-/// A leader with older contact to a quorum expires no session: two seconds, by a slow clock
+/// Oldest contact to a quorum with which a leader still expires sessions: two seconds, by a slow clock
 /// (`coordinator/src/node/wiring.rs`).
 const CONTACT_MAX: Duration = Duration::from_millis(2_100);
 
 pub struct SessionExpiry {
     judge: Judge,
     has_bounded_clocks: bool,
-    /// No clock is off at all.
+    /// All clocks keep true time.
     has_true_clocks: bool,
     now: Nanos,
-    /// The longest timeout that each session had, in milliseconds.
+    /// Longest timeout of each session, in milliseconds.
     longest: BTreeMap<SessionId, u32>,
-    /// Whose the places in queues are.
+    /// Session of each queue position.
     places: BTreeMap<(Lock, FencingToken), SessionId>,
-    /// By when the client of a session that an operator has ended knows it.
+    /// Time by which the client of a session knows that an operator has ended the session.
     known_by: BTreeMap<SessionId, Nanos>,
 }
 
@@ -56,8 +57,8 @@ fn millis(ms: u32) -> Duration {
 }
 
 impl SessionExpiry {
-    /// For a run in which no clock is faster than the bound, or one may be; and in which no clock is off at
-    /// all, or one may be.
+    /// Creates the checker. `has_bounded_clocks`: no clock is faster than the bound. `has_true_clocks`: every
+    /// clock keeps true time.
     pub fn new(has_bounded_clocks: bool, has_true_clocks: bool) -> Self {
         let percent = if has_true_clocks { 100 } else { LEFT_PERCENT };
         let timeout_percent = has_bounded_clocks.then_some(percent.into());
@@ -119,7 +120,8 @@ impl SessionExpiry {
         }
     }
 
-    /// A client that has a session, or a lock of it, knows of no end by an operator, or may not yet.
+    /// Checks that the client of a session, or of a lock in the session, may still ignore the end by an
+    /// operator.
     fn knows_of_its_end(&self, session: SessionId) -> Result<(), String> {
         match self.known_by.get(&session).filter(|by| self.now > **by && self.has_bounded_clocks) {
             Some(by) => Err(format!(
@@ -130,8 +132,8 @@ impl SessionExpiry {
         }
     }
 
-    /// The client is sure of its session for so long, by its clock, and has therefore sent the last answered
-    /// heartbeat so long ago.
+    /// Derives two bounds from the client's remaining time `left`: the end of its assurance, and the time at
+    /// which the client sent the last answered keepalive.
     fn assured(&mut self, session: SessionId, left: Duration) -> Result<(), String> {
         let lasts = millis(self.longest.get(&session).copied().unwrap_or_default()) * BELIEVES_PERCENT / 100;
         let measured = lasts.saturating_sub(left);
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_client_that_is_sure_because_of_what_no_leader_has_noted_is_caught() {
-        // It sent the last answered heartbeat at 600, or as early as 585 by a clock that is off.
+        // The client sent the last answered keepalive at 600, or at 585 by the worst clock.
         let facts = |noted| [leads(100), opened(), confirms(noted, 550, 550), alive(900, 600)];
         assert_eq!(opinion(&facts(585)), Ok(()));
         assert!(opinion(&facts(584)).unwrap_err().contains("noted"));

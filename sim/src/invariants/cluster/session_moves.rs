@@ -1,9 +1,9 @@
-//! session-moves: a session goes to another connection only when its client asks for it, and no client is
-//! told that it has moved (SessionMoved, -118). A client that has left a connection reads nothing from it any
-//! more. A client that has not left keeps its session there.
+//! session-moves: a session moves to another connection only at its client's request, and no client is
+//! answered SessionMoved (-118). A client reads nothing from a connection that the client has left. A client
+//! that has not left a connection keeps its session there.
 //!
 //! An attach may be late in the log: its client may have come through another node meanwhile. A late attach
-//! takes nothing. Where nodes cannot detect that a client has hung up, a late attach may take the session,
+//! changes nothing. Where nodes cannot detect that a client has hung up, a late attach may take the session,
 //! and the client reconnects once more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,18 +14,18 @@ use super::super::Invariant;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId, Connect};
 
-/// Which plain sessions have connections.
+/// Connections of plain sessions.
 pub struct SessionMoves {
     hears_of_hang_ups: bool,
-    /// Each by the client's word, since a node's answer.
+    /// Client of each connected session, by the client's report, since a node's answer.
     attached: BTreeMap<SessionId, ClientId>,
-    /// A node may not have known the session when it was asked for it: its attach was for wherever the
-    /// session is.
+    /// Sessions that a node may not have known at the client's connect: the node attaches such a session from
+    /// any connection.
     unknown: BTreeSet<SessionId>,
 }
 
 impl SessionMoves {
-    /// Of a run in which nodes hear at once that a client has hung up, or not.
+    /// Creates the checker. `hears_of_hang_ups`: nodes notice at once that a client has hung up.
     pub fn new(hears_of_hang_ups: bool) -> Self {
         SessionMoves { hears_of_hang_ups, attached: BTreeMap::new(), unknown: BTreeSet::new() }
     }

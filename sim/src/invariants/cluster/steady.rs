@@ -1,5 +1,5 @@
-//! bounded: no allowed request is too large to be answered; in a run without faults every request is
-//! answered, and no requests of clients cost a leader its leadership.
+//! bounded: a node answers every allowed request, however large; in a run without faults every request gets
+//! an answer, and no requests of clients cost a leader its leadership.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::history::Fact;
 use crate::history::client::ClientFact;
 use crate::history::node::NodeFact;
 
-/// A cluster that comes up has its leader within this, and clients find it.
+/// Time for a starting cluster to elect its leader, and for clients to find the leader.
 const UP_WITHIN: Duration = Duration::from_secs(3);
 
 pub struct Steady {
     has_faults: bool,
     has_room: bool,
     leads: Option<(NodeId, u64)>,
-    /// Nodes are stopped from then on.
+    /// The simulation stops the nodes from this moment on.
     is_settled: bool,
 }
 
 impl Steady {
-    /// Of a run in which something goes wrong, or nothing, and in which no disk is ever full, or one is.
+    /// Creates the checker. `has_faults`: the run has faults. `has_room`: no disk is ever full.
     pub fn new(has_faults: bool, has_room: bool) -> Self {
         Steady { has_faults, has_room, leads: None, is_settled: false }
     }

@@ -1,5 +1,5 @@
-//! synced-reads: a read after a sync sees everything that had been answered to any client before the sync was
-//! sent.
+//! synced-reads: a read after a sync sees everything that any answer to any client had shown before the
+//! client sent the sync.
 
 use rowlock_proto::Zxid;
 
@@ -10,7 +10,6 @@ use super::znodes::Read;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, Op};
 
-/// The answers given so far.
 #[derive(Default)]
 pub struct SyncedReads {
     reads: Reads,

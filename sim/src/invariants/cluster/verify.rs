@@ -1,6 +1,6 @@
-//! linearizable-verify: the answer to "is this lock held?" was right at a moment between question and answer;
-//! and when a request by HTTP is told that it holds its locks, it held all of them at one such moment, or
-//! that another place holds the lock, that one did.
+//! linearizable-verify: the answer to a verify was right at a moment between call and answer. If an HTTP
+//! request gets its locks, the session held all of them at one such moment; if the answer names another
+//! holder, that holder held the lock at one such moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,23 +13,23 @@ use crate::history::{Fact, Lock};
 
 type Place = (Lock, FencingToken);
 
-/// A question that is not answered yet.
+/// Unanswered verify call.
 struct Asked {
     locks: Vec<Lock>,
-    /// The place whose hold is in question; otherwise the answer says which.
+    /// Position in question; `None` if the answer names the position.
     place: Option<Place>,
     held: BTreeSet<Place>,
-    /// How many changes there had been.
+    /// Length of `changes` at the start of the call.
     since: usize,
 }
 
-/// Holds in the log, and pending questions about them.
+/// Holds in the log, and unanswered calls about them.
 #[derive(Default)]
 pub struct LinearizableVerify {
     held: BTreeSet<Place>,
-    /// What holders say of themselves.
+    /// Labels that holders have set.
     labels: BTreeMap<FencingToken, String>,
-    /// Places that have begun or ceased to hold.
+    /// Positions that began (true) or ceased (false) to hold a lock.
     changes: Vec<(Place, bool)>,
     asked: BTreeMap<CallId, Asked>,
 }
@@ -54,12 +54,12 @@ impl LinearizableVerify {
         self.asked.insert(call, Asked { locks, place, held, since });
     }
 
-    /// Whether at a moment since the question all these places held, or one of them did not.
+    /// Reports whether, at a moment since the call began, "all these positions hold" was `is_held`.
     fn could_be(&self, asked: &Asked, places: &[Place], is_held: bool) -> bool {
         self.was_so(asked, |held| places.iter().all(|place| held.contains(place)) == is_held)
     }
 
-    /// Whether at a moment since the question a place with such a label held the lock.
+    /// Reports whether, at a moment since the call began, a position with such a label held the lock.
     fn could_be_taken(&self, asked: &Asked, by: &str) -> bool {
         let is_by = |(lock, token): &Place| {
             asked.locks.contains(lock) && self.labels.get(token).is_some_and(|label| label.contains(by))
@@ -88,7 +88,8 @@ impl Invariant for LinearizableVerify {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
-            // A former holder has nothing in the new cluster, and a question is for any node of the two.
+            // A former holder holds nothing in the new cluster, and any node of both clusters may answer a
+            // call.
             Fact::NewLife(_) => {
                 let held = self.held.clone();
                 held.into_iter().for_each(|place| self.changed(place, false));

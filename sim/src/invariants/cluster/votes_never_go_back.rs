@@ -1,6 +1,6 @@
-//! votes-never-go-back: a node never replaces its vote by a lower one, also not after a crash: otherwise two
-//! quorums could elect two leaders for one term. A vote that it has reported is on its disk when it is
-//! started again, unless the simulation itself has removed it.
+//! votes-never-go-back: a node never replaces its vote by a lower vote, also not after a crash: otherwise two
+//! quorums could elect two leaders for one term. A vote that a node has reported is on the node's disk at its
+//! next start, unless the simulation itself has removed the vote.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::super::Invariant;
 use crate::history::Fact;
 use crate::history::node::NodeFact;
 
-/// The last vote of each node.
+/// Last vote of each node.
 #[derive(Default)]
 pub struct VotesNeverGoBack {
     votes: BTreeMap<NodeId, (u64, NodeId)>,

@@ -1,6 +1,6 @@
-//! watches: a watch fires at most once, for a change after its registration, and before its session is shown
-//! any state that contains the first such change. At the end of a run no watch of a living session has missed
-//! its change.
+//! watches: a watch fires at most once, for a change after its registration, and before its session sees any
+//! state that contains the first such change. At the end of a run no watch of a living session has missed its
+//! change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use super::znodes::Znodes;
 use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Failure, Op, ReadKind, WatchId};
 
-/// A watch that has not fired.
+/// Registered watch that has not fired.
 struct Watch {
     client: ClientId,
     session: SessionId,
     kind: ReadKind,
     path: String,
-    /// The state that the reply showed, which registered it.
+    /// Zxid of the state in the reply that registered the watch.
     since: Zxid,
-    /// There was nothing to watch but that something comes.
+    /// The znode was absent: the watch waits for its creation.
     was_absent: bool,
 }
 
@@ -29,24 +29,24 @@ pub struct Watches {
     reads: Reads,
     znodes: Znodes,
     waiting: BTreeMap<WatchId, Watch>,
-    /// Reads that will leave a watch: an event before their reply belongs to an older watch, or to none.
+    /// Watches that have fired. An event before its read's reply belongs to an older watch, or to none.
     fired: BTreeSet<WatchId>,
-    /// Sessions that the log has ended. Their clients may still hear what was sent to them before.
+    /// Sessions that the log has ended. Their clients may still receive earlier messages.
     over: BTreeSet<SessionId>,
-    /// The watches of these sessions.
+    /// Watches of ended sessions.
     orphans: BTreeSet<WatchId>,
 }
 
 impl Watches {
-    /// The first change that must have fired the watch. A client that was away while a znode came and went
-    /// again is told of nothing, as in ZooKeeper.
+    /// Returns the first change that must have fired the watch. A client that was away while a znode came and
+    /// went again gets no event, as in ZooKeeper.
     fn due(&self, watch: &Watch) -> Option<Zxid> {
         let due = self.znodes.fires(&watch.path, watch.kind, watch.since)?;
         let may_be_missed = watch.was_absent && self.znodes.is_deleted_since(&watch.path, due);
         (!may_be_missed).then_some(due)
     }
 
-    /// A session is shown the state of `zxid`.
+    /// Checks a reply that shows the state of `zxid` to a session.
     fn shown(&self, asked: &Asked, zxid: Zxid) -> Result<(), String> {
         let own = self.waiting.iter().filter(|(_, watch)| watch.session == asked.session);
         for (id, watch) in own {
@@ -90,8 +90,8 @@ impl Watches {
         if watch.path != path {
             return Err(format!("{id:?} on {} fired for {path}", watch.path));
         }
-        // A node that the client comes back to may tell of the state that it finds, later than the first
-        // change, and, as ZooKeeper does, without saying of which.
+        // On a reconnect a node may report its present state, later than the first change, and, like
+        // ZooKeeper, without the zxid of a change.
         match self.znodes.fires(path, watch.kind, watch.since) {
             Some(first) if zxid >= first || zxid == UNKNOWN_CHANGE => Ok(()),
             first => Err(format!(
@@ -102,7 +102,7 @@ impl Watches {
     }
 }
 
-/// The zxid of an event that a client has missed and is told of when it comes back.
+/// Zxid of an event for a change during the client's absence.
 const UNKNOWN_CHANGE: Zxid = Zxid(-1);
 
 impl Invariant for Watches {

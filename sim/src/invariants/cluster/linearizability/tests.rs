@@ -1,4 +1,4 @@
-//! Histories that one order explains, and histories that none does.
+//! Histories that one order explains, and histories that no order explains.
 
 use rowlock_proto::{ErrorCode, Version};
 use rowlock_state::outcome::SessionEnd;
@@ -119,7 +119,7 @@ fn a_read_sees_a_write_beside_it_and_nothing_that_was_over_before() {
     };
     assert_eq!(opinion(&beside("new", 0)), Ok(()));
     assert_eq!(opinion(&beside("1", 1)), Ok(()));
-    // And once it was seen, it has been done.
+    // A write stays done once a read has shown it.
     let then = |text: &str, version| {
         let facts = [
             invoked(1, 2, set(A, "1")),
@@ -255,7 +255,7 @@ fn a_create_may_turn_out_to_be_refused_behind_what_followed_from_it() {
 #[test]
 fn a_delete_may_turn_out_to_be_refused_behind_what_came_after_it() {
     let start = one_after_another(&[call(1, 1, create(A), created())]);
-    // Both answers come in one packet, and are told in whatever order the client's tasks wake.
+    // Both answers come in one packet; the client's tasks report them in the order in which the tasks wake.
     let facts = |of_set, of_delete| {
         let sent = [invoked(2, 2, delete(A)), invoked(2, 3, set(A, "1"))];
         let told = [returned(2, 3, of_set), returned(2, 2, of_delete)];
