@@ -1,4 +1,4 @@
-//! What holds for generated scripts, over many seeds.
+//! Properties of generated scripts, over many seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -143,8 +143,8 @@ fn a_calm_mix_has_no_faults() {
     assert_eq!(generate(1, &ground(3), &Mix::calm()), Script::default());
 }
 
-/// Who is gone or has a damaged disk at the end (`None`: a node that the script names by its role), and all
-/// memberships that there may have been.
+/// Returns the nodes that are gone or have a damaged disk at the end (`None`: a node named by its role), and
+/// all memberships that may have been in force.
 fn outcome_of(nodes: usize, script: &Script) -> (Vec<Option<usize>>, Vec<BTreeSet<usize>>) {
     let mut gone: Vec<Option<usize>> = Vec::new();
     let mut memberships: Vec<BTreeSet<usize>> = vec![(1..=nodes).collect()];
