@@ -1,8 +1,8 @@
-//! What is claimed of lock designs, and what the runs show. Ids refer to the notes that this project began
-//! with (S: a claim of theirs; E: where we believe them wrong), to Kleppmann's argument (K), to findings made
-//! here (N), and to the promises of docs/guarantees.md, if the table has Rowlock's rows.
+//! Claims about lock designs, and the verdicts of the runs. Ids refer to the notes at the start of this
+//! project (S: a claim of the notes; E: an error that we see in the notes), to Kleppmann's argument (K), to
+//! findings made here (N), and to the promises of docs/guarantees.md, if the table has Rowlock's rows.
 //!
-//! A judgement uses the table only, and names the run that shows it.
+//! A judgement uses the table only, and names a run as evidence.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::zk::core::{Core, Reply, Request};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Confirmed,
-    /// It is so only within limits.
+    /// Confirmed within limits.
     Partly,
     Refuted,
 }
@@ -28,7 +28,7 @@ impl Verdict {
     }
 }
 
-/// A run that shows something.
+/// Run that serves as evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     pub design: &'static str,
@@ -37,7 +37,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// The command that shows it again.
+    /// Returns the command that repeats the run.
     pub fn command(&self) -> String {
         let scenario = self.scenario.id();
         format!("rowlock sim compare --design {} --scenario {scenario} --seed {}", self.design, self.seed)
@@ -50,18 +50,17 @@ pub struct Judgement {
     pub claim: &'static str,
     pub verdict: Verdict,
     pub evidence: String,
-    /// A run that shows it.
     pub shown: Option<Shown>,
 }
 
-/// A claim: id, text, and how it is judged. `None`: the table has not what it takes.
+/// Claim: id, text, and the test. The test returns `None` if the table lacks the needed rows.
 struct Claim(&'static str, &'static str, fn(&Table) -> Option<Finding>);
 
 struct Finding(Verdict, String, Option<Shown>);
 
 use Scenario as S;
 
-/// All claims, those that the table can judge.
+/// Tests every claim for which the table has the needed rows.
 pub fn judge(table: &Table) -> Vec<Judgement> {
     let judged = |Claim(id, claim, judge): &Claim| {
         let Finding(verdict, evidence, shown) = judge(table)?;
@@ -87,7 +86,7 @@ fn two_holders(t: &Table, design: &'static str, s: Scenario) -> Option<Finding> 
     Some(Finding(holds_if(m.windows > 0), two(m), shown(design, s, m.overlap_seed)))
 }
 
-/// The claim says that the lock is stuck there.
+/// Tests a claim that the lock is stuck.
 fn stuck(t: &Table, design: &'static str, s: Scenario) -> Option<Finding> {
     let m = t.summary(design, s)?;
     let evidence = format!("stuck in {} of {} runs", m.stuck, m.runs);
@@ -98,14 +97,14 @@ fn seconds(time: Option<Duration>) -> String {
     time.map_or("never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
 }
 
-/// The sum over all scenarios of a design, and how many those are.
+/// Returns the sum of `figure` over a design's scenarios, and the number of scenarios.
 fn over_all(t: &Table, design: &str, figure: impl Fn(&Summary) -> u64) -> Option<(u64, usize)> {
     let row = t.rows.iter().find(|row| row.about.id == design)?;
     let all: Vec<&Summary> = t.scenarios.iter().filter_map(|s| row.summary(*s)).collect();
     Some((all.iter().map(|m| figure(m)).sum(), all.len()))
 }
 
-/// What follows a holder's crash, in words, and on ZooKeeper as a time.
+/// Describes the time after a holder's crash, and returns ZooKeeper's recovery.
 fn after_a_crash(t: &Table) -> Option<(String, Option<Duration>)> {
     let (zk, redis) =
         (t.summary("zk-queue", S::HolderCrash)?, t.summary("set-nx-px-script", S::HolderCrash)?);
@@ -118,7 +117,7 @@ fn after_a_crash(t: &Table) -> Option<(String, Option<Duration>)> {
     Some((text, zk.recovery))
 }
 
-/// E4 and E5 need no run: the service does so at once.
+/// E4 and E5 need no run: one request to the service shows each.
 fn names_under_one_parent() -> Finding {
     let mut core = Core::default();
     let session = core.open(0);

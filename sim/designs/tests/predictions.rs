@@ -1,5 +1,5 @@
-//! What the literature predicts of each design, as assertions: a model that never loses what the design loses
-//! in reality is wrong.
+//! Predictions of the literature about each design, as assertions: a model that never loses what the real
+//! design loses is wrong.
 
 use rowlock_designs::design::Design;
 use rowlock_designs::scenario::Scenario;

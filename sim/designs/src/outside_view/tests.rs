@@ -1,4 +1,4 @@
-//! Small histories and what the outside view makes of them.
+//! Small histories with their measurements.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

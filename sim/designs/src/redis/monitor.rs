@@ -1,7 +1,8 @@
-//! A monitor that fails over, as Sentinel does. It pings the primary. When the primary has been silent for a
-//! while, it promotes the most advanced reachable replica. It tells clients where the primary is.
+//! Monitor that fails over, like Sentinel. The monitor pings the primary. When the primary has been silent
+//! for a while, the monitor promotes the most advanced reachable replica. Clients ask the monitor for the
+//! primary's address.
 //!
-//! One process stands for a quorum of Sentinels; it is on the larger side of every partition.
+//! One process stands for a quorum of Sentinels; the monitor is on the larger side of every partition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::core::Answer;
 use super::{Ask, PORT, Redis, Reply};
 use crate::wire::{Connection, Meter, Peer, PeerId, Service, serve};
 
-/// `down-after-milliseconds`; Sentinel's default is 30 s, most set less.
+/// `down-after-milliseconds`; Sentinel's default is 30 s, most operators set less.
 const DOWN_AFTER: Duration = Duration::from_secs(5);
 const PING_EVERY: Duration = Duration::from_millis(500);
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,7 +38,7 @@ async fn watch(monitor: Arc<Monitor>, servers: Vec<String>) {
         let primary = monitor.primary.lock().clone();
         if ask(&primary, Ask::Info).await.is_some() {
             last_heard = time::now();
-            // Servers that believe otherwise are corrected, above all an old primary that has come back.
+            // Corrects servers that follow another primary, above all an old primary that has come back.
             for other in servers.iter().filter(|s| **s != primary) {
                 let _ = ask(other, Ask::Follow(Some(primary.clone()))).await;
             }
@@ -63,7 +64,8 @@ async fn most_advanced(servers: &[String], primary: &str) -> Option<String> {
     best.map(|(_, server)| server)
 }
 
-/// Each query has its own connection: queries are rare, and never stuck on a broken one.
+/// Sends one request on a new connection: requests are rare, and a broken connection never blocks the next
+/// one.
 async fn ask(server: &str, question: Ask) -> Option<Reply> {
     let (connection, _) = Connection::<Redis>::open(server, PING_TIMEOUT, &Meter::off()).await.ok()?;
     connection.call(question, PING_TIMEOUT).await.ok()

@@ -47,7 +47,7 @@ impl Bench {
         self.world.run_until(self.world.now() + Duration::from_secs(seconds)).expect("no halt");
     }
 
-    /// What `work` comes to within ten seconds, on the client's host.
+    /// Runs `work` on the client's host for at most ten seconds and returns its result.
     fn ask<T, F>(&self, server: &str, work: impl FnOnce(Client) -> F) -> T
     where
         T: Send + 'static,

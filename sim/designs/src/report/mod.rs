@@ -10,7 +10,7 @@ use crate::claims::{self, Judgement, Verdict};
 use crate::scenario::Scenario;
 use crate::table::{Cell, Row, Summary, Table};
 
-/// What letters in the overview mean.
+/// Meaning of the letters in the overview.
 pub const LEGEND: &str = "T two holders at once; L updates lost on a store that trusts everybody (for designs with \
     fencing: on a store that looks at tokens); F updates lost even on a store that looks at tokens; S stuck for ever; \
     V somebody starves; ok none of these; - the scenario means nothing to the design; ! a model came to a halt";
@@ -33,7 +33,7 @@ impl Table {
         markdown::write(self)
     }
 
-    /// For a browser: one file without anything from elsewhere.
+    /// Returns one HTML file without external resources.
     pub fn to_html(&self) -> String {
         html::write(self)
     }
@@ -56,7 +56,7 @@ fn mark(row: &Row, cell: &Cell) -> String {
     if found.is_empty() { "ok".to_owned() } else { found }
 }
 
-/// The columns of a scenario's table.
+/// Columns of a scenario's table.
 const COLUMNS: [&str; 13] = [
     "two holders",
     "for ms",
@@ -91,7 +91,7 @@ fn figures(m: &Summary) -> [String; 13] {
     ]
 }
 
-/// Three digits or so.
+/// Writes a duration with about three digits.
 fn duration(time: Duration) -> String {
     match time.as_millis() {
         ms @ 0..1_000 => format!("{ms} ms"),
@@ -99,13 +99,13 @@ fn duration(time: Duration) -> String {
     }
 }
 
-/// The command that shows the first thing that should not be.
+/// Returns the command that repeats the first run with a failure.
 fn command(row: &Row, scenario: Scenario, m: &Summary) -> String {
     let Some(seed) = row.first_bad_seed(m) else { return String::new() };
     claims::Shown { design: row.about.id, scenario, seed }.command()
 }
 
-/// What a cell has instead of figures.
+/// Returns the text of a cell without figures.
 fn reason(cell: &Cell) -> Option<String> {
     match cell {
         Cell::NotApplicable(why) => Some(format!("n/a: {why}")),
@@ -114,7 +114,7 @@ fn reason(cell: &Cell) -> Option<String> {
     }
 }
 
-/// The verdicts on the claims that a row cites: `S1-4 confirmed`.
+/// Returns the verdicts on the claims that a row cites: `S1-4 confirmed`.
 fn verdicts(row: &Row, judgements: &[Judgement]) -> String {
     let on = |id: &&str| {
         let cites = |j: &&Judgement| j.id.split([',', ' ', '(', ')']).any(|part| part == *id);
@@ -124,7 +124,8 @@ fn verdicts(row: &Row, judgements: &[Judgement]) -> String {
     said.join(", ")
 }
 
-/// Claims of the notes that the runs contradict, wholly or in part, and the corrections that they confirm.
+/// Returns the claims of the notes that the runs contradict, wholly or in part, and the confirmed
+/// corrections.
 fn corrections(judgements: &[Judgement]) -> Vec<&Judgement> {
     let is_correction = |j: &&Judgement| j.id.starts_with('E') || j.verdict != Verdict::Confirmed;
     judgements.iter().filter(is_correction).collect()

@@ -1,7 +1,7 @@
-//! The service behind a port: connections of sessions, events to them, expiry by a monotonic clock.
+//! Service behind a port: connections of sessions, their events, expiry by a monotonic clock.
 //!
-//! One host stands for the ensemble. Its state lives outside of the host, as what a quorum has logged does,
-//! so it is durable. While the host is down no client is answered, as during an election, and no session
+//! One host stands for the ensemble. The state lives outside of the host, like a quorum's log, so the state
+//! is durable. While the host is down, as during an election, no client gets an answer, and no session
 //! expires.
 
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use super::{PORT, Zk};
 use crate::TTL;
 use crate::wire::{Meter, Peer, PeerId, Service, serve};
 
-/// How often sessions are looked at, as ZooKeeper's tick.
+/// Interval of the expiry check, as ZooKeeper's tick.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What the ensemble has logged.
+/// Log of the ensemble.
 pub type Storage = Arc<Mutex<Core>>;
 
 #[derive(Default)]
@@ -62,7 +62,7 @@ impl Server {
         connections.session_of.insert(peer.id, session);
     }
 
-    /// Sends what watches have fired, to those who are connected.
+    /// Sends fired events to connected sessions.
     fn tell(&self) {
         let connections = self.connections.lock();
         let mut core = self.core.lock();

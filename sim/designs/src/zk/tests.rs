@@ -45,7 +45,7 @@ impl Bench {
         self.world.run_until(self.world.now() + time).expect("no halt");
     }
 
-    /// Starts `work` on a client; what it came to.
+    /// Starts `work` on a client and returns the slot of its result.
     fn begin<T: Send + 'static>(
         &self,
         client: usize,
