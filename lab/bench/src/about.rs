@@ -1,10 +1,10 @@
-//! Where and when a run was taken, as the results state it.
+//! Time and machine of a run, for its results.
 
 use std::process::Command;
 
 use crate::results::About;
 
-/// The present time and machine. Facts that cannot be found are stated as unknown.
+/// Returns the present time and machine. Missing facts appear as "unknown".
 pub fn here() -> About {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     About {

@@ -1,4 +1,4 @@
-//! Reads and writes plain data: znodes, and etcd's keys. Redis is left out: its data is not comparable.
+//! Reads and writes of plain data: znodes, and etcd's keys. Redis is left out: its data is not comparable.
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -9,22 +9,22 @@ use super::Driver;
 use super::zookeeper::BASE;
 use crate::protobuf::{Writer, bytes};
 
-/// What a read promises, where that can be chosen.
+/// Consistency of reads, for systems with a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// As the system does it by default: ZooKeeper and Rowlock from the server's own copy, etcd linearizable.
+    /// System's default: ZooKeeper and Rowlock read the server's own copy, etcd reads linearizably.
     Default,
-    /// etcd's `serializable`: from the server's own copy, as ZooKeeper does.
+    /// etcd's `serializable`: reads the server's own copy, like ZooKeeper.
     Serializable,
 }
 
-/// The path or key of an entry.
+/// Returns the path or key of an entry.
 pub fn path(n: usize) -> String {
     format!("{BASE}/data-{n}")
 }
 
 impl Driver {
-    /// Makes the entries, if they are not there.
+    /// Creates the missing entries.
     ///
     /// # Errors
     /// The system refused, or the connection broke.
@@ -40,7 +40,7 @@ impl Driver {
         }
     }
 
-    /// Reads one; how many bytes it has.
+    /// Reads an entry and returns its size in bytes.
     ///
     /// # Errors
     /// The system refused, or the connection broke.
@@ -66,7 +66,7 @@ impl Driver {
         }
     }
 
-    /// Replaces one that is there (etcd: or makes it).
+    /// Replaces an existing entry (etcd: or creates the entry).
     ///
     /// # Errors
     /// The system refused, or the connection broke.
@@ -91,13 +91,13 @@ impl Driver {
     }
 }
 
-/// RangeRequest: 1 is the key, 7 says serializable.
+/// Encodes a RangeRequest: 1 is the key, 7 means serializable.
 fn range(path: &str, serializable: bool) -> Bytes {
     let request = Writer::default().bytes(1, path.as_bytes());
     if serializable { request.number(7, 1).finish() } else { request.finish() }
 }
 
-/// PutRequest: 1 is the key, 2 the value.
+/// Encodes a PutRequest: 1 is the key, 2 the value.
 fn put(path: &str, data: &[u8]) -> Bytes {
     Writer::default().bytes(1, path.as_bytes()).bytes(2, data).finish()
 }

@@ -1,5 +1,5 @@
-//! One client that many tasks share, with one connection to each server that it talks with: what a program
-//! with many threads would use. Every task has a lock of its own, so that no one waits for another.
+//! One client shared by many tasks, with one connection to each server, as in a program with many threads.
+//! Every task has its own lock, so no task waits for another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -20,7 +20,7 @@ use crate::grpc;
 pub enum Handle {
     /// A plain ZooKeeper session that pipelines, on ZooKeeper or on Rowlock.
     Zookeeper(Zookeeper),
-    /// One channel, and a lease for all locks.
+    /// One channel, and one lease for all locks.
     Etcd(Etcd),
     /// A multiplexed connection to one Redis, or to each of five.
     Redis(Box<Redis>),
@@ -29,7 +29,7 @@ pub enum Handle {
 pub struct Zookeeper {
     pipe: Pipe<zookeeper::ReplyFrame>,
     xids: Arc<AtomicI32>,
-    /// The znode of this task's lock, once it has been made.
+    /// Znode of this task's lock, once created.
     parent: Option<String>,
     held: Option<String>,
 }
@@ -66,7 +66,7 @@ impl Handle {
 }
 
 impl Zookeeper {
-    /// Opens a session for `tasks` tasks. It lives by what they ask: no heartbeats are sent.
+    /// Opens a session for `tasks` tasks. Their requests keep the session alive: the client sends no pings.
     pub async fn share(addresses: &[String], tasks: usize, settings: Settings) -> Result<Vec<Handle>> {
         let client = zookeeper::Client::connect(addresses, 0, settings).await?;
         let pipe = Pipe::over(client.session.into_stream()?, zookeeper::next_reply);
@@ -186,7 +186,7 @@ impl Redis {
         redlock::was_held(deleted, self.masters.len())
     }
 
-    /// All masters at once.
+    /// Sends a command to all masters at once and receives the replies.
     async fn ask(&self, words: &[&[u8]]) -> Result<Vec<Reply>> {
         let mut bytes = BytesMut::with_capacity(128);
         command(words, &mut bytes);

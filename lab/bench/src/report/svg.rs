@@ -1,12 +1,12 @@
-//! Line charts as self-contained SVG files: both axes logarithmic, each line labelled at its end, and a bar
-//! through each point from the lowest to the highest round. They are legible on light and dark pages, as they
-//! draw their own background.
+//! Line charts as self-contained SVG files: both axes logarithmic, each line labeled at its end, and a bar
+//! through each point from the lowest to the highest round. Charts draw their own background and are legible
+//! on light and dark pages.
 
 use std::fmt::Write as _;
 
 use super::number;
 
-/// What was measured at one size.
+/// Measurement at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub x: f64,
@@ -17,19 +17,19 @@ pub struct Point {
 
 pub struct Series {
     pub name: String,
-    /// The index of its color: a system has the same color in all charts.
+    /// Index of the color: a system has the same color in all charts.
     pub colour: usize,
-    /// From left to right.
+    /// Points from left to right.
     pub points: Vec<Point>,
 }
 
 pub struct Chart {
     pub title: String,
-    /// Below the title: which way is better, where it was taken.
+    /// Text below the title: the better direction, the machine.
     pub subtitle: String,
-    /// Along the horizontal axis.
+    /// Label of the horizontal axis.
     pub x_label: String,
-    /// Along the vertical axis.
+    /// Label of the vertical axis.
     pub y_label: String,
     pub series: Vec<Series>,
 }
@@ -40,10 +40,10 @@ const LEFT: f64 = 84.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 62.0;
-/// Between the names of two lines.
+/// Distance between the names of two lines.
 const NAMES_APART: f64 = 17.0;
 
-/// For light and dark pages. Color-blind readers can tell them apart (after Okabe and Ito).
+/// Colors for light and dark pages, distinct for color-blind readers (after Okabe and Ito).
 const COLOURS: [(&str, &str); 8] = [
     ("#d03b00", "#ff7a45"),
     ("#e08e00", "#ffbe4d"),
@@ -63,7 +63,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// From the values to the pixels `from` to `to`, with a little room at both ends.
+    /// Maps the values to the pixels `from` to `to`, with a little room at both ends.
     fn new(values: impl Iterator<Item = f64>, room: f64, from: f64, to: f64) -> Axis {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
         for value in values.filter(|value| *value > 0.0) {
@@ -80,7 +80,7 @@ impl Axis {
         self.from + part * (self.to - self.from)
     }
 
-    /// Round values between the ends, about a handful.
+    /// Returns about five round values between the ends.
     fn ticks(&self) -> Vec<f64> {
         let decades = (self.most / self.least).log10();
         let steps: &[f64] = match decades {
@@ -158,7 +158,7 @@ impl Chart {
                 ),
             );
         }
-        // The sizes that were measured, and no others.
+        // Vertical lines only at the measured sizes.
         let mut sizes: Vec<f64> =
             self.series.iter().flat_map(|series| &series.points).map(|point| point.x).collect();
         sizes.sort_by(f64::total_cmp);
@@ -188,7 +188,7 @@ impl Chart {
         );
     }
 
-    /// The names of the lines beside their ends, moved apart where ends are close.
+    /// Draws the names of the lines beside their ends, moved apart where ends are close.
     fn names(&self, svg: &mut String, x: &Axis, y: &Axis) {
         let ends = self.series.iter().filter_map(|series| Some((series, series.points.last()?)));
         let mut ends: Vec<(&Series, f64, f64)> =
@@ -244,13 +244,14 @@ fn line(svg: &mut String, series: &Series, x: &Axis, y: &Axis) {
     }
 }
 
-/// Places in rising order, each at least [`NAMES_APART`] after the one before, and close to the wanted ones.
+/// Returns rising positions, each at least [`NAMES_APART`] after its predecessor, and close to the wanted
+/// ones.
 fn moved_apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut places = wanted.to_vec();
     for n in 1..places.len() {
         places[n] = places[n].max(places[n - 1] + NAMES_APART);
     }
-    // Places that were pushed beyond the bottom push the ones above them back.
+    // Positions pushed beyond the bottom push the positions above them back.
     let mut limit = bottom;
     for place in places.iter_mut().rev() {
         *place = place.min(limit).max(top);

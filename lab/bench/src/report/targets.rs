@@ -1,4 +1,4 @@
-//! What Rowlock must reach and what it aims at, row by row, and whether a run shows it.
+//! Required and desired figures of Rowlock, row by row, and the verdicts of a run.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use crate::results::Results;
 use crate::system::System;
 use crate::workload::floor;
 
-/// A row of the table of targets.
+/// Row of the table of targets.
 pub struct Target {
     pub title: &'static str,
-    /// Whose figure is judged.
+    /// System of the figure.
     pub subject: System,
     pub figure: Figure<'static>,
     pub measure: Measure,
     pub more_is_better: bool,
-    /// Below (or above) it the target is missed.
+    /// Bound beyond which the target is missed.
     pub must: Bound,
     pub aim: Bound,
 }
 
-/// What is compared with the bounds.
+/// Value that is compared with the bounds.
 pub enum Measure {
-    /// The figure divided by another system's in the same round.
+    /// The figure divided by another system's figure in the same round.
     RatioTo(System),
     Value,
-    /// The figure itself; another system's is shown beside it.
+    /// The figure itself; the table also shows another system's figure.
     Beside(System),
-    /// How far apart the figures of these sizes are: the least divided by the most.
+    /// Ratio of the least to the largest figure over these sizes.
     FlatOver(&'static [u64]),
 }
 
-/// A figure that must be reached.
+/// Bound of a figure.
 #[derive(Clone, Copy)]
 pub enum Bound {
     None,
@@ -41,26 +41,26 @@ pub enum Bound {
     TwoRoundTripsAndAFlush,
 }
 
-/// Whether a bound was reached.
+/// Verdict about a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     NotAsked,
     Met,
     Missed,
-    /// The run does not say.
+    /// The run lacks the figure.
     Unmeasured,
 }
 
-/// What a run shows of a target.
+/// Figures and verdicts of a run for one target.
 pub struct Judged {
     pub subject: Option<Spread>,
-    /// That of the other one, if it is compared.
+    /// Figure of the compared system.
     pub other: Option<Spread>,
-    /// What was compared with the bounds.
+    /// Value that was compared with the bounds.
     pub measured: Option<Spread>,
-    /// Whether what must be is.
+    /// Verdict about the requirement.
     pub must: Verdict,
-    /// Whether the aim is reached.
+    /// Verdict about the aim.
     pub aim: Verdict,
 }
 
@@ -89,7 +89,7 @@ impl Bound {
         if reached { Verdict::Met } else { Verdict::Missed }
     }
 
-    /// As in the table: `2 ×` of a ratio.
+    /// Formats the bound as in the table: `2 ×` of a ratio.
     pub fn shown(self, measure: &Measure, results: &Results) -> String {
         let Some(value) = self.value(results) else { return "–".to_owned() };
         match measure {
@@ -100,7 +100,7 @@ impl Bound {
 }
 
 impl Target {
-    /// What the run shows.
+    /// Compares the run's figures with the bounds.
     pub fn judge(&self, results: &Results) -> Judged {
         let of = |system| spread(results, self.figure, system);
         let subject = of(self.subject);
@@ -114,8 +114,8 @@ impl Target {
         Judged { subject, other, measured, must: verdict(self.must), aim: verdict(self.aim) }
     }
 
-    /// The least of the sizes by the most. A round takes the sizes one after another, so each counts by how
-    /// it compares with the others of its round.
+    /// Returns the least of the sizes by the largest. A round takes the sizes in sequence, so each size
+    /// counts by its relation to the others of its round.
     fn flat(&self, results: &Results, sizes: &[u64]) -> Option<Spread> {
         let Figure { workload, metric, .. } = self.figure;
         let rounds = |size: &u64| results.values(self.subject, workload, *size, metric).collect();
@@ -238,7 +238,7 @@ fn handovers() -> Vec<Target> {
     targets
 }
 
-/// A figure of Rowlock of which less is better.
+/// Returns a target of Rowlock for a figure of which less is better.
 fn least(title: &'static str, figure: Figure<'static>, measure: Measure, must: Bound, aim: Bound) -> Target {
     Target { title, subject: System::Rowlock, figure, measure, more_is_better: false, must, aim }
 }
@@ -307,7 +307,7 @@ fn idle() -> Vec<Target> {
     ]
 }
 
-/// "No more than a few milliseconds" and "seconds", made numbers.
+/// Returns "no more than a few milliseconds" and "seconds" as numbers.
 fn large() -> Vec<Target> {
     let of = |title, metric, most| {
         least(title, figure("snapshot", 1_000_000, metric), Measure::Value, Bound::Of(most), Bound::None)
