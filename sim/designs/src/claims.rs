@@ -2,7 +2,7 @@
 //! project (S: a claim of the notes; E: an error that we see in the notes), to Kleppmann's argument (K), to
 //! findings made here (N), and to the promises of docs/guarantees.md, if the table has Rowlock's rows.
 //!
-//! A judgement uses the table only, and names a run as evidence.
+//! A judgment uses the table only, and names a run as evidence.
 
 use std::time::Duration;
 

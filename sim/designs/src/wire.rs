@@ -189,7 +189,7 @@ impl<P: Protocol> Peer<P> {
 /// Server that answers requests.
 pub trait Service: Send + Sync + 'static {
     type Protocol: Protocol;
-    /// Answers one request. The next request of the same connection waits until this future is done.
+    /// Answers one request. The next request of the same connection waits for the end of this future.
     fn handle(
         &self,
         peer: &Peer<Self::Protocol>,
@@ -199,7 +199,7 @@ pub trait Service: Send + Sync + 'static {
     fn gone(&self, peer: PeerId);
 }
 
-/// Serves on `addr` until the task is dropped. Panics if the address is taken: a bug of the model's setup.
+/// Serves on `addr` until the task is dropped. Panics if the address is in use: a bug of the model's setup.
 pub async fn serve<S: Service>(addr: String, service: Arc<S>, meter: Meter) {
     let listener = Listener::bind(&addr).await.expect("a model's address is its own");
     for id in (0..).map(PeerId) {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use rowlock_world::time::Nanos;
 
-/// Bound on the nodes that a run adds to its first nodes.
+/// Bound on the nodes added by a run.
 const NEW_NODES_MAX: usize = 3;
 
 /// Budget of one script.
@@ -28,7 +28,7 @@ pub(super) struct Budget {
     last_node: usize,
     /// End of the replacement under way; until then no other fault changes the membership.
     settled_at: Nanos,
-    /// Times at which nodes that are down temporarily are back.
+    /// Times at which temporarily stopped nodes are back.
     down_until: Vec<Nanos>,
     /// Times at which cut links work again.
     cut_until: Vec<Nanos>,
@@ -86,7 +86,7 @@ impl Budget {
         allowed
     }
 
-    /// Removes a node that a fault names by its role. The node is unknown, so the membership may not change
+    /// Removes a node named by role. The node is unknown, so the membership may not change
     /// any more.
     pub(super) fn lose_some_node(&mut self) -> bool {
         let known = self.memberships.len() == 1;

@@ -1,4 +1,4 @@
-//! Shapes of lasting faults: a cluster that is neither whole nor in two halves, long enough to show whether
+//! Shapes of lasting faults: a cluster neither whole nor in two halves, long enough to show whether
 //! the cluster serves.
 //!
 //! Most shapes leave a quorum fully connected, and let the other nodes disturb the quorum. The shapes are the
@@ -81,8 +81,8 @@ fn shuffled(rng: &mut Rng, count: usize) -> Vec<usize> {
     all
 }
 
-/// Returns faults in which the leader reaches only one node of a connected quorum. All other nodes are cut
-/// off, or down.
+/// Returns faults that leave the leader a link to a single node of a connected quorum. All other nodes are
+/// cut off, or down.
 fn quorum_loss(rng: &mut Rng, voters: usize, lasts: Duration) -> Vec<Fault> {
     let quorum = voters / 2 + 1;
     let (left, middle) = (targets([0]), target(1));
@@ -115,13 +115,13 @@ fn around_a_core(rng: &mut Rng, voters: usize, nodes: usize) -> BTreeSet<Cut> {
     cuts
 }
 
-/// Returns cuts in which one node reaches all others, and the others reach only that node.
+/// Returns cuts that leave only the links of one node, the middle of a star.
 fn star(middle: usize, nodes: usize) -> BTreeSet<Cut> {
     let all = (0..nodes).flat_map(|one| (0..nodes).map(move |other| (one, other)));
     all.filter(|(one, other)| one != other && *one != middle && *other != middle).collect()
 }
 
-/// Returns cuts in which each node reaches its predecessor and its successor.
+/// Returns cuts that leave only the links between neighbors in `order`.
 fn chain(order: &[usize]) -> BTreeSet<Cut> {
     let places = || order.iter().enumerate();
     let all = places().flat_map(|one| places().map(move |other| (one, other)));
@@ -163,7 +163,7 @@ fn partly_away(rng: &mut Rng, client: usize, nodes: usize, lasts: Duration) -> O
     rng.chance(60).then_some(Fault::Partition { groups, lasts })
 }
 
-/// Returns one fault for each node that does not reach some others.
+/// Returns the cuts as faults, one per sender.
 fn one_way_steps(cuts: &BTreeSet<Cut>, lasts: Duration) -> Vec<Fault> {
     let mut from: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     cuts.iter().for_each(|(one, other)| from.entry(*one).or_default().push(*other));

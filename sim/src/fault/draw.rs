@@ -92,7 +92,7 @@ impl Draw {
             Kind::Transfer => Some(Fault::Transfer { to: self.follower() }),
             Kind::Regain => self.regain(at),
             Kind::FallBehind => Some(self.fall_behind(at)),
-            // Rebirths are drawn apart, once per script. A guided search inserts `NewChoices`.
+            // `generate` draws the rebirths, and a guided search inserts `NewChoices`.
             Kind::RestoreBackup | Kind::Recover | Kind::NewChoices => None,
             Kind::DieWaiting => {
                 let down = self.client_down(at);
@@ -149,8 +149,8 @@ impl Draw {
         Some(Fault::Replace { target, node })
     }
 
-    /// Draws a move of one node to a new address. Other nodes find the moved node after the operator has told
-    /// the cluster, so only one node moves at a time: a majority might otherwise be unreachable.
+    /// Draws a move of one node to a new address. Other nodes find the moved node after the operator has
+    /// updated the cluster, and nodes move in sequence: a majority might otherwise be unreachable.
     fn readdress(&mut self, at: Nanos) -> Option<Fault> {
         let node = self.some_alive()?;
         let lasts = self.crash_lasts(at);

@@ -93,8 +93,8 @@ fn cuts_that_last(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
     lasts.map_or(Vec::new(), |lasts| cuts::shape(&mut draw.rng, ground, at, lasts))
 }
 
-/// Draws faults of a forming cluster, before other faults begin: the links between its nodes are slow, and
-/// one node dies and comes back soon.
+/// Draws faults of a forming cluster, before other faults begin: the links between nodes are slow, and a node
+/// dies and comes back soon.
 fn founding(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
     let mut steps = Vec::new();
     if kinds.contains(&Kind::Clog) && draw.rng.chance(draw.odds.founding) {
@@ -280,7 +280,7 @@ fn slow_in_flood(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
         .then_some(Step { at, fault: Fault::SlowProcessor { target: Target::AllNodes, times, lasts } })
 }
 
-/// Draws a restart of a node with a rotten disk, so that the node reads its disk soon.
+/// Draws a restart of a node with a rotten disk, for an early read of the disk.
 fn rot_found(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
     let Fault::BitRot { target, .. } = fault else { return None };
     let at = at + draw.between_ms(1, 1_500);
@@ -291,9 +291,9 @@ fn rot_found(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
     Some(Step { at, fault: Fault::Kill { target: *target, down } })
 }
 
-/// Draws the other faults around a wipe of one node of three. The wiped node has acknowledged entries that
-/// the second node, isolated before, lacks; the third node, which has these entries, is down until the other
-/// two might have elected a leader without them.
+/// Draws the other faults around a wipe of one node of three. The wiped node has acknowledged entries unknown
+/// to the second node, isolated before; the third node has these entries and is down until the other two
+/// might have elected a leader.
 fn wiped_alone(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Step> {
     let Fault::Wipe { target: Target::Node(wiped), .. } = fault else { return Vec::new() };
     let mut others: Vec<usize> = draw.budget.voters().into_iter().filter(|node| node != wiped).collect();

@@ -25,7 +25,7 @@ pub(super) struct Odds {
     pub(super) back_at_once: usize,
     /// Messages to a process are late at the start of its pause.
     pub(super) late_before_pause: usize,
-    /// A client that loses its connections reaches no node for a while.
+    /// A client without connections reaches no node for a while.
     pub(super) away: usize,
     /// A cut, or a node's pause, is longer than most sessions.
     pub(super) long_stops: usize,
@@ -157,8 +157,8 @@ impl Mix {
         Mix { odds: Odds { short_falls: 70, ..Odds::USUAL }, ..mix }
     }
 
-    /// Returns a mix in which leaders lose their leadership and regain it or hand over, and links to leaders
-    /// are slow, so that forwarded requests arrive late. Nodes read all clients at once.
+    /// Returns a mix in which leaders lose and regain their leadership or hand over, and slow links to
+    /// leaders delay forwarded requests. Links of clients stay fast.
     pub fn leaders() -> Self {
         let odds = Odds { slow_to_leader: 100, slow_election: 30, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Regain, Kind::Regain, Kind::Transfer, Kind::Clog]);

@@ -148,7 +148,7 @@ pub enum Fault {
     /// again. Nothing happens without a backup by then.
     RestoreBackup { from: Target, after: Duration, lasts: Duration },
     /// Destroys all other nodes and their disks. After a while the target's node becomes a new cluster of
-    /// one. One of the other nodes survives and comes back with its old disk.
+    /// one. Another node survives and comes back with the old disk.
     Recover { target: Target, lasts: Duration },
     /// Kills the client at its first moment from now of waiting for a lock.
     DieWaiting { client: usize, down: Down },

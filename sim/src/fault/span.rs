@@ -11,7 +11,7 @@ const UNITS: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Writes the duration in the largest of s, ms, us, ns in which it is at least one.
+/// Writes the duration in the largest unit of s, ms, us, ns with a value of at least 1.
 pub fn show(span: Duration) -> String {
     let nanos = span.as_nanos();
     let (unit, size) = UNITS[..4]

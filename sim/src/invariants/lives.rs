@@ -1,6 +1,6 @@
 //! Lives of a cluster: each restore, and each recovery of a last node, creates a new cluster with a new log.
-//! Most promises are about one cluster, so each life has checkers of its own, which start from the state of
-//! the new cluster.
+//! Most promises are about a single cluster. Each life has new checkers, which start from the state of the
+//! new cluster.
 //!
 //! A client's fact goes to the checkers of the life in which the client's session was opened: answers of the
 //! old cluster may still arrive when the new one serves.
@@ -113,7 +113,7 @@ mod tests {
     use crate::history::node::Position;
     use crate::history::{Index, Millis, NewLife};
 
-    /// Objects to the second fact that it is shown about a session.
+    /// Rejects the second fact about a session.
     struct Once(u32);
 
     impl Invariant for Once {

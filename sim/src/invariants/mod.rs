@@ -1,6 +1,5 @@
 //! The promises of docs/guarantees.md as checkers, one file each, under the same names. Each checker has a
-//! test in which the checker catches a history that breaks the promise: a checker that cannot fail proves
-//! nothing.
+//! test with a history that breaks the promise: a checker that cannot fail proves nothing.
 
 mod bounded;
 mod cluster;
@@ -71,7 +70,7 @@ pub struct Terms {
     pub answer_within: Duration,
     /// Time within which a node answers a quiet client's request beside floods.
     pub fair_within: Duration,
-    /// Times at which something other than load is wrong.
+    /// Times with faults other than load.
     pub disturbances: Disturbances,
 }
 

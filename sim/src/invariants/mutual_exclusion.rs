@@ -1,5 +1,5 @@
-//! mutual-exclusion: at no point of the log do two queue positions hold one lock in modes that exclude each
-//! other, and no lock is granted during its lock-delay. `cluster/beliefs.rs` checks the clients' beliefs.
+//! mutual-exclusion: at no point of the log do two queue positions hold a lock in excluding modes, and the
+//! log grants no lock during the lock-delay. `cluster/beliefs.rs` checks the clients' beliefs.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! no-deadlock: the log never reaches a state in which owners wait for each other in a circle, and refuses a
 //! queue position only if waiting there would have closed a circle.
 //!
-//! The checker is naive: it recomputes the graph of waiting owners from the whole queues, by the rule of
-//! strict order. A waiter waits for every earlier position with an excluding mode, and for every position
-//! that such a blocked position waits for. The creator of a position waits for all owners that work under the
-//! position, and so does every waiter for that position; nothing waits in the other direction.
+//! The checker is naive and recomputes the graph of waiting owners from the whole queues, by the rule of
+//! strict order. A waiter waits for every earlier position with an excluding mode, and for the blockers of
+//! every such position. The creator of a position waits for all owners that work under the position, and so
+//! does every waiter for the position; nothing waits in the other direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 

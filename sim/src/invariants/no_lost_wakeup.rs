@@ -1,5 +1,5 @@
-//! no-lost-wakeup: the log never leaves a lock free that its first waiter could hold.
-//! `cluster/grant_in_time.rs` checks that the waiter hears of its grant.
+//! no-lost-wakeup: the log never leaves a lock free for an eligible first waiter.
+//! `cluster/grant_in_time.rs` checks the notification of the waiter.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transaction {
-    /// `INSERT`; fails if the name is taken. With a time to live, first deletes an expired row.
+    /// `INSERT`; fails if the name exists. With a time to live, first deletes an expired row.
     Insert {
         name: String,
         owner: String,
@@ -22,7 +22,7 @@ pub enum Transaction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     Rows(u64),
-    /// The key is taken.
+    /// The key already exists.
     Duplicate,
 }
 

@@ -41,7 +41,7 @@ pub enum Deed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientId(pub usize);
 
-/// Moment between two commands of which only the first has been done.
+/// Moment after the first of two commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     Acquire,
@@ -76,7 +76,7 @@ pub enum Phase {
     Idle,
     Waiting(Nanos),
     Working(Nanos),
-    /// The last check is done, and the write is under way.
+    /// The last check is over, and the write is under way.
     Writing,
 }
 

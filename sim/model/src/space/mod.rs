@@ -1,17 +1,15 @@
-//! All interleavings of a cluster of three nodes, a client that holds a lock, and a successor that
-//! believes in the lock as soon as the log grants it, and for good: no client believes sooner or for
-//! longer.
+//! Interleavings of a cluster of three nodes, a client that holds a lock, and a successor that believes in
+//! the lock as soon as the log grants the lock, and for good: no client believes sooner or for longer.
 //!
-//! Time is a number of ticks, kept as ages, so that a run has no end and the space has one. A session
-//! lasts [`TIMEOUT`] ticks both for the client, since it sent the last answered heartbeat, and for the
-//! leader, since the touch: the margin of a tenth is used up by a slow clock here, a fast one there, and
-//! the time until the client's code runs. An earlier end of the belief or a later expiry is allowed too
-//! and adds nothing.
+//! Time is a number of ticks, recorded as ages, so that a run has no end and the space is finite. A session
+//! lasts [`TIMEOUT`] ticks both for the client, since sending the last answered keepalive, and for the
+//! leader, since the touch: a slow clock here, a fast clock there, and the delay of the client's code use up
+//! the margin of a tenth. An earlier end of the belief or a later expiry is allowed too and adds nothing.
 //!
-//! Bounds: `TERMS` terms, one heartbeat and one unread answer of a follower per leader at a time. A
-//! request to a follower is accepted in the moment in which it is sent, or not at all; its answer is read
-//! at any later moment. All else happens at any time, or never. Nodes differ by their state only, so they
-//! are sorted.
+//! Bounds: `TERMS` terms, one keepalive and one unread answer of a follower per leader at a time. A follower
+//! accepts a request at the moment of sending, or not at all; the leader reads the answer at any later
+//! moment. All else happens at any time, or never. Nodes differ by their state only, so the states are
+//! sorted.
 
 mod properties;
 
@@ -24,9 +22,9 @@ use crate::rules::{Bounds, Event, Judge, Rule, Time};
 pub const TIMEOUT: u8 = 3;
 /// A leader with older contact to a quorum expires no session.
 const CONTACT: u8 = 1;
-/// How many leaders there may be, one after another.
+/// Bound on consecutive leaders.
 const TERMS: u8 = 3;
-/// Moments are counted back from here.
+/// Present moment, from which ages count back.
 const NOW: Time = TIMEOUT as Time;
 const SESSION: i64 = 1;
 
@@ -44,40 +42,40 @@ pub const MISTAKES: [Mutant; 10] = [
     Mutant::NobodyForgiven,
 ];
 
-/// The model: what its nodes and clients do.
+/// Model, with an optional mistake.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Space {
     mistake: Option<Mutant>,
-    /// By how many ticks the clocks differ more than the margin allows.
+    /// Ticks by which the clocks differ beyond the margin.
     beyond_margin: u8,
 }
 
-/// A leader, by its own account. Fields are ages in ticks.
+/// Leader, by its own account. Fields are ages in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Leader {
     term: u8,
-    /// Of the session's last touch.
+    /// Age of the session's last touch.
     timer: u8,
-    /// Of the last request that a quorum has acknowledged, as far as the leader knows.
+    /// Age of the last request that, to the leader's knowledge, a quorum has acknowledged.
     contact: u8,
-    /// Of the request whose acknowledgement it has not read yet.
+    /// Age of the request whose acknowledgment the leader has not read yet.
     unread: Option<u8>,
-    /// It stood still or had no contact: it forgives before it expires again.
+    /// The leader stalled or had no contact: a restart of the timer must precede the next expiry.
     owes: bool,
-    /// It has decided to expire the session.
+    /// The leader has decided to expire the session.
     has_decided: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Node {
-    /// It accepts no leader of an earlier term.
+    /// Term below which the node accepts no leader.
     term: u8,
     leads: Option<Leader>,
-    /// [`Mutant::KeepOldDeadlines`]: the timer of its former term.
+    /// Timer of the node's former term ([`Mutant::KeepOldDeadlines`]).
     kept: Option<u8>,
 }
 
-/// The client's heartbeat. Ages of its sending and of the touch.
+/// Keepalive of the client, with the ages of its sending and of the touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Heartbeat {
     None,
@@ -88,11 +86,11 @@ enum Heartbeat {
         touched: u8,
         term: u8,
     },
-    /// The answer is on its way.
+    /// The answer is under way.
     Answered(u8),
 }
 
-/// A state of the whole cluster.
+/// State of the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     nodes: [Node; 3],
@@ -105,29 +103,29 @@ pub struct State {
     broken: Option<Rule>,
 }
 
-/// A step. Numbers are places of nodes.
+/// Step of the model. Numbers are indexes of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     Tick,
     /// The first node is elected with the vote of the second.
     Elect(usize, usize),
-    /// A leader's request is accepted by a follower.
+    /// A follower accepts a leader's request.
     Acknowledge(usize, usize),
     /// A leader reads the answer.
     Read(usize),
     /// The client sends a heartbeat.
     Send,
-    /// The heartbeat or its answer is lost.
+    /// The keepalive or its answer is lost.
     Lose,
     /// A leader restarts the timer.
     Touch(usize),
-    /// A leader answers the heartbeat that it has noted.
+    /// A leader answers the keepalive after its touch.
     Confirm(usize),
     /// A node answers a heartbeat that no leader has noted.
     AnswerUnnoted,
     /// The client reads the answer.
     Receive,
-    /// A leader's process, which has done nothing for a while, goes on.
+    /// A leader's process continues after a stall.
     Resume(usize),
     /// A leader looks at its contact and at its timers.
     Look(usize),
@@ -140,7 +138,7 @@ impl Space {
         Space { mistake: Some(mistake), ..Space::default() }
     }
 
-    /// With clocks that differ by more than the documented bound.
+    /// Returns a model with clocks that differ by more than the documented bound.
     pub fn with_clocks_beyond_the_margin() -> Self {
         Space { beyond_margin: 1, ..Space::default() }
     }
@@ -149,7 +147,7 @@ impl Space {
         self.checker().spawn_bfs().join()
     }
 
-    /// The first property that does not hold, and the steps that it takes to show it.
+    /// Returns the first violated property, and the number of steps to the violation.
     pub fn broken(self) -> Option<(&'static str, usize)> {
         let found = self.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
         let mut always: Vec<_> = found.discoveries().into_iter().collect();
@@ -162,7 +160,7 @@ impl Space {
         self.mistake == Some(mistake)
     }
 
-    /// How long the client believes after the sending.
+    /// Returns the time for which the client believes after sending.
     fn lasts(&self) -> u8 {
         TIMEOUT + self.beyond_margin
     }
@@ -171,7 +169,7 @@ impl Space {
         state.acknowledged < self.lasts() || self.makes(Mutant::IgnoreDeadline)
     }
 
-    /// The age of a touch at which a leader expires.
+    /// Returns the age of a touch at which a leader expires the session.
     fn expires_at(&self) -> u8 {
         match self.mistake {
             Some(Mutant::ExpireEarly) => TIMEOUT / 2,
@@ -190,7 +188,7 @@ impl Space {
                 if leader.term == newest && !is_granted {
                     leader.timer = older(leader.timer);
                 }
-                // An older one is of no use.
+                // An older answer changes nothing.
                 leader.unread = leader.unread.map(older).filter(|age| *age < TIMEOUT);
             }
         }
@@ -213,7 +211,7 @@ impl Space {
         }
         state.ignore_timers();
         let timer = state.nodes[candidate].kept.take().unwrap_or(0);
-        // Its quorum has just voted for it.
+        // The quorum has just voted for the leader.
         let (contact, unread) = (0, None);
         state.nodes[candidate].leads =
             Some(Leader { term, timer, contact, unread, owes: false, has_decided: false });
@@ -239,7 +237,7 @@ impl Space {
     }
 
     fn read(&self, leader: &mut Leader) {
-        // Requests are sent all the time: the latest of them has been sent right now.
+        // A leader sends requests all the time: the latest request left right now.
         let counts_for = |age| if self.makes(Mutant::AnswerCountsForLater) { 0 } else { age };
         if let Some(age) = leader.unread.take() {
             leader.contact = leader.contact.min(counts_for(age));
@@ -274,7 +272,7 @@ impl Space {
     }
 }
 
-/// A moment that is this many ticks back.
+/// Returns the moment `age` ticks ago.
 fn ago(age: u8) -> Time {
     NOW - Time::from(age.min(TIMEOUT))
 }
@@ -284,15 +282,15 @@ impl State {
         self.nodes.iter().map(|node| node.term).max().unwrap_or_default()
     }
 
-    /// What leaders decide from now on cannot enter the log, or changes nothing: only what they confirm
-    /// matters.
+    /// Resets the leaders' timers: later decisions of leaders cannot enter the log, or change nothing, so
+    /// only their answers to keepalives matter.
     fn ignore_timers(&mut self) {
         for leader in self.nodes.iter_mut().filter_map(|node| node.leads.as_mut()) {
             (leader.timer, leader.owes) = (0, false);
         }
     }
 
-    /// Whether it matters what the leader decides.
+    /// Reports whether the leader's decisions matter.
     fn decides(&self, leader: &Leader) -> bool {
         leader.term == self.newest_term() && !self.is_granted
     }
@@ -303,7 +301,7 @@ impl State {
         }
     }
 
-    /// A node accepts the leader of a term, and leads no earlier one any more.
+    /// Lets a node accept the leader of a term, and give up any earlier leadership.
     fn follow(&mut self, place: usize, term: u8, space: &Space) {
         let node = &mut self.nodes[place];
         node.term = term;

@@ -15,7 +15,7 @@ use crate::history::{Fact, Index};
 /// Applied entries by position.
 #[derive(Default)]
 pub struct CommittedNeverChanges {
-    /// First entry applied at each index, its hash, and the node that applied it.
+    /// First applied entry at each index, the hash, and the node.
     committed: BTreeMap<Index, (Position, u64, NodeId)>,
     /// Last entry in each node's state; no entry right after a start.
     applied: BTreeMap<NodeId, Index>,

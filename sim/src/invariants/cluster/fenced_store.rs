@@ -1,5 +1,5 @@
-//! fenced-store: a store that refuses tokens below the highest accepted one never accepts a write of a former
-//! holder after a write of its successor, and refuses no other write.
+//! fenced-store: a store with a check of tokens never accepts a write of a former holder after a write of the
+//! successor, and refuses no other write.
 
 use std::collections::BTreeMap;
 

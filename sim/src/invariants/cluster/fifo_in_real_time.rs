@@ -10,12 +10,12 @@ use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
 use crate::history::{Fact, Lock};
 
-/// Acquire call that waits for its lock.
+/// Unanswered acquire call.
 struct Asked {
     lock: Lock,
     /// Last queue position when the call began.
     behind: FencingToken,
-    /// Positions that the session held at that time: an owner may acquire its lock again.
+    /// Positions of the session at that time: an owner may acquire a held lock again.
     had: BTreeSet<FencingToken>,
 }
 

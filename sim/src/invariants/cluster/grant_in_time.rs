@@ -59,8 +59,8 @@ pub struct GrantInTime {
     plain: BTreeSet<SessionId>,
 }
 
-/// Rounds after which a waiting client knows of its grant: one began before the grant, one before the
-/// reconnect, and notifications of one moment arrive in any order.
+/// Rounds after which a waiting client knows of its grant: the first may begin before the grant, the second
+/// before the reconnect, and simultaneous notifications arrive in any order.
 const ROUNDS: u64 = 4;
 /// Rounds and time after which no position is granted without a request for it: the client may have to repeat
 /// a removal.

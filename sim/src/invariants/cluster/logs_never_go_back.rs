@@ -1,6 +1,6 @@
-//! logs-never-go-back: entries that a node has reported to a leader as flushed are on the node's disk at its
-//! next start, in its log or in its snapshot, unless a leader has truncated them since: the leader has
-//! counted them for a quorum. Data that the simulation itself removes from the disk is exempt.
+//! logs-never-go-back: entries reported to a leader as flushed are on the node's disk at the next start, in
+//! the log or the snapshot, unless a leader has truncated the entries since: the leader has counted these
+//! entries for a quorum. Data removed from the disk by the simulation is exempt.
 
 use std::collections::BTreeMap;
 

@@ -30,7 +30,7 @@ pub(super) struct Sent {
 /// Meaning of a fact for the writes of the clients.
 pub(super) enum Matched {
     Nothing,
-    /// The log ran a call. `overtaken_by` is a call that ran before although its client sent it later.
+    /// The log ran a call. `overtaken_by`: a call sent later that ran before.
     Ran {
         overtaken_by: Option<CallId>,
     },

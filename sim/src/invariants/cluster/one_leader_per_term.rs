@@ -1,7 +1,7 @@
-//! one-leader-per-term: only the leader of a leadership creates its entries. openraft lets two nodes lead in
-//! a term of one number, one after the other, the node with the higher id later; so term and node together
-//! identify a leadership. Forbidden are an entry in the name of a leader that did not create the entry, and
-//! two entries of one leader at one index.
+//! one-leader-per-term: only the leader of a leadership creates the entries. In openraft two nodes may lead
+//! in one term, the node with the higher id after the node with the lower id; so term and node together
+//! identify a leadership. Forbidden are an entry in another leader's name, and two entries of one leader at
+//! one index.
 
 use std::collections::BTreeMap;
 

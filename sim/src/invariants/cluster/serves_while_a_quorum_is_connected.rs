@@ -1,10 +1,10 @@
 //! serves-while-a-quorum-is-connected: while the connections do not change, and some quorum of the voters is
-//! fully connected, a leader exists among the nodes that reach a quorum, each node that reaches all of these
-//! nodes serves a fresh client's session, write and lock, and clients that reach them get answers and keep
-//! their sessions.
+//! fully connected, a leader exists among the nodes that reach a quorum, each node in contact with all of
+//! these nodes serves a fresh client's session, write and lock, and clients of these nodes get answers and
+//! keep their sessions.
 //!
-//! The simulated world reports the connections ([`Fact::Connected`]), so the promise binds a cluster also
-//! when the cluster misjudges its own state.
+//! The simulated world reports the connections ([`Fact::Connected`]), so a cluster's own
+//! misjudgment of the state is no excuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

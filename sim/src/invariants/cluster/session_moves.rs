@@ -1,6 +1,6 @@
 //! session-moves: a session moves to another connection only at its client's request, and no client is
 //! answered SessionMoved (-118). A client reads nothing from a connection that the client has left. A client
-//! that has not left a connection keeps its session there.
+//! keeps its session on every other connection.
 //!
 //! An attach may be late in the log: its client may have come through another node meanwhile. A late attach
 //! changes nothing. Where nodes cannot detect that a client has hung up, a late attach may take the session,

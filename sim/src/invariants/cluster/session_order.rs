@@ -1,5 +1,5 @@
-//! session-order: the writes of a session take effect in the order in which its client sent them, also when
-//! the client pipelines many writes and loses its connection in between.
+//! session-order: the writes of a session take effect in the client's order of sending, also with many
+//! pipelined writes and lost connections in between.
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching};

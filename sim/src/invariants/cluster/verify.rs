@@ -1,6 +1,6 @@
 //! linearizable-verify: the answer to a verify was right at a moment between call and answer. If an HTTP
-//! request gets its locks, the session held all of them at one such moment; if the answer names another
-//! holder, that holder held the lock at one such moment.
+//! request gets its locks, the session held all the locks at the same moment of the call; if the answer names
+//! another holder, this holder held the lock during the call.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! watches: a watch fires at most once, for a change after its registration, and before its session sees any
-//! state that contains the first such change. At the end of a run no watch of a living session has missed its
+//! watches: a watch fires at most once, for a change after the registration, and before the session sees any
+//! state with the first of these changes. At the end of a run no watch of a living session has missed its
 //! change.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -23,7 +23,7 @@ pub(super) struct Pending {
     pub(super) is_unknown: bool,
 }
 
-/// One possible state that agrees with all answers so far.
+/// State of the znodes in agreement with all answers so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Explanation {
     nodes: Nodes,
