@@ -136,7 +136,7 @@ async fn unary(
         take(&mut body, &piece?, &mut data)?;
     }
     let trailers = body.trailers().await?;
-    judge(trailers.as_ref().unwrap_or(&head.headers)).context(path)?;
+    check_status(trailers.as_ref().unwrap_or(&head.headers)).context(path)?;
     unframed(&data.freeze())
 }
 
@@ -217,7 +217,7 @@ fn take(body: &mut RecvStream, piece: &Bytes, data: &mut BytesMut) -> Result<()>
 }
 
 /// Checks `grpc-status` in the trailers, or in the headers of an answer without a body.
-fn judge(headers: &HeaderMap) -> Result<()> {
+fn check_status(headers: &HeaderMap) -> Result<()> {
     match headers.get("grpc-status").map(|status| status.as_bytes()) {
         Some(b"0") => Ok(()),
         status => {

@@ -32,7 +32,7 @@ impl Results {
     pub const VERSION: u32 = 1;
 
     /// Stores the durability and the version of servers.
-    pub fn note(&mut self, system: System, servers: &Servers) {
+    pub fn record_servers(&mut self, system: System, servers: &Servers) {
         self.durability.insert(system, servers.durability.clone());
         self.about.versions.insert(system, servers.version.clone());
     }

@@ -116,7 +116,7 @@ impl Run {
         for system in systems {
             match self.fleet.servers(*system).await {
                 Ok(servers) => {
-                    self.results.note(*system, servers);
+                    self.results.record_servers(*system, servers);
                 }
                 Err(error) => {
                     self.miss(format!("{system}: {error:#}"));
@@ -172,7 +172,7 @@ impl Run {
         } else {
             self.fleet.servers(system).await?
         };
-        self.results.note(system, servers);
+        self.results.record_servers(system, servers);
         let trial = tokio::time::timeout(limit, workload.run(system, servers, size, round, times)).await;
         if workload.wants_own_servers() {
             self.fleet.end(system).await?;

@@ -45,7 +45,7 @@ impl Shown {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Judgment {
     pub id: &'static str,
     pub claim: &'static str,
     pub verdict: Verdict,
@@ -61,12 +61,12 @@ struct Finding(Verdict, String, Option<Shown>);
 use Scenario as S;
 
 /// Tests every claim for which the table has the needed rows.
-pub fn judge(table: &Table) -> Vec<Judgement> {
-    let judged = |Claim(id, claim, judge): &Claim| {
-        let Finding(verdict, evidence, shown) = judge(table)?;
-        Some(Judgement { id, claim, verdict, evidence, shown })
+pub fn evaluate(table: &Table) -> Vec<Judgment> {
+    let evaluated = |Claim(id, claim, test): &Claim| {
+        let Finding(verdict, evidence, shown) = test(table)?;
+        Some(Judgment { id, claim, verdict, evidence, shown })
     };
-    CLAIMS.iter().filter_map(judged).collect()
+    CLAIMS.iter().filter_map(evaluated).collect()
 }
 
 fn holds_if(is_so: bool) -> Verdict {
@@ -160,7 +160,7 @@ static CLAIMS: &[Claim] = &[
     Claim("S0-10", "the defect of Redis locks: rejected clients spin and waste CPU", |t| {
         let (polls, redisson) = (t.summary("set-nx-px-script", S::Calm)?, t.summary("redisson", S::Calm)?);
         let text = format!(
-            "five clients: {:.1} attempts in vain per release by polling, {:.1} with Redisson's messages",
+            "five clients: {:.1} failed attempts per release by polling, {:.1} with Redisson's messages",
             polls.wasted_per_release(),
             redisson.wasted_per_release()
         );
@@ -231,13 +231,13 @@ static CLAIMS: &[Claim] = &[
     }),
     Claim("S2-11", "one znode that all watch: a release wakes the whole herd", |t| {
         let m = t.summary("zk-one-znode", S::HundredWaiters)?;
-        let text = format!("{:.0} wake-ups in vain per release with 100 clients", m.wasted_per_release());
+        let text = format!("{:.0} useless wake-ups per release with 100 clients", m.wasted_per_release());
         let run = shown("zk-one-znode", S::HundredWaiters, Some(1));
         Some(Finding(holds_if(m.wasted_per_release() > 80.0), text, run))
     }),
     Claim("S2-12", "the sequential recipe wakes one", |t| {
         let m = t.summary("zk-queue", S::HundredWaiters)?;
-        let text = format!("{:.2} wake-ups in vain per release with 100 clients", m.wasted_per_release());
+        let text = format!("{:.2} useless wake-ups per release with 100 clients", m.wasted_per_release());
         let run = shown("zk-queue", S::HundredWaiters, Some(1));
         Some(Finding(holds_if(m.wasted_per_release() < 0.1), text, run))
     }),
@@ -260,7 +260,7 @@ static CLAIMS: &[Claim] = &[
     Claim("S3-7", "Redisson's losers sleep until the release wakes them: nothing is wasted", |t| {
         let (few, many) = (t.summary("redisson", S::Calm)?, t.summary("redisson", S::HundredWaiters)?);
         let text = format!(
-            "no polling, but a message wakes all: {:.0} attempts in vain per release with 5 clients, {:.0} with 100",
+            "no polling, but a message wakes all: {:.0} failed attempts per release with 5 clients, {:.0} with 100",
             few.wasted_per_release(),
             many.wasted_per_release()
         );
@@ -318,7 +318,7 @@ static CLAIMS: &[Claim] = &[
         let lost = rows().filter(losing).count();
         let run = rows().rfind(losing)?;
         let seed = run.summary(S::HolderPause)?.loss_seed;
-        let text = format!("{lost} of {tried} designs lose updates on a store that trusts everybody");
+        let text = format!("{lost} of {tried} designs lose updates on a store that accepts every write");
         Some(Finding(holds_if(lost + 1 >= tried), text, shown(run.about.id, S::HolderPause, seed)))
     }),
     Claim("K1", "a store that looks at tokens loses nothing", |t| {
@@ -349,8 +349,8 @@ static CLAIMS: &[Claim] = &[
     Claim("E4", "one parent and a glued number: products 1 and 10 queue behind each other", |_| {
         Some(names_under_one_parent())
     }),
-    Claim("E5", "an unconditional delete lets anybody unlock", |_| Some(delete_by_another())),
-    Claim("E6", "an error taken for \"busy\" leaves a place in the queue that nobody ever gives back", |t| {
+    Claim("E5", "an unconditional delete lets any client unlock", |_| Some(delete_by_another())),
+    Claim("E6", "an error taken for \"busy\" leaves a znode in the queue that no client ever deletes", |t| {
         stuck(t, "zk-queue-watch-before-latch", S::CutBetween)
     }),
     Claim("E8", "min-replicas is a gate, not a wait: the grant is lost with the primary", |t| {
@@ -380,7 +380,7 @@ static CLAIMS: &[Claim] = &[
     ),
     Claim(
         "E9 (against S0-12)",
-        "the old watchdog is refused and stops, and nobody tells the application",
+        "the old watchdog is refused and stops, and the application gets no notice",
         |t| {
             let m = t.summary("redisson", S::ClockJump)?;
             let text = format!("{} renewals refused, {} holders told", m.renewals_refused, m.told);
@@ -436,7 +436,7 @@ static CLAIMS: &[Claim] = &[
         let text = format!("{few:.1} messages per release with 5 clients, {many:.1} with 100");
         Some(Finding(holds_if(many < few + 1.0), text, shown("rowlock", S::HundredWaiters, Some(1))))
     }),
-    Claim("no-lost-wakeup", "Rowlock: no lock is stuck, nobody starves", |t| {
+    Claim("no-lost-wakeup", "Rowlock: no lock is stuck, no client starves", |t| {
         let (bad, scenarios) = over_all(t, "rowlock", |m| m.stuck + m.starved)?;
         let text = format!("{bad} times in {scenarios} scenarios");
         Some(Finding(holds_if(bad == 0), text, None))

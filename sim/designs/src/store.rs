@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_write_is_lost_on_the_trusting_store_and_refused_by_the_fenced_one() {
+    fn only_the_fenced_store_refuses_a_late_write() {
         let stores = Stores::default();
         let old = stores.read(Some(1));
         let new = stores.read(Some(2));

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_is_answered_pushes_arrive_and_every_frame_is_counted() {
+    async fn replies_and_pushes_arrive_and_every_frame_counts() {
         let meter = Meter::counting();
         let addr = {
             let free = Listener::bind("127.0.0.1:0").await.expect("binds");

@@ -1,4 +1,4 @@
-//! Forbidden events in a session's life. The state space and the simulator use the same [`Judge`], one
+//! Forbidden events in a session's life. The state space and the simulator use the same [`RuleChecker`], one
 //! in ticks, the other in nanoseconds of true time.
 
 use std::collections::BTreeMap;
@@ -107,7 +107,7 @@ struct Session {
 
 /// Checker of one cluster. The checker reports each violation once and can continue after a violation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Judge {
+pub struct RuleChecker {
     bounds: Bounds,
     sessions: BTreeMap<i64, Session>,
     /// Term of each leading node, and the time since when none of its timers has been running.
@@ -116,11 +116,11 @@ pub struct Judge {
     elected: BTreeMap<u64, Time>,
 }
 
-impl Judge {
-    /// Of a cluster without sessions.
+impl RuleChecker {
+    /// Creates the checker of a cluster without sessions.
     pub fn new(bounds: Bounds) -> Self {
         let (sessions, leads, elected) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Judge { bounds, sessions, leads, elected }
+        RuleChecker { bounds, sessions, leads, elected }
     }
 
     /// Checks an event that happens `now`.

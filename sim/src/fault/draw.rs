@@ -46,8 +46,8 @@ impl Draw {
             | Kind::Lose
             | Kind::Distrust => self.link_fault(kind, at),
             Kind::Reset => {
-                let everybody = (vec![Target::AllNodes], vec![Target::AllClients]);
-                let (from, to) = if self.rng.chance(ALL_BACK_PERCENT) { everybody } else { self.ends() };
+                let all = (vec![Target::AllNodes], vec![Target::AllClients]);
+                let (from, to) = if self.rng.chance(ALL_BACK_PERCENT) { all } else { self.ends() };
                 Some(Fault::Reset { from, to })
             }
             Kind::Kill | Kind::PowerLoss | Kind::SyncFailure => self.crash(kind, at),

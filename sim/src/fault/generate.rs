@@ -39,7 +39,7 @@ pub struct Ground {
 }
 
 pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
-    assert!(ground.nodes > 0 && ground.clients > 0, "faults need somebody to fall on");
+    assert!(ground.nodes > 0 && ground.clients > 0, "faults need nodes and clients");
     let mut rng = Rng::new(seed ^ STREAM);
     let kinds = choose_kinds(&mut rng, mix);
     let pace = match mix.pace {

@@ -39,7 +39,7 @@ impl ExactlyOnce {
                 Err(what("was run although its client knew its outcome"))
             }
             Some(_) if changed => Err(what("took effect again")),
-            Some(first) if !self.says_the_same(first, reply) => {
+            Some(first) if !self.is_same_reply(first, reply) => {
                 Err(format!("{}, first {}", what("was answered another way"), first.text))
             }
             Some(_) => Ok(()),
@@ -57,7 +57,7 @@ impl ExactlyOnce {
         }
     }
 
-    fn says_the_same(&self, first: &Reply, again: &Reply) -> bool {
+    fn is_same_reply(&self, first: &Reply, again: &Reply) -> bool {
         // The reply to an acquire shows the current queue positions.
         let had_places = first.places.iter().any(|(_, token)| token.is_some());
         if !had_places {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use rowlock_proto::SessionId;
 
-use super::{Invariant, Violation, judged};
+use super::{Invariant, Violation, observe_all};
 use crate::history::Fact;
 use crate::history::client::{CallId, ClientFact, Op, WatchId};
 
@@ -51,9 +51,9 @@ impl Lives {
                 self.sessions.insert(*session, self.lives.len() - 1);
             }
             Fact::Client { what, .. } => {
-                return match self.speaks_of(what) {
-                    Some(life) => judged(&mut self.lives[life], fact),
-                    None => self.lives.iter_mut().try_for_each(|life| judged(life, fact)),
+                return match self.life_of(what) {
+                    Some(life) => observe_all(&mut self.lives[life], fact),
+                    None => self.lives.iter_mut().try_for_each(|life| observe_all(life, fact)),
                 };
             }
             _ => {}
@@ -62,11 +62,11 @@ impl Lives {
     }
 
     fn current(&mut self, fact: &Fact) -> Result<(), Violation> {
-        judged(self.lives.last_mut().expect("Invariant: there is a first life"), fact)
+        observe_all(self.lives.last_mut().expect("Invariant: there is a first life"), fact)
     }
 
     /// Returns the life of the session that the fact is about, `None` for a fact about no session.
-    fn speaks_of(&mut self, what: &ClientFact) -> Option<Life> {
+    fn life_of(&mut self, what: &ClientFact) -> Option<Life> {
         match what {
             ClientFact::Invoked { call, session, op } => {
                 let life = *self.sessions.get(session)?;
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn each_life_is_judged_by_itself_and_what_is_late_with_the_life_that_it_is_of() {
+    fn late_facts_belong_to_the_life_of_their_session() {
         let mut lives = Lives::of(|| vec![Box::new(Once(0))]);
         let new = new_life(Vec::new());
         for fact in [opened(1), new, opened(2), alive(1), alive(2)] {

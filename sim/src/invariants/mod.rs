@@ -173,12 +173,12 @@ impl Invariants {
 
     /// Passes a fact to all checkers and returns the first violation.
     pub fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
-        judged(&mut self.lifelong, fact)?;
+        observe_all(&mut self.lifelong, fact)?;
         self.lives.observe(fact)
     }
 }
 
-fn judged(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), Violation> {
+fn observe_all(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), Violation> {
     checkers.iter_mut().try_for_each(|checker| {
         checker.observe(fact).map_err(|what| Violation { invariant: checker.name(), what })
     })

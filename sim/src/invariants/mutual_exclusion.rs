@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_before_the_delay_is_over_is_caught_unless_the_lock_was_deleted() {
+    fn a_grant_during_the_lock_delay_of_a_live_lock_is_caught() {
         let delayed = Fact::Delayed { lock: Lock(0), until: Millis(500) };
         let place = queued(1, 1, Mode::Exclusive, None);
         let early = [place.clone(), delayed.clone(), entitled(1, None, 449)];

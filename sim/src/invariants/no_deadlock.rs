@@ -33,8 +33,8 @@ pub struct NoDeadlock {
 
 type Graph = BTreeMap<Owner, BTreeSet<Owner>>;
 
-/// Returns the owner without the position under which the owner works.
-fn who(owner: Owner) -> Owner {
+/// Returns the owner without the enclosing position.
+fn root(owner: Owner) -> Owner {
     if let Owner::Under(session, ..) = owner { Owner::Session(session) } else { owner }
 }
 
@@ -62,7 +62,7 @@ impl NoDeadlock {
         let mut workers: BTreeMap<u64, BTreeSet<Owner>> = BTreeMap::new();
         for owner in queues.values().flat_map(BTreeMap::values).filter_map(|place| place.owner) {
             if let Owner::Under(_, number) = owner {
-                workers.entry(number).or_default().insert(who(owner));
+                workers.entry(number).or_default().insert(root(owner));
             }
         }
         let mut graph = Graph::new();
@@ -71,10 +71,10 @@ impl NoDeadlock {
             let workers_of = |at: usize| workers.get(&queue[at].number).into_iter().flatten().copied();
             for (at, place) in queue.iter().enumerate() {
                 let Some(owner) = place.owner else { continue };
-                let edges = graph.entry(who(owner)).or_default();
+                let edges = graph.entry(root(owner)).or_default();
                 edges.extend(workers_of(at));
                 let ahead = if place.holds { BTreeSet::new() } else { Self::waits_for(&queue, at) };
-                edges.extend(ahead.iter().filter_map(|ahead| queue[*ahead].owner).map(who));
+                edges.extend(ahead.iter().filter_map(|ahead| queue[*ahead].owner).map(root));
                 edges.extend(ahead.into_iter().flat_map(workers_of));
             }
         }
@@ -102,7 +102,7 @@ impl NoDeadlock {
         let mut queues = self.queues.clone();
         let place = Place { mode, owner: Some(owner), holds: false, number: 0 };
         queues.entry(lock).or_default().insert(FencingToken(i64::MAX), place);
-        Self::is_in_circle(&Self::graph(&queues), who(owner))
+        Self::is_in_circle(&Self::graph(&queues), root(owner))
     }
 
     fn check_refusal(
@@ -112,7 +112,7 @@ impl NoDeadlock {
         owner: Option<Owner>,
         circle: &[(Lock, FencingToken)],
     ) -> Result<(), String> {
-        let owner = owner.ok_or_else(|| format!("{lock:?} was refused to nobody in particular"))?;
+        let owner = owner.ok_or_else(|| format!("{lock:?} was refused without an owner"))?;
         if !self.would_close(owner, lock, mode) {
             return Err(format!("{lock:?} was refused to {owner:?} without need: {circle:?} is no circle"));
         }
@@ -120,7 +120,7 @@ impl NoDeadlock {
         let is_own = |at: &(Lock, FencingToken)| {
             place(at).is_some_and(|place| {
                 let is_above = matches!(owner, Owner::Under(_, number) if number == place.number);
-                is_above || place.owner.map(who) == Some(who(owner))
+                is_above || place.owner.map(root) == Some(root(owner))
             })
         };
         if circle.iter().any(|at| place(at).is_none()) || !circle.last().is_some_and(is_own) {
@@ -205,7 +205,7 @@ mod tests {
         Fact::Refused { lock: Lock(lock), session: SessionId(1), mode, owner, circle }
     }
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(NoDeadlock::default(), facts)
     }
 
@@ -215,9 +215,9 @@ mod tests {
     fn two_that_wait_for_each_other_are_caught() {
         let held = [place(0, 1, Exclusive, 1), holds(0, 1), place(1, 2, Exclusive, 2), holds(1, 2)];
         let one_waits = [&held[..], &[place(1, 3, Exclusive, 1), COMMITTED]].concat();
-        assert_eq!(opinion(&one_waits), Ok(()));
-        assert!(opinion(&[&one_waits[..], &[place(0, 4, Exclusive, 2), COMMITTED]].concat()).is_err());
-        assert_eq!(opinion(&[&one_waits[..], &[place(0, 4, Exclusive, 0), COMMITTED]].concat()), Ok(()));
+        assert_eq!(check_facts(&one_waits), Ok(()));
+        assert!(check_facts(&[&one_waits[..], &[place(0, 4, Exclusive, 2), COMMITTED]].concat()).is_err());
+        assert_eq!(check_facts(&[&one_waits[..], &[place(0, 4, Exclusive, 0), COMMITTED]].concat()), Ok(()));
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
             place(0, 5, Shared, 2),
             COMMITTED,
         ];
-        assert!(opinion(&facts).is_err());
+        assert!(check_facts(&facts).is_err());
     }
 
     #[test]
@@ -246,11 +246,11 @@ mod tests {
             place(0, 4, Shared, 2),
             COMMITTED,
         ];
-        assert_eq!(opinion(&facts), Ok(()));
+        assert_eq!(check_facts(&facts), Ok(()));
     }
 
     #[test]
-    fn the_maker_of_a_place_waits_for_what_works_under_it_and_not_the_other_way() {
+    fn the_creator_of_a_position_waits_for_the_owners_under_it() {
         let under = |token: i64| Some(Owner::Under(SessionId(9), number_of(FencingToken(token))));
         let of = |lock: usize, token: i64, owner| {
             let (lock, session, token) = (Lock(lock), SessionId(9), FencingToken(token));
@@ -268,12 +268,12 @@ mod tests {
             of(2, 4, under(1)),
             COMMITTED,
         ];
-        assert_eq!(opinion(&facts), Ok(()));
+        assert_eq!(check_facts(&facts), Ok(()));
         let asks =
             |lock, token, owner| [&facts[..], &[place(lock, token, Exclusive, owner), COMMITTED]].concat();
-        assert_eq!(opinion(&asks(1, 5, 3)), Ok(()), "a third one is in no circle");
+        assert_eq!(check_facts(&asks(1, 5, 3)), Ok(()), "a third one is in no circle");
         assert!(
-            opinion(&asks(0, 5, 2)).is_err(),
+            check_facts(&asks(0, 5, 2)).is_err(),
             "owner 2 waits for 1, who waits for the worker, who waits for 2"
         );
         // An owner that works under position 1 may not wait for position 1, whichever owner made the
@@ -281,21 +281,21 @@ mod tests {
         let session = SessionId(9);
         let circle = vec![(Lock(0), FencingToken(1))];
         let refused = Fact::Refused { lock: Lock(0), session, mode: Exclusive, owner: under(1), circle };
-        assert_eq!(opinion(&[&facts[..], &[refused]].concat()), Ok(()));
+        assert_eq!(check_facts(&[&facts[..], &[refused]].concat()), Ok(()));
         let circle = vec![(Lock(2), FencingToken(3))];
         let beside = Fact::Refused { lock: Lock(2), session, mode: Exclusive, owner: under(1), circle };
-        assert!(opinion(&[&facts[..6], &[beside]].concat()).is_err(), "owner 2 waits for nothing");
+        assert!(check_facts(&[&facts[..6], &[beside]].concat()).is_err(), "owner 2 waits for nothing");
     }
 
     #[test]
     fn a_refusal_without_a_circle_is_caught() {
         let held = [place(0, 1, Exclusive, 1), holds(0, 1), place(1, 2, Exclusive, 2), holds(1, 2)];
         let wrong = [&held[..], &[refused(1, Exclusive, 1, &[(1, 2), (0, 1)])]].concat();
-        assert!(opinion(&wrong).unwrap_err().contains("without need"));
+        assert!(check_facts(&wrong).unwrap_err().contains("without need"));
         let waits = [&held[..], &[place(0, 3, Exclusive, 2)]].concat();
         let right = [&waits[..], &[refused(1, Exclusive, 1, &[(1, 2), (0, 1)])]].concat();
-        assert_eq!(opinion(&right), Ok(()));
+        assert_eq!(check_facts(&right), Ok(()));
         let nonsense = [&waits[..], &[refused(1, Exclusive, 1, &[(1, 2), (0, 9)])]].concat();
-        assert!(opinion(&nonsense).unwrap_err().contains("not there"));
+        assert!(check_facts(&nonsense).unwrap_err().contains("not there"));
     }
 }

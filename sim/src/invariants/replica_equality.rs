@@ -17,7 +17,7 @@ pub struct ReplicaEquality {
 }
 
 impl ReplicaEquality {
-    fn told(&mut self, node: NodeId, index: Index, digest: u64, origin: Origin) -> Result<(), String> {
+    fn reported(&mut self, node: NodeId, index: Index, digest: u64, origin: Origin) -> Result<(), String> {
         let (first, expected) = *self.digests.entry(index).or_insert((node, digest));
         if expected != digest {
             return Err(format!(
@@ -35,12 +35,12 @@ impl Invariant for ReplicaEquality {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
-            Fact::Replica { node, index, digest, origin } => self.told(*node, *index, *digest, *origin),
+            Fact::Replica { node, index, digest, origin } => self.reported(*node, *index, *digest, *origin),
             Fact::Node { node, what: NodeFact::Applied { entry, digest, .. }, .. } => {
-                self.told(*node, entry.index, *digest, Origin::Apply)
+                self.reported(*node, entry.index, *digest, Origin::Apply)
             }
             Fact::Node { node, what: NodeFact::Installed { entry: Some(entry), digest }, .. } => {
-                self.told(*node, entry.index, *digest, Origin::Install)
+                self.reported(*node, entry.index, *digest, Origin::Install)
             }
             _ => Ok(()),
         }

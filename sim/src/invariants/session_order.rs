@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_command_of_a_former_connection_that_takes_effect_is_caught() {
+    fn an_effect_of_a_former_connections_command_is_caught() {
         assert!(judge(SessionOrder::default(), &[opened(), attached(2), answered(1, None)]).is_err());
         let refused = Some(ErrorCode::SessionMoved);
         assert_eq!(judge(SessionOrder::default(), &[opened(), attached(2), answered(1, refused)]), Ok(()));

@@ -55,7 +55,7 @@ impl Driver {
                 }
             }
             Driver::Etcd(client) => {
-                let request = range(path, reads == Reads::Serializable);
+                let request = range_request(path, reads == Reads::Serializable);
                 let answer = client.channel.call("/etcdserverpb.KV/Range", &request).await?;
                 // RangeResponse: 2 is the first entry, in which 5 is the value.
                 Ok(bytes(&bytes(&answer, 2)?, 5)?.len())
@@ -81,7 +81,7 @@ impl Driver {
                 client.session.call(request).await?.context("writing")?;
             }
             Driver::Etcd(client) => {
-                client.channel.call("/etcdserverpb.KV/Put", &put(path, data)).await?;
+                client.channel.call("/etcdserverpb.KV/Put", &put_request(path, data)).await?;
             }
             Driver::Redis(_) | Driver::Redlock(_) | Driver::Shared(_) => {
                 bail!("Redis and shared clients take no part in this")
@@ -92,24 +92,24 @@ impl Driver {
 }
 
 /// Encodes a RangeRequest: 1 is the key, 7 means serializable.
-fn range(path: &str, serializable: bool) -> Bytes {
+fn range_request(path: &str, serializable: bool) -> Bytes {
     let request = Writer::default().bytes(1, path.as_bytes());
     if serializable { request.number(7, 1).finish() } else { request.finish() }
 }
 
 /// Encodes a PutRequest: 1 is the key, 2 the value.
-fn put(path: &str, data: &[u8]) -> Bytes {
+fn put_request(path: &str, data: &[u8]) -> Bytes {
     Writer::default().bytes(1, path.as_bytes()).bytes(2, data).finish()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{put, range};
+    use super::{put_request, range_request};
 
     #[test]
     fn requests_are_the_bytes_that_etcd_reads() {
-        assert_eq!(&range("/a", false)[..], [0x0a, 2, b'/', b'a']);
-        assert_eq!(&range("/a", true)[..], [0x0a, 2, b'/', b'a', 0x38, 1]);
-        assert_eq!(&put("/a", b"xyz")[..], [0x0a, 2, b'/', b'a', 0x12, 3, b'x', b'y', b'z']);
+        assert_eq!(&range_request("/a", false)[..], [0x0a, 2, b'/', b'a']);
+        assert_eq!(&range_request("/a", true)[..], [0x0a, 2, b'/', b'a', 0x38, 1]);
+        assert_eq!(&put_request("/a", b"xyz")[..], [0x0a, 2, b'/', b'a', 0x12, 3, b'x', b'y', b'z']);
     }
 }

@@ -42,7 +42,7 @@ impl<R: Send + 'static> Pipe<R> {
     ///
     /// # Errors
     /// The connection broke before.
-    pub fn ask(&self, bytes: Vec<u8>) -> Result<oneshot::Receiver<R>> {
+    pub fn send(&self, bytes: Vec<u8>) -> Result<oneshot::Receiver<R>> {
         let (reply, answered) = oneshot::channel();
         self.requests.send(Asked { bytes, reply }).ok().context("the shared connection broke")?;
         Ok(answered)
@@ -53,7 +53,7 @@ impl<R: Send + 'static> Pipe<R> {
     /// # Errors
     /// The connection broke.
     pub async fn call(&self, bytes: Vec<u8>) -> Result<R> {
-        self.ask(bytes)?.await.context("the shared connection broke")
+        self.send(bytes)?.await.context("the shared connection broke")
     }
 }
 

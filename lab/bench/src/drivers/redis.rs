@@ -118,7 +118,7 @@ impl Client {
 
     pub fn post_release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
-        self.connection.put(&release_words(&self.script, &lock, &token));
+        self.connection.buffer(&release_words(&self.script, &lock, &token));
         self.posted = true;
         Ok(())
     }

@@ -64,7 +64,7 @@ impl Client {
     pub fn post_release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
         let words = release_words(&self.script, &lock, &token);
-        self.connections.iter_mut().for_each(|connection| connection.put(&words));
+        self.connections.iter_mut().for_each(|connection| connection.buffer(&words));
         self.posted = true;
         Ok(())
     }

@@ -60,14 +60,14 @@ impl Connection {
     /// # Errors
     /// The connection broke.
     pub async fn send(&mut self, words: &[&[u8]]) -> Result<()> {
-        self.put(words);
+        self.buffer(words);
         self.stream.write_all(&self.output).await?;
         self.output.clear();
         Ok(())
     }
 
     /// Buffers a command, which leaves with the next sent command.
-    pub fn put(&mut self, words: &[&[u8]]) {
+    pub fn buffer(&mut self, words: &[&[u8]]) {
         command(words, &mut self.output);
     }
 
@@ -139,11 +139,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_is_put_leaves_with_the_next_one_and_is_answered_before_it() {
+    async fn a_buffered_command_leaves_with_the_next_one() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut ours = Connection::open(&listener.local_addr().unwrap().to_string()).await.unwrap();
         let (mut theirs, _) = listener.accept().await.unwrap();
-        ours.put(&[b"A"]);
+        ours.buffer(&[b"A"]);
         ours.send(&[b"B"]).await.unwrap();
         let mut both = [0; 22];
         theirs.read_exact(&mut both).await.unwrap();

@@ -164,7 +164,7 @@ impl Redis {
         let (token, ttl_ms, begun) = (self.tokens.next(), TTL.as_millis().to_string(), Instant::now());
         let words: [&[u8]; 6] = [b"SET", lock.as_bytes(), token.as_bytes(), b"NX", b"PX", ttl_ms.as_bytes()];
         let mut taken = 0;
-        for reply in self.ask(&words).await? {
+        for reply in self.call_all(&words).await? {
             taken += usize::from(is_taken(reply)?);
         }
         let is_held = match self.masters.len() {
@@ -178,7 +178,7 @@ impl Redis {
 
     async fn release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
-        let replies = self.ask(&release_words(&self.script, &lock, &token)).await?;
+        let replies = self.call_all(&release_words(&self.script, &lock, &token)).await?;
         if let [reply] = &replies[..] {
             return was_held(reply);
         }
@@ -187,11 +187,11 @@ impl Redis {
     }
 
     /// Sends a command to all masters at once and receives the replies.
-    async fn ask(&self, words: &[&[u8]]) -> Result<Vec<Reply>> {
+    async fn call_all(&self, words: &[&[u8]]) -> Result<Vec<Reply>> {
         let mut bytes = BytesMut::with_capacity(128);
         command(words, &mut bytes);
         let asked: Vec<_> =
-            self.masters.iter().map(|master| master.ask(bytes.to_vec())).collect::<Result<_>>()?;
+            self.masters.iter().map(|master| master.send(bytes.to_vec())).collect::<Result<_>>()?;
         let mut replies = Vec::with_capacity(asked.len());
         for reply in asked {
             replies.push(reply.await.context("the shared connection broke")?);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_predecessor_is_the_nearest_lower_number_whatever_the_order_of_the_list() {
+    fn the_predecessor_is_the_nearest_lower_number() {
         let all = names(&["n-0000000010", "n-0000000002", "n-0000000007", "n-0000000009"]);
         assert_eq!(predecessor("n-0000000009", &all).unwrap(), Some("n-0000000007"));
         assert_eq!(predecessor("n-0000000010", &all).unwrap(), Some("n-0000000009"));

@@ -103,7 +103,7 @@ fn systems(text: &mut String, results: &Results) {
 }
 
 fn wanted(text: &mut String, results: &Results) {
-    let judged = targets::all().into_iter().map(|target| (target.judge(results), target));
+    let judged = targets::all().into_iter().map(|target| (target.evaluate(results), target));
     // A row without figures would hide the others; the list above names the failures.
     let judged: Vec<_> = judged.filter(|(judged, _)| judged.measured.is_some()).collect();
     if judged.is_empty() {

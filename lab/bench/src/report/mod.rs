@@ -48,7 +48,7 @@ pub fn headline(workload: &str) -> Option<Headline> {
 /// The file cannot be written.
 pub fn keep(results: &Results, folder: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(results)?;
-    put(folder, "results.json", &text)
+    write_file(folder, "results.json", &text)
 }
 
 /// Writes the report with tables, plots and figures.
@@ -59,10 +59,10 @@ pub fn write(results: &Results, folder: &Path) -> Result<()> {
     keep(results, folder)?;
     let plots = plots::all(results);
     for (name, plot) in &plots {
-        put(folder, name, plot)?;
+        write_file(folder, name, plot)?;
     }
     let names: Vec<&str> = plots.iter().map(|(name, _)| name.as_str()).collect();
-    put(folder, "report.md", &markdown::document(results, &names))
+    write_file(folder, "report.md", &markdown::document(results, &names))
 }
 
 /// Writes the report of stored results.
@@ -79,7 +79,7 @@ pub fn again(results: &Path, folder: Option<&Path>) -> Result<()> {
     write(&read, folder.unwrap_or(beside))
 }
 
-fn put(folder: &Path, name: &str, text: &str) -> Result<()> {
+fn write_file(folder: &Path, name: &str, text: &str) -> Result<()> {
     let file = folder.join(name);
     let write = || {
         std::fs::create_dir_all(folder)?;

@@ -259,7 +259,7 @@ mod tests {
     use crate::results::Trial;
 
     #[test]
-    fn a_workload_at_one_size_has_no_plot_and_one_at_two_has_a_line_per_system() {
+    fn a_workload_at_two_sizes_has_a_line_per_system() {
         let mut results = Results::default();
         for system in [System::Rowlock, System::Etcd] {
             results.trials.push(Trial::new(system, "contended", 10, 0).with("handovers_per_s", 5.0));

@@ -58,7 +58,7 @@ mod tests {
     use crate::results::Trial;
 
     #[test]
-    fn the_median_is_the_middle_one_or_between_the_two_in_the_middle() {
+    fn the_median_is_the_mean_of_the_middle_values() {
         assert_eq!(Spread::of([5.0, 1.0, 3.0]), Some(Spread { median: 3.0, min: 1.0, max: 5.0 }));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 9.0]), Some(Spread { median: 3.0, min: 1.0, max: 9.0 }));
         assert_eq!(Spread::of([]), None);

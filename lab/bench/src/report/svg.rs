@@ -115,19 +115,19 @@ impl Chart {
     fn open(&self) -> String {
         let mut style = String::new();
         for (n, (light, _)) in COLOURS.iter().enumerate() {
-            put(&mut style, format_args!(".c{n}{{stroke:{light};fill:{light}}}"));
+            append(&mut style, format_args!(".c{n}{{stroke:{light};fill:{light}}}"));
         }
         style.push_str(
             "@media(prefers-color-scheme:dark){.ground{fill:#14181d}.grid{stroke:#2c343d}text{fill:#d5dbe1}",
         );
         style.push_str(".quiet{fill:#97a3ae}");
         for (n, (_, dark)) in COLOURS.iter().enumerate() {
-            put(&mut style, format_args!(".c{n}{{stroke:{dark};fill:{dark}}}"));
+            append(&mut style, format_args!(".c{n}{{stroke:{dark};fill:{dark}}}"));
         }
         style.push('}');
         let (title, subtitle) = (escaped(&self.title), escaped(&self.subtitle));
         let mut svg = String::new();
-        put(
+        append(
             &mut svg,
             format_args!(
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
@@ -147,7 +147,7 @@ impl Chart {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         for tick in y.ticks() {
             let at = y.at(tick);
-            put(
+            append(
                 svg,
                 format_args!(
                     "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\n\
@@ -165,7 +165,7 @@ impl Chart {
         sizes.dedup();
         for size in sizes {
             let at = x.at(size);
-            put(
+            append(
                 svg,
                 format_args!(
                     "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>\n\
@@ -176,7 +176,7 @@ impl Chart {
             );
         }
         let (middle, across) = (f64::midpoint(LEFT, right), f64::midpoint(TOP, bottom));
-        put(
+        append(
             svg,
             format_args!(
                 "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
@@ -197,7 +197,7 @@ impl Chart {
         let places = moved_apart(&ends.iter().map(|end| end.2).collect::<Vec<_>>(), TOP, HEIGHT - BOTTOM);
         for ((series, end_x, end_y), place) in ends.iter().zip(places) {
             let (class, right) = (class(series), WIDTH - RIGHT + 16.0);
-            put(
+            append(
                 svg,
                 format_args!(
                     "<path class=\"line {class}\" style=\"stroke-width:1;opacity:.5\" d=\"M{:.1} {end_y:.1}L{:.1} {place:.1}\"/>\n\
@@ -220,15 +220,15 @@ fn line(svg: &mut String, series: &Series, x: &Axis, y: &Axis) {
     let class = class(series);
     let mut path = String::new();
     for (n, point) in series.points.iter().enumerate() {
-        put(
+        append(
             &mut path,
             format_args!("{}{:.1} {:.1}", if n == 0 { 'M' } else { 'L' }, x.at(point.x), y.at(point.y)),
         );
     }
-    put(svg, format_args!("<path class=\"line {class}\" d=\"{path}\"/>\n"));
+    append(svg, format_args!("<path class=\"line {class}\" d=\"{path}\"/>\n"));
     for point in &series.points {
         let (at, low, high) = (x.at(point.x), y.at(point.low), y.at(point.high));
-        put(
+        append(
             svg,
             format_args!(
                 "<line class=\"{class}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{low:.1}\" y2=\"{high:.1}\"/>\n\
@@ -260,7 +260,7 @@ fn moved_apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     places
 }
 
-fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
+fn append(text: &mut String, what: std::fmt::Arguments<'_>) {
     text.write_fmt(what).expect("a string takes everything");
 }
 
@@ -324,7 +324,7 @@ pub mod tests {
     }
 
     #[test]
-    fn names_of_lines_that_end_together_are_moved_apart_within_the_chart() {
+    fn names_of_close_lines_are_moved_apart_within_the_chart() {
         let places = moved_apart(&[100.0, 101.0, 199.0, 200.0], 70.0, 200.0);
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= NAMES_APART - 1e-9), "{places:?}");
         assert!(places.iter().all(|place| (70.0..=200.0).contains(place)), "{places:?}");

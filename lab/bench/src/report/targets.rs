@@ -52,7 +52,7 @@ pub enum Verdict {
 }
 
 /// Figures and verdicts of a run for one target.
-pub struct Judged {
+pub struct Evaluation {
     pub subject: Option<Spread>,
     /// Figure of the compared system.
     pub other: Option<Spread>,
@@ -101,7 +101,7 @@ impl Bound {
 
 impl Target {
     /// Compares the run's figures with the bounds.
-    pub fn judge(&self, results: &Results) -> Judged {
+    pub fn evaluate(&self, results: &Results) -> Evaluation {
         let of = |system| spread(results, self.figure, system);
         let subject = of(self.subject);
         let (other, measured) = match self.measure {
@@ -111,7 +111,7 @@ impl Target {
             Measure::FlatOver(sizes) => (None, self.flat(results, sizes)),
         };
         let verdict = |bound: Bound| bound.verdict(measured, self.more_is_better, results);
-        Judged { subject, other, measured, must: verdict(self.must), aim: verdict(self.aim) }
+        Evaluation { subject, other, measured, must: verdict(self.must), aim: verdict(self.aim) }
     }
 
     /// Returns the least of the sizes by the largest. A round takes the sizes in sequence, so each size
@@ -343,7 +343,7 @@ mod tests {
             results.trials.push(contended(size, System::Rowlock, 0, ours));
             results.trials.push(contended(size, System::Zookeeper, 0, 1000.0));
         }
-        let judged: Vec<_> = handovers().iter().map(|target| target.judge(&results)).collect();
+        let judged: Vec<_> = handovers().iter().map(|target| target.evaluate(&results)).collect();
         let verdicts: Vec<_> = judged.iter().map(|judged| (judged.must, judged.aim)).take(4).collect();
         let (met, missed) = (Verdict::Met, Verdict::Missed);
         assert_eq!(verdicts[..3], [(met, missed), (met, missed), (missed, missed)]);
@@ -360,10 +360,10 @@ mod tests {
             }
         }
         let flat = &handovers()[3];
-        let measured = flat.judge(&results).measured.expect("all sizes were measured").median;
+        let measured = flat.evaluate(&results).measured.expect("all sizes were measured").median;
         assert!((measured - 0.9).abs() < 1e-9, "{measured}");
         results.trials.retain(|trial| trial.size != 100);
-        assert_eq!(flat.judge(&results).measured, None);
+        assert_eq!(flat.evaluate(&results).measured, None);
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub async fn leader(addresses: &[String]) -> Result<usize> {
             return Ok(n);
         }
     }
-    bail!("nobody leads")
+    bail!("no node leads")
 }
 
 /// Status of a node, by its own report.

@@ -175,7 +175,7 @@ mod tests {
     use super::refuse_taken;
 
     #[test]
-    fn a_port_where_somebody_listens_is_refused_by_its_number() {
+    fn a_taken_port_is_refused_by_its_number() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let refusal = refuse_taken([port]).unwrap_err().to_string();

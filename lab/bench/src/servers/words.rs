@@ -17,7 +17,7 @@ pub async fn leader(addresses: &[String]) -> Result<usize> {
             return Ok(n);
         }
     }
-    bail!("nobody leads")
+    bail!("no node leads")
 }
 
 /// Returns all figures of `mntr`.

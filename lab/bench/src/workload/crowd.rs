@@ -148,14 +148,14 @@ impl Crowd {
     /// # Errors
     /// The program ended before.
     pub async fn is_up(&mut self) -> Result<()> {
-        self.said().await.map(drop)
+        self.next_line().await.map(drop)
     }
 
     /// Reports the leader's death to the program, which starts its clock.
     ///
     /// # Errors
     /// The program has ended.
-    pub async fn tell_of_kill(&mut self) -> Result<()> {
+    pub async fn report_kill(&mut self) -> Result<()> {
         Ok(self.stdin.write_all(b"killed\n").await?)
     }
 
@@ -164,12 +164,12 @@ impl Crowd {
     /// # Errors
     /// The program failed.
     pub async fn returns(mut self) -> Result<Returns> {
-        let returns = serde_json::from_str(&self.said().await?)?;
+        let returns = serde_json::from_str(&self.next_line().await?)?;
         self.child.wait().await?;
         Ok(returns)
     }
 
-    async fn said(&mut self) -> Result<String> {
+    async fn next_line(&mut self) -> Result<String> {
         self.lines.next_line().await?.context("a program of clients failed; what it said stands above")
     }
 }

@@ -68,7 +68,7 @@ pub async fn run(system: System, servers: &Servers, waiters: usize, round: u32) 
     for (n, driver) in drivers {
         tasks.spawn(client(driver, n, shared.clone()));
     }
-    let asking = settle(servers).await?;
+    let asking = wait_until_quiet(servers).await?;
     let queued = begun.elapsed();
     let (mut received, mut sent, mut waits) = (Vec::new(), Vec::new(), Latency::default());
     for _ in 0..RELEASES.min(waiters) {
@@ -138,7 +138,7 @@ async fn granted(
 
 /// Waits until all clients are in the queue and none sends any more. Returns the messages that one query of
 /// the counters adds to them.
-async fn settle(servers: &Servers) -> Result<Messages> {
+async fn wait_until_quiet(servers: &Servers) -> Result<Messages> {
     let begun = Instant::now();
     let mut quiet = 0;
     loop {

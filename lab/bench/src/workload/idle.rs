@@ -81,7 +81,7 @@ pub async fn open(
             let driver = Driver::connect(system, &addresses, n).await;
             drop(door);
             let driver = driver.with_context(|| format!("opening session {n}"))?;
-            told.send(()).context("nobody counts")?;
+            told.send(()).context("the counting task has ended")?;
             drop(told);
             live(driver, n, &ends, &doors).await
         });

@@ -51,7 +51,7 @@ pub async fn sessions(servers: &Servers, count: u64, round: u32, measured: Durat
 pub async fn znodes(servers: &Servers, count: u64, round: u32, measured: Duration) -> Result<Trial> {
     let before = servers.resident()?;
     cluster::fill(servers, count, DATA_BYTES).await?;
-    settle(servers).await?;
+    wait_until_quiet(servers).await?;
     cost(servers, Trial::new(System::Rowlock, "scale-znodes", count, round), before, measured).await
 }
 
@@ -87,7 +87,7 @@ pub async fn watches(servers: &Servers, count: u64, round: u32, measured: Durati
 
 /// Waits until the servers have finished the work after filling: snapshots, which are not part of the znodes'
 /// cost.
-async fn settle(servers: &Servers) -> Result<()> {
+async fn wait_until_quiet(servers: &Servers) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < SETTLED_WITHIN {
         let before = servers.cpu()?;

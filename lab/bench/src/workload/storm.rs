@@ -41,7 +41,7 @@ pub async fn run(servers: &mut Servers, sessions: usize, round: u32) -> Result<T
     timeout(GATHERED_WITHIN, gathered).await.context("not all sessions came up")??;
     servers.processes[leader].kill().await?;
     for crowd in &mut crowds {
-        crowd.tell_of_kill().await?;
+        crowd.report_kill().await?;
     }
     let (mut served, mut lost) = (Latency::default(), 0);
     for crowd in crowds {

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_as_long_and_as_deep_as_was_asked_for_and_no_task_has_those_of_another() {
+    fn paths_have_the_wanted_size_and_belong_to_one_task() {
         for (growth, size) in
             [(Growth::Locks, 1000), (Growth::PathBytes, 20), (Growth::Levels, 8), (Growth::Places, 5)]
         {

@@ -159,7 +159,7 @@ impl OutsideView {
         self
     }
 
-    fn note(&self, client: ClientId, deed: Deed) {
+    fn report(&self, client: ClientId, deed: Deed) {
         if let Some(fact_recorder) = &self.fact_recorder {
             fact_recorder(client, deed);
         }
@@ -210,12 +210,12 @@ impl OutsideView {
     pub fn wants(&self, client: ClientId) {
         let now = (self.clock)();
         self.client(client, |c| c.phase = Phase::Waiting(now));
-        self.note(client, Deed::Waits);
+        self.report(client, Deed::Waits);
     }
 
     /// Records that a client believes to hold the lock. Returns the job's duration, if the stage has set one.
     pub fn holds(&self, client: ClientId, token: Option<u64>) -> Option<Duration> {
-        self.note(client, Deed::Holds(token));
+        self.report(client, Deed::Holds(token));
         self.change(|inner, now| {
             let waited = match inner.clients[&client].phase {
                 Phase::Waiting(since) => since,
@@ -263,7 +263,7 @@ impl OutsideView {
         let mut held = None;
         self.client(client, |c| held = std::mem::take(&mut c.believes).then_some(c.token));
         if let Some(token) = held {
-            self.note(client, Deed::LetsGo(token));
+            self.report(client, Deed::LetsGo(token));
         }
     }
 
@@ -364,13 +364,13 @@ impl OutsideView {
         let now = (self.clock)();
         let mut inner = self.inner.lock();
         let result = change(&mut inner, now);
-        inner.settle(now);
+        inner.update_figures(now);
         result
     }
 }
 
 impl Inner {
-    fn settle(&mut self, now: Nanos) {
+    fn update_figures(&mut self, now: Nanos) {
         let holders = self.clients.values().filter(|c| c.believes && c.can_act()).count();
         let is_wanted = self.clients.values().any(|c| c.can_act() && matches!(c.phase, Phase::Waiting(_)));
         match (self.overlap_since, holders > 1) {

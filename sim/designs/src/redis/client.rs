@@ -34,7 +34,7 @@ impl Client {
 
     /// Runs a command. A refusal (`READONLY`, `NOREPLICAS`) is an error too: the command had no effect.
     pub async fn run(&mut self, command: Command) -> Result<Answer, Trouble> {
-        match self.ask(Ask::Run(command)).await? {
+        match self.send(Ask::Run(command)).await? {
             Reply::Answer(Answer::Refused(_)) => {
                 self.connection = None;
                 Err(Trouble::NoConnection)
@@ -47,7 +47,7 @@ impl Client {
     /// Sends `WAIT` for the last write on the connection.
     pub async fn wait(&mut self, replicas: usize, timeout: Duration) -> Result<usize, Trouble> {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        match self.ask(Ask::Wait { replicas, timeout_ms }).await? {
+        match self.send(Ask::Wait { replicas, timeout_ms }).await? {
             Reply::Answer(Answer::Number(n)) => Ok(usize::try_from(n).unwrap_or(0)),
             _ => Err(Trouble::NoConnection),
         }
@@ -55,7 +55,7 @@ impl Client {
 
     /// Subscribes to a channel; [`Client::next_message`] of this client receives its messages.
     pub async fn subscribe(&mut self, channel: &str) -> Result<(), Trouble> {
-        self.ask(Ask::Subscribe(channel.to_owned())).await.map(drop)
+        self.send(Ask::Subscribe(channel.to_owned())).await.map(drop)
     }
 
     /// Checks the existing connection with a request.
@@ -63,7 +63,7 @@ impl Client {
         if self.connection.as_ref().is_none_or(|(connection, _)| connection.is_closed()) {
             return Err(Trouble::NoConnection);
         }
-        self.ask(Ask::Info).await.map(drop)
+        self.send(Ask::Info).await.map(drop)
     }
 
     /// Waits for the next message, or the end of the connection. Cancel safe.
@@ -78,7 +78,7 @@ impl Client {
         }
     }
 
-    async fn ask(&mut self, ask: Ask) -> Result<Reply, Trouble> {
+    async fn send(&mut self, ask: Ask) -> Result<Reply, Trouble> {
         if self.connection.as_ref().is_none_or(|(connection, _)| connection.is_closed()) {
             self.connection = None;
             let addr = self.find().await?;

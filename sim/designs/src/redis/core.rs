@@ -162,7 +162,7 @@ impl Run<'_> {
             Command::Get { key } => self.text(&key).map_or(Answer::Nil, Answer::Text),
             Command::GetSet { key, value } => {
                 let before = self.text(&key);
-                self.put(key, Data::Text(value), None);
+                self.write(key, Data::Text(value), None);
                 before.map_or(Answer::Nil, Answer::Text)
             }
             Command::Del { key } => self.del(key),
@@ -205,7 +205,7 @@ impl Run<'_> {
         self.effects.push(effect);
     }
 
-    fn put(&mut self, key: String, data: Data, ttl_ms: Option<i64>) {
+    fn write(&mut self, key: String, data: Data, ttl_ms: Option<i64>) {
         let expires_at_ms = ttl_ms.map(|ttl| self.now_ms + ttl);
         self.change(Effect::Put(key, Entry { data, expires_at_ms }));
     }
@@ -214,14 +214,14 @@ impl Run<'_> {
         if self.entry(&key).is_some() {
             return if ttl_ms.is_some() { Answer::Nil } else { Answer::Number(0) };
         }
-        self.put(key, Data::Text(value), ttl_ms);
+        self.write(key, Data::Text(value), ttl_ms);
         if ttl_ms.is_some() { Answer::Ok } else { Answer::Number(1) }
     }
 
     fn expire(&mut self, key: &str, ttl_ms: i64) -> bool {
         let Some(entry) = self.entry(key) else { return false };
         let data = entry.data.clone();
-        self.put(key.to_owned(), data, Some(ttl_ms));
+        self.write(key.to_owned(), data, Some(ttl_ms));
         true
     }
 
@@ -242,7 +242,7 @@ impl Run<'_> {
             },
         };
         *hash.entry(owner).or_insert(0) += 1;
-        self.put(key, Data::Hash(hash), Some(ttl_ms));
+        self.write(key, Data::Hash(hash), Some(ttl_ms));
         Answer::Nil
     }
 
@@ -257,7 +257,7 @@ impl Run<'_> {
         let count = hash.entry(owner).or_insert(0);
         *count -= 1;
         if *count > 0 {
-            self.put(key, Data::Hash(hash), Some(ttl_ms));
+            self.write(key, Data::Hash(hash), Some(ttl_ms));
             return Answer::Number(0);
         }
         self.publish = Some(channel_of(&key));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_and_delete_frees_ones_own_key_only_and_del_frees_anybodys() {
+    fn compare_and_delete_frees_only_an_own_key() {
         let mut keys = Keyspace::default();
         set(&mut keys, "a", 0);
         let cad = |value: &str| Command::CompareAndDelete { key: key(), value: value.to_owned() };
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn getset_overwrites_the_winners_timestamp_and_takes_the_expiry_away() {
+    fn getset_overwrites_the_timestamp_and_clears_the_expiry() {
         let mut keys = Keyspace::default();
         set(&mut keys, "100", 0);
         let done = keys.run(Command::GetSet { key: key(), value: "200".to_owned() }, 1);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn redissons_scripts_count_reentrant_locks_and_tell_losers_the_time_that_is_left() {
+    fn redissons_scripts_count_and_return_the_remaining_time() {
         let mut keys = Keyspace::default();
         let lock =
             |owner: &str| Command::RedissonLock { key: key(), owner: owner.to_owned(), ttl_ms: 30_000 };

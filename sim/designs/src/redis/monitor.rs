@@ -36,15 +36,15 @@ async fn watch(monitor: Arc<Monitor>, servers: Vec<String>) {
     loop {
         time::sleep(PING_EVERY).await;
         let primary = monitor.primary.lock().clone();
-        if ask(&primary, Ask::Info).await.is_some() {
+        if query(&primary, Ask::Info).await.is_some() {
             last_heard = time::now();
             // Corrects servers that follow another primary, above all an old primary that has come back.
             for other in servers.iter().filter(|s| **s != primary) {
-                let _ = ask(other, Ask::Follow(Some(primary.clone()))).await;
+                let _ = query(other, Ask::Follow(Some(primary.clone()))).await;
             }
         } else if last_heard.elapsed() >= DOWN_AFTER
             && let Some(best) = most_advanced(&servers, &primary).await
-            && ask(&best, Ask::Follow(None)).await.is_some()
+            && query(&best, Ask::Follow(None)).await.is_some()
         {
             *monitor.primary.lock() = best;
             last_heard = time::now();
@@ -55,7 +55,7 @@ async fn watch(monitor: Arc<Monitor>, servers: Vec<String>) {
 async fn most_advanced(servers: &[String], primary: &str) -> Option<String> {
     let mut best: Option<(u64, String)> = None;
     for server in servers.iter().filter(|s| *s != primary) {
-        if let Some(Reply::Info { offset, .. }) = ask(server, Ask::Info).await
+        if let Some(Reply::Info { offset, .. }) = query(server, Ask::Info).await
             && best.as_ref().is_none_or(|(most, _)| offset > *most)
         {
             best = Some((offset, server.clone()));
@@ -66,7 +66,7 @@ async fn most_advanced(servers: &[String], primary: &str) -> Option<String> {
 
 /// Sends one request on a new connection: requests are rare, and a broken connection never blocks the next
 /// one.
-async fn ask(server: &str, question: Ask) -> Option<Reply> {
+async fn query(server: &str, question: Ask) -> Option<Reply> {
     let (connection, _) = Connection::<Redis>::open(server, PING_TIMEOUT, &Meter::off()).await.ok()?;
     connection.call(question, PING_TIMEOUT).await.ok()
 }

@@ -6,22 +6,22 @@ mod text;
 
 use std::time::Duration;
 
-use crate::claims::{self, Judgement, Verdict};
+use crate::claims::{self, Judgment, Verdict};
 use crate::scenario::Scenario;
 use crate::table::{Cell, Row, Summary, Table};
 
 /// Meaning of the letters in the overview.
-pub const LEGEND: &str = "T two holders at once; L updates lost on a store that trusts everybody (for designs with \
-    fencing: on a store that looks at tokens); F updates lost even on a store that looks at tokens; S stuck for ever; \
-    V somebody starves; ok none of these; - the scenario means nothing to the design; ! a model came to a halt";
+pub const LEGEND: &str = "T two holders at once; L updates lost on a store that accepts every write (for designs with \
+    fencing: on a store that checks tokens); F updates lost even on a store that checks tokens; S stuck for ever; \
+    V a client starves; ok none of these; - the scenario means nothing to the design; ! a model came to a halt";
 
 pub const EXPLANATION: &str = "Seen from outside, in true time. Two holders: stretches in which two processes that could \
     act both believed that they held the lock. Lost: accepted writes that are not in the number. Stuck: runs that ended \
-    with half a minute without a grant though somebody waited. Overtakes: grants that passed over a request which was \
+    with half a minute without a grant though a client waited. Overtakes: grants that passed over a request which was \
     100 ms older or more (of clients that were not cut off or standing still). Messages: per release, those that the \
     lock costs, also pings of sessions and what goes to replicas, but not pings between servers; of Rowlock those between \
-    clients and nodes that belong to locks (neither pings nor Raft's). In vain: requests and wake-ups that brought no lock. Recovery: from the fault to the next \
-    grant, the longest. Unavailable: nobody who could act held the lock though somebody waited, in stretches of more \
+    clients and nodes that belong to locks (neither pings nor Raft's). Useless: requests and wake-ups without a grant. Recovery: from the fault to the next \
+    grant, the longest. Unavailable: no client that could act held the lock though a client waited, in stretches of more \
     than a second, the longest sum of a run.";
 
 impl Table {
@@ -68,7 +68,7 @@ const COLUMNS: [&str; 13] = [
     "wait p50",
     "wait p99",
     "messages",
-    "in vain",
+    "useless",
     "recovery",
     "unavailable",
 ];
@@ -115,10 +115,10 @@ fn reason(cell: &Cell) -> Option<String> {
 }
 
 /// Returns the verdicts on the claims that a row cites: `S1-4 confirmed`.
-fn verdicts(row: &Row, judgements: &[Judgement]) -> String {
+fn verdicts(row: &Row, judgments: &[Judgment]) -> String {
     let on = |id: &&str| {
-        let cites = |j: &&Judgement| j.id.split([',', ' ', '(', ')']).any(|part| part == *id);
-        judgements.iter().filter(cites).map(|j| format!("{id} {}", j.verdict.word())).next()
+        let cites = |j: &&Judgment| j.id.split([',', ' ', '(', ')']).any(|part| part == *id);
+        judgments.iter().filter(cites).map(|j| format!("{id} {}", j.verdict.word())).next()
     };
     let said: Vec<String> = row.about.claims.iter().filter_map(on).collect();
     said.join(", ")
@@ -126,9 +126,9 @@ fn verdicts(row: &Row, judgements: &[Judgement]) -> String {
 
 /// Returns the claims of the notes that the runs contradict, wholly or in part, and the confirmed
 /// corrections.
-fn corrections(judgements: &[Judgement]) -> Vec<&Judgement> {
-    let is_correction = |j: &&Judgement| j.id.starts_with('E') || j.verdict != Verdict::Confirmed;
-    judgements.iter().filter(is_correction).collect()
+fn corrections(judgments: &[Judgment]) -> Vec<&Judgment> {
+    let is_correction = |j: &&Judgment| j.id.starts_with('E') || j.verdict != Verdict::Confirmed;
+    judgments.iter().filter(is_correction).collect()
 }
 
 fn preface(table: &Table) -> String {

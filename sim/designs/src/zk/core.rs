@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_session_takes_its_znodes_along_and_watchers_are_told_once() {
+    fn an_expired_session_deletes_its_znodes_and_fires_watches() {
         let mut core = Core::default();
         let (a, b) = (core.open(0), core.open(0));
         create(&mut core, a, "/l/n-");
@@ -235,7 +235,7 @@ mod tests {
 
     /// E5: every client may delete any znode unconditionally.
     #[test]
-    fn anybody_may_delete_the_znode_of_a_holder() {
+    fn any_client_may_delete_a_holders_znode() {
         let mut core = Core::default();
         let (a, b) = (core.open(0), core.open(0));
         create(&mut core, a, "/l/n-");
@@ -244,7 +244,7 @@ mod tests {
 
     /// E4: a number glued to the product's name, and one parent for all products.
     #[test]
-    fn products_1_and_10_sort_into_each_other_when_the_number_is_glued_to_the_name() {
+    fn glued_numbers_mix_the_queues_of_products_1_and_10() {
         let mut core = Core::default();
         let s = core.open(0);
         for product in ["1", "10", "1"] {

@@ -45,7 +45,7 @@ pub fn start(core: Storage, meter: &Meter) {
             let timeout_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
             let over = ticking.core.lock().expire(ticking.now_ms(), timeout_ms);
             over.iter().for_each(|session| drop(ticking.connections.lock().of_session.remove(session)));
-            ticking.tell();
+            ticking.send_events();
         }
     }));
     drop(task::spawn("zk.serve", serve(format!("0.0.0.0:{PORT}"), server, meter.clone())));
@@ -63,7 +63,7 @@ impl Server {
     }
 
     /// Sends fired events to connected sessions.
-    fn tell(&self) {
+    fn send_events(&self) {
         let connections = self.connections.lock();
         let mut core = self.core.lock();
         for session in core.sessions_with_events() {
@@ -100,7 +100,7 @@ impl Service for Server {
                 if core.touch(session, now_ms) { core.run(session, request) } else { Reply::Expired }
             }
         };
-        self.tell();
+        self.send_events();
         reply
     }
 

@@ -123,7 +123,7 @@ impl State {
         self.interests.clear();
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn notify(&mut self, event: &Event) {
         for interested in self.interests.remove(&event.path).unwrap_or_default() {
             let _ = interested.send(()); // who waited may be gone
         }
@@ -152,7 +152,7 @@ impl Keeper {
         let mut ping_at = time::now() + TTL / 3;
         loop {
             match time::timeout_at(ping_at, pushes.recv()).await {
-                Ok(Some(event)) => self.state.lock().tell(&event),
+                Ok(Some(event)) => self.state.lock().notify(&event),
                 Ok(None) => break,
                 Err(time::Elapsed) => {
                     ping_at = time::now() + TTL / 3;

@@ -16,7 +16,7 @@ mod properties;
 use rowlock_env::mutant::Mutant;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::rules::{Bounds, Event, Judge, Rule, Time};
+use crate::rules::{Bounds, Event, Rule, RuleChecker, Time};
 
 /// Session timeout, in ticks.
 pub const TIMEOUT: u8 = 3;
@@ -77,11 +77,11 @@ struct Node {
 
 /// Keepalive of the client, with the ages of its sending and of the touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Heartbeat {
+enum Keepalive {
     None,
     Sent(u8),
     /// The leader of the term has restarted the timer.
-    Noted {
+    Touched {
         sent: u8,
         touched: u8,
         term: u8,
@@ -94,12 +94,12 @@ enum Heartbeat {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     nodes: [Node; 3],
-    heartbeat: Heartbeat,
-    /// Age of the request by which the client is sure of its session.
+    keepalive: Keepalive,
+    /// Age of the last answered keepalive.
     acknowledged: u8,
     /// The session has expired in the log, and the successor holds the lock.
     is_granted: bool,
-    judge: Judge,
+    rules: RuleChecker,
     broken: Option<Rule>,
 }
 
@@ -121,15 +121,15 @@ pub enum Step {
     Touch(usize),
     /// A leader answers the keepalive after its touch.
     Confirm(usize),
-    /// A node answers a heartbeat that no leader has noted.
-    AnswerUnnoted,
+    /// A node answers a keepalive without any leader's touch.
+    AnswerUntouched,
     /// The client reads the answer.
     Receive,
     /// A leader's process continues after a stall.
     Resume(usize),
-    /// A leader looks at its contact and at its timers.
-    Look(usize),
-    /// The end of the session is in the log of a leader and a follower.
+    /// A leader checks contact and timers.
+    CheckTimers(usize),
+    /// A leader and a follower have the end of the session in their logs.
     Commit(usize, usize),
 }
 
@@ -193,15 +193,15 @@ impl Space {
             }
         }
         state.acknowledged = (state.acknowledged + 1).min(self.lasts());
-        state.heartbeat = match state.heartbeat {
-            Heartbeat::Sent(age) if age + 1 < TIMEOUT => Heartbeat::Sent(age + 1),
-            Heartbeat::Noted { sent, touched, term } if sent + 1 < TIMEOUT => {
-                Heartbeat::Noted { sent: sent + 1, touched: touched + 1, term }
+        state.keepalive = match state.keepalive {
+            Keepalive::Sent(age) if age + 1 < TIMEOUT => Keepalive::Sent(age + 1),
+            Keepalive::Touched { sent, touched, term } if sent + 1 < TIMEOUT => {
+                Keepalive::Touched { sent: sent + 1, touched: touched + 1, term }
             }
-            Heartbeat::Answered(age) if age + 1 < TIMEOUT => Heartbeat::Answered(age + 1),
-            _ => Heartbeat::None,
+            Keepalive::Answered(age) if age + 1 < TIMEOUT => Keepalive::Answered(age + 1),
+            _ => Keepalive::None,
         };
-        state.judge.pass(NOW);
+        state.rules.pass(NOW);
     }
 
     fn elect(&self, state: &mut State, candidate: usize, voter: usize) {
@@ -215,11 +215,11 @@ impl Space {
         let (contact, unread) = (0, None);
         state.nodes[candidate].leads =
             Some(Leader { term, timer, contact, unread, owes: false, has_decided: false });
-        state.tell(Event::Leads { node: term.into(), term: term.into() });
+        state.observe(Event::Leads { node: term.into(), term: term.into() });
     }
 
-    /// The leader takes note of its contact, and of the time.
-    fn look(&self, state: &mut State, place: usize) {
+    /// Lets the leader check its contact, restart the timer after a stall, or decide on the session's end.
+    fn check_timers(&self, state: &mut State, place: usize) {
         let Some(leader) = &mut state.nodes[place].leads else { return };
         let has_contact = leader.contact <= CONTACT || self.makes(Mutant::ServeWithoutQuorum);
         if !has_contact {
@@ -232,7 +232,7 @@ impl Space {
         } else if leader.timer >= self.expires_at() && !leader.has_decided {
             leader.has_decided = true;
             let (term, contact) = (leader.term.into(), ago(leader.contact));
-            state.tell(Event::Expires { node: term, term, session: SESSION, contact });
+            state.observe(Event::Expires { node: term, term, session: SESSION, contact });
         }
     }
 
@@ -245,29 +245,29 @@ impl Space {
     }
 
     fn confirm(&self, state: &mut State, leader: &Leader) {
-        let Heartbeat::Noted { sent, touched, .. } = state.heartbeat else { return };
+        let Keepalive::Touched { sent, touched, .. } = state.keepalive else { return };
         let (term, since) = (leader.term.into(), ago(leader.contact));
-        state.tell(Event::Contact { node: term, term, since });
+        state.observe(Event::Contact { node: term, term, since });
         let touched = ago(touched);
-        state.tell(Event::Confirms { session: SESSION, touched, touched_by: touched, since });
-        state.heartbeat = Heartbeat::Answered(sent);
+        state.observe(Event::Confirms { session: SESSION, touched, touched_by: touched, since });
+        state.keepalive = Keepalive::Answered(sent);
     }
 
     fn receive(&self, state: &mut State) {
-        let Heartbeat::Answered(sent) = state.heartbeat else { return };
+        let Keepalive::Answered(sent) = state.keepalive else { return };
         let counts_from = if self.makes(Mutant::DeadlineFromReceipt) { 0 } else { sent };
         state.acknowledged = state.acknowledged.min(counts_from);
-        state.heartbeat = Heartbeat::None;
+        state.keepalive = Keepalive::None;
         let sent = ago(state.acknowledged);
-        state.tell(Event::Assured { session: SESSION, sent, until: sent + Time::from(self.lasts()) });
+        state.observe(Event::Assured { session: SESSION, sent, until: sent + Time::from(self.lasts()) });
     }
 
     fn commit(&self, state: &mut State) {
         state.is_granted = true;
         state.ignore_timers();
-        state.tell(Event::Ended { session: SESSION, is_expired: true });
+        state.observe(Event::Ended { session: SESSION, is_expired: true });
         if self.believes(state) {
-            state.tell(Event::Believes { session: SESSION });
+            state.observe(Event::Believes { session: SESSION });
         }
     }
 }
@@ -295,8 +295,8 @@ impl State {
         leader.term == self.newest_term() && !self.is_granted
     }
 
-    fn tell(&mut self, event: Event) {
-        if let Err(broken) = self.judge.observe(NOW, event) {
+    fn observe(&mut self, event: Event) {
+        if let Err(broken) = self.rules.observe(NOW, event) {
             self.broken.get_or_insert(broken.rule);
         }
     }
@@ -307,7 +307,7 @@ impl State {
         node.term = term;
         if let Some(leader) = node.leads.take_if(|leader| leader.term < term) {
             node.kept = space.makes(Mutant::KeepOldDeadlines).then_some(leader.timer);
-            self.tell(Event::Stopped { node: leader.term.into() });
+            self.observe(Event::Stopped { node: leader.term.into() });
         }
     }
 
@@ -316,15 +316,15 @@ impl State {
             steps.push(Step::Read(place));
         }
         if self.decides(leader) {
-            steps.push(Step::Look(place));
+            steps.push(Step::CheckTimers(place));
             if !leader.owes {
                 steps.push(Step::Resume(place));
             }
         }
-        match self.heartbeat {
-            // One whose end is decided is not noted any more.
-            Heartbeat::Sent(_) if !leader.has_decided => steps.push(Step::Touch(place)),
-            Heartbeat::Noted { touched, term, .. }
+        match self.keepalive {
+            // No leader touches a session after deciding on its end.
+            Keepalive::Sent(_) if !leader.has_decided => steps.push(Step::Touch(place)),
+            Keepalive::Touched { touched, term, .. }
                 if term == leader.term
                     && !leader.has_decided
                     && (leader.contact <= touched || space.makes(Mutant::ServeWithoutQuorum)) =>
@@ -354,11 +354,11 @@ impl Model for Space {
     fn init_states(&self) -> Vec<State> {
         let bounds = Bounds { timeout_percent: Some(100), contact: CONTACT.into() };
         let nodes = [Node::default(); 3];
-        let (heartbeat, judge) = (Heartbeat::None, Judge::new(bounds));
-        let mut state = State { nodes, heartbeat, acknowledged: 0, is_granted: false, judge, broken: None };
+        let (keepalive, rules) = (Keepalive::None, RuleChecker::new(bounds));
+        let mut state = State { nodes, keepalive, acknowledged: 0, is_granted: false, rules, broken: None };
         self.elect(&mut state, 0, 1);
-        state.tell(Event::Opened { session: SESSION, timeout: TIMEOUT.into() });
-        state.tell(Event::Assured { session: SESSION, sent: NOW, until: NOW + Time::from(self.lasts()) });
+        state.observe(Event::Opened { session: SESSION, timeout: TIMEOUT.into() });
+        state.observe(Event::Assured { session: SESSION, sent: NOW, until: NOW + Time::from(self.lasts()) });
         state.nodes.sort_unstable();
         vec![state]
     }
@@ -368,16 +368,16 @@ impl Model for Space {
             return;
         }
         steps.push(Step::Tick);
-        match state.heartbeat {
-            Heartbeat::None if self.believes(state) && state.acknowledged > 0 => steps.push(Step::Send),
-            Heartbeat::None => {}
-            Heartbeat::Sent(_)
+        match state.keepalive {
+            Keepalive::None if self.believes(state) && state.acknowledged > 0 => steps.push(Step::Send),
+            Keepalive::None => {}
+            Keepalive::Sent(_)
                 if self.makes(Mutant::PongByItself) || self.makes(Mutant::AnswerUnreported) =>
             {
-                steps.extend([Step::AnswerUnnoted, Step::Lose]);
+                steps.extend([Step::AnswerUntouched, Step::Lose]);
             }
-            Heartbeat::Answered(_) => steps.extend([Step::Receive, Step::Lose]),
-            Heartbeat::Sent(_) | Heartbeat::Noted { .. } => steps.push(Step::Lose),
+            Keepalive::Answered(_) => steps.extend([Step::Receive, Step::Lose]),
+            Keepalive::Sent(_) | Keepalive::Touched { .. } => steps.push(Step::Lose),
         }
         let newest = state.newest_term();
         for (place, node) in state.nodes.iter().enumerate() {
@@ -406,29 +406,29 @@ impl Model for Space {
                 change(&mut state, place, &|leader| leader.unread = Some(0));
             }
             Step::Read(place) => change(&mut state, place, &|leader| self.read(leader)),
-            Step::Send => state.heartbeat = Heartbeat::Sent(0),
-            Step::Lose => state.heartbeat = Heartbeat::None,
+            Step::Send => state.keepalive = Keepalive::Sent(0),
+            Step::Lose => state.keepalive = Keepalive::None,
             Step::Touch(place) => {
-                let Heartbeat::Sent(sent) = state.heartbeat else { return None };
+                let Keepalive::Sent(sent) = state.keepalive else { return None };
                 let term = leader(&state, place).term;
                 change(&mut state, place, &|leader| leader.timer = 0);
-                state.heartbeat = Heartbeat::Noted { sent, touched: 0, term };
+                state.keepalive = Keepalive::Touched { sent, touched: 0, term };
             }
             Step::Confirm(place) => {
                 let leader = leader(&state, place);
                 self.confirm(&mut state, &leader);
             }
-            Step::AnswerUnnoted => {
-                let Heartbeat::Sent(sent) = state.heartbeat else { return None };
-                state.heartbeat = Heartbeat::Answered(sent);
+            Step::AnswerUntouched => {
+                let Keepalive::Sent(sent) = state.keepalive else { return None };
+                state.keepalive = Keepalive::Answered(sent);
             }
             Step::Receive => self.receive(&mut state),
             Step::Resume(place) => {
                 change(&mut state, place, &|leader| leader.owes = true);
                 let node = leader(&state, place).term.into();
-                state.tell(Event::Resumed { node });
+                state.observe(Event::Resumed { node });
             }
-            Step::Look(place) => self.look(&mut state, place),
+            Step::CheckTimers(place) => self.check_timers(&mut state, place),
             Step::Commit(place, follower) => {
                 let term = leader(&state, place).term;
                 state.follow(follower, term, self);
@@ -436,7 +436,7 @@ impl Model for Space {
             }
         }
         if state.nodes.iter().filter(|node| node.leads.is_some()).count() < 2 {
-            state.judge.forget_elections();
+            state.rules.forget_elections();
         }
         state.nodes.sort_unstable();
         Some(state)
@@ -452,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_rules_hold_in_all_interleavings_and_everything_that_should_happen_can() {
+    fn all_rules_hold_in_all_interleavings() {
         let explored = Space::default().explored();
         explored.assert_properties();
         assert!(explored.is_done() && explored.unique_state_count() > 200_000, "the space has shrunk");

@@ -54,9 +54,9 @@ pub struct Beliefs {
     /// Forced releases by session.
     forced: BTreeMap<SessionId, Vec<(Lock, FencingToken)>>,
     /// Calls after forced releases, each with the losses that the answer reveals.
-    telling: BTreeMap<CallId, Vec<(Lock, FencingToken)>>,
+    revealing: BTreeMap<CallId, Vec<(Lock, FencingToken)>>,
     /// Losses that an answer has revealed to their clients.
-    told: BTreeSet<(Lock, FencingToken)>,
+    revealed: BTreeSet<(Lock, FencingToken)>,
 }
 
 /// Reports whether the answer to `op` follows everything that the log had done before the call.
@@ -80,7 +80,7 @@ impl Beliefs {
         let new = Belief { client, mode, began: self.moments };
         let known = self.beliefs.get(&key).filter(|known| known.mode == mode);
         let Belief { began, .. } = *known.unwrap_or(&new);
-        if self.told.contains(&key) {
+        if self.revealed.contains(&key) {
             return Err(format!(
                 "client {} believes in {token} of {lock:?} ({mode:?}), which was taken from it before a call that is answered",
                 client.0
@@ -179,12 +179,12 @@ impl Invariant for Beliefs {
             }
             Fact::Client { what: ClientFact::Invoked { call, session, op }, .. } if is_logged(op) => {
                 if let Some(lost) = self.forced.get(session) {
-                    self.telling.insert(*call, lost.clone());
+                    self.revealing.insert(*call, lost.clone());
                 }
             }
             Fact::Client { what: ClientFact::Returned { call, result }, .. } => {
-                let lost = self.telling.remove(call).filter(|_| result.is_ok());
-                self.told.extend(lost.into_iter().flatten());
+                let lost = self.revealing.remove(call).filter(|_| result.is_ok());
+                self.revealed.extend(lost.into_iter().flatten());
             }
             Fact::SessionEnded { session, .. } => {
                 self.forced.remove(session);
@@ -209,7 +209,7 @@ mod tests {
     use crate::history::Millis;
 
     #[test]
-    fn a_grant_that_is_heard_of_behind_its_loss_by_force_blames_nobody() {
+    fn a_grant_heard_of_after_its_forced_loss_is_allowed() {
         let gone = Fact::Gone { lock: Lock(0), token: FencingToken(1), why: Why::Deleted };
         let facts = [
             queued(1, 1, Mode::Exclusive, None),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     /// Checks facts of plain clients, whose positions wait: the log's holders do not matter.
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         let plain = |who| client(who, ClientFact::Plain { session: SessionId(who as i64) });
         let places = (1..=2).map(|who| queued(who, who, Mode::Exclusive, None));
         let start: Vec<Fact> = (1..=2).map(plain).chain(places).collect();
@@ -246,46 +246,46 @@ mod tests {
     }
 
     #[test]
-    fn a_belief_in_what_the_log_has_not_granted_or_has_taken_back_is_caught() {
-        let opinion = |facts: &[Fact]| judge(Beliefs::default(), facts);
+    fn a_belief_without_a_grant_in_the_log_is_caught() {
+        let check_facts = |facts: &[Fact]| judge(Beliefs::default(), facts);
         let start = [queued(1, 1, Mode::Exclusive, None), entitled(1, None, Millis(0)), alone(1)];
-        assert_eq!(opinion(&start), Ok(()));
-        assert!(opinion(&[&start[..1], &start[2..]].concat()).unwrap_err().contains("does not hold"));
+        assert_eq!(check_facts(&start), Ok(()));
+        assert!(check_facts(&[&start[..1], &start[2..]].concat()).unwrap_err().contains("does not hold"));
         let lost = |why| [&start[..], &[left(1, 3), gone(1, why), alone(1)]].concat();
-        assert!(opinion(&lost(Why::Released)).unwrap_err().contains("does not hold"));
-        assert!(opinion(&lost(Why::Revoked)).is_err());
+        assert!(check_facts(&lost(Why::Released)).unwrap_err().contains("does not hold"));
+        assert!(check_facts(&lost(Why::Revoked)).is_err());
         assert_eq!(judge(Beliefs::with_clocks(false), &lost(Why::Revoked)), Ok(()), "by a wrong clock");
-        assert_eq!(opinion(&lost(Why::Deleted)), Ok(()), "by force");
+        assert_eq!(check_facts(&lost(Why::Deleted)), Ok(()), "by force");
     }
 
     #[test]
     fn beliefs_that_interleave_are_caught() {
-        assert!(opinion(&[alone(1), alone(2), alone(1)]).is_err());
-        assert_eq!(opinion(&[alone(1), alone(1), alone(2), alone(2)]), Ok(()));
+        assert!(check_facts(&[alone(1), alone(2), alone(1)]).is_err());
+        assert_eq!(check_facts(&[alone(1), alone(1), alone(2), alone(2)]), Ok(()));
         let reader = |who| holds(who, Mode::Shared);
-        assert_eq!(opinion(&[reader(1), reader(2), reader(1)]), Ok(()));
-        assert!(opinion(&[reader(1), alone(2), reader(1)]).is_err());
-        assert!(opinion(&[alone(1), reader(2), alone(1)]).is_err());
-        assert_eq!(opinion(&[alone(1), holds(1, Mode::Shared), reader(2), reader(1)]), Ok(()));
+        assert_eq!(check_facts(&[reader(1), reader(2), reader(1)]), Ok(()));
+        assert!(check_facts(&[reader(1), alone(2), reader(1)]).is_err());
+        assert!(check_facts(&[alone(1), reader(2), alone(1)]).is_err());
+        assert_eq!(check_facts(&[alone(1), holds(1, Mode::Shared), reader(2), reader(1)]), Ok(()));
     }
 
     #[test]
-    fn a_writer_that_the_log_has_made_a_reader_and_that_believes_to_be_alone_is_caught() {
+    fn a_belief_in_an_exclusive_hold_after_conversion_is_caught() {
         let (lock, token, mode) = (Lock(0), FencingToken(1), Mode::Shared);
         let converted = Fact::Converted { lock, token, mode };
         let facts = [queued(1, 1, Mode::Exclusive, None), entitled(1, None, Millis(0)), alone(1), converted];
-        assert!(opinion(&[&facts[..], &[alone(1)]].concat()).unwrap_err().contains("alone"));
-        assert_eq!(opinion(&[&facts[..], &[holds(1, mode)]].concat()), Ok(()));
+        assert!(check_facts(&[&facts[..], &[alone(1)]].concat()).unwrap_err().contains("alone"));
+        assert_eq!(check_facts(&[&facts[..], &[holds(1, mode)]].concat()), Ok(()));
     }
 
     #[test]
     fn a_belief_after_another_was_let_go_of_still_interleaves() {
         let let_go = client(2, ClientFact::LetGo { lock: Lock(0), token: FencingToken(2) });
-        assert!(opinion(&[alone(1), alone(2), let_go, alone(1)]).is_err());
+        assert!(check_facts(&[alone(1), alone(2), let_go, alone(1)]).is_err());
     }
 
     #[test]
-    fn a_belief_in_what_the_log_has_given_to_another_is_caught_unless_it_was_taken_by_force() {
+    fn a_belief_in_a_lock_of_another_holder_is_caught() {
         let facts = |why| {
             [
                 queued(1, 1, Mode::Exclusive, None),
@@ -298,12 +298,16 @@ mod tests {
                 alone(1),
             ]
         };
-        assert!(opinion(&facts(Why::SessionExpired)).is_err());
-        assert_eq!(opinion(&facts(Why::Forced)), Ok(()));
-        assert_eq!(opinion(&facts(Why::SessionEnded)), Ok(()));
-        assert_eq!(opinion(&facts(Why::SessionExpired)[..6]), Ok(()), "nobody else holds it yet");
+        assert!(check_facts(&facts(Why::SessionExpired)).is_err());
+        assert_eq!(check_facts(&facts(Why::Forced)), Ok(()));
+        assert_eq!(check_facts(&facts(Why::SessionEnded)), Ok(()));
+        assert_eq!(
+            check_facts(&facts(Why::SessionExpired)[..6]),
+            Ok(()),
+            "no other client holds the lock yet"
+        );
         let (session, timeout_ms, grace_ms) = (SessionId(1), 1_000, Some(500));
         let grace = client(1, ClientFact::Session { session, timeout_ms, grace_ms });
-        assert_eq!(opinion(&[&[grace], &facts(Why::SessionExpired)[..]].concat()), Ok(()));
+        assert_eq!(check_facts(&[&[grace], &facts(Why::SessionExpired)[..]].concat()), Ok(()));
     }
 }

@@ -46,7 +46,7 @@ impl CommittedNeverChanges {
                 return Err(format!("node {node} has a snapshot up to {entry:?}, and {first:?} was applied"));
             }
             None => {
-                return Err(format!("node {node} has a snapshot up to {entry:?}, which nobody has applied"));
+                return Err(format!("node {node} has a snapshot up to {entry:?}, which no node has applied"));
             }
         }
         let last = self.applied.insert(node, entry.index);

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_takes_an_old_token_or_refuses_a_new_one_is_caught() {
+    fn an_accepted_old_token_or_a_refused_new_one_is_caught() {
         let fenced = |token, accepted| wrote(token, Store::Fenced { accepted });
         assert!(judge(FencedStore::default(), &[fenced(5, true), fenced(4, true)]).is_err());
         assert!(judge(FencedStore::default(), &[fenced(5, true), fenced(5, false)]).is_err());

@@ -85,7 +85,7 @@ mod tests {
     /// Two nodes form the cluster at once; an entry of one node is committed in term 1. The other node was
     /// elected in term 1 before, by votes that arrive late.
     #[test]
-    fn a_leader_that_learns_late_of_its_election_need_not_have_what_a_later_one_has_committed() {
+    fn a_late_leader_may_lack_entries_of_a_later_one() {
         let voted = node(2, NodeFact::Voted { term: 1, candidate: NodeId(2) });
         let facts = [appended(2, (0, 2, 0), 7), voted, applied(2, (0, 2, 0), 7)];
         assert_eq!(judge(LeaderCompleteness::default(), &[&facts[..], &[leads(1, 1)]].concat()), Ok(()));

@@ -138,7 +138,7 @@ mod tests {
     use super::super::testing::{data, delete, invoked, logged, returned, set, stat, znode};
     use super::*;
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(LinearizableWrites::default(), facts)
     }
 
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_before_one_that_was_answered_before_it_was_sent_is_caught() {
+    fn a_write_ordered_before_an_earlier_answer_is_caught() {
         let (one, other) = (set("/data/a", "1"), set("/data/b", "2"));
         let facts = [
             invoked(1, 1, one.clone()),
@@ -155,9 +155,9 @@ mod tests {
             invoked(2, 2, other.clone()),
             returned(2, 2, answer(4)),
         ];
-        assert!(opinion(&facts).is_err());
+        assert!(check_facts(&facts).is_err());
         let beside = [facts[0].clone(), facts[2].clone(), facts[1].clone(), facts[3].clone()];
-        assert_eq!(opinion(&beside), Ok(()));
+        assert_eq!(check_facts(&beside), Ok(()));
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             invoked(2, 2, set("/data/b", "2")),
             returned(2, 2, answer(4)),
         ];
-        assert!(opinion(&facts).is_err());
+        assert!(check_facts(&facts).is_err());
     }
 
     #[test]
@@ -177,10 +177,10 @@ mod tests {
         let refused = Err(Failure::Refused(ErrorCode::BadVersion));
         let op = || set("/data/a", "1");
         let facts = |told| [invoked(1, 1, op()), logged(1, 5, op(), answer(5)), returned(1, 1, told)];
-        assert_eq!(opinion(&facts(answer(5))), Ok(()));
-        assert!(opinion(&facts(Ok(Answer::Set(stat(1, 5, 2))))).is_err());
-        assert!(opinion(&facts(refused)).is_err());
-        assert_eq!(opinion(&facts(Err(Failure::Unknown))), Ok(()));
+        assert_eq!(check_facts(&facts(answer(5))), Ok(()));
+        assert!(check_facts(&facts(Ok(Answer::Set(stat(1, 5, 2))))).is_err());
+        assert!(check_facts(&facts(refused)).is_err());
+        assert_eq!(check_facts(&facts(Err(Failure::Unknown))), Ok(()));
     }
 
     #[test]
@@ -200,13 +200,13 @@ mod tests {
                 returned(2, 2, named(6, second)),
             ]
         };
-        assert!(opinion(&facts("0000000006")).is_err());
-        assert!(opinion(&facts("x")).is_err());
-        assert_eq!(opinion(&facts("0000000008")), Ok(()));
+        assert!(check_facts(&facts("0000000006")).is_err());
+        assert!(check_facts(&facts("x")).is_err());
+        assert_eq!(check_facts(&facts("0000000008")), Ok(()));
     }
 
     #[test]
-    fn numbers_begin_anew_below_a_znode_that_is_made_again() {
+    fn numbers_restart_below_a_znode_that_is_created_again() {
         let op = || {
             let mode = CreateMode::PersistentSequential;
             Op::Create { path: "/data/q/n-".to_owned(), data: data("1"), mode }
@@ -225,8 +225,8 @@ mod tests {
             invoked(1, 4, op()),
             returned(1, 4, named(10, 1)),
         ];
-        assert_eq!(opinion(&facts), Ok(()));
+        assert_eq!(check_facts(&facts), Ok(()));
         let again = [invoked(1, 5, op()), returned(1, 5, named(11, 1))];
-        assert!(opinion(&[&facts[..], &again[..]].concat()).is_err());
+        assert!(check_facts(&[&facts[..], &again[..]].concat()).is_err());
     }
 }

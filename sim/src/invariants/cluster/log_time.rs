@@ -101,35 +101,35 @@ mod tests {
     }
 
     #[test]
-    fn time_that_runs_ahead_is_caught_and_what_clocks_may_differ_by_is_not() {
+    fn log_time_ahead_of_the_allowed_drift_is_caught() {
         let start = [passed(6_000), shown(6_000), passed(10_000)];
-        let opinion = |ms| judge(LogTime::default(), &[&start[..], &[shown(ms)]].concat());
-        assert_eq!(opinion(10_550), Ok(()));
-        assert!(opinion(10_551).unwrap_err().contains("ahead"));
-        assert_eq!(opinion(1_000), Ok(()), "faults go on: it was stamped long ago");
+        let check_facts = |ms| judge(LogTime::default(), &[&start[..], &[shown(ms)]].concat());
+        assert_eq!(check_facts(10_550), Ok(()));
+        assert!(check_facts(10_551).unwrap_err().contains("ahead"));
+        assert_eq!(check_facts(1_000), Ok(()), "faults go on: it was stamped long ago");
     }
 
     /// The first facts may arrive late (seed 501,071).
     #[test]
     fn what_a_cluster_that_forms_shows_may_be_late() {
-        let opinion = |late_ms: i64, then_ms: i64| {
+        let check_facts = |late_ms: i64, then_ms: i64| {
             let facts = [passed(3_000), shown(3_000 - late_ms), passed(4_000), shown(4_000), passed(10_000)];
             judge(LogTime::default(), &[&facts[..], &[shown(then_ms)]].concat())
         };
-        assert_eq!(opinion(900, 10_550), Ok(()));
-        assert!(opinion(900, 10_551).unwrap_err().contains("ahead"));
-        assert!(opinion(1_251, 4_000).unwrap_err().contains("251 ms ahead"));
+        assert_eq!(check_facts(900, 10_550), Ok(()));
+        assert!(check_facts(900, 10_551).unwrap_err().contains("ahead"));
+        assert!(check_facts(1_251, 4_000).unwrap_err().contains("251 ms ahead"));
     }
 
     #[test]
     fn time_that_stands_still_is_caught_once_everything_is_healed() {
         let healed = Fact::Healed { at: Nanos::from_millis(3_000) };
-        let opinion = |at, ms| {
+        let check_facts = |at, ms| {
             let facts = [passed(1_000), shown(1_000), healed.clone(), passed(at), shown(ms)];
             judge(LogTime::default(), &facts)
         };
-        assert!(opinion(43_000, 1_000).unwrap_err().contains("behind"));
-        assert_eq!(opinion(8_000, 1_000), Ok(()), "it is catching up");
-        assert_eq!(opinion(43_000, 43_000 - 2_150 - 50 - 2_000), Ok(()));
+        assert!(check_facts(43_000, 1_000).unwrap_err().contains("behind"));
+        assert_eq!(check_facts(8_000, 1_000), Ok(()), "it is catching up");
+        assert_eq!(check_facts(43_000, 43_000 - 2_150 - 50 - 2_000), Ok(()));
     }
 }

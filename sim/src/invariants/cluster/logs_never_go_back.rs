@@ -13,7 +13,7 @@ use crate::history::{Fact, Index};
 /// Last index that each node has reported as flushed.
 #[derive(Default)]
 pub struct LogsNeverGoBack {
-    told: BTreeMap<NodeId, Index>,
+    reported: BTreeMap<NodeId, Index>,
     /// Last index in the log of a started node, and a larger index that the node has reported: the node's
     /// snapshot, loaded next, must cover the larger index.
     owed: BTreeMap<NodeId, (Index, Index)>,
@@ -42,16 +42,16 @@ impl Invariant for LogsNeverGoBack {
         }
         match what {
             NodeFact::Acknowledged { upto } => {
-                let told = self.told.entry(*node).or_default();
+                let told = self.reported.entry(*node).or_default();
                 *told = upto.index.max(*told);
             }
             NodeFact::Truncated { after } => {
-                let told = self.told.entry(*node).or_default();
+                let told = self.reported.entry(*node).or_default();
                 *told = (*told).min(*after);
             }
-            NodeFact::Forgot => drop(self.told.remove(node)),
+            NodeFact::Forgot => drop(self.reported.remove(node)),
             NodeFact::Opened { last, .. } => {
-                let told = self.told.get(node).copied().unwrap_or_default();
+                let told = self.reported.get(node).copied().unwrap_or_default();
                 let last = last.map_or(Index(0), |last| last.index);
                 if last < told {
                     self.owed.insert(*node, (last, told));
@@ -83,15 +83,15 @@ mod tests {
         node(1, NodeFact::Voted { term: 2, candidate: NodeId(1) })
     }
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(LogsNeverGoBack::default(), &[facts, &[voted()]].concat())
     }
 
     #[test]
-    fn an_entry_that_was_told_and_is_not_on_the_disk_is_caught_as_the_node_starts() {
-        assert_eq!(opinion(&[opened(None), acknowledged(7), opened(Some(7))]), Ok(()));
-        assert!(opinion(&[opened(None), acknowledged(7), opened(Some(6))]).is_err());
-        assert!(opinion(&[opened(None), acknowledged(7), acknowledged(5), opened(None)]).is_err());
+    fn a_reported_entry_missing_at_the_nodes_start_is_caught() {
+        assert_eq!(check_facts(&[opened(None), acknowledged(7), opened(Some(7))]), Ok(()));
+        assert!(check_facts(&[opened(None), acknowledged(7), opened(Some(6))]).is_err());
+        assert!(check_facts(&[opened(None), acknowledged(7), acknowledged(5), opened(None)]).is_err());
     }
 
     /// A node acknowledges entries before the end of a snapshot that the node has just installed, and purges
@@ -103,21 +103,23 @@ mod tests {
         let installed =
             |index| node(1, NodeFact::Installed { entry: Some(position((1, 1, index))), digest: 0 });
         let before = [opened(None), installed(9), acknowledged(7), started(), opened(Some(3)), entry()];
-        assert_eq!(opinion(&[&before[..], &[installed(9)]].concat()), Ok(()));
-        assert!(opinion(&[&before[..], &[installed(6)]].concat()).is_err());
-        assert!(opinion(&before).is_err(), "the snapshot is lost");
+        assert_eq!(check_facts(&[&before[..], &[installed(9)]].concat()), Ok(()));
+        assert!(check_facts(&[&before[..], &[installed(6)]].concat()).is_err());
+        assert!(check_facts(&before).is_err(), "the snapshot is lost");
     }
 
     #[test]
     fn what_a_leader_has_taken_out_need_not_be_there() {
-        assert_eq!(opinion(&[acknowledged(7), truncated(1, 5), opened(Some(5))]), Ok(()));
-        assert!(opinion(&[acknowledged(7), truncated(1, 5), opened(Some(4))]).is_err());
+        assert_eq!(check_facts(&[acknowledged(7), truncated(1, 5), opened(Some(5))]), Ok(()));
+        assert!(check_facts(&[acknowledged(7), truncated(1, 5), opened(Some(4))]).is_err());
     }
 
     #[test]
     fn what_the_simulation_took_from_the_disk_need_not_be_there() {
         let forgot = || node(1, NodeFact::Forgot);
-        assert_eq!(opinion(&[acknowledged(7), forgot(), opened(None)]), Ok(()));
-        assert!(opinion(&[acknowledged(7), forgot(), opened(None), acknowledged(3), opened(None)]).is_err());
+        assert_eq!(check_facts(&[acknowledged(7), forgot(), opened(None)]), Ok(()));
+        assert!(
+            check_facts(&[acknowledged(7), forgot(), opened(None), acknowledged(3), opened(None)]).is_err()
+        );
     }
 }

@@ -43,7 +43,7 @@ pub(super) enum Matched {
 /// Unanswered writes.
 #[derive(Default)]
 pub(super) struct Matching {
-    told: BTreeSet<SessionId>,
+    reporting: BTreeSet<SessionId>,
     /// Writes in the order of sending.
     sent: BTreeMap<SessionId, VecDeque<Sent>>,
     sessions: BTreeMap<CallId, SessionId>,
@@ -56,7 +56,7 @@ impl Matching {
     /// Consumes a fact.
     pub(super) fn observe(&mut self, fact: &Fact) -> Matched {
         match fact {
-            Fact::Client { client, what, .. } => self.told(*client, what),
+            Fact::Client { client, what, .. } => self.client(*client, what),
             Fact::Logged(logged) => self.ran(logged),
             Fact::SessionEnded { session, .. } => {
                 if let Some(sent) = self.sent.get_mut(session) {
@@ -68,13 +68,13 @@ impl Matching {
         }
     }
 
-    fn told(&mut self, client: ClientId, what: &ClientFact) -> Matched {
+    fn client(&mut self, client: ClientId, what: &ClientFact) -> Matched {
         match what {
             ClientFact::Session { session, .. } => {
-                self.told.insert(*session);
+                self.reporting.insert(*session);
             }
             ClientFact::Invoked { call, session, op } if is_plain_write(op) => {
-                self.told.insert(*session);
+                self.reporting.insert(*session);
                 self.sessions.insert(*call, *session);
                 self.sent_so_far += 1;
                 let (call, session, op, order) = (*call, *session, op.clone(), self.sent_so_far);
@@ -121,7 +121,7 @@ impl Matching {
 
     fn ran(&mut self, logged: &Arc<Logged>) -> Matched {
         let session = logged.session;
-        if !self.told.contains(&session) {
+        if !self.reporting.contains(&session) {
             return Matched::Nothing;
         }
         let last = self.last_run.get(&session).copied();
@@ -146,13 +146,13 @@ impl Matching {
 
 /// Reports whether the call changes only znodes below [`DATA`], whose changes the simulation reports.
 pub(super) fn is_plain_write(op: &Op) -> bool {
-    let is_told =
+    let is_below_data =
         |path: &String| path.strip_prefix(DATA).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     match op {
-        Op::Create { path, .. } | Op::Set { path, .. } | Op::Delete { path, .. } => is_told(path),
+        Op::Create { path, .. } | Op::Set { path, .. } | Op::Delete { path, .. } => is_below_data(path),
         Op::Multi(all) => {
             let is_plain = |op: &Op| match op {
-                Op::Check { path, .. } => is_told(path),
+                Op::Check { path, .. } => is_below_data(path),
                 op => is_plain_write(op),
             };
             !all.is_empty() && all.iter().all(is_plain)

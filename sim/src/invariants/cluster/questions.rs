@@ -65,7 +65,7 @@ impl Questions {
             Some(deadline) => {
                 Err(format!("{hold:?} was taken away at {at:?}, before its deadline {deadline:?}"))
             }
-            None => Err(format!("{hold:?} was taken away at {at:?}, and nobody has set a deadline")),
+            None => Err(format!("{hold:?} was revoked at {at:?} without a deadline")),
         }
     }
 
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_taken_away_without_a_deadline_or_before_it_is_caught() {
+    fn a_revocation_before_any_deadline_is_caught() {
         let judge = |facts: &[Fact]| judge(Questions::new(true), facts);
         assert_eq!(judge(&[granted(), asked(1, Some(1_000)), revoked(1_001, false)]), Ok(()));
         assert!(judge(&[granted(), asked(1, Some(1_000)), revoked(1_000, false)]).is_err());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_is_served_and_does_not_hear_is_caught_if_it_has_looked_often_enough() {
+    fn a_served_holder_that_misses_a_request_is_caught() {
         let holds =
             |ms| client_at(ms, 1, ClientFact::Holds { lock: LOCK, token: TOKEN, mode: Mode::Exclusive });
         let heard =
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(
             judge(Questions::new(true), &history(looks(4_000).collect())),
             Ok(()),
-            "nobody owes service"
+            "the cluster owes no service"
         );
     }
 }

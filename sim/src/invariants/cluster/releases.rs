@@ -102,20 +102,20 @@ mod tests {
     #[test]
     fn a_forced_release_that_the_log_does_not_bear_out_is_caught() {
         let gone = |why| Fact::Gone { lock: Lock(0), token: FencingToken(5), why };
-        let opinion = |token: Option<i64>, facts: &[Fact], told| {
+        let check_facts = |token: Option<i64>, facts: &[Fact], told| {
             let force = Op::Force { lock: Lock(0), token: token.map(FencingToken) };
             let call = [entitled(5, None, Millis(0)), invoked(1, 1, force)];
             let told = returned(1, 1, Ok(Answer::Released(told)));
             judge(Releases::default(), &[&call[..], facts, &[told]].concat())
         };
         for token in [Some(5), None] {
-            assert_eq!(opinion(token, &[gone(Why::Forced)], true), Ok(()));
-            assert!(opinion(token, &[gone(Why::SessionExpired)], true).is_err());
-            assert_eq!(opinion(token, &[gone(Why::SessionExpired)], false), Ok(()));
+            assert_eq!(check_facts(token, &[gone(Why::Forced)], true), Ok(()));
+            assert!(check_facts(token, &[gone(Why::SessionExpired)], true).is_err());
+            assert_eq!(check_facts(token, &[gone(Why::SessionExpired)], false), Ok(()));
         }
-        assert!(opinion(Some(5), &[], false).unwrap_err().contains("after its forced release"));
-        assert_eq!(opinion(Some(4), &[], false), Ok(()));
-        assert!(opinion(Some(4), &[gone(Why::Forced)], true).is_err());
+        assert!(check_facts(Some(5), &[], false).unwrap_err().contains("after its forced release"));
+        assert_eq!(check_facts(Some(4), &[], false), Ok(()));
+        assert!(check_facts(Some(4), &[gone(Why::Forced)], true).is_err());
         let granted_later = |told| {
             let force = Op::Force { lock: Lock(0), token: Some(FencingToken(5)) };
             let facts = [
@@ -130,15 +130,15 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_release_that_the_log_does_not_bear_out_is_caught() {
+    fn a_release_answer_that_contradicts_the_log_is_caught() {
         let ask = || invoked(1, 1, Op::Release { lock: Lock(0), token: FencingToken(5) });
         let told = |released| returned(1, 1, Ok(Answer::Released(released)));
         let gone = |why| Fact::Gone { lock: Lock(0), token: FencingToken(5), why };
-        let opinion = |facts: &[Fact]| judge(Releases::default(), facts);
-        assert!(opinion(&[ask(), gone(Why::Released), told(false)]).is_err());
-        assert!(opinion(&[ask(), gone(Why::Forced), told(true)]).is_err());
-        assert!(opinion(&[ask(), told(true)]).is_err());
-        assert_eq!(opinion(&[ask(), gone(Why::Released), told(true)]), Ok(()));
-        assert_eq!(opinion(&[gone(Why::Forced), ask(), told(false)]), Ok(()));
+        let check_facts = |facts: &[Fact]| judge(Releases::default(), facts);
+        assert!(check_facts(&[ask(), gone(Why::Released), told(false)]).is_err());
+        assert!(check_facts(&[ask(), gone(Why::Forced), told(true)]).is_err());
+        assert!(check_facts(&[ask(), told(true)]).is_err());
+        assert_eq!(check_facts(&[ask(), gone(Why::Released), told(true)]), Ok(()));
+        assert_eq!(check_facts(&[gone(Why::Forced), ask(), told(false)]), Ok(()));
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn no_session_is_opened_while_a_client_believes_in_one_of_the_old_cluster() {
+    fn a_session_beside_a_belief_in_an_old_one_is_caught() {
         judge(checker(), &[opened(1), new_life(8), alive(1), opened(2), alive(2)]).unwrap();
         let late = [opened(1), new_life(8), opened(2), alive(1)];
         assert!(judge(checker(), &late).is_err());

@@ -89,26 +89,26 @@ mod tests {
         Fact::SessionAttached { session: SESSION, attachment, timeout_ms: 100, at: Millis(0) }
     }
 
-    fn opinion(hears_of_hang_ups: bool, facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(hears_of_hang_ups: bool, facts: &[Fact]) -> Result<(), String> {
         judge(SessionMoves::new(hears_of_hang_ups), facts)
     }
 
     #[test]
-    fn a_session_that_is_taken_from_a_living_connection_is_caught_where_nodes_hear_of_hang_ups() {
+    fn a_session_taken_from_a_live_connection_is_caught() {
         let comes = |has_seen| [connects(Connect::Begins { has_seen }), moved(), connects(Connect::Done)];
-        assert_eq!(opinion(true, &comes(true)), Ok(()));
+        assert_eq!(check_facts(true, &comes(true)), Ok(()));
         let late = |has_seen| [&comes(has_seen)[..], &[moved()]].concat();
-        assert!(opinion(true, &late(true)).is_err());
-        assert_eq!(opinion(false, &late(true)), Ok(()));
-        assert_eq!(opinion(true, &late(false)), Ok(()), "the node did not know where it is");
+        assert!(check_facts(true, &late(true)).is_err());
+        assert_eq!(check_facts(false, &late(true)), Ok(()));
+        assert_eq!(check_facts(true, &late(false)), Ok(()), "the node did not know where it is");
         let left = [&comes(true)[..], &[connects(Connect::Left), moved()]].concat();
-        assert_eq!(opinion(true, &left), Ok(()));
+        assert_eq!(check_facts(true, &left), Ok(()));
         let dead = [&comes(true)[..], &[client(1, ClientFact::Ended), moved()]].concat();
-        assert_eq!(opinion(true, &dead), Ok(()));
+        assert_eq!(check_facts(true, &dead), Ok(()));
     }
 
     #[test]
     fn a_client_that_is_told_of_a_move_is_always_caught() {
-        assert!(opinion(false, &[connects(Connect::ToldMoved)]).is_err());
+        assert!(check_facts(false, &[connects(Connect::ToldMoved)]).is_err());
     }
 }

@@ -55,7 +55,7 @@ impl Invariant for Steady {
                     client.0
                 )),
                 Ok(None) => Err(format!(
-                    "client {} sent a request of {kind:?} at {at}, and nobody refused it, though it is too large",
+                    "client {} sent a request of {kind:?} at {at}, and no node refused the oversized request",
                     client.0
                 )),
                 Err(()) if self.has_faults => Ok(()),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_request_that_is_refused_is_caught_and_an_unanswered_one_where_nothing_goes_wrong() {
+    fn a_refused_or_unanswered_large_request_is_caught() {
         let asked = |outcome| [client(1, ClientFact::Asked { kind: Large::Data, outcome })];
         for has_faults in [true, false] {
             let refused = asked(Ok(Some(ErrorCode::MarshallingError)));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_may_be_refused_while_a_disk_is_full_and_at_no_other_time() {
+    fn growing_writes_are_refused_only_while_a_disk_is_full() {
         let refused = |code| [client(1, ClientFact::Asked { kind: Large::Data, outcome: Ok(Some(code)) })];
         for has_room in [true, false] {
             let for_room = judge(Steady::new(true, has_room), &refused(ErrorCode::QuotaExceeded));

@@ -44,7 +44,7 @@ impl LinearizableVerify {
         self.changes.push((place, is_held));
     }
 
-    fn ask(&mut self, call: CallId, op: &Op) {
+    fn invoked(&mut self, call: CallId, op: &Op) {
         let (locks, place) = match op {
             Op::Verify { lock, token } => (vec![*lock], Some((*lock, *token))),
             Op::Held { locks } => (locks.clone(), None),
@@ -101,7 +101,7 @@ impl Invariant for LinearizableVerify {
             }
             Fact::Entitled { lock, token, .. } => self.changed((*lock, *token), true),
             Fact::Left { lock, token, .. } => self.changed((*lock, *token), false),
-            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.ask(*call, op),
+            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.invoked(*call, op),
             Fact::Client { client, what: ClientFact::Returned { call, result }, .. } => {
                 let Some(asked) = self.asked.remove(call) else { return Ok(()) };
                 let (places, is_held) = match (result, asked.place) {
@@ -142,13 +142,13 @@ mod tests {
         let ask = || invoked(1, 1, Op::Verify { lock: Lock(0), token: FencingToken(5) });
         let told = |is_held| returned(1, 1, Ok(Answer::Verified(is_held)));
         let granted = || entitled(5, None, Millis(0));
-        let opinion = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
-        assert!(opinion(&[granted(), left(5, 6), ask(), told(true)]).is_err());
-        assert!(opinion(&[granted(), ask(), told(false)]).is_err());
-        assert!(opinion(&[ask(), told(true)]).is_err());
-        assert_eq!(opinion(&[granted(), ask(), told(true)]), Ok(()));
-        assert_eq!(opinion(&[granted(), ask(), left(5, 6), told(true)]), Ok(()));
-        assert_eq!(opinion(&[granted(), ask(), left(5, 6), told(false)]), Ok(()));
+        let check_facts = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
+        assert!(check_facts(&[granted(), left(5, 6), ask(), told(true)]).is_err());
+        assert!(check_facts(&[granted(), ask(), told(false)]).is_err());
+        assert!(check_facts(&[ask(), told(true)]).is_err());
+        assert_eq!(check_facts(&[granted(), ask(), told(true)]), Ok(()));
+        assert_eq!(check_facts(&[granted(), ask(), left(5, 6), told(true)]), Ok(()));
+        assert_eq!(check_facts(&[granted(), ask(), left(5, 6), told(false)]), Ok(()));
     }
 
     #[test]
@@ -162,10 +162,11 @@ mod tests {
         let granted = [event, entitled(5, None, Millis(0))];
         let ask = || invoked(1, 1, Op::Held { locks: vec![Lock(0)] });
         let told = |by: &str| returned(1, 1, Ok(Answer::Taken(by.to_owned())));
-        let opinion = |facts: &[Fact]| judge(LinearizableVerify::default(), &[&granted[..], facts].concat());
-        assert_eq!(opinion(&[ask(), left(5, 6), told("one")]), Ok(()));
-        assert!(opinion(&[ask(), told("two")]).is_err());
-        assert!(opinion(&[left(5, 6), ask(), told("one")]).is_err());
+        let check_facts =
+            |facts: &[Fact]| judge(LinearizableVerify::default(), &[&granted[..], facts].concat());
+        assert_eq!(check_facts(&[ask(), left(5, 6), told("one")]), Ok(()));
+        assert!(check_facts(&[ask(), told("two")]).is_err());
+        assert!(check_facts(&[left(5, 6), ask(), told("one")]).is_err());
     }
 
     #[test]
@@ -173,9 +174,9 @@ mod tests {
         let ask = || invoked(1, 1, Op::Held { locks: vec![Lock(0), Lock(0)] });
         let told = || returned(1, 1, Ok(Answer::Held(vec![FencingToken(5), FencingToken(6)])));
         let granted = |token| entitled(token, None, Millis(0));
-        let opinion = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
-        assert_eq!(opinion(&[granted(5), ask(), granted(6), left(5, 7), told()]), Ok(()));
-        assert!(opinion(&[granted(5), ask(), left(5, 7), granted(6), told()]).is_err());
-        assert!(opinion(&[granted(5), granted(6), left(6, 7), ask(), told()]).is_err());
+        let check_facts = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
+        assert_eq!(check_facts(&[granted(5), ask(), granted(6), left(5, 7), told()]), Ok(()));
+        assert!(check_facts(&[granted(5), ask(), left(5, 7), granted(6), told()]).is_err());
+        assert!(check_facts(&[granted(5), granted(6), left(6, 7), ask(), told()]).is_err());
     }
 }

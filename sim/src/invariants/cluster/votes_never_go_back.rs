@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vote_for_an_earlier_candidate_is_caught_also_over_a_restart() {
+    fn a_lower_vote_is_caught_also_after_a_restart() {
         let voted = |term, candidate| node(1, NodeFact::Voted { term, candidate: NodeId(candidate) });
         let restart = node(1, NodeFact::Started);
         assert!(judge(VotesNeverGoBack::default(), &[voted(2, 3), restart, voted(2, 1)]).is_err());
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vote_that_was_told_and_is_not_on_the_disk_is_caught_as_the_node_starts() {
+    fn a_reported_vote_missing_at_the_nodes_start_is_caught() {
         let opened = |vote| node(1, NodeFact::Opened { vote, purged: None, last: None });
         let voted = || node(1, NodeFact::Voted { term: 2, candidate: NodeId(3) });
         let facts = |vote| [opened(None), voted(), opened(vote)];

@@ -153,7 +153,7 @@ mod tests {
     use crate::history::Millis;
     use crate::history::client::ZnodeChange;
 
-    fn opinion(facts: &[&[Fact]]) -> Result<(), String> {
+    fn check_facts(facts: &[&[Fact]]) -> Result<(), String> {
         judge(Watches::default(), &facts.concat())
     }
 
@@ -182,55 +182,59 @@ mod tests {
     }
 
     #[test]
-    fn an_event_for_a_change_before_the_registration_or_for_none_is_caught() {
+    fn an_event_without_a_change_after_registration_is_caught() {
         let facts = [created()];
-        assert!(opinion(&[&facts, &watched(1, 1), &[event(1, 2)]]).is_err());
-        assert!(opinion(&[&facts, &watched(1, 1), &[event(1, 4)]]).is_err(), "nothing has changed");
-        assert_eq!(opinion(&[&facts, &watched(1, 1), &[changed(), event(1, 4)]]), Ok(()));
+        assert!(check_facts(&[&facts, &watched(1, 1), &[event(1, 2)]]).is_err());
+        assert!(check_facts(&[&facts, &watched(1, 1), &[event(1, 4)]]).is_err(), "nothing has changed");
+        assert_eq!(check_facts(&[&facts, &watched(1, 1), &[changed(), event(1, 4)]]), Ok(()));
     }
 
     #[test]
-    fn an_event_that_does_not_say_of_which_change_needs_one_all_the_same() {
+    fn an_event_of_an_unknown_change_still_needs_a_change() {
         let facts = [created()];
-        assert!(opinion(&[&facts, &watched(1, 1), &[event(1, -1)]]).is_err());
-        assert_eq!(opinion(&[&facts, &watched(1, 1), &[changed(), event(1, -1)]]), Ok(()));
+        assert!(check_facts(&[&facts, &watched(1, 1), &[event(1, -1)]]).is_err());
+        assert_eq!(check_facts(&[&facts, &watched(1, 1), &[changed(), event(1, -1)]]), Ok(()));
     }
 
     #[test]
     fn a_watch_that_fires_twice_is_caught() {
         let facts = [changed(), event(1, 4), event(1, 4)];
-        assert!(opinion(&[&[created()], &watched(1, 1), &facts]).unwrap_err().contains("twice"));
+        assert!(check_facts(&[&[created()], &watched(1, 1), &facts]).unwrap_err().contains("twice"));
     }
 
     #[test]
     fn an_event_before_its_registration_is_caught() {
         let [ask, registered] = watched(1, 1);
-        assert!(opinion(&[&[created(), ask, changed(), event(1, 4), registered]]).is_err());
+        assert!(check_facts(&[&[created(), ask, changed(), event(1, 4), registered]]).is_err());
     }
 
     #[test]
     fn a_reply_that_shows_a_change_before_its_event_is_caught() {
-        assert!(opinion(&[&[created()], &watched(1, 1), &[changed()], &read_new()]).is_err());
+        assert!(check_facts(&[&[created()], &watched(1, 1), &[changed()], &read_new()]).is_err());
         let told = [changed(), event(1, 4)];
-        assert_eq!(opinion(&[&[created()], &watched(1, 1), &told, &read_new()]), Ok(()));
+        assert_eq!(check_facts(&[&[created()], &watched(1, 1), &told, &read_new()]), Ok(()));
     }
 
     #[test]
     fn a_client_may_hear_of_a_change_behind_the_end_of_its_session() {
         let ended = Fact::SessionEnded { session: SessionId(1), end: SessionEnd::Expired, at: Millis(0) };
         let facts = [changed(), ended.clone(), event(1, 4)];
-        assert_eq!(opinion(&[&[created()], &watched(1, 1), &facts]), Ok(()), "it had been sent before");
+        assert_eq!(check_facts(&[&[created()], &watched(1, 1), &facts]), Ok(()), "it had been sent before");
         let [ask, registered] = watched(1, 1);
         let facts = [created(), ask, ended, registered, changed(), event(1, 4)];
-        assert_eq!(opinion(&[&facts, &[Fact::Settled]]), Ok(()));
+        assert_eq!(check_facts(&[&facts, &[Fact::Settled]]), Ok(()));
     }
 
     #[test]
-    fn a_watch_that_never_fires_is_caught_unless_its_session_is_over() {
+    fn an_unfired_watch_of_a_living_session_is_caught() {
         let facts = [&[created()], &watched(1, 1)[..], &[changed()]].concat();
-        assert!(opinion(&[&facts, &[Fact::Settled]]).is_err());
+        assert!(check_facts(&[&facts, &[Fact::Settled]]).is_err());
         let ended = client(1, ClientFact::Ended);
-        assert_eq!(opinion(&[&facts, &[ended, Fact::Settled]]), Ok(()));
-        assert_eq!(opinion(&[&[created()], &watched(1, 1), &[Fact::Settled]]), Ok(()), "nothing happened");
+        assert_eq!(check_facts(&[&facts, &[ended, Fact::Settled]]), Ok(()));
+        assert_eq!(
+            check_facts(&[&[created()], &watched(1, 1), &[Fact::Settled]]),
+            Ok(()),
+            "nothing happened"
+        );
     }
 }

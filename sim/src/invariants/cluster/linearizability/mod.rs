@@ -45,11 +45,11 @@ pub struct Linearizability {
 }
 
 /// Returns the plain znodes that a call names, or nothing for a call outside the model.
-fn judged_paths(op: &Op) -> Vec<&str> {
+fn plain_paths(op: &Op) -> Vec<&str> {
     match op {
         Op::Read { path, synced: true, .. } => vec![path],
         Op::Create { mode, .. } if mode.is_sequential() => Vec::new(),
-        Op::Multi(all) => all.iter().flat_map(judged_paths).collect(),
+        Op::Multi(all) => all.iter().flat_map(plain_paths).collect(),
         op if op.is_write() || matches!(op, Op::Check { .. }) => op.paths(),
         _ => Vec::new(),
     }
@@ -103,7 +103,7 @@ impl Linearizability {
     }
 
     fn invoked(&mut self, call: CallId, session: SessionId, op: &std::sync::Arc<Op>) {
-        let paths = judged_paths(op);
+        let paths = plain_paths(op);
         if paths.is_empty() || op.is_write() && !is_plain_write(op) {
             return;
         }
@@ -123,7 +123,7 @@ impl Linearizability {
             return Ok(());
         };
         if is_write && result.is_ok() {
-            self.settle(session, order);
+            self.resolve(session, order);
         }
         let Some(number) = component else { return Ok(()) };
         let Some(component) = self.components.get_mut(&number) else { return Ok(()) };
@@ -146,7 +146,7 @@ impl Linearizability {
             (Op::Create { mode, .. }, Answer::Created { path, .. }) if mode.is_sequential() => {
                 let Some(number) = self.of_path.remove(path.as_str()) else { return };
                 if let Some(component) = self.components.get_mut(&number) {
-                    let is_about = |op: &Op| judged_paths(op).contains(&path.as_str());
+                    let is_about = |op: &Op| plain_paths(op).contains(&path.as_str());
                     component.has_given_up |= component.pending.values().any(|one| is_about(&one.op));
                 }
             }
@@ -155,11 +155,11 @@ impl Linearizability {
     }
 
     /// Completes the session's earlier calls with unknown outcomes: each was done before or never will be.
-    fn settle(&mut self, session: SessionId, before: u64) {
+    fn resolve(&mut self, session: SessionId, before: u64) {
         while let Some((&key, &(call, number))) = self.unknown.range((session, 0)..(session, before)).next() {
             self.unknown.remove(&key);
             if let Some(component) = self.components.get_mut(&number) {
-                component.settle(call);
+                component.resolve(call);
             }
         }
     }
@@ -191,7 +191,7 @@ impl Invariant for Linearizability {
                 for component in self.components.values_mut().filter(|component| !component.has_given_up) {
                     component.vanish(*session);
                 }
-                self.settle(*session, u64::MAX);
+                self.resolve(*session, u64::MAX);
             }
             Fact::Client { what: ClientFact::Invoked { call, session, op }, .. } => {
                 self.invoked(*call, *session, op);

@@ -126,7 +126,7 @@ impl Component {
     }
 
     /// Ends a call with unknown outcome: the call was done before or never will be.
-    pub(super) fn settle(&mut self, call: CallId) {
+    pub(super) fn resolve(&mut self, call: CallId) {
         if !self.pending.contains_key(&call) {
             return;
         }
@@ -157,14 +157,14 @@ impl Component {
         let all = self.reach_all();
         let without = |mut one: Explanation| {
             one.nodes.retain(|_, node| node.owner != session);
-            self.look(&mut one);
+            self.record_reads(&mut one);
             one
         };
         self.explanations = all.into_iter().map(without).collect();
     }
 
     /// Adds the current result of each unanswered read to the read's possible results.
-    fn look(&self, one: &mut Explanation) {
+    fn record_reads(&self, one: &mut Explanation) {
         let Explanation { nodes, reads, .. } = one;
         for (call, shown) in reads {
             if let Some(Op::Read { path, .. }) = self.pending.get(call).map(|pending| &*pending.op) {
@@ -241,7 +241,7 @@ impl Component {
             }
             let outcome = model::run(&mut next.nodes, &pending.op, pending.session);
             next.done.insert(call, outcome);
-            self.look(&mut next);
+            self.record_reads(&mut next);
             all.push(next);
             all
         };
