@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures how long nobody is served when the network between nodes is cut or a leader is stopped. Needs root and `ip`.
+"""Measures how long no client is served when the network between nodes is cut or a leader is stopped. Needs root and `ip`.
 
     lab/bench/cuts.py [--bin PATH] [--voters 3,5,7] [--seconds 12]
 
@@ -22,7 +22,7 @@ import elections
 libc = ctypes.CDLL("libc.so.6", use_errno=True)
 NONE = float("inf")
 BARS = {"stopped": 3, "isolated": 3, "halves": 5, "middle": 5, "star": NONE, "star-cut": NONE}
-# No interface has this address: what is sent to it is lost.
+# No interface has this address: packets to it are lost.
 NOWHERE = "02:00:00:00:00:01"
 
 
@@ -31,7 +31,7 @@ def ip(*words, check=True):
 
 
 class Separated(elections.Rowlock):
-    """A cluster whose nodes have a network namespace each."""
+    """Cluster with a network namespace per node."""
 
     def __init__(self, program, count):
         self.tag = f"rl{os.getpid() % 10000}"
@@ -84,7 +84,7 @@ class Separated(elections.Rowlock):
 
 
 class Probes:
-    """One client per node that takes and releases a lock in a loop. Keeps the times of the grants."""
+    """One client per node: acquires and releases a lock in a loop, and keeps the times of the grants."""
 
     def __init__(self, it):
         self.it, self.times, self.goes_on = it, [], True

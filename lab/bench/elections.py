@@ -82,7 +82,7 @@ class Rowlock:
             return None
 
     def leader(self, seconds, other_than=None):
-        """The node that leads and serves, its term, and when that was seen."""
+        """Returns the serving leader, its term, and the time of the observation."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for node in self.running:
@@ -103,7 +103,7 @@ class Rowlock:
         return time.monotonic() - (time.time() - at)
 
     def write(self, timeout):
-        """Takes and returns a lock by HTTP at any node."""
+        """Acquires and releases a lock by HTTP at any node."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             if any(self.write_at(node, "probe", max(0.05, end - time.monotonic())) for node in self.running):
@@ -208,10 +208,10 @@ def flushes(options):
                     mover = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
                 new, term, at = it.leader(60, old)
                 if way == "transfer":
-                    # The old leader serves until it hands over, and its log says when that is.
+                    # The old leader serves until it hands over, and its log shows the time.
                     since = it.hands_over(old) or since
                 took, bar = (at or time.monotonic()) - since, 1 + 6 * ms / 1000
-                # A leader that is silent and not dead is noticed by its silence.
+                # Followers detect a paused leader by its silence.
                 bar += 2 if way == "stop" else 0
                 is_missed = at is None or took > bar or term - before > 5
                 missed += is_missed

@@ -1,14 +1,14 @@
-//! Where and when a run was taken, as the results state it.
+//! Time and machine of a run, for its results.
 
 use std::process::Command;
 
 use crate::results::About;
 
-/// The present time and machine. Facts that cannot be found are stated as unknown.
+/// Returns the present time and machine. Missing facts appear as "unknown".
 pub fn here() -> About {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     About {
-        date: said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
+        date: output_of("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         cores: std::thread::available_parallelism().map_or(0, usize::from),
         machine: format!("{}, Linux {}", processor(), kernel.trim()),
@@ -24,12 +24,12 @@ fn processor() -> String {
 }
 
 fn commit() -> String {
-    let commit = said("git", &["rev-parse", "--short=10", "HEAD"]);
-    let changes = said("git", &["status", "--porcelain", "--untracked-files=no"]);
+    let commit = output_of("git", &["rev-parse", "--short=10", "HEAD"]);
+    let changes = output_of("git", &["status", "--porcelain", "--untracked-files=no"]);
     if changes.is_empty() { commit } else { format!("{commit} and changes") }
 }
 
-fn said(program: &str, arguments: &[&str]) -> String {
+fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let output = output.ok().filter(|output| output.status.success());
     output.map_or_else(

@@ -1,9 +1,9 @@
-//! The servers of a run: each starts when it is first needed and runs until the end.
+//! Servers of a run: each server starts on first use and runs until the end.
 //!
-//! All of them stay up all the time. Starting ZooKeeper for every trial would take most of the run. Stopping
-//! processes (SIGSTOP) between their turns costs a cluster its leader and its sessions, which shows in its
-//! next trial. The load of the idle servers is measured and written into the results; together it is a few
-//! percent of one core.
+//! All servers stay up all the time. A start of ZooKeeper for every trial would take most of the run. A stop
+//! of processes (SIGSTOP) between their turns costs a cluster its leader and its sessions, which shows in its
+//! next trial. The results include the measured load of the idle servers; the sum is a few percent of one
+//! core.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use crate::workload::phase::Times;
 
 const WARM_UP_CLIENTS: u64 = 256;
 
-/// The running servers, by system. Rowlock's serve both of its clients.
+/// Running servers, by system. Rowlock's servers serve both of its clients.
 pub struct Fleet {
     folder: PathBuf,
     programs: Programs,
     running: BTreeMap<System, Servers>,
-    /// How long a Java server is loaded before its first trial, so that its code is compiled.
+    /// Load time of a Java server before its first trial, for the compilation of its code.
     java_warm_up: Duration,
 }
 
-/// The system whose servers a system uses.
+/// Returns the system whose servers `system` uses.
 fn host(system: System) -> System {
     match system {
         System::RowlockPlain | System::RowlockTls => System::Rowlock,
@@ -37,15 +37,15 @@ fn host(system: System) -> System {
 }
 
 impl Fleet {
-    /// Without servers; they will have their data below `folder`.
+    /// Creates a fleet without servers, with their later data below `folder`.
     pub fn new(folder: &Path, programs: Programs, java_warm_up: Duration) -> Fleet {
         Fleet { folder: folder.to_owned(), programs, running: BTreeMap::new(), java_warm_up }
     }
 
-    /// The servers of a system, which are started and warmed up if they do not run.
+    /// Returns the servers of a system, and starts and warms them up on first use.
     ///
     /// # Errors
-    /// They are not installed, or do not come up.
+    /// The servers are not installed, or do not come up.
     pub async fn servers(&mut self, system: System) -> Result<&mut Servers> {
         let system = host(system);
         if !self.running.contains_key(&system) {
@@ -60,10 +60,10 @@ impl Fleet {
         self.running.get_mut(&system).context("just started")
     }
 
-    /// Fresh servers of the system: the running ones are ended, and their data is removed.
+    /// Returns fresh servers of the system: ends the running servers and removes their data.
     ///
     /// # Errors
-    /// As of [`Fleet::servers`].
+    /// The same as [`Fleet::servers`].
     pub async fn fresh(&mut self, system: System) -> Result<&mut Servers> {
         let system = host(system);
         self.end(system).await?;
@@ -71,7 +71,7 @@ impl Fleet {
         Ok(self.running.entry(system).or_insert(servers))
     }
 
-    /// Ends the servers of a system, if they run.
+    /// Ends the servers of a system, if running.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -93,10 +93,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// The processor time of the running servers without requests, in percent of one core.
+    /// Measures the processor time of the running servers without requests, in percent of one core.
     ///
     /// # Errors
-    /// One of them is gone.
+    /// A server is gone.
     pub async fn idle_cpu_percent(&self, during: Duration) -> Result<BTreeMap<System, f64>> {
         let before = self.cpu()?;
         let begun = Instant::now();

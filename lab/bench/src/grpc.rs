@@ -1,6 +1,6 @@
-//! gRPC's unary calls and keep-alives over one HTTP/2 connection: only what etcd's client needs.
+//! gRPC's unary calls and keep-alives over one HTTP/2 connection, reduced to the needs of etcd's client.
 //!
-//! There is no background task, unless many tasks share the connection: the caller that waits for an answer
+//! There is no background task, unless many tasks share the connection: a caller that waits for an answer
 //! drives the connection meanwhile.
 
 use std::future::{Future, pending, poll_fn};
@@ -19,12 +19,12 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// In front of every message: not compressed, and the length.
+/// Prefix of every message: the compression flag and the length.
 const PREFIX_BYTES: usize = 5;
-/// More than all answers that are ever in flight.
+/// Window beyond the size of all answers in flight.
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// A connection to one server.
+/// Connection to one server.
 pub struct Channel {
     requests: SendRequest<Bytes>,
     connection: Connection<TcpStream, Bytes>,
@@ -32,7 +32,7 @@ pub struct Channel {
     repeated: Option<Repeated>,
 }
 
-/// A connection that many tasks use.
+/// Connection for many tasks.
 #[derive(Clone)]
 pub struct Shared {
     requests: SendRequest<Bytes>,
@@ -40,10 +40,10 @@ pub struct Shared {
     _ends: Arc<Ends>,
 }
 
-/// Ends the task that drives a shared connection when its last handle goes.
+/// Ends the task that drives a shared connection with its last handle.
 struct Ends(JoinHandle<Result<()>>);
 
-/// A call that stays open, on which the same message is sent again and again.
+/// Open call that sends the same message at intervals.
 struct Repeated {
     send: SendStream<Bytes>,
     response: Option<ResponseFuture>,
@@ -68,24 +68,24 @@ impl Channel {
         Ok(Channel { requests, connection, origin: format!("http://{address}"), repeated: None })
     }
 
-    /// One request, one answer.
+    /// Sends one request and waits for the answer.
     ///
     /// # Errors
-    /// The server answered with a status that is not OK, or the connection broke.
+    /// The server answered with a status other than OK, or the connection broke.
     pub async fn call(&mut self, path: &'static str, message: &[u8]) -> Result<Bytes> {
         let answer = unary(self.requests.clone(), &self.origin, path, message);
         drive(&mut self.connection, self.repeated.as_mut(), answer).await
     }
 
-    /// The same connection for many tasks. One of its own drives it, as long as there are handles.
+    /// Returns the connection for many tasks. A task drives the connection while handles exist.
     pub fn into_shared(mut self) -> Shared {
         let (requests, origin) = (self.requests.clone(), Arc::from(self.origin.as_str()));
         let task = tokio::spawn(async move { self.stay().await });
         Shared { requests, origin, _ends: Arc::new(Ends(task)) }
     }
 
-    /// Opens a call on which `message` is sent now and whenever `every` has passed, as long as a caller waits
-    /// in [`Channel::call`] or [`Channel::stay`].
+    /// Opens a call that sends `message` now and after every interval `every`, as long as a caller waits in
+    /// [`Channel::call`] or [`Channel::stay`].
     ///
     /// # Errors
     /// The connection broke.
@@ -97,7 +97,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Does only what [`Channel::repeat`] asked for, for ever.
+    /// Only runs the call of [`Channel::repeat`], for ever.
     ///
     /// # Errors
     /// The connection broke.
@@ -107,10 +107,10 @@ impl Channel {
 }
 
 impl Shared {
-    /// Sends a unary call, as [`Channel::call`].
+    /// Sends a unary call, like [`Channel::call`].
     ///
     /// # Errors
-    /// As of [`Channel::call`].
+    /// The same as [`Channel::call`].
     pub async fn call(&self, path: &'static str, message: &[u8]) -> Result<Bytes> {
         unary(self.requests.clone(), &self.origin, path, message).await
     }
@@ -136,7 +136,7 @@ async fn unary(
         take(&mut body, &piece?, &mut data)?;
     }
     let trailers = body.trailers().await?;
-    judge(trailers.as_ref().unwrap_or(&head.headers)).context(path)?;
+    check_status(trailers.as_ref().unwrap_or(&head.headers)).context(path)?;
     unframed(&data.freeze())
 }
 
@@ -152,14 +152,14 @@ fn request(origin: &str, path: &'static str) -> Result<Request<()>> {
 }
 
 impl Repeated {
-    /// Cancel safe: what is not read now is read the next time.
+    /// Cancel safe: the next run reads the remaining input.
     async fn run(&mut self) -> Result<()> {
         let mut data = BytesMut::new();
         loop {
             sleep_until(self.next).await;
             self.send.send_data(framed(&self.message), false)?;
             self.next = Instant::now() + self.every;
-            // The answers all say the same: it is enough that the call goes on.
+            // All answers are equal: only the end of the call matters.
             while self.next > Instant::now() {
                 data.clear();
                 match timeout_at(self.next, self.piece(&mut data)).await {
@@ -181,7 +181,7 @@ impl Repeated {
     }
 }
 
-/// Polls the connection until the answer is there.
+/// Polls the connection until the answer arrives.
 async fn drive<T>(
     connection: &mut Connection<TcpStream, Bytes>,
     repeated: Option<&mut Repeated>,
@@ -205,7 +205,7 @@ async fn drive<T>(
             let error = end.err().map_or_else(|| anyhow!("the server closed the connection"), Into::into);
             return Poll::Ready(Err(error));
         }
-        // What the connection has just read may be the answer.
+        // The connection may just have read the answer.
         answer.as_mut().poll(cx)
     })
     .await
@@ -216,8 +216,8 @@ fn take(body: &mut RecvStream, piece: &Bytes, data: &mut BytesMut) -> Result<()>
     Ok(body.flow_control().release_capacity(piece.len())?)
 }
 
-/// `grpc-status` is in the trailers, or in the headers of an answer without a body.
-fn judge(headers: &HeaderMap) -> Result<()> {
+/// Checks `grpc-status` in the trailers, or in the headers of an answer without a body.
+fn check_status(headers: &HeaderMap) -> Result<()> {
     match headers.get("grpc-status").map(|status| status.as_bytes()) {
         Some(b"0") => Ok(()),
         status => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Microseconds, up to a minute.
+/// Histogram in microseconds, up to a minute.
 pub struct Latency(Histogram<u64>);
 
 impl Default for Latency {
@@ -14,17 +14,17 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// One call more. What takes longer than a minute counts as a minute.
+    /// Records a call. A duration beyond a minute counts as a minute.
     pub fn record(&mut self, took: Duration) {
         self.0.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Those of another as well.
+    /// Adds the calls of `other`.
     pub fn add(&mut self, other: &Latency) {
         self.0.add(&other.0).expect("the bounds are the same");
     }
 
-    /// The quantile, in milliseconds.
+    /// Returns the quantile in milliseconds.
     pub fn ms(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1000.0
     }

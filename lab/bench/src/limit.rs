@@ -1,25 +1,25 @@
-//! How many files this program and its servers may have open: each session takes one on each side.
+//! Limit of open files of this program and its servers: each session takes one file on each side.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for 20,000 sessions.
+/// Limit that suffices for 20,000 sessions.
 const WANTED: u64 = 32_768;
-/// Enough for all that is compared: 10,000 sessions. Below it is said.
+/// Limit that suffices for the comparison: 10,000 sessions. The program warns below this limit.
 const NEEDED: u64 = 12_000;
 
-/// How many it may be now.
+/// Returns the current limit.
 pub fn open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Raises the limit as far as this user may; servers inherit it.
+/// Raises the limit as far as this user may; servers inherit the limit.
 pub fn raise_open_files() {
     let hard = getrlimit(Resource::Nofile).maximum;
-    // First beyond the hard limit, which the superuser may, then up to it.
+    // First beyond the hard limit, as only the superuser may, then up to the hard limit.
     let limits = [(WANTED, hard.map(|hard| hard.max(WANTED))), (hard.unwrap_or(WANTED).min(WANTED), hard)];
     for (current, maximum) in limits {
         if open_files() < current {
-            // Refused: what is possible is tried next, and what is left is said below.
+            // A refusal is expected: the loop tries the lower limit, and the check below warns.
             let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum });
         }
     }

@@ -1,8 +1,7 @@
-//! `rowlock-bench`: the same work on Rowlock and on its alternatives, taken in turns on one machine.
+//! `rowlock-bench`: the same work on Rowlock and on its alternatives, in turns on one machine.
 //!
-//! A [`plan`] says which trials are taken in what order, [`run`] takes them on the servers of a [`fleet`],
-//! each trial is one of the [`workload`]s done by [`drivers`], and [`report`] makes tables and plots of the
-//! [`results`].
+//! A [`plan`] orders the trials, [`run`] executes the trials on the servers of a [`fleet`], each trial is one
+//! of the [`workload`]s on [`drivers`], and [`report`] writes tables and plots of the [`results`].
 
 #![allow(clippy::disallowed_methods, reason = "a load generator: nothing of it is simulated")]
 
@@ -27,12 +26,12 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Parser;
 
-/// The same as the server's, for the clients of all systems alike: glibc's took a sixth of the load
+/// The server's allocator, for the clients of all systems alike: glibc's allocator took a sixth of the load
 /// generator's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures lock services against each other
+/// Compare lock services by the same work
 #[derive(Parser)]
 #[command(name = "rowlock-bench", max_term_width = 100)]
 enum Cli {

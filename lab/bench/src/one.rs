@@ -14,7 +14,7 @@ use crate::system::System;
 use crate::workload::Workload;
 use crate::workload::phase::Times;
 
-/// Take one trial (or some) of one system, and print all of its metrics
+/// Run one or more trials of one system, and print all metrics
 #[derive(Args)]
 pub struct Options {
     /// The system to measure
@@ -48,7 +48,7 @@ pub struct Options {
 /// Runs the trials and prints their metrics.
 ///
 /// # Errors
-/// The servers do not come up, or the trial fails.
+/// The servers do not come up, or a trial fails.
 pub async fn run(options: Options) -> Result<()> {
     let times = Times {
         warm_up: Duration::try_from_secs_f64(options.warm_up).context("--warm-up")?,

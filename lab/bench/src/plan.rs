@@ -1,8 +1,8 @@
-//! Which trials a run takes, and in what order. Pure, so that the order can be tested.
+//! Trials of a run and their order. Pure, so that tests can check the order.
 //!
-//! Systems take turns: the first round of a workload takes all sizes, and at each size all systems; then
-//! comes the second. So a machine that slows down for a minute slows all systems, and a ratio compares trials
-//! that ran close together.
+//! Systems take turns: the first round of a workload covers all sizes, and at each size all systems; then the
+//! second round follows. So a machine that slows down for a minute slows all systems, and a ratio compares
+//! trials close in time.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use crate::system::System;
 use crate::workload::Workload;
 use crate::workload::phase::Times;
 
-/// One trial to be taken.
+/// Single trial of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     pub system: System,
     pub workload: Workload,
     pub size: u64,
-    /// Compared with the others of this round.
+    /// Round, within which trials are compared.
     pub round: u32,
     pub times: Times,
 }
 
-/// A workload at its sizes.
+/// Workload with its sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     pub workload: Workload,
     pub sizes: Vec<u64>,
-    /// How often each system is measured at each size.
+    /// Number of trials of each system at each size.
     pub rounds: u32,
-    /// How long one trial is.
+    /// Durations of one trial.
     pub times: Times,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Who takes part, in the order of their turns.
+    /// Systems in the order of their turns.
     pub systems: Vec<System>,
-    /// One after the other.
+    /// Parts in the order of their execution.
     pub parts: Vec<Part>,
 }
 
@@ -49,7 +49,7 @@ fn part(workload: Workload, sizes: &[u64], rounds: u32, times: Times) -> Part {
 }
 
 impl Plan {
-    /// Everything that is compared, in less than a quarter of an hour.
+    /// Returns the plan of the whole comparison, which takes less than a quarter of an hour.
     pub fn whole() -> Plan {
         let usual = times(400, 1200);
         let parts = vec![
@@ -58,7 +58,7 @@ impl Plan {
             part(Workload::Posted, &[256], 2, usual),
             part(Workload::Light, &[100], 2, times(400, 2000)),
             part(Workload::Contended, &[10, 100], 3, usual),
-            // It goes on until each has had the lock some times, which takes several seconds.
+            // The trial ends after each client has held the lock several times, which takes several seconds.
             part(Workload::Contended, &[1000], 3, times(400, 3000)),
             part(Workload::ReadMostly, &[64], 3, usual),
             part(Workload::Herd, &[1000], 2, usual),
@@ -71,7 +71,7 @@ impl Plan {
         Plan { systems, parts }
     }
 
-    /// The two workloads that most changes are made for, in two minutes.
+    /// Returns the two workloads that most changes are made for, in two minutes.
     pub fn quick() -> Plan {
         let short = times(200, 800);
         let parts = vec![
@@ -85,11 +85,11 @@ impl Plan {
         Plan { systems, parts }
     }
 
-    /// What Rowlock's operations cost while something grows. Each trial starts servers and makes it grow. A
-    /// session takes one of `open_files`.
+    /// Returns the plan that measures Rowlock's operations while something grows. Each trial starts servers
+    /// and grows their state. A session takes one of `open_files`.
     pub fn scale(open_files: u64) -> Plan {
         let measured = times(500, 2500);
-        // The rest is for those who do the cycles, and for what a program has open anyway.
+        // Reserves files for the clients that run cycles, and for the program's other files.
         let sessions = open_files.saturating_sub(1000).min(20_000);
         let parts = vec![
             part(Workload::ScaleSessions, &[100, 1000, 5000, 10_000, sessions], 2, measured),
@@ -104,7 +104,7 @@ impl Plan {
         Plan { systems: vec![System::Rowlock], parts }
     }
 
-    /// All clients return at once, and more is asked for than can be done.
+    /// Returns the plan with a return of all clients at once, and with a load beyond the capacity.
     pub fn pressure() -> Plan {
         let parts = vec![
             part(Workload::Storm, &[1000, 14_000, 20_000], 2, times(0, 0)),
@@ -113,7 +113,8 @@ impl Plan {
         Plan { systems: vec![System::Rowlock], parts }
     }
 
-    /// Less or more of the same. `None` and empty fields change nothing; the others apply to every part.
+    /// Returns the plan with fewer or more trials. `None` and empty fields change nothing; other values apply
+    /// to every part.
     #[must_use]
     pub fn changed(
         mut self,
@@ -135,7 +136,7 @@ impl Plan {
         self
     }
 
-    /// The trials in their order.
+    /// Returns the trials in their order.
     pub fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         for parts in self.parts.chunk_by(|one, next| one.workload == next.workload) {

@@ -11,16 +11,16 @@ impl Writer {
     /// A field of type int64, uint64, bool or enum; negative ones take ten bytes.
     #[must_use]
     pub fn number(mut self, field: u32, value: i64) -> Self {
-        put_varint(&mut self.0, u64::from(field) << 3);
-        put_varint(&mut self.0, value as u64);
+        write_varint(&mut self.0, u64::from(field) << 3);
+        write_varint(&mut self.0, value as u64);
         self
     }
 
     /// A field of type bytes, string or message.
     #[must_use]
     pub fn bytes(mut self, field: u32, value: &[u8]) -> Self {
-        put_varint(&mut self.0, u64::from(field) << 3 | 2);
-        put_varint(&mut self.0, value.len() as u64);
+        write_varint(&mut self.0, u64::from(field) << 3 | 2);
+        write_varint(&mut self.0, value.len() as u64);
         self.0.put_slice(value);
         self
     }
@@ -30,7 +30,7 @@ impl Writer {
     }
 }
 
-fn put_varint(out: &mut BytesMut, mut value: u64) {
+fn write_varint(out: &mut BytesMut, mut value: u64) {
     while value >= 0x80 {
         out.put_u8(value as u8 | 0x80);
         value >>= 7;

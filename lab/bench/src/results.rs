@@ -1,4 +1,4 @@
-//! What a run of the bench found, as stored in `results.json` and read by the reports.
+//! Results of a run, as stored in `results.json` and read by the reports.
 
 use std::collections::BTreeMap;
 
@@ -9,41 +9,41 @@ use crate::system::System;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
-    /// Of this layout of the file.
+    /// Layout of the file.
     pub version: u32,
     pub about: About,
-    /// What each system makes durable before it answers, in words.
+    /// Description of the data that each system makes durable before it answers.
     pub durability: BTreeMap<System, String>,
-    /// What the machine itself allows: metric to value, before each workload and at the end.
+    /// Limits of the machine: metric to value, before each workload and at the end.
     #[serde(default)]
     pub floor: Vec<BTreeMap<String, f64>>,
-    /// Processor time that the servers of each system take without requests, in percent of one core. All
-    /// servers run all the time, so this is what they cost each other.
+    /// Processor time of each system's servers without requests, in percent of one core. All servers run all
+    /// the time, so this load affects every other system.
     #[serde(default)]
     pub idle_cpu_percent: BTreeMap<System, f64>,
-    /// One per trial, in the order in which they were taken.
+    /// Trials in the order of their execution.
     pub trials: Vec<Trial>,
-    /// What was wanted and could not be measured, with the reason.
+    /// Planned trials without a result, with the reason.
     pub missing: Vec<String>,
 }
 
 impl Results {
-    /// The layout that this program writes.
+    /// Layout that this program writes.
     pub const VERSION: u32 = 1;
 
-    /// Keeps what servers say of themselves.
-    pub fn note(&mut self, system: System, servers: &Servers) {
+    /// Stores the durability and the version of servers.
+    pub fn record_servers(&mut self, system: System, servers: &Servers) {
         self.durability.insert(system, servers.durability.clone());
         self.about.versions.insert(system, servers.version.clone());
     }
 
-    /// A system with the version of its servers, for tables and plots: `etcd 3.5.1`.
+    /// Returns a system with the version of its servers, for tables and plots: `etcd 3.5.1`.
     pub fn label(&self, system: System) -> String {
         let version = self.about.versions.get(&system).and_then(|version| version.split(' ').nth(1));
         version.map_or_else(|| system.to_string(), |version| format!("{system} {version}"))
     }
 
-    /// The values of one metric, with their rounds.
+    /// Returns the values of one metric, with their rounds.
     pub fn values<'a>(
         &'a self,
         system: System,
@@ -60,12 +60,12 @@ impl Results {
     }
 }
 
-/// Where a run was taken.
+/// Time and machine of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct About {
     /// Day and time, UTC.
     pub date: String,
-    /// The command line that repeats it.
+    /// Command line that repeats the run.
     pub command: String,
     /// Cores that this process may use.
     pub cores: usize,
@@ -75,14 +75,14 @@ pub struct About {
     pub versions: BTreeMap<System, String>,
 }
 
-/// One measurement of one system, taken in turns with those of the others: round 0 of all systems, then round
-/// 1, ...
+/// Single measurement of one system, in turns with the other systems: round 0 of all systems, then round 1,
+/// ...
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trial {
     pub system: System,
-    /// `uncontended`, `contended`, `herd`, ...
+    /// Name of the workload: `uncontended`, `contended`, `herd`, ...
     pub workload: String,
-    /// What the workload was varied by: clients, waiters, znodes, sessions.
+    /// Size of the workload: clients, waiters, znodes, sessions.
     pub size: u64,
     /// Trials with the same round are compared with each other.
     pub round: u32,

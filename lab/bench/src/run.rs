@@ -1,4 +1,4 @@
-//! `rowlock-bench run`: takes the trials of a plan one after another and writes the report.
+//! `rowlock-bench run`: executes the trials of a plan in sequence and writes the report.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use crate::system::System;
 use crate::workload::{Workload, floor};
 use crate::{about, report};
 
-/// How long each figure of the floor is measured.
+/// Time per figure of the floor.
 const FLOOR: Duration = Duration::from_millis(500);
-/// How long the idle servers are watched.
+/// Time for which the idle servers are measured.
 const IDLE: Duration = Duration::from_secs(5);
-/// A trial that exceeds its own time by more than this is given up, and its servers are restarted.
+/// Excess over its own time after which a trial is aborted, and its servers are restarted.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// Measure and compare; the report goes into a folder
@@ -59,8 +59,8 @@ pub struct Options {
 /// Runs the plan and writes the report.
 ///
 /// # Errors
-/// The report cannot be written, or a floor cannot be measured. If a trial of a system cannot be measured,
-/// the report has a line about it instead.
+/// The report cannot be written, or a floor cannot be measured. A failed trial only adds a line to the
+/// report.
 pub async fn run(options: Options) -> Result<()> {
     let plan = match (options.quick, options.scale, options.pressure) {
         (true, ..) => Plan::quick(),
@@ -103,11 +103,10 @@ pub async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// A run under way.
 struct Run {
     fleet: Fleet,
     results: Results,
-    /// Systems that could not be started.
+    /// Systems whose servers do not start.
     absent: BTreeSet<System>,
 }
 
@@ -117,7 +116,7 @@ impl Run {
         for system in systems {
             match self.fleet.servers(*system).await {
                 Ok(servers) => {
-                    self.results.note(*system, servers);
+                    self.results.record_servers(*system, servers);
                 }
                 Err(error) => {
                     self.miss(format!("{system}: {error:#}"));
@@ -154,7 +153,7 @@ impl Run {
             }
             Err(error) => {
                 self.miss(format!("{what}: {error:#}"));
-                // Whatever state it is in now, the next trial deserves a good one.
+                // The failed servers may be in any state, so the next trial gets new ones.
                 if let Err(error) = self.fleet.end(system).await {
                     self.miss(format!("{system} from here on: {error:#}"));
                     self.absent.insert(system);
@@ -167,13 +166,13 @@ impl Run {
         let Step { system, workload, size, round, times } = step;
         let limit = times.warm_up + times.measured + WAIT_MAX;
         let servers = if workload.wants_own_servers() {
-            // No other servers run: what grows here must not compete with idle servers for memory.
+            // No other servers run: the growing servers must not compete with idle servers for memory.
             self.fleet.end_all().await?;
             self.fleet.fresh(system).await?
         } else {
             self.fleet.servers(system).await?
         };
-        self.results.note(system, servers);
+        self.results.record_servers(system, servers);
         let trial = tokio::time::timeout(limit, workload.run(system, servers, size, round, times)).await;
         if workload.wants_own_servers() {
             self.fleet.end(system).await?;

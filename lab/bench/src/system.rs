@@ -1,34 +1,34 @@
-//! The systems that can be measured: Rowlock and its alternatives.
+//! Systems under measurement: Rowlock and its alternatives.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A cluster of servers together with the client that uses it as a lock.
+/// Cluster of servers together with the client that uses the cluster as a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
     /// Three nodes, our own client: one request per acquire, one per release.
     Rowlock,
-    /// The same three nodes and the same client, which comes by TLS with a certificate of its own.
+    /// The same three nodes and the same client, by TLS with a client certificate.
     RowlockTls,
     /// The same three nodes, a plain ZooKeeper client with the sequential recipe.
     RowlockPlain,
     /// Three nodes of Apache ZooKeeper, the same plain client and recipe.
     Zookeeper,
-    /// Three nodes of etcd, its Lock service over gRPC.
+    /// Three nodes of etcd, the Lock service over gRPC.
     Etcd,
-    /// One Redis that makes nothing durable before it answers; SET NX PX and compare-and-delete.
+    /// One Redis without durability before an answer; SET NX PX and compare-and-delete.
     Redis,
     /// One Redis with `appendfsync always`.
     RedisFsync,
-    /// RedLock over five masters that make nothing durable before they answer.
+    /// RedLock over five masters without durability before an answer.
     Redlock,
 }
 
 impl System {
-    /// All of them, in the order of the tables.
+    /// Systems in the order of the tables.
     pub const ALL: [System; 8] = [
         System::Rowlock,
         System::RowlockTls,
@@ -40,7 +40,7 @@ impl System {
         System::Redlock,
     ];
 
-    /// As on the command line and in the files.
+    /// Returns the name on the command line and in the files.
     pub fn name(self) -> &'static str {
         match self {
             System::Rowlock => "rowlock",
@@ -54,12 +54,13 @@ impl System {
         }
     }
 
-    /// Takes no part in a run unless it is asked for: it is only compared with [`System::Rowlock`].
+    /// Reports whether the system runs only on request: the report compares it with [`System::Rowlock`]
+    /// alone.
     pub fn is_extra(self) -> bool {
         self == System::RowlockTls
     }
 
-    /// Waiters are served in the order in which they came.
+    /// Reports whether the system serves waiters in the order of their requests.
     pub fn is_fair(self) -> bool {
         !matches!(self, System::Redis | System::RedisFsync | System::Redlock)
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws where the time of one acquire and one release goes: all processes, by the kernel's own records.
+"""Draws the time of one acquire and one release over all processes, from the kernel's own records.
 
     sudo python3 lab/bench/trace/one_cycle.py [--bin target/release] [--out docs/plots/one-cycle.svg]
 
@@ -80,7 +80,7 @@ class Trace:
 
 
 def cycles(trace, client):
-    """(first send, second send, answer to it) of each cycle: two sends, then a pause."""
+    """Returns (first send, second send, answer to the second) of each cycle: two sends, then a pause."""
     sends = [at for at, pid, call, _ in trace.calls if pid == client and call in ("sendto", "writev")]
     answers = [at for at, pid, call, size in trace.calls if pid == client and call == "recvfrom" and size > 0]
     groups = []

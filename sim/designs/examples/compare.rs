@@ -1,6 +1,6 @@
-//! Runs the comparison of this crate's designs and prints it: `cargo run --release -p rowlock-designs
-//! --example compare -- [--seeds N] [--text | --markdown | --html]`, or tells one run: `-- --design ID
-//! --scenario ID --seed N`.
+//! Compares this crate's designs and prints the table: `cargo run --release -p rowlock-designs --example
+//! compare -- [--seeds N] [--text | --markdown | --html]`, or prints one run: `-- --design ID --scenario ID
+//! --seed N`.
 
 use rowlock_designs::design::Design;
 use rowlock_designs::scenario::Scenario;

@@ -1,8 +1,8 @@
-//! What is claimed of lock designs, and what the runs show. Ids refer to the notes that this project began
-//! with (S: a claim of theirs; E: where we believe them wrong), to Kleppmann's argument (K), to findings made
-//! here (N), and to the promises of docs/guarantees.md, if the table has Rowlock's rows.
+//! Claims about lock designs, and the verdicts of the runs. Ids refer to the notes at the start of this
+//! project (S: a claim of the notes; E: an error that we see in the notes), to Kleppmann's argument (K), to
+//! findings made here (N), and to the promises of docs/guarantees.md, if the table has Rowlock's rows.
 //!
-//! A judgement uses the table only, and names the run that shows it.
+//! A judgment uses the table only, and names a run as evidence.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::zk::core::{Core, Reply, Request};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Confirmed,
-    /// It is so only within limits.
+    /// Confirmed within limits.
     Partly,
     Refuted,
 }
@@ -28,7 +28,7 @@ impl Verdict {
     }
 }
 
-/// A run that shows something.
+/// Run that serves as evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     pub design: &'static str,
@@ -37,7 +37,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// The command that shows it again.
+    /// Returns the command that repeats the run.
     pub fn command(&self) -> String {
         let scenario = self.scenario.id();
         format!("rowlock sim compare --design {} --scenario {scenario} --seed {}", self.design, self.seed)
@@ -45,29 +45,28 @@ impl Shown {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct Judgment {
     pub id: &'static str,
     pub claim: &'static str,
     pub verdict: Verdict,
     pub evidence: String,
-    /// A run that shows it.
     pub shown: Option<Shown>,
 }
 
-/// A claim: id, text, and how it is judged. `None`: the table has not what it takes.
+/// Claim: id, text, and the test. The test returns `None` if the table lacks the needed rows.
 struct Claim(&'static str, &'static str, fn(&Table) -> Option<Finding>);
 
 struct Finding(Verdict, String, Option<Shown>);
 
 use Scenario as S;
 
-/// All claims, those that the table can judge.
-pub fn judge(table: &Table) -> Vec<Judgement> {
-    let judged = |Claim(id, claim, judge): &Claim| {
-        let Finding(verdict, evidence, shown) = judge(table)?;
-        Some(Judgement { id, claim, verdict, evidence, shown })
+/// Tests every claim for which the table has the needed rows.
+pub fn evaluate(table: &Table) -> Vec<Judgment> {
+    let evaluated = |Claim(id, claim, test): &Claim| {
+        let Finding(verdict, evidence, shown) = test(table)?;
+        Some(Judgment { id, claim, verdict, evidence, shown })
     };
-    CLAIMS.iter().filter_map(judged).collect()
+    CLAIMS.iter().filter_map(evaluated).collect()
 }
 
 fn holds_if(is_so: bool) -> Verdict {
@@ -87,7 +86,7 @@ fn two_holders(t: &Table, design: &'static str, s: Scenario) -> Option<Finding> 
     Some(Finding(holds_if(m.windows > 0), two(m), shown(design, s, m.overlap_seed)))
 }
 
-/// The claim says that the lock is stuck there.
+/// Tests a claim that the lock is stuck.
 fn stuck(t: &Table, design: &'static str, s: Scenario) -> Option<Finding> {
     let m = t.summary(design, s)?;
     let evidence = format!("stuck in {} of {} runs", m.stuck, m.runs);
@@ -98,14 +97,14 @@ fn seconds(time: Option<Duration>) -> String {
     time.map_or("never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()))
 }
 
-/// The sum over all scenarios of a design, and how many those are.
+/// Returns the sum of `figure` over a design's scenarios, and the number of scenarios.
 fn over_all(t: &Table, design: &str, figure: impl Fn(&Summary) -> u64) -> Option<(u64, usize)> {
     let row = t.rows.iter().find(|row| row.about.id == design)?;
     let all: Vec<&Summary> = t.scenarios.iter().filter_map(|s| row.summary(*s)).collect();
     Some((all.iter().map(|m| figure(m)).sum(), all.len()))
 }
 
-/// What follows a holder's crash, in words, and on ZooKeeper as a time.
+/// Describes the time after a holder's crash, and returns ZooKeeper's recovery.
 fn after_a_crash(t: &Table) -> Option<(String, Option<Duration>)> {
     let (zk, redis) =
         (t.summary("zk-queue", S::HolderCrash)?, t.summary("set-nx-px-script", S::HolderCrash)?);
@@ -118,7 +117,7 @@ fn after_a_crash(t: &Table) -> Option<(String, Option<Duration>)> {
     Some((text, zk.recovery))
 }
 
-/// E4 and E5 need no run: the service does so at once.
+/// E4 and E5 need no run: one request to the service shows each.
 fn names_under_one_parent() -> Finding {
     let mut core = Core::default();
     let session = core.open(0);
@@ -161,7 +160,7 @@ static CLAIMS: &[Claim] = &[
     Claim("S0-10", "the defect of Redis locks: rejected clients spin and waste CPU", |t| {
         let (polls, redisson) = (t.summary("set-nx-px-script", S::Calm)?, t.summary("redisson", S::Calm)?);
         let text = format!(
-            "five clients: {:.1} attempts in vain per release by polling, {:.1} with Redisson's messages",
+            "five clients: {:.1} failed attempts per release by polling, {:.1} with Redisson's messages",
             polls.wasted_per_release(),
             redisson.wasted_per_release()
         );
@@ -232,13 +231,13 @@ static CLAIMS: &[Claim] = &[
     }),
     Claim("S2-11", "one znode that all watch: a release wakes the whole herd", |t| {
         let m = t.summary("zk-one-znode", S::HundredWaiters)?;
-        let text = format!("{:.0} wake-ups in vain per release with 100 clients", m.wasted_per_release());
+        let text = format!("{:.0} useless wake-ups per release with 100 clients", m.wasted_per_release());
         let run = shown("zk-one-znode", S::HundredWaiters, Some(1));
         Some(Finding(holds_if(m.wasted_per_release() > 80.0), text, run))
     }),
     Claim("S2-12", "the sequential recipe wakes one", |t| {
         let m = t.summary("zk-queue", S::HundredWaiters)?;
-        let text = format!("{:.2} wake-ups in vain per release with 100 clients", m.wasted_per_release());
+        let text = format!("{:.2} useless wake-ups per release with 100 clients", m.wasted_per_release());
         let run = shown("zk-queue", S::HundredWaiters, Some(1));
         Some(Finding(holds_if(m.wasted_per_release() < 0.1), text, run))
     }),
@@ -261,7 +260,7 @@ static CLAIMS: &[Claim] = &[
     Claim("S3-7", "Redisson's losers sleep until the release wakes them: nothing is wasted", |t| {
         let (few, many) = (t.summary("redisson", S::Calm)?, t.summary("redisson", S::HundredWaiters)?);
         let text = format!(
-            "no polling, but a message wakes all: {:.0} attempts in vain per release with 5 clients, {:.0} with 100",
+            "no polling, but a message wakes all: {:.0} failed attempts per release with 5 clients, {:.0} with 100",
             few.wasted_per_release(),
             many.wasted_per_release()
         );
@@ -319,7 +318,7 @@ static CLAIMS: &[Claim] = &[
         let lost = rows().filter(losing).count();
         let run = rows().rfind(losing)?;
         let seed = run.summary(S::HolderPause)?.loss_seed;
-        let text = format!("{lost} of {tried} designs lose updates on a store that trusts everybody");
+        let text = format!("{lost} of {tried} designs lose updates on a store that accepts every write");
         Some(Finding(holds_if(lost + 1 >= tried), text, shown(run.about.id, S::HolderPause, seed)))
     }),
     Claim("K1", "a store that looks at tokens loses nothing", |t| {
@@ -350,8 +349,8 @@ static CLAIMS: &[Claim] = &[
     Claim("E4", "one parent and a glued number: products 1 and 10 queue behind each other", |_| {
         Some(names_under_one_parent())
     }),
-    Claim("E5", "an unconditional delete lets anybody unlock", |_| Some(delete_by_another())),
-    Claim("E6", "an error taken for \"busy\" leaves a place in the queue that nobody ever gives back", |t| {
+    Claim("E5", "an unconditional delete lets any client unlock", |_| Some(delete_by_another())),
+    Claim("E6", "an error taken for \"busy\" leaves a znode in the queue that no client ever deletes", |t| {
         stuck(t, "zk-queue-watch-before-latch", S::CutBetween)
     }),
     Claim("E8", "min-replicas is a gate, not a wait: the grant is lost with the primary", |t| {
@@ -381,7 +380,7 @@ static CLAIMS: &[Claim] = &[
     ),
     Claim(
         "E9 (against S0-12)",
-        "the old watchdog is refused and stops, and nobody tells the application",
+        "the old watchdog is refused and stops, and the application gets no notice",
         |t| {
             let m = t.summary("redisson", S::ClockJump)?;
             let text = format!("{} renewals refused, {} holders told", m.renewals_refused, m.told);
@@ -437,7 +436,7 @@ static CLAIMS: &[Claim] = &[
         let text = format!("{few:.1} messages per release with 5 clients, {many:.1} with 100");
         Some(Finding(holds_if(many < few + 1.0), text, shown("rowlock", S::HundredWaiters, Some(1))))
     }),
-    Claim("no-lost-wakeup", "Rowlock: no lock is stuck, nobody starves", |t| {
+    Claim("no-lost-wakeup", "Rowlock: no lock is stuck, no client starves", |t| {
         let (bad, scenarios) = over_all(t, "rowlock", |m| m.stuck + m.starved)?;
         let text = format!("{bad} times in {scenarios} scenarios");
         Some(Finding(holds_if(bad == 0), text, None))

@@ -1,9 +1,9 @@
-//! What a lock design is here: servers that faults can hit, and a client library that a workload uses.
+//! Interface of a lock design: servers, which faults can hit, and a client library, which the workload uses.
 //!
-//! To add one: implement [`Design`]; [`Design::build`] sets up hosts in the world, and returns what faults
-//! aim at ([`Servers`]) and what a client's process holds ([`Locker`]). The workload reports to the outside
-//! view. A design itself only counts what is visible to it alone ([`Remark`](crate::outside_view::Remark)),
-//! and says when it is between two commands.
+//! To add a design, implement [`Design`]: [`Design::build`] creates hosts in the world, and returns the
+//! targets of faults ([`Servers`]) and the maker of client libraries ([`Locker`]). The workload reports to
+//! the outside view. A design itself counts only facts that the outside view cannot see
+//! ([`Remark`](crate::outside_view::Remark)), and reports when a client is between two commands.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,10 +16,10 @@ use crate::outside_view::{ClientId, OutsideView, Released};
 use crate::scenario::Scenario;
 use crate::wire::Trouble;
 
-/// A future of a trait's method.
+/// Future of a trait's method.
 pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Whose wall clocks decide when a lock expires.
+/// Hosts whose wall clocks expire locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhoseClock {
     #[default]
@@ -27,28 +27,28 @@ pub enum WhoseClock {
     Clients,
 }
 
-/// What the table and the workload must know of a design.
+/// Description of a design for the table and the workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub id: &'static str,
-    /// Its name for people.
+    /// Name in reports.
     pub name: &'static str,
     pub source: &'static str,
-    /// The claims about it, by their ids in [`crate::claims`].
+    /// Ids in [`crate::claims`] of the claims about the design.
     pub claims: &'static [&'static str],
-    /// Its grants have tokens that rise.
+    /// Grants have rising tokens.
     pub has_tokens: bool,
-    /// It is used with a store that looks at its tokens: only what is lost there counts as lost.
+    /// The protected store checks the tokens: only losses on this store count.
     pub is_fenced: bool,
-    /// A lock is kept as long as its holder lives, however long the job.
+    /// A lock lasts as long as its holder lives, however long the job.
     pub keeps_alive: bool,
-    /// Whose clock to move.
+    /// Hosts whose clocks the clock jump moves.
     pub clock: WhoseClock,
 }
 
 impl About {
-    /// Locks of sessions: with tokens, and for as long as the holder lives.
+    /// Describes a lock of sessions: with tokens, and for as long as the holder lives.
     pub fn of_sessions() -> About {
         About { has_tokens: true, keeps_alive: true, ..About::default() }
     }
@@ -62,13 +62,13 @@ pub trait Design {
     fn name(&self) -> &'static str {
         self.about().name
     }
-    /// Why a scenario means nothing here, if it does not.
+    /// Returns the reason why a scenario does not apply to the design, if so.
     fn not_applicable(&self, scenario: Scenario) -> Option<&'static str>;
     /// Sets up the servers, running.
     fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment;
 }
 
-/// Makes what a client's process holds.
+/// Maker of client libraries.
 pub type LockerMaker = Box<dyn Fn(&Contender) -> Box<dyn Locker>>;
 
 pub struct Deployment {
@@ -78,25 +78,25 @@ pub struct Deployment {
     pub locker: LockerMaker,
 }
 
-/// Servers, as faults see them.
+/// Servers as targets of faults.
 pub trait Servers {
-    /// All that store something.
+    /// Returns all servers with data.
     fn all(&self) -> Vec<HostId>;
-    /// All that neither store nor contend: monitors. They are on the larger side of a partition.
+    /// Returns all hosts that neither store nor contend: monitors, on the larger side of a partition.
     fn bystanders(&self) -> Vec<HostId> {
         Vec::new()
     }
-    /// The one that decides at the moment.
+    /// Returns the server that decides at the moment.
     fn primary(&self) -> HostId;
-    /// How long it is gone when it is lost.
+    /// Returns the duration of the primary's outage.
     fn outage(&self) -> Duration {
         Duration::from_secs(30)
     }
-    /// A minority of the servers, with the one that decides: the holder's side of a partition.
+    /// Returns a minority of the servers, with the deciding server: the holder's side of a partition.
     fn minority(&self) -> Vec<HostId>;
     /// Starts a server's process on a host that has booted.
     fn start(&self, host: HostId);
-    /// Messages so far, if they are not counted by the outside view's meter.
+    /// Returns the number of messages so far, if the outside view's meter does not count them.
     fn messages(&self) -> Option<u64> {
         None
     }
@@ -109,20 +109,20 @@ pub struct Contender {
     pub view: OutsideView,
 }
 
-/// The right to the lock, as the design gives it.
+/// Right to the lock, as the design grants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// A number that rises from grant to grant, if the design has one.
+    /// Number that rises from grant to grant, if the design has such numbers.
     pub token: Option<u64>,
-    /// What the release needs: a random value, a path.
+    /// Argument of the release: a random value, a path.
     pub value: String,
 }
 
-/// What a client's process holds.
+/// Client library of a design, for one client's process.
 pub trait Locker: Send + Sync {
-    /// Waits for the lock. An error: try again.
+    /// Waits for the lock. The caller retries after an error.
     fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>>;
-    /// Resolves when the design tells the holder that it has lost the lock; most never do.
+    /// Resolves when the design notifies the holder of the loss of the lock; most designs never do.
     fn lost<'a>(&'a self, grant: &'a Grant) -> Doing<'a, ()> {
         let _ = grant;
         Box::pin(std::future::pending())
@@ -131,12 +131,12 @@ pub trait Locker: Send + Sync {
 }
 
 impl Contender {
-    /// A random value that no other grant has.
+    /// Returns a random value that no other grant has.
     pub fn unique(&self) -> String {
         format!("{}-{:016x}", self.id.0, rowlock_env::rng::u64())
     }
 
-    /// The process is between two commands for a moment, in which it can die.
+    /// Marks a moment between two commands, in which the process can die.
     pub async fn between(&self, kind: crate::outside_view::Between) {
         self.view.between(self.id, Some(kind));
         rowlock_env::time::sleep(Duration::from_millis(1)).await;
@@ -144,7 +144,7 @@ impl Contender {
     }
 }
 
-/// Before a client asks again: 100 ms, more or less, as polling clients do.
+/// Waits about 100 ms before the next request, as polling clients do.
 pub async fn poll_interval() {
     let jitter = rowlock_env::rng::below(40);
     rowlock_env::time::sleep(Duration::from_millis(80 + jitter)).await;

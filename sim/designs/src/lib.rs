@@ -3,16 +3,16 @@
 //!
 //! The map:
 //! - [`wire`]: requests and replies over the world's network;
-//! - [`redis`], [`database`], [`zk`]: models of the servers that locks are built on, with their client
-//!   libraries;
-//! - [`design`]: what a lock design is; [`recipes`]: the published ones;
-//! - [`workload`]: what every client does with a lock; [`store`]: what the lock protects; [`scenario`]: the
-//!   faults;
-//! - [`outside_view`]: sees everything and measures; [`stage`]: one design in one scenario with one seed;
-//! - [`table`]: all of them; [`claims`]: claims about them, confirmed or refuted; [`report`]: as text,
-//!   Markdown, HTML.
+//! - [`redis`], [`database`], [`zk`]: models of the servers beneath locks, with their client libraries;
+//! - [`design`]: interface of a lock design; [`recipes`]: the published designs;
+//! - [`workload`]: behavior of every client; [`store`]: the protected data; [`scenario`]: the faults;
+//! - [`outside_view`]: the observer that measures; [`stage`]: one design in one scenario with one seed;
+//! - [`table`]: all runs; [`claims`]: claims about designs, confirmed or refuted; [`report`]: the table as
+//!   text,
+//! Markdown, HTML.
 //!
-//! Architecture invariant: nothing here depends on Rowlock. A crate that does implements [`design::Design`].
+//! Architecture invariant: nothing here depends on Rowlock. A crate with Rowlock's client implements
+//! [`design::Design`].
 
 use std::time::Duration;
 
@@ -31,9 +31,8 @@ pub mod wire;
 pub mod workload;
 pub mod zk;
 
-/// The time to live of every lock and the timeout of every session, of all designs, so that times can be
-/// compared. The notes use 30 s; a third of it keeps runs short and every ratio (a watchdog renews at a
-/// third) unchanged.
+/// Time to live of every lock and timeout of every session, equal in all designs for comparison. The notes
+/// use 30 s; a third of 30 s keeps runs short and every ratio (a watchdog renews at a third) unchanged.
 pub const TTL: Duration = Duration::from_secs(10);
 
 pub const LOCK: &str = "stock";

@@ -1,16 +1,16 @@
-//! The scenarios: what happens to a design, the same for all designs.
+//! Scenarios: scripts of faults, the same for all designs.
 
 use std::time::Duration;
 
 use crate::TTL;
 
-/// A script of faults.
+/// Script of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
     Calm,
     /// The holder's process dies at work.
     HolderCrash,
-    /// The holder stands still between its last check and its write, longer than the time to live.
+    /// The holder pauses between its last check and its write, longer than the time to live.
     HolderPause,
     /// A job takes longer than the time to live.
     LongJob,
@@ -18,11 +18,11 @@ pub enum Scenario {
     CrashBetween,
     /// A client loses its connection between two commands of acquiring.
     CutBetween,
-    /// A client stands still between two commands of releasing.
+    /// A client pauses between two commands of releasing.
     PauseBetween,
-    /// Replication stops, a grant is given, and the server that gave it dies.
+    /// Replication stops, the primary grants the lock and dies.
     PrimaryLost,
-    /// The holder and a minority of the servers, with the deciding one, are cut off from all others.
+    /// The holder and a minority of the servers, with the deciding server, are cut off from all others.
     Partition,
     /// The holder alone is cut off, longer than the time to live, in a long job.
     HolderCutOff,
@@ -30,15 +30,15 @@ pub enum Scenario {
     ClockJump,
     /// All servers lose power right after a grant and come back.
     PowerLoss,
-    /// A client dies in the middle of those that wait.
+    /// A client in the middle of the queue dies.
     WaiterDies,
-    /// Two clients with very short jobs: much of what can go wrong does so at the moment of a hand-over.
+    /// Two clients with very short jobs: many failures happen at the moment of a hand-over.
     TwoClients,
     HundredWaiters,
 }
 
 impl Scenario {
-    /// All, in the order of the table.
+    /// Scenarios in the order of the table.
     pub const ALL: [Scenario; 15] = [
         Scenario::Calm,
         Scenario::HolderCrash,
@@ -57,7 +57,7 @@ impl Scenario {
         Scenario::HundredWaiters,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub fn id(self) -> &'static str {
         match self {
             Scenario::Calm => "calm",
@@ -78,7 +78,7 @@ impl Scenario {
         }
     }
 
-    /// What happens, in a sentence.
+    /// Returns a one-sentence description.
     pub fn story(self) -> &'static str {
         match self {
             Scenario::Calm => "five clients, no faults",
@@ -125,7 +125,7 @@ impl Scenario {
         }
     }
 
-    /// How long ordinary jobs take: at least, and how much more at most.
+    /// Returns the duration of ordinary jobs: the least, and the largest addition.
     pub fn job(self) -> (Duration, Duration) {
         match self {
             Scenario::TwoClients => (Duration::from_millis(1), Duration::from_millis(4)),
@@ -134,7 +134,7 @@ impl Scenario {
         }
     }
 
-    /// How long clients do something else between two jobs: at least, and how much more at most.
+    /// Returns the pause of a client between two jobs: the least, and the largest addition.
     pub fn pause(self) -> (Duration, Duration) {
         match self {
             Scenario::TwoClients => (Duration::ZERO, Duration::from_millis(10)),
@@ -142,7 +142,7 @@ impl Scenario {
         }
     }
 
-    /// How long a run takes.
+    /// Returns the duration of a run.
     pub fn duration(self) -> Duration {
         match self {
             Scenario::Calm => Duration::from_secs(40),
@@ -153,7 +153,7 @@ impl Scenario {
     }
 }
 
-/// A job that fits into the time to live, and is long enough for a fault to happen in it.
+/// Job that fits into the time to live, and is long enough for a fault to happen meanwhile.
 pub const FITTING_JOB: Duration = TTL.saturating_sub(Duration::from_secs(2));
-/// A job that does not fit.
+/// Job that does not fit into the time to live.
 pub const LONG_JOB: Duration = Duration::from_secs(25);

@@ -16,21 +16,21 @@ use crate::store::{Losses, Stores};
 use crate::{LOCK, TTL};
 use crate::{wire, workload};
 
-/// Clients start when the servers have settled.
+/// Start of the clients, after the servers' start.
 const CLIENTS_START: Nanos = Nanos::from_millis(3_000);
 const FAULT_FROM: Nanos = Nanos::from_millis(8_000);
-/// A fault that has found no occasion until then does not happen.
+/// Time after which a fault without an occasion no longer happens.
 const FAULT_UNTIL: Nanos = Nanos::from_millis(30_000);
-/// Into the victim's job.
+/// Time from the start of the victim's job to the fault.
 const INTO_THE_JOB: Duration = Duration::from_secs(1);
 const PARTITION: Duration = Duration::from_secs(25);
-/// If no client was granted the lock in a last part of the run this long, it is stuck.
+/// The lock is stuck if no client was granted the lock in a last part of the run this long.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// By the outside view.
+    /// Figures of the outside view.
     pub measured: Measured,
     pub losses: Losses,
     /// The fault of the scenario has happened.
@@ -39,7 +39,7 @@ pub struct Outcome {
     pub record: Vec<Happening>,
 }
 
-/// Runs it. `record`: keep what happened for people.
+/// Runs the design. `record`: keeps the world's events for people.
 ///
 /// # Errors
 /// A model has a bug: the world came to a halt.
@@ -78,7 +78,7 @@ pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> 
     played.map(|()| outcome)
 }
 
-/// Writes what clients do into the world's record.
+/// Writes the clients' deeds into the world's record.
 fn fact_recorder(world: &Simulation, hosts: Arc<Mutex<Vec<HostId>>>) -> FactRecorder {
     let world = world.clone();
     Arc::new(move |client: ClientId, deed| {
@@ -154,7 +154,7 @@ impl Stage {
         }
     }
 
-    /// The next holder, with a job that long, and some time into it.
+    /// Waits for the next holder, gives that holder a job of this duration, and lets the job run for `into`.
     fn holder_with_job(&self, job: Duration, into: Duration) -> Result<Option<ClientId>, Halt> {
         self.view.set_next_job(job);
         self.world.run_until_or(FAULT_UNTIL, || self.view.victim().is_some())?;
@@ -223,7 +223,7 @@ impl Stage {
         self.cut_off(victim, "a client is cut off between two commands", TTL / 2)
     }
 
-    /// Cuts a client off from everything for a while.
+    /// Cuts a client off from all servers for a while.
     fn cut_off(&mut self, client: ClientId, text: &str, time: Duration) -> Result<(), Halt> {
         let mut servers = self.deployment.servers.all();
         servers.extend(self.deployment.servers.bystanders());
@@ -261,7 +261,7 @@ impl Stage {
         let servers = &self.deployment.servers;
         let (primary, all, outage) = (servers.primary(), servers.all(), servers.outage());
         self.set_cut(&[primary], &all, true);
-        // A design that waits for replicas grants nothing now: then the server dies all the same.
+        // A design that waits for replicas grants nothing now: then the server dies anyway.
         self.view.set_next_job(FITTING_JOB);
         let until = self.world.now() + Duration::from_secs(3);
         self.world.run_until_or(until, || self.view.victim().is_some())?;
@@ -303,7 +303,7 @@ impl Stage {
         self.cut_off(victim, "the holder is cut off", TTL * 3)
     }
 
-    /// The longest job that the design allows.
+    /// Returns the longest job that the design allows.
     fn longest_job(&self) -> Duration {
         if self.long_jobs { LONG_JOB } else { FITTING_JOB }
     }

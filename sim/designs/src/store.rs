@@ -1,9 +1,9 @@
-//! What the lock protects: a number that clients read, and write back incremented. One store accepts every
-//! write. The other checks tokens and refuses any that is lower than one it has seen, at reads and writes (a
-//! read counts too: otherwise a late write could fall between a later holder's read and its write).
+//! Protected data: a number that clients read, and write back incremented. One store accepts every write. The
+//! other store checks tokens and refuses any token below the highest one so far, for reads and writes (a read
+//! counts too: otherwise a late write could fall between a later holder's read and its write).
 //!
-//! For a design without tokens such a store has nothing to compare: a random value says who, but not before
-//! or after. It then behaves like the first one.
+//! For a design without tokens the checking store has nothing to compare: a random value names its holder,
+//! but has no order. The checking store then behaves like the trusting one.
 
 use std::sync::Arc;
 
@@ -44,11 +44,11 @@ impl Number {
     }
 }
 
-/// Both stores; clones are the same.
+/// Both stores; clones share the data.
 #[derive(Clone, Debug, Default)]
 pub struct Stores(Arc<Mutex<[Number; 2]>>);
 
-/// What a client has read from both stores.
+/// Values that a client has read from both stores.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     plain: Option<u64>,
@@ -58,13 +58,13 @@ pub struct Seen {
 /// Fate of the writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Accepted writes of the trusting store that are not in its number.
+    /// Accepted writes of the trusting store that its number lacks.
     pub plain: u64,
-    /// Of the fenced one.
+    /// Accepted writes of the fenced store that its number lacks.
     pub fenced: u64,
-    /// What the fenced one has refused.
+    /// Reads and writes that the fenced store has refused.
     pub refused: u64,
-    /// Jobs whose write the trusting store has.
+    /// Jobs whose writes the trusting store has.
     pub jobs: u64,
 }
 
@@ -74,7 +74,7 @@ impl Stores {
         Seen { plain: plain.read(None), fenced: fenced.read(token) }
     }
 
-    /// Writes both, one higher than was seen.
+    /// Writes both stores, one higher than the value read.
     pub fn write(&self, token: Option<u64>, seen: Seen) {
         let [plain, fenced] = &mut *self.0.lock();
         if let Some(value) = seen.plain {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_write_is_lost_on_the_trusting_store_and_refused_by_the_fenced_one() {
+    fn only_the_fenced_store_refuses_a_late_write() {
         let stores = Stores::default();
         let old = stores.read(Some(1));
         let new = stores.read(Some(2));

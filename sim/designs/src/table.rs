@@ -9,69 +9,69 @@ use crate::outside_view::Remark;
 use crate::scenario::Scenario;
 use crate::stage::{self, Outcome};
 
-/// What several runs of one design in one scenario came to.
+/// Figures of several runs of one design in one scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub runs: u64,
-    /// Runs in which the fault found its occasion.
+    /// Runs in which the fault happened.
     pub faults: u64,
     pub grants: u64,
     /// Times with two holders.
     pub windows: u64,
-    /// How long they lasted together.
+    /// Total time with two holders.
     pub overlap: Duration,
     /// Updates lost on the store that accepts every write.
     pub lost_plain: u64,
-    /// Updates lost on the store that looks at tokens.
+    /// Updates lost on the store that checks tokens.
     pub lost_fenced: u64,
     pub refused: u64,
     /// Runs that ended stuck.
     pub stuck: u64,
-    /// Clients that waited all through the end of a run though others were granted the lock.
+    /// Clients that waited all through the end of a run while others were granted the lock.
     pub starved: u64,
     /// Grants that passed over an earlier request.
     pub overtakes: u64,
-    /// Half of the grants were waited for no longer.
+    /// Median waiting time of a grant.
     pub wait_p50: Duration,
-    /// All but one in a hundred.
+    /// Waiting time that one grant in a hundred exceeds.
     pub wait_p99: Duration,
     pub messages: u64,
-    /// Requests and wake-ups that brought no lock.
+    /// Requests and wake-ups without a grant.
     pub denied: u64,
-    /// Renewals that were refused: the lock was lost.
+    /// Refused renewals: the lock was lost.
     pub renewals_refused: u64,
-    /// Holders that were told of the loss.
+    /// Holders that the design notified of the loss.
     pub told: u64,
-    /// Releases that reported success though another had had the lock in between.
+    /// Releases that reported success after another client had been granted the lock.
     pub false_releases: u64,
-    /// From the fault to the next grant, the longest.
+    /// Longest time from the fault to the next grant.
     pub recovery: Option<Duration>,
-    /// The longest time of a run without a holder, although a client waited.
+    /// Longest total time of a run without a holder although a client waited.
     pub unavailable: Duration,
-    /// The first seed with two holders.
+    /// First seed with two holders.
     pub overlap_seed: Option<u64>,
-    /// The first seed with an update lost on the trusting store.
+    /// First seed with an update lost on the trusting store.
     pub loss_seed: Option<u64>,
-    /// The first seed that ended stuck.
+    /// First seed that ended stuck.
     pub stuck_seed: Option<u64>,
-    /// The first seed in which a client starved.
+    /// First seed with a starved client.
     pub starved_seed: Option<u64>,
-    /// The first seed with a release that reported success wrongly.
+    /// First seed with a release that reported success wrongly.
     pub false_release_seed: Option<u64>,
 }
 
 impl Summary {
-    /// Messages per grant, and so per release.
+    /// Returns messages per grant, and so per release.
     pub fn messages_per_release(&self) -> f64 {
         self.messages as f64 / self.grants.max(1) as f64
     }
 
-    /// Requests and wake-ups without success, per grant.
+    /// Returns requests and wake-ups without success, per grant.
     pub fn wasted_per_release(&self) -> f64 {
         self.denied as f64 / self.grants.max(1) as f64
     }
 
-    /// The first seed that shows anything that should not be.
+    /// Returns the first seed with a failure.
     fn first_bad_seed(&self, is_fenced: bool) -> Option<u64> {
         let loss_seed = self.loss_seed.filter(|_| !is_fenced || self.lost_fenced > 0);
         [self.overlap_seed, self.stuck_seed, loss_seed, self.starved_seed].into_iter().flatten().min()
@@ -114,7 +114,7 @@ impl Summary {
 /// One design in one scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// It means nothing, and why.
+    /// The scenario does not apply, for this reason.
     NotApplicable(&'static str),
     Measured(Box<Summary>),
     /// The world came to a halt: a bug of the model, or of the servers that the design uses.
@@ -131,12 +131,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// Updates lost on the store that the design is used with.
+    /// Returns the updates lost on the store of this design.
     pub fn lost(&self, m: &Summary) -> u64 {
         if self.about.is_fenced { m.lost_fenced } else { m.lost_plain }
     }
 
-    /// The first seed of a scenario that shows anything that should not be.
+    /// Returns the first seed of a scenario with a failure.
     pub fn first_bad_seed(&self, m: &Summary) -> Option<u64> {
         m.first_bad_seed(self.about.is_fenced)
     }
@@ -151,21 +151,21 @@ impl Row {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// In the order given.
+    /// Designs in the order of the comparison.
     pub rows: Vec<Row>,
     pub scenarios: Vec<Scenario>,
-    /// Each run with this many seeds, from 1.
+    /// Number of seeds per cell, from 1.
     pub seeds: u64,
 }
 
 impl Table {
-    /// What was measured of a design in a scenario.
+    /// Returns the figures of a design in a scenario.
     pub fn summary(&self, design: &str, scenario: Scenario) -> Option<&Summary> {
         self.rows.iter().find(|row| row.about.id == design)?.summary(scenario)
     }
 }
 
-/// How far a comparison is.
+/// Progress of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     pub done: u64,
@@ -174,7 +174,7 @@ pub struct Progress {
     pub scenario: Scenario,
 }
 
-/// Runs `designs` in `scenarios` with seeds 1 to `seeds`; `progress` is told before each cell.
+/// Runs `designs` in `scenarios` with seeds 1 to `seeds`, and calls `progress` before each cell.
 pub fn compare(
     designs: &[&dyn Design],
     scenarios: &[Scenario],
@@ -216,7 +216,7 @@ fn fill(design: &dyn Design, scenario: Scenario, seeds: u64) -> Cell {
     Cell::Measured(Box::new(summary))
 }
 
-/// The value that `percent` percent do not exceed.
+/// Returns the value that `percent` percent do not exceed.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()

@@ -1,8 +1,8 @@
 //! Requests, replies and pushes over a connection of the simulated network, used by all models.
 //!
-//! A frame is four bytes of length and JSON. A client's [`Connection`] has any number of requests under way;
-//! a server answers those of one connection in their order ([`serve`]). A [`Meter`] counts every frame that
-//! is sent. It must never retry: the meaning of an unanswered request is the design's own problem.
+//! A frame is four bytes of length and JSON. A client's [`Connection`] has any number of unanswered requests;
+//! a server answers the requests of one connection in their order ([`serve`]). A [`Meter`] counts every sent
+//! frame. This module must never retry: the design handles unanswered requests.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,23 +20,23 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
-/// No frame is longer.
+/// Longest frame, in bytes.
 const FRAME_MAX: usize = 1 << 20;
-/// Frames that wait to be written; a connection with more is closed.
+/// Bound on unwritten frames; a connection with more is closed.
 const OUTGOING_MAX: usize = 4_096;
-/// Pushes that a client has not taken yet; a connection with more is closed.
+/// Bound on unread pushes of a client; a connection with more is closed.
 const PUSHES_MAX: usize = 4_096;
 
-/// What two sides say to each other.
+/// Messages of two sides.
 pub trait Protocol: Send + Sync + 'static {
     type Request: Serialize + DeserializeOwned + Send + 'static;
-    /// From the server, one per request.
+    /// Answer of the server, one per request.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
-    /// From the server, unasked.
+    /// Unsolicited message of the server.
     type Push: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// Counts messages, or does not.
+/// Optional counter of messages.
 #[derive(Clone, Debug, Default)]
 pub struct Meter(Option<Arc<AtomicU64>>);
 
@@ -45,7 +45,7 @@ impl Meter {
         Meter(Some(Arc::default()))
     }
 
-    /// One that does not: for pings between servers, which would be there without any lock.
+    /// Creates a meter that does not count: for pings between servers, which exist without any lock.
     pub fn off() -> Self {
         Meter(None)
     }
@@ -61,11 +61,11 @@ impl Meter {
     }
 }
 
-/// Why there is no reply.
+/// Reason for a missing reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     NoConnection,
-    /// It may have happened.
+    /// The request may have taken effect.
     Unanswered,
 }
 
@@ -81,7 +81,7 @@ enum Said<R, P> {
     Push(P),
 }
 
-/// A client's side of a connection. Dropping it closes it.
+/// Client's side of a connection. Dropping the value closes the connection.
 pub struct Connection<P: Protocol> {
     outgoing: mpsc::Sender<Vec<u8>>,
     waiting: Arc<Mutex<Waiting<P>>>,
@@ -90,7 +90,7 @@ pub struct Connection<P: Protocol> {
 
 struct Waiting<P: Protocol> {
     next_id: u64,
-    /// `None`: the connection has ended.
+    /// Callers by request; `None` after the connection's end.
     replies: Option<BTreeMap<u64, oneshot::Sender<P::Reply>>>,
 }
 
@@ -116,8 +116,7 @@ impl<P: Protocol> Connection<P> {
         Ok((Connection { outgoing, waiting, reader }, pushes))
     }
 
-    /// Sends a request and waits for its reply, at most `timeout`. Cancel safe: the reply is then thrown
-    /// away.
+    /// Sends a request and waits for the reply, at most `timeout`. Cancel safe: the reply is then discarded.
     pub async fn call(&self, body: P::Request, timeout: Duration) -> Result<P::Reply, Trouble> {
         let (tell, told) = oneshot::channel();
         let id = {
@@ -153,7 +152,7 @@ async fn read_replies<P: Protocol>(
                 }
             }
             Said::Push(pushed) => {
-                // A client need not listen; one that listens too slowly loses the connection.
+                // A client need not receive pushes; a client that receives too slowly loses the connection.
                 if let Err(mpsc::error::TrySendError::Full(_)) = push.try_send(pushed) {
                     break;
                 }
@@ -163,11 +162,11 @@ async fn read_replies<P: Protocol>(
     waiting.lock().replies = None;
 }
 
-/// A connection, as its server names it.
+/// Number of a connection at its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerId(pub u64);
 
-/// The server's side of a connection.
+/// Server's side of a connection.
 pub struct Peer<P: Protocol> {
     pub id: PeerId,
     outgoing: mpsc::Sender<Vec<u8>>,
@@ -181,33 +180,32 @@ impl<P: Protocol> Clone for Peer<P> {
 }
 
 impl<P: Protocol> Peer<P> {
-    /// Tells the client something unasked. What does not fit is lost, as with a slow Redis subscriber.
+    /// Sends an unsolicited message. A message beyond the bound is lost, as with a slow Redis subscriber.
     pub fn push(&self, body: P::Push) {
         let _ = self.outgoing.try_send(encode(&Said::<P::Reply, P::Push>::Push(body)));
     }
 }
 
-/// A server: answers requests.
+/// Server that answers requests.
 pub trait Service: Send + Sync + 'static {
     type Protocol: Protocol;
-    /// Answers one request. The next one of the same connection waits until this is done.
+    /// Answers one request. The next request of the same connection waits for the end of this future.
     fn handle(
         &self,
         peer: &Peer<Self::Protocol>,
         request: <Self::Protocol as Protocol>::Request,
     ) -> impl Future<Output = <Self::Protocol as Protocol>::Reply> + Send;
-    /// A connection has ended.
+    /// Handles the end of a connection.
     fn gone(&self, peer: PeerId);
 }
 
-/// Serves on `addr` until the task is dropped. An address that is taken ends it: a bug of the model's
-/// setting.
+/// Serves on `addr` until the task is dropped. Panics if the address is in use: a bug of the model's setup.
 pub async fn serve<S: Service>(addr: String, service: Arc<S>, meter: Meter) {
     let listener = Listener::bind(&addr).await.expect("a model's address is its own");
     for id in (0..).map(PeerId) {
         let stream = listener.accept().await;
         let (service, meter) = (service.clone(), meter.clone());
-        // Detached: it ends with its connection or its host.
+        // The detached task ends with its connection or its host.
         drop(task::spawn("model.server.conversation", converse(stream, id, service, meter)));
     }
 }
@@ -228,7 +226,7 @@ async fn converse<S: Service>(stream: Stream, id: PeerId, service: Arc<S>, meter
 fn start_writer(mut write: WriteHalf, meter: &Meter) -> mpsc::Sender<Vec<u8>> {
     let (outgoing, mut frames) = mpsc::channel::<Vec<u8>>(OUTGOING_MAX);
     let meter = meter.clone();
-    // Detached: it ends when the last sender is gone or the connection breaks.
+    // The detached task ends when the last sender is gone or the connection breaks.
     drop(task::spawn("model.write", async move {
         while let Some(frame) = frames.recv().await {
             meter.count();
@@ -248,8 +246,8 @@ fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     frame
 }
 
-/// What a message says, for the record: its JSON without signs and numbers of frames, shortened: `SetNxPx key
-/// stock`. A [`Labeler`](rowlock_world::network::Labeler).
+/// Describes a message for the record: its JSON without punctuation and frame numbers, shortened: `SetNxPx
+/// key stock`. A [`Labeler`](rowlock_world::network::Labeler).
 pub fn label(_port: u16, _to_server: bool, bytes: &[u8]) -> Option<String> {
     let body = std::str::from_utf8(bytes.get(4..)?).ok()?;
     let text: String = body.chars().filter(|c| !matches!(c, '"' | '{' | '}')).collect();
@@ -296,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_is_answered_pushes_arrive_and_every_frame_is_counted() {
+    async fn replies_and_pushes_arrive_and_every_frame_counts() {
         let meter = Meter::counting();
         let addr = {
             let free = Listener::bind("127.0.0.1:0").await.expect("binds");

@@ -1,8 +1,8 @@
-//! What every client does, whatever the design: wait for the lock, read a number, work, check once more,
-//! write the number back incremented, release. It reports to the outside view what it believes.
+//! Behavior of every client, whatever the design: wait for the lock, read a number, work, check once more,
+//! write the number back incremented, release. The client reports its beliefs to the outside view.
 //!
-//! It is as careful as a program can be: a holder that learns of its loss stops. But a write under way cannot
-//! be recalled, and between the last check and the write there is always a gap.
+//! The client is as careful as a program can be: a holder that learns of its loss stops. But a write under
+//! way cannot be recalled, and between the last check and the write there is always a gap.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::outside_view::{Released, Remark};
 use crate::scenario::Scenario;
 use crate::store::Stores;
 
-/// Before a failed acquire is tried again.
+/// Pause before the next try after a failed acquire.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// From the last check to the store.
+/// Time from the last check to the store.
 const WRITE_TAKES: Duration = Duration::from_millis(2);
 
-/// One client, for ever.
+/// Runs one client, for ever.
 pub async fn contend(me: Contender, mut locker: Box<dyn Locker>, stores: Stores, scenario: Scenario) {
     loop {
         let (least, more) = scenario.pause();

@@ -1,5 +1,5 @@
-//! What the literature predicts of each design, as assertions: a model that never loses what the design loses
-//! in reality is wrong.
+//! Predictions of the literature about each design, as assertions: a model that never loses what the real
+//! design loses is wrong.
 
 use rowlock_designs::design::Design;
 use rowlock_designs::scenario::Scenario;
@@ -50,7 +50,7 @@ fn wrong_releases_free_the_locks_of_others() {
 }
 
 #[test]
-fn a_job_longer_than_the_time_to_live_has_company_unless_somebody_renews() {
+fn only_renewal_protects_a_job_beyond_the_time_to_live() {
     assert!(measure("set-nx-px-script", Scenario::LongJob).windows > 0);
     assert!(measure("row-expiry", Scenario::LongJob).windows > 0);
     assert_eq!(measure("redisson", Scenario::LongJob).windows, 0);
@@ -89,7 +89,7 @@ fn redlock_survives_a_lost_master_and_no_restart_without_fsync() {
 }
 
 #[test]
-fn a_server_that_flushes_nothing_gives_the_lock_away_again_after_a_power_loss() {
+fn an_unflushed_lock_is_granted_again_after_a_power_loss() {
     assert!(measure("set-nx-px-script", Scenario::PowerLoss).windows > 0);
     assert_eq!(measure("set-nx-px-script-fsync", Scenario::PowerLoss).windows, 0);
 }
@@ -112,7 +112,7 @@ fn one_znode_wakes_a_herd_and_the_queue_wakes_one_in_its_order() {
 }
 
 #[test]
-fn the_right_queue_never_overlaps_and_only_a_store_without_tokens_loses() {
+fn the_right_queue_never_overlaps() {
     for scenario in Scenario::ALL.into_iter().filter(|s| *s != Scenario::PauseBetween) {
         let m = measure("zk-queue", scenario);
         assert_eq!((m.windows, m.stuck, m.lost_fenced), (0, 0, 0), "{}", scenario.id());
@@ -122,12 +122,12 @@ fn the_right_queue_never_overlaps_and_only_a_store_without_tokens_loses() {
 }
 
 #[test]
-fn a_release_that_a_failover_loses_makes_everybody_else_starve() {
+fn a_release_lost_by_a_failover_starves_the_other_clients() {
     assert!(measure("redisson-replicas", Scenario::PrimaryLost).starved > 0);
 }
 
 #[test]
-fn waiting_for_all_replicas_gives_nothing_away_twice_and_nothing_at_all_while_one_is_gone() {
+fn waiting_for_all_replicas_is_safe_and_unavailable() {
     let m = measure("redisson-wait-all", Scenario::PrimaryLost);
     assert_eq!(m.windows, 0);
     assert!(m.unavailable > TTL);
@@ -151,13 +151,13 @@ fn a_wake_up_taken_for_a_grant_overlaps_when_a_waiter_dies() {
 }
 
 #[test]
-fn a_watch_before_its_latch_is_lost_and_an_error_taken_for_busy_leaves_a_place() {
+fn a_watch_before_its_latch_loses_the_wake_up() {
     assert_eq!(measure("zk-queue-watch-before-latch", Scenario::TwoClients).stuck, SEEDS);
     assert_eq!(measure("zk-queue-watch-before-latch", Scenario::CutBetween).stuck, SEEDS);
 }
 
 #[test]
-fn a_watchdog_that_is_refused_tells_nobody() {
+fn a_refused_watchdog_notifies_no_client() {
     let m = measure("redisson", Scenario::ClockJump);
     assert!(m.renewals_refused > 0 && m.told == 0);
 }

@@ -1,4 +1,4 @@
-//! Explores the model, without and with each mistake, and prints what was found.
+//! Explores the model, without and with each mistake, and prints the results.
 
 use rowlock_env::time::Instant;
 use rowlock_model::space::{MISTAKES, Space};

@@ -1,41 +1,41 @@
-//! What no event in a session's life may do, judged event by event. The state space and the simulator use
-//! the same [`Judge`], one in ticks, the other in nanoseconds of true time.
+//! Forbidden events in a session's life. The state space and the simulator use the same [`RuleChecker`], one
+//! in ticks, the other in nanoseconds of true time.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A moment or a time of true time, in any unit.
+/// Moment or duration of true time, in any unit.
 pub type Time = u64;
 
-/// An event at a moment that the judge is told beside it. Moments in it are not later than that.
+/// Event of a cluster or a client. Moments in an event are not later than the event itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The log opened a session, or moved it to another connection.
+    /// The log opened a session, or moved the session to another connection.
     Opened { session: i64, timeout: Time },
-    /// The log ended a session. Whatever lock it held is granted to the next from now on.
+    /// The log ended a session. The log grants the session's locks to their next waiters from now on.
     Ended { session: i64, is_expired: bool },
-    /// The session may end at once when its connection is gone: it is not judged by time.
+    /// The session may end at once after its connection is gone: the rules of time do not apply.
     Graced { session: i64 },
     /// The node leads the term from now on.
     Leads { node: u64, term: u64 },
     /// The node leads no term any more.
     Stopped { node: u64 },
-    /// The node's process continues after a stall that is long enough for it to notice.
+    /// The node's process continues after a stall of noticeable length.
     Resumed { node: u64 },
-    /// A leader believes that a quorum has acknowledged a request that it sent at `since`.
+    /// A leader believes that a quorum has acknowledged a request of the leader, sent at `since`.
     Contact { node: u64, term: u64, since: Time },
-    /// A leader answers a heartbeat: it restarted the timer at `touched` or later, by `touched_by`, and a
-    /// quorum has acknowledged a request that it sent at `since`.
+    /// A leader answers a keepalive: the leader restarted the timer at `touched` or later, by `touched_by`,
+    /// and a quorum has acknowledged a request that the leader sent at `since`.
     Confirms { session: i64, touched: Time, touched_by: Time, since: Time },
-    /// A leader decides that the session's time has passed; its contact to a quorum is of `contact`.
+    /// A leader decides that the session has timed out; the leader's contact to a quorum is of `contact`.
     Expires { node: u64, term: u64, session: i64, contact: Time },
     /// The client is sure of its session until `until`, because of a request sent at `sent`.
     Assured { session: i64, sent: Time, until: Time },
-    /// The client acts in the belief that its session lives.
+    /// The client acts in the belief of a live session.
     Believes { session: i64 },
 }
 
-/// What may not happen.
+/// Rule for all events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
     LeadersExpire,
@@ -49,7 +49,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The rule as a sentence.
+    /// Returns the rule as a sentence.
     pub const fn name(self) -> &'static str {
         match self {
             Rule::LeadersExpire => "only a leader expires a session",
@@ -66,11 +66,11 @@ impl Rule {
     }
 }
 
-/// A rule is broken.
+/// Violation of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
     pub rule: Rule,
-    /// The moment by which the event was judged.
+    /// Moment behind the verdict.
     pub by: Time,
 }
 
@@ -80,11 +80,11 @@ impl fmt::Display for Broken {
     }
 }
 
-/// What the rules may rely on.
+/// Assumptions of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bounds {
-    /// What is left of a timeout on the fastest clock of a leader, in percent. `None`: clocks have no bound,
-    /// and nothing is judged by time.
+    /// Remainder of a timeout on the fastest clock of a leader, in percent. `None`: clocks have no bound, and
+    /// the rules of time do not apply.
     pub timeout_percent: Option<u64>,
     /// A leader with older contact to its quorum expires no session.
     pub contact: Time,
@@ -93,40 +93,40 @@ pub struct Bounds {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Session {
     timeout: Time,
-    /// When its timer was certainly restarted.
+    /// Certain time of the timer's last restart.
     touched: Time,
-    /// By when it certainly was, the last time.
+    /// Time by which the leader had certainly restarted the timer.
     noted: Time,
-    /// Until when its client is sure of it, at least.
+    /// Least time until which the client is sure of the session.
     until: Time,
-    /// The leader that has decided on its end, and the term.
+    /// Node and term of the leader with a decision on the session's end.
     decided: Option<(u64, u64)>,
     is_graced: bool,
     is_expired: bool,
 }
 
-/// Judges one cluster. A broken rule is reported once; judging may go on.
+/// Checker of one cluster. The checker reports each violation once and can continue after a violation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Judge {
+pub struct RuleChecker {
     bounds: Bounds,
     sessions: BTreeMap<i64, Session>,
-    /// By node: the term that it leads, and since when no timer of it has been running.
+    /// Term of each leading node, and the time since when none of its timers has been running.
     leads: BTreeMap<u64, (u64, Time)>,
-    /// By term: when a leader of it was first seen.
+    /// Time of the first leader of each term.
     elected: BTreeMap<u64, Time>,
 }
 
-impl Judge {
-    /// Of a cluster without sessions.
+impl RuleChecker {
+    /// Creates the checker of a cluster without sessions.
     pub fn new(bounds: Bounds) -> Self {
         let (sessions, leads, elected) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Judge { bounds, sessions, leads, elected }
+        RuleChecker { bounds, sessions, leads, elected }
     }
 
-    /// Judges an event that happens `now`.
+    /// Checks an event that happens `now`.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// The broken rule.
     pub fn observe(&mut self, now: Time, event: Event) -> Result<(), Broken> {
         match event {
             Event::Opened { session, timeout } => {
@@ -138,7 +138,7 @@ impl Judge {
                 self.sessions.entry(session).or_default().is_graced = true;
             }
             Event::Leads { node, term } => {
-                // What an earlier leader decides does not count, whenever it is.
+                // Decisions of an earlier leader have no effect, whenever the leader makes them.
                 let earlier = self.leads.values_mut().filter(|(leads, _)| *leads < term);
                 earlier.for_each(|(_, since)| *since = 0);
                 self.leads.insert(node, (term, now));
@@ -180,14 +180,15 @@ impl Judge {
         let Some((_, leads)) = self.leads.get(&by.0).filter(|(term, _)| *term == by.1) else {
             return broken(Rule::LeadersExpire, now);
         };
-        // With a leader of a later term it cannot enter the log. If it did after all, no leader has decided.
+        // A later leader keeps the decision out of the log. If the log ends the session anyway, no leader has
+        // decided so.
         if self.elected.range(by.1 + 1..).next().is_some() {
             return Ok(());
         }
         let Some(known) = self.sessions.get_mut(&session).filter(|known| !known.is_expired) else {
             return Ok(());
         };
-        // Decided before, and proposed again because the log does not say so yet.
+        // The leader proposes its decision again, because the log does not have the end yet.
         if known.decided.replace(by) == Some(by) {
             return Ok(());
         }
@@ -238,20 +239,20 @@ impl Judge {
         }
     }
 
-    /// Moves everything known into the past by one tick, where `now` stays the present: what is further back
-    /// than moments reach counts as equally long ago.
+    /// Ages everything known by one tick, while `now` stays the present: moments beyond the range count as
+    /// equally long ago.
     pub fn pass(&mut self, now: Time) {
         for known in self.sessions.values_mut() {
             known.touched = known.touched.saturating_sub(1);
             known.noted = known.noted.saturating_sub(1);
-            // What is over is over.
+            // A past deadline stays past.
             known.until = if known.until > now + 1 { known.until - 1 } else { 0 };
         }
         let since = self.leads.values_mut().map(|(_, since)| since);
         since.chain(self.elected.values_mut()).for_each(|moment| *moment = moment.saturating_sub(1));
     }
 
-    /// Only one node leads, by its own account too: when it was elected matters no more.
+    /// Forgets the elections' times: with a single leader the times matter no more.
     pub fn forget_elections(&mut self) {
         self.elected.values_mut().for_each(|moment| *moment = 0);
     }

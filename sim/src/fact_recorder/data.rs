@@ -1,5 +1,5 @@
-//! Facts about the plain znodes that workloads write: the log's answer to a write, in the clients' terms, and
-//! a znode's state after a change.
+//! Facts about the plain znodes of the workloads: the log's answer to a write, in the clients' terms, and a
+//! znode's state after a change.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use super::written;
 use crate::history::Fact;
 use crate::history::client::{Answer, DATA, Failure, Logged, Op, Znode, ZnodeChange, name_hash};
 
-/// Whether a znode is one of those that are told of.
+/// Reports whether facts about the znode at `path` are recorded.
 fn is_told(path: &str) -> bool {
     path.strip_prefix(DATA).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A write that the log has just run. Nothing if it is no write of plain znodes.
+/// Returns the fact of a write that the log has just run, `None` for other commands and other znodes.
 pub(super) fn logged(proposal: &Proposal, applied: &Applied) -> Option<Fact> {
     let (_, command) = written(&proposal.command);
     let op = op(command)?;
@@ -77,7 +77,8 @@ fn op_of_multi(op: &LogOp) -> Option<Op> {
     }
 }
 
-/// What a client makes of the outcome; nothing if the two do not fit, which no client is told.
+/// Returns the client's view of the outcome, `None` if operation and outcome do not match: no client gets
+/// such an answer.
 fn answer(op: &Op, outcome: &Response) -> Option<Result<Answer, Failure>> {
     match (op, outcome) {
         (Op::Create { .. }, Response::Path(path)) => {
@@ -94,7 +95,7 @@ fn answer(op: &Op, outcome: &Response) -> Option<Result<Answer, Failure>> {
 }
 
 fn answers(results: &[OpResult]) -> Result<Answer, Failure> {
-    // The operations before the failing one carry no code, those after it a code of their own.
+    // Operations before the failed one carry no code, later ones a code of their own.
     if let Some((at, code)) = results.iter().enumerate().find_map(|(at, result)| match result {
         OpResult::Error(Some(code)) => Some((at, *code)),
         _ => None,
@@ -116,7 +117,7 @@ fn answers(results: &[OpResult]) -> Result<Answer, Failure> {
     each.collect::<Result<Vec<_>, _>>().map(Answer::Multi)
 }
 
-/// The facts that lead to all znodes of a state, each in its last change.
+/// Returns facts that lead to all znodes of a state, each at its last change.
 pub(super) fn all(machine: &Machine) -> Vec<Fact> {
     let (mut facts, mut left) = (Vec::new(), vec![DATA.to_owned()]);
     while let Some(path) = left.pop() {
@@ -133,7 +134,7 @@ pub(super) fn all(machine: &Machine) -> Vec<Fact> {
     facts
 }
 
-/// The facts about a change of a znode: its own, and its parent's if a child has come or gone.
+/// Returns the facts about a change of a znode: its own, and its parent's for a created or deleted child.
 pub(super) fn changed(machine: &Machine, zxid: Zxid, path: &str, kind: ChangeKind) -> Vec<Fact> {
     if !is_told(path) {
         return Vec::new();

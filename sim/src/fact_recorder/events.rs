@@ -1,5 +1,4 @@
-//! What event streams and histories have to say of a change of a lock (docs/monitoring.md), made from the
-//! log.
+//! Entries of event streams and histories about a lock (docs/monitoring.md), built from the log.
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::report::{HistoryEnd, HistoryEntry, HistoryEvent, HistoryPlace};

@@ -1,8 +1,8 @@
-//! Records what the log does to a reference machine, and turns it into facts.
+//! Recorder of the log's effects on a reference machine, as facts.
 //!
 //! [`Reference`] applies a proposal to its machine with a [`Recorder`] as the sink. Then
-//! [`FactRecorder::answered`] makes the facts about the answer, and [`FactRecorder::facts`] those about each
-//! item in the recorder.
+//! [`FactRecorder::answered`] returns the facts about the answer, and [`FactRecorder::facts`] the facts about
+//! each item in the recorder.
 
 mod data;
 mod events;
@@ -29,10 +29,10 @@ use crate::history::{Fact, Lock, Locks, Millis, Owner, Reply};
 
 pub use reference::Reference;
 
-/// The least bytes of an outcome, and of each result of a multi.
+/// Least size of an outcome, and of each result of a multi, in bytes.
 const RESULT_BYTES_MIN: usize = size_of::<OpResult>();
 
-/// One thing that a command did.
+/// Single effect of a command.
 #[derive(Clone, Debug)]
 pub enum Recorded {
     Changed {
@@ -44,27 +44,27 @@ pub enum Recorded {
     /// A session moved to another connection.
     Attached(SessionId, Attachment, u32),
     Ended(SessionId, SessionEnd),
-    /// The lock at this path was granted.
+    /// The log granted the lock at this path.
     Granted {
         zxid: Zxid,
         lock: String,
         token: FencingToken,
         session: SessionId,
     },
-    /// A holder of the lock at this path goes on holding in another mode.
+    /// A holder of the lock at this path converts its hold to another mode.
     Converted {
         lock: String,
         token: FencingToken,
         mode: Mode,
     },
-    /// A holder of the lock at this path was asked.
+    /// A client requested the lock at this path from its holder.
     Asked {
         lock: String,
         token: FencingToken,
         asked_ms: i64,
         deadline: Option<Deadline>,
     },
-    /// A place in the queue of the lock at this path is gone. `held`: it held the lock.
+    /// A position left the queue of the lock at this path. `held`: the position held the lock.
     Gone {
         lock: String,
         token: FencingToken,
@@ -72,11 +72,11 @@ pub enum Recorded {
         held: bool,
         why: Why,
     },
-    /// What people hear of it.
+    /// Entry for event streams and histories.
     Told(Box<HistoryEntry>),
 }
 
-/// Facts about one command, in order.
+/// Effects of one command, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(pub Vec<Recorded>);
 
@@ -124,7 +124,7 @@ impl EventSink for Recorder {
     }
 }
 
-/// What the maker of a place asked for, from its request and not from the state.
+/// Requested properties of a queue position, from the client's request and not from the state.
 #[derive(Clone, Copy)]
 struct Wish {
     mode: Mode,
@@ -133,12 +133,13 @@ struct Wish {
     lock_delay_ms: u32,
     min_hold_ms: u32,
     min_hold_lapses: bool,
-    /// When the place was granted its lock.
+    /// Time of the grant.
     granted: Option<Millis>,
 }
 
 impl Wish {
-    /// Until when the lock is granted to no other place, if this one is lost at `at`.
+    /// Returns the time until which no other position is granted the lock, after a loss of this position at
+    /// `at`.
     fn kept_until(&self, loss: Why, at: Millis) -> Millis {
         let may_believe = matches!(loss, Why::SessionExpired | Why::SessionEnded);
         let lock_delay_ms = if may_believe { self.lock_delay_ms } else { 0 };
@@ -149,20 +150,20 @@ impl Wish {
     }
 }
 
-/// Makes facts of what was recorded. Remembers the queue members, because a deleted znode cannot be asked any
-/// more.
+/// Translates recorded effects into facts. Remembers the queue members, because a deleted znode is no longer
+/// in the state.
 pub struct FactRecorder {
     locks: Locks,
     members: BTreeMap<String, (Lock, FencingToken)>,
-    /// By the path of the queue znode without its number.
+    /// Wishes by the path of the queue znode without its number.
     wishes: BTreeMap<String, Wish>,
-    /// Requests of the members.
+    /// Wishes of the queue members.
     places: BTreeMap<(Lock, FencingToken), Wish>,
-    /// Until when locks are kept for holders that have gone.
+    /// Ends of lock-delays and minimum holds after a holder has left.
     delays: BTreeMap<Lock, Millis>,
-    /// The address that each session's latest command came from.
+    /// Address of each session's latest command.
     addresses: BTreeMap<SessionId, String>,
-    /// Numbers that clients give, with the user or the address that they are of.
+    /// Global numbers of the clients' numbers, by number and by user or address.
     numbers: BTreeMap<(u64, String), u64>,
 }
 
@@ -177,16 +178,16 @@ impl FactRecorder {
         &self.locks
     }
 
-    /// The limits of all locks in a state.
+    /// Returns the limits of all locks in a state.
     pub fn limits(&self, machine: &Machine) -> Vec<Fact> {
         let all = self.locks.all();
         all.map(|(lock, path)| Fact::Limit { lock, limit: limit_of(machine, path) }).collect()
     }
 
-    /// The facts about the answer of a command, before those about its effects. `changed`: it took a zxid, or
-    /// something was recorded; otherwise its answer may be that of an earlier time.
+    /// Returns the facts about the answer of a command, before the facts about its effects. `changed`: the
+    /// command took a zxid, or the recorder has effects; otherwise the answer may repeat an earlier one.
     pub fn answered(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Vec<Fact> {
-        // A sync that comes late orders nothing any more, and its client is not told.
+        // A late sync orders nothing any more, and its client gets no answer.
         let no_effect = matches!(
             proposal.command,
             Command::Reattach { .. } | Command::Noop | Command::Client(Request::Sync(_))
@@ -214,7 +215,7 @@ impl FactRecorder {
             let lock = self.locks.find(&claim.path).filter(|lock| self.delays.remove(lock).is_some());
             facts.extend(lock.map(|lock| Fact::Undelayed { lock }));
         }
-        // A repeated answer was told the first time.
+        // The first answer reported these refusals; a repeated answer does not.
         if let (true, Command::Client(Request::Acquire(all)), Ok(Response::PlaceStates(place_states))) =
             (changed, command, &applied.result)
         {
@@ -227,7 +228,7 @@ impl FactRecorder {
         facts
     }
 
-    /// The facts in it. `machine` is the state after the command.
+    /// Returns the facts about an effect. `machine` is the state after the command.
     pub fn facts(&mut self, recorded: Recorded, machine: &Machine, at: Millis) -> Vec<Fact> {
         match recorded {
             Recorded::Opened(session, attachment, timeout_ms) => {
@@ -292,7 +293,8 @@ impl FactRecorder {
         }
     }
 
-    /// A place is gone. `loss`: why its lock was lost, if it held it. `is_there`: the lock's znode is.
+    /// Returns the facts about a position that has left. `loss`: reason of a holder's loss. `is_there`: the
+    /// lock's znode exists.
     fn gone(
         &mut self,
         (lock, token, is_there): (Lock, FencingToken, bool),
@@ -310,7 +312,7 @@ impl FactRecorder {
             facts.push(Fact::Delayed { lock, until });
         }
         if why == Why::Revoked {
-            // Of a place that is not known it may be so.
+            // An unknown position may have a maximum hold.
             let has_maximum = wish.is_none_or(|wish| wish.has_maximum);
             facts.push(Fact::Revoked { lock, token, session, at, has_maximum });
         }
@@ -318,7 +320,7 @@ impl FactRecorder {
         facts
     }
 
-    /// Remembers what a command asks for, before its effects are told.
+    /// Remembers the requests of a command, before its effects.
     fn note(&mut self, all: &[Acquire], proposal: &Proposal) {
         for acquire in all {
             let owner = self.owner_in(acquire.owner, proposal);
@@ -330,7 +332,8 @@ impl FactRecorder {
         }
     }
 
-    /// A convert may make a new place, for whom the old one was. The minimum hold goes on in that one.
+    /// Remembers the wish of a convert, which may create a new position with the owner of the old one. The
+    /// minimum hold continues in the new position.
     fn note_convert(
         &mut self,
         claim: &Claim,
@@ -349,8 +352,8 @@ impl FactRecorder {
         }
     }
 
-    /// What was asked for with this place. If a client only created a znode, its name says it, as in
-    /// Curator's and kazoo's recipes.
+    /// Returns the wish of the position at `path`. For a position created as a plain znode, the name states
+    /// the mode, as in Curator's and kazoo's recipes.
     fn wish(&self, path: &str) -> Wish {
         let asked = self.wishes.range(..=path.to_owned()).next_back();
         let asked = asked.filter(|(prefix, _)| path.starts_with(prefix.as_str()));
@@ -372,14 +375,14 @@ impl FactRecorder {
         asked.map_or(plain, |(_, wish)| *wish)
     }
 
-    /// A znode that the same command deleted again tells nothing.
+    /// Returns the facts of a created znode, none for a znode that the same command deleted again.
     fn created(&mut self, machine: &Machine, path: String) -> Vec<Fact> {
         let Some(stat) = machine.stat(&path).filter(|stat| stat.ephemeral_owner != SessionId::NONE) else {
             return Vec::new();
         };
         let (session, token) = (stat.ephemeral_owner, FencingToken(stat.czxid.0));
         let mut facts = Vec::new();
-        // Other ephemeral children are no places.
+        // Ephemeral children without a number are no queue positions.
         let is_numbered = path.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;
         if let Some(lock) = self.locks.of_member(&path).filter(|_| is_numbered) {
             self.members.insert(path.clone(), (lock, token));
@@ -393,14 +396,14 @@ impl FactRecorder {
         facts
     }
 
-    /// The global number for a number that belongs to one user or one address.
+    /// Returns the global number for a number that belongs to one user or one address.
     fn number(&mut self, number: u64, of: String) -> u64 {
         let next = self.numbers.len() as u64;
         *self.numbers.entry((number, of)).or_insert(next)
     }
 
-    /// The owner as deadlock detection sees it: a named one is one user's, by what it has proven or else by
-    /// its address; works under a place only what comes from the address of its maker.
+    /// Returns the owner as deadlock detection sees the owner: a named owner belongs to one user (by proven
+    /// identity or else by address); only commands from the creator's address work under a position.
     fn owner_in(&mut self, owner: Asked, proposal: &Proposal) -> Option<Owner> {
         let address = address_in(&proposal.identities);
         let proven = proposal.identities.iter().find(|id| matches!(&*id.scheme, "digest" | "sasl" | "x509"));
@@ -426,7 +429,7 @@ impl FactRecorder {
         })
     }
 
-    /// An answer, in the form for the checkers.
+    /// Returns an answer in the form for the checkers.
     fn reply(&self, command: &Command, result: &Result<Response, ErrorCode>) -> Reply {
         let token = |place_state: &PlaceState| match place_state {
             PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => Some(claim.token),
@@ -451,14 +454,14 @@ impl FactRecorder {
     }
 }
 
-/// The limit that the data of a lock's znode name, by the words of docs/protocol.md.
+/// Returns the limit that the data of a lock's znode names, by the format of docs/protocol.md.
 fn limit_of(machine: &Machine, lock: &str) -> Option<u32> {
     let (data, _) = machine.get_data(lock, &[]).ok()?;
     let text = String::from_utf8(data?.to_vec()).ok()?;
     text.strip_prefix("permits=")?.trim_end().parse().ok().filter(|limit| *limit > 0)
 }
 
-/// Number and acknowledgement of a numbered write, and the write itself.
+/// Returns number and acknowledgment of a numbered write, and the write itself.
 fn written(command: &Command) -> (Option<(u64, u64)>, &Command) {
     match command {
         Command::Tagged { id, acked, command } => (Some((*id, *acked)), command),
@@ -466,7 +469,7 @@ fn written(command: &Command) -> (Option<(u64, u64)>, &Command) {
     }
 }
 
-/// It was not run because its session has ended or has moved to another connection.
+/// Reports whether the command did not run because its session had ended or moved to another connection.
 fn is_stale(applied: &Applied) -> bool {
     matches!(applied.result, Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired))
 }

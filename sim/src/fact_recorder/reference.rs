@@ -1,4 +1,5 @@
-//! The reference of a simulated cluster: one machine that applies every entry when the first node applies it.
+//! Reference of a simulated cluster: one machine that applies every entry after the first node has applied
+//! the entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use super::{FactRecorder, Recorded, Recorder, data};
 use crate::history::node::Position;
 use crate::history::{Fact, Index, Locks, Millis, NewLife, Origin};
 
-/// The node's number under which the reference tells its digests: no real node's.
+/// Node number of the reference's digests, which no real node has.
 pub const REFERENCE_NODE: NodeId = NodeId(0);
 
 /// State by the log, independent of all nodes.
@@ -19,18 +20,18 @@ pub struct Reference {
     machine: Machine,
     fact_recorder: FactRecorder,
     applied: Index,
-    /// The digests of all states so far, by their last zxid.
+    /// Digests of all states so far, by their last zxid.
     states: BTreeMap<Zxid, BTreeSet<u64>>,
 }
 
 impl Reference {
-    /// Before the first entry. Tells of these locks.
+    /// Creates the reference before the first entry, with facts about these locks.
     pub fn new(locks: Locks) -> Self {
         let (machine, fact_recorder) = (Machine::new(), FactRecorder::new(locks));
         Reference { machine, fact_recorder, applied: Index(0), states: BTreeMap::new() }
     }
 
-    /// Goes on with the state that a new cluster begins with, behind this entry.
+    /// Continues with the first state of a new cluster, after the entry `beginning`.
     pub fn begin_anew(&mut self, machine: Machine, beginning: Position) -> Fact {
         self.fact_recorder = FactRecorder::new(self.fact_recorder.locks().clone());
         (self.machine, self.applied) = (machine, beginning.index);
@@ -42,7 +43,7 @@ impl Reference {
         Fact::NewLife(Arc::new(NewLife { beginning, floor, begins_with }))
     }
 
-    /// Whether there has been a state with this last zxid and this digest.
+    /// Reports whether there has been a state with this last zxid and this digest.
     pub fn has_been(&self, zxid: Zxid, digest: u64) -> bool {
         self.states.get(&zxid).is_some_and(|states| states.contains(&digest))
     }
@@ -53,23 +54,23 @@ impl Reference {
         Fact::Replica { node: REFERENCE_NODE, index: self.applied, digest, origin: Origin::Apply }
     }
 
-    /// The last entry that it knows.
+    /// Returns the last applied entry.
     pub fn applied(&self) -> Index {
         self.applied
     }
 
-    /// The state after that entry.
+    /// Returns the state after the last applied entry.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// The facts of the entry at `index`, to be reported right after the report of the node that applied it;
-    /// none if it is known already. `payload`: of an entry with commands.
+    /// Returns the facts of the entry at `index`, right after the report of the first node that applied the
+    /// entry; none for an entry applied before. `payload` belongs to an entry with commands.
     ///
     /// # Errors
-    /// The entry cannot be read, or does not follow the last one: no node may have applied it.
+    /// The entry cannot be decoded, or does not follow the last one: no node may have applied such an entry.
     pub fn apply(&mut self, index: Index, payload: Option<&[u8]>) -> Result<Vec<Fact>, String> {
-        // openraft numbers entries from 0, and that one never has commands.
+        // openraft numbers entries from 0, and entry 0 never has commands.
         if index <= self.applied {
             return Ok(Vec::new());
         }

@@ -1,40 +1,40 @@
-//! What may still be broken: the generator asks here before it removes something for good.
+//! Budget of permanent damage: the generator asks the budget before a fault removes anything for good.
 //!
 //! Invariant: unless the script is over budget, a majority of every membership that the run may have had
 //! keeps its disks, and half of the clients live. The promises cover the loss of a minority's disks. With
-//! more disks gone, lost data would be legitimate, and a checker that objected to it would be wrong.
+//! more disks gone, lost data would be legitimate, and a checker's objection would be wrong.
 
 use std::collections::BTreeSet;
 
 use rowlock_world::time::Nanos;
 
-/// The most nodes that a run adds to those that it began with.
+/// Bound on the nodes added by a run.
 const NEW_NODES_MAX: usize = 3;
 
-/// The account of one script.
+/// Budget of one script.
 pub(super) struct Budget {
     unlimited: bool,
-    /// No node is lost any more.
+    /// No further node may be lost.
     keeps_all: bool,
     clients: usize,
     clients_gone: usize,
-    /// Every membership that may be in force at some point: a change may come late, or never.
+    /// Memberships that may be in force at some point: a change may come late, or never.
     memberships: Vec<BTreeSet<usize>>,
-    /// Nodes whose disks are damaged or that never come back.
+    /// Nodes with damaged disks, and nodes that never come back.
     gone: BTreeSet<usize>,
-    /// Nodes lost that a fault names by their role: they can be any.
+    /// Number of lost nodes that faults name by their role: each may be any node.
     gone_by_role: usize,
     next_node: usize,
     last_node: usize,
-    /// Until then a replacement is under way, and no other fault changes the membership.
+    /// End of the replacement under way; until then no other fault changes the membership.
     settled_at: Nanos,
-    /// When the nodes that are down for a while are back.
+    /// Times at which temporarily stopped nodes are back.
     down_until: Vec<Nanos>,
-    /// When the links that are cut work again.
+    /// Times at which cut links work again.
     cut_until: Vec<Nanos>,
-    /// When the flush failure that is under way has been repaired.
+    /// Time at which the flush failure under way has been repaired.
     repaired_at: Nanos,
-    /// When the flood that is under way is over.
+    /// End of the flood under way.
     ebbs_at: Nanos,
 }
 
@@ -63,17 +63,17 @@ impl Budget {
         self.memberships.last().into_iter().flatten().copied().collect()
     }
 
-    /// Voters that are there, as far as this is known.
+    /// Returns the voters that are not known to be gone.
     pub(super) fn alive(&self) -> Vec<usize> {
         self.voters().into_iter().filter(|node| !self.gone.contains(node)).collect()
     }
 
-    /// From now on no node is lost for good, and no member goes.
+    /// Forbids any further loss of a node, and any removal of a member.
     pub(super) fn keep_all(&mut self) {
         self.keeps_all = true;
     }
 
-    /// Takes this node away for good, if that is allowed.
+    /// Removes the node for good, if the budget allows that.
     pub(super) fn lose_node(&mut self, node: usize) -> bool {
         let mut gone = self.gone.clone();
         let allowed = !self.keeps_all
@@ -86,8 +86,8 @@ impl Budget {
         allowed
     }
 
-    /// Removes a node for good that is not chosen yet. Since it is unknown which one, the membership stays
-    /// what it is.
+    /// Removes a node named by role. The node is unknown, so the membership may not change
+    /// any more.
     pub(super) fn lose_some_node(&mut self) -> bool {
         let known = self.memberships.len() == 1;
         let left = |all: &BTreeSet<usize>| keeps_a_majority(all, &self.gone, self.gone_by_role + 1);
@@ -97,24 +97,24 @@ impl Budget {
         allowed
     }
 
-    /// Takes a client away for good; half of them stay.
+    /// Removes a client for good; half of the clients stay.
     pub(super) fn lose_client(&mut self) -> bool {
         let allowed = (self.clients_gone + 1) * 2 <= self.clients;
         self.clients_gone += usize::from(allowed);
         allowed
     }
 
-    /// Whether the membership may change at `at`.
+    /// Reports whether the membership may change at `at`.
     pub(super) fn is_settled(&self, at: Nanos) -> bool {
         at >= self.settled_at
     }
 
-    /// A replacement goes on until then.
+    /// Records a replacement that lasts until `until`.
     pub(super) fn unsettle(&mut self, until: Nanos) {
         self.settled_at = until;
     }
 
-    /// The number of another voter, if there may be one.
+    /// Returns the number of a new voter, if the budget has a free number.
     pub(super) fn add_voter(&mut self) -> Option<usize> {
         let node = self.next_node();
         let mut voters = self.voters();
@@ -122,7 +122,7 @@ impl Budget {
         if self.change(voters) { self.add_learner() } else { None }
     }
 
-    /// The number of a new learner, if there may be one.
+    /// Returns the number of a new learner, if the budget has a free number.
     pub(super) fn add_learner(&mut self) -> Option<usize> {
         let node = self.next_node();
         self.next_node += usize::from(node.is_some());
@@ -133,7 +133,7 @@ impl Budget {
         (self.next_node <= self.last_node).then_some(self.next_node)
     }
 
-    /// Takes the node out of the membership, if enough voters stay.
+    /// Removes the node from the membership, if enough voters stay.
     pub(super) fn remove(&mut self, node: usize) -> bool {
         let left: Vec<usize> = self.voters().into_iter().filter(|n| *n != node).collect();
         let enough = left.len() >= 3 || (self.gone.contains(&node) && left.len() >= 2);
@@ -149,7 +149,7 @@ impl Budget {
         allowed
     }
 
-    /// Whether a majority is up at `at`, after one more would have gone down.
+    /// Reports whether a majority is up at `at` after the loss of another node.
     pub(super) fn majority_is_up(&self, at: Nanos) -> bool {
         let down = self.down_until.iter().filter(|until| **until > at).count();
         (down + 1 + self.gone.len() + self.gone_by_role) * 2 < self.voters().len()
@@ -159,17 +159,18 @@ impl Budget {
         self.down_until.push(until);
     }
 
-    /// How many faults cut links at `at`.
+    /// Returns the number of faults that cut links at `at`.
     pub(super) fn cuts(&self, at: Nanos) -> usize {
         self.cut_until.iter().filter(|until| **until > at).count()
     }
 
-    /// Links are cut for a while.
+    /// Records cut links.
     pub(super) fn cut(&mut self, until: Nanos) {
         self.cut_until.push(until);
     }
 
-    /// Lets a flood last from `at` to `until`, if there is none at that time: two cost a run much time.
+    /// Records a flood from `at` to `until`, unless another flood is under way: two floods cost a run much
+    /// time.
     pub(super) fn flood(&mut self, at: Nanos, until: Nanos) -> bool {
         let allowed = at >= self.ebbs_at;
         if allowed {
@@ -178,7 +179,7 @@ impl Budget {
         allowed
     }
 
-    /// Lets a flush fail from `at` to `until`, if none does at that time: one after the other.
+    /// Records a failing flush from `at` to `until`, unless another failure is under way.
     pub(super) fn spoil_flush(&mut self, at: Nanos, until: Nanos) -> bool {
         let allowed = self.unlimited || at >= self.repaired_at;
         if allowed {

@@ -1,9 +1,9 @@
-//! Shapes of faults that last: a cluster that is neither whole nor in two halves, long enough to see whether
-//! it serves.
+//! Shapes of lasting faults: a cluster neither whole nor in two halves, long enough to show whether
+//! the cluster serves.
 //!
-//! Most leave a quorum that is fully connected, and let the other nodes disturb it. They are those of
-//! openraft's issue 2080 and of OmniPaxos (quorum loss, constrained election, chain), cuts of one direction,
-//! any graph around a connected quorum, and nodes that are slow but not dead.
+//! Most shapes leave a quorum fully connected, and let the other nodes disturb the quorum. The shapes are the
+//! cases of openraft's issue 2080 and of OmniPaxos (quorum loss, constrained election, chain), cuts of one
+//! direction, any graph around a connected quorum, and nodes that are slow but not dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use rowlock_world::time::Nanos;
 use super::generate::Ground;
 use super::script::{Down, Fault, Script, Step, Target};
 
-/// Mixed into the seed, so that the stream is another than those of other faults and of the world.
+/// XORed into the seed of this stream, which differs from the streams of other faults and of the world.
 const STREAM: u64 = 0xfa17_5eed_0000_0002;
-/// A shape lasts as long, in milliseconds, if there is time.
+/// Duration of a shape, in milliseconds, if the time suffices.
 const LASTS_MS: (u64, u64) = (8_000, 20_000);
-/// Between two shapes all is well, for this long at most.
+/// Longest calm between two shapes, in milliseconds.
 const BETWEEN_MS: u64 = 3_000;
-/// Some clients reach some nodes only.
+/// Share of scripts in which some clients reach only some nodes.
 const CLIENTS_PERCENT: usize = 40;
 
-/// A link in one direction between nodes, by their position: the leader, then the other nodes.
+/// Link in one direction between nodes, by their position: the leader, then the other nodes.
 type Cut = (usize, usize);
 
-/// The script of `seed`: one shape, or two in sequence.
+/// Returns the script of `seed`: shapes in sequence until the quiet.
 pub fn generate_cuts(seed: u64, ground: &Ground) -> Script {
     let mut rng = Rng::new(seed ^ STREAM);
     let (mut steps, mut at) = (Vec::new(), ground.begin);
@@ -37,7 +37,7 @@ pub fn generate_cuts(seed: u64, ground: &Ground) -> Script {
     Script::new(steps)
 }
 
-/// How long a shape lasts that begins at `at`; none if it would be too short.
+/// Draws the duration of a shape that begins at `at`; `None` if the remaining time is too short.
 pub(super) fn lasting(rng: &mut Rng, ground: &Ground, at: Nanos) -> Option<Duration> {
     let (least, most) = LASTS_MS;
     let lasts = Duration::from_millis(least + rng.below((most - least) as usize) as u64);
@@ -45,7 +45,7 @@ pub(super) fn lasting(rng: &mut Rng, ground: &Ground, at: Nanos) -> Option<Durat
     (left >= Duration::from_millis(least)).then(|| lasts.min(left))
 }
 
-/// Faults that begin and end together.
+/// Draws faults that begin and end together.
 pub(super) fn shape(rng: &mut Rng, ground: &Ground, at: Nanos, lasts: Duration) -> Vec<Step> {
     let nodes = ground.nodes + ground.learners;
     if ground.nodes < 3 {
@@ -81,7 +81,8 @@ fn shuffled(rng: &mut Rng, count: usize) -> Vec<usize> {
     all
 }
 
-/// The leader reaches one node of a connected quorum alone. All others are cut off, or down.
+/// Returns faults that leave the leader a link to a single node of a connected quorum. All other nodes are
+/// cut off, or down.
 fn quorum_loss(rng: &mut Rng, voters: usize, lasts: Duration) -> Vec<Fault> {
     let quorum = voters / 2 + 1;
     let (left, middle) = (targets([0]), target(1));
@@ -94,7 +95,8 @@ fn quorum_loss(rng: &mut Rng, voters: usize, lasts: Duration) -> Vec<Fault> {
     faults
 }
 
-/// A connected quorum, with the leader or without it. Every other link works, or one way of it, or none.
+/// Returns cuts around a connected quorum with or without the leader. Every other link works, or works in one
+/// direction, or not at all.
 fn around_a_core(rng: &mut Rng, voters: usize, nodes: usize) -> BTreeSet<Cut> {
     let least = voters / 2 + 1;
     let mut core = shuffled(rng, voters);
@@ -113,20 +115,20 @@ fn around_a_core(rng: &mut Rng, voters: usize, nodes: usize) -> BTreeSet<Cut> {
     cuts
 }
 
-/// One node reaches all others, and these reach no other.
+/// Returns cuts that leave only the links of one node, the middle of a star.
 fn star(middle: usize, nodes: usize) -> BTreeSet<Cut> {
     let all = (0..nodes).flat_map(|one| (0..nodes).map(move |other| (one, other)));
     all.filter(|(one, other)| one != other && *one != middle && *other != middle).collect()
 }
 
-/// Each reaches the one before it and the one behind it.
+/// Returns cuts that leave only the links between neighbors in `order`.
 fn chain(order: &[usize]) -> BTreeSet<Cut> {
     let places = || order.iter().enumerate();
     let all = places().flat_map(|one| places().map(move |other| (one, other)));
     all.filter(|(one, other)| one.0.abs_diff(other.0) > 1).map(|(one, other)| (*one.1, *other.1)).collect()
 }
 
-/// The leader is not heard by some nodes, or does not hear them.
+/// Returns a cut between the leader and some nodes, in one direction.
 fn half_deaf(rng: &mut Rng, nodes: usize, lasts: Duration) -> Vec<Fault> {
     let mut others = shuffled(rng, nodes - 1);
     others.truncate(1 + rng.below(nodes - 1));
@@ -135,7 +137,7 @@ fn half_deaf(rng: &mut Rng, nodes: usize, lasts: Duration) -> Vec<Fault> {
     vec![Fault::OneWay { from, to, lasts }]
 }
 
-/// Some nodes, fewer than half, have slow disks, or all that they send and receive is late.
+/// Returns faults in which a minority of the nodes has slow disks or slow links.
 fn slow(rng: &mut Rng, voters: usize, lasts: Duration) -> Vec<Fault> {
     let mut few = shuffled(rng, voters);
     few.truncate(1 + rng.below(voters - voters / 2 - 1));
@@ -153,7 +155,7 @@ fn slow(rng: &mut Rng, voters: usize, lasts: Duration) -> Vec<Fault> {
     few.into_iter().map(target).flat_map(of).collect()
 }
 
-/// The client does not reach some nodes, and these do not reach it.
+/// Returns a cut between the client and some nodes.
 fn partly_away(rng: &mut Rng, client: usize, nodes: usize, lasts: Duration) -> Option<Fault> {
     let mut cut = shuffled(rng, nodes);
     cut.truncate(1 + rng.below(nodes - 1));
@@ -161,7 +163,7 @@ fn partly_away(rng: &mut Rng, client: usize, nodes: usize, lasts: Duration) -> O
     rng.chance(60).then_some(Fault::Partition { groups, lasts })
 }
 
-/// One fault for each node that does not reach some others.
+/// Returns the cuts as faults, one per sender.
 fn one_way_steps(cuts: &BTreeSet<Cut>, lasts: Duration) -> Vec<Fault> {
     let mut from: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     cuts.iter().for_each(|(one, other)| from.entry(*one).or_default().push(*other));

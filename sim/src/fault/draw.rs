@@ -1,4 +1,4 @@
-//! Draws one fault of a given kind, with targets, times and sizes that the budget allows.
+//! Draws one fault of a given kind, with targets, times and sizes within the budget.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use super::mix::Odds;
 use super::script::{CrashPoint, Down, Fault, Moment, Target};
 use super::torrent::Torrent;
 
-/// Two clocks of which one is this much faster and the other this much slower differ by less than the
-/// documented 5 %.
+/// Deviation of a clock in millionths: two clocks that deviate in opposite directions still differ by less
+/// than the documented 5 %.
 const PPM: usize = 24_000;
-/// For the operator, once a moved node runs again.
+/// Time for the operator after a moved node runs again.
 const MOVE: Duration = Duration::from_secs(3);
-/// Connections that are reset are those of all clients with all nodes: everybody comes back at once.
+/// Share of resets that hit the connections of all clients with all nodes: every client comes back at once.
 const ALL_BACK_PERCENT: usize = 15;
-/// Disks that are full are those of all nodes.
+/// Share of full disks that hit all nodes.
 const ALL_DISKS_PERCENT: usize = 30;
-/// What is left on a disk that is full, in KiB: a segment of the log has 12 to 64.
+/// Room left on a full disk, in KiB: a segment of the log has 12 to 64.
 const LEFT_KIB: [u32; 4] = [0, 0, 24, 90];
-/// The largest jump of a wall clock, in either direction.
+/// Largest jump of a wall clock, in either direction.
 const JUMP_MS: usize = 3_600_000;
 
-/// The random numbers and the budget.
+/// Random numbers and budget of one script.
 pub(super) struct Draw {
     pub(super) rng: Rng,
     pub(super) budget: Budget,
@@ -35,7 +35,7 @@ pub(super) struct Draw {
 }
 
 impl Draw {
-    /// `None`: not now, or not any more.
+    /// Draws a fault; `None` if the budget does not allow this kind at `at`.
     pub(super) fn fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
         match kind {
             Kind::Partition
@@ -46,8 +46,8 @@ impl Draw {
             | Kind::Lose
             | Kind::Distrust => self.link_fault(kind, at),
             Kind::Reset => {
-                let everybody = (vec![Target::AllNodes], vec![Target::AllClients]);
-                let (from, to) = if self.rng.chance(ALL_BACK_PERCENT) { everybody } else { self.ends() };
+                let all = (vec![Target::AllNodes], vec![Target::AllClients]);
+                let (from, to) = if self.rng.chance(ALL_BACK_PERCENT) { all } else { self.ends() };
                 Some(Fault::Reset { from, to })
             }
             Kind::Kill | Kind::PowerLoss | Kind::SyncFailure => self.crash(kind, at),
@@ -69,8 +69,8 @@ impl Draw {
             Kind::Flood => self.flood(at),
             Kind::SlowProcessor => Some(self.slow_processor(at)),
             Kind::BitRot | Kind::LoseDisk | Kind::Wipe | Kind::RotTail => self.disk_loss(kind, at),
-            // Its node may only be found out by the leader that has its word: nothing else may go wrong
-            // meanwhile.
+            // Only the leader that has the restored node's acknowledgment may detect the restored disk, so
+            // nothing else may go wrong meanwhile.
             Kind::Restore => {
                 let target = self.follower();
                 self.budget.lose_some_node().then(|| Fault::Restore { target, lasts: self.lasts(at) })
@@ -92,7 +92,7 @@ impl Draw {
             Kind::Transfer => Some(Fault::Transfer { to: self.follower() }),
             Kind::Regain => self.regain(at),
             Kind::FallBehind => Some(self.fall_behind(at)),
-            // Drawn apart from the others: there is one of them in a run. A guided search puts in the last.
+            // `generate` draws the rebirths, and a guided search inserts `NewChoices`.
             Kind::RestoreBackup | Kind::Recover | Kind::NewChoices => None,
             Kind::DieWaiting => {
                 let down = self.client_down(at);
@@ -107,8 +107,9 @@ impl Draw {
         }
     }
 
-    /// Often of all nodes, which have their disks from one hand and the same to store. With nothing left the
-    /// log takes its reserve and then waits; with a little left, only what grows is refused.
+    /// Draws a full disk, often for all nodes, whose disks have the same size and the same data. On a full
+    /// disk the log takes its reserve and then waits; with a little room left, the node refuses only growing
+    /// writes.
     fn disk_full(&mut self, at: Nanos) -> Fault {
         let target = if self.rng.chance(ALL_DISKS_PERCENT) { Target::AllNodes } else { self.node() };
         let leaves_kib = self.rng.pick(&LEFT_KIB);
@@ -120,7 +121,7 @@ impl Draw {
         Fault::SlowProcessor { target: self.node(), times, lasts: self.lasts(at) }
     }
 
-    /// Long enough for several elections, and no longer, since a flood costs a run much time.
+    /// Draws a flood that spans several elections, and no longer, since a flood costs a run much time.
     fn flood(&mut self, at: Nanos) -> Option<Fault> {
         let lasts = self.between_ms(2_000, 5_000);
         if !self.rng.chance(self.odds.flood) || at + lasts > self.quiet || !self.budget.flood(at, at + lasts)
@@ -129,13 +130,13 @@ impl Draw {
         }
         let torrent = self.rng.pick(&Torrent::ALL);
         let connections = self.rng.pick(torrent.connections());
-        // The leader's line has those of all nodes.
+        // The leader's queue holds the requests of all nodes.
         let at_all = if torrent == Torrent::LargeWrites { 60 } else { 30 };
         let target = if self.rng.chance(at_all) { Target::AllNodes } else { self.node() };
         Some(Fault::Flood { target, torrent, connections, lasts })
     }
 
-    /// Another node takes the place of one whose disk is lost, if there may be one more.
+    /// Draws the replacement of a node with a lost disk, if the budget allows another voter.
     fn replace(&mut self) -> Option<Fault> {
         let lost = self.some_alive()?;
         if !self.budget.lose_node(lost) {
@@ -148,8 +149,8 @@ impl Draw {
         Some(Fault::Replace { target, node })
     }
 
-    /// Others find it again when the operator has told the cluster: one at a time, or a majority might be
-    /// where no other node looks for it.
+    /// Draws a move of one node to a new address. Other nodes find the moved node after the operator has
+    /// updated the cluster, and nodes move in sequence: a majority might otherwise be unreachable.
     fn readdress(&mut self, at: Nanos) -> Option<Fault> {
         let node = self.some_alive()?;
         let lasts = self.crash_lasts(at);
@@ -161,7 +162,8 @@ impl Draw {
         Some(Fault::Readdress { target: Target::Node(node), lasts })
     }
 
-    /// Elections take some hundred milliseconds, and what has been sent before their end is what matters.
+    /// Draws a leader's loss and regain of the leadership. An election takes some hundred milliseconds, and
+    /// the test is about messages sent before its end.
     fn regain(&mut self, at: Nanos) -> Option<Fault> {
         let late = self.follower();
         let (after, lasts) = (self.between_ms(5, 300), self.between_ms(1_500, 4_000));
@@ -172,7 +174,7 @@ impl Draw {
         Some(Fault::Regain { late, after, lasts })
     }
 
-    /// A node without contact to the leader goes on serving for about a second.
+    /// Draws a lag of one node. A node without contact to the leader goes on serving for about a second.
     fn fall_behind(&mut self, at: Nanos) -> Fault {
         let target = self.node();
         let is_short = self.rng.chance(self.odds.short_falls);
@@ -180,7 +182,7 @@ impl Draw {
         Fault::FallBehind { target, lasts }
     }
 
-    /// A node whose data is not to be trusted any more counts as gone for good.
+    /// Draws the loss or damage of a disk. A node with damaged data counts as gone for good.
     fn disk_loss(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
         let node = self.some_alive()?;
         let target = Target::Node(node);
@@ -199,7 +201,7 @@ impl Draw {
     fn link_fault(&mut self, kind: Kind, at: Nanos) -> Option<Fault> {
         let lasts = self.stop_lasts(at);
         let nodes = self.budget.voters();
-        // Two cuts at a time show much; with more no host reaches any other, and nothing happens at all.
+        // Two cuts at a time show much; with more cuts no host reaches any other, and nothing happens.
         let cuts =
             matches!(kind, Kind::Partition | Kind::OneWay | Kind::Bridge | Kind::Isolate | Kind::Distrust);
         if cuts && self.budget.cuts(at) >= 2 && self.rng.chance(90) {
@@ -238,8 +240,8 @@ impl Draw {
         }
     }
 
-    /// Two groups of nodes; each client is on one side, or sees both; or all of them are where fewer nodes
-    /// are.
+    /// Draws two groups of nodes. Each client is on one side, or reaches both sides; or all clients are with
+    /// the smaller group.
     fn groups(&mut self, nodes: &[usize]) -> Vec<Vec<Target>> {
         let nodes = self.shuffled(nodes);
         let cut = 1 + self.rng.below(nodes.len() - 1);
@@ -270,7 +272,7 @@ impl Draw {
         let target = if everyone { Target::AllNodes } else { self.node() };
         let down = match target {
             Target::AllNodes => Down::For(self.crash_lasts(at)),
-            // A failed flush is repaired, so that the next one does not find a second copy damaged.
+            // The failed flush is repaired, so that the next failure does not find a second damaged copy.
             _ if kind == Kind::SyncFailure => Down::For(self.lasts(at)),
             target => self.node_down(target, at),
         };
@@ -292,7 +294,7 @@ impl Draw {
         })
     }
 
-    /// One of the next such moments. Where something is done in steps, the first ones matter.
+    /// Draws one of the next moments of a kind. In a procedure of several steps, the first steps matter.
     pub(super) fn moment(&mut self, moments: &[Moment]) -> CrashPoint {
         let moment = self.rng.pick(moments);
         let most = match moment {
@@ -304,7 +306,7 @@ impl Draw {
         CrashPoint::At(moment, 1 + self.rng.below(most) as u32)
     }
 
-    /// For good now and then, if the budget has room for it.
+    /// Draws the node's downtime: now and then for good, if the budget allows that.
     fn node_down(&mut self, target: Target, at: Nanos) -> Down {
         let for_good = self.rng.chance(6)
             && match target {
@@ -323,7 +325,7 @@ impl Draw {
         if self.rng.chance(100 - self.odds.paused_client) {
             return Fault::Pause { target: self.node(), lasts: self.stop_lasts(at) };
         }
-        // Often past the session timeout: the case that fencing tokens are for.
+        // Often past the session timeout: fencing tokens protect in this case.
         let lasts = self.rng.pick(&[1_000, 5_000, 15_000, 30_000]);
         let lasts = self.between_ms(lasts / 2, lasts).min(self.quiet - at);
         Fault::Pause { target: Target::Client(1 + self.rng.below(self.clients)), lasts }
@@ -337,18 +339,18 @@ impl Draw {
         items
     }
 
-    /// A voter that is not known to be gone.
+    /// Draws a voter that is not known to be gone.
     fn some_alive(&mut self) -> Option<usize> {
         let alive = self.budget.alive();
         (!alive.is_empty()).then(|| self.rng.pick(&alive))
     }
 
-    /// A voter, by its role.
+    /// Draws a voter by its role.
     pub(super) fn some_node(&mut self) -> Target {
         if self.rng.chance(40) { Target::Leader } else { self.follower() }
     }
 
-    /// One node. Half of the time the leader: most of what can go wrong goes wrong there.
+    /// Draws one node, half of the time the leader: most failures happen on the leader.
     fn node(&mut self) -> Target {
         match self.rng.below(4) {
             0 | 1 => Target::Leader,
@@ -366,22 +368,22 @@ impl Draw {
         if self.rng.chance(60) { self.node() } else { Target::Client(1 + self.rng.below(self.clients)) }
     }
 
-    /// Two ends of a link in use: clients talk to nodes only, and no host to itself.
+    /// Draws two ends of a link in use: clients talk to nodes only, and no host to itself.
     fn ends(&mut self) -> (Vec<Target>, Vec<Target>) {
         let node = self.node();
         let other = match self.rng.below(6) {
             0 => Target::AllNodes,
             1 => Target::AllClients,
             2 | 3 => Target::Client(1 + self.rng.below(self.clients)),
-            // Roles tell two nodes apart, numbers may name one twice.
+            // Roles name two different nodes; two numbers may be equal.
             _ if node == Target::Leader => self.follower(),
             _ => Target::Leader,
         };
         if self.rng.chance(50) { (vec![node], vec![other]) } else { (vec![other], vec![node]) }
     }
 
-    /// Shorter than a heartbeat, longer than an election, longer than a session: all matter. It ends before
-    /// the quiet.
+    /// Draws a duration that ends before the quiet: shorter than a heartbeat, longer than an election, or
+    /// longer than a session.
     fn lasts(&mut self, at: Nanos) -> Duration {
         let (least, most) =
             self.rng.pick(&[(20, 500), (500, 3_000), (500, 3_000), (2_000, 8_000), (8_000, 20_000)]);

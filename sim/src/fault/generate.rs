@@ -1,10 +1,10 @@
-//! A script from a seed.
+//! Generator of a script from a seed.
 //!
-//! It has its own stream of random numbers, so a run whose script is shortened still has the same workload
-//! and the same network (as far as the faults left them alone). `crate::shrink` depends on that.
+//! The generator has its own stream of random numbers, so a run with a shortened script still has the same
+//! workload and the same network (except for the effects of the faults). `crate::shrink` depends on that.
 //!
-//! Invariant: every fault that ends has ended when [`Ground::quiet`] begins, and nothing is broken beyond
-//! `budget` unless the mix is over budget.
+//! Invariant: every temporary fault has ended when [`Ground::quiet`] begins, and no damage exceeds `budget`
+//! unless the mix is over budget.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use super::kind::Kind;
 use super::mix::{Mix, PACES, Pace};
 use super::script::{CrashPoint, Down, Fault, Moment, NEW_CLUSTER, Script, Step, Target};
 
-/// Mixed into the seed, so that the stream of faults is another than the world's.
+/// XORed into the seed of the faults' stream, which differs from the world's stream.
 const STREAM: u64 = 0xfa17_5eed_0000_0001;
 
-/// How long after its loss a disk is replaced, if members are changed at all.
+/// Time from the loss of a disk to its replacement, in milliseconds, in a mix with membership changes.
 const REPLACED_AFTER: (u64, u64) = (1_000, 6_000);
 
-/// The cluster and the time on which the faults fall.
+/// Cluster and time span for the faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ground {
     /// Voters at the beginning.
@@ -32,14 +32,14 @@ pub struct Ground {
     /// Learners at the beginning, numbered after the voters.
     pub learners: usize,
     pub clients: usize,
-    /// No fault begins before, but those of a cluster that forms.
+    /// Start of the first fault, except for faults of a forming cluster.
     pub begin: Nanos,
-    /// From here on nothing is broken but what is gone for good.
+    /// End of every temporary fault.
     pub quiet: Nanos,
 }
 
 pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
-    assert!(ground.nodes > 0 && ground.clients > 0, "faults need somebody to fall on");
+    assert!(ground.nodes > 0 && ground.clients > 0, "faults need nodes and clients");
     let mut rng = Rng::new(seed ^ STREAM);
     let kinds = choose_kinds(&mut rng, mix);
     let pace = match mix.pace {
@@ -56,7 +56,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     let mut draw = Draw { rng, budget, clients: ground.clients, quiet: ground.quiet, odds: mix.odds };
     let mut steps = rebirths(&mut draw, ground, &kinds);
     let slow = slow_election(&mut draw, ground);
-    // A leader is owed only after ten seconds in which nothing else changes.
+    // A leader must exist only after ten seconds without any other change.
     let alone = slow.first().filter(|_| draw.rng.chance(70)).map(|first| first.at);
     let is_left_alone = |at: Nanos| {
         alone.is_some_and(|from| at + Duration::from_secs(5) >= from && at <= from + SLOW_ELECTION)
@@ -83,7 +83,7 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
     Script::new(steps).with_over_budget(mix.over_budget)
 }
 
-/// One shape of cuts that last, at any time.
+/// Draws one shape of lasting cuts, at any time.
 fn cuts_that_last(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
     if draw.odds.lasting == 0 || !draw.rng.chance(draw.odds.lasting) {
         return Vec::new();
@@ -93,8 +93,8 @@ fn cuts_that_last(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
     lasts.map_or(Vec::new(), |lasts| cuts::shape(&mut draw.rng, ground, at, lasts))
 }
 
-/// While the cluster forms, before other faults begin: the ways between its nodes are slow, and one of the
-/// nodes dies and is back soon.
+/// Draws faults of a forming cluster, before other faults begin: the links between nodes are slow, and a node
+/// dies and comes back soon.
 fn founding(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
     let mut steps = Vec::new();
     if kinds.contains(&Kind::Clog) && draw.rng.chance(draw.odds.founding) {
@@ -115,8 +115,8 @@ fn founding(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
     steps
 }
 
-/// New clusters, one after another, each with time to open sessions before the next one and before the quiet.
-/// Later nothing is lost for good: no budget counts what the new clusters have.
+/// Draws new clusters in sequence, each with time to open sessions before the next cluster and before the
+/// quiet. Later faults destroy nothing for good: no budget counts the disks of the new clusters.
 fn rebirths(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
     let ways: Vec<Kind> =
         kinds.iter().copied().filter(|kind| matches!(kind, Kind::RestoreBackup | Kind::Recover)).collect();
@@ -142,7 +142,7 @@ fn rebirths(draw: &mut Draw, ground: &Ground, kinds: &[Kind]) -> Vec<Step> {
     steps
 }
 
-/// After a recovery an operator adds nodes to the last one.
+/// Draws the nodes that an operator adds to the last node after a recovery.
 fn companions(draw: &mut Draw, from: Nanos) -> Vec<Step> {
     let mut steps = Vec::new();
     for _ in 0..draw.rng.below(3) {
@@ -152,7 +152,7 @@ fn companions(draw: &mut Draw, from: Nanos) -> Vec<Step> {
     steps
 }
 
-/// Half of the mix, or all of it.
+/// Returns half of the mix, or all kinds for a mix without subsets.
 fn choose_kinds(rng: &mut Rng, mix: &Mix) -> Vec<Kind> {
     if !mix.subset || mix.kinds.is_empty() {
         return mix.kinds.clone();
@@ -161,20 +161,20 @@ fn choose_kinds(rng: &mut Rng, mix: &Mix) -> Vec<Kind> {
     if chosen.is_empty() { vec![rng.pick(&mix.kinds)] } else { chosen }
 }
 
-/// After the loss of its connections a client reaches no node for a while.
+/// Draws a time without any node for a client that has lost its connections.
 fn away(draw: &mut Draw, mix: &Mix, at: Nanos, fault: &Fault) -> Option<Step> {
     let Fault::Disconnect { client } = fault else { return None };
     if mix.odds.away == 0 || !draw.rng.chance(mix.odds.away) {
         return None;
     }
-    // Mostly shorter than a session, now and then about as long as one.
+    // Mostly shorter than a session, now and then about as long as a session.
     let (least, most) = draw.rng.pick(&[(300, 3_000), (300, 3_000), (300, 3_000), (1_300, 8_200)]);
     let lasts = draw.between_ms(least, most).min(draw.quiet - at);
     let (from, to) = (vec![Target::Client(*client)], vec![Target::AllNodes]);
     Some(Step { at, fault: Fault::OneWay { from, to, lasts } })
 }
 
-/// Late answers at the time at which a client or a node begins to stand still: it finds them when it goes on.
+/// Draws late answers around the start of a pause: the paused client or node reads them when it continues.
 fn late_before_pause(draw: &mut Draw, mix: &Mix, ground: &Ground, at: Nanos, fault: &Fault) -> Option<Step> {
     let Fault::Pause { target, .. } = fault else { return None };
     let (odds, before) = (mix.odds.late_before_pause, Duration::from_millis(700));
@@ -189,8 +189,8 @@ fn late_before_pause(draw: &mut Draw, mix: &Mix, ground: &Ground, at: Nanos, fau
     Some(Step { at, fault: Fault::Clog { from, to, least, most, lasts: before + before / 2 } })
 }
 
-/// Slow links before a cut, or links of which one way is cut already, and connections that break with it, as
-/// with a firewall that begins to refuse: what was on its way is lost at that moment, and both sides know.
+/// Draws slow links, or links already cut in one direction, before a partition, and broken connections at its
+/// start, as with a firewall that begins to refuse: messages under way are lost, and both sides notice.
 fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Step> {
     let (groups, before) = match fault {
         Fault::Partition { groups, .. } => (groups.clone(), Duration::from_millis(900)),
@@ -206,7 +206,7 @@ fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Ste
     if few.len() > many.len() {
         std::mem::swap(&mut few, &mut many);
     }
-    // The few still hear of the leader, so they wait for it, and nothing that they report arrives.
+    // The minority still hears the leader, so its nodes wait, and nothing that they report arrives.
     let one_way = Fault::OneWay { from: few.clone(), to: many.clone(), lasts: before };
     let (least, most) = (Duration::from_millis(10), Duration::from_millis(60));
     let everywhere = || vec![Target::AllNodes];
@@ -220,8 +220,8 @@ fn breaks(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Ste
     ]
 }
 
-/// After the loss of a leader: another node loses its power at one of the next flushes or messages, which are
-/// those of an election, and is back at once.
+/// Draws a power loss after the loss of a leader: another node loses power at one of the next flushes or
+/// messages, which belong to an election, and is back at once.
 fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Option<Step> {
     let leader_is_lost = match fault {
         Fault::Kill { target, .. } | Fault::Isolate { target, .. } | Fault::Pause { target, .. } => {
@@ -235,7 +235,7 @@ fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Opt
     }
     let at = at + draw.between_ms(1, 400);
     let down = draw.between_ms(1, 300);
-    // If its moment does not come, the power goes all the same, some seconds later.
+    // Without its moment the power loss happens anyway, some seconds later.
     if at + Duration::from_secs(4) > draw.quiet {
         return None;
     }
@@ -247,10 +247,10 @@ fn in_election(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Opt
     Some(Step { at, fault: Fault::PowerLoss { target, point, down: Down::For(down) } })
 }
 
-/// Longer than the checker waits for a leader after the loss.
+/// Longer than the checker allows for a leader after the loss.
 const SLOW_ELECTION: Duration = Duration::from_secs(16);
 
-/// Makes all disks slow for a while in which the leader is lost.
+/// Draws a loss of the leader while all disks are slow.
 fn slow_election(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
     let (lasts, latest) = (SLOW_ELECTION, ground.quiet - ground.begin);
     if draw.odds.slow_election == 0 || latest < lasts + Duration::from_secs(5) {
@@ -271,7 +271,7 @@ fn slow_election(draw: &mut Draw, ground: &Ground) -> Vec<Step> {
     vec![Step { at, fault: slow }, Step { at: lost, fault: loss }]
 }
 
-/// What is too much for a processor depends on the processor.
+/// Draws slow processors during a flood: the overload depends on the processor.
 fn slow_in_flood(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
     let Fault::Flood { lasts, .. } = *fault else { return None };
     let times = draw.rng.pick(&[3, 10, 10]);
@@ -280,7 +280,7 @@ fn slow_in_flood(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
         .then_some(Step { at, fault: Fault::SlowProcessor { target: Target::AllNodes, times, lasts } })
 }
 
-/// A disk that rots is read soon: its node is started again.
+/// Draws a restart of a node with a rotten disk, for an early read of the disk.
 fn rot_found(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
     let Fault::BitRot { target, .. } = fault else { return None };
     let at = at + draw.between_ms(1, 1_500);
@@ -291,8 +291,9 @@ fn rot_found(draw: &mut Draw, at: Nanos, fault: &Fault) -> Option<Step> {
     Some(Step { at, fault: Fault::Kill { target: *target, down } })
 }
 
-/// The one of three that is wiped has acknowledged what the second lacks, which was away; and the third,
-/// which has it as well, is down until the other two might have elected a leader without it.
+/// Draws the other faults around a wipe of one node of three. The wiped node has acknowledged entries unknown
+/// to the second node, isolated before; the third node has these entries and is down until the other two
+/// might have elected a leader.
 fn wiped_alone(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Vec<Step> {
     let Fault::Wipe { target: Target::Node(wiped), .. } = fault else { return Vec::new() };
     let mut others: Vec<usize> = draw.budget.voters().into_iter().filter(|node| node != wiped).collect();
@@ -316,7 +317,7 @@ fn wiped_alone(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Ve
     ]
 }
 
-/// What an operator does after a disk was lost: another node in its place.
+/// Draws an operator's reaction to a lost disk: another node instead of the lost node.
 fn replacement(draw: &mut Draw, kinds: &[Kind], at: Nanos, fault: &Fault) -> Vec<Step> {
     let lost = match fault {
         Fault::LoseDisk { target: Target::Node(node) } => *node,

@@ -1,4 +1,4 @@
-//! The kinds of faults: their names in scripts and figures, and which ones the generator may choose.
+//! Kinds of faults: their names in scripts and figures.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -43,7 +43,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order in which figures list them.
+    /// Kinds in the order of the figures.
     pub const ALL: [Kind; 38] = [
         Kind::Partition,
         Kind::OneWay,
@@ -85,7 +85,7 @@ impl Kind {
         Kind::NewChoices,
     ];
 
-    /// The name of the kind in a script.
+    /// Returns the kind's name in a script.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Partition => "partition",
@@ -133,7 +133,7 @@ impl Kind {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// A line that shows how it is written.
+    /// Returns an example line of a script.
     pub fn example(self) -> &'static str {
         match self {
             Kind::Partition => "3s partition node1 client1 | node2 node3 for 4s",

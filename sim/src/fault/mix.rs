@@ -1,4 +1,4 @@
-//! Which faults a generated script may have, and how many.
+//! Mix of faults for generated scripts: kinds, pace and odds.
 
 use super::kind::Kind;
 
@@ -12,46 +12,46 @@ pub struct Mix {
     pub(super) odds: Odds,
 }
 
-/// Whom faults hit, in percent, where there is a choice.
+/// Probabilities of the generator's choices, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Odds {
     /// A crash hits all nodes at once.
     pub(super) all_nodes: usize,
-    /// A process that is killed is a client.
+    /// A killed process is a client.
     pub(super) killed_client: usize,
-    /// A process that stands still is a client.
+    /// A paused process is a client.
     pub(super) paused_client: usize,
-    /// A node that crashed is back before the others have elected another leader.
+    /// A crashed node is back before the other nodes have elected another leader.
     pub(super) back_at_once: usize,
-    /// What is sent to a process is late when it begins to stand still.
+    /// Messages to a process are late at the start of its pause.
     pub(super) late_before_pause: usize,
-    /// A client that loses its connections reaches no node for a while.
+    /// A client without connections reaches no node for a while.
     pub(super) away: usize,
     /// A cut, or a node's pause, is longer than most sessions.
     pub(super) long_stops: usize,
     /// All clients are on the smaller side of a partition.
     pub(super) clients_with_few: usize,
-    /// After the loss of a leader another node loses its power as it votes.
+    /// After the loss of a leader another node loses power during its vote.
     pub(super) in_election: usize,
     /// All disks are slow when a leader is lost, for long enough to elect another.
     pub(super) slow_election: usize,
-    /// A way that is cut was slow before, and its connections break with the cut.
+    /// A cut link was slow before, and its connections break with the cut.
     pub(super) breaks: usize,
     /// A node whose disk rots is started again soon.
     pub(super) rot_found: usize,
-    /// Before a node is wiped, another one was away, and with it the third goes down for a while.
+    /// Before a node is wiped, a second node was isolated, and the third node goes down with the wipe.
     pub(super) wiped_alone: usize,
-    /// A slow way is one from a follower to the leader.
+    /// A slow link leads from a follower to the leader.
     pub(super) slow_to_leader: usize,
-    /// A node that falls behind is back before its clients have noticed.
+    /// A lagging node is back before its clients have noticed.
     pub(super) short_falls: usize,
-    /// The cluster forms while its network is slow, or while one of its nodes dies.
+    /// The cluster forms on a slow network, or while one of its nodes dies.
     pub(super) founding: usize,
-    /// One shape of cuts lasts, whatever else happens.
+    /// The script also has one lasting shape of cuts.
     pub(super) lasting: usize,
-    /// A flood that was drawn takes place. It costs much time.
+    /// A drawn flood takes place. A flood costs much time.
     pub(super) flood: usize,
-    /// Processors are slow while it lasts.
+    /// Processors are slow during a flood.
     pub(super) slow_in_flood: usize,
 }
 
@@ -79,23 +79,24 @@ impl Odds {
     };
 }
 
-/// How many faults begin.
+/// Number of faults that begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Each seed has its own: few, many, or a great many.
+    /// Pace drawn from the seed: few faults, many, or very many.
     BySeed,
     PerMinute(usize),
 }
 
-/// What each seed chooses between for [`Pace::BySeed`], in faults per minute.
+/// Choices of [`Pace::BySeed`], in faults per minute.
 pub(super) const PACES: [usize; 4] = [6, 15, 30, 60];
 
 impl Mix {
-    /// Everything that the promises allow for. Each seed enables some of the kinds only: a run with all of
-    /// them at once hides what a run with two of them shows (Groce et al., *Swarm testing*, 2012).
+    /// Returns the mix of everything that the promises cover. Each seed enables a subset of the kinds: a run
+    /// with all kinds at once hides failures that a run with two kinds shows (Groce et al., *Swarm testing*,
+    /// 2012).
     pub fn all() -> Self {
-        // What is put back may only be found out while nothing else goes wrong, and a new cluster serves
-        // no client for so long that little else would be seen.
+        // A restored disk is detectable only while nothing else goes wrong, and a new cluster serves no
+        // client for so long that a run would show little else.
         let is_apart = |kind: &Kind| {
             matches!(kind, Kind::Restore | Kind::RestoreBackup | Kind::Recover | Kind::NewChoices)
         };
@@ -118,7 +119,7 @@ impl Mix {
         ])
     }
 
-    /// Only what happens to processes, machines and clocks.
+    /// Returns the mix of faults of processes, machines and clocks.
     pub fn machines() -> Self {
         Mix::only(&[
             Kind::Kill,
@@ -134,8 +135,9 @@ impl Mix {
         ])
     }
 
-    /// Only what operators do, leaders that go, and nodes that are cut off or have slow disks: those that
-    /// come in, come back or lag are sent snapshots, the last ones under their clients' connections.
+    /// Returns the mix of operators' actions, lost leaders, and nodes that are isolated or have slow disks:
+    /// the leader sends snapshots to new, returning and lagging nodes, and to lagging nodes under their
+    /// clients' connections.
     pub fn members() -> Self {
         let mix = Mix::only(&[
             Kind::SlowDisk,
@@ -155,24 +157,24 @@ impl Mix {
         Mix { odds: Odds { short_falls: 70, ..Odds::USUAL }, ..mix }
     }
 
-    /// Leaders lose their leadership and regain it or hand over, and ways to them are slow, so that what is
-    /// forwarded comes late. All clients are heard at once.
+    /// Returns a mix in which leaders lose and regain their leadership or hand over, and slow links to
+    /// leaders delay forwarded requests. Links of clients stay fast.
     pub fn leaders() -> Self {
         let odds = Odds { slow_to_leader: 100, slow_election: 30, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Regain, Kind::Regain, Kind::Transfer, Kind::Clog]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
     }
 
-    /// Now and then nodes are cut off from the others for long, with clients that they serve, and nothing
-    /// disturbs that but a clock that is set.
+    /// Returns a mix in which nodes are cut off from the other nodes for long, with clients on their side,
+    /// and nothing else happens except jumps of a wall clock.
     pub fn isolation() -> Self {
         let odds = Odds { long_stops: 80, clients_with_few: 60, breaks: 80, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Isolate, Kind::Partition, Kind::Partition, Kind::ClockJump]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(12))
     }
 
-    /// Nodes lose power, often all of them at once and in the middle of a write, and their flushes fail: what
-    /// was not on disk is gone.
+    /// Returns a mix in which nodes lose power, often all at once and in the middle of a write, and flushes
+    /// fail: unflushed data is gone.
     pub fn power() -> Self {
         let odds =
             Odds { all_nodes: 40, killed_client: 0, paused_client: 0, back_at_once: 30, ..Odds::USUAL };
@@ -182,7 +184,8 @@ impl Mix {
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
     }
 
-    /// Clients lose their connections, stand still, and die, again and again; nodes only lag.
+    /// Returns a mix in which clients lose their connections, pause, and die, again and again; nodes only
+    /// lag.
     pub fn clients() -> Self {
         let odds = Odds { all_nodes: 0, killed_client: 100, paused_client: 100, away: 70, ..Odds::USUAL };
         let mix = Mix::only(&[
@@ -200,20 +203,21 @@ impl Mix {
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(50))
     }
 
-    /// Clients stand still, often for longer than their sessions last, and nothing else goes wrong.
+    /// Returns a mix in which clients pause, often for longer than their sessions last, and nothing else goes
+    /// wrong.
     pub fn pauses() -> Self {
         let odds = Odds { paused_client: 100, late_before_pause: 60, ..Odds::USUAL };
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
 
-    /// Nodes stall, often until another one leads when they continue, and nothing else goes wrong.
+    /// Returns a mix in which nodes stall, often until another node leads, and nothing else goes wrong.
     pub fn stalls() -> Self {
         let odds = Odds { paused_client: 0, long_stops: 80, late_before_pause: 60, ..Odds::USUAL };
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
 
-    /// Nodes lose their disks, or the end of their logs, and come back under their old numbers, while the
-    /// others die and are cut off now and then.
+    /// Returns a mix in which nodes lose their disks, or the end of their logs, and come back under their old
+    /// numbers, while the other nodes die and are cut off now and then.
     pub fn wiped() -> Self {
         let odds = Odds { all_nodes: 20, killed_client: 0, paused_client: 0, ..Odds::USUAL };
         let mix =
@@ -221,13 +225,13 @@ impl Mix {
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(30))
     }
 
-    /// Older copies of nodes' disks are put back, and nothing else goes wrong.
+    /// Returns a mix in which an operator restores older copies of nodes' disks, and nothing else goes wrong.
     pub fn restored() -> Self {
         Mix::only(&[Kind::Restore]).at_pace(Pace::PerMinute(30))
     }
 
-    /// A backup is restored, or the last node becomes a cluster of one, or lost nodes are replaced, while
-    /// nodes and clients die, stand still and are cut off.
+    /// Returns a mix in which an operator restores a backup, recovers the last node as a cluster of one, or
+    /// replaces lost nodes, while nodes and clients die, pause and are cut off.
     pub fn life() -> Self {
         let mix = Mix::only(&[
             Kind::RestoreBackup,
@@ -247,7 +251,8 @@ impl Mix {
         Mix { odds, subset: true, ..mix }.at_pace(Pace::PerMinute(20))
     }
 
-    /// Clients without measure flood nodes, whose processors are slow, and nothing else goes wrong.
+    /// Returns a mix in which unthrottled clients flood nodes with slow processors, and nothing else goes
+    /// wrong.
     pub fn floods() -> Self {
         let odds = Odds { flood: 100, slow_in_flood: 60, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Flood, Kind::Flood, Kind::Flood, Kind::SlowProcessor]);
@@ -258,14 +263,13 @@ impl Mix {
         Mix::only(&[])
     }
 
-    /// Only these kinds, all of them in every seed.
+    /// Returns a mix of these kinds, all enabled in every seed.
     pub fn only(kinds: &[Kind]) -> Self {
         let (pace, odds) = (Pace::BySeed, Odds::USUAL);
         Mix { kinds: kinds.to_vec(), pace, subset: false, over_budget: false, odds }
     }
 
-    /// Disks of a majority may be damaged, and a majority may be gone for good: the run may stop, and must
-    /// not lie.
+    /// Allows damaged or lost disks of a majority: the run may stop, but no answer may be wrong.
     #[must_use]
     pub fn over_budget(mut self) -> Self {
         self.over_budget = true;

@@ -1,6 +1,6 @@
-//! The faults of a run: a [`Script`], written by hand, read from a file, or made from a seed.
+//! Faults of a run: a [`Script`], written by hand, read from a file, or generated from a seed.
 //!
-//! A script is data. It says what happens to whom and when; `crate::cluster` does it to the world. Its text
+//! A script is data: faults, targets and times; `crate::cluster` applies the script to the world. The text
 //! form has one fault per line; people edit it and `crate::shrink` shortens it.
 
 mod budget;

@@ -1,4 +1,4 @@
-//! Reads a script from text: one fault per line, `#` begins a comment, empty lines mean nothing.
+//! Parser of a script: one fault per line, `#` begins a comment, empty lines mean nothing.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use super::torrent::Torrent;
 use super::words::Words;
 use super::write::OVER_BUDGET;
 
-/// A fast or slow clock beyond this (a tenth) is not a clock any more: it would be a mistake in the script.
+/// Bound on a clock's deviation (a tenth): a larger deviation is a mistake in the script.
 const PPM_MAX: i64 = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

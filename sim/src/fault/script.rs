@@ -1,8 +1,7 @@
-//! The types of a script: who, what, how long, when.
+//! Types of a script: targets, faults, durations, times.
 //!
-//! Invariant: a [`Script`] says everything about the faults of a run. The leader is looked up when a fault
-//! begins, so one script may hit different nodes in different runs, but the same ones in two runs of one
-//! seed.
+//! Invariant: a [`Script`] determines all faults of a run. The run resolves `leader` at the start of a fault,
+//! so one script may hit different nodes in different runs, but the same nodes in two runs of one seed.
 
 use std::time::Duration;
 
@@ -11,56 +10,57 @@ use rowlock_world::time::Nanos;
 use super::kind::Kind;
 use super::torrent::Torrent;
 
-/// A new cluster elects a leader, and opens no session before that one has waited for the longest timeout.
+/// Time for a new cluster to elect a leader and open sessions: the leader first waits for the longest
+/// timeout.
 pub const NEW_CLUSTER: Duration = Duration::from_secs(14);
 
-/// Whom a fault hits. Numbers begin with 1.
+/// Target of a fault. Numbers begin with 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     Node(usize),
-    /// The leader when the fault begins; the node with the lowest number if there is none.
+    /// Leader at the start of the fault; the node with the lowest number if no node leads.
     Leader,
-    /// The k-th of the nodes that do not lead when the fault begins, by number.
+    /// The k-th node, by number, of the nodes that do not lead at the start of the fault.
     Follower(usize),
     Client(usize),
     AllNodes,
     AllClients,
 }
 
-/// For how long a process is gone.
+/// Downtime of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Down {
-    /// It is restarted after this long.
+    /// Time until the restart.
     For(Duration),
     ForGood,
 }
 
-/// When exactly the power goes.
+/// Moment of a power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrashPoint {
-    /// As the fault begins.
+    /// At the start of the fault.
     AtOnce,
-    /// At the n-th of these moments from then on, counted from 1. If this many do not come soon, at last all
-    /// the same.
+    /// At the n-th of these moments from then on, counted from 1; after a delay without enough of them,
+    /// anyway.
     At(Moment, u32),
 }
 
-/// What a program does that must not be taken apart by a loss of power.
+/// Steps of a program that a power loss must not leave half done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Moment {
     DiskOperation,
-    /// A flush, of a file or of names.
+    /// A flush of a file or of names.
     Flush,
     /// A change of a file's name.
     Rename,
-    /// Right after a message was sent.
+    /// The moment right after a process has sent a message.
     Message,
 }
 
 impl Moment {
     pub const ALL: [Moment; 4] = [Moment::DiskOperation, Moment::Flush, Moment::Rename, Moment::Message];
 
-    /// The keyword before the number.
+    /// Returns the keyword before the number.
     pub(super) fn word(self) -> &'static str {
         match self {
             Moment::DiskOperation => "at-operation",
@@ -71,103 +71,98 @@ impl Moment {
     }
 }
 
-/// One thing that goes wrong, or that an operator does.
+/// Failure, or an operator's action.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// Cuts all links between groups. A host in no group talks with all.
+    /// Cuts all links between groups. A host in no group reaches all hosts.
     Partition { groups: Vec<Vec<Target>>, lasts: Duration },
     /// Cuts the direction from `from` to `to`; the other direction works.
     OneWay { from: Vec<Target>, to: Vec<Target>, lasts: Duration },
-    /// Two sides that do not see each other, and one in the middle that sees both.
+    /// Cuts all links between two sides; the node in the middle reaches both.
     Bridge { left: Vec<Target>, middle: Target, right: Vec<Target>, lasts: Duration },
-    /// Cuts the target off from all other nodes. Clients still reach it.
+    /// Cuts the target off from all other nodes. Clients still reach the target.
     Isolate { target: Target, lasts: Duration },
     /// Delays segments from `from` to `to`, each by a time between `least` and `most`.
     Clog { from: Vec<Target>, to: Vec<Target>, least: Duration, most: Duration, lasts: Duration },
-    /// This percentage of segments from `from` to `to` is lost: they come late, as the sender's kernel
-    /// repeats them.
+    /// Loses this percentage of segments from `from` to `to`: lost segments come late, after the sender's
+    /// kernel repeats them.
     Lose { from: Vec<Target>, to: Vec<Target>, percent: u8, lasts: Duration },
-    /// The hosts of the two sides do not believe each other, as with a certificate that has run out: their
-    /// connections are reset, and new ones open and break in the handshake, whichever side begins it.
+    /// Breaks the trust between two sides, as with an expired certificate: existing connections are reset,
+    /// and new ones open and break in the handshake, whichever side begins.
     Distrust { from: Vec<Target>, to: Vec<Target>, lasts: Duration },
-    /// All connections between the two are reset.
+    /// Resets all connections between the two sides.
     Reset { from: Vec<Target>, to: Vec<Target> },
-    /// The process is killed (SIGKILL). What it wrote to its disk is there when it comes back, flushed or
-    /// not.
+    /// Kills the process (SIGKILL). All its writes are on the disk at its restart, flushed or not.
     Kill { target: Target, down: Down },
-    /// The power goes: what was not flushed may be there, gone, torn or out of order.
+    /// Cuts the power: unflushed data may be there, gone, torn or out of order.
     PowerLoss { target: Target, point: CrashPoint, down: Down },
-    /// The process stands still: SIGSTOP, a paused virtual machine, a long collection of garbage.
+    /// Pauses the process: SIGSTOP, a paused virtual machine, a long garbage collection.
     Pause { target: Target, lasts: Duration },
-    /// The monotonic clock runs faster or slower by this many millionths.
+    /// Speeds the monotonic clock up or slows it down by this many millionths.
     ClockRate { target: Target, ppm: i64, lasts: Duration },
-    /// The wall clock jumps by this many milliseconds, and stays there.
+    /// Moves the wall clock by this many milliseconds for good.
     ClockJump { target: Target, by_ms: i64 },
-    /// Every operation on the disk takes this many times as long.
+    /// Slows every operation on the disk by this factor.
     SlowDisk { target: Target, times: u32, lasts: Duration },
-    /// The next flush fails, and what it should have flushed is lost. If the node stops over it, it comes
-    /// back after `down`.
+    /// Fails the next flush and loses its data. A node that stops over the failure comes back after `down`.
     SyncFailure { target: Target, down: Down },
-    /// The disk has room for this number of KiB, and no more.
+    /// Leaves this number of KiB on the disk.
     DiskFull { target: Target, leaves_kib: u32, lasts: Duration },
-    /// This many bits of the data on the disk flip.
+    /// Flips this many bits of the data on the disk.
     BitRot { target: Target, bits: u32 },
-    /// The machine is lost with its disk. It never comes back under its number.
+    /// Destroys the machine and its disk. The node never comes back under its number.
     LoseDisk { target: Target },
-    /// The machine is lost with its disk, and comes back after a while with an empty one, under its old
+    /// Destroys the machine and its disk. The node comes back after a while with an empty disk, under its old
     /// number.
     Wipe { target: Target, lasts: Duration },
-    /// The node is cut off from all others until its log has rested for a moment. Then the process is killed,
-    /// a bit flips in the last entry or vote of the log, which has been flushed, and the node is started
-    /// again after a while. Nothing happens if the log does not come to rest.
+    /// Isolates the node until its log has rested for a moment. Then kills the process, flips a bit in the
+    /// last entry or vote of the log, which has been flushed, and starts the node again after a while.
+    /// Nothing happens if the log does not come to rest.
     RotTail { target: Target, lasts: Duration },
-    /// A copy is taken of the disk, and put back after a while: the process is killed and started again on
-    /// it.
+    /// Copies the disk, and restores the copy after a while: the process is killed and started again on the
+    /// copy.
     Restore { target: Target, lasts: Duration },
-    /// An operator starts a node with an empty disk and this number (a number that no node has had) as a
-    /// learner.
+    /// An operator starts a node with an empty disk and this number (which no node has had) as a learner.
     AddLearner { node: usize },
-    /// An operator makes the node a voter; if there is none with this number, it is started as a learner
-    /// first.
+    /// An operator makes the node a voter; a node that does not exist is first started as a learner.
     AddVoter { node: usize },
-    /// An operator takes the target out of the membership and stops it.
+    /// An operator removes the target from the membership and stops the target.
     Remove { target: Target },
-    /// The target's machine is lost with its disk. An operator starts a node with this number (a number that
-    /// no node has had) in its place, as `rowlock member replace` does it: when it has caught up, it votes
-    /// and the lost one is taken out, in one change.
+    /// Destroys the target's machine and its disk. An operator starts a node with this number (which no node
+    /// has had) as the replacement, like `rowlock member replace`: once the new node has caught up, one
+    /// change makes the new node a voter and removes the lost node.
     Replace { target: Target, node: usize },
-    /// Its process ends, and starts later at another port for nodes; the operator tells the cluster.
+    /// Ends the process, and starts it later at another port for nodes; the operator updates the cluster.
     Readdress { target: Target, lasts: Duration },
-    /// An operator asks for the leadership to be given to the target.
+    /// An operator transfers the leadership to the target.
     Transfer { to: Target },
-    /// No node hears the leader until another one leads; then it gets its leadership back. What `late` sends
-    /// to it arrives for so long (`after`), and the rest of it when the leader leads again.
+    /// Cuts the leader off from all nodes until another node leads; then the old leader gets the leadership
+    /// back. Messages of `late` to the leader arrive for the time `after`, and the rest once the old leader
+    /// leads again.
     Regain { late: Target, after: Duration, lasts: Duration },
-    /// The target is cut off from the other nodes, which snapshot and purge their logs before it comes back,
-    /// on new connections: it needs a snapshot.
+    /// Isolates the target from the other nodes, which snapshot and purge their logs before the target comes
+    /// back on new connections: the target needs a snapshot.
     FallBehind { target: Target, lasts: Duration },
     /// An operator takes a backup through the target. After a while all nodes are killed, and a new cluster
-    /// begins with the backup: the voters' folders are made from it, and the nodes start again. Nothing
-    /// happens if there is no backup by then.
+    /// begins with the backup: the operator creates the voters' folders from the backup, and the nodes start
+    /// again. Nothing happens without a backup by then.
     RestoreBackup { from: Target, after: Duration, lasts: Duration },
-    /// All other nodes are lost with their disks. After a while the target's node becomes a new cluster of
-    /// one. One of the others was not lost: it comes back with its old disk.
+    /// Destroys all other nodes and their disks. After a while the target's node becomes a new cluster of
+    /// one. Another node survives and comes back with the old disk.
     Recover { target: Target, lasts: Duration },
-    /// The client is killed at the first moment from now at which it waits for a lock.
+    /// Kills the client at its first moment from now of waiting for a lock.
     DieWaiting { client: usize, down: Down },
-    /// All of the client's connections are reset at once.
+    /// Resets all of the client's connections at once.
     Disconnect { client: usize },
-    /// The runtime that serves the client's session ends, while all that relies on the session goes on
-    /// elsewhere.
+    /// Ends the runtime that serves the client's session, while all users of the session go on elsewhere.
     EndRuntime { client: usize },
-    /// The client's program returns from `main`, whatever it is at.
+    /// Returns from `main` of the client's program, whatever the program is doing.
     ReturnFromMain { client: usize, down: Down },
-    /// A client floods each target node with this, on this number of connections.
+    /// Floods each target node from a client on this number of connections.
     Flood { target: Target, torrent: Torrent, connections: u16, lasts: Duration },
-    /// The processor is this many times slower, down to a tenth of the usual speed.
+    /// Slows the processor by this factor, down to a tenth of the usual speed.
     SlowProcessor { target: Target, times: u32, lasts: Duration },
-    /// Nothing goes wrong, but what is left to chance is drawn from this seed from here on: the run goes
-    /// on from here in another way.
+    /// Draws all later random choices from this seed: the run continues differently, and nothing goes wrong.
     NewChoices { seed: u64 },
 }
 
@@ -259,12 +254,12 @@ impl Fault {
         }
     }
 
-    /// How long it lasts; `None` if it is over at once or never.
+    /// Returns the duration; `None` for a fault that is over at once or never.
     pub fn lasts(&self) -> Option<Duration> {
         self.clone().lasts_mut().copied()
     }
 
-    /// The same fault, for another time, if it has one.
+    /// Returns the same fault with another duration, if the fault has a duration.
     #[must_use]
     pub fn lasting(mut self, lasts: Duration) -> Self {
         if let Some(old) = self.lasts_mut() {
@@ -313,8 +308,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// When the fault is over; `None` if never. A new cluster opens sessions by then. Faults without a
-    /// duration are over as they begin.
+    /// Returns the end of the fault; `None` for a permanent fault. By the end a new cluster opens sessions. A
+    /// fault without a duration ends at its start.
     pub fn ends(&self) -> Option<Nanos> {
         match (&self.fault, self.fault.lasts()) {
             (Fault::RestoreBackup { after, lasts, .. }, _) => Some(self.at + *after + *lasts + NEW_CLUSTER),
@@ -336,7 +331,7 @@ impl Step {
     }
 }
 
-/// All faults of a run.
+/// Faults of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Script {
     steps: Vec<Step>,
@@ -344,31 +339,31 @@ pub struct Script {
 }
 
 impl Script {
-    /// The steps, put in the order of their times (those of one time stay in the order given).
+    /// Sorts the steps by time (steps of one time keep their order).
     pub fn new(mut steps: Vec<Step>) -> Self {
         steps.sort_by_key(|step| step.at);
         Script { steps, over_budget: false }
     }
 
-    /// The same faults, where `over_budget` says that more is broken than the promises allow for: the run may
-    /// stop for ever and lose what only the broken disks had, but no answer may be wrong.
+    /// Marks the script as over budget: the run may stop for ever and lose data that only the broken disks
+    /// had, but no answer may be wrong.
     #[must_use]
     pub fn with_over_budget(mut self, over_budget: bool) -> Self {
         self.over_budget = over_budget;
         self
     }
 
-    /// In the order of their times.
+    /// Returns the steps in the order of their times.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// Whether more is broken than the promises allow for.
+    /// Reports whether the damage exceeds the promises.
     pub fn is_over_budget(&self) -> bool {
         self.over_budget
     }
 
-    /// When the last fault that ends has ended: from then on there must be progress.
+    /// Returns the end of the last temporary fault: from then on the cluster must make progress.
     pub fn healed_at(&self) -> Nanos {
         self.steps.iter().map(|step| step.ends().unwrap_or(step.at)).max().unwrap_or_default()
     }

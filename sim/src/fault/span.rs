@@ -11,7 +11,7 @@ const UNITS: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The length in the largest of s, ms, us, ns that does not make it smaller than one.
+/// Writes the duration in the largest unit of s, ms, us, ns with a value of at least 1.
 pub fn show(span: Duration) -> String {
     let nanos = span.as_nanos();
     let (unit, size) = UNITS[..4]
@@ -30,7 +30,7 @@ pub fn show(span: Duration) -> String {
     format!("{whole}.{}{unit}", fraction.trim_end_matches('0'))
 }
 
-/// Reads what [`show`] writes, and minutes and hours too. The error says what is wrong and what to write.
+/// Reads the output of [`show`], and minutes and hours too. The error names the mistake and a right form.
 pub fn read(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no length of time; write for example 4s, 2.5s, 400ms, 10m");
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
@@ -41,7 +41,7 @@ pub fn read(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// `None`: not a number, or too large, or too precise.
+/// Returns nanoseconds; `None` for text that is not a number, or is too large or too precise.
 fn parts(whole: &str, fraction: &str, size: u64) -> Option<u64> {
     let whole: u64 = whole.parse().ok()?;
     if fraction.is_empty() || fraction.len() > 12 || fraction.contains('.') {

@@ -1,4 +1,4 @@
-//! What holds for generated scripts, over many seeds.
+//! Properties of generated scripts, over many seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ fn ground(nodes: usize) -> Ground {
 }
 
 #[test]
-fn the_script_of_a_seed_is_always_the_same_and_survives_its_text_form() {
+fn a_seed_has_one_script_that_survives_its_text_form() {
     for seed in 0..300 {
         let script = generate(seed, &ground(3), &Mix::all());
         assert_eq!(script, generate(seed, &ground(3), &Mix::all()));
@@ -26,7 +26,7 @@ fn the_script_of_a_seed_is_always_the_same_and_survives_its_text_form() {
 }
 
 #[test]
-fn all_faults_end_before_the_quiet_and_while_the_cluster_forms_few_begin() {
+fn faults_end_before_the_quiet_and_few_begin_early() {
     let mut founding: BTreeMap<Kind, u32> = BTreeMap::new();
     for seed in 0..500 {
         let script = generate(seed, &ground(3), &Mix::all());
@@ -42,7 +42,7 @@ fn all_faults_end_before_the_quiet_and_while_the_cluster_forms_few_begin() {
 }
 
 #[test]
-fn floods_of_all_kinds_come_one_after_another_and_most_with_slow_processors() {
+fn floods_of_all_kinds_come_one_after_another() {
     let (mut seen, mut slow): (BTreeMap<Torrent, u32>, u32) = Default::default();
     for seed in 0..100 {
         let script = generate(seed, &ground(3), &Mix::floods());
@@ -80,7 +80,7 @@ fn every_kind_appears_and_each_seed_has_some_of_them_only() {
 }
 
 #[test]
-fn new_clusters_open_sessions_before_the_next_one_and_before_the_quiet() {
+fn new_clusters_open_sessions_before_the_next_fault() {
     let mut begun: BTreeMap<Kind, u32> = BTreeMap::new();
     for seed in 0..400 {
         let script = generate(seed, &ground(3), &Mix::life());
@@ -143,8 +143,8 @@ fn a_calm_mix_has_no_faults() {
     assert_eq!(generate(1, &ground(3), &Mix::calm()), Script::default());
 }
 
-/// Who is gone or has a damaged disk at the end (`None`: a node that the script names by its role), and all
-/// memberships that there may have been.
+/// Returns the nodes that are gone or have a damaged disk at the end (`None`: a node named by its role), and
+/// all memberships that may have been in force.
 fn outcome_of(nodes: usize, script: &Script) -> (Vec<Option<usize>>, Vec<BTreeSet<usize>>) {
     let mut gone: Vec<Option<usize>> = Vec::new();
     let mut memberships: Vec<BTreeSet<usize>> = vec![(1..=nodes).collect()];

@@ -1,6 +1,6 @@
-//! What floods are made of.
+//! Requests of a flood.
 
-/// Requests that a client sends without end, on as many connections as the fault says.
+/// Requests that a client sends without end, on as many connections as the fault names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Torrent {
     /// getData of 23 bytes, pipelined.
@@ -9,9 +9,9 @@ pub enum Torrent {
     Writes,
     /// setData of 900 KB, pipelined.
     LargeWrites,
-    /// Connections that are opened and closed.
+    /// Connections, opened and closed.
     Connections,
-    /// Sessions that are opened and left.
+    /// Sessions, opened and left.
     Handshakes,
     /// Watch events: one connection writes, all others watch the znode.
     Events,
@@ -33,7 +33,7 @@ impl Torrent {
         Torrent::Streams,
     ];
 
-    /// Its keyword in a script.
+    /// Returns the keyword in a script.
     pub fn word(self) -> &'static str {
         match self {
             Torrent::Reads => "reads",
@@ -51,7 +51,7 @@ impl Torrent {
         Torrent::ALL.into_iter().find(|torrent| torrent.word() == word)
     }
 
-    /// On how many connections it is worth sending.
+    /// Returns the numbers of connections on which this flood has an effect.
     pub(super) fn connections(self) -> &'static [u16] {
         match self {
             Torrent::Reads => &[1, 1, 8, 60],

@@ -1,11 +1,11 @@
-//! The words of one line of a script, read one by one. Every error says what was expected instead.
+//! Words of one line of a script. Every error names the expected word.
 
 use std::time::Duration;
 
 use super::script::{Down, Target};
 use super::span;
 
-/// The rest of a line.
+/// Rest of a line.
 pub(super) struct Words<'a> {
     rest: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
 }
@@ -15,7 +15,7 @@ impl<'a> Words<'a> {
         Words { rest: line.split_whitespace().peekable() }
     }
 
-    /// The next word, whatever it is. `what` is what should stand there.
+    /// Returns the next word. The error names `what` as the expected word.
     pub(super) fn next(&mut self, what: &str) -> Result<&'a str, String> {
         self.rest.next().ok_or_else(|| format!("the line ends where {what} should stand"))
     }
@@ -25,7 +25,7 @@ impl<'a> Words<'a> {
         if found == word { Ok(()) } else { Err(format!("`{found}` stands where `{word}` should")) }
     }
 
-    /// Whether this word is next; if so, it is taken.
+    /// Consumes the next word if it equals `word`, and reports whether it did.
     pub(super) fn take(&mut self, word: &str) -> bool {
         self.rest.next_if_eq(&word).is_some()
     }
@@ -37,7 +37,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// One or more targets, as far as they go.
+    /// Reads one or more targets, up to the first other word.
     pub(super) fn targets(&mut self) -> Result<Vec<Target>, String> {
         let mut targets = vec![self.target()?];
         while let Some(more) = self.rest.peek().copied().and_then(target) {
@@ -47,7 +47,7 @@ impl<'a> Words<'a> {
         Ok(targets)
     }
 
-    /// `A B -> C D`
+    /// Reads `A B -> C D`.
     pub(super) fn way(&mut self) -> Result<(Vec<Target>, Vec<Target>), String> {
         let from = self.targets()?;
         self.expect("->")?;
@@ -78,7 +78,7 @@ impl<'a> Words<'a> {
         span::read(self.next("a length of time")?)
     }
 
-    /// `for 4s` or `for good`
+    /// Reads `for 4s` or `for good`.
     pub(super) fn down(&mut self) -> Result<Down, String> {
         self.expect("for")?;
         match self.next("a length of time or `good`")? {
@@ -99,7 +99,7 @@ impl<'a> Words<'a> {
         Ok((least, most))
     }
 
-    /// A number between a prefix and a suffix, like `x20`, `30%`, `+50000ppm`.
+    /// Reads a number between a prefix and a suffix, like `x20`, `30%`, `+50000ppm`.
     pub(super) fn number<N: std::str::FromStr>(
         &mut self,
         prefix: &str,

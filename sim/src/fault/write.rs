@@ -1,4 +1,4 @@
-//! Writes a script as text, which `read` reads.
+//! Writer of a script's text form, for the parser in `read`.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::script::{CrashPoint, Down, Fault, Script, Step, Target};
 use super::span::show;
 
-/// The line that marks a script as over budget.
+/// Line that marks a script as over budget.
 pub(super) const OVER_BUDGET: &str = "over-budget";
 
 impl fmt::Display for Target {
@@ -111,7 +111,7 @@ impl fmt::Display for Step {
 }
 
 impl fmt::Display for Script {
-    /// One line per fault; read again by `parse`.
+    /// Writes one line per fault.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_over_budget() {
             writeln!(f, "{OVER_BUDGET}")?;

@@ -1,5 +1,5 @@
-//! bounded: the cluster keeps no more outcomes of a session than its limits allow, and it refuses none to a
-//! session that has acknowledged all of them.
+//! bounded: the cluster keeps at most the limits' count and bytes of outcomes per session, and refuses no
+//! write of a session that has acknowledged all its outcomes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rowlock_state::{OUTCOMES_MAX, OUTCOMES_MAX_BYTES};
 use super::Invariant;
 use crate::history::Fact;
 
-/// Outcomes that must be kept, by session and number, and the least bytes of each.
+/// Outcomes that the cluster must keep, by session and write number, with the least bytes of each.
 #[derive(Default)]
 pub struct Bounded {
     kept: BTreeMap<SessionId, BTreeMap<u64, usize>>,

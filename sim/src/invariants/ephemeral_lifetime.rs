@@ -1,6 +1,6 @@
-//! ephemeral-lifetime: an ephemeral znode exists only while its session does. A session of which an operator
-//! was told that it has ended has ended. When a session may expire is
-//! judged by `cluster/session_expiry.rs`, in true time.
+//! ephemeral-lifetime: an ephemeral znode exists only while its session does. A session that a node reports
+//! to an operator as ended has ended. `cluster/session_expiry.rs` checks in true time when a session may
+//! expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
-//! exactly-once: a numbered write of a session takes effect once, however often it is sent, and every reply
-//! to one number says the same. An acquire's reply names the same places; one that is gone by then may be
-//! missing.
+//! exactly-once: a numbered write of a session takes effect once, however often the client sends the write,
+//! and every reply to one number is equal. Replies to an acquire name the same queue positions; a later reply
+//! may omit a position that has left the queue since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use super::Invariant;
 use crate::history::{Fact, Lock, Reply};
 
-/// First answer to each write, and places that are gone.
+/// First reply to each write, and queue positions that have left.
 #[derive(Default)]
 pub struct ExactlyOnce {
     first: BTreeMap<(SessionId, u64), Reply>,
@@ -39,7 +39,7 @@ impl ExactlyOnce {
                 Err(what("was run although its client knew its outcome"))
             }
             Some(_) if changed => Err(what("took effect again")),
-            Some(first) if !self.says_the_same(first, reply) => {
+            Some(first) if !self.is_same_reply(first, reply) => {
                 Err(format!("{}, first {}", what("was answered another way"), first.text))
             }
             Some(_) => Ok(()),
@@ -57,8 +57,8 @@ impl ExactlyOnce {
         }
     }
 
-    fn says_the_same(&self, first: &Reply, again: &Reply) -> bool {
-        // A place is answered as it stands now.
+    fn is_same_reply(&self, first: &Reply, again: &Reply) -> bool {
+        // The reply to an acquire shows the current queue positions.
         let had_places = first.places.iter().any(|(_, token)| token.is_some());
         if !had_places {
             return first.text == again.text;

@@ -1,5 +1,5 @@
-//! fencing-monotonic: the tokens that the log grants for a lock strictly increase. What a protected store
-//! accepts is judged by `cluster/fenced_store.rs`.
+//! fencing-monotonic: the tokens that the log grants for a lock strictly increase. `cluster/fenced_store.rs`
+//! checks the writes that a protected store accepts.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! fifo: places enter at the end of the queue, and the log grants in the queue's order.
+//! fifo: queue positions enter at the end of the queue, and the log grants in the queue's order.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ struct Member {
     holds: bool,
 }
 
-/// The queues as the log made them.
+/// Queues as the log built them.
 #[derive(Default)]
 pub struct Fifo {
     queues: BTreeMap<Lock, BTreeMap<FencingToken, Member>>,
@@ -28,7 +28,8 @@ impl Fifo {
         Ok(())
     }
 
-    /// Every place before must have been granted the lock, too, and may still hold it.
+    /// Checks a grant: every earlier position must have been granted the lock too, and may still hold the
+    /// lock.
     fn entitled(&mut self, lock: Lock, token: FencingToken, zxid: Zxid) -> Result<(), String> {
         let queue = self.queues.entry(lock).or_default();
         if let Some((before, member)) = queue.range(..token).find(|(_, member)| !member.holds) {

@@ -1,24 +1,23 @@
-//! The lives of a cluster: each restore, and each recovery of a last node, makes a new cluster, with a log of
-//! its own. Most promises are about one cluster, so each life has checkers of its own, which begin with what
-//! the new cluster has.
+//! Lives of a cluster: each restore, and each recovery of a last node, creates a new cluster with a new log.
+//! Most promises are about a single cluster. Each life has new checkers, which start from the state of the
+//! new cluster.
 //!
-//! What a client tells goes to the checkers of the life in which its session was opened: answers of the old
-//! cluster may still arrive when the new one serves.
+//! A client's fact goes to the checkers of the life in which the client's session was opened: answers of the
+//! old cluster may still arrive when the new one serves.
 
 use std::collections::BTreeMap;
 
 use rowlock_proto::SessionId;
 
-use super::{Invariant, Violation, judged};
+use super::{Invariant, Violation, observe_all};
 use crate::history::Fact;
 use crate::history::client::{CallId, ClientFact, Op, WatchId};
 
-/// One of them, from 0.
+/// Number of a life, from 0.
 type Life = usize;
-/// The checkers of one life.
 type Checkers = Vec<Box<dyn Invariant>>;
 
-/// The checkers of all lives so far.
+/// Checkers of all lives so far.
 pub(super) struct Lives {
     make: Box<dyn Fn() -> Checkers + Send>,
     lives: Vec<Checkers>,
@@ -28,19 +27,19 @@ pub(super) struct Lives {
 }
 
 impl Lives {
-    /// The first life. `make`: the checkers of one.
+    /// Starts the first life. `make` creates the checkers of one life.
     pub(super) fn of(make: impl Fn() -> Checkers + Send + 'static) -> Lives {
         let lives = vec![make()];
         let (sessions, calls, watches) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Lives { make: Box::new(make), lives, sessions, calls, watches }
     }
 
-    /// Names of the promises that are checked.
+    /// Returns the names of the promises under check.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.lives[0].iter().map(|checker| checker.name())
     }
 
-    /// Shows a fact to those whom it concerns.
+    /// Passes a fact to the checkers of the life that the fact belongs to.
     pub(super) fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
         match fact {
             Fact::NewLife(new) => {
@@ -52,9 +51,9 @@ impl Lives {
                 self.sessions.insert(*session, self.lives.len() - 1);
             }
             Fact::Client { what, .. } => {
-                return match self.speaks_of(what) {
-                    Some(life) => judged(&mut self.lives[life], fact),
-                    None => self.lives.iter_mut().try_for_each(|life| judged(life, fact)),
+                return match self.life_of(what) {
+                    Some(life) => observe_all(&mut self.lives[life], fact),
+                    None => self.lives.iter_mut().try_for_each(|life| observe_all(life, fact)),
                 };
             }
             _ => {}
@@ -63,11 +62,11 @@ impl Lives {
     }
 
     fn current(&mut self, fact: &Fact) -> Result<(), Violation> {
-        judged(self.lives.last_mut().expect("Invariant: there is a first life"), fact)
+        observe_all(self.lives.last_mut().expect("Invariant: there is a first life"), fact)
     }
 
-    /// `None`: it is about no session.
-    fn speaks_of(&mut self, what: &ClientFact) -> Option<Life> {
+    /// Returns the life of the session that the fact is about, `None` for a fact about no session.
+    fn life_of(&mut self, what: &ClientFact) -> Option<Life> {
         match what {
             ClientFact::Invoked { call, session, op } => {
                 let life = *self.sessions.get(session)?;
@@ -114,7 +113,7 @@ mod tests {
     use crate::history::node::Position;
     use crate::history::{Index, Millis, NewLife};
 
-    /// Objects to the second fact that it is shown about a session.
+    /// Rejects the second fact about a session.
     struct Once(u32);
 
     impl Invariant for Once {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn each_life_is_judged_by_itself_and_what_is_late_with_the_life_that_it_is_of() {
+    fn late_facts_belong_to_the_life_of_their_session() {
         let mut lives = Lives::of(|| vec![Box::new(Once(0))]);
         let new = new_life(Vec::new());
         for fact in [opened(1), new, opened(2), alive(1), alive(2)] {

@@ -1,5 +1,5 @@
-//! The promises of docs/guarantees.md as checkers, one file each, under the same names. Each has a test in
-//! which it catches a history that breaks the promise: a checker that cannot fail proves nothing.
+//! The promises of docs/guarantees.md as checkers, one file each, under the same names. Each checker has a
+//! test with a history that breaks the promise: a checker that cannot fail proves nothing.
 
 mod bounded;
 mod cluster;
@@ -22,10 +22,10 @@ pub(crate) use self::cluster::serves_while_a_quorum_is_connected::WITHIN as SERV
 use self::lives::Lives;
 use crate::history::Fact;
 
-/// Judges facts as they come.
+/// Checker of one promise, fed with facts in the order of their occurrence.
 pub trait Invariant: Send {
     fn name(&self) -> &'static str;
-    /// Takes note of a fact; an error says how the promise was broken.
+    /// Consumes a fact. An error describes how the promise was broken.
     fn observe(&mut self, fact: &Fact) -> Result<(), String>;
 }
 
@@ -44,33 +44,33 @@ impl fmt::Display for Violation {
 pub struct Invariants {
     /// Checkers that continue from one life of a cluster to the next.
     lifelong: Vec<Box<dyn Invariant>>,
-    /// Checkers that judge each life by itself.
+    /// Checkers of each single life.
     lives: Lives,
 }
 
 /// Demands on time in a cluster's run.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// The rates of all clocks stay within the documented bound of each other. Without it clients may believe
-    /// in what they have lost.
+    /// Rates of all clocks stay within the documented bound of each other. Beyond the bound clients may
+    /// believe in locks that the log has given to another session.
     pub has_bounded_clocks: bool,
     /// No clock runs faster or slower than true time at all.
     pub has_true_clocks: bool,
-    /// No node starts after a jump of a wall clock: a starting node takes what its clock shows.
+    /// No node starts after a jump of a wall clock: a starting node adopts the wall clock's time.
     pub starts_with_right_clocks: bool,
-    /// Something goes wrong in it.
+    /// The run has faults.
     pub has_faults: bool,
-    /// No disk is ever full: what grows is not refused for lack of room.
+    /// No disk is ever full: nodes refuse no write for lack of room.
     pub has_room: bool,
-    /// Nothing is between clients and nodes: a node learns at once that a client has hung up.
+    /// No proxy stands between clients and nodes: a node notices at once when a client hangs up.
     pub hears_of_hang_ups: bool,
-    /// Once everything is healed, a granted client knows it within this.
+    /// Time, after the last fault has healed, within which a granted client knows of its grant.
     pub grant_within: Duration,
-    /// Once everything is healed, every client's next call has its answer within this.
+    /// Time, after the last fault has healed, within which every client's next call is answered.
     pub answer_within: Duration,
-    /// Beside floods a quiet client's request is answered within this.
+    /// Time within which a node answers a quiet client's request beside floods.
     pub fair_within: Duration,
-    /// When something other than load is wrong.
+    /// Times with faults other than load.
     pub disturbances: Disturbances,
 }
 
@@ -162,7 +162,7 @@ impl Invariants {
         ]
     }
 
-    /// Names of the promises that these check, each once.
+    /// Returns the names of the checked promises, each once.
     pub fn names(&self) -> Vec<&'static str> {
         let lifelong = self.lifelong.iter().map(|checker| checker.name());
         let mut names: Vec<_> = lifelong.chain(self.lives.names()).collect();
@@ -171,20 +171,20 @@ impl Invariants {
         names
     }
 
-    /// Shows a fact to all; the first objection counts.
+    /// Passes a fact to all checkers and returns the first violation.
     pub fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
-        judged(&mut self.lifelong, fact)?;
+        observe_all(&mut self.lifelong, fact)?;
         self.lives.observe(fact)
     }
 }
 
-fn judged(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), Violation> {
+fn observe_all(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), Violation> {
     checkers.iter_mut().try_for_each(|checker| {
         checker.observe(fact).map_err(|what| Violation { invariant: checker.name(), what })
     })
 }
 
-/// Shows `facts` to a checker: the first objection.
+/// Passes `facts` to a checker and returns the first violation.
 #[cfg(test)]
 fn judge(mut checker: impl Invariant, facts: &[Fact]) -> Result<(), String> {
     facts.iter().try_for_each(|fact| checker.observe(fact))
@@ -195,21 +195,21 @@ use crate::history::{Lock, Millis, Owner};
 #[cfg(test)]
 use rowlock_proto::{FencingToken, SessionId, Zxid, lock::Mode};
 
-/// A place in the first lock's queue.
+/// Fact of a new queue position in the first lock's queue.
 #[cfg(test)]
 fn queued(session: i64, token: i64, mode: Mode, owner: Option<Owner>) -> Fact {
     let (token, session) = (FencingToken(token), SessionId(session));
     Fact::Queued { lock: Lock(0), token, session, mode, owner, number: 0 }
 }
 
-/// The log grants the first lock to a place of a session with the same number.
+/// Fact of a grant of the first lock to a position of a session with the same number.
 #[cfg(test)]
 fn entitled(token: i64, limit: Option<u32>, at: Millis) -> Fact {
     let (session, zxid) = (SessionId(token), Zxid(token));
     Fact::Entitled { lock: Lock(0), token: FencingToken(token), session, limit, zxid, at }
 }
 
-/// A place leaves the first lock's queue.
+/// Fact of a position that leaves the first lock's queue.
 #[cfg(test)]
 fn left(token: i64, at: i64) -> Fact {
     Fact::Left { lock: Lock(0), token: FencingToken(token), at: Zxid(at) }

@@ -1,5 +1,5 @@
-//! mutual-exclusion: at no point of the log do two places hold one lock in modes that exclude each other, and
-//! no lock is granted while a lock-delay keeps it. What clients believe is judged by `cluster/beliefs.rs`.
+//! mutual-exclusion: at no point of the log do two queue positions hold a lock in excluding modes, and the
+//! log grants no lock during the lock-delay. `cluster/beliefs.rs` checks the clients' beliefs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rowlock_proto::{FencingToken, SessionId};
 use super::Invariant;
 use crate::history::{CLOCK_SPREAD_MS, Fact, Lock, Millis};
 
-/// A place that holds a lock.
+/// Queue position that holds a lock.
 #[derive(Clone, Copy)]
 struct Holder {
     token: FencingToken,
@@ -22,13 +22,13 @@ struct Holder {
 pub struct MutualExclusion {
     modes: BTreeMap<(Lock, FencingToken), Mode>,
     entitled: BTreeMap<(Lock, FencingToken), Holder>,
-    /// How many permits there were at each grant.
+    /// Semaphore limit at each grant.
     limits: BTreeMap<(Lock, FencingToken), Option<u32>>,
     delayed: BTreeMap<Lock, Millis>,
 }
 
 impl MutualExclusion {
-    /// An objection to these holding the lock together, the last of them since the last grant.
+    /// Returns an error if `holders`, the last of whom was granted last, may not hold the lock together.
     fn check(&self, lock: Lock, mut holders: Vec<Holder>) -> Result<(), String> {
         holders.sort_by_key(|holder| holder.token);
         let [.., last] = holders[..] else { return Ok(()) };
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_before_the_delay_is_over_is_caught_unless_the_lock_was_deleted() {
+    fn a_grant_during_the_lock_delay_of_a_live_lock_is_caught() {
         let delayed = Fact::Delayed { lock: Lock(0), until: Millis(500) };
         let place = queued(1, 1, Mode::Exclusive, None);
         let early = [place.clone(), delayed.clone(), entitled(1, None, 449)];

@@ -1,10 +1,10 @@
 //! no-deadlock: the log never reaches a state in which owners wait for each other in a circle, and refuses a
-//! place only if waiting there would have closed one.
+//! queue position only if waiting there would have closed a circle.
 //!
-//! The checker is naive: it recomputes from the whole queues who waits for whom, by the rule of strict
-//! order. A waiter waits for every place before it that could not hold beside it, and for every place before
-//! which one of those waits. The maker of a place waits for all that works under it, and so does everything
-//! that waits for that place; nothing waits in the other direction.
+//! The checker is naive and recomputes the graph of waiting owners from the whole queues, by the rule of
+//! strict order. A waiter waits for every earlier position with an excluding mode, and for the blockers of
+//! every such position. The creator of a position waits for all owners that work under the position, and so
+//! does every waiter for the position; nothing waits in the other direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,25 +27,25 @@ type Queues = BTreeMap<Lock, BTreeMap<FencingToken, Place>>;
 #[derive(Default)]
 pub struct NoDeadlock {
     queues: Queues,
-    /// A place has come to a queue since the last search for circles.
+    /// A queue has a new position since the last search for circles.
     changed: bool,
 }
 
 type Graph = BTreeMap<Owner, BTreeSet<Owner>>;
 
-/// Who it is, whatever it works under.
-fn who(owner: Owner) -> Owner {
+/// Returns the owner without the enclosing position.
+fn root(owner: Owner) -> Owner {
     if let Owner::Under(session, ..) = owner { Owner::Session(session) } else { owner }
 }
 
 impl NoDeadlock {
-    /// Places before the one at `at`, for which it waits.
+    /// Returns the indexes of the earlier positions that position `at` waits for.
     fn waits_for(queue: &[Place], at: usize) -> BTreeSet<usize> {
         let mut blockers = BTreeSet::new();
         let mut blocked = vec![at];
         while let Some(waiter) = blocked.pop() {
             for ahead in 0..waiter {
-                // Of permits, one of many that come free may be enough.
+                // Any one of several permit holders may release enough permits.
                 let go_together = matches!(
                     (queue[ahead].mode, queue[waiter].mode),
                     (Mode::Shared, Mode::Shared) | (Mode::Permits(_), Mode::Permits(_))
@@ -62,7 +62,7 @@ impl NoDeadlock {
         let mut workers: BTreeMap<u64, BTreeSet<Owner>> = BTreeMap::new();
         for owner in queues.values().flat_map(BTreeMap::values).filter_map(|place| place.owner) {
             if let Owner::Under(_, number) = owner {
-                workers.entry(number).or_default().insert(who(owner));
+                workers.entry(number).or_default().insert(root(owner));
             }
         }
         let mut graph = Graph::new();
@@ -71,10 +71,10 @@ impl NoDeadlock {
             let workers_of = |at: usize| workers.get(&queue[at].number).into_iter().flatten().copied();
             for (at, place) in queue.iter().enumerate() {
                 let Some(owner) = place.owner else { continue };
-                let edges = graph.entry(who(owner)).or_default();
+                let edges = graph.entry(root(owner)).or_default();
                 edges.extend(workers_of(at));
                 let ahead = if place.holds { BTreeSet::new() } else { Self::waits_for(&queue, at) };
-                edges.extend(ahead.iter().filter_map(|ahead| queue[*ahead].owner).map(who));
+                edges.extend(ahead.iter().filter_map(|ahead| queue[*ahead].owner).map(root));
                 edges.extend(ahead.into_iter().flat_map(workers_of));
             }
         }
@@ -97,12 +97,12 @@ impl NoDeadlock {
         false
     }
 
-    /// Whether `owner`, were it to wait for `lock`, would be in a circle.
+    /// Reports whether `owner` would be in a circle if `owner` waited for `lock`.
     fn would_close(&self, owner: Owner, lock: Lock, mode: Mode) -> bool {
         let mut queues = self.queues.clone();
         let place = Place { mode, owner: Some(owner), holds: false, number: 0 };
         queues.entry(lock).or_default().insert(FencingToken(i64::MAX), place);
-        Self::is_in_circle(&Self::graph(&queues), who(owner))
+        Self::is_in_circle(&Self::graph(&queues), root(owner))
     }
 
     fn check_refusal(
@@ -112,7 +112,7 @@ impl NoDeadlock {
         owner: Option<Owner>,
         circle: &[(Lock, FencingToken)],
     ) -> Result<(), String> {
-        let owner = owner.ok_or_else(|| format!("{lock:?} was refused to nobody in particular"))?;
+        let owner = owner.ok_or_else(|| format!("{lock:?} was refused without an owner"))?;
         if !self.would_close(owner, lock, mode) {
             return Err(format!("{lock:?} was refused to {owner:?} without need: {circle:?} is no circle"));
         }
@@ -120,7 +120,7 @@ impl NoDeadlock {
         let is_own = |at: &(Lock, FencingToken)| {
             place(at).is_some_and(|place| {
                 let is_above = matches!(owner, Owner::Under(_, number) if number == place.number);
-                is_above || place.owner.map(who) == Some(who(owner))
+                is_above || place.owner.map(root) == Some(root(owner))
             })
         };
         if circle.iter().any(|at| place(at).is_none()) || !circle.last().is_some_and(is_own) {
@@ -160,7 +160,7 @@ impl Invariant for NoDeadlock {
             Fact::Refused { lock, mode, owner, circle, .. } => {
                 self.check_refusal(*lock, *mode, *owner, circle)?;
             }
-            // A new circle needs a new place.
+            // A new circle needs a new position.
             Fact::Committed { zxid } if std::mem::take(&mut self.changed) => {
                 let graph = Self::graph(&self.queues);
                 if let Some(owner) = graph.keys().find(|owner| Self::is_in_circle(&graph, **owner)) {
@@ -205,7 +205,7 @@ mod tests {
         Fact::Refused { lock: Lock(lock), session: SessionId(1), mode, owner, circle }
     }
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(NoDeadlock::default(), facts)
     }
 
@@ -215,9 +215,9 @@ mod tests {
     fn two_that_wait_for_each_other_are_caught() {
         let held = [place(0, 1, Exclusive, 1), holds(0, 1), place(1, 2, Exclusive, 2), holds(1, 2)];
         let one_waits = [&held[..], &[place(1, 3, Exclusive, 1), COMMITTED]].concat();
-        assert_eq!(opinion(&one_waits), Ok(()));
-        assert!(opinion(&[&one_waits[..], &[place(0, 4, Exclusive, 2), COMMITTED]].concat()).is_err());
-        assert_eq!(opinion(&[&one_waits[..], &[place(0, 4, Exclusive, 0), COMMITTED]].concat()), Ok(()));
+        assert_eq!(check_facts(&one_waits), Ok(()));
+        assert!(check_facts(&[&one_waits[..], &[place(0, 4, Exclusive, 2), COMMITTED]].concat()).is_err());
+        assert_eq!(check_facts(&[&one_waits[..], &[place(0, 4, Exclusive, 0), COMMITTED]].concat()), Ok(()));
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
             place(0, 5, Shared, 2),
             COMMITTED,
         ];
-        assert!(opinion(&facts).is_err());
+        assert!(check_facts(&facts).is_err());
     }
 
     #[test]
@@ -246,17 +246,18 @@ mod tests {
             place(0, 4, Shared, 2),
             COMMITTED,
         ];
-        assert_eq!(opinion(&facts), Ok(()));
+        assert_eq!(check_facts(&facts), Ok(()));
     }
 
     #[test]
-    fn the_maker_of_a_place_waits_for_what_works_under_it_and_not_the_other_way() {
+    fn the_creator_of_a_position_waits_for_the_owners_under_it() {
         let under = |token: i64| Some(Owner::Under(SessionId(9), number_of(FencingToken(token))));
         let of = |lock: usize, token: i64, owner| {
             let (lock, session, token) = (Lock(lock), SessionId(9), FencingToken(token));
             Fact::Queued { lock, token, session, mode: Exclusive, owner, number: number_of(token) }
         };
-        // Owner 1 made place 1; what works under it holds place 2, and waits for place 3 of owner 2.
+        // Owner 1 made position 1. An owner under position 1 holds position 2 and waits for position 3 of
+        // owner 2.
         let facts = [
             place(0, 1, Exclusive, 1),
             holds(0, 1),
@@ -267,33 +268,34 @@ mod tests {
             of(2, 4, under(1)),
             COMMITTED,
         ];
-        assert_eq!(opinion(&facts), Ok(()));
+        assert_eq!(check_facts(&facts), Ok(()));
         let asks =
             |lock, token, owner| [&facts[..], &[place(lock, token, Exclusive, owner), COMMITTED]].concat();
-        assert_eq!(opinion(&asks(1, 5, 3)), Ok(()), "a third one is in no circle");
+        assert_eq!(check_facts(&asks(1, 5, 3)), Ok(()), "a third one is in no circle");
         assert!(
-            opinion(&asks(0, 5, 2)).is_err(),
+            check_facts(&asks(0, 5, 2)).is_err(),
             "owner 2 waits for 1, who waits for the worker, who waits for 2"
         );
-        // An owner that works under place 1 may not wait for it, whichever owner made it.
+        // An owner that works under position 1 may not wait for position 1, whichever owner made the
+        // position.
         let session = SessionId(9);
         let circle = vec![(Lock(0), FencingToken(1))];
         let refused = Fact::Refused { lock: Lock(0), session, mode: Exclusive, owner: under(1), circle };
-        assert_eq!(opinion(&[&facts[..], &[refused]].concat()), Ok(()));
+        assert_eq!(check_facts(&[&facts[..], &[refused]].concat()), Ok(()));
         let circle = vec![(Lock(2), FencingToken(3))];
         let beside = Fact::Refused { lock: Lock(2), session, mode: Exclusive, owner: under(1), circle };
-        assert!(opinion(&[&facts[..6], &[beside]].concat()).is_err(), "owner 2 waits for nothing");
+        assert!(check_facts(&[&facts[..6], &[beside]].concat()).is_err(), "owner 2 waits for nothing");
     }
 
     #[test]
     fn a_refusal_without_a_circle_is_caught() {
         let held = [place(0, 1, Exclusive, 1), holds(0, 1), place(1, 2, Exclusive, 2), holds(1, 2)];
         let wrong = [&held[..], &[refused(1, Exclusive, 1, &[(1, 2), (0, 1)])]].concat();
-        assert!(opinion(&wrong).unwrap_err().contains("without need"));
+        assert!(check_facts(&wrong).unwrap_err().contains("without need"));
         let waits = [&held[..], &[place(0, 3, Exclusive, 2)]].concat();
         let right = [&waits[..], &[refused(1, Exclusive, 1, &[(1, 2), (0, 1)])]].concat();
-        assert_eq!(opinion(&right), Ok(()));
+        assert_eq!(check_facts(&right), Ok(()));
         let nonsense = [&waits[..], &[refused(1, Exclusive, 1, &[(1, 2), (0, 9)])]].concat();
-        assert!(opinion(&nonsense).unwrap_err().contains("not there"));
+        assert!(check_facts(&nonsense).unwrap_err().contains("not there"));
     }
 }

@@ -1,5 +1,5 @@
-//! no-lost-wakeup: the log never leaves a lock free that its first waiter could hold. Whether that waiter
-//! hears of its grant is judged by `cluster/grant_in_time.rs`.
+//! no-lost-wakeup: the log never leaves a lock free for an eligible first waiter.
+//! `cluster/grant_in_time.rs` checks the notification of the waiter.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use rowlock_proto::lock::Mode;
 use super::Invariant;
 use crate::history::{Fact, Lock};
 
-/// A lock's queue, as far as it matters here.
+/// Waiters, holders and permits of a lock's queue.
 #[derive(Default)]
 struct Queue {
     waiters: BTreeMap<FencingToken, Mode>,
     holders: BTreeMap<FencingToken, Mode>,
-    /// How many permits there are, if that is bounded.
+    /// Semaphore limit; `None` means unlimited.
     limit: Option<u32>,
-    /// A delay keeps it from the next; the next grant ends it.
+    /// A lock-delay blocks the next grant; the next grant ends the delay.
     delayed: bool,
 }
 
 impl Queue {
-    /// The first waiter of a free lock that has not been granted it.
+    /// Returns the first waiter of a free lock that the log has not granted to that waiter.
     fn passed_over(&self) -> Option<FencingToken> {
         let (token, wanted) = self.waiters.first_key_value().filter(|_| !self.delayed)?;
         let taken: u64 = self.holders.values().map(permits).sum();
@@ -100,24 +100,24 @@ mod tests {
     use crate::history::Millis;
 
     #[test]
-    fn a_waiter_for_whom_there_are_permits_or_other_readers_is_caught() {
+    fn a_waiter_with_enough_permits_or_readers_is_caught() {
         let committed = Fact::Committed { zxid: Zxid(9) };
         let limit = |limit| Fact::Limit { lock: Lock(0), limit };
         let taken = |first, second| {
             let (first, second) = (queued(1, 1, first, None), queued(2, 2, second, None));
             [first, entitled(1, None, Millis(0)), second, committed.clone()]
         };
-        let opinion = |facts: &[Fact]| judge(NoLostWakeup::default(), facts);
+        let check_facts = |facts: &[Fact]| judge(NoLostWakeup::default(), facts);
         let permits = taken(Mode::Permits(1), Mode::Permits(2));
-        assert!(opinion(&permits).unwrap_err().contains("is free"));
-        assert_eq!(opinion(&[&[limit(Some(2))], &permits[..]].concat()), Ok(()));
+        assert!(check_facts(&permits).unwrap_err().contains("is free"));
+        assert_eq!(check_facts(&[&[limit(Some(2))], &permits[..]].concat()), Ok(()));
         let raised = [&[limit(Some(2))], &permits[..], &[limit(Some(3)), committed.clone()]].concat();
-        assert!(opinion(&raised).is_err());
-        assert!(opinion(&taken(Mode::Shared, Mode::Shared)).is_err());
-        assert_eq!(opinion(&taken(Mode::Shared, Mode::Exclusive)), Ok(()));
+        assert!(check_facts(&raised).is_err());
+        assert!(check_facts(&taken(Mode::Shared, Mode::Shared)).is_err());
+        assert_eq!(check_facts(&taken(Mode::Shared, Mode::Exclusive)), Ok(()));
         let to = Fact::Converted { lock: Lock(0), token: FencingToken(1), mode: Mode::Shared };
         let converted = [&taken(Mode::Exclusive, Mode::Shared)[..], &[to, committed.clone()]].concat();
-        assert!(opinion(&converted).is_err());
+        assert!(check_facts(&converted).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! replica-equality: at one log index every replica has the same digest, whether it applied the log, came
-//! back from its own snapshot or got another replica's: a snapshot and the log after it equal the whole log.
+//! replica-equality: at one log index every replica has the same digest, whether the replica applied the log,
+//! loaded its own snapshot or installed another replica's: a snapshot and the log after it equal the whole
+//! log.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +10,14 @@ use super::Invariant;
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Index, Origin};
 
-/// The first digest told at each index.
+/// First digest reported at each index.
 #[derive(Default)]
 pub struct ReplicaEquality {
     digests: BTreeMap<Index, (NodeId, u64)>,
 }
 
 impl ReplicaEquality {
-    fn told(&mut self, node: NodeId, index: Index, digest: u64, origin: Origin) -> Result<(), String> {
+    fn reported(&mut self, node: NodeId, index: Index, digest: u64, origin: Origin) -> Result<(), String> {
         let (first, expected) = *self.digests.entry(index).or_insert((node, digest));
         if expected != digest {
             return Err(format!(
@@ -34,12 +35,12 @@ impl Invariant for ReplicaEquality {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
-            Fact::Replica { node, index, digest, origin } => self.told(*node, *index, *digest, *origin),
+            Fact::Replica { node, index, digest, origin } => self.reported(*node, *index, *digest, *origin),
             Fact::Node { node, what: NodeFact::Applied { entry, digest, .. }, .. } => {
-                self.told(*node, entry.index, *digest, Origin::Apply)
+                self.reported(*node, entry.index, *digest, Origin::Apply)
             }
             Fact::Node { node, what: NodeFact::Installed { entry: Some(entry), digest }, .. } => {
-                self.told(*node, entry.index, *digest, Origin::Install)
+                self.reported(*node, entry.index, *digest, Origin::Install)
             }
             _ => Ok(()),
         }

@@ -1,5 +1,5 @@
-//! session-order: a command that was sent over a connection that the session has left takes no effect. What a
-//! session sees is judged by `cluster/monotonic_reads.rs`.
+//! session-order: a command sent over a connection that the session has left takes no effect.
+//! `cluster/monotonic_reads.rs` checks the reads of a session.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rowlock_state::command::Attachment;
 use super::Invariant;
 use crate::history::Fact;
 
-/// The current attachment of each session; none after its end.
+/// Current attachment of each session; no entry after the session's end.
 #[derive(Default)]
 pub struct SessionOrder {
     attachments: BTreeMap<SessionId, Attachment>,
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_command_of_a_former_connection_that_takes_effect_is_caught() {
+    fn an_effect_of_a_former_connections_command_is_caught() {
         assert!(judge(SessionOrder::default(), &[opened(), attached(2), answered(1, None)]).is_err());
         let refused = Some(ErrorCode::SessionMoved);
         assert_eq!(judge(SessionOrder::default(), &[opened(), attached(2), answered(1, refused)]), Ok(()));

@@ -1,4 +1,4 @@
-//! Reads and writes plain data: znodes, and etcd's keys. Redis is left out: its data is not comparable.
+//! Reads and writes of plain data: znodes, and etcd's keys. Redis is left out: its data is not comparable.
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -9,22 +9,22 @@ use super::Driver;
 use super::zookeeper::BASE;
 use crate::protobuf::{Writer, bytes};
 
-/// What a read promises, where that can be chosen.
+/// Consistency of reads, for systems with a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// As the system does it by default: ZooKeeper and Rowlock from the server's own copy, etcd linearizable.
+    /// System's default: ZooKeeper and Rowlock read the server's own copy, etcd reads linearizably.
     Default,
-    /// etcd's `serializable`: from the server's own copy, as ZooKeeper does.
+    /// etcd's `serializable`: reads the server's own copy, like ZooKeeper.
     Serializable,
 }
 
-/// The path or key of an entry.
+/// Returns the path or key of an entry.
 pub fn path(n: usize) -> String {
     format!("{BASE}/data-{n}")
 }
 
 impl Driver {
-    /// Makes the entries, if they are not there.
+    /// Creates the missing entries.
     ///
     /// # Errors
     /// The system refused, or the connection broke.
@@ -40,7 +40,7 @@ impl Driver {
         }
     }
 
-    /// Reads one; how many bytes it has.
+    /// Reads an entry and returns its size in bytes.
     ///
     /// # Errors
     /// The system refused, or the connection broke.
@@ -55,7 +55,7 @@ impl Driver {
                 }
             }
             Driver::Etcd(client) => {
-                let request = range(path, reads == Reads::Serializable);
+                let request = range_request(path, reads == Reads::Serializable);
                 let answer = client.channel.call("/etcdserverpb.KV/Range", &request).await?;
                 // RangeResponse: 2 is the first entry, in which 5 is the value.
                 Ok(bytes(&bytes(&answer, 2)?, 5)?.len())
@@ -66,7 +66,7 @@ impl Driver {
         }
     }
 
-    /// Replaces one that is there (etcd: or makes it).
+    /// Replaces an existing entry (etcd: or creates the entry).
     ///
     /// # Errors
     /// The system refused, or the connection broke.
@@ -81,7 +81,7 @@ impl Driver {
                 client.session.call(request).await?.context("writing")?;
             }
             Driver::Etcd(client) => {
-                client.channel.call("/etcdserverpb.KV/Put", &put(path, data)).await?;
+                client.channel.call("/etcdserverpb.KV/Put", &put_request(path, data)).await?;
             }
             Driver::Redis(_) | Driver::Redlock(_) | Driver::Shared(_) => {
                 bail!("Redis and shared clients take no part in this")
@@ -91,25 +91,25 @@ impl Driver {
     }
 }
 
-/// RangeRequest: 1 is the key, 7 says serializable.
-fn range(path: &str, serializable: bool) -> Bytes {
+/// Encodes a RangeRequest: 1 is the key, 7 means serializable.
+fn range_request(path: &str, serializable: bool) -> Bytes {
     let request = Writer::default().bytes(1, path.as_bytes());
     if serializable { request.number(7, 1).finish() } else { request.finish() }
 }
 
-/// PutRequest: 1 is the key, 2 the value.
-fn put(path: &str, data: &[u8]) -> Bytes {
+/// Encodes a PutRequest: 1 is the key, 2 the value.
+fn put_request(path: &str, data: &[u8]) -> Bytes {
     Writer::default().bytes(1, path.as_bytes()).bytes(2, data).finish()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{put, range};
+    use super::{put_request, range_request};
 
     #[test]
     fn requests_are_the_bytes_that_etcd_reads() {
-        assert_eq!(&range("/a", false)[..], [0x0a, 2, b'/', b'a']);
-        assert_eq!(&range("/a", true)[..], [0x0a, 2, b'/', b'a', 0x38, 1]);
-        assert_eq!(&put("/a", b"xyz")[..], [0x0a, 2, b'/', b'a', 0x12, 3, b'x', b'y', b'z']);
+        assert_eq!(&range_request("/a", false)[..], [0x0a, 2, b'/', b'a']);
+        assert_eq!(&range_request("/a", true)[..], [0x0a, 2, b'/', b'a', 0x38, 1]);
+        assert_eq!(&put_request("/a", b"xyz")[..], [0x0a, 2, b'/', b'a', 0x12, 3, b'x', b'y', b'z']);
     }
 }

@@ -1,4 +1,4 @@
-//! etcd's own lock service over gRPC: Lock queues on the server, a lease makes the lock end with its client.
+//! etcd's own lock service over gRPC: Lock queues on the server, and the lock ends with its client's lease.
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -7,13 +7,12 @@ use super::{Settings, spread};
 use crate::grpc::{Channel, Shared};
 use crate::protobuf::{Writer, bytes, number};
 
-/// The calls of the lock service.
+/// Calls of the lock service.
 pub const LOCK: &str = "/v3lockpb.Lock/Lock";
 pub const UNLOCK: &str = "/v3lockpb.Lock/Unlock";
 
-/// A connection and a lease.
 pub struct Client {
-    /// For what a lock does not need.
+    /// Channel for calls beyond locks.
     pub channel: Channel,
     lease: i64,
     held: Option<Bytes>,
@@ -41,7 +40,7 @@ impl Client {
         Ok(())
     }
 
-    /// The channel for many tasks, and the lease.
+    /// Returns the channel for many tasks, and the lease.
     pub fn into_shared(self) -> (Shared, i64) {
         (self.channel.into_shared(), self.lease)
     }
@@ -52,30 +51,30 @@ impl Client {
     }
 }
 
-/// LeaseGrantRequest: 1 is the time to live; the server chooses the id.
+/// Encodes a LeaseGrantRequest: 1 is the time to live; the server chooses the id.
 fn grant(ttl_s: i64) -> Bytes {
     Writer::default().number(1, ttl_s).finish()
 }
 
-/// LeaseKeepAliveRequest and LeaseRevokeRequest: 1 is the id.
+/// Encodes a LeaseKeepAliveRequest or LeaseRevokeRequest: 1 is the id.
 fn of_lease(lease: i64) -> Bytes {
     Writer::default().number(1, lease).finish()
 }
 
-/// LockRequest: 1 is the name, 2 the lease.
+/// Encodes a LockRequest: 1 is the name, 2 the lease.
 pub fn lock_request(lock: &str, lease: i64) -> Bytes {
     Writer::default().bytes(1, lock.as_bytes()).number(2, lease).finish()
 }
 
-/// UnlockRequest: 1 is the key.
+/// Encodes an UnlockRequest: 1 is the key.
 pub fn unlock_request(key: &[u8]) -> Bytes {
     Writer::default().bytes(1, key).finish()
 }
 
-/// LockResponse: 2 is the key that holds.
+/// Decodes a LockResponse: 2 is the holder's key.
 ///
 /// # Errors
-/// The answer has none.
+/// The answer has no key.
 pub fn held(answer: &Bytes) -> Result<Bytes> {
     bytes(answer, 2)
 }

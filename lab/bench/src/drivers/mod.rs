@@ -1,4 +1,4 @@
-//! One client per system, all behind the same trait, so that each workload is written once.
+//! One client per system, all behind the same interface: each workload has one implementation.
 
 pub mod data;
 mod etcd;
@@ -17,7 +17,7 @@ use anyhow::{Result, bail};
 use crate::system::System;
 pub use data::Reads;
 
-/// A client with a session or connection of its own. It holds one lock at a time.
+/// Client with its own session or connection. A client holds one lock at a time.
 pub enum Driver {
     Rowlock(rowlock::Client),
     /// A plain ZooKeeper client, on ZooKeeper or on Rowlock.
@@ -25,23 +25,23 @@ pub enum Driver {
     Etcd(Box<etcd::Client>),
     Redis(redis::Client),
     Redlock(redlock::Client),
-    /// A task's handle of a client that several share, of any system but Rowlock with its own client.
+    /// Task's handle of a client that several tasks share, for any system except Rowlock with its own client.
     Shared(shared::Handle),
 }
 
-/// How long a session, lease or key outlives its client, unless a workload says otherwise.
+/// Lifetime of a session, lease or key after its client's death, unless a workload sets another one.
 pub const TTL: Duration = Duration::from_secs(10);
 
-/// What a workload may choose of a client.
+/// Settings of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Session timeout, time to live of a lease or of a key.
+    /// Session timeout, or time to live of a lease or key.
     pub ttl: Duration,
-    /// How long a session outlives its connection, where that can be chosen (only Rowlock's own client);
-    /// zero: as long as `ttl`.
+    /// Lifetime of a session after the loss of its connection (only in Rowlock's own client); zero means
+    /// `ttl`.
     pub disconnect_grace: Duration,
-    /// How long a plain ZooKeeper client tries again if a server closes the connection instead of opening a
-    /// session, as it does while it looks for a leader. Zero: one try. (Rowlock's own client has its own
+    /// Time for which a plain ZooKeeper client retries while servers close the connection instead of opening
+    /// a session, as servers do during an election. Zero means one try. (Rowlock's own client has its own
     /// limit.)
     pub retry_for: Duration,
 }
@@ -52,13 +52,13 @@ impl Default for Settings {
     }
 }
 
-/// The server of client `n`: clients are spread over them.
+/// Returns the server of client `n`: the clients are spread over the servers.
 fn spread(addresses: &[String], n: usize) -> &str {
     &addresses[n % addresses.len()]
 }
 
 impl Driver {
-    /// Connects client number `n` (clients are spread over the servers by it).
+    /// Connects client number `n`, which also selects the server.
     ///
     /// # Errors
     /// The servers cannot be reached, or refuse.
@@ -66,10 +66,10 @@ impl Driver {
         Driver::connect_with(system, addresses, n, Settings::default()).await
     }
 
-    /// [`Driver::connect`] with settings other than the usual ones.
+    /// Connects like [`Driver::connect`], with other settings.
     ///
     /// # Errors
-    /// As of [`Driver::connect`].
+    /// The same as [`Driver::connect`].
     pub async fn connect_with(
         system: System,
         addresses: &[String],
@@ -92,7 +92,7 @@ impl Driver {
         })
     }
 
-    /// Waits for the lock, as long as it takes.
+    /// Waits for the lock, without a time limit.
     ///
     /// # Errors
     /// The system refused, or the connection broke: the trial is void.
@@ -107,8 +107,8 @@ impl Driver {
         }
     }
 
-    /// Connects one client, and gives each of `tasks` tasks a handle of it. It is closed when all handles are
-    /// dropped.
+    /// Connects one client, and returns a handle for each of `tasks` tasks. The last dropped handle closes
+    /// the client.
     ///
     /// # Errors
     /// The servers cannot be reached, or refuse.
@@ -131,10 +131,10 @@ impl Driver {
         Ok(handles.into_iter().map(Driver::Shared).collect())
     }
 
-    /// Gives back what was acquired last; returns when the system has answered.
+    /// Releases the last acquired lock; returns after the system's answer.
     ///
     /// # Errors
-    /// As of [`Driver::acquire`], or the lock was not held any more.
+    /// The same as [`Driver::acquire`], or the client no longer held the lock.
     pub async fn release(&mut self) -> Result<()> {
         match self {
             Driver::Rowlock(client) => client.release().await,
@@ -146,12 +146,14 @@ impl Driver {
         }
     }
 
-    /// Releases what was acquired last without waiting: the request is sent with the next one at the latest.
-    /// Its answer is checked before the next one's, except with our own client, which does not report it.
+    /// Releases the last acquired lock without waiting: the request leaves with the next request at the
+    /// latest. The next request checks the answer first, except with our own client, which does not report
+    /// the answer.
     ///
     /// # Errors
-    /// Nothing is held, or the system needs the answer first (etcd: the next Lock of a lease may overtake its
-    /// Unlock, find its own key and hold what is about to be deleted).
+    /// The client holds nothing, or the system needs the answer first (etcd: the next Lock of a lease may
+    /// overtake its
+    /// Unlock, find its own key and hold a key that the Unlock is about to delete).
     pub fn post_release(&mut self) -> Result<()> {
         match self {
             Driver::Rowlock(client) => client.post_release(),
@@ -163,17 +165,16 @@ impl Driver {
         }
     }
 
-    /// Keeps the session alive and does nothing else, for ever: what a client does while it holds a lock or
-    /// nothing.
+    /// Keeps the session alive and does nothing else, for ever, like a client at work or without a lock.
     ///
     /// # Errors
     /// The connection broke.
     ///
     /// # Cancel safety
-    /// The client can be used when the future is dropped.
+    /// The client stays usable after the future is dropped.
     pub async fn stay(&mut self) -> Result<()> {
         match self {
-            // Its own task sends heartbeats; Redis knows no sessions.
+            // Our client's own task sends keepalives; Redis has no sessions.
             Driver::Rowlock(_) | Driver::Redis(_) | Driver::Redlock(_) | Driver::Shared(_) => {
                 std::future::pending().await
             }
@@ -182,7 +183,7 @@ impl Driver {
         }
     }
 
-    /// Ends the session in good order.
+    /// Closes the session.
     ///
     /// # Errors
     /// The connection broke.
@@ -191,7 +192,7 @@ impl Driver {
             Driver::Rowlock(client) => client.close().await,
             Driver::Zookeeper(client) => client.close().await,
             Driver::Etcd(client) => client.close().await,
-            // Closing the connection is all there is.
+            // Redis: closing the connection is enough.
             Driver::Redis(_) | Driver::Redlock(_) | Driver::Shared(_) => Ok(()),
         }
     }

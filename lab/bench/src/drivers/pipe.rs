@@ -1,5 +1,5 @@
-//! One connection that many tasks use: requests leave in the order in which they are asked, and replies come
-//! in that order. So both Redis and ZooKeeper answer.
+//! One connection for many tasks: requests leave in the order of the calls, and replies arrive in the same
+//! order, as both Redis and ZooKeeper answer.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use rowlock_env::net::Stream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
-/// Takes the next reply off the front of what has come, or nothing if it has not come whole.
+/// Splits the next reply off the input; `None` while the reply is incomplete.
 pub type Split<R> = fn(&mut BytesMut) -> Result<Option<R>>;
 
-/// A handle; the connection is closed when all handles are dropped.
+/// Handle of a connection. The last dropped handle closes the connection.
 pub struct Pipe<R> {
     requests: mpsc::UnboundedSender<Asked<R>>,
 }
@@ -29,35 +29,35 @@ impl<R> Clone for Pipe<R> {
 }
 
 impl<R: Send + 'static> Pipe<R> {
-    /// Uses the connection from now on; no reply is outstanding on it.
+    /// Takes over the connection; no reply may be outstanding.
     pub fn over(stream: Stream, split: Split<R>) -> Self {
         let (requests, asked) = mpsc::unbounded_channel();
-        // A connection that breaks drops what waits for replies: its callers see that.
+        // A broken connection drops the waiting senders, so their callers return an error.
         tokio::spawn(async move { run(stream, asked, split).await });
         Pipe { requests }
     }
 
-    /// Sends a request; the reply comes by the channel, which is closed if the connection breaks. What
-    /// several tasks ask at once leaves in one write.
+    /// Sends a request; the reply arrives on the channel, which is closed if the connection breaks.
+    /// Simultaneous requests of several tasks leave in one write.
     ///
     /// # Errors
     /// The connection broke before.
-    pub fn ask(&self, bytes: Vec<u8>) -> Result<oneshot::Receiver<R>> {
+    pub fn send(&self, bytes: Vec<u8>) -> Result<oneshot::Receiver<R>> {
         let (reply, answered) = oneshot::channel();
         self.requests.send(Asked { bytes, reply }).ok().context("the shared connection broke")?;
         Ok(answered)
     }
 
-    /// A request and its reply.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
     /// The connection broke.
     pub async fn call(&self, bytes: Vec<u8>) -> Result<R> {
-        self.ask(bytes)?.await.context("the shared connection broke")
+        self.send(bytes)?.await.context("the shared connection broke")
     }
 }
 
-/// Until all handles are dropped, or the connection breaks.
+/// Runs until all handles are dropped, or the connection breaks.
 async fn run<R>(stream: Stream, mut asked: mpsc::UnboundedReceiver<Asked<R>>, split: Split<R>) -> Result<()> {
     const AT_ONCE: usize = 1024;
     let (mut reader, mut writer) = stream.into_split();
@@ -75,7 +75,7 @@ async fn run<R>(stream: Stream, mut asked: mpsc::UnboundedReceiver<Asked<R>>, sp
                 read?;
                 while let Some(reply) = split(&mut input)? {
                     let waits: oneshot::Sender<R> = waiting.pop_front().context("a reply without a request")?;
-                    // A task that has ended needs no reply.
+                    // An ended task needs no reply.
                     let _ = waits.send(reply);
                 }
             }

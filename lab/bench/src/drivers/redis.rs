@@ -1,5 +1,5 @@
-//! One Redis as a lock, as its documentation says: SET NX PX to acquire, compare-and-delete to release. A
-//! waiting client tries again and again.
+//! One Redis as a lock, as in its documentation: SET NX PX to acquire, compare-and-delete to release. A
+//! waiting client polls.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use super::resp::{Connection, Reply};
 use super::{Settings, spread};
 
-/// Deletes the key only if it still has the value of this client.
+/// Deletes the key only if the key still has the value of this client.
 const RELEASE: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
@@ -20,11 +20,11 @@ pub struct Client {
     tokens: Tokens,
     ttl_ms: String,
     held: Option<(String, String)>,
-    /// A release is under way whose reply has not been read.
+    /// The reply to a release has not been read.
     posted: bool,
 }
 
-/// Values that no other client uses, and how long to wait before the next try.
+/// Values unique to one client, and pauses between tries.
 pub struct Tokens {
     random: StdRng,
     client: usize,
@@ -32,31 +32,31 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Those of client `n`.
+    /// Creates the values of client `n`.
     pub fn new(n: usize) -> Self {
         Tokens { random: StdRng::seed_from_u64(n as u64), client: n, count: 0 }
     }
 
-    /// A value for one acquisition.
+    /// Returns a value for one acquisition.
     pub fn next(&mut self) -> String {
         self.count += 1;
         format!("{}-{}-{:016x}", self.client, self.count, self.random.random::<u64>())
     }
 
-    /// How long to wait after the given number of tries that failed.
+    /// Returns the pause after `tries` failed tries.
     pub fn pause(&mut self, tries: u32) -> Duration {
         pause(tries).mul_f64(self.random.random_range(0.5..1.5))
     }
 }
 
-/// A millisecond, twice as long after every try, up to 128: a thousand who ask every millisecond would leave
-/// the server no time to answer the one who gives the lock back. It varies by half, for all must not try at
-/// the same time.
+/// Returns 1 ms, doubled after every try up to 128 ms: a thousand clients that poll every millisecond would
+/// leave the server no time for the holder's release. The caller varies the pause by half, so that the tries
+/// spread.
 fn pause(tries: u32) -> Duration {
     Duration::from_millis(1 << tries.min(7))
 }
 
-/// Whether SET NX took the key.
+/// Reports whether SET NX took the key.
 ///
 /// # Errors
 /// The server refused the command.
@@ -68,12 +68,12 @@ pub fn is_taken(reply: Reply) -> Result<bool> {
     }
 }
 
-/// The command that deletes a lock's key if it has that token.
+/// Returns the command that deletes a lock's key if the key has that token.
 pub fn release_words<'a>(script: &'a str, lock: &'a str, token: &'a str) -> [&'a [u8]; 5] {
     [b"EVALSHA", script.as_bytes(), b"1", lock.as_bytes(), token.as_bytes()]
 }
 
-/// Loads the script of the release; its hash calls it.
+/// Loads the script of the release and returns its hash.
 ///
 /// # Errors
 /// The server refused, or the connection broke.
@@ -118,16 +118,16 @@ impl Client {
 
     pub fn post_release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
-        self.connection.put(&release_words(&self.script, &lock, &token));
+        self.connection.buffer(&release_words(&self.script, &lock, &token));
         self.posted = true;
         Ok(())
     }
 }
 
-/// Whether the answer to a release says that the lock was held until then.
+/// Checks that the answer to a release confirms the hold.
 ///
 /// # Errors
-/// It was not.
+/// The client no longer held the lock.
 pub fn was_held(reply: &Reply) -> Result<()> {
     match reply {
         Reply::Integer(1) => Ok(()),

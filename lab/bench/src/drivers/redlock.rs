@@ -1,5 +1,5 @@
-//! RedLock, as its page says: the same key on five independent masters. A client that sets three of them in
-//! time holds the lock.
+//! RedLock, as on its page: the same key on five independent masters. A client that sets three keys in time
+//! holds the lock.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,6 @@ use super::Settings;
 use super::redis::{Tokens, is_taken, load_script, release_words};
 use super::resp::{Connection, Reply};
 
-/// A connection to each master.
 pub struct Client {
     connections: Vec<Connection>,
     script: String,
@@ -17,12 +16,12 @@ pub struct Client {
     ttl: Duration,
     ttl_ms: String,
     held: Option<(String, String)>,
-    /// A release is under way whose replies have not been read.
+    /// The replies to a release have not been read.
     posted: bool,
 }
 
 impl Client {
-    /// See [`super::Driver::connect`]. Every client talks with all masters.
+    /// Connects to all masters; see [`super::Driver::connect`].
     pub async fn connect(addresses: &[String], n: usize, settings: Settings) -> Result<Self> {
         let (mut connections, mut script) = (Vec::new(), String::new());
         for address in addresses {
@@ -65,12 +64,12 @@ impl Client {
     pub fn post_release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
         let words = release_words(&self.script, &lock, &token);
-        self.connections.iter_mut().for_each(|connection| connection.put(&words));
+        self.connections.iter_mut().for_each(|connection| connection.buffer(&words));
         self.posted = true;
         Ok(())
     }
 
-    /// To all masters at once; on how many the key was free.
+    /// Sets the key on all masters at once; returns the number of masters on which the key was free.
     async fn set(&mut self, lock: &str, token: &str) -> Result<usize> {
         let words: [&[u8]; 6] =
             [b"SET", lock.as_bytes(), token.as_bytes(), b"NX", b"PX", self.ttl_ms.as_bytes()];
@@ -87,7 +86,7 @@ impl Client {
         Ok(taken)
     }
 
-    /// On all masters, whether they gave the key or not; how many had it.
+    /// Deletes the key on all masters, whether or not a master has the key; returns the number of deletions.
     async fn delete(&mut self, lock: &str, token: &str) -> Result<usize> {
         let words = release_words(&self.script, lock, token);
         for connection in &mut self.connections {
@@ -96,7 +95,7 @@ impl Client {
         self.deleted().await
     }
 
-    /// The next reply of each master, to a release: how many had the key.
+    /// Receives each master's reply to a release; returns the number of deletions.
     async fn deleted(&mut self) -> Result<usize> {
         let mut deleted = 0;
         for connection in &mut self.connections {
@@ -109,10 +108,10 @@ impl Client {
     }
 }
 
-/// Returns whether enough masters gave the key back to prove that the lock was held until then.
+/// Checks that enough masters had the key to prove the hold until the release.
 ///
 /// # Errors
-/// It was not.
+/// A minority of the masters had the key.
 pub fn was_held(deleted: usize, masters: usize) -> Result<()> {
     if deleted <= masters / 2 {
         bail!("only {deleted} masters still knew the lock at its release");
@@ -120,7 +119,8 @@ pub fn was_held(deleted: usize, masters: usize) -> Result<()> {
     Ok(())
 }
 
-/// A majority, with time left after what asking took and what clocks may drift apart: a hundredth and 2 ms.
+/// Reports whether a majority set the key with time left after the calls and the allowed drift: a hundredth
+/// and 2 ms.
 pub fn is_held(taken: usize, masters: usize, took: Duration, ttl: Duration) -> bool {
     let drift = ttl / 100 + Duration::from_millis(2);
     taken > masters / 2 && took + drift < ttl

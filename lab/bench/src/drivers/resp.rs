@@ -1,6 +1,6 @@
-//! Redis' protocol (RESP 2) over one TCP connection, written by hand: only what a lock needs.
+//! Redis' protocol (RESP 2) over one TCP connection, written by hand, reduced to the needs of a lock.
 //!
-//! One task uses a connection: it writes, then reads the socket itself, without a second task between.
+//! One task uses a connection: the task writes, then reads the socket itself, without a second task between.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use rowlock_env::net::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// How long a server may take to accept a connection.
+/// Longest time for a server to accept a connection.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What a server answers.
+/// Answer of a server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
     Status(String),
@@ -37,7 +37,7 @@ impl Connection {
         Ok(Connection { stream, input: BytesMut::with_capacity(4096), output: BytesMut::with_capacity(512) })
     }
 
-    /// The connection for another user.
+    /// Returns the connection for another user.
     ///
     /// # Errors
     /// A reply has not been received.
@@ -46,7 +46,7 @@ impl Connection {
         Ok(self.stream)
     }
 
-    /// A command and its reply.
+    /// Sends a command and receives the reply.
     ///
     /// # Errors
     /// The connection broke. An error reply is a [`Reply`].
@@ -55,26 +55,26 @@ impl Connection {
         self.receive().await
     }
 
-    /// Only the command: the replies of several come in their order.
+    /// Sends a command only; the replies to several commands arrive in the same order.
     ///
     /// # Errors
     /// The connection broke.
     pub async fn send(&mut self, words: &[&[u8]]) -> Result<()> {
-        self.put(words);
+        self.buffer(words);
         self.stream.write_all(&self.output).await?;
         self.output.clear();
         Ok(())
     }
 
-    /// A command that leaves with the next one that is sent.
-    pub fn put(&mut self, words: &[&[u8]]) {
+    /// Buffers a command, which leaves with the next sent command.
+    pub fn buffer(&mut self, words: &[&[u8]]) {
         command(words, &mut self.output);
     }
 
-    /// Reads one reply of the server.
+    /// Receives one reply.
     ///
     /// # Errors
-    /// The connection broke, or what came is no reply.
+    /// The connection broke, or the input is not a reply.
     pub async fn receive(&mut self) -> Result<Reply> {
         loop {
             if let Some(reply) = reply(&mut self.input)? {
@@ -97,10 +97,10 @@ pub fn command(words: &[&[u8]], out: &mut BytesMut) {
     }
 }
 
-/// Takes a whole reply off the front, or nothing.
+/// Splits a whole reply off the input; `None` while the reply is incomplete.
 ///
 /// # Errors
-/// What came is no reply.
+/// The input is not a reply.
 pub fn reply(input: &mut BytesMut) -> Result<Option<Reply>> {
     let Some(end) = input.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
     let line = std::str::from_utf8(&input[1..end]).context("a reply that is not text")?;
@@ -139,11 +139,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_is_put_leaves_with_the_next_one_and_is_answered_before_it() {
+    async fn a_buffered_command_leaves_with_the_next_one() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut ours = Connection::open(&listener.local_addr().unwrap().to_string()).await.unwrap();
         let (mut theirs, _) = listener.accept().await.unwrap();
-        ours.put(&[b"A"]);
+        ours.buffer(&[b"A"]);
         ours.send(&[b"B"]).await.unwrap();
         let mut both = [0; 22];
         theirs.read_exact(&mut both).await.unwrap();

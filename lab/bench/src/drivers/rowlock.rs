@@ -1,4 +1,4 @@
-//! Rowlock's own client: acquire is one request, release another, and a grant is pushed.
+//! Rowlock's own client: acquire is one request, release another, and the server pushes the grant.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,13 +9,13 @@ use rowlock_client::{ClientBuilder, Guard, Pem, Tls};
 
 use super::Settings;
 
-/// The ports for TLS are this much above those without.
+/// Offset of the TLS ports from the plain ports.
 pub const TLS_OFFSET: u16 = 50;
 
-/// The certificates by which this program comes to the servers that it has started.
+/// Certificates of this program for the servers that it has started.
 static TLS: OnceLock<Tls> = OnceLock::new();
 
-/// From now on clients show the certificate in this folder of `rowlock tls`.
+/// Sets the certificate for later clients, from a folder of `rowlock tls`.
 pub fn use_certificates(folder: &Path) {
     let [ca, cert, key] =
         ["peers-ca.pem", "client-bench.pem", "client-bench.key"].map(|file| Pem::File(folder.join(file)));
@@ -23,19 +23,19 @@ pub fn use_certificates(folder: &Path) {
 }
 
 pub struct Client {
-    /// For what a lock does not need.
+    /// Client for calls beyond locks.
     pub client: rowlock_client::Client,
     guard: Option<Guard>,
 }
 
 impl Client {
-    /// The client chooses the order of the addresses. The environment variables for clients apply.
+    /// Connects; the client chooses the order of the addresses. The environment variables for clients apply.
     pub async fn connect(addresses: &[String], settings: Settings) -> Result<Self> {
         let config = rowlock_client::Client::from_env()?.endpoints(&addresses.join(","));
         Client::connect_with(config, settings).await
     }
 
-    /// As [`Client::connect`], by TLS, to the same servers.
+    /// Connects like [`Client::connect`] to the same servers by TLS.
     pub async fn connect_by_tls(addresses: &[String], settings: Settings) -> Result<Self> {
         let tls =
             TLS.get().context("servers that run elsewhere: use the system `rowlock` and ROWLOCK_TLS_CA")?;
@@ -68,7 +68,7 @@ impl Client {
         Ok(guard.release().await?)
     }
 
-    /// See [`super::Driver::post_release`]: dropping the guard is just that.
+    /// Drops the guard, which releases without waiting; see [`super::Driver::post_release`].
     pub fn post_release(&mut self) -> Result<()> {
         drop(self.guard.take().context("nothing is held")?);
         Ok(())

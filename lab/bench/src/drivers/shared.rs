@@ -1,5 +1,5 @@
-//! One client that many tasks share, with one connection to each server that it talks with: what a program
-//! with many threads would use. Every task has a lock of its own, so that no one waits for another.
+//! One client shared by many tasks, with one connection to each server, as in a program with many threads.
+//! Every task has its own lock, so no task waits for another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -20,7 +20,7 @@ use crate::grpc;
 pub enum Handle {
     /// A plain ZooKeeper session that pipelines, on ZooKeeper or on Rowlock.
     Zookeeper(Zookeeper),
-    /// One channel, and a lease for all locks.
+    /// One channel, and one lease for all locks.
     Etcd(Etcd),
     /// A multiplexed connection to one Redis, or to each of five.
     Redis(Box<Redis>),
@@ -29,7 +29,7 @@ pub enum Handle {
 pub struct Zookeeper {
     pipe: Pipe<zookeeper::ReplyFrame>,
     xids: Arc<AtomicI32>,
-    /// The znode of this task's lock, once it has been made.
+    /// Znode of this task's lock, once created.
     parent: Option<String>,
     held: Option<String>,
 }
@@ -66,7 +66,7 @@ impl Handle {
 }
 
 impl Zookeeper {
-    /// Opens a session for `tasks` tasks. It lives by what they ask: no heartbeats are sent.
+    /// Opens a session for `tasks` tasks. Their requests keep the session alive: the client sends no pings.
     pub async fn share(addresses: &[String], tasks: usize, settings: Settings) -> Result<Vec<Handle>> {
         let client = zookeeper::Client::connect(addresses, 0, settings).await?;
         let pipe = Pipe::over(client.session.into_stream()?, zookeeper::next_reply);
@@ -164,7 +164,7 @@ impl Redis {
         let (token, ttl_ms, begun) = (self.tokens.next(), TTL.as_millis().to_string(), Instant::now());
         let words: [&[u8]; 6] = [b"SET", lock.as_bytes(), token.as_bytes(), b"NX", b"PX", ttl_ms.as_bytes()];
         let mut taken = 0;
-        for reply in self.ask(&words).await? {
+        for reply in self.call_all(&words).await? {
             taken += usize::from(is_taken(reply)?);
         }
         let is_held = match self.masters.len() {
@@ -178,7 +178,7 @@ impl Redis {
 
     async fn release(&mut self) -> Result<()> {
         let (lock, token) = self.held.take().context("nothing is held")?;
-        let replies = self.ask(&release_words(&self.script, &lock, &token)).await?;
+        let replies = self.call_all(&release_words(&self.script, &lock, &token)).await?;
         if let [reply] = &replies[..] {
             return was_held(reply);
         }
@@ -186,12 +186,12 @@ impl Redis {
         redlock::was_held(deleted, self.masters.len())
     }
 
-    /// All masters at once.
-    async fn ask(&self, words: &[&[u8]]) -> Result<Vec<Reply>> {
+    /// Sends a command to all masters at once and receives the replies.
+    async fn call_all(&self, words: &[&[u8]]) -> Result<Vec<Reply>> {
         let mut bytes = BytesMut::with_capacity(128);
         command(words, &mut bytes);
         let asked: Vec<_> =
-            self.masters.iter().map(|master| master.ask(bytes.to_vec())).collect::<Result<_>>()?;
+            self.masters.iter().map(|master| master.send(bytes.to_vec())).collect::<Result<_>>()?;
         let mut replies = Vec::with_capacity(asked.len());
         for reply in asked {
             replies.push(reply.await.context("the shared connection broke")?);

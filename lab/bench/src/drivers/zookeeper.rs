@@ -1,4 +1,4 @@
-//! A plain ZooKeeper client with the sequential recipe for locks, the same code on ZooKeeper and on Rowlock.
+//! Plain ZooKeeper client with the sequential recipe for locks, the same code on ZooKeeper and on Rowlock.
 
 mod session;
 
@@ -12,17 +12,17 @@ use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Version};
 use super::{Settings, spread};
 pub use session::{ReplyFrame, Session, next_reply, reply};
 
-/// All that is made is below.
+/// Parent of all znodes of the bench.
 pub const BASE: &str = "/bench";
-/// Between two tries to open a session.
+/// Pause between two tries to open a session.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Digits that the server appends to the names of sequential znodes.
 const DIGITS: usize = 10;
 
 pub struct Client {
-    /// For what a lock does not need.
+    /// Session for calls beyond locks.
     pub session: Session,
-    /// The znode of the lock that was acquired last: it exists.
+    /// Znode of the last acquired lock, which exists.
     parent: String,
     held: Option<String>,
 }
@@ -86,7 +86,7 @@ impl Client {
         self.session.close().await
     }
 
-    /// Makes persistent znodes below [`BASE`], with this data.
+    /// Creates persistent znodes below [`BASE`] with this data.
     ///
     /// # Errors
     /// The server refused, or the connection broke.
@@ -98,7 +98,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes the znode of a lock, once.
+    /// Creates the znode of a lock, once.
     async fn make_parent(&mut self, lock: &str) -> Result<()> {
         if self.parent.strip_prefix(BASE).and_then(|rest| rest.strip_prefix('/')) == Some(lock) {
             return Ok(());
@@ -112,7 +112,7 @@ impl Client {
     }
 }
 
-/// Makes a persistent znode, if it is not there.
+/// Creates a persistent znode, if missing.
 async fn make(session: &mut Session, path: &str, data: Bytes) -> Result<()> {
     match session.call(create(path.to_owned(), data, CreateMode::Persistent)).await? {
         Ok(_) | Err(ErrorCode::NodeExists) => Ok(()),
@@ -120,12 +120,13 @@ async fn make(session: &mut Session, path: &str, data: Bytes) -> Result<()> {
     }
 }
 
-/// A request to make a znode that everybody may use.
+/// Returns a request to create a znode with an open ACL.
 pub fn create(path: String, data: Bytes, mode: CreateMode) -> Request {
     Request::Create(Create { path, data: Some(data), acl: Some(Acl::shared_open()), flags: mode.flags() })
 }
 
-/// The name with the largest number below that of `own`; `None`: `own` is the lowest and holds.
+/// Returns the name with the largest number below `own`'s number; `None` if `own` is the lowest and holds the
+/// lock.
 ///
 /// # Errors
 /// `own` is not among the names.
@@ -137,7 +138,7 @@ pub fn predecessor<'a>(own: &str, names: &'a [String]) -> Result<Option<&'a str>
     Ok(before.max_by_key(|name| number(name)).map(String::as_str))
 }
 
-/// The digits compare like the number, being equally many.
+/// Returns the digits at the end, which compare like the number: all names have equally many.
 fn number(name: &str) -> &[u8] {
     &name.as_bytes()[name.len().saturating_sub(DIGITS)..]
 }
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_predecessor_is_the_nearest_lower_number_whatever_the_order_of_the_list() {
+    fn the_predecessor_is_the_nearest_lower_number() {
         let all = names(&["n-0000000010", "n-0000000002", "n-0000000007", "n-0000000009"]);
         assert_eq!(predecessor("n-0000000009", &all).unwrap(), Some("n-0000000007"));
         assert_eq!(predecessor("n-0000000010", &all).unwrap(), Some("n-0000000009"));

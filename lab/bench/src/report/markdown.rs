@@ -1,4 +1,4 @@
-//! The report in Markdown: what the run was, how it meets the targets, then every figure of every workload.
+//! Report in Markdown: the run, its targets, then every figure of every workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use super::{headline, number};
 use crate::results::Results;
 use crate::system::System;
 
-/// All of it. `plots` are the names of the files beside it.
+/// Returns the whole report. `plots` are the names of the files beside the report.
 pub fn document(results: &Results, plots: &[&str]) -> String {
     let mut text = String::new();
     about(&mut text, results);
@@ -34,7 +34,7 @@ fn line(text: &mut String, line: &str) {
     text.push('\n');
 }
 
-/// A row of a table; what would end a cell is escaped.
+/// Writes a row of a table, and escapes characters that would end a cell.
 fn row(text: &mut String, cells: &[String]) {
     let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
     line(text, &format!("| {} |", cells.join(" | ")));
@@ -103,8 +103,8 @@ fn systems(text: &mut String, results: &Results) {
 }
 
 fn wanted(text: &mut String, results: &Results) {
-    let judged = targets::all().into_iter().map(|target| (target.judge(results), target));
-    // A row without figures would hide the others; what failed is listed above.
+    let judged = targets::all().into_iter().map(|target| (target.evaluate(results), target));
+    // A row without figures would hide the others; the list above names the failures.
     let judged: Vec<_> = judged.filter(|(judged, _)| judged.measured.is_some()).collect();
     if judged.is_empty() {
         return;
@@ -142,7 +142,7 @@ fn bound(shown: String, verdict: Verdict) -> String {
     }
 }
 
-/// In the order in which they were measured.
+/// Returns the workloads in the order of measurement.
 fn workloads(results: &Results) -> Vec<&str> {
     let mut seen: Vec<&str> = Vec::new();
     for trial in &results.trials {
@@ -188,7 +188,7 @@ fn figures(text: &mut String, results: &Results, workload: &str) {
     }
 }
 
-/// `123 (120 to 131)`, or the figure alone if it was measured once.
+/// Returns `123 (120 to 131)`, or a single figure without a range.
 fn shown(spread: Option<Spread>) -> String {
     match spread {
         None => "–".to_owned(),
@@ -201,7 +201,7 @@ fn shown(spread: Option<Spread>) -> String {
     }
 }
 
-/// A metric's name as a heading: `acquire_p50_ms` is `acquire p50 ms`, `cycles_per_s` is `cycles/s`.
+/// Returns a metric's name as a heading: `acquire_p50_ms` is `acquire p50 ms`, `cycles_per_s` is `cycles/s`.
 fn spoken(metric: &str) -> String {
     metric.replace("_per_", "/").replace("_us", " µs").replace('_', " ")
 }

@@ -1,4 +1,4 @@
-//! Turns [`Results`] into tables in Markdown, plots in SVG, and JSON.
+//! Report of [`Results`]: tables in Markdown, plots in SVG, and JSON.
 //!
 //! Nothing here measures; the same results always give the same report.
 
@@ -14,10 +14,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::results::Results;
 
-/// What a workload is judged by first.
+/// Main metric of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headline {
-    /// Its name in a trial.
+    /// Name of the metric in a trial.
     pub metric: &'static str,
     pub more_is_better: bool,
 }
@@ -42,13 +42,13 @@ pub fn headline(workload: &str) -> Option<Headline> {
     Some(Headline { metric, more_is_better })
 }
 
-/// Writes `results.json` only: what a run that is interrupted leaves.
+/// Writes only `results.json`, which remains of an interrupted run.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn keep(results: &Results, folder: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(results)?;
-    put(folder, "results.json", &text)
+    write_file(folder, "results.json", &text)
 }
 
 /// Writes the report with tables, plots and figures.
@@ -59,16 +59,16 @@ pub fn write(results: &Results, folder: &Path) -> Result<()> {
     keep(results, folder)?;
     let plots = plots::all(results);
     for (name, plot) in &plots {
-        put(folder, name, plot)?;
+        write_file(folder, name, plot)?;
     }
     let names: Vec<&str> = plots.iter().map(|(name, _)| name.as_str()).collect();
-    put(folder, "report.md", &markdown::document(results, &names))
+    write_file(folder, "report.md", &markdown::document(results, &names))
 }
 
-/// Writes the report of results that were kept.
+/// Writes the report of stored results.
 ///
 /// # Errors
-/// The file is none of ours, or nothing can be written.
+/// The file is not `results.json` of this layout, or the report cannot be written.
 pub fn again(results: &Path, folder: Option<&Path>) -> Result<()> {
     let text = std::fs::read_to_string(results).with_context(|| format!("reading {}", results.display()))?;
     let read: Results = serde_json::from_str(&text).with_context(|| format!("in {}", results.display()))?;
@@ -79,7 +79,7 @@ pub fn again(results: &Path, folder: Option<&Path>) -> Result<()> {
     write(&read, folder.unwrap_or(beside))
 }
 
-fn put(folder: &Path, name: &str, text: &str) -> Result<()> {
+fn write_file(folder: &Path, name: &str, text: &str) -> Result<()> {
     let file = folder.join(name);
     let write = || {
         std::fs::create_dir_all(folder)?;
@@ -88,8 +88,8 @@ fn put(folder: &Path, name: &str, text: &str) -> Result<()> {
     write().with_context(|| format!("writing {}", file.display()))
 }
 
-/// With about three digits that mean something: `12,345`, `123`, `12.3`, `1.23`, `0.123`, and whole numbers
-/// as such.
+/// Formats a number with about three significant digits: `12,345`, `123`, `12.3`, `1.23`, `0.123`; whole
+/// numbers have no fraction.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 99.95 || v.fract() == 0.0 => 0,

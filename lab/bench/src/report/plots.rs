@@ -1,4 +1,4 @@
-//! Which charts a run gives: one per workload and metric that was taken at several sizes.
+//! Charts of a run: one per workload and metric with several measured sizes.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,6 @@ use super::svg::{Chart, Point, Series};
 use crate::results::Results;
 use crate::system::System;
 
-/// A kind of chart.
 struct Plot {
     file: &'static str,
     workload: &'static str,
@@ -210,13 +209,13 @@ const PLOTS: [Plot; 21] = [
     },
 ];
 
-/// File names and charts.
+/// Returns file names and charts.
 pub fn all(results: &Results) -> Vec<(String, String)> {
     PLOTS.iter().filter_map(|plot| Some((plot.file.to_owned(), plot.chart(results)?.render()))).collect()
 }
 
 impl Plot {
-    /// Nothing, if no line would have two points.
+    /// Returns the chart, `None` if no line would have two points.
     fn chart(&self, results: &Results) -> Option<Chart> {
         let systems = System::ALL.into_iter().enumerate();
         let series: Vec<Series> = systems
@@ -260,7 +259,7 @@ mod tests {
     use crate::results::Trial;
 
     #[test]
-    fn a_workload_at_one_size_has_no_plot_and_one_at_two_has_a_line_per_system() {
+    fn a_workload_at_two_sizes_has_a_line_per_system() {
         let mut results = Results::default();
         for system in [System::Rowlock, System::Etcd] {
             results.trials.push(Trial::new(system, "contended", 10, 0).with("handovers_per_s", 5.0));

@@ -1,12 +1,12 @@
-//! Medians with minimum and maximum, and ratios of trials that ran close together.
+//! Medians with minimum and maximum, and ratios of trials close in time.
 
 use crate::results::Results;
 use crate::system::System;
 
-/// Of the same figure measured several times.
+/// Median and extremes of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The middle one; of an even count the mean of the two in the middle.
+    /// Median; of an even count the mean of the two middle values.
     pub median: f64,
     pub min: f64,
     pub max: f64,
@@ -27,7 +27,7 @@ impl Spread {
     }
 }
 
-/// One figure of one workload at one size.
+/// Single figure of a workload at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure<'a> {
     pub workload: &'a str,
@@ -35,13 +35,13 @@ pub struct Figure<'a> {
     pub metric: &'a str,
 }
 
-/// What a system showed over all rounds.
+/// Returns a system's figure over all rounds.
 pub fn spread(results: &Results, figure: Figure<'_>, system: System) -> Option<Spread> {
     let Figure { workload, size, metric } = figure;
     Spread::of(results.values(system, workload, size, metric).map(|(_, value)| value))
 }
 
-/// `subject` divided by `other`, within each round that has both.
+/// Returns `subject` divided by `other`, within each round that has both.
 pub fn ratio(results: &Results, figure: Figure<'_>, subject: System, other: System) -> Option<Spread> {
     let Figure { workload, size, metric } = figure;
     let others: Vec<(u32, f64)> = results.values(other, workload, size, metric).collect();
@@ -58,7 +58,7 @@ mod tests {
     use crate::results::Trial;
 
     #[test]
-    fn the_median_is_the_middle_one_or_between_the_two_in_the_middle() {
+    fn the_median_is_the_mean_of_the_middle_values() {
         assert_eq!(Spread::of([5.0, 1.0, 3.0]), Some(Spread { median: 3.0, min: 1.0, max: 5.0 }));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 9.0]), Some(Spread { median: 3.0, min: 1.0, max: 9.0 }));
         assert_eq!(Spread::of([]), None);
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_ratio_is_one_of_the_same_round_and_not_of_medians() {
         let mut results = Results::default();
-        // The machine halves its speed after round 0; the ratio stays what it is.
+        // The machine halves its speed after round 0; the ratio stays the same.
         for (round, ours, theirs) in [(0, 40.0, 20.0), (1, 20.0, 10.0), (2, 22.0, 10.0)] {
             results.trials.push(Trial::new(System::Rowlock, "uncontended", 1, round).with("x", ours));
             results.trials.push(Trial::new(System::Etcd, "uncontended", 1, round).with("x", theirs));

@@ -1,12 +1,12 @@
-//! Line charts as self-contained SVG files: both axes logarithmic, each line labelled at its end, and a bar
-//! through each point from the lowest to the highest round. They are legible on light and dark pages, as they
-//! draw their own background.
+//! Line charts as self-contained SVG files: both axes logarithmic, each line labeled at its end, and a bar
+//! through each point from the lowest to the highest round. Charts draw their own background and are legible
+//! on light and dark pages.
 
 use std::fmt::Write as _;
 
 use super::number;
 
-/// What was measured at one size.
+/// Measurement at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub x: f64,
@@ -17,19 +17,19 @@ pub struct Point {
 
 pub struct Series {
     pub name: String,
-    /// The index of its color: a system has the same color in all charts.
+    /// Index of the color: a system has the same color in all charts.
     pub colour: usize,
-    /// From left to right.
+    /// Points from left to right.
     pub points: Vec<Point>,
 }
 
 pub struct Chart {
     pub title: String,
-    /// Below the title: which way is better, where it was taken.
+    /// Text below the title: the better direction, the machine.
     pub subtitle: String,
-    /// Along the horizontal axis.
+    /// Label of the horizontal axis.
     pub x_label: String,
-    /// Along the vertical axis.
+    /// Label of the vertical axis.
     pub y_label: String,
     pub series: Vec<Series>,
 }
@@ -40,10 +40,10 @@ const LEFT: f64 = 84.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 62.0;
-/// Between the names of two lines.
+/// Distance between the names of two lines.
 const NAMES_APART: f64 = 17.0;
 
-/// For light and dark pages. Color-blind readers can tell them apart (after Okabe and Ito).
+/// Colors for light and dark pages, distinct for color-blind readers (after Okabe and Ito).
 const COLOURS: [(&str, &str); 8] = [
     ("#d03b00", "#ff7a45"),
     ("#e08e00", "#ffbe4d"),
@@ -63,7 +63,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// From the values to the pixels `from` to `to`, with a little room at both ends.
+    /// Maps the values to the pixels `from` to `to`, with a little room at both ends.
     fn new(values: impl Iterator<Item = f64>, room: f64, from: f64, to: f64) -> Axis {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
         for value in values.filter(|value| *value > 0.0) {
@@ -80,7 +80,7 @@ impl Axis {
         self.from + part * (self.to - self.from)
     }
 
-    /// Round values between the ends, about a handful.
+    /// Returns about five round values between the ends.
     fn ticks(&self) -> Vec<f64> {
         let decades = (self.most / self.least).log10();
         let steps: &[f64] = match decades {
@@ -115,19 +115,19 @@ impl Chart {
     fn open(&self) -> String {
         let mut style = String::new();
         for (n, (light, _)) in COLOURS.iter().enumerate() {
-            put(&mut style, format_args!(".c{n}{{stroke:{light};fill:{light}}}"));
+            append(&mut style, format_args!(".c{n}{{stroke:{light};fill:{light}}}"));
         }
         style.push_str(
             "@media(prefers-color-scheme:dark){.ground{fill:#14181d}.grid{stroke:#2c343d}text{fill:#d5dbe1}",
         );
         style.push_str(".quiet{fill:#97a3ae}");
         for (n, (_, dark)) in COLOURS.iter().enumerate() {
-            put(&mut style, format_args!(".c{n}{{stroke:{dark};fill:{dark}}}"));
+            append(&mut style, format_args!(".c{n}{{stroke:{dark};fill:{dark}}}"));
         }
         style.push('}');
         let (title, subtitle) = (escaped(&self.title), escaped(&self.subtitle));
         let mut svg = String::new();
-        put(
+        append(
             &mut svg,
             format_args!(
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
@@ -147,7 +147,7 @@ impl Chart {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         for tick in y.ticks() {
             let at = y.at(tick);
-            put(
+            append(
                 svg,
                 format_args!(
                     "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\n\
@@ -158,14 +158,14 @@ impl Chart {
                 ),
             );
         }
-        // The sizes that were measured, and no others.
+        // Vertical lines only at the measured sizes.
         let mut sizes: Vec<f64> =
             self.series.iter().flat_map(|series| &series.points).map(|point| point.x).collect();
         sizes.sort_by(f64::total_cmp);
         sizes.dedup();
         for size in sizes {
             let at = x.at(size);
-            put(
+            append(
                 svg,
                 format_args!(
                     "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>\n\
@@ -176,7 +176,7 @@ impl Chart {
             );
         }
         let (middle, across) = (f64::midpoint(LEFT, right), f64::midpoint(TOP, bottom));
-        put(
+        append(
             svg,
             format_args!(
                 "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
@@ -188,7 +188,7 @@ impl Chart {
         );
     }
 
-    /// The names of the lines beside their ends, moved apart where ends are close.
+    /// Draws the names of the lines beside their ends, moved apart where ends are close.
     fn names(&self, svg: &mut String, x: &Axis, y: &Axis) {
         let ends = self.series.iter().filter_map(|series| Some((series, series.points.last()?)));
         let mut ends: Vec<(&Series, f64, f64)> =
@@ -197,7 +197,7 @@ impl Chart {
         let places = moved_apart(&ends.iter().map(|end| end.2).collect::<Vec<_>>(), TOP, HEIGHT - BOTTOM);
         for ((series, end_x, end_y), place) in ends.iter().zip(places) {
             let (class, right) = (class(series), WIDTH - RIGHT + 16.0);
-            put(
+            append(
                 svg,
                 format_args!(
                     "<path class=\"line {class}\" style=\"stroke-width:1;opacity:.5\" d=\"M{:.1} {end_y:.1}L{:.1} {place:.1}\"/>\n\
@@ -220,15 +220,15 @@ fn line(svg: &mut String, series: &Series, x: &Axis, y: &Axis) {
     let class = class(series);
     let mut path = String::new();
     for (n, point) in series.points.iter().enumerate() {
-        put(
+        append(
             &mut path,
             format_args!("{}{:.1} {:.1}", if n == 0 { 'M' } else { 'L' }, x.at(point.x), y.at(point.y)),
         );
     }
-    put(svg, format_args!("<path class=\"line {class}\" d=\"{path}\"/>\n"));
+    append(svg, format_args!("<path class=\"line {class}\" d=\"{path}\"/>\n"));
     for point in &series.points {
         let (at, low, high) = (x.at(point.x), y.at(point.low), y.at(point.high));
-        put(
+        append(
             svg,
             format_args!(
                 "<line class=\"{class}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{low:.1}\" y2=\"{high:.1}\"/>\n\
@@ -244,13 +244,14 @@ fn line(svg: &mut String, series: &Series, x: &Axis, y: &Axis) {
     }
 }
 
-/// Places in rising order, each at least [`NAMES_APART`] after the one before, and close to the wanted ones.
+/// Returns rising positions, each at least [`NAMES_APART`] after its predecessor, and close to the wanted
+/// ones.
 fn moved_apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut places = wanted.to_vec();
     for n in 1..places.len() {
         places[n] = places[n].max(places[n - 1] + NAMES_APART);
     }
-    // Places that were pushed beyond the bottom push the ones above them back.
+    // Positions pushed beyond the bottom push the positions above them back.
     let mut limit = bottom;
     for place in places.iter_mut().rev() {
         *place = place.min(limit).max(top);
@@ -259,7 +260,7 @@ fn moved_apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     places
 }
 
-fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
+fn append(text: &mut String, what: std::fmt::Arguments<'_>) {
     text.write_fmt(what).expect("a string takes everything");
 }
 
@@ -323,7 +324,7 @@ pub mod tests {
     }
 
     #[test]
-    fn names_of_lines_that_end_together_are_moved_apart_within_the_chart() {
+    fn names_of_close_lines_are_moved_apart_within_the_chart() {
         let places = moved_apart(&[100.0, 101.0, 199.0, 200.0], 70.0, 200.0);
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= NAMES_APART - 1e-9), "{places:?}");
         assert!(places.iter().all(|place| (70.0..=200.0).contains(place)), "{places:?}");

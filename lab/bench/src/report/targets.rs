@@ -1,4 +1,4 @@
-//! What Rowlock must reach and what it aims at, row by row, and whether a run shows it.
+//! Required and desired figures of Rowlock, row by row, and the verdicts of a run.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use crate::results::Results;
 use crate::system::System;
 use crate::workload::floor;
 
-/// A row of the table of targets.
+/// Row of the table of targets.
 pub struct Target {
     pub title: &'static str,
-    /// Whose figure is judged.
+    /// System of the figure.
     pub subject: System,
     pub figure: Figure<'static>,
     pub measure: Measure,
     pub more_is_better: bool,
-    /// Below (or above) it the target is missed.
+    /// Bound beyond which the target is missed.
     pub must: Bound,
     pub aim: Bound,
 }
 
-/// What is compared with the bounds.
+/// Value that is compared with the bounds.
 pub enum Measure {
-    /// The figure divided by another system's in the same round.
+    /// The figure divided by another system's figure in the same round.
     RatioTo(System),
     Value,
-    /// The figure itself; another system's is shown beside it.
+    /// The figure itself; the table also shows another system's figure.
     Beside(System),
-    /// How far apart the figures of these sizes are: the least divided by the most.
+    /// Ratio of the least to the largest figure over these sizes.
     FlatOver(&'static [u64]),
 }
 
-/// A figure that must be reached.
+/// Bound of a figure.
 #[derive(Clone, Copy)]
 pub enum Bound {
     None,
@@ -41,26 +41,26 @@ pub enum Bound {
     TwoRoundTripsAndAFlush,
 }
 
-/// Whether a bound was reached.
+/// Verdict about a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     NotAsked,
     Met,
     Missed,
-    /// The run does not say.
+    /// The run lacks the figure.
     Unmeasured,
 }
 
-/// What a run shows of a target.
-pub struct Judged {
+/// Figures and verdicts of a run for one target.
+pub struct Evaluation {
     pub subject: Option<Spread>,
-    /// That of the other one, if it is compared.
+    /// Figure of the compared system.
     pub other: Option<Spread>,
-    /// What was compared with the bounds.
+    /// Value that was compared with the bounds.
     pub measured: Option<Spread>,
-    /// Whether what must be is.
+    /// Verdict about the requirement.
     pub must: Verdict,
-    /// Whether the aim is reached.
+    /// Verdict about the aim.
     pub aim: Verdict,
 }
 
@@ -89,7 +89,7 @@ impl Bound {
         if reached { Verdict::Met } else { Verdict::Missed }
     }
 
-    /// As in the table: `2 ×` of a ratio.
+    /// Formats the bound as in the table: `2 ×` of a ratio.
     pub fn shown(self, measure: &Measure, results: &Results) -> String {
         let Some(value) = self.value(results) else { return "–".to_owned() };
         match measure {
@@ -100,8 +100,8 @@ impl Bound {
 }
 
 impl Target {
-    /// What the run shows.
-    pub fn judge(&self, results: &Results) -> Judged {
+    /// Compares the run's figures with the bounds.
+    pub fn evaluate(&self, results: &Results) -> Evaluation {
         let of = |system| spread(results, self.figure, system);
         let subject = of(self.subject);
         let (other, measured) = match self.measure {
@@ -111,11 +111,11 @@ impl Target {
             Measure::FlatOver(sizes) => (None, self.flat(results, sizes)),
         };
         let verdict = |bound: Bound| bound.verdict(measured, self.more_is_better, results);
-        Judged { subject, other, measured, must: verdict(self.must), aim: verdict(self.aim) }
+        Evaluation { subject, other, measured, must: verdict(self.must), aim: verdict(self.aim) }
     }
 
-    /// The least of the sizes by the most. A round takes the sizes one after another, so each counts by how
-    /// it compares with the others of its round.
+    /// Returns the least of the sizes by the largest. A round takes the sizes in sequence, so each size
+    /// counts by its relation to the others of its round.
     fn flat(&self, results: &Results, sizes: &[u64]) -> Option<Spread> {
         let Figure { workload, metric, .. } = self.figure;
         let rounds = |size: &u64| results.values(self.subject, workload, *size, metric).collect();
@@ -238,7 +238,7 @@ fn handovers() -> Vec<Target> {
     targets
 }
 
-/// A figure of Rowlock of which less is better.
+/// Returns a target of Rowlock for a figure of which less is better.
 fn least(title: &'static str, figure: Figure<'static>, measure: Measure, must: Bound, aim: Bound) -> Target {
     Target { title, subject: System::Rowlock, figure, measure, more_is_better: false, must, aim }
 }
@@ -307,7 +307,7 @@ fn idle() -> Vec<Target> {
     ]
 }
 
-/// "No more than a few milliseconds" and "seconds", made numbers.
+/// Returns "no more than a few milliseconds" and "seconds" as numbers.
 fn large() -> Vec<Target> {
     let of = |title, metric, most| {
         least(title, figure("snapshot", 1_000_000, metric), Measure::Value, Bound::Of(most), Bound::None)
@@ -343,7 +343,7 @@ mod tests {
             results.trials.push(contended(size, System::Rowlock, 0, ours));
             results.trials.push(contended(size, System::Zookeeper, 0, 1000.0));
         }
-        let judged: Vec<_> = handovers().iter().map(|target| target.judge(&results)).collect();
+        let judged: Vec<_> = handovers().iter().map(|target| target.evaluate(&results)).collect();
         let verdicts: Vec<_> = judged.iter().map(|judged| (judged.must, judged.aim)).take(4).collect();
         let (met, missed) = (Verdict::Met, Verdict::Missed);
         assert_eq!(verdicts[..3], [(met, missed), (met, missed), (missed, missed)]);
@@ -360,10 +360,10 @@ mod tests {
             }
         }
         let flat = &handovers()[3];
-        let measured = flat.judge(&results).measured.expect("all sizes were measured").median;
+        let measured = flat.evaluate(&results).measured.expect("all sizes were measured").median;
         assert!((measured - 0.9).abs() < 1e-9, "{measured}");
         results.trials.retain(|trial| trial.size != 100);
-        assert_eq!(flat.judge(&results).measured, None);
+        assert_eq!(flat.evaluate(&results).measured, None);
     }
 
     #[test]

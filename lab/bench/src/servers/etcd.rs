@@ -1,4 +1,4 @@
-//! Three nodes of etcd with its default durability: the log is synced before the answer.
+//! Three nodes of etcd with its default durability: etcd syncs the log before the answer.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::grpc::Channel;
 use crate::protobuf::{bytes, number};
 use crate::system::System;
 
-/// Client ports are this and the next two; those between servers are 100 above.
+/// Client ports are this and the next two; peer ports are 100 above.
 const PORT: u16 = 23901;
 const NODES: u16 = 3;
 
@@ -32,7 +32,7 @@ pub async fn start(system: System, folder: &Path, programs: &Programs) -> Result
         command.arg("--data-dir").arg(folder.join(format!("node-{id}")));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer(id), "--initial-advertise-peer-urls", &peer(id)]);
-        // Ignored by a node that has data: a restart takes the same command.
+        // A node with data ignores this option: a restart takes the same command.
         command.args(["--initial-cluster", &members.join(","), "--initial-cluster-state", "new"]);
         command.args(["--auto-compaction-mode=revision", "--auto-compaction-retention=100000"]);
         command.args(["--quota-backend-bytes=8000000000", "--logger=zap", "--log-level=error"]);
@@ -60,7 +60,7 @@ fn peer(id: u16) -> String {
     format!("http://127.0.0.1:{}", PORT + id + 99)
 }
 
-/// All of them know the same leader.
+/// Reports whether all nodes know the same leader.
 async fn serve(addresses: &[String]) -> bool {
     let mut leaders = Vec::new();
     for address in addresses {
@@ -72,7 +72,7 @@ async fn serve(addresses: &[String]) -> bool {
     leaders.windows(2).all(|two| two[0] == two[1])
 }
 
-/// Whether a node knows a leader.
+/// Reports whether a node knows a leader.
 pub async fn serves(address: &str) -> bool {
     status(address).await.is_ok_and(|status| status.leader != 0)
 }
@@ -83,10 +83,10 @@ pub async fn leader(addresses: &[String]) -> Result<usize> {
             return Ok(n);
         }
     }
-    bail!("nobody leads")
+    bail!("no node leads")
 }
 
-/// What a node says of itself.
+/// Status of a node, by its own report.
 struct Status {
     member: u64,
     leader: u64,

@@ -1,4 +1,4 @@
-//! How many messages servers have exchanged with clients, by the servers' own counters.
+//! Number of messages between servers and clients, by the servers' own counters.
 
 use std::ops::Sub;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::words::mntr;
 
-/// Since the start of the servers, all of them together.
+/// Messages of all servers since their start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Messages {
     pub received: f64,
@@ -24,7 +24,7 @@ impl Sub for Messages {
     }
 }
 
-/// By the four-letter word `mntr`, of Rowlock and ZooKeeper. Asking may itself count.
+/// Reads the counters by the four-letter word `mntr`, for Rowlock and ZooKeeper. The query itself may count.
 ///
 /// # Errors
 /// A server does not answer.
@@ -39,7 +39,7 @@ pub async fn by_word(addresses: &[String]) -> Result<Messages> {
     Ok(all)
 }
 
-/// By the metrics of etcd: the messages of gRPC, of all its services.
+/// Reads the counters in etcd's metrics: the messages of all gRPC services.
 ///
 /// # Errors
 /// A server does not answer.
@@ -55,14 +55,14 @@ pub async fn by_metrics(addresses: &[String]) -> Result<Messages> {
 
 async fn metrics(address: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
-    // With 1.0 the answer is not in chunks and ends with the connection.
+    // With HTTP 1.0 the answer has no chunks and ends with the connection.
     stream.write_all(format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
     let mut text = String::new();
     stream.read_to_string(&mut text).await?;
     Ok(text)
 }
 
-/// Of all lines that begin so.
+/// Returns the sum over all lines that begin with `name`.
 fn sum(text: &str, name: &str) -> f64 {
     let lines = text.lines().filter(|line| line.starts_with(name));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()

@@ -23,28 +23,28 @@ pub mod process;
 pub mod programs;
 pub mod words;
 
-/// How long servers may take until they serve.
+/// Longest time until servers serve.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The running servers of one system.
+/// Running servers of one system.
 pub struct Servers {
-    /// Where clients connect; server k is `processes[k]`.
+    /// Addresses for clients; server k is `processes[k]`.
     pub addresses: Vec<String>,
-    /// In the order of `addresses`.
+    /// Processes in the order of `addresses`.
     pub processes: Vec<Process>,
-    /// What is durable before an answer, in words.
+    /// Description of the data that is durable before an answer.
     pub durability: String,
     pub version: String,
-    /// Where their data and logs are.
+    /// Folder of the servers' data and logs.
     pub folder: PathBuf,
     system: System,
 }
 
 impl Servers {
-    /// Starts them with empty data in `folder` and returns when they serve.
+    /// Starts servers with empty data in `folder` and returns when they serve.
     ///
     /// # Errors
-    /// The programs are not installed, a port is taken, or they do not serve within a minute.
+    /// The programs are not installed, a port is taken, or the servers do not serve within a minute.
     pub async fn start(system: System, folder: &Path, programs: &Programs) -> Result<Servers> {
         match system {
             System::Rowlock | System::RowlockTls | System::RowlockPlain => {
@@ -56,42 +56,42 @@ impl Servers {
         }
     }
 
-    /// Servers that were started elsewhere and are stopped elsewhere: their processes, and so their costs,
-    /// are unknown.
+    /// Attaches to servers that another program starts and stops: their processes, and so their costs, are
+    /// unknown.
     pub fn attach(system: System, addresses: Vec<String>) -> Servers {
         let unknown = "as it was started; not known here".to_owned();
         let (processes, version, folder) = (Vec::new(), String::new(), PathBuf::new());
         Servers { addresses, processes, durability: unknown, version, folder, system }
     }
 
-    /// Resident memory of all of them, bytes.
+    /// Returns the resident memory of all servers, in bytes.
     ///
     /// # Errors
-    /// One of them is gone.
+    /// A server is gone.
     pub fn resident(&self) -> Result<u64> {
         self.processes.iter().map(Process::resident).sum()
     }
 
-    /// Resident memory of all of them, bytes, in which what they share counts once.
+    /// Returns the resident memory of all servers, in bytes; shared memory counts once.
     ///
     /// # Errors
-    /// One of them is gone.
+    /// A server is gone.
     pub fn proportional(&self) -> Result<u64> {
         self.processes.iter().map(Process::proportional).sum()
     }
 
-    /// Time that all of them have spent on processors so far.
+    /// Returns the processor time of all servers so far.
     ///
     /// # Errors
-    /// One of them is gone.
+    /// A server is gone.
     pub fn cpu(&self) -> Result<Duration> {
         self.processes.iter().map(Process::cpu).sum()
     }
 
-    /// Which of the processes leads, if the system has leaders.
+    /// Returns the index of the leader's process, in a system with leaders.
     ///
     /// # Errors
-    /// No server says that it leads.
+    /// No server reports that it leads.
     pub async fn leader(&self) -> Result<usize> {
         match self.system {
             System::Rowlock | System::RowlockPlain | System::Zookeeper => {
@@ -102,7 +102,7 @@ impl Servers {
         }
     }
 
-    /// Kills them all and waits until they are gone, so that their ports are free.
+    /// Kills all servers and waits for their ends, so that their ports are free.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -115,11 +115,11 @@ impl Servers {
         Ok(())
     }
 
-    /// Starts server `k` again with the data it has, killing it first if it still runs, and returns when it
-    /// serves.
+    /// Restarts server `k` with its data, kills the server first if still running, and returns when the
+    /// server serves.
     ///
     /// # Errors
-    /// It does not come back within a minute.
+    /// The server does not come back within a minute.
     pub async fn restart(&mut self, k: usize) -> Result<()> {
         self.processes[k].restart().await?;
         let begun = Instant::now();
@@ -144,10 +144,10 @@ impl Servers {
         }
     }
 
-    /// Messages between clients and all servers so far.
+    /// Returns the messages between clients and all servers so far.
     ///
     /// # Errors
-    /// They do not count them, or do not answer.
+    /// The servers do not count messages, or do not answer.
     pub async fn messages(&self) -> Result<Messages> {
         match self.system {
             System::Rowlock | System::RowlockPlain | System::Zookeeper => {
@@ -159,7 +159,7 @@ impl Servers {
     }
 }
 
-/// Refuses ports that are taken, so that no server fails late and no foreign server is measured.
+/// Refuses taken ports, so that no server fails late and no foreign server is measured.
 fn refuse_taken(ports: impl IntoIterator<Item = u16>) -> Result<()> {
     for port in ports {
         TcpListener::bind((Ipv4Addr::LOCALHOST, port))
@@ -175,7 +175,7 @@ mod tests {
     use super::refuse_taken;
 
     #[test]
-    fn a_port_where_somebody_listens_is_refused_by_its_number() {
+    fn a_taken_port_is_refused_by_its_number() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let refusal = refuse_taken([port]).unwrap_err().to_string();

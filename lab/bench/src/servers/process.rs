@@ -1,4 +1,4 @@
-//! One server process, and what it has cost so far.
+//! One server process, and its costs so far.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::process::{Child, Command};
 
-/// Killed when dropped, by its own id.
+/// Server process, killed when dropped, by its own id.
 pub struct Process {
     child: Child,
     command: Command,
@@ -17,7 +17,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it with stdout and stderr appended to `log`.
+    /// Starts the program with stdout and stderr appended to `log`.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -26,10 +26,10 @@ impl Process {
         Ok(Process { child, command, log: log.to_owned() })
     }
 
-    /// Kills it if it still runs, and starts the same command again. The log goes on.
+    /// Kills the process if still running, and starts the same command again. The log is appended to.
     ///
     /// # Errors
-    /// As of [`Process::start`] and [`Process::kill`].
+    /// The same as [`Process::start`] and [`Process::kill`].
     pub async fn restart(&mut self) -> Result<()> {
         if self.id().is_some() {
             self.kill().await?;
@@ -38,12 +38,12 @@ impl Process {
         Ok(())
     }
 
-    /// Its id, while it runs.
+    /// Returns the process id of a running process.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// SIGKILL, and waits for the end.
+    /// Sends SIGKILL, and waits for the end.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -51,10 +51,10 @@ impl Process {
         Ok(self.child.kill().await?)
     }
 
-    /// Time on processors so far, user and system.
+    /// Returns the processor time so far, user and system.
     ///
     /// # Errors
-    /// It runs no more.
+    /// The process has ended.
     pub fn cpu(&self) -> Result<Duration> {
         cpu_of(self.id().context("the server is gone")?)
     }
@@ -62,7 +62,7 @@ impl Process {
     /// Returns the resident memory in bytes.
     ///
     /// # Errors
-    /// It runs no more.
+    /// The process has ended.
     pub fn resident(&self) -> Result<u64> {
         let status =
             std::fs::read_to_string(format!("/proc/{}/statm", self.id().context("the server is gone")?))?;
@@ -72,10 +72,10 @@ impl Process {
 }
 
 impl Process {
-    /// Its part of the resident memory, bytes: what several processes share counts for each by their number.
+    /// Returns the proportional resident memory in bytes: memory shared by n processes counts 1/n for each.
     ///
     /// # Errors
-    /// It runs no more.
+    /// The process has ended.
     pub fn proportional(&self) -> Result<u64> {
         let id = self.id().context("the server is gone")?;
         let sums = std::fs::read_to_string(format!("/proc/{id}/smaps_rollup"))?;
@@ -99,7 +99,7 @@ fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
         .with_context(|| format!("starting {:?}", command.as_std().get_program()))
 }
 
-/// Of any process of this user.
+/// Returns the processor time of any process of this user.
 fn cpu_of(pid: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, rest) = stat.rsplit_once(") ").context("stat without a name")?;
@@ -108,7 +108,7 @@ fn cpu_of(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// Of this process: the load generator.
+/// Returns the processor time of this process: the load generator.
 ///
 /// # Errors
 /// A processor time before zero.

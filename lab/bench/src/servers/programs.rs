@@ -1,12 +1,11 @@
-//! Which programs of other systems run: Debian's, or the releases that `lab/bench/rivals` has put into a
-//! folder.
+//! Programs of other systems: Debian's packages, or the releases in a folder filled by `lab/bench/rivals`.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-/// Where the programs of other systems are.
+/// Location of the programs of other systems.
 #[derive(Args, Clone, Default)]
 pub struct Programs {
     /// Folder that lab/bench/rivals has filled with etcd and ZooKeeper [default: Debian's packages]
@@ -18,7 +17,7 @@ impl Programs {
     /// Returns the path of etcd's server.
     ///
     /// # Errors
-    /// It is missing.
+    /// The program is missing.
     pub fn etcd(&self) -> Result<PathBuf> {
         let Some(folder) = &self.rivals else { return debian("/usr/bin/etcd", "etcd-server") };
         let program = folder.join("etcd");
@@ -46,7 +45,7 @@ impl Programs {
     }
 }
 
-/// A program or file of one of Debian's packages; if it is missing, the error says how to install it.
+/// Returns a file of one of Debian's packages; the error for a missing file names the package to install.
 pub fn debian(file: &str, package: &str) -> Result<PathBuf> {
     if !Path::new(file).exists() {
         bail!("{file} is missing: install Debian's package {package}");

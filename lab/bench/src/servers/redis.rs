@@ -13,10 +13,10 @@ use crate::drivers::resp::{Connection, Reply};
 use crate::system::System;
 
 const PROGRAM: &str = "/usr/bin/redis-server";
-/// Masters of RedLock: its page speaks of five.
+/// Number of RedLock's masters, as on its page.
 const MASTERS: u16 = 5;
 
-/// The first port and how many servers.
+/// Returns the first port and the number of servers.
 fn ports(system: System) -> (u16, u16) {
     match system {
         System::RedisFsync => (23802, 1),
@@ -69,13 +69,13 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     })
 }
 
-/// Whether it answers PING.
+/// Reports whether a server answers PING.
 pub async fn serves(address: &str) -> bool {
     let Ok(mut connection) = Connection::open(address).await else { return false };
     matches!(connection.call(&[b"PING"]).await, Ok(Reply::Status(text)) if text == "PONG")
 }
 
-/// From `Redis server v=7.0.15 sha=...`.
+/// Reads the version from `Redis server v=7.0.15 sha=...`.
 async fn version() -> Result<String> {
     let output = Command::new(PROGRAM).arg("--version").output().await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

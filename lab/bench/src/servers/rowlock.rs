@@ -13,16 +13,16 @@ use super::{Process, Servers, WAIT_MAX, refuse_taken};
 use crate::drivers::rowlock::{self as driver, TLS_OFFSET};
 use crate::system::System;
 
-/// Client ports are this and the next two; clients by TLS, peers and HTTP are 50, 100 and 200 above.
+/// Client ports are this and the next two; TLS, peer and HTTP ports are 50, 100 and 200 above.
 const PORT: u16 = 23181;
 
-/// Lines for `cluster.toml`, to measure a setting.
+/// Environment variable with lines for `cluster.toml`, to measure a setting.
 const SETTINGS: &str = "ROWLOCK_BENCH_SETTINGS";
 
-/// The binary `rowlock` in the folder of this program.
+/// Returns the binary `rowlock` in the folder of this program.
 ///
 /// # Errors
-/// There is none.
+/// The folder has no such binary.
 pub fn binary() -> Result<PathBuf> {
     let beside = std::env::current_exe()?.with_file_name("rowlock");
     if !beside.is_file() {
@@ -59,7 +59,7 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     }
     let file = folder.join("cluster.toml");
     std::fs::write(&file, config)?;
-    // It names a superuser.
+    // The file names a superuser.
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
     let mut processes = Vec::new();
     for id in 1..=3_u16 {
@@ -81,7 +81,7 @@ pub async fn start(system: System, folder: &Path) -> Result<Servers> {
     Ok(Servers { addresses, processes, durability, version, folder: folder.to_owned(), system })
 }
 
-/// Makes the certificates of the nodes and of this program.
+/// Creates the certificates of the nodes and of this program.
 async fn certificates(binary: &Path, folder: &Path) -> Result<()> {
     let tls = folder.join("tls");
     for what in [&["init", "--nodes", "3"][..], &["client", "bench"]] {

@@ -7,28 +7,28 @@ use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The index of the server that says that it leads.
+/// Returns the index of the server that reports to be the leader.
 ///
 /// # Errors
-/// None does.
+/// No server does.
 pub async fn leader(addresses: &[String]) -> Result<usize> {
     for (n, address) in addresses.iter().enumerate() {
         if word(address, "srvr").await.is_ok_and(|answer| answer.contains("Mode: leader")) {
             return Ok(n);
         }
     }
-    bail!("nobody leads")
+    bail!("no node leads")
 }
 
-/// All figures of `mntr`.
+/// Returns all figures of `mntr`.
 ///
 /// # Errors
-/// No answer.
+/// The server does not answer.
 pub async fn mntr(address: &str) -> Result<BTreeMap<String, f64>> {
     Ok(figures(&word(address, "mntr").await?))
 }
 
-/// The lines of a name, a tab and a number; others are left out.
+/// Parses the lines of a name, a tab and a number; skips other lines.
 fn figures(answer: &str) -> BTreeMap<String, f64> {
     let line = |line: &str| {
         let (name, value) = line.split_once('\t')?;
@@ -40,7 +40,7 @@ fn figures(answer: &str) -> BTreeMap<String, f64> {
 /// Sends a word and reads until the server closes.
 ///
 /// # Errors
-/// No whole answer within a second.
+/// No whole answer arrives within a second.
 pub async fn word(address: &str, word: &str) -> Result<String> {
     let ask = async {
         let mut stream = TcpStream::connect(address).await?;

@@ -1,5 +1,5 @@
-//! Three nodes of Apache ZooKeeper with its default durability: every transaction is forced to disk before it
-//! is acknowledged.
+//! Three nodes of Apache ZooKeeper with its default durability: ZooKeeper forces every transaction to disk
+//! before the acknowledgment.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::words::{leader, word};
 use super::{Process, Servers, WAIT_MAX, refuse_taken};
 use crate::system::System;
 
-/// Client ports are this and the next two; those between servers are 100 and 200 above.
+/// Client ports are this and the next two; peer ports are 100 and 200 above.
 const PORT: u16 = 23481;
 const NODES: u16 = 3;
 
@@ -48,7 +48,7 @@ fn address(id: u16) -> String {
     format!("127.0.0.1:{}", PORT + id - 1)
 }
 
-/// Defaults, but for limits of connections and the four-letter words that are allowed. With this tick,
+/// Returns the defaults, with other limits of connections and with the four-letter words. With this tick,
 /// session timeouts are between 4 s and 40 s.
 fn config(data: &Path, id: u16) -> Result<String> {
     let mut text = String::from("tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n");
@@ -63,7 +63,7 @@ fn config(data: &Path, id: u16) -> Result<String> {
     Ok(text)
 }
 
-/// Until one leads and all serve.
+/// Waits until one server leads and all serve.
 async fn wait(addresses: &[String], folder: &Path) -> Result<()> {
     let begun = Instant::now();
     loop {

@@ -1,5 +1,4 @@
-//! What only Rowlock's own trials do to a cluster: change settings, restart all nodes at once, create many
-//! znodes.
+//! Changes of a cluster for Rowlock's own trials: new settings, a restart of all nodes at once, many znodes.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +11,15 @@ use tokio::task::JoinSet;
 use crate::servers::Servers;
 use crate::servers::words::word;
 
-/// Children of one znode among the many.
+/// Number of children of one parent.
 const FAMILY: u64 = 1_000;
-/// Znodes made by one transaction.
+/// Znodes per transaction.
 const PER_TRANSACTION: u64 = 500;
-/// Sessions that make them.
+/// Number of sessions that create znodes.
 const MAKERS: u64 = 8;
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// A session of our client, which tries the addresses in an order of its own.
+/// Opens a session of our client, which tries the addresses in its own order.
 ///
 /// # Errors
 /// No server can be reached.
@@ -32,7 +31,7 @@ pub async fn session(servers: &Servers) -> Result<Client> {
         .await?)
 }
 
-/// Puts `[raft]` settings into the file of the cluster; they count from its next start.
+/// Writes `[raft]` settings into the file of the cluster; the settings apply from the next start.
 ///
 /// # Errors
 /// The file cannot be read or written.
@@ -43,17 +42,17 @@ pub fn settings(servers: &Servers, raft: &str) -> Result<()> {
     Ok(std::fs::write(&file, text)?)
 }
 
-/// The file with these settings in the place of those that an earlier call has put there.
+/// Returns the file with these settings instead of those of an earlier call.
 fn with_raft(text: &str, raft: &str) -> Result<String> {
     let (head, nodes) = text.split_at(text.find("[[node]]").context("no nodes")?);
     let head = head.split("[raft]").next().unwrap_or_default();
     Ok(format!("{head}[raft]\n{raft}\n{nodes}"))
 }
 
-/// Kills all nodes at once, starts them again, and returns how long it took until all of them served clients.
+/// Kills all nodes at once, starts them again, and returns the time until all nodes served clients.
 ///
 /// # Errors
-/// They do not come back.
+/// A node does not come back.
 pub async fn restart(servers: &mut Servers) -> Result<Duration> {
     for process in &mut servers.processes {
         process.kill().await?;
@@ -73,7 +72,7 @@ pub async fn restart(servers: &mut Servers) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// Creates `znodes` znodes of `data_bytes` each, a thousand below one parent; returns how long it took.
+/// Creates `znodes` znodes of `data_bytes` each, a thousand below one parent; returns the duration.
 ///
 /// # Errors
 /// The servers refuse.
@@ -114,10 +113,10 @@ async fn fill_family(client: &Client, family: u64, children: u64, data: &Bytes) 
     Ok(())
 }
 
-/// A figure of each node's metrics, summed.
+/// Returns the sum of a metric over all nodes.
 ///
 /// # Errors
-/// A node does not answer, or has no such figure.
+/// A node does not answer, or has no such metric.
 pub async fn metric(servers: &Servers, name: &str) -> Result<f64> {
     let mut sum = 0.0;
     for address in &servers.addresses {
@@ -128,7 +127,7 @@ pub async fn metric(servers: &Servers, name: &str) -> Result<f64> {
     Ok(sum)
 }
 
-/// Our servers have HTTP 200 above the clients' port.
+/// Returns the HTTP address: the port is 200 above the clients' port.
 fn http_address(client: &str) -> Result<String> {
     let (host, port) = client.rsplit_once(':').context("an address without a port")?;
     Ok(format!("{host}:{}", port.parse::<u16>()? + 200))

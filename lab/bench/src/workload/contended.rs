@@ -1,4 +1,4 @@
-//! K clients that all want one lock: how fast it changes hands, and how evenly they get it.
+//! K clients that all want one lock: the rate of hand-overs, and the fairness of the shares.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,25 +15,25 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// What all clients of a trial share.
+/// State shared by all clients of a trial.
 #[derive(Default)]
 struct Shared {
     witness: Witness,
     phase: Phase,
-    /// Grants so far. A client that waits while more others are granted than were in front of it was
-    /// overtaken.
+    /// Grants so far. A client was overtaken if more grants happened during its wait than clients were in
+    /// front.
     grants: AtomicU64,
     /// Clients that have held the lock at least once.
     begun: AtomicUsize,
-    /// When the lock was given back last, nanoseconds since the beginning of the trial.
+    /// Last release of the lock, nanoseconds since the beginning of the trial.
     released: AtomicU64,
 }
 
 /// Longest wait until every client has held the lock once.
 const QUEUE_FORMS_MAX: Duration = Duration::from_secs(20);
-/// With fewer turns per client on average, shares differ too much by a single turn: the trial goes on.
+/// Turns per client below which a single turn changes a share too much: the trial goes on.
 const TURNS: u64 = 15;
-/// But at most this long.
+/// Bound on the counted time.
 const MEASURED_MAX: Duration = Duration::from_secs(8);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -48,7 +48,7 @@ struct Seen {
 /// Measures hand-overs of one lock.
 ///
 /// # Errors
-/// Two clients held the lock at once, or one was refused or cut off.
+/// Two clients held the lock at once, or a client was refused or cut off.
 pub async fn run(
     system: System,
     servers: &Servers,
@@ -64,8 +64,8 @@ pub async fn run(
         tasks.spawn(client(driver, n, lock.clone(), shared.clone(), origin, clients as u64));
     }
     tokio::time::sleep(times.warm_up).await;
-    // Before a queue has formed, early clients are served often. Without a queue, some clients may never be
-    // served.
+    // The counted time starts after a queue has formed: before, early clients get many turns. Without a
+    // queue, some clients may never get a turn.
     let latest = Instant::now() + QUEUE_FORMS_MAX;
     while system.is_fair() && shared.begun.load(Ordering::SeqCst) < clients && Instant::now() < latest {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -116,8 +116,7 @@ async fn client(
         let released = shared.released.load(Ordering::SeqCst);
         if shared.phase.counts() {
             seen.grants += 1;
-            // Every other client may have been in front, once: whatever is more came later and was served
-            // sooner.
+            // Each other client may have been in front once: any further grant went to a later client.
             seen.overtakes += others.saturating_sub(clients);
             seen.wait.record(held - begun);
             seen.handover.record((held - origin).saturating_sub(std::time::Duration::from_nanos(released)));
@@ -130,7 +129,7 @@ async fn client(
     Ok(seen)
 }
 
-/// Jain's index of fairness: 1 if all have the same, 1/n if one has everything.
+/// Returns Jain's index of fairness: 1 for equal shares, 1/n if one client has everything.
 fn jain(shares: &[f64]) -> f64 {
     let (sum, squares): (f64, f64) = (shares.iter().sum(), shares.iter().map(|share| share * share).sum());
     if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }

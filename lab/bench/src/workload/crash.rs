@@ -1,4 +1,4 @@
-//! A holder dies without closing its session: how long until the next in the queue holds the lock?
+//! Death of a holder without closing its session, and the time until the next waiter holds the lock.
 
 use std::time::{Duration, Instant};
 
@@ -13,18 +13,18 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// Holders per trial, each with a lock and a waiter of its own.
+/// Holders per trial, each with its own lock and waiter.
 const HOLDERS: u32 = 8;
-/// Between two deaths: they must not all fall on the same beat of a server's clock.
+/// Interval of the deaths, which must not all fall on the same beat of a server's clock.
 const BETWEEN: Duration = Duration::from_millis(150);
-/// From the grant to the first death: by then the waiters wait.
+/// Time from the grant to the first death, in which the waiters start waiting.
 const LIFE: Duration = Duration::from_millis(300);
-/// What an operator of Rowlock may choose besides the session timeout.
+/// Disconnect grace that an operator of Rowlock may choose besides the session timeout.
 const GRACE: Duration = Duration::from_secs(1);
-/// Beyond the session timeout: the lock is lost for good.
+/// Time beyond the session timeout after which the lock counts as lost for good.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// One trial with this session timeout (time to live of the lease or key).
+/// Runs one trial with this session timeout (time to live of the lease or key).
 ///
 /// # Errors
 /// A waiter got the lock before the holder was dead, or never.
@@ -62,7 +62,7 @@ async fn all(system: System, servers: &Servers, settings: Settings, round: u32) 
     Ok(seen)
 }
 
-/// From the death of a holder to the grant of the lock to the next.
+/// Measures the time from a holder's death to the grant of the lock to its waiter.
 async fn one(
     system: System,
     addresses: Vec<String>,
@@ -78,7 +78,7 @@ async fn one(
         waiter.acquire(&lock).await?;
         Ok::<_, anyhow::Error>((Instant::now(), waiter))
     });
-    // It lives and sends its heartbeats.
+    // The holder lives and sends its keepalives.
     if let Ok(end) = timeout(LIFE + BETWEEN * n, holder.stay()).await {
         end?;
     }

@@ -1,6 +1,6 @@
-//! The clients of a storm, in programs of their own: one program may not open as many files as they need. A
-//! program says a line when all its sessions are up, is told by a line that the leader is dead, and says as
-//! the last line how its sessions returned.
+//! Clients of a storm, in separate programs: one program may not open enough files. A program prints a line
+//! when all its sessions are up, reads a line when the leader is dead, and prints as its last line the return
+//! of its sessions.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::drivers::TTL;
 
 /// Sessions that a program opens or closes at once.
 const AT_ONCE: usize = 64;
-/// The cluster is lost beyond that.
+/// Time after which the cluster counts as lost.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const UP: &str = "up";
 
-/// What one program does; `storm` starts it.
+/// Options of one program, which `storm` starts.
 #[derive(Args, Clone, Debug)]
 #[command(hide = true)]
 pub struct Options {
@@ -40,10 +40,10 @@ pub struct Options {
     at_leader: bool,
 }
 
-/// How the sessions of a program returned.
+/// Return of a program's sessions.
 #[derive(Serialize, Deserialize)]
 pub struct Returns {
-    /// From the kill to the first answer, of each session, in microseconds.
+    /// Time from the kill to the first answer, of each session, in microseconds.
     pub served_us: Vec<u64>,
     /// Sessions that had ended meanwhile.
     pub lost: usize,
@@ -68,7 +68,7 @@ pub async fn run(options: Options) -> Result<()> {
             let at: Instant = is_killed.wait_for(Option::is_some).await?.expect("waited for");
             let served = come_back(&client, at).await?;
             let _door = doors.acquire().await?;
-            // A session that is lost cannot be closed.
+            // A lost session cannot be closed.
             let _ = client.close().await;
             Ok(served)
         });
@@ -96,13 +96,13 @@ async fn connect(options: &Options) -> Result<Client> {
     Ok(client)
 }
 
-/// Where the connection is broken, the answer comes when the session is attached to another node. A request
-/// over which connection after connection breaks is given up by the client, and asked again here. `None`: the
-/// session has ended.
+/// Waits until the session is served. On a broken connection, the answer comes after the client has attached
+/// the session to another node. The client gives up a request after several broken connections, and this
+/// function repeats the request. `None`: the session has ended.
 async fn come_back(client: &Client, killed: Instant) -> Result<Option<Duration>> {
     let served = async {
         loop {
-            // Nothing is read from the node itself: its answer could come without a leader.
+            // A sync needs a leader; a node could answer a read without one.
             match client.sync("/").await {
                 Ok(()) => return Ok(Some(killed.elapsed())),
                 Err(Error::SessionExpired) => return Ok(None),
@@ -114,7 +114,7 @@ async fn come_back(client: &Client, killed: Instant) -> Result<Option<Duration>>
     timeout(WAIT_MAX, served).await.with_context(|| format!("a client is not served within {WAIT_MAX:?}"))?
 }
 
-/// A program with its sessions, seen from outside. Killed when dropped.
+/// Program with its sessions, seen from outside. Killed when dropped.
 pub struct Crowd {
     child: Child,
     stdin: ChildStdin,
@@ -122,7 +122,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Starts it. Nodes come first on the processors: clients would have others.
+    /// Starts the program at a lower priority than the nodes: clients would have other processors.
     ///
     /// # Errors
     /// This program cannot be started once more.
@@ -143,33 +143,33 @@ impl Crowd {
         Ok(Crowd { child, stdin, lines: BufReader::new(stdout).lines() })
     }
 
-    /// Returns when all its sessions are up.
+    /// Waits until all sessions of the program are up.
     ///
     /// # Errors
-    /// It ended before.
+    /// The program ended before.
     pub async fn is_up(&mut self) -> Result<()> {
-        self.said().await.map(drop)
+        self.next_line().await.map(drop)
     }
 
-    /// Says that the leader is dead; its clock starts.
+    /// Reports the leader's death to the program, which starts its clock.
     ///
     /// # Errors
-    /// It runs no more.
-    pub async fn tell_of_kill(&mut self) -> Result<()> {
+    /// The program has ended.
+    pub async fn report_kill(&mut self) -> Result<()> {
         Ok(self.stdin.write_all(b"killed\n").await?)
     }
 
-    /// Waits for all its sessions, and for its end.
+    /// Waits for the return of all sessions, and for the program's end.
     ///
     /// # Errors
-    /// Of the program.
+    /// The program failed.
     pub async fn returns(mut self) -> Result<Returns> {
-        let returns = serde_json::from_str(&self.said().await?)?;
+        let returns = serde_json::from_str(&self.next_line().await?)?;
         self.child.wait().await?;
         Ok(returns)
     }
 
-    async fn said(&mut self) -> Result<String> {
+    async fn next_line(&mut self) -> Result<String> {
         self.lines.next_line().await?.context("a program of clients failed; what it said stands above")
     }
 }

@@ -1,5 +1,5 @@
-//! What the machine itself allows, in the same run: a round trip on loopback, and a flush of the disk. No
-//! system answers faster than these. Figures of two days compare only together with their floors.
+//! Limits of the machine, measured in the same run: a round trip on loopback, and a flush of the disk. No
+//! system answers faster. Figures of two days are comparable only together with their floors.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,10 +25,10 @@ pub const FLUSH_OVERWRITE_P50_MS: &str = "fdatasync_overwrite_4k_p50_ms";
 /// Median fdatasync after an append of 512 bytes to a growing file, milliseconds.
 pub const FLUSH_APPEND_P50_MS: &str = "fdatasync_append_512_p50_ms";
 
-/// Measures for `each` per figure; the files are made in `folder` and removed again.
+/// Measures for `each` per figure; creates files in `folder` and removes them.
 ///
 /// # Errors
-/// No socket or file can be made.
+/// A socket or file cannot be created.
 pub fn run(folder: &Path, each: Duration) -> Result<BTreeMap<String, f64>> {
     std::fs::create_dir_all(folder)?;
     let file = folder.join("floor");
@@ -56,7 +56,7 @@ fn echo(connections: usize, each: Duration) -> Result<Latency> {
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let ends = ends.clone();
-        // Ends when the client closes its side.
+        // The thread ends when the client closes its side.
         thread::spawn(move || {
             let mut bytes = [0; 64];
             while server.read_exact(&mut bytes).is_ok() && server.write_all(&bytes).is_ok() {}

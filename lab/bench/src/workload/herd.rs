@@ -1,5 +1,5 @@
-//! Many clients wait for one lock, and it is released: how many messages does that cost, and how soon does
-//! the next one know?
+//! Release of one lock before many waiters: the number of messages, and the time until the next waiter knows
+//! of its grant.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,37 +17,37 @@ use crate::servers::Servers;
 use crate::servers::messages::Messages;
 use crate::system::System;
 
-/// As long as every system allows: a heartbeat is due only a third of it after the last request, when the
-/// releases are over, so that none is counted as a message of a release.
+/// Session timeout, as long as every system allows: a keepalive is due only a third of the timeout after the
+/// last request, after the releases, so that no keepalive counts as a message of a release.
 const TTL: Duration = Duration::from_secs(40);
-/// Releases that are looked at, one by one.
+/// Number of releases measured one by one.
 const RELEASES: usize = 20;
-/// After a release, until its messages are counted.
+/// Time between a release and the count of its messages.
 const SETTLE: Duration = Duration::from_millis(50);
-/// How long all may take until they wait.
+/// Longest time until all clients wait.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// What a client tells.
+/// Report of a client.
 enum Told {
     Granted(Instant),
-    /// It gives back from this moment on.
+    /// Start of the client's release.
     Releases(Instant),
 }
 
 struct Shared {
     lock: String,
     witness: Witness,
-    /// The holder may give back.
+    /// The holder may release.
     turn: Notify,
-    /// All may, as soon as they hold.
+    /// Every holder may release at once.
     drains: AtomicBool,
     told: mpsc::UnboundedSender<Told>,
 }
 
-/// Measures one release before waiters.
+/// Measures releases before waiters.
 ///
 /// # Errors
-/// Two clients held the lock at once, or one was refused or cut off.
+/// Two clients held the lock at once, or a client was refused or cut off.
 pub async fn run(system: System, servers: &Servers, waiters: usize, round: u32) -> Result<Trial> {
     let (told, mut tells) = mpsc::unbounded_channel();
     let lock = format!("bench-herd-{waiters}-{round}");
@@ -68,7 +68,7 @@ pub async fn run(system: System, servers: &Servers, waiters: usize, round: u32) 
     for (n, driver) in drivers {
         tasks.spawn(client(driver, n, shared.clone()));
     }
-    let asking = settle(servers).await?;
+    let asking = wait_until_quiet(servers).await?;
     let queued = begun.elapsed();
     let (mut received, mut sent, mut waits) = (Vec::new(), Vec::new(), Latency::default());
     for _ in 0..RELEASES.min(waiters) {
@@ -99,7 +99,7 @@ pub async fn run(system: System, servers: &Servers, waiters: usize, round: u32) 
         .with("all_served_s", drained.as_secs_f64()))
 }
 
-/// Returns when its lock is released, with the session still open: closing it would cost messages, too.
+/// Returns after the release, with the session still open: a close would cost messages, too.
 async fn client(mut driver: Driver, n: usize, shared: Arc<Shared>) -> Result<Driver> {
     driver.acquire(&shared.lock).await?;
     let granted = Instant::now();
@@ -115,7 +115,7 @@ async fn client(mut driver: Driver, n: usize, shared: Arc<Shared>) -> Result<Dri
     Ok(driver)
 }
 
-/// Waits for a grant; how long after the release it came (the first one comes after none).
+/// Waits for a grant and returns its time after the release (the first grant follows no release).
 async fn granted(
     tells: &mut mpsc::UnboundedReceiver<Told>,
     tasks: &mut JoinSet<Result<Driver>>,
@@ -136,9 +136,9 @@ async fn granted(
     }
 }
 
-/// Waits until no client sends any more: all are in the queue. Returns what one query of the counters adds to
-/// them.
-async fn settle(servers: &Servers) -> Result<Messages> {
+/// Waits until all clients are in the queue and none sends any more. Returns the messages that one query of
+/// the counters adds to them.
+async fn wait_until_quiet(servers: &Servers) -> Result<Messages> {
     let begun = Instant::now();
     let mut quiet = 0;
     loop {
@@ -156,7 +156,7 @@ async fn settle(servers: &Servers) -> Result<Messages> {
     }
 }
 
-/// Of counts: a heartbeat that came in between moves a mean, and this not.
+/// Returns the median: unlike a mean, the median ignores a stray keepalive.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! Many idle sessions: what they take of the servers' memory, and what their heartbeats cost.
+//! Many idle sessions: their memory on the servers, and the cost of their keepalives.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,15 +14,14 @@ use crate::servers::Servers;
 use crate::servers::process::own_cpu;
 use crate::system::System;
 
-/// Sessions that are opened or closed at once.
+/// Number of sessions that are opened or closed at once.
 const AT_ONCE: usize = 64;
-/// One of this many sessions is used at the end, to see that they have lived.
+/// Interval of the sessions that acquire a lock at the end, to prove that the sessions lived.
 const TRIED: usize = 100;
-/// How long the servers are watched before there are sessions.
+/// Time for which the servers are measured without sessions.
 const BEFORE: Duration = Duration::from_secs(3);
 
-/// One trial, on servers that have done nothing else: memory that was once taken is hard to tell from memory
-/// in use.
+/// Runs one trial, on servers without any other work before: freed memory is hard to tell from memory in use.
 ///
 /// # Errors
 /// A session could not be opened, or was lost.
@@ -64,7 +63,7 @@ pub async fn run(
         .with("opened_per_s", each / opened.as_secs_f64()))
 }
 
-/// Opens them; each is served by a task of its own until `ends` is closed. Returns when all of them are open.
+/// Opens the sessions; a task serves each session until `ends` is closed. Returns when all sessions are open.
 pub async fn open(
     system: System,
     servers: &Servers,
@@ -82,7 +81,7 @@ pub async fn open(
             let driver = Driver::connect(system, &addresses, n).await;
             drop(door);
             let driver = driver.with_context(|| format!("opening session {n}"))?;
-            told.send(()).context("nobody counts")?;
+            told.send(()).context("the counting task has ended")?;
             drop(told);
             live(driver, n, &ends, &doors).await
         });
@@ -105,11 +104,11 @@ pub async fn open(
 async fn live(mut driver: Driver, n: usize, ends: &Semaphore, doors: &Semaphore) -> Result<()> {
     tokio::select! {
         biased;
-        // Nothing is ever added: it ends when it is closed.
+        // The semaphore never gets permits: the wait ends when the semaphore is closed.
         _ = ends.acquire() => {}
         lost = driver.stay() => lost.with_context(|| format!("session {n}"))?,
     }
-    // All at once would be more than etcd takes.
+    // Closing all sessions at once would be too much for etcd.
     let _door = doors.acquire().await?;
     if n.is_multiple_of(TRIED) {
         driver.acquire(&format!("idle-{n}")).await.with_context(|| format!("session {n} at the end"))?;

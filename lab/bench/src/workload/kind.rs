@@ -1,4 +1,4 @@
-//! The workloads by name: the choices of the command line and the plan, and the one place that calls them.
+//! Workloads by name, for the command line and the plan, and the one function that runs them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,14 +16,14 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// Something that can be measured of a system, at several sizes.
+/// Measurable workload of a system, at several sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
-    /// N clients, a lock each.
+    /// N clients, one lock each.
     Uncontended,
-    /// N tasks of one program that share one client, a lock each.
+    /// N tasks of one program that share one client, one lock each.
     Shared,
-    /// As [`Workload::Uncontended`], but no release is waited for.
+    /// Like [`Workload::Uncontended`], without waiting for releases.
     Posted,
     /// One client with N cycles per second.
     Light,
@@ -33,38 +33,38 @@ pub enum Workload {
     ReadMostly,
     /// One release with N waiters.
     Herd,
-    /// The holder dies; the size is the session timeout in milliseconds.
+    /// Death of the holder; the size is the session timeout in milliseconds.
     Crash,
-    /// The leader dies; there is only one size.
+    /// Death of the leader; there is only one size.
     LeaderKill,
-    /// N sessions that only live.
+    /// N idle sessions.
     Idle,
     /// Snapshots of N znodes.
     Snapshot,
-    /// N sessions whose leader dies under them.
+    /// Return of N sessions after their leader's death.
     Storm,
-    /// A load of N percent of the capacity, of requests with deadlines.
+    /// Load of N percent of the capacity, of requests with deadlines.
     Overload,
-    /// The cost of a cycle beside N sessions.
+    /// Cost of a cycle beside N sessions.
     ScaleSessions,
-    /// The cost of a cycle beside N znodes.
+    /// Cost of a cycle beside N znodes.
     ScaleZnodes,
-    /// The cost of a hand-over in a queue of N.
+    /// Cost of a hand-over in a queue of N.
     ScaleQueue,
-    /// The cost of a cycle beside N watches.
+    /// Cost of a cycle beside N watches.
     ScaleWatches,
-    /// The cost of a cycle on any of N locks in one folder.
+    /// Cost of a cycle on any of N locks in one folder.
     ScaleLocks,
-    /// The cost of a cycle with paths of N bytes.
+    /// Cost of a cycle with paths of N bytes.
     ScalePaths,
-    /// The cost of a cycle with paths of N levels.
+    /// Cost of a cycle with paths of N levels.
     ScaleDepth,
-    /// The cost of a cycle of a session that holds N other locks.
+    /// Cost of a cycle of a session that holds N other locks.
     ScalePlaces,
 }
 
 impl Workload {
-    /// All of them, in the order in which a run takes them.
+    /// Workloads in the order of a run.
     pub const ALL: [Workload; 21] = [
         Workload::Uncontended,
         Workload::Shared,
@@ -89,7 +89,7 @@ impl Workload {
         Workload::ScalePlaces,
     ];
 
-    /// As on the command line and in the files.
+    /// Returns the name on the command line and in the files.
     pub fn name(self) -> &'static str {
         match self {
             Workload::Uncontended => "uncontended",
@@ -116,12 +116,12 @@ impl Workload {
         }
     }
 
-    /// Whether the workload says anything about this system.
+    /// Reports whether the workload applies to this system.
     pub fn applies(self, system: System) -> bool {
         let has_leader = matches!(system, System::Rowlock | System::Zookeeper | System::Etcd);
         match self {
             Workload::Uncontended | Workload::Contended | Workload::Shared => true,
-            // A Lock of etcd's may overtake the Unlock before it.
+            // etcd's Lock may overtake the Unlock before.
             Workload::Posted => system != System::Etcd,
             // Redis has neither znodes with versions nor counts of messages.
             Workload::ReadMostly | Workload::Herd => has_leader || system == System::RowlockPlain,
@@ -141,7 +141,7 @@ impl Workload {
         }
     }
 
-    /// Whether a trial needs fresh servers, which no later trial can use.
+    /// Reports whether a trial needs fresh servers, which no later trial can use.
     pub fn wants_own_servers(self) -> bool {
         match self {
             Workload::Uncontended
@@ -168,12 +168,13 @@ impl Workload {
         }
     }
 
-    /// One trial. Whatever it does to servers that are not its own (ending one, too) it has mended when it
-    /// returns.
+    /// Runs one trial. Before the return, the trial repairs all its changes to shared servers (a killed
+    /// server, too).
     ///
     /// # Errors
-    /// The system broke a promise, refused or cut off a client: there is no figure then, and the servers are
-    /// not to be used any more.
+    /// The system broke a promise, or refused or cut off a client: the trial has no figure, and the servers
+    /// must not be used
+    /// any more.
     pub async fn run(
         self,
         system: System,

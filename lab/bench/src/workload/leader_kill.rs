@@ -1,4 +1,4 @@
-//! The leader's process is killed: how long until a client acquires a lock again?
+//! Kill of the leader's process, and the time until a client acquires a lock again.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// How long the client with an old session works before the leader dies.
+/// Time for which the client with an old session works before the leader dies.
 const BEFORE: Duration = Duration::from_millis(500);
-/// A new client tries at this interval, whatever became of the others: their timeouts must not be measured.
+/// Interval of new clients, whatever the outcome of earlier clients: their timeouts must not be measured.
 const BETWEEN: Duration = Duration::from_millis(20);
-/// The cluster is lost beyond that.
+/// Time after which the cluster counts as lost.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// One trial. The killed server is started again before it returns.
+/// Runs one trial, and starts the killed server again before the return.
 ///
 /// # Errors
 /// No server leads, no lock is granted any more, or the server does not come back.
@@ -37,7 +37,7 @@ pub async fn run(system: System, servers: &mut Servers, round: u32) -> Result<Tr
     let (kill, granted) = tokio::join!(servers.processes[leader].kill(), timeout(WAIT_MAX, fresh));
     kill?;
     let fresh = granted.map_err(|_| anyhow!("no lock is granted after {WAIT_MAX:?}"))?? - killed;
-    // A client without a session any more says so at once; the others need not wait for long.
+    // A client that has lost its session returns at once; other clients need not wait for long.
     let connected_took = match timeout(Duration::from_secs(5), &mut connected).await {
         Ok(end) => end?.ok().map(|granted| granted - killed),
         Err(_) => None,
@@ -54,7 +54,8 @@ pub async fn run(system: System, servers: &mut Servers, round: u32) -> Result<Tr
     })
 }
 
-/// Acquires and releases until a lock is granted that was asked for after the kill: when that was.
+/// Acquires and releases until the grant of a lock requested after the kill, and returns the time of that
+/// grant.
 async fn cycles(mut driver: Driver, lock: String, killed_at: Arc<OnceLock<Instant>>) -> Result<Instant> {
     loop {
         let begun = Instant::now();
@@ -68,8 +69,8 @@ async fn cycles(mut driver: Driver, lock: String, killed_at: Arc<OnceLock<Instan
     }
 }
 
-/// New clients with locks of their own, one after the other without waiting for each other: when the first
-/// succeeds.
+/// Starts new clients with their own locks at intervals, without waiting for earlier ones, and returns the
+/// time of the first grant.
 async fn fresh(system: System, addresses: &[String], lock: &str) -> Result<Instant> {
     let mut tries = JoinSet::new();
     let mut ticks = interval(BETWEEN);

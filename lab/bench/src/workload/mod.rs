@@ -1,4 +1,4 @@
-//! The workloads: what is done with a system, and what is counted meanwhile.
+//! Workloads: the work on a system, and its measurements.
 
 mod cluster;
 pub mod contended;

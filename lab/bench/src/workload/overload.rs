@@ -1,7 +1,7 @@
-//! More load than there is room for: requests come at a given rate, whatever happens to them (an open loop),
-//! and what is answered after its deadline counts for nothing. A client with as many calls under way as it
-//! may have refuses what comes: without such a bound, deadlines run out in the program's own queue. How much
-//! of what the servers can do at best (the goodput) is left?
+//! Load beyond the capacity: requests arrive at a given rate, whatever their outcome (an open loop), and an
+//! answer after its deadline counts for nothing. A client with the largest number of calls under way refuses
+//! further requests: without this bound, deadlines run out in the program's own queue. The result is the
+//! goodput as a part of the capacity.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,17 +20,17 @@ use crate::servers::Servers;
 use crate::system::System;
 
 const CLIENTS: usize = 64;
-/// Calls that each client has under way while the capacity is measured.
+/// Calls of each client under way while the capacity is measured.
 const WIDTH: usize = 32;
-/// Calls that a client may have under way while it is asked for more.
+/// Bound on a client's calls under way under overload.
 const UNDER_WAY: usize = 128;
-/// What is answered later is not wanted any more.
+/// Deadline after which an answer is worthless.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// How often a client sends what has become due.
+/// Interval at which a client sends due requests.
 const TICK: Duration = Duration::from_millis(5);
 const DATA: &[u8] = &[7; 100];
 
-/// One trial: the load is `percent` of the capacity that is measured first.
+/// Runs one trial with `percent` of the capacity, which is measured first.
 ///
 /// # Errors
 /// The servers cannot be reached, or refuse.
@@ -64,7 +64,7 @@ async fn write(client: &Client, path: &str) -> Result<(), rowlock_client::Error>
     client.set(path, Some(Bytes::from_static(DATA)), None).await.map(drop)
 }
 
-/// Writes per second while each client always has some under way.
+/// Returns the writes per second while each client always has calls under way.
 async fn closed_loop(clients: &[(Client, String)], lasts: Duration) -> Result<f64> {
     let begun = Instant::now();
     let mut all = JoinSet::new();
@@ -89,8 +89,8 @@ struct Counts {
     late: AtomicU64,
 }
 
-/// Sends `per_second` for as long as it lasts, and waits for the last ones. Gives how many were answered in
-/// time, how many were not, and the latency of the former.
+/// Sends `per_second` requests for `lasts`, and waits for the last answers. Returns the number of answers in
+/// time, the number of late answers, and the latency of the answers in time.
 async fn open_loop(
     clients: &[(Client, String)],
     per_second: f64,
@@ -116,7 +116,7 @@ async fn open_loop(
                     calls.spawn(async move {
                         let asked = Instant::now();
                         let answer = timeout(DEADLINE, write(&client, &path)).await;
-                        // A busy program may see an answer before it sees that the time is over.
+                        // A busy program may see the answer before the end of the deadline.
                         let took = asked.elapsed();
                         let is_good = matches!(answer, Ok(Ok(()))) && took <= DEADLINE;
                         let count = if is_good { &counts.good } else { &counts.late };

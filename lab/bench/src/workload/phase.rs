@@ -1,4 +1,4 @@
-//! The phases of a trial under load: warm-up, counted time, end. Says what the counted time has cost.
+//! Phases of a trial under load: warm-up, counted time, end; and the cost of the counted time.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -11,29 +11,29 @@ use crate::servers::Servers;
 use crate::servers::process::own_cpu;
 use crate::system::System;
 
-/// How long the clients work before and while it is counted.
+/// Durations of a trial's warm-up and counted time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     pub warm_up: Duration,
     pub measured: Duration,
 }
 
-/// Before it, at 0, the clients warm up.
+/// Phase after the warm-up, which is 0.
 const COUNTED: u8 = 1;
 const PAUSED: u8 = 2;
 const OVER: u8 = 3;
 
-/// In which phase the trial is; all of its clients look at it.
+/// Current phase of the trial, read by all of its clients.
 #[derive(Default)]
 pub struct Phase(AtomicU8);
 
 impl Phase {
-    /// What happens now counts.
+    /// Reports whether the present time counts.
     pub fn counts(&self) -> bool {
         self.0.load(Ordering::Relaxed) == COUNTED
     }
 
-    /// Clients are to end when they have given back what they hold.
+    /// Reports whether clients must end after their next release.
     pub fn is_over(&self) -> bool {
         self.0.load(Ordering::Relaxed) == OVER
     }
@@ -46,7 +46,7 @@ impl Phase {
         self.count_until(servers, measured, measured, || true).await
     }
 
-    /// Counts until `is_enough`, but at least for `measured` and at most for `most`; then the trial is over.
+    /// Counts until `is_enough`, but at least for `least` and at most for `most`; then the trial is over.
     ///
     /// # Errors
     /// A server is gone.
@@ -73,10 +73,10 @@ impl Phase {
     }
 }
 
-/// What the counted time has cost.
+/// Cost of the counted time.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Seconds by the wall.
+    /// Wall time.
     pub took: Duration,
     servers: Duration,
     client: Duration,
@@ -87,18 +87,18 @@ impl Cost {
         count / self.took.as_secs_f64()
     }
 
-    /// Processor time of all servers for each of `count` operations, µs.
+    /// Returns the processor time of all servers per operation, in µs.
     pub fn servers_us(&self, count: f64) -> f64 {
         self.servers.as_micros() as f64 / count.max(1.0)
     }
 
-    /// As [`Cost::servers_us`], of the load generator.
+    /// Returns the processor time of the load generator per operation, in µs.
     pub fn client_us(&self, count: f64) -> f64 {
         self.client.as_micros() as f64 / count.max(1.0)
     }
 }
 
-/// `clients` clients, each with its own connection.
+/// Connects `clients` clients, each with its own connection.
 ///
 /// # Errors
 /// The servers cannot be reached, or refuse.
@@ -110,10 +110,10 @@ pub async fn connect(system: System, servers: &Servers, clients: usize) -> Resul
     Ok(drivers)
 }
 
-/// Waits for all clients, and gives what each has seen.
+/// Waits for all clients, and returns their results.
 ///
 /// # Errors
-/// The first client's that failed.
+/// The error of the first client that failed.
 pub async fn gather<T: 'static>(mut clients: JoinSet<Result<T>>) -> Result<Vec<T>> {
     let mut all = Vec::with_capacity(clients.len());
     while let Some(seen) = clients.join_next().await {

@@ -1,6 +1,6 @@
-//! A steady beat of acquire and release on Rowlock during some other operation. Each client has its own lock
-//! and starts a cycle at fixed moments. A cycle is timed from its planned start, so a standstill shows in
-//! every cycle that it delayed, not only in those that were under way.
+//! Steady rate of acquire and release on Rowlock during another operation. Each client has its own lock and
+//! starts a cycle at fixed moments. A cycle's time counts from its planned start, so a standstill shows in
+//! every delayed cycle, not only in the cycles under way.
 
 use std::time::{Duration, Instant};
 
@@ -14,26 +14,26 @@ use crate::servers::Servers;
 use crate::servers::process::own_cpu;
 use crate::system::System;
 
-/// How hard the clients work.
+/// Load of the clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Beat {
     pub clients: usize,
-    /// Between the beginnings of one client's cycles; zero: at once.
+    /// Interval of one client's cycles; zero means at once.
     pub every: Duration,
 }
 
-/// A load that costs little: 400 cycles per second altogether.
+/// Low load: 400 cycles per second altogether.
 pub const LIGHT: Beat = Beat { clients: 8, every: Duration::from_millis(20) };
-/// As much as is answered.
+/// Full load: each client starts a cycle after the last answer.
 pub const FULL: Beat = Beat { clients: 64, every: Duration::ZERO };
 
 pub struct Pulse {
-    /// Of whole cycles, from when they should have begun.
+    /// Durations of whole cycles, from their planned starts.
     pub cycle: Latency,
     /// Processor time of all servers meanwhile.
     pub servers_cpu: Duration,
     pub client_cpu: Duration,
-    /// How long it went on.
+    /// Duration of the pulse.
     pub took: Duration,
 }
 
@@ -42,13 +42,13 @@ impl Pulse {
         self.cycle.count() as f64 / self.took.as_secs_f64()
     }
 
-    /// Processor time of the servers per cycle, microseconds.
+    /// Returns the processor time of the servers per cycle, in microseconds.
     pub fn servers_us(&self) -> f64 {
         self.servers_cpu.as_micros() as f64 / self.cycle.count().max(1) as f64
     }
 }
 
-/// Goes on for `during`, after a short warm-up.
+/// Runs the load for `during`, after a short warm-up.
 ///
 /// # Errors
 /// A client was refused or cut off.
@@ -76,7 +76,7 @@ pub async fn run(servers: &Servers, beat: Beat, during: Duration) -> Result<Puls
 async fn client(mut driver: Driver, n: usize, beat: Beat, from: Instant, until: Instant) -> Result<Latency> {
     let lock = format!("pulse-{n}");
     let mut seen = Latency::default();
-    // Clients do not begin together.
+    // The clients' starts are spread over one interval.
     let mut due = Instant::now() + beat.every * n as u32 / beat.clients as u32;
     while due < until {
         tokio::time::sleep_until(due.into()).await;

@@ -14,11 +14,11 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// All clients share these.
+/// Number of entries, shared by all clients.
 const ENTRIES: usize = 1000;
 const ENTRY_BYTES: usize = 100;
 const READS_PER_WRITE: usize = 10;
-/// From one entry to the next: no divisor of [`ENTRIES`], so that each client comes to all of them.
+/// Step from one entry to the next: no divisor of [`ENTRIES`], so that each client reaches all entries.
 const STEP: usize = 37;
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct Shared {
     phase: Phase,
 }
 
-/// One trial; of etcd, with both kinds of reads.
+/// Runs one trial; on etcd, with both kinds of reads.
 ///
 /// # Errors
 /// A client was refused or cut off.
@@ -45,7 +45,7 @@ pub async fn run(
     round: u32,
     times: Times,
 ) -> Result<Trial> {
-    // By a plain client on Rowlock, too: making znodes is not what is measured.
+    // Rowlock also uses a plain client here: the creation of znodes is not measured.
     let maker = if system == System::Rowlock { System::RowlockPlain } else { system };
     let mut maker = Driver::connect(maker, &servers.addresses, 0).await?;
     let paths: Vec<String> = (0..ENTRIES).map(data::path).collect();

@@ -1,5 +1,5 @@
-//! A relay between a client and the servers that can be cut. To the servers a cut looks as if the client was
-//! killed by SIGKILL: it ends without closing its session.
+//! Relay between a client and the servers that can be cut. To the servers a cut looks like a client's death
+//! by SIGKILL: the connection ends without a close of the session.
 
 use anyhow::Result;
 use tokio::io::copy_bidirectional;
@@ -8,14 +8,14 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// One relay per server.
 pub struct Relay {
-    /// In the order of the servers'.
+    /// Addresses in the order of the servers.
     pub addresses: Vec<String>,
     tasks: JoinSet<()>,
     handles: Vec<AbortHandle>,
 }
 
 impl Relay {
-    /// Listens on ports of its own.
+    /// Listens on free ports.
     ///
     /// # Errors
     /// No port is free.
@@ -29,7 +29,7 @@ impl Relay {
         Ok(Relay { addresses, tasks, handles })
     }
 
-    /// Closes every connection through it, and takes no new ones. Returns when that is done.
+    /// Closes every connection through the relay, and accepts no new ones. Returns when all are closed.
     pub async fn cut(&mut self) {
         for handle in &self.handles {
             handle.abort();
@@ -38,7 +38,7 @@ impl Relay {
     }
 }
 
-/// Ends with its connections when it is aborted.
+/// Accepts connections, which end with this task.
 async fn relay(listener: TcpListener, target: String) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
@@ -46,7 +46,7 @@ async fn relay(listener: TcpListener, target: String) {
     }
 }
 
-/// Until one side closes or breaks: then both are closed, which is all there is to say about it.
+/// Copies until one side closes or breaks; then closes both sides.
 async fn pass(mut client: TcpStream, target: String) {
     let Ok(mut server) = TcpStream::connect(target).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));

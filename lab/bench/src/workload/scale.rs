@@ -1,5 +1,5 @@
-//! The cost of one acquire and release while something unrelated grows: sessions, znodes, watches. And the
-//! cost of a hand-over while the queue of its lock grows. Rowlock only. None of these costs should grow.
+//! Cost of one acquire and release while something unrelated grows: sessions, znodes, watches; and the cost
+//! of a hand-over while the queue of its lock grows. Rowlock only. No such cost should grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,15 +16,16 @@ use crate::servers::Servers;
 use crate::servers::process::own_cpu;
 use crate::system::System;
 
-/// How long the servers are measured without the acquire and release.
+/// Time for which the servers are measured without acquires and releases.
 const BACKGROUND: Duration = Duration::from_secs(3);
 const DATA_BYTES: usize = 100;
-/// Servers that take less than a tenth of a processor for this long have finished their work.
+/// Time of low load (below a tenth of a processor) after which servers have finished their work.
 const QUIET: Duration = Duration::from_millis(250);
-/// Filling ends with snapshots that take a second or two; a longer wait would hide work that never ends.
+/// Bound on the wait: filling ends with snapshots of a second or two; a longer wait would hide work that
+/// never ends.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
-/// With `count` idle sessions.
+/// Measures beside `count` idle sessions.
 ///
 /// # Errors
 /// A session could not be opened, or was lost.
@@ -32,7 +33,7 @@ pub async fn sessions(servers: &Servers, count: u64, round: u32, measured: Durat
     let before = servers.resident()?;
     let ends = Arc::new(Semaphore::new(0));
     let mut tasks = idle::open(System::Rowlock, servers, usize::try_from(count)?, &ends).await?;
-    // The first heartbeats come in a burst.
+    // The first keepalives come in a burst.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let trial =
         cost(servers, Trial::new(System::Rowlock, "scale-sessions", count, round), before, measured).await;
@@ -43,18 +44,18 @@ pub async fn sessions(servers: &Servers, count: u64, round: u32, measured: Durat
     trial
 }
 
-/// With `count` znodes of 100 bytes.
+/// Measures beside `count` znodes of 100 bytes.
 ///
 /// # Errors
 /// The servers refuse.
 pub async fn znodes(servers: &Servers, count: u64, round: u32, measured: Duration) -> Result<Trial> {
     let before = servers.resident()?;
     cluster::fill(servers, count, DATA_BYTES).await?;
-    settle(servers).await?;
+    wait_until_quiet(servers).await?;
     cost(servers, Trial::new(System::Rowlock, "scale-znodes", count, round), before, measured).await
 }
 
-/// With `count` watches, each on its own path.
+/// Measures beside `count` watches, each on its own path.
 ///
 /// # Errors
 /// The servers refuse.
@@ -84,9 +85,9 @@ pub async fn watches(servers: &Servers, count: u64, round: u32, measured: Durati
     trial
 }
 
-/// Waits until the servers are done with what the filling has left: snapshots, which are no part of what
-/// znodes cost.
-async fn settle(servers: &Servers) -> Result<()> {
+/// Waits until the servers have finished the work after filling: snapshots, which are not part of the znodes'
+/// cost.
+async fn wait_until_quiet(servers: &Servers) -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < SETTLED_WITHIN {
         let before = servers.cpu()?;
@@ -98,7 +99,7 @@ async fn settle(servers: &Servers) -> Result<()> {
     Ok(())
 }
 
-/// Adds what cycles cost now: a few per second, then as many as are answered.
+/// Adds the cost of cycles: at a low load, then at full load.
 async fn cost(servers: &Servers, trial: Trial, resident_before: u64, measured: Duration) -> Result<Trial> {
     let each = trial.size.max(1) as f64;
     let resident = servers.resident()? as f64 - resident_before as f64;
@@ -123,7 +124,7 @@ async fn cost(servers: &Servers, trial: Trial, resident_before: u64, measured: D
         .with("servers_resident_kb_per_unit", resident / each / 1e3))
 }
 
-/// What those who want the lock share.
+/// State shared by the clients of the lock.
 #[derive(Default)]
 struct Queue {
     counts: AtomicBool,
@@ -133,12 +134,12 @@ struct Queue {
     took: Mutex<Latency>,
 }
 
-/// One lock with always `waiters` waiters: each former holder queues again.
+/// Measures one lock with always `waiters` waiters: each former holder queues again.
 ///
 /// # Errors
 /// A client was refused or cut off.
 pub async fn queue(servers: &Servers, waiters: u64, round: u32, measured: Duration) -> Result<Trial> {
-    /// A session has at most 1,024 places.
+    /// Below the limit of 1,024 queue positions per session.
     const PER_SESSION: u64 = 500;
     let (queue, origin) = (Arc::new(Queue::default()), Instant::now());
     let before = servers.resident()?;
@@ -151,7 +152,7 @@ pub async fn queue(servers: &Servers, waiters: u64, round: u32, measured: Durati
         }
         clients.push(client);
     }
-    // One of them holds, and another may be on its way back into the queue.
+    // One client holds, and another may be about to queue again.
     while queue_length(servers).await? < (waiters as f64 - 2.0) * 0.99 {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -180,7 +181,7 @@ pub async fn queue(servers: &Servers, waiters: u64, round: u32, measured: Durati
         .with("servers_resident_kb_per_unit", resident / waiters.max(1) as f64 / 1e3))
 }
 
-/// Those who wait for any lock, as the nodes see them on average.
+/// Returns the average of the nodes' counts of lock waiters.
 async fn queue_length(servers: &Servers) -> Result<f64> {
     let nodes = servers.addresses.len() as f64;
     let all = cluster::metric(servers, "rowlock_lock_waiters").await?;

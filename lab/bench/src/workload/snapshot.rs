@@ -1,5 +1,5 @@
-//! A large tree: how a snapshot or a backup of it slows other requests, how long a restart takes, what a
-//! znode weighs.
+//! Large tree: the delay of other requests by a snapshot or a backup, the duration of a restart, the memory
+//! of a znode.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use crate::servers::Servers;
 use crate::system::System;
 
 const DATA_BYTES: usize = 100;
-/// 800 cycles per second: half of what would be noticed by the machine even while it writes a snapshot.
+/// Load of 800 cycles per second: half of a noticeable load even while the machine writes a snapshot.
 const BEAT: pulse::Beat = pulse::Beat { clients: 16, every: Duration::from_millis(20) };
-/// More entries than a trial has.
+/// Interval beyond the entries of a trial.
 const NO_SNAPSHOTS: &str = "snapshot_every = 1000000000";
-/// A snapshot about every two seconds.
+/// Interval of about two seconds.
 const SNAPSHOTS: &str = "snapshot_every = 2000";
 
-/// One trial, on servers of its own: their settings are changed.
+/// Runs one trial, on servers of its own: the trial changes their settings.
 ///
 /// # Errors
 /// The servers do not come back, no snapshot was taken, or a client was refused.
@@ -43,7 +43,7 @@ pub async fn run(servers: &mut Servers, znodes: u64, round: u32, times: Times) -
     let snapshot_bytes = cluster::metric(servers, "rowlock_snapshot_bytes").await?;
     cluster::settings(servers, NO_SNAPSHOTS)?;
     let from_snapshot = cluster::restart(servers).await?;
-    // Both at once; the backup may take longer than the cycles are measured.
+    // The cycles and the backup run at once; the backup may take longer than the cycles are measured.
     let (beside_backup, backup) = tokio::join!(pulse::run(servers, BEAT, times.measured), back_up(servers));
     let (beside_backup, (backup_took, backup_bytes)) = (beside_backup?, backup?);
     let nodes = servers.processes.len() as f64;
@@ -70,7 +70,7 @@ async fn written(servers: &Servers) -> Result<f64> {
     cluster::metric(servers, "rowlock_snapshots_written_total").await
 }
 
-/// `rowlock backup save`: how long it took, and the bytes of its file.
+/// Runs `rowlock backup save`; returns its duration, and the size of its file in bytes.
 async fn back_up(servers: &Servers) -> Result<(Duration, u64)> {
     let file = servers.folder.join("state.backup");
     let begun = Instant::now();

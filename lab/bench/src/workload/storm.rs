@@ -1,5 +1,5 @@
-//! All clients return at once: the leader, to which most sessions are connected, is killed. How long until
-//! each session is served again, and is any of them lost?
+//! Return of all clients at once after a kill of the leader, which had most sessions: the time until each
+//! session is served again, and the number of lost sessions.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// For all to be at their servers before the leader dies.
+/// Longest time for all sessions to reach their servers before the leader dies.
 const GATHERED_WITHIN: Duration = Duration::from_secs(120);
 const PER_PROGRAM: usize = 5000;
 
-/// One trial, on servers of its own. As many sessions as a server may have open are at the leader, the others
-/// at all servers. The killed one is started again before it returns.
+/// Runs one trial, on servers of its own. As many sessions as a server may have open are at the leader, the
+/// others at all servers. The trial starts the killed server again before the return.
 ///
 /// # Errors
 /// A session is lost, no server leads, or the server does not come back.
 pub async fn run(servers: &mut Servers, sessions: usize, round: u32) -> Result<Trial> {
     let leader = servers.leader().await?;
-    // The next leader gets half of the others as well.
+    // The next leader gets half of the other sessions as well.
     let at_leader = sessions.min(usize::try_from(open_files() / 10 * 7)?);
     let mut crowds = Vec::new();
     for (all, prefers) in [(at_leader, true), (sessions - at_leader, false)] {
@@ -41,7 +41,7 @@ pub async fn run(servers: &mut Servers, sessions: usize, round: u32) -> Result<T
     timeout(GATHERED_WITHIN, gathered).await.context("not all sessions came up")??;
     servers.processes[leader].kill().await?;
     for crowd in &mut crowds {
-        crowd.tell_of_kill().await?;
+        crowd.report_kill().await?;
     }
     let (mut served, mut lost) = (Latency::default(), 0);
     for crowd in crowds {

@@ -1,6 +1,6 @@
-//! N clients, each with its own lock, acquire and release as fast as they are answered. Variants: they are
-//! tasks that share one client, so that a socket costs little; the client does not wait for the answer to the
-//! release, which then travels with the next acquire; or it pauses before each cycle, as a service does that
+//! N clients, each with its own lock, acquire and release as fast as the servers answer. Variants: tasks
+//! share one client, so that a socket costs little; the client does not wait for the answer to the release,
+//! which then travels with the next acquire; or the client pauses before each cycle, like a service that
 //! locks now and then.
 
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// When a client begins its next cycle.
+/// Start of a client's next cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// When the release is answered.
+    /// After the answer to the release.
     Awaited,
-    /// As [`Manner::Awaited`]; all of them use one client, with one session and one connection.
+    /// Like [`Manner::Awaited`]; all tasks use one client, with one session and one connection.
     Shared,
-    /// When the release is sent.
+    /// After sending the release.
     Posted,
-    /// At a fixed rate, or when the release is answered, if that is later.
+    /// At a fixed rate, or after the answer to the release, whichever is later.
     Paced {
-        /// Cycles, of each client; from 1 to 1,000.
+        /// Cycles of each client; from 1 to 1,000.
         per_second: u64,
     },
 }
 
-/// What one client saw.
+/// Measurements of one client.
 #[derive(Default)]
 struct Seen {
     cycles: u64,
@@ -41,7 +41,7 @@ struct Seen {
     release: Latency,
 }
 
-/// Measures cycles of clients with own locks.
+/// Measures cycles of clients with their own locks.
 ///
 /// # Errors
 /// A client was refused or cut off.
@@ -102,7 +102,7 @@ async fn client(mut driver: Driver, lock: String, phase: Arc<Phase>, manner: Man
         driver.acquire(&lock).await?;
         let held = Instant::now();
         match manner {
-            // The last one is waited for in any case: the locks are free when the trial is over.
+            // The last release waits for its answer: the locks are free when the trial is over.
             Manner::Posted if !phase.is_over() => driver.post_release()?,
             _ => driver.release().await?,
         }
@@ -113,14 +113,14 @@ async fn client(mut driver: Driver, lock: String, phase: Arc<Phase>, manner: Man
             seen.release.record(released - held);
         }
     }
-    // Others may use a client that is shared.
+    // Other tasks may still use a shared client.
     if manner != Manner::Shared {
         driver.close().await?;
     }
     Ok(seen)
 }
 
-/// When the next cycle begins; `None`: at once.
+/// Start of the next cycle; `None` means at once.
 struct Pace(Option<Interval>);
 
 impl Pace {

@@ -1,6 +1,6 @@
-//! Cycles of many tasks that share one client, each time on another lock, while what a lock is grows: how
-//! many there are in one folder, how long and how deep their paths are, how many others the session has. So
-//! there is hardly a system call beside what nodes do for a lock. Rowlock only. None of these costs should
+//! Cycles of many tasks that share one client, each time on another lock, while a property of the locks
+//! grows: their number in one folder, the length and depth of their paths, the number of the session's other
+//! locks. So nodes make hardly any system call beyond the lock's own work. Rowlock only. No such cost should
 //! grow.
 
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::results::Trial;
 use crate::servers::Servers;
 use crate::system::System;
 
-/// Tasks, whose locks differ: none waits for another.
+/// Number of tasks. Their locks differ, so no task waits for another.
 const TASKS: usize = 256;
-/// Locks, where it is not their number that grows. Four for each task.
+/// Number of locks while another property grows: four for each task.
 const LOCKS: usize = 1024;
-/// A session has at most 1,024 places, and each task needs one.
+/// Below the limit of 1,024 queue positions per session: each task needs one.
 const PLACES_MAX: u64 = 700;
-/// A slash and the lock's number.
+/// Length of a slash and the lock's number.
 const LAST_NAME: usize = 7;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     Locks,
-    /// Bytes of a lock's path, which has two levels.
+    /// Bytes of a lock's path with two levels.
     PathBytes,
     /// Levels of a lock's path.
     Levels,
@@ -47,7 +47,7 @@ impl Growth {
         }
     }
 
-    /// How many locks there are, and in which folder.
+    /// Returns the number of locks, and their folder.
     fn locks(self, size: u64) -> Result<(usize, String)> {
         let count = usize::try_from(size)?;
         Ok(match self {
@@ -71,7 +71,7 @@ impl Growth {
     }
 }
 
-/// The paths of the locks of one task, of as many locks as there are in the folder.
+/// Returns the paths of one task's locks among the `locks` of the folder.
 fn paths(folder: &str, locks: usize, task: usize) -> Vec<String> {
     (task..locks).step_by(TASKS).map(|n| format!("{folder}/{n:0digits$}", digits = LAST_NAME - 1)).collect()
 }
@@ -79,12 +79,12 @@ fn paths(folder: &str, locks: usize, task: usize) -> Vec<String> {
 /// Measures cycles beside many locks or long paths.
 ///
 /// # Errors
-/// The client was refused or cut off, or the size is none that can be measured.
+/// The client was refused or cut off, or the size is not measurable.
 pub async fn run(servers: &Servers, growth: Growth, size: u64, round: u32, times: Times) -> Result<Trial> {
     let (locks, folder) = growth.locks(size)?;
     let client = cluster::session(servers).await?;
     let others = if growth == Growth::Places { hold(&client, size).await? } else { Vec::new() };
-    // The first time makes the locks' znodes.
+    // The first round creates the locks' znodes.
     let mut making = JoinSet::new();
     for task in 0..TASKS {
         let (client, paths) = (client.clone(), paths(&folder, locks, task));
@@ -120,7 +120,7 @@ pub async fn run(servers: &Servers, growth: Growth, size: u64, round: u32, times
         .with("client_cpu_us_per_cycle", cost.client_us(count)))
 }
 
-/// Locks that are held all the time.
+/// Acquires locks that stay held all the time.
 async fn hold(client: &Client, count: u64) -> Result<Vec<Guard>> {
     let mut held = Vec::new();
     for n in 0..count {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_as_long_and_as_deep_as_was_asked_for_and_no_task_has_those_of_another() {
+    fn paths_have_the_wanted_size_and_belong_to_one_task() {
         for (growth, size) in
             [(Growth::Locks, 1000), (Growth::PathBytes, 20), (Growth::Levels, 8), (Growth::Places, 5)]
         {

@@ -1,19 +1,19 @@
-//! Checks that one lock of a trial never has two holders at once: that would be an error of the system, not a
-//! figure.
+//! Check that one lock of a trial never has two holders at once: a second holder is an error of the system,
+//! not a figure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
 
-/// Who holds one lock; 0: it is free.
+/// Number of the lock's holder; 0 means free.
 #[derive(Default)]
 pub struct Witness(AtomicU64);
 
 impl Witness {
-    /// Client `n` has just been told that it holds the lock.
+    /// Records that client `n` has been granted the lock.
     ///
     /// # Errors
-    /// Another client still holds it.
+    /// Another client still holds the lock.
     pub fn enter(&self, n: usize) -> Result<()> {
         match self.0.compare_exchange(0, n as u64 + 1, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => Ok(()),
@@ -21,7 +21,7 @@ impl Witness {
         }
     }
 
-    /// Client `n` is about to give it back.
+    /// Records that client `n` is about to release.
     pub fn leave(&self) {
         self.0.store(0, Ordering::SeqCst);
     }

@@ -1,5 +1,6 @@
-//! A table `locks(name PRIMARY KEY, owner, expires_at NULL)`, pure. Transactions touch one row each, run one
-//! after another, and are durable; `now()` is the database's own wall clock, which the caller passes in.
+//! Table `locks(name PRIMARY KEY, owner, expires_at NULL)`, pure. Each transaction touches one row;
+//! transactions run one after another and are durable; `now()` is the database's own wall clock, which the
+//! caller passes in.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transaction {
-    /// `INSERT`, fails if the name is taken. With a time to live, an expired row is deleted first.
+    /// `INSERT`; fails if the name exists. With a time to live, first deletes an expired row.
     Insert {
         name: String,
         owner: String,
-        /// How long it is good.
+        /// Time to live, milliseconds.
         ttl_ms: Option<i64>,
     },
     /// `DELETE WHERE name AND owner`.
@@ -21,7 +22,7 @@ pub enum Transaction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     Rows(u64),
-    /// The key is taken.
+    /// The key already exists.
     Duplicate,
 }
 

@@ -1,6 +1,6 @@
-//! A database with one table of locks: [`core`] decides, this module serves it. Commits are durable: the
-//! table lives outside of its host, so a restart loses nothing. How durability is reached matters to no lock
-//! design.
+//! Database with one table of locks: [`core`] decides, this module is the server. Commits are durable: the
+//! table lives outside of its host, so a restart loses nothing. The way to durability does not matter to a
+//! lock design.
 
 pub mod core;
 
@@ -24,7 +24,7 @@ impl Protocol for Sql {
     type Push = ();
 }
 
-/// The disk that a database's host cannot lose.
+/// Disk of a database, which survives its host.
 pub type Storage = Arc<Mutex<Table>>;
 
 struct Server(Storage);
@@ -51,12 +51,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// One that has not connected yet.
+    /// Creates a client without a connection.
     pub fn new(addr: String, meter: Meter) -> Self {
         Client { addr, meter, connection: None }
     }
 
-    /// Runs a transaction. What is [unanswered](Trouble::Unanswered) may have been committed.
+    /// Runs a transaction. An [unanswered](Trouble::Unanswered) transaction may have been committed.
     pub async fn run(&mut self, transaction: Transaction) -> Result<Outcome, Trouble> {
         if self.connection.as_ref().is_none_or(Connection::is_closed) {
             self.connection = Some(Connection::open(&self.addr, TIMEOUT, &self.meter).await?.0);

@@ -1,6 +1,6 @@
-//! The omniscient view from outside: every client reports to it what it wants, believes and does, in true
-//! time, and it computes the figures of the table. Designs cannot read it; only the
-//! [workload](crate::workload) and designs' own counters write to it.
+//! Omniscient observer: every client reports its wishes, beliefs and actions in true time, and the observer
+//! computes the figures of the table. Designs cannot read the observer; only the [workload](crate::workload)
+//! and designs' own counters write to it.
 //!
 //! A belief counts only while its process can act: the time of a paused or dead holder counts for no client.
 
@@ -16,67 +16,67 @@ use rowlock_world::time::Nanos;
 
 use crate::wire::Meter;
 
-/// A request that began this much later may not be served first; less is the network's jitter.
+/// Age by which an earlier request must be served first; a smaller difference is the network's jitter.
 const OVERTAKE_GRACE: Duration = Duration::from_millis(100);
-/// A client that was away may need this long to ask again.
+/// Time that a returning client may need for its next request.
 const RECONNECT: Duration = Duration::from_secs(5);
-/// A lock without a holder but with a waiter is unavailable after this long.
+/// Time after which a lock without a holder but with a waiter is unavailable.
 const UNAVAILABLE_AFTER: Duration = Duration::from_secs(1);
 
 pub type Clock = Arc<dyn Fn() -> Nanos + Send + Sync>;
 
-/// Writes down for people what a client does.
+/// Sink of the clients' deeds, for the record.
 pub type FactRecorder = Arc<dyn Fn(ClientId, Deed) + Send + Sync>;
 
-/// What a client does, for people.
+/// Deed of a client, for the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     Waits,
     Holds(Option<u64>),
-    /// It lets go, with the token that it had.
+    /// Release or end of a belief, with the grant's token.
     LetsGo(Option<u64>),
 }
 
-/// A contender for the lock.
+/// Contender for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientId(pub usize);
 
-/// A moment between two commands of which only the first has been done.
+/// Moment after the first of two commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     Acquire,
     Release,
 }
 
-/// What a release came to, as the client was told.
+/// Answer of a release to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// "It is free now."
+    /// "The lock is free now."
     Freed,
-    /// "You did not hold it."
+    /// "You did not hold the lock."
     WasNotHeld,
     Unknown,
 }
 
-/// Something that a design's client counts about itself.
+/// Event that a design's client counts about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remark {
-    /// It asked for the lock, or was woken for it, and did not get it.
+    /// The client requested the lock, or was woken for the lock, and did not get it.
     Denied,
-    /// Its renewal was refused: from here on it could know that the lock is lost.
+    /// A renewal was refused: from here on the client could know that the lock is lost.
     RenewalRefused,
     Renewed,
-    /// It was told of the loss of its lock while it held it.
+    /// The design notified the holder of the loss of its lock.
     ToldOfLoss,
 }
 
-/// Where a client is.
+/// Phase of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Idle,
     Waiting(Nanos),
     Working(Nanos),
-    /// Has checked for the last time, and its write is on the way.
+    /// The last check is over, and the write is under way.
     Writing,
 }
 
@@ -85,13 +85,13 @@ struct Client {
     is_alive: bool,
     is_paused: bool,
     is_cut_off: bool,
-    /// It could not be expected to be in any queue before.
+    /// Time before which the client could not be in any queue.
     back_since: Nanos,
     phase: Phase,
     believes: bool,
     token: Option<u64>,
     between: Option<Between>,
-    /// Another client was granted the lock after this client was, and before it released.
+    /// Another client was granted the lock after this client was, and before this client released.
     is_succeeded: bool,
 }
 
@@ -104,23 +104,24 @@ impl Client {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     pub grants: u64,
-    /// Times in which two processes that could act both believed.
+    /// Number of times in which two processes that could act both believed.
     pub windows: u64,
-    /// How long those lasted together.
+    /// Total time of these windows.
     pub overlap: Duration,
     /// Grants that passed over an earlier request.
     pub overtakes: u64,
-    /// How long each grant had been waited for.
+    /// Waiting time of each grant.
     pub waits: Vec<Duration>,
-    /// Releases that said "freed" though another had been granted the lock in the meantime.
+    /// Releases that reported "freed" after another client had been granted the lock.
     pub false_releases: u64,
-    /// From the fault to the next grant.
+    /// Time from the fault to the next grant.
     pub recovery: Option<Duration>,
-    /// No running client held it although one waited, in stretches of more than a second.
+    /// Time in which no running client held the lock although a client waited, in stretches of more than a
+    /// second.
     pub unavailable: Duration,
-    /// No client was granted the lock in the last part of the run, although one waited and none worked.
+    /// No client was granted the lock in the last part of the run, although a client waited and none worked.
     pub is_stuck: bool,
-    /// Clients that have waited all through the last part of the run, though others were granted the lock.
+    /// Clients that have waited all through the last part of the run, while others were granted the lock.
     pub starved: u64,
     pub remarks: BTreeMap<Remark, u64>,
     pub messages: u64,
@@ -147,29 +148,29 @@ pub struct OutsideView {
 }
 
 impl OutsideView {
-    /// One that has seen nothing.
+    /// Creates an observer without observations.
     pub fn new(clock: Clock) -> Self {
         OutsideView { clock, fact_recorder: None, meter: Meter::counting(), inner: Arc::default() }
     }
 
-    /// What clients do is told to `fact recorder` as well.
+    /// Also passes the clients' deeds to `fact_recorder`.
     pub fn with_fact_recorder(mut self, fact_recorder: FactRecorder) -> Self {
         self.fact_recorder = Some(fact_recorder);
         self
     }
 
-    fn note(&self, client: ClientId, deed: Deed) {
+    fn report(&self, client: ClientId, deed: Deed) {
         if let Some(fact_recorder) = &self.fact_recorder {
             fact_recorder(client, deed);
         }
     }
 
-    /// Counts the messages that the lock costs.
+    /// Returns the meter of the lock's messages.
     pub fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// A client's process starts, or starts again.
+    /// Records the start of a client's process.
     pub fn starts(&self, client: ClientId) {
         let fresh = Client {
             is_alive: true,
@@ -187,33 +188,34 @@ impl OutsideView {
         });
     }
 
-    /// A client's process ends, and its belief with it.
+    /// Records the end of a client's process and of its belief.
     pub fn dies(&self, client: ClientId) {
         self.client(client, |c| (c.is_alive, c.believes, c.phase) = (false, false, Phase::Idle));
     }
 
-    /// A client's process stands still, or goes on.
+    /// Records a pause of a client's process, or its end.
     pub fn pauses(&self, client: ClientId, is_paused: bool) {
         let back = (self.clock)() + RECONNECT;
         self.client(client, |c| (c.is_paused, c.back_since) = (is_paused, back));
     }
 
-    /// A client cannot reach what the others reach, or can again. Order is not asked for across such a cut.
+    /// Records a cut between a client and the other hosts, or its end. Order does not count across such a
+    /// cut.
     pub fn cuts_off(&self, client: ClientId, is_cut_off: bool) {
         let back = (self.clock)() + RECONNECT;
         self.client(client, |c| (c.is_cut_off, c.back_since) = (is_cut_off, back));
     }
 
-    /// A client begins to ask for the lock.
+    /// Records the start of a client's request for the lock.
     pub fn wants(&self, client: ClientId) {
         let now = (self.clock)();
         self.client(client, |c| c.phase = Phase::Waiting(now));
-        self.note(client, Deed::Waits);
+        self.report(client, Deed::Waits);
     }
 
-    /// A client has the lock, as it believes. Returns how long its job must be, if that is fixed.
+    /// Records that a client believes to hold the lock. Returns the job's duration, if the stage has set one.
     pub fn holds(&self, client: ClientId, token: Option<u64>) -> Option<Duration> {
-        self.note(client, Deed::Holds(token));
+        self.report(client, Deed::Holds(token));
         self.change(|inner, now| {
             let waited = match inner.clients[&client].phase {
                 Phase::Waiting(since) => since,
@@ -251,21 +253,21 @@ impl OutsideView {
         })
     }
 
-    /// A client has looked for the last time whether it holds the lock; its write is on the way.
+    /// Records a client's last check before its write, which is now under way.
     pub fn writes(&self, client: ClientId) {
         self.client(client, |c| c.phase = Phase::Writing);
     }
 
-    /// A client believes no longer: it releases the lock, or was told of its loss.
+    /// Records the end of a client's belief: the client releases the lock, or has learned of the loss.
     pub fn lets_go(&self, client: ClientId) {
         let mut held = None;
         self.client(client, |c| held = std::mem::take(&mut c.believes).then_some(c.token));
         if let Some(token) = held {
-            self.note(client, Deed::LetsGo(token));
+            self.report(client, Deed::LetsGo(token));
         }
     }
 
-    /// A client was told what its release came to.
+    /// Records the answer to a client's release.
     pub fn released(&self, client: ClientId, how: Released) {
         self.change(|inner, _| {
             let Some(c) = inner.clients.get_mut(&client) else { return };
@@ -274,17 +276,17 @@ impl OutsideView {
         });
     }
 
-    /// A client has done the first of two commands; or is past that.
+    /// Records that a client has done the first of two commands, or `None` after the second.
     pub fn between(&self, client: ClientId, between: Option<Between>) {
         self.client(client, |c| c.between = between);
     }
 
-    /// A client counts something.
+    /// Counts a remark of a client.
     pub fn remark(&self, remark: Remark) {
         *self.inner.lock().measured.remarks.entry(remark).or_default() += 1;
     }
 
-    /// The next client that gets the lock works that long, and is the victim of what is to come.
+    /// Sets the job's duration for the next holder, which becomes the victim of the next fault.
     pub fn set_next_job(&self, job: Duration) {
         self.inner.lock().next_job = Some(job);
     }
@@ -293,7 +295,7 @@ impl OutsideView {
         self.change(|inner, now| inner.fault_at = Some(now));
     }
 
-    /// The client whose job was chosen by [`OutsideView::set_next_job`].
+    /// Returns the client whose job [`OutsideView::set_next_job`] set.
     pub fn victim(&self) -> Option<ClientId> {
         self.inner.lock().victim
     }
@@ -302,13 +304,13 @@ impl OutsideView {
         self.inner.lock().clients.get(&client).map_or(Phase::Idle, |c| c.phase)
     }
 
-    /// A client that is between two commands of this kind.
+    /// Returns a client that is between two commands of this kind.
     pub fn find_between(&self, between: Between) -> Option<ClientId> {
         let inner = self.inner.lock();
         inner.clients.iter().find(|(_, c)| c.between == Some(between) && c.can_act()).map(|(id, _)| *id)
     }
 
-    /// Those who wait, who has waited longest first.
+    /// Returns the waiting clients, longest wait first.
     pub fn waiters(&self) -> Vec<ClientId> {
         let inner = self.inner.lock();
         let mut waiters: Vec<(Nanos, ClientId)> = inner
@@ -324,8 +326,8 @@ impl OutsideView {
         waiters.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Ends the observation. `stuck_after`: no client was granted the lock for this long, although one
-    /// waited.
+    /// Ends the observation. The lock is stuck if no client was granted the lock for `stuck_after` although a
+    /// client waited.
     pub fn finish(&self, stuck_after: Duration) -> Measured {
         self.change(|inner, now| {
             let mut alive = inner.clients.values().filter(|c| c.can_act());
@@ -357,18 +359,18 @@ impl OutsideView {
         });
     }
 
-    /// Every change goes through here: what follows from the new state is brought up to date.
+    /// Applies every change of the clients' states, and then updates the figures.
     fn change<T>(&self, change: impl FnOnce(&mut Inner, Nanos) -> T) -> T {
         let now = (self.clock)();
         let mut inner = self.inner.lock();
         let result = change(&mut inner, now);
-        inner.settle(now);
+        inner.update_figures(now);
         result
     }
 }
 
 impl Inner {
-    fn settle(&mut self, now: Nanos) {
+    fn update_figures(&mut self, now: Nanos) {
         let holders = self.clients.values().filter(|c| c.believes && c.can_act()).count();
         let is_wanted = self.clients.values().any(|c| c.can_act() && matches!(c.phase, Phase::Waiting(_)));
         match (self.overlap_since, holders > 1) {

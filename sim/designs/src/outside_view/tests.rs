@@ -1,4 +1,4 @@
-//! Small histories and what the outside view makes of them.
+//! Small histories with their measurements.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,7 +59,7 @@ fn a_holder_that_stands_still_counts_from_when_it_goes_on() {
 }
 
 #[test]
-fn a_grant_that_passes_an_earlier_request_is_an_overtake_unless_the_earlier_is_dead() {
+fn a_grant_past_an_earlier_living_request_overtakes() {
     let (o, at) = view();
     o.wants(A);
     at(500);
@@ -74,7 +74,7 @@ fn a_grant_that_passes_an_earlier_request_is_an_overtake_unless_the_earlier_is_d
 }
 
 #[test]
-fn a_wanted_lock_that_nobody_gets_is_unavailable_and_stuck_in_the_end() {
+fn a_wanted_lock_without_a_holder_is_stuck_at_the_end() {
     let (o, at) = view();
     o.wants(A);
     o.holds(A, None);

@@ -1,8 +1,9 @@
-//! `SETNX` with the time of expiry as value, by the client's clock. A client that finds it passed takes over
-//! with `GETSET`; `DEL` releases. Published in the documentation of `SETNX` and in many tutorials (S1-5).
+//! `SETNX` with the time of expiry as value, by the client's clock. A client that finds a passed time takes
+//! over with `GETSET`; `DEL` releases. Published in the documentation of `SETNX` and in many tutorials
+//! (S1-5).
 //!
-//! Claims: it needs synchronized clocks; losers of a race overwrite the winner's time; there is no owner, so
-//! any client can unlock.
+//! Claims: the design needs synchronized clocks; losers of a race overwrite the winner's time; the lock has
+//! no owner, so any client can unlock.
 
 use rowlock_env::time;
 use rowlock_world::executor::Simulation;

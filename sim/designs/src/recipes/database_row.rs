@@ -1,5 +1,5 @@
-//! A row with a unique key (S1-1, S2-2): the client that inserts it holds the lock. Without expiry, or with a
-//! column that holds the time of expiry, checked by the database's clock.
+//! Row with a unique key (S1-1, S2-2): the client with the successful insert holds the lock. Without expiry,
+//! or with a column of the time of expiry, checked by the database's clock.
 //!
 //! Claims: a crashed holder keeps the lock for ever (the reason for expiry); a bottleneck under load (S2-2).
 
@@ -18,7 +18,7 @@ use crate::wire::{Meter, Trouble};
 use crate::{LOCK, TTL};
 
 pub struct DatabaseRow {
-    /// There is a column of expiry.
+    /// The table has a column of expiry.
     pub expires: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The designs, one file each (variants of one algorithm share a file). Each header says who publishes the
-//! design and what is claimed of it.
+//! Designs, one file each (variants of one algorithm share a file). Each header names the publisher of the
+//! design and the claims about the design.
 
 mod client_timestamps;
 mod database_row;
@@ -25,7 +25,7 @@ pub use zk_queue_wrong::{Flaw, WrongQueue};
 
 use crate::design::Design;
 
-/// All designs of this crate, in the order of the table.
+/// Returns all designs of this crate, in the order of the table.
 pub fn all() -> Vec<Box<dyn Design>> {
     vec![
         Box::new(SetnxExpire),
@@ -52,8 +52,8 @@ pub fn all() -> Vec<Box<dyn Design>> {
     ]
 }
 
-/// Why scenarios between two commands mean nothing to a design whose acquire and release are one command
-/// each.
+/// Reason why scenarios between two commands do not apply to a design with one command per acquire and
+/// release.
 const ONE_COMMAND: &str = "acquire and release are one command each";
-/// Why a holder that is cut off in a long job means nothing to a design that does not keep its lock alive.
+/// Reason why a cut-off holder with a long job does not apply to a design that does not keep its lock alive.
 const NO_LONG_JOBS: &str = "the lock is not kept alive: see long-job";

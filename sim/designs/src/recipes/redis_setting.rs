@@ -16,7 +16,7 @@ use crate::wire::Meter;
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub servers: usize,
-    /// The first is the primary of the others, and a monitor fails over.
+    /// The first server is the primary of the others, and a monitor fails over.
     pub is_replicated: bool,
     pub persistence: Persistence,
     pub min_replicas: usize,
@@ -39,7 +39,7 @@ fn addr(index: usize) -> String {
 }
 
 impl RedisSetting {
-    /// Sets them up and starts them.
+    /// Sets the servers up and starts them.
     pub fn build(world: &Simulation, view: &OutsideView, plan: Plan) -> Self {
         let last = |index: usize| u8::try_from(index + 1).expect("there are few servers");
         let hosts = (0..plan.servers)
@@ -61,7 +61,7 @@ impl RedisSetting {
         setting
     }
 
-    /// Where clients find each server; one place if a monitor knows it.
+    /// Returns the address of each server, or only the monitor's address.
     pub fn places(&self) -> Vec<Where> {
         match self.monitor {
             Some(_) => vec![Where::ByMonitor(format!("monitor:{PORT}"))],
@@ -69,7 +69,7 @@ impl RedisSetting {
         }
     }
 
-    /// Where clients find the server, if it is one or a monitor knows it.
+    /// Returns the address of the single server, or the monitor's address.
     pub fn place(&self) -> Where {
         self.places().into_iter().next().expect("there is a server")
     }
@@ -91,7 +91,7 @@ impl Servers for RedisSetting {
     fn minority(&self) -> Vec<HostId> {
         match self.plan.servers {
             1 => Vec::new(),
-            // With replicas it is the monitor's side that matters: half of the servers are cut off from it.
+            // With replicas the monitor's side matters: half of the servers are cut off from the monitor.
             n if self.plan.is_replicated => self.hosts[..n.div_ceil(2)].to_vec(),
             n => self.hosts[..n / 2].to_vec(),
         }

@@ -1,13 +1,13 @@
-//! Redisson's `RLock`: a hash with owner and reentrancy count. A watchdog renews the lease at a third of it.
-//! Losers subscribe and wait for the release or the rest of the lease (S0-6 to S0-9, S3-5 to S3-14).
+//! Redisson's `RLock`: a hash with owner and reentrancy count. A watchdog renews the lease at a third of its
+//! time. Losers subscribe and wait for the release or the rest of the lease (S0-6 to S0-9, S3-5 to S3-14).
 //! Variants: one server; a primary with two replicas and a monitor; `min-replicas-to-write 2`,
-//! `min-replicas-max-lag 10` (S2-8) with a third replica, so that writes are still accepted after a failover;
-//! `WAIT 1` after each grant; `WAIT` for all replicas, the default since Redisson 3.17
+//! `min-replicas-max-lag 10` (S2-8) with a third replica, so that the primary still accepts writes after a
+//! failover; `WAIT 1` after each grant; `WAIT` for all replicas, the default since Redisson 3.17
 //! (`checkLockSyncedSlaves`; "only 1 of 2 slaves were synced").
 //!
-//! Claims: asynchronous failover grants the lock twice (S0-12, S2-7, S4-3) and min-replicas is offered
-//! against that; no polling (S3-7); the old watchdog still believes that it holds (S0-12, contradicted by
-//! E9); a release of a lock that has vanished reports success (S3-13).
+//! Claims: asynchronous failover grants the lock twice (S0-12, S2-7, S4-3) and the notes offer min-replicas
+//! as a remedy; no polling (S3-7); the old watchdog still believes that its client holds the lock (S0-12,
+//! contradicted by E9); a release of a vanished lock reports success (S3-13).
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::{LOCK, TTL};
 
-/// The replicas of the server.
+/// Replicas of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replication {
     None,
@@ -34,19 +34,18 @@ pub enum Replication {
     Asynchronous,
     /// Three replicas, and the primary refuses writes unless two have reported within 10 s.
     MinReplicas,
-    /// The same as `Asynchronous`, and a grant counts only when one replica has acknowledged it.
+    /// Like `Asynchronous`, and a grant counts only after one replica has acknowledged the grant.
     Wait,
-    /// The same, when both have.
+    /// Like `Wait`, with both replicas.
     WaitForAll,
 }
 
 pub struct Redisson {
-    /// The replicas of the server.
     pub replication: Replication,
 }
 
 impl Redisson {
-    /// How many replicas must acknowledge a grant.
+    /// Returns the number of replicas that must acknowledge a grant.
     fn waits_for(&self) -> usize {
         match self.replication {
             Replication::Wait => 1,
@@ -124,7 +123,7 @@ struct RedissonLocker {
     messages: Client,
     is_subscribed: bool,
     watchdog: Mutex<Option<Task<()>>>,
-    /// For this many replicas.
+    /// Number of replicas to wait for.
     waits: usize,
 }
 
@@ -139,7 +138,7 @@ impl Drop for RedissonLocker {
 }
 
 impl RedissonLocker {
-    /// `None`: it is ours. Else how long the holder's lease lasts.
+    /// Tries to lock. `None` means success, else the result is the rest of the holder's lease.
     async fn try_once(&mut self) -> Result<Option<Duration>, Trouble> {
         let lock =
             Command::RedissonLock { key: LOCK.to_owned(), owner: self.owner.clone(), ttl_ms: ttl_ms() };
@@ -165,11 +164,11 @@ impl RedissonLocker {
         self.commands.run(unlock).await
     }
 
-    /// Sleeps until a message comes or the rest of the holder's lease is over.
+    /// Sleeps until a message arrives or the rest of the holder's lease is over.
     async fn wait_for_message(&mut self, left: Duration) -> Result<(), Trouble> {
         let heard = match time::timeout(left, self.messages.next_message()).await {
             Ok(heard) => heard,
-            // Silence: is the subscription still there? (Redisson pings its connections every 30 s.)
+            // After silence, checks the subscription. (Redisson pings its connections every 30 s.)
             Err(time::Elapsed) => self.messages.ping().await,
         };
         self.is_subscribed = heard.is_ok();
@@ -186,8 +185,8 @@ impl RedissonLocker {
                     Command::RedissonRenew { key: LOCK.to_owned(), owner: owner.clone(), ttl_ms: ttl_ms() };
                 match redis.run(renew).await {
                     Ok(Answer::Number(1)) => view.remark(Remark::Renewed),
-                    // Not ours any more, or an error: renewal stops, and the application is not told (S3-10,
-                    // E9).
+                    // The lock has another owner, or the server failed: renewal stops without notice to the
+                    // application (S3-10, E9).
                     Ok(_) => return view.remark(Remark::RenewalRefused),
                     Err(_) => return,
                 }
@@ -214,7 +213,7 @@ impl Locker for RedissonLocker {
                 if !self.is_subscribed {
                     self.messages.subscribe(&channel_of(LOCK)).await?;
                     self.is_subscribed = true;
-                    // A release before the subscription would be missed: it asks once more.
+                    // A release before the subscription would be missed, so the client tries once more.
                     match self.try_once().await? {
                         None => break,
                         Some(rest) => left = rest,
@@ -240,7 +239,7 @@ impl Locker for RedissonLocker {
     }
 }
 
-/// The count of the scripts in a test of its own: the workload never locks twice.
+/// Tests the scripts' count alone: the workload never locks twice.
 #[cfg(test)]
 mod tests {
     use super::*;

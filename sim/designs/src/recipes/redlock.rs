@@ -1,10 +1,10 @@
 //! RedLock on five independent masters (S0-5, S4-1, S4-4): `SET NX PX` on all, one after another, each with a
-//! timeout of 50 ms. The lock is held if a majority answered within the time to live minus the allowance for
-//! drift; otherwise it is released everywhere. Published by Redis's author; here its validity time stops a
-//! holder's work.
+//! timeout of 50 ms. The client holds the lock if a majority answered within the time to live minus the
+//! allowance for drift; otherwise the client releases everywhere. Published by Redis's author; here the end
+//! of the validity time stops a holder's work.
 //!
 //! Claims: safe while a majority is up (S1-2, S4-1); disputed (S0-11): Kleppmann shows that clock jumps,
-//! pauses and restarts without fsync break it.
+//! pauses and restarts without fsync break the design.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const QUORUM: usize = MASTERS / 2 + 1;
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(50);
 
 pub struct Redlock {
-    /// The masters flush every write before they answer.
+    /// Masters flush every write before they answer.
     pub flushes: bool,
 }
 
@@ -69,13 +69,13 @@ struct RedlockLocker {
     valid_until: Instant,
 }
 
-/// What clocks may drift apart in the time to live: one percent and 2 ms, as in the published code.
+/// Returns the allowed drift of clocks in the time to live: one percent and 2 ms, as in the published code.
 fn drift() -> Duration {
     TTL / 100 + Duration::from_millis(2)
 }
 
 impl RedlockLocker {
-    /// How many masters gave it.
+    /// Sets the key on all masters and returns the number of successes.
     async fn set_everywhere(&mut self, value: &str) -> usize {
         let mut given = 0;
         for index in 0..self.masters.len() {
@@ -92,7 +92,7 @@ impl RedlockLocker {
         given
     }
 
-    /// On how many masters it was ours; how many answered.
+    /// Deletes the key on all masters. Returns the number of deletions and the number of answers.
     async fn delete_everywhere(&mut self, value: &str) -> (usize, usize) {
         let (mut ours, mut answered) = (0, 0);
         for master in &mut self.masters {
@@ -117,7 +117,7 @@ impl Locker for RedlockLocker {
                 }
                 self.delete_everywhere(&value).await;
                 self.me.view.remark(Remark::Denied);
-                // A random delay, so that those who split the masters between them do not do it again.
+                // Random delay: clients that split the masters between them would otherwise split them again.
                 time::sleep(Duration::from_millis(50 + rng::below(150))).await;
             }
         })

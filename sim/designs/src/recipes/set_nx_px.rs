@@ -3,7 +3,7 @@
 //! documentation recommends.
 //!
 //! Claims: the bare `DEL` frees another client's lock; so does `GET` then `DEL` if the lock expires in
-//! between; the script never does. None of them is fault tolerant (S1-9).
+//! between; the script never does. No variant is fault tolerant (S1-9).
 
 use rowlock_world::executor::Simulation;
 
@@ -17,7 +17,7 @@ use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::{LOCK, TTL};
 
-/// How the lock is released.
+/// Way of the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     Del,
@@ -28,7 +28,6 @@ pub enum Release {
 }
 
 pub struct SetNxPx {
-    /// How the lock is released.
     pub release: Release,
 }
 

@@ -1,5 +1,5 @@
-//! `SETNX`, then `EXPIRE`, and `DEL` to release: the notes warn of it (S1-4, S2-3, S3-1); it dates from
-//! before Redis 2.6.12.
+//! `SETNX`, then `EXPIRE`, and `DEL` to release, as common before Redis 2.6.12; the notes warn of this design
+//! (S1-4, S2-3, S3-1).
 //!
 //! Claim: a client that dies between the two commands leaves the lock taken for ever.
 

@@ -1,5 +1,5 @@
-//! One ephemeral znode that all clients watch (S2-10, S4-5): its creator holds the lock, its removal wakes
-//! all.
+//! One ephemeral znode that all clients watch (S2-10, S4-5): the znode's creator holds the lock, and the
+//! znode's removal wakes all clients.
 //!
 //! Claim: a herd: one release wakes all waiters (S2-11), and one of them wins.
 
@@ -53,7 +53,7 @@ impl Locker for HerdLocker {
             loop {
                 let create = Request::Create { path: PATH.to_owned(), is_sequential: false };
                 match session.run(create).await? {
-                    // The position of the znode's creation among all changes rises: a token.
+                    // The zxid of the znode's creation rises from grant to grant and serves as the token.
                     Reply::Created(value, czxid) => return Ok(Grant { token: Some(czxid), value }),
                     Reply::NodeExists => view.remark(Remark::Denied),
                     _ => return Err(Trouble::NoConnection),
@@ -73,7 +73,7 @@ impl Locker for HerdLocker {
                 Ok(Reply::Done) => Released::Freed,
                 Ok(_) => Released::WasNotHeld,
                 Err(_) => {
-                    // The session is given up, and its znode goes with it.
+                    // The client abandons the session, whose end deletes the znode.
                     self.zk.session = None;
                     Released::Unknown
                 }

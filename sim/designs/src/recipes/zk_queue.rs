@@ -1,11 +1,12 @@
 //! ZooKeeper's lock recipe done right (S2-12 to S2-15, S4-6), as in Curator: an ephemeral, sequential znode
-//! under one parent per lock, with a random part by which a client finds it after a lost reply. The lowest
-//! holds; each other client watches the one before its own, and looks again after every wake-up. A holder
-//! that has not heard from the service for two thirds of the session timeout considers the lock lost.
+//! under one parent per lock, with a random part by which a client finds its znode after a lost reply. The
+//! lowest znode holds; each other client watches its predecessor, and lists the queue again after every
+//! wake-up. A holder without an answer of the service for two thirds of the session timeout considers the
+//! lock lost.
 //!
-//! Claims: order of creation is order of grants (S2-15); one release wakes one (S2-12); a predecessor that
-//! dies while it waits does no harm (S2-14); no double grant (S2-9); ZooKeeper's is sturdier than Redis's
-//! (S4-9); a dead client's znode goes at once (S4-8, contradicted by E7).
+//! Claims: order of creation is order of grants (S2-15); one release wakes one client (S2-12); a predecessor
+//! that dies while waiting does no harm (S2-14); no double grant (S2-9); ZooKeeper's lock is sturdier than
+//! Redis's (S4-9); a dead client's znode goes at once (S4-8, contradicted by E7).
 
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ use crate::zk::core::{Reply, Request};
 use crate::zk::session::Session;
 
 pub struct Queue {
-    /// The store looks at the numbers of the znodes.
+    /// The store checks the znodes' numbers as tokens.
     pub is_fenced: bool,
 }
 
-/// One parent per lock: numbers of different locks never meet (E4).
+/// Parent of one lock: numbers of different locks never meet (E4).
 pub(super) const PARENT: &str = "/locks/stock";
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -62,9 +63,9 @@ impl Design for Queue {
 
 #[derive(Debug)]
 struct Place {
-    /// By which it is found again if the reply to its creation is lost.
+    /// Random part by which the client finds its znode after a lost reply.
     guid: String,
-    /// Its znode, once it is known.
+    /// Name of the znode, once known.
     name: Option<String>,
 }
 
@@ -73,12 +74,12 @@ struct QueueLocker {
     place: Option<Place>,
 }
 
-/// The number at the end of a name.
+/// Returns the number at the end of a name.
 pub(super) fn number_of(name: &str) -> u64 {
     name.rsplit('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// All names, lowest number first.
+/// Returns all names, lowest number first.
 pub(super) async fn list(session: &Session) -> Result<Vec<String>, Trouble> {
     match session.run(Request::Children { parent: PARENT.to_owned() }).await? {
         Reply::Children(mut names) => {
@@ -90,7 +91,7 @@ pub(super) async fn list(session: &Session) -> Result<Vec<String>, Trouble> {
 }
 
 impl QueueLocker {
-    /// Takes a place, or finds the one that it has taken without knowing. Returns its name.
+    /// Creates a znode in the queue, or finds the znode of an earlier try. Returns the znode's name.
     async fn take_place(&mut self) -> Result<String, Trouble> {
         let is_retry = self.place.is_some();
         let me = self.zk.me.clone();
@@ -116,7 +117,7 @@ impl QueueLocker {
         Ok(name)
     }
 
-    /// `None`: the place is gone.
+    /// Waits for the grant. `None`: the znode is gone.
     async fn wait_for_turn(&self, mine: &str) -> Result<Option<Grant>, Trouble> {
         let session = self.zk.session.as_ref().ok_or(Trouble::NoConnection)?;
         let mut woken = 0;
@@ -131,7 +132,7 @@ impl QueueLocker {
                 return Err(Trouble::NoConnection);
             };
             if woken > 0 {
-                // Its predecessor only waited, and is gone: a wake-up without a grant.
+                // The predecessor waited only, and is gone: a wake-up without a grant.
                 self.zk.me.view.remark(Remark::Denied);
             }
             let gone = session.interest(&before);
@@ -175,7 +176,7 @@ impl Locker for QueueLocker {
                 match self.zk.run(Request::Delete { path: grant.value.clone() }).await {
                     Ok(Reply::Done) => return Released::Freed,
                     Ok(_) => return Released::WasNotHeld,
-                    // Until it is known: all other clients would wait for a znode that remains.
+                    // Repeats the delete until an answer: all other clients would wait for a remaining znode.
                     Err(_) if self.zk.session.as_ref().is_some_and(Session::is_expired) => {
                         return Released::WasNotHeld;
                     }

@@ -1,11 +1,10 @@
-//! ZooKeeper's lock recipe as often written, with the mistakes of the classes in the notes (S4, E1 to
-//! E6).
+//! ZooKeeper's lock recipe as often written, with the mistakes of the classes in the notes (S4, E1 to E6).
 //!
-//! As printed: the event of a removal is ignored, because the code returns early for every event of a
-//! connected client (E1), so each waiter sleeps its whole timeout. Then it takes the lock without looking
-//! (E2). An error counts as "busy" and a second znode is created (E6). Release deletes unconditionally (E5).
-//! The two other variants repair E1 only: one takes a wake-up for a grant (E2); the other sets the watch
-//! before its wait begins (E3), but looks at the queue again.
+//! As printed: the code ignores the event of a removal, because it returns early for every event of a
+//! connected client (E1), so each waiter sleeps its whole timeout. Then the waiter takes the lock without a
+//! check (E2). An error counts as "busy" and the code creates a second znode (E6). Release deletes
+//! unconditionally (E5). The two other variants repair E1 only: one takes a wake-up for a grant (E2); the
+//! other sets the watch before its wait begins (E3), but lists the queue again.
 
 use std::time::Duration;
 
@@ -26,13 +25,13 @@ use crate::zk::session::Session;
 pub enum Flaw {
     /// E1, E2, E5, E6.
     AsPrinted,
-    /// E2: a wake-up, or a timeout, is a grant.
+    /// A wake-up, or a timeout, counts as a grant (E2).
     WakeIsGrant,
-    /// E3: a watch fires before the client waits for it, and is lost.
+    /// A watch fires before the client waits for the event, and the event is lost (E3).
     WatchBeforeLatch,
 }
 
-/// Between the reply to `exists` and the next line of the program, in which the event thread may run.
+/// Time between the reply to `exists` and the next line of the program, in which the event thread may run.
 const NEXT_LINE: Duration = Duration::from_millis(1);
 
 pub struct WrongQueue {
@@ -74,8 +73,7 @@ struct WrongLocker {
 }
 
 impl WrongLocker {
-    /// Creates a place and waits once. E6: whatever went wrong on the way, the caller begins again, and the
-    /// place stays.
+    /// Creates a znode and waits once. The caller starts again after any error, and the znode stays (E6).
     async fn try_once(&mut self) -> Result<Grant, Trouble> {
         let (me, flaw) = (self.zk.me.clone(), self.flaw);
         let session = self.zk.session().await?;
@@ -101,7 +99,7 @@ impl WrongLocker {
     }
 }
 
-/// The notes' `waitForLock`. `false`: the predecessor was gone already.
+/// Mirrors the notes' `waitForLock`. Returns `false` if the predecessor was gone already.
 async fn wait(session: &Session, before: &str, flaw: Flaw) -> Result<bool, Trouble> {
     let exists = Request::Exists { path: before.to_owned(), watch: true };
     match flaw {
@@ -114,7 +112,7 @@ async fn wait(session: &Session, before: &str, flaw: Flaw) -> Result<bool, Troub
         Flaw::WakeIsGrant => {
             let gone = session.interest(before);
             if session.run(exists).await? == Reply::Exists {
-                // The timeout, too, is taken for a grant.
+                // A timeout also counts as a grant.
                 let _ = time::timeout(TTL, gone).await;
             }
         }

@@ -1,4 +1,4 @@
-//! ZooKeeper's service in a world, and what the recipes' clients share: a session that is opened when needed.
+//! ZooKeeper's service in a world, and the recipes' common client: a session, opened on demand.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct ZkSetting {
     storage: Storage,
 }
 
-/// Sets up the service; `locker` makes what a client's process holds.
+/// Sets up the service; `locker` makes the client library of a process.
 pub fn build(
     world: &Simulation,
     view: &OutsideView,
@@ -61,7 +61,7 @@ pub struct ZkClient {
 }
 
 impl ZkClient {
-    /// The session; a new one if there is none or it is over.
+    /// Returns the session; opens a new session if there is none or the old one has expired.
     pub async fn session(&mut self) -> Result<&Session, Trouble> {
         if self.session.as_ref().is_none_or(Session::is_expired) {
             self.session = None;
@@ -70,7 +70,7 @@ impl ZkClient {
         self.session.as_ref().ok_or(Trouble::NoConnection)
     }
 
-    /// One request on the session that there is.
+    /// Sends one request on the existing session.
     pub async fn run(&self, request: Request) -> Result<Reply, Trouble> {
         match &self.session {
             Some(session) => session.run(request).await,

@@ -1,5 +1,5 @@
-//! A Redis client library: a connection to a fixed server, or to the one that the monitor names, which is
-//! reopened after errors. It never sends a command twice.
+//! Redis client library: a connection to a fixed server, or to the primary that the monitor names. The client
+//! reopens the connection after errors and never sends a command twice.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::wire::{Connection, Meter, Trouble};
 #[derive(Clone, Debug)]
 pub enum Where {
     Fixed(String),
-    /// Where the monitor at this address says.
+    /// Address of a monitor that names the primary.
     ByMonitor(String),
 }
 
@@ -23,18 +23,18 @@ pub struct Client {
     connection: Option<(Connection<Redis>, mpsc::Receiver<Push>)>,
 }
 
-/// How long a command may take, unless the design says otherwise.
+/// Timeout of a command, unless the design has another one.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// One that has not connected yet.
+    /// Creates a client without a connection.
     pub fn new(place: Where, timeout: Duration, meter: Meter) -> Self {
         Client { place, meter, timeout, connection: None }
     }
 
-    /// Runs a command. A refusal (`READONLY`, `NOREPLICAS`) is trouble too: it did not happen.
+    /// Runs a command. A refusal (`READONLY`, `NOREPLICAS`) is an error too: the command had no effect.
     pub async fn run(&mut self, command: Command) -> Result<Answer, Trouble> {
-        match self.ask(Ask::Run(command)).await? {
+        match self.send(Ask::Run(command)).await? {
             Reply::Answer(Answer::Refused(_)) => {
                 self.connection = None;
                 Err(Trouble::NoConnection)
@@ -44,29 +44,29 @@ impl Client {
         }
     }
 
-    /// `WAIT` for the last write on the connection.
+    /// Sends `WAIT` for the last write on the connection.
     pub async fn wait(&mut self, replicas: usize, timeout: Duration) -> Result<usize, Trouble> {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        match self.ask(Ask::Wait { replicas, timeout_ms }).await? {
+        match self.send(Ask::Wait { replicas, timeout_ms }).await? {
             Reply::Answer(Answer::Number(n)) => Ok(usize::try_from(n).unwrap_or(0)),
             _ => Err(Trouble::NoConnection),
         }
     }
 
-    /// Subscribes to a channel; messages come from [`Client::next_message`] of this client.
+    /// Subscribes to a channel; [`Client::next_message`] of this client receives its messages.
     pub async fn subscribe(&mut self, channel: &str) -> Result<(), Trouble> {
-        self.ask(Ask::Subscribe(channel.to_owned())).await.map(drop)
+        self.send(Ask::Subscribe(channel.to_owned())).await.map(drop)
     }
 
-    /// Asks for a sign of life on the connection that there is.
+    /// Checks the existing connection with a request.
     pub async fn ping(&mut self) -> Result<(), Trouble> {
         if self.connection.as_ref().is_none_or(|(connection, _)| connection.is_closed()) {
             return Err(Trouble::NoConnection);
         }
-        self.ask(Ask::Info).await.map(drop)
+        self.send(Ask::Info).await.map(drop)
     }
 
-    /// The next message, or the end of the connection. Cancel safe.
+    /// Waits for the next message, or the end of the connection. Cancel safe.
     pub async fn next_message(&mut self) -> Result<(), Trouble> {
         let Some((_, pushes)) = &mut self.connection else { return Err(Trouble::NoConnection) };
         match pushes.recv().await {
@@ -78,7 +78,7 @@ impl Client {
         }
     }
 
-    async fn ask(&mut self, ask: Ask) -> Result<Reply, Trouble> {
+    async fn send(&mut self, ask: Ask) -> Result<Reply, Trouble> {
         if self.connection.as_ref().is_none_or(|(connection, _)| connection.is_closed()) {
             self.connection = None;
             let addr = self.find().await?;

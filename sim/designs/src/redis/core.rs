@@ -1,8 +1,8 @@
 //! Redis's data and the commands that locks use, pure: one command after another, as on Redis's one thread.
 //!
-//! Scripts of lock libraries are commands of their own here, as Redis runs a script atomically. Keys expire
-//! by the server's wall clock, which the caller passes in (Redis stores expiry as Unix time, so a jump of
-//! that clock moves it). It must never look at a clock itself.
+//! Scripts of lock libraries are single commands here, as Redis runs a script atomically. Keys expire by the
+//! server's wall clock, which the caller passes in (Redis stores expiry as Unix time, so a jump of the clock
+//! moves the expiry). This module must never read a clock itself.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Data {
     Text(String),
-    /// A hash of counters: Redisson's owner and reentrancy count.
+    /// Hash of counters: Redisson's owner and reentrancy count.
     Hash(BTreeMap<String, i64>),
 }
 
@@ -19,7 +19,7 @@ pub enum Data {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub data: Data,
-    /// Unix time in milliseconds; `None`: for ever.
+    /// Unix time in milliseconds; `None` means never.
     pub expires_at_ms: Option<i64>,
 }
 
@@ -28,25 +28,25 @@ pub enum Command {
     /// `SET key value NX PX ttl`.
     SetNxPx {
         key: String,
-        /// Its value if it was absent.
+        /// Value for an absent key.
         value: String,
-        /// Its time to live.
+        /// Time to live.
         ttl_ms: i64,
     },
     SetNx {
         key: String,
-        /// Its value if it was absent.
+        /// Value for an absent key.
         value: String,
     },
     Expire {
         key: String,
-        /// Its time to live from now.
+        /// Time to live from now.
         ttl_ms: i64,
     },
     Get {
         key: String,
     },
-    /// `GETSET key value`. Takes the expiry away.
+    /// `GETSET key value`, which removes the expiry.
     GetSet {
         key: String,
         value: String,
@@ -57,24 +57,25 @@ pub enum Command {
     /// The script `if get(key) == value then del(key)`.
     CompareAndDelete {
         key: String,
-        /// The value that it must have.
+        /// Expected value.
         value: String,
     },
-    /// Redisson's lock script: absent or ours: count up and set the expiry, [`Answer::Nil`]; else the time
-    /// that is left.
+    /// Redisson's lock script. Absent or own key: counts up, sets the expiry and returns [`Answer::Nil`];
+    /// else returns the remaining time.
     RedissonLock {
         key: String,
         owner: String,
         ttl_ms: i64,
     },
-    /// Redisson's renewal script: 1 and a new expiry if it is ours, else 0.
+    /// Redisson's renewal script: 1 and a new expiry for an own key, else 0.
     RedissonRenew {
         key: String,
         owner: String,
         ttl_ms: i64,
     },
-    /// Redisson's unlock script, in the version of the notes (S3-12, S3-13): gone: publish, 1; another's:
-    /// nil; count down: 0 if it stays ours, else delete, publish, 1.
+    /// Redisson's unlock script, in the version of the notes (S3-12, S3-13). Missing key: publishes, 1.
+    /// Another owner's key: nil. Own key: counts down, and returns 0 if a count is left, else deletes,
+    /// publishes, 1.
     RedissonUnlock {
         key: String,
         owner: String,
@@ -85,34 +86,34 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Ok,
-    /// The key is missing, or the command was not carried out.
+    /// The key is missing, or the command had no effect.
     Nil,
     Number(i64),
     Text(String),
-    /// An error of the server: `READONLY`, `NOREPLICAS`.
+    /// Error of the server: `READONLY`, `NOREPLICAS`.
     Refused(String),
 }
 
-/// A change of the data, as replicated and written to the append-only file.
+/// Change of the data, as replicated and written to the append-only file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
-    /// The key has this now. Expiry is absolute, as Redis replicates it since version 7.
+    /// New entry of the key. Expiry is absolute, as Redis replicates expiry since version 7.
     Put(String, Entry),
-    /// The key is gone.
+    /// Removal of the key.
     Remove(String),
 }
 
-/// What running a command came to.
+/// Result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Done {
     pub answer: Answer,
-    /// For replicas and the file.
+    /// Changes for replicas and the file.
     pub effects: Vec<Effect>,
-    /// The channel to publish to.
+    /// Channel to publish to.
     pub publish: Option<String>,
 }
 
-/// The channel that tells of the release of a lock.
+/// Returns the channel on which Redisson publishes the release of a lock.
 pub fn channel_of(key: &str) -> String {
     format!("redisson_lock__channel:{{{key}}}")
 }
@@ -123,7 +124,7 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// Makes a change that has been decided elsewhere.
+    /// Applies a change of another server or of the file.
     pub fn apply(&mut self, effect: Effect) {
         match effect {
             Effect::Put(key, entry) => drop(self.entries.insert(key, entry)),
@@ -131,12 +132,12 @@ impl Keyspace {
         }
     }
 
-    /// What a key holds, if it has not expired.
+    /// Returns the entry of a key, if the key has not expired.
     pub fn get(&self, key: &str, now_ms: i64) -> Option<&Entry> {
         self.entries.get(key).filter(|entry| entry.expires_at_ms.is_none_or(|at| at > now_ms))
     }
 
-    /// Runs a command: the changes are already made, and returned for others.
+    /// Runs a command. The changes are already applied, and returned for replicas and the file.
     pub fn run(&mut self, command: Command, now_ms: i64) -> Done {
         let mut run = Run { keys: self, now_ms, effects: Vec::new(), publish: None };
         let answer = run.command(command);
@@ -144,7 +145,7 @@ impl Keyspace {
     }
 }
 
-/// One command at work.
+/// Execution of one command.
 struct Run<'a> {
     keys: &'a mut Keyspace,
     now_ms: i64,
@@ -161,7 +162,7 @@ impl Run<'_> {
             Command::Get { key } => self.text(&key).map_or(Answer::Nil, Answer::Text),
             Command::GetSet { key, value } => {
                 let before = self.text(&key);
-                self.put(key, Data::Text(value), None);
+                self.write(key, Data::Text(value), None);
                 before.map_or(Answer::Nil, Answer::Text)
             }
             Command::Del { key } => self.del(key),
@@ -204,7 +205,7 @@ impl Run<'_> {
         self.effects.push(effect);
     }
 
-    fn put(&mut self, key: String, data: Data, ttl_ms: Option<i64>) {
+    fn write(&mut self, key: String, data: Data, ttl_ms: Option<i64>) {
         let expires_at_ms = ttl_ms.map(|ttl| self.now_ms + ttl);
         self.change(Effect::Put(key, Entry { data, expires_at_ms }));
     }
@@ -213,14 +214,14 @@ impl Run<'_> {
         if self.entry(&key).is_some() {
             return if ttl_ms.is_some() { Answer::Nil } else { Answer::Number(0) };
         }
-        self.put(key, Data::Text(value), ttl_ms);
+        self.write(key, Data::Text(value), ttl_ms);
         if ttl_ms.is_some() { Answer::Ok } else { Answer::Number(1) }
     }
 
     fn expire(&mut self, key: &str, ttl_ms: i64) -> bool {
         let Some(entry) = self.entry(key) else { return false };
         let data = entry.data.clone();
-        self.put(key.to_owned(), data, Some(ttl_ms));
+        self.write(key.to_owned(), data, Some(ttl_ms));
         true
     }
 
@@ -241,7 +242,7 @@ impl Run<'_> {
             },
         };
         *hash.entry(owner).or_insert(0) += 1;
-        self.put(key, Data::Hash(hash), Some(ttl_ms));
+        self.write(key, Data::Hash(hash), Some(ttl_ms));
         Answer::Nil
     }
 
@@ -256,7 +257,7 @@ impl Run<'_> {
         let count = hash.entry(owner).or_insert(0);
         *count -= 1;
         if *count > 0 {
-            self.put(key, Data::Hash(hash), Some(ttl_ms));
+            self.write(key, Data::Hash(hash), Some(ttl_ms));
             return Answer::Number(0);
         }
         self.publish = Some(channel_of(&key));
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_and_delete_frees_ones_own_key_only_and_del_frees_anybodys() {
+    fn compare_and_delete_frees_only_an_own_key() {
         let mut keys = Keyspace::default();
         set(&mut keys, "a", 0);
         let cad = |value: &str| Command::CompareAndDelete { key: key(), value: value.to_owned() };
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn getset_overwrites_the_winners_timestamp_and_takes_the_expiry_away() {
+    fn getset_overwrites_the_timestamp_and_clears_the_expiry() {
         let mut keys = Keyspace::default();
         set(&mut keys, "100", 0);
         let done = keys.run(Command::GetSet { key: key(), value: "200".to_owned() }, 1);
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn redissons_scripts_count_reentrant_locks_and_tell_losers_the_time_that_is_left() {
+    fn redissons_scripts_count_and_return_the_remaining_time() {
         let mut keys = Keyspace::default();
         let lock =
             |owner: &str| Command::RedissonLock { key: key(), owner: owner.to_owned(), ttl_ms: 30_000 };
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(keys.run(renew, 21).answer, Answer::Number(0));
     }
 
-    /// S3-13, E10: a release of what is no longer there says that all is well.
+    /// S3-13, E10: a release of a vanished lock reports success.
     #[test]
     fn redissons_unlock_of_a_vanished_lock_reports_success() {
         let mut keys = Keyspace::default();

@@ -1,5 +1,5 @@
-//! The append-only file: flushed after every change, every second, or absent. After a power loss the server
-//! has what was flushed, and with luck more; a truncated end is dropped (`aof-load-truncated yes`).
+//! Append-only file: flushed after every change, every second, or absent. After a power loss the server has
+//! the flushed changes, and with luck more; a truncated end is dropped (`aof-load-truncated yes`).
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::core::{Effect, Keyspace};
 
-/// When changes are made durable.
+/// Flush policy of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
     None,
@@ -21,7 +21,7 @@ pub enum Persistence {
 #[derive(Serialize, Deserialize)]
 enum Record {
     Changes(Vec<Effect>),
-    /// Everything before is void: a full copy from the primary.
+    /// Full copy from the primary; all earlier records are void.
     Copy(Keyspace),
 }
 
@@ -36,7 +36,7 @@ const DIRECTORY: &str = "/var/lib/redis";
 const NAME: &str = "appendonly.aof";
 
 impl Log {
-    /// Opens the host's file and reads what it holds.
+    /// Opens the host's file and replays its content.
     pub fn open(persistence: Persistence) -> io::Result<(Log, Keyspace)> {
         if persistence == Persistence::None {
             return Ok((Log { file: None, persistence, end: 0, is_dirty: false }, Keyspace::default()));
@@ -54,7 +54,7 @@ impl Log {
         Ok((Log { file: Some(file), persistence, end, is_dirty: false }, keys))
     }
 
-    /// Writes changes; with `appendfsync always` they are durable afterwards.
+    /// Writes changes; with `appendfsync always` the changes are durable afterwards.
     pub fn append(&mut self, effects: &[Effect]) -> io::Result<()> {
         self.write(&Record::Changes(effects.to_vec()))
     }
@@ -75,7 +75,7 @@ impl Log {
         if self.persistence == Persistence::Always { self.flush() } else { Ok(()) }
     }
 
-    /// Makes durable what was written.
+    /// Flushes all written changes.
     pub fn flush(&mut self) -> io::Result<()> {
         if let Some(file) = &self.file
             && self.is_dirty
@@ -87,7 +87,7 @@ impl Log {
     }
 }
 
-/// The keys that a file's whole records give, and where those end.
+/// Returns the keys after a file's whole records, and the length of these records.
 fn replay(bytes: &[u8]) -> (Keyspace, u64) {
     let (mut keys, mut rest) = (Keyspace::default(), bytes);
     while let Some((len, after)) = rest.split_first_chunk::<4>() {

@@ -1,5 +1,6 @@
-//! A model of Redis as far as locks need it: one server, asynchronous replicas, a monitor that fails over,
-//! the append-only file. It follows Redis's documentation; what is left out does not concern locks.
+//! Model of Redis as far as locks need: one server, asynchronous replicas, a monitor that fails over, the
+//! append-only file. The model follows Redis's documentation and leaves out features that do not concern
+//! locks.
 
 pub mod client;
 pub mod core;
@@ -15,19 +16,19 @@ use serde::{Deserialize, Serialize};
 use self::core::{Answer, Command, Effect, Keyspace};
 use crate::wire::Protocol;
 
-/// The port of every server and monitor.
+/// Port of every server and monitor.
 pub const PORT: u16 = 6379;
 
-/// A request to a server or monitor.
+/// Request to a server or monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     Run(Command),
     Subscribe(String),
-    /// `WAIT replicas timeout`: how many replicas have this connection's writes.
+    /// `WAIT replicas timeout`: returns the number of replicas with this connection's writes.
     Wait {
-        /// How many are wanted.
+        /// Wanted number of replicas.
         replicas: usize,
-        /// How long to wait at most.
+        /// Longest wait.
         timeout_ms: u64,
     },
     /// `PING`, with the answer of `INFO replication`.
@@ -38,35 +39,35 @@ pub enum Ask {
     Acked(u64),
     /// `REPLICAOF host port`, or `NO ONE`.
     Follow(Option<String>),
-    /// To a monitor: the address of the primary.
+    /// Request to a monitor for the primary's address.
     Primary,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     Answer(Answer),
-    /// Everything, and the offset in the stream of changes.
+    /// Full copy, with its offset in the stream of changes.
     Copy(Keyspace, u64),
     Info {
-        /// How far it is in the stream of changes.
+        /// Offset in the stream of changes.
         offset: u64,
         is_primary: bool,
     },
     Address(String),
 }
 
-/// An unsolicited message of a server.
+/// Unsolicited message of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Push {
-    /// To a subscriber: something was published on the channel.
+    /// Message to a subscriber of the channel.
     Message(String),
-    /// To a replica: changes up to this offset.
+    /// Changes for a replica, up to this offset.
     Changes(u64, Vec<Effect>),
-    /// To a replica: tell at once how far you are.
+    /// Request to a replica for an immediate report.
     GetAck,
 }
 
-/// Redis's protocol, as the models speak it.
+/// Protocol of the models of Redis.
 pub struct Redis;
 
 impl Protocol for Redis {

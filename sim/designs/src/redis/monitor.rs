@@ -1,7 +1,8 @@
-//! A monitor that fails over, as Sentinel does. It pings the primary. When the primary has been silent for a
-//! while, it promotes the most advanced reachable replica. It tells clients where the primary is.
+//! Monitor that fails over, like Sentinel. The monitor pings the primary. When the primary has been silent
+//! for a while, the monitor promotes the most advanced reachable replica. Clients ask the monitor for the
+//! primary's address.
 //!
-//! One process stands for a quorum of Sentinels; it is on the larger side of every partition.
+//! One process stands for a quorum of Sentinels; the monitor is on the larger side of every partition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::core::Answer;
 use super::{Ask, PORT, Redis, Reply};
 use crate::wire::{Connection, Meter, Peer, PeerId, Service, serve};
 
-/// `down-after-milliseconds`; Sentinel's default is 30 s, most set less.
+/// `down-after-milliseconds`; Sentinel's default is 30 s, most operators set less.
 const DOWN_AFTER: Duration = Duration::from_secs(5);
 const PING_EVERY: Duration = Duration::from_millis(500);
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -35,15 +36,15 @@ async fn watch(monitor: Arc<Monitor>, servers: Vec<String>) {
     loop {
         time::sleep(PING_EVERY).await;
         let primary = monitor.primary.lock().clone();
-        if ask(&primary, Ask::Info).await.is_some() {
+        if query(&primary, Ask::Info).await.is_some() {
             last_heard = time::now();
-            // Servers that believe otherwise are corrected, above all an old primary that has come back.
+            // Corrects servers that follow another primary, above all an old primary that has come back.
             for other in servers.iter().filter(|s| **s != primary) {
-                let _ = ask(other, Ask::Follow(Some(primary.clone()))).await;
+                let _ = query(other, Ask::Follow(Some(primary.clone()))).await;
             }
         } else if last_heard.elapsed() >= DOWN_AFTER
             && let Some(best) = most_advanced(&servers, &primary).await
-            && ask(&best, Ask::Follow(None)).await.is_some()
+            && query(&best, Ask::Follow(None)).await.is_some()
         {
             *monitor.primary.lock() = best;
             last_heard = time::now();
@@ -54,7 +55,7 @@ async fn watch(monitor: Arc<Monitor>, servers: Vec<String>) {
 async fn most_advanced(servers: &[String], primary: &str) -> Option<String> {
     let mut best: Option<(u64, String)> = None;
     for server in servers.iter().filter(|s| *s != primary) {
-        if let Some(Reply::Info { offset, .. }) = ask(server, Ask::Info).await
+        if let Some(Reply::Info { offset, .. }) = query(server, Ask::Info).await
             && best.as_ref().is_none_or(|(most, _)| offset > *most)
         {
             best = Some((offset, server.clone()));
@@ -63,8 +64,9 @@ async fn most_advanced(servers: &[String], primary: &str) -> Option<String> {
     best.map(|(_, server)| server)
 }
 
-/// Each query has its own connection: queries are rare, and never stuck on a broken one.
-async fn ask(server: &str, question: Ask) -> Option<Reply> {
+/// Sends one request on a new connection: requests are rare, and a broken connection never blocks the next
+/// one.
+async fn query(server: &str, question: Ask) -> Option<Reply> {
     let (connection, _) = Connection::<Redis>::open(server, PING_TIMEOUT, &Meter::off()).await.ok()?;
     connection.call(question, PING_TIMEOUT).await.ok()
 }

@@ -1,5 +1,6 @@
-//! A replica's side of replication: copies everything from its primary, then applies the stream of changes
-//! and reports its position once per second. It discards its former data, even if no other server has it.
+//! Replica's side of replication: the replica copies all data from its primary, then applies the stream of
+//! changes and reports its position once per second. The replica discards its former data, even if no other
+//! server has that data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +12,14 @@ use super::server::Server;
 use super::{Ask, Push, Redis, Reply};
 use crate::wire::{Connection, Meter};
 
-/// `repl-ping-replica-period`'s counterpart: how often a replica reports.
+/// Interval of a replica's reports (compare `repl-ping-replica-period`).
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// A connection to the primary without an answer for this long is given up (`repl-timeout` is 60 s in Redis).
+/// Silence after which a replica drops its connection to the primary (`repl-timeout` is 60 s in Redis).
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Before the primary is asked again.
+/// Pause before the next connection to the primary.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// Follows whomever the server is told to follow, for ever.
+/// Follows the server's configured primary, for ever.
 pub(super) async fn follow(server: Arc<Server>, meter: Meter) {
     let mut follows = server.follows.subscribe();
     loop {
@@ -46,14 +47,14 @@ async fn copy_and_apply(server: &Server, primary: &str, meter: &Meter) {
         return;
     }
     while apply_one(server, &mut pushes).await {
-        // Reports are requests only so that a silent primary is noticed.
+        // A report is a request so that the replica notices a silent primary.
         if connection.call(Ask::Acked(server.offset()), SILENCE_MAX).await.is_err() {
             return;
         }
     }
 }
 
-/// Applies changes until it is time to report. `false`: the connection is over.
+/// Applies changes until the next report is due. `false`: the connection is over.
 async fn apply_one(server: &Server, pushes: &mut mpsc::Receiver<Push>) -> bool {
     let report_at = time::now() + REPORT_EVERY;
     loop {

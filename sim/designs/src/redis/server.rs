@@ -1,8 +1,8 @@
-//! One Redis server: the [keyspace](super::core) behind a port, with subscribers, replicas and the
-//! append-only file.
+//! Redis server: the [keyspace](super::core) behind a port, with subscribers, replicas and the append-only
+//! file.
 //!
-//! It answers a write before any replica has it, unless `WAIT` or `min-replicas-to-write` is used. Everything
-//! between two awaits is atomic, as on the one thread of Redis.
+//! The server answers a write before any replica has the write, unless `WAIT` or `min-replicas-to-write` is
+//! used. Code between two awaits is atomic, as on the one thread of Redis.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,11 +19,11 @@ use super::replication;
 use super::{Ask, PORT, Push, Redis, Reply};
 use crate::wire::{Meter, Peer, PeerId, Service, serve};
 
-/// `min-replicas-max-lag`: a replica whose last report is older does not count (S2-8).
+/// `min-replicas-max-lag`: a replica with an older report does not count (S2-8).
 const MAX_LAG_MS: i64 = 10_000;
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
-/// A server's configuration file.
+/// Configuration file of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub persistence: Persistence,
@@ -34,7 +34,7 @@ pub struct Settings {
 pub struct Server {
     min_replicas: usize,
     inner: Mutex<Inner>,
-    /// Whom to follow; `None`: it is a primary.
+    /// Primary to follow; `None` for a primary.
     pub(super) follows: watch::Sender<Option<String>>,
     /// Rises whenever a replica reports.
     reports: watch::Sender<u64>,
@@ -60,7 +60,7 @@ impl Server {
     /// Starts the server on this host: reads the file, listens, follows.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk failed.
     pub fn start(settings: &Settings, meter: &Meter) -> io::Result<()> {
         let (log, keys) = Log::open(settings.persistence)?;
         let inner = Inner {
@@ -126,7 +126,8 @@ impl Server {
         done.answer
     }
 
-    /// `WAIT`: asks the replicas how far they are, and counts those that have this connection's last write.
+    /// Runs `WAIT`: requests reports from the replicas, and counts the replicas with this connection's last
+    /// write.
     async fn wait(&self, peer: PeerId, replicas: usize, timeout: Duration) -> Answer {
         let mut reports = self.reports.subscribe();
         let target = {
@@ -135,12 +136,12 @@ impl Server {
             inner.written.get(&peer).copied().unwrap_or(0)
         };
         let count = || self.inner.lock().replicas.values().filter(|r| r.acked >= target).count();
-        // A timeout is not an error: WAIT answers how many there are.
+        // A timeout is not an error: WAIT answers the number of replicas so far.
         let _ = time::timeout(timeout, reports.wait_for(|_| count() >= replicas)).await;
         Answer::Number(count() as i64)
     }
 
-    /// What a replica got from its primary.
+    /// Replaces a replica's data by a copy from its primary.
     pub(super) fn take_copy(&self, keys: Keyspace, offset: u64) -> io::Result<()> {
         let mut inner = self.inner.lock();
         inner.log.restart_with(&keys)?;
@@ -148,7 +149,7 @@ impl Server {
         Ok(())
     }
 
-    /// Changes that a replica got from its primary.
+    /// Applies changes from a replica's primary.
     pub(super) fn take_changes(&self, offset: u64, effects: Vec<Effect>) -> io::Result<()> {
         let mut inner = self.inner.lock();
         inner.log.append(&effects)?;
@@ -157,7 +158,7 @@ impl Server {
         Ok(())
     }
 
-    /// How far it is in the stream of changes.
+    /// Returns the offset in the stream of changes.
     pub(super) fn offset(&self) -> u64 {
         self.inner.lock().offset
     }

@@ -47,17 +47,17 @@ impl Bench {
         self.world.run_until(self.world.now() + Duration::from_secs(seconds)).expect("no halt");
     }
 
-    /// What `work` comes to within ten seconds, on the client's host.
-    fn ask<T, F>(&self, server: &str, work: impl FnOnce(Client) -> F) -> T
+    /// Runs `work` on the client's host for at most ten seconds and returns its result.
+    fn run<T, F>(&self, server: &str, work: impl FnOnce(Client) -> F) -> T
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
         let place = Where::Fixed(format!("{server}:{PORT}"));
-        self.ask_at(place, work)
+        self.run_at(place, work)
     }
 
-    fn ask_at<T, F>(&self, place: Where, work: impl FnOnce(Client) -> F) -> T
+    fn run_at<T, F>(&self, place: Where, work: impl FnOnce(Client) -> F) -> T
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
@@ -87,10 +87,10 @@ fn set() -> Command {
 fn only_what_was_flushed_survives_a_power_loss_for_sure() {
     for (persistence, is_kept) in [(Persistence::None, false), (Persistence::Always, true)] {
         let bench = Bench::new(1, settings(persistence, 0));
-        assert_eq!(bench.ask("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Ok));
+        assert_eq!(bench.run("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Ok));
         bench.world.power_off(bench.servers[0]).expect("no halt");
         bench.start(0);
-        let again = bench.ask("redis1", |mut c| async move { c.run(set()).await });
+        let again = bench.run("redis1", |mut c| async move { c.run(set()).await });
         assert_eq!(again == Ok(Answer::Nil), is_kept, "{persistence:?}");
         bench.end();
     }
@@ -99,28 +99,28 @@ fn only_what_was_flushed_survives_a_power_loss_for_sure() {
 #[test]
 fn a_process_that_dies_loses_nothing_that_it_has_written() {
     let bench = Bench::new(1, settings(Persistence::EverySecond, 0));
-    assert_eq!(bench.ask("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Ok));
+    assert_eq!(bench.run("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Ok));
     bench.world.kill(bench.servers[0]).expect("no halt");
     bench.start(0);
-    assert_eq!(bench.ask("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Nil));
+    assert_eq!(bench.run("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Nil));
     bench.end();
 }
 
 #[test]
-fn wait_counts_the_replicas_that_have_the_write_and_gives_up_in_time() {
+fn wait_counts_replicas_with_the_write_until_its_timeout() {
     let bench = Bench::new(3, settings(Persistence::None, 0));
     bench.pass(2);
     let set_and_wait = |mut c: Client| async move {
         c.run(set()).await?;
         c.wait(2, Duration::from_millis(500)).await
     };
-    assert_eq!(bench.ask("redis1", set_and_wait), Ok(2));
+    assert_eq!(bench.run("redis1", set_and_wait), Ok(2));
     bench.world.network().cut(bench.servers[0], bench.servers[2]);
     let delete_and_wait = |mut c: Client| async move {
         c.run(Command::Del { key: "k".to_owned() }).await?;
         c.wait(2, Duration::from_millis(500)).await
     };
-    assert_eq!(bench.ask("redis1", delete_and_wait), Ok(1));
+    assert_eq!(bench.run("redis1", delete_and_wait), Ok(1));
     bench.end();
 }
 
@@ -132,15 +132,15 @@ fn min_replicas_refuses_only_when_the_last_reports_are_old() {
     bench.world.network().cut(bench.servers[0], bench.servers[1]);
     bench.world.network().cut(bench.servers[1], bench.servers[0]);
     bench.pass(2);
-    assert_eq!(bench.ask("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Ok));
+    assert_eq!(bench.run("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Ok));
     bench.pass(12);
-    let refused = bench.ask("redis1", |mut c| async move { c.run(set()).await });
+    let refused = bench.run("redis1", |mut c| async move { c.run(set()).await });
     assert_eq!(refused, Err(Trouble::NoConnection));
     bench.end();
 }
 
 #[test]
-fn the_monitor_promotes_a_replica_and_demotes_the_old_primary_which_forgets_what_only_it_had() {
+fn a_demoted_primary_loses_its_unreplicated_writes() {
     let bench = Bench::new(3, settings(Persistence::EverySecond, 0));
     let servers = (1..=3).map(|n| format!("redis{n}:{PORT}")).collect();
     bench.world.on(bench.client, || monitor::start(servers, &Meter::off()));
@@ -148,19 +148,19 @@ fn the_monitor_promotes_a_replica_and_demotes_the_old_primary_which_forgets_what
     for replica in [1, 2] {
         bench.world.network().cut(bench.servers[0], bench.servers[replica]);
     }
-    assert_eq!(bench.ask("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Ok));
+    assert_eq!(bench.run("redis1", |mut c| async move { c.run(set()).await }), Ok(Answer::Ok));
     bench.world.kill(bench.servers[0]).expect("no halt");
     bench.world.network().join_all();
     bench.pass(8);
     let place = || Where::ByMonitor(format!("client:{PORT}"));
     assert_eq!(
-        bench.ask_at(place(), |mut c| async move { c.run(set()).await }),
+        bench.run_at(place(), |mut c| async move { c.run(set()).await }),
         Ok(Answer::Ok),
         "granted twice"
     );
     bench.start(0);
     bench.pass(5);
-    let at_the_old = bench.ask("redis1", |mut c| async move { c.run(set()).await });
+    let at_the_old = bench.run("redis1", |mut c| async move { c.run(set()).await });
     assert_eq!(at_the_old, Err(Trouble::NoConnection), "it is a replica now");
     bench.end();
 }
@@ -168,7 +168,7 @@ fn the_monitor_promotes_a_replica_and_demotes_the_old_primary_which_forgets_what
 #[test]
 fn a_release_is_told_to_subscribers() {
     let bench = Bench::new(1, settings(Persistence::None, 0));
-    let heard = bench.ask("redis1", |mut c| async move {
+    let heard = bench.run("redis1", |mut c| async move {
         c.subscribe(&super::core::channel_of("k")).await?;
         let unlock = Command::RedissonUnlock { key: "k".to_owned(), owner: "o".to_owned(), ttl_ms: 1 };
         c.run(unlock).await?;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{COLUMNS, EXPLANATION, LEGEND, command, corrections, figures, mark, preface, reason, verdicts};
-use crate::claims::{self, Judgement, Verdict};
+use crate::claims::{self, Judgment, Verdict};
 use crate::scenario::Scenario;
 use crate::table::{Cell, Row, Table};
 
@@ -31,18 +31,18 @@ tr:hover td { background-color: var(--soft); }
 ";
 
 pub fn write(table: &Table) -> String {
-    let judgements = claims::judge(table);
+    let judgments = claims::evaluate(table);
     let mut out = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
     out.push_str(
         "<meta name=\"viewport\" content=\"width=device-width\"><title>Lock designs compared</title>",
     );
     let _ = writeln!(out, "<style>{STYLE}</style></head><body>\n<h1>Lock designs compared</h1>");
     let _ = writeln!(out, "<p>{}</p>", escape(&preface(table)));
-    overview(table, &judgements, &mut out);
+    overview(table, &judgments, &mut out);
     let _ = writeln!(out, "<p>{}.</p>\n<h2>Claims</h2>", escape(LEGEND));
-    claims_table(judgements.iter(), &mut out);
+    claims_table(judgments.iter(), &mut out);
     let _ = writeln!(out, "<h2>Where the notes are wrong, or need a limit</h2>");
-    claims_table(corrections(&judgements).into_iter(), &mut out);
+    claims_table(corrections(&judgments).into_iter(), &mut out);
     let _ = writeln!(out, "<h2>Figures</h2><p>{}</p>", escape(EXPLANATION));
     for scenario in &table.scenarios {
         one_scenario(table, *scenario, &mut out);
@@ -66,7 +66,7 @@ fn class(row: &Row, cell: &Cell) -> &'static str {
     }
 }
 
-fn overview(table: &Table, judgements: &[Judgement], out: &mut String) {
+fn overview(table: &Table, judgments: &[Judgment], out: &mut String) {
     out.push_str("<div class=\"wide\"><table class=\"overview\"><tr><th>design</th>");
     for scenario in &table.scenarios {
         let (story, id) = (escape(scenario.story()), scenario.id());
@@ -84,15 +84,15 @@ fn overview(table: &Table, judgements: &[Judgement], out: &mut String) {
             let (class, mark) = (class(row, cell), mark(row, cell));
             let _ = write!(out, "<td class=\"{class}\" title=\"{}\">{mark}</td>", escape(&title));
         }
-        let _ = writeln!(out, "<td>{}</td></tr>", escape(&verdicts(row, judgements)));
+        let _ = writeln!(out, "<td>{}</td></tr>", escape(&verdicts(row, judgments)));
     }
     out.push_str("</table></div>\n");
 }
 
-fn claims_table<'a>(judgements: impl Iterator<Item = &'a Judgement>, out: &mut String) {
+fn claims_table<'a>(judgments: impl Iterator<Item = &'a Judgment>, out: &mut String) {
     out.push_str("<div class=\"wide\"><table class=\"text\"><tr><th></th><th>claim</th><th>verdict</th>");
     out.push_str("<th>evidence</th><th>run</th></tr>\n");
-    for j in judgements {
+    for j in judgments {
         let class = match j.verdict {
             Verdict::Confirmed => "good",
             Verdict::Partly => "warn",

@@ -6,22 +6,22 @@ mod text;
 
 use std::time::Duration;
 
-use crate::claims::{self, Judgement, Verdict};
+use crate::claims::{self, Judgment, Verdict};
 use crate::scenario::Scenario;
 use crate::table::{Cell, Row, Summary, Table};
 
-/// What letters in the overview mean.
-pub const LEGEND: &str = "T two holders at once; L updates lost on a store that trusts everybody (for designs with \
-    fencing: on a store that looks at tokens); F updates lost even on a store that looks at tokens; S stuck for ever; \
-    V somebody starves; ok none of these; - the scenario means nothing to the design; ! a model came to a halt";
+/// Meaning of the letters in the overview.
+pub const LEGEND: &str = "T two holders at once; L updates lost on a store that accepts every write (for designs with \
+    fencing: on a store that checks tokens); F updates lost even on a store that checks tokens; S stuck for ever; \
+    V a client starves; ok none of these; - the scenario means nothing to the design; ! a model came to a halt";
 
 pub const EXPLANATION: &str = "Seen from outside, in true time. Two holders: stretches in which two processes that could \
     act both believed that they held the lock. Lost: accepted writes that are not in the number. Stuck: runs that ended \
-    with half a minute without a grant though somebody waited. Overtakes: grants that passed over a request which was \
+    with half a minute without a grant though a client waited. Overtakes: grants that passed over a request which was \
     100 ms older or more (of clients that were not cut off or standing still). Messages: per release, those that the \
     lock costs, also pings of sessions and what goes to replicas, but not pings between servers; of Rowlock those between \
-    clients and nodes that belong to locks (neither pings nor Raft's). In vain: requests and wake-ups that brought no lock. Recovery: from the fault to the next \
-    grant, the longest. Unavailable: nobody who could act held the lock though somebody waited, in stretches of more \
+    clients and nodes that belong to locks (neither pings nor Raft's). Useless: requests and wake-ups without a grant. Recovery: from the fault to the next \
+    grant, the longest. Unavailable: no client that could act held the lock though a client waited, in stretches of more \
     than a second, the longest sum of a run.";
 
 impl Table {
@@ -33,7 +33,7 @@ impl Table {
         markdown::write(self)
     }
 
-    /// For a browser: one file without anything from elsewhere.
+    /// Returns one HTML file without external resources.
     pub fn to_html(&self) -> String {
         html::write(self)
     }
@@ -56,7 +56,7 @@ fn mark(row: &Row, cell: &Cell) -> String {
     if found.is_empty() { "ok".to_owned() } else { found }
 }
 
-/// The columns of a scenario's table.
+/// Columns of a scenario's table.
 const COLUMNS: [&str; 13] = [
     "two holders",
     "for ms",
@@ -68,7 +68,7 @@ const COLUMNS: [&str; 13] = [
     "wait p50",
     "wait p99",
     "messages",
-    "in vain",
+    "useless",
     "recovery",
     "unavailable",
 ];
@@ -91,7 +91,7 @@ fn figures(m: &Summary) -> [String; 13] {
     ]
 }
 
-/// Three digits or so.
+/// Writes a duration with about three digits.
 fn duration(time: Duration) -> String {
     match time.as_millis() {
         ms @ 0..1_000 => format!("{ms} ms"),
@@ -99,13 +99,13 @@ fn duration(time: Duration) -> String {
     }
 }
 
-/// The command that shows the first thing that should not be.
+/// Returns the command that repeats the first run with a failure.
 fn command(row: &Row, scenario: Scenario, m: &Summary) -> String {
     let Some(seed) = row.first_bad_seed(m) else { return String::new() };
     claims::Shown { design: row.about.id, scenario, seed }.command()
 }
 
-/// What a cell has instead of figures.
+/// Returns the text of a cell without figures.
 fn reason(cell: &Cell) -> Option<String> {
     match cell {
         Cell::NotApplicable(why) => Some(format!("n/a: {why}")),
@@ -114,20 +114,21 @@ fn reason(cell: &Cell) -> Option<String> {
     }
 }
 
-/// The verdicts on the claims that a row cites: `S1-4 confirmed`.
-fn verdicts(row: &Row, judgements: &[Judgement]) -> String {
+/// Returns the verdicts on the claims that a row cites: `S1-4 confirmed`.
+fn verdicts(row: &Row, judgments: &[Judgment]) -> String {
     let on = |id: &&str| {
-        let cites = |j: &&Judgement| j.id.split([',', ' ', '(', ')']).any(|part| part == *id);
-        judgements.iter().filter(cites).map(|j| format!("{id} {}", j.verdict.word())).next()
+        let cites = |j: &&Judgment| j.id.split([',', ' ', '(', ')']).any(|part| part == *id);
+        judgments.iter().filter(cites).map(|j| format!("{id} {}", j.verdict.word())).next()
     };
     let said: Vec<String> = row.about.claims.iter().filter_map(on).collect();
     said.join(", ")
 }
 
-/// Claims of the notes that the runs contradict, wholly or in part, and the corrections that they confirm.
-fn corrections(judgements: &[Judgement]) -> Vec<&Judgement> {
-    let is_correction = |j: &&Judgement| j.id.starts_with('E') || j.verdict != Verdict::Confirmed;
-    judgements.iter().filter(is_correction).collect()
+/// Returns the claims of the notes that the runs contradict, wholly or in part, and the confirmed
+/// corrections.
+fn corrections(judgments: &[Judgment]) -> Vec<&Judgment> {
+    let is_correction = |j: &&Judgment| j.id.starts_with('E') || j.verdict != Verdict::Confirmed;
+    judgments.iter().filter(is_correction).collect()
 }
 
 fn preface(table: &Table) -> String {

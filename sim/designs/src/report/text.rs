@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use super::{COLUMNS, EXPLANATION, LEGEND, command, corrections, figures, mark, preface, reason, verdicts};
-use crate::claims::{self, Judgement};
+use crate::claims::{self, Judgment};
 use crate::scenario::Scenario;
 use crate::table::{Cell, Table};
 
 pub fn write(table: &Table) -> String {
-    let judgements = claims::judge(table);
+    let judgments = claims::evaluate(table);
     let mut out = format!("Lock designs compared\n\n{}\n\n", preface(table));
     overview(table, &mut out);
     for scenario in &table.scenarios {
@@ -16,12 +16,12 @@ pub fn write(table: &Table) -> String {
     }
     let _ = writeln!(out, "\n{EXPLANATION}");
     let _ = writeln!(out, "\nClaims\n");
-    judgements.iter().for_each(|j| claim(j, &mut out));
+    judgments.iter().for_each(|j| claim(j, &mut out));
     let _ = writeln!(
         out,
         "\nClaims of the notes that are wrong or need a limit, and the corrections confirmed\n"
     );
-    corrections(&judgements).iter().for_each(|j| claim(j, &mut out));
+    corrections(&judgments).iter().for_each(|j| claim(j, &mut out));
     let _ = writeln!(out, "\nDesigns\n");
     for row in &table.rows {
         let _ = writeln!(
@@ -30,7 +30,7 @@ pub fn write(table: &Table) -> String {
             row.about.id,
             row.about.name,
             row.about.source,
-            verdicts(row, &judgements)
+            verdicts(row, &judgments)
         );
     }
     out
@@ -87,7 +87,7 @@ fn one_scenario(table: &Table, scenario: Scenario, out: &mut String) {
     }
 }
 
-fn claim(j: &Judgement, out: &mut String) {
+fn claim(j: &Judgment, out: &mut String) {
     let _ = writeln!(out, "{:9}  {}: {}", j.verdict.word(), j.id, j.claim);
     let _ = writeln!(out, "           {}", j.evidence);
     if let Some(shown) = &j.shown {

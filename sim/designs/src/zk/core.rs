@@ -1,9 +1,9 @@
 //! ZooKeeper's service as lock recipes see it, pure: one linear order of changes, ephemeral znodes that end
 //! with their session, sequence numbers per parent, one-shot watches.
 //!
-//! A simple model: one state that never loses what it has answered. A real ensemble also has elections,
-//! during which it answers no client; here the [server](super::server) can be down for that long. Watches
-//! belong to sessions, and events wait for a client that is away; ZooKeeper's clients get this by setting
+//! A simple model: one state that never loses an answered change. A real ensemble also has elections, and
+//! answers no client meanwhile; here the [server](super::server) can be down for that time. Watches belong to
+//! sessions, and events wait for an absent client; ZooKeeper's clients reach the same effect by setting
 //! watches again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,14 +16,14 @@ pub struct SessionId(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     Open,
-    /// This connection is the session's from now.
+    /// Attaches the session to this connection.
     Attach(SessionId),
-    /// Nothing but to be alive.
+    /// Keepalive without any other effect.
     Ping,
     Create {
-        /// Its path, or what its number is appended to.
+        /// Path, or prefix of the number.
         path: String,
-        /// A number is appended.
+        /// The server appends a number.
         is_sequential: bool,
     },
     /// Removes a znode. Every client may (E5): ZooKeeper's `delete(path, -1)`.
@@ -32,10 +32,10 @@ pub enum Request {
     },
     Exists {
         path: String,
-        /// Tell of its next change.
+        /// Requests an event of the next change.
         watch: bool,
     },
-    /// The names below a path.
+    /// Requests the names below a path.
     Children {
         parent: String,
     },
@@ -45,7 +45,7 @@ pub enum Request {
 pub enum Reply {
     Session(SessionId),
     Done,
-    /// A znode was made: its path, and its position among all changes (czxid).
+    /// Path of a new znode, and its position among all changes (czxid).
     Created(String, u64),
     NodeExists,
     NoNode,
@@ -55,7 +55,7 @@ pub enum Reply {
     Expired,
 }
 
-/// A watched znode has changed.
+/// Change of a watched znode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     pub path: String,
@@ -72,7 +72,7 @@ pub struct Core {
     next_session: u64,
     zxid: u64,
     sessions: BTreeMap<SessionId, Session>,
-    /// Every znode and its owner.
+    /// Owner of every znode.
     znodes: BTreeMap<String, SessionId>,
     next_number: BTreeMap<String, u64>,
     watches: BTreeMap<String, BTreeSet<SessionId>>,
@@ -86,7 +86,7 @@ impl Core {
         id
     }
 
-    /// The session shows that it is alive. `false`: it is over.
+    /// Renews the session's timeout. `false`: the session is over.
     pub fn touch(&mut self, session: SessionId, now_ms: u64) -> bool {
         self.sessions.get_mut(&session).is_some_and(|s| {
             s.last_seen_ms = now_ms;
@@ -94,22 +94,23 @@ impl Core {
         })
     }
 
-    /// What the session is to be told and has not been.
+    /// Takes the session's undelivered events.
     pub fn take_events(&mut self, session: SessionId) -> Vec<Event> {
         self.sessions.get_mut(&session).map(|s| std::mem::take(&mut s.unsent)).unwrap_or_default()
     }
 
-    /// Sessions with something to be told.
+    /// Returns the sessions with undelivered events.
     pub fn sessions_with_events(&self) -> Vec<SessionId> {
         self.sessions.iter().filter(|(_, s)| !s.unsent.is_empty()).map(|(id, _)| *id).collect()
     }
 
-    /// Treats all sessions as just heard of: after a time in which no client could send.
+    /// Renews all sessions after a time in which no client could send.
     pub fn forgive(&mut self, now_ms: u64) {
         self.sessions.values_mut().for_each(|s| s.last_seen_ms = now_ms);
     }
 
-    /// Ends the sessions that have been silent for `timeout_ms`, with their znodes. Returns them.
+    /// Ends the sessions that have been silent for `timeout_ms`, with their znodes. Returns the ended
+    /// sessions.
     pub fn expire(&mut self, now_ms: u64, timeout_ms: u64) -> Vec<SessionId> {
         let over: Vec<SessionId> = self
             .sessions
@@ -131,8 +132,7 @@ impl Core {
         over
     }
 
-    /// Answers a request of a session that is alive; [`Request::Open`] and [`Request::Attach`] are the
-    /// server's.
+    /// Answers a request of a live session; the server handles [`Request::Open`] and [`Request::Attach`].
     pub fn run(&mut self, session: SessionId, request: Request) -> Reply {
         if !self.sessions.contains_key(&session) {
             return Reply::Expired;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_session_takes_its_znodes_along_and_watchers_are_told_once() {
+    fn an_expired_session_deletes_its_znodes_and_fires_watches() {
         let mut core = Core::default();
         let (a, b) = (core.open(0), core.open(0));
         create(&mut core, a, "/l/n-");
@@ -235,7 +235,7 @@ mod tests {
 
     /// E5: every client may delete any znode unconditionally.
     #[test]
-    fn anybody_may_delete_the_znode_of_a_holder() {
+    fn any_client_may_delete_a_holders_znode() {
         let mut core = Core::default();
         let (a, b) = (core.open(0), core.open(0));
         create(&mut core, a, "/l/n-");
@@ -244,7 +244,7 @@ mod tests {
 
     /// E4: a number glued to the product's name, and one parent for all products.
     #[test]
-    fn products_1_and_10_sort_into_each_other_when_the_number_is_glued_to_the_name() {
+    fn glued_numbers_mix_the_queues_of_products_1_and_10() {
         let mut core = Core::default();
         let s = core.open(0);
         for product in ["1", "10", "1"] {

@@ -1,5 +1,5 @@
-//! A model of ZooKeeper as lock recipes see it: [`core`] is the service, [`server`] puts it behind a port,
-//! [`session`] is the client library.
+//! Model of ZooKeeper as lock recipes see it: [`core`] is the service, [`server`] puts the service behind a
+//! port, [`session`] is the client library.
 
 pub mod core;
 pub mod server;

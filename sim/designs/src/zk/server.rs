@@ -1,7 +1,7 @@
-//! The service behind a port: connections of sessions, events to them, expiry by a monotonic clock.
+//! Service behind a port: connections of sessions, their events, expiry by a monotonic clock.
 //!
-//! One host stands for the ensemble. Its state lives outside of the host, as what a quorum has logged does,
-//! so it is durable. While the host is down no client is answered, as during an election, and no session
+//! One host stands for the ensemble. The state lives outside of the host, like a quorum's log, so the state
+//! is durable. While the host is down, as during an election, no client gets an answer, and no session
 //! expires.
 
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use super::{PORT, Zk};
 use crate::TTL;
 use crate::wire::{Meter, Peer, PeerId, Service, serve};
 
-/// How often sessions are looked at, as ZooKeeper's tick.
+/// Interval of the expiry check, as ZooKeeper's tick.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What the ensemble has logged.
+/// Log of the ensemble.
 pub type Storage = Arc<Mutex<Core>>;
 
 #[derive(Default)]
@@ -45,7 +45,7 @@ pub fn start(core: Storage, meter: &Meter) {
             let timeout_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
             let over = ticking.core.lock().expire(ticking.now_ms(), timeout_ms);
             over.iter().for_each(|session| drop(ticking.connections.lock().of_session.remove(session)));
-            ticking.tell();
+            ticking.send_events();
         }
     }));
     drop(task::spawn("zk.serve", serve(format!("0.0.0.0:{PORT}"), server, meter.clone())));
@@ -62,8 +62,8 @@ impl Server {
         connections.session_of.insert(peer.id, session);
     }
 
-    /// Sends what watches have fired, to those who are connected.
-    fn tell(&self) {
+    /// Sends fired events to connected sessions.
+    fn send_events(&self) {
         let connections = self.connections.lock();
         let mut core = self.core.lock();
         for session in core.sessions_with_events() {
@@ -100,7 +100,7 @@ impl Service for Server {
                 if core.touch(session, now_ms) { core.run(session, request) } else { Reply::Expired }
             }
         };
-        self.tell();
+        self.send_events();
         reply
     }
 

@@ -1,8 +1,9 @@
 //! ZooKeeper's client library: one session, kept alive over changing connections, and the events of its
 //! watches.
 //!
-//! It knows how long the session is safe: two thirds of the timeout from the sending of the last answered
-//! request. A recipe that checks this is never surprised; most recipes do not.
+//! The client computes for how long the session is safe: two thirds of the timeout from the sending of the
+//! last answered request. A recipe that checks this time never loses its session by surprise; most recipes do
+//! not check.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::wire::{Connection, Meter, Trouble};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// How long a request may take.
+/// Returns the timeout of a request.
 fn request_timeout() -> Duration {
     TTL / 3
 }
@@ -34,7 +35,7 @@ struct State {
     interests: BTreeMap<String, Vec<oneshot::Sender<()>>>,
 }
 
-/// A session. Dropping it lets it expire.
+/// Session of the client. A dropped session expires.
 pub struct Session {
     state: Arc<Mutex<State>>,
     keeper: Task<()>,
@@ -64,7 +65,7 @@ impl Session {
         Ok(Session { state, keeper: task::spawn("zk.session", keeper.run(pushes)) })
     }
 
-    /// Sends one request. It is not repeated: what is unanswered may have happened.
+    /// Sends one request, never twice: an unanswered request may have taken effect.
     pub async fn run(&self, request: Request) -> Result<Reply, Trouble> {
         run(&self.state, request).await
     }
@@ -79,12 +80,12 @@ impl Session {
         told
     }
 
-    /// The service has said that it is over.
+    /// Reports whether the service has ended the session.
     pub fn is_expired(&self) -> bool {
         self.state.lock().is_expired
     }
 
-    /// The service cannot have ended it yet.
+    /// Reports whether the service cannot have ended the session yet.
     pub fn is_safe(&self) -> bool {
         let state = self.state.lock();
         !state.is_expired && time::now() < state.safe_until
@@ -122,7 +123,7 @@ impl State {
         self.interests.clear();
     }
 
-    fn tell(&mut self, event: &Event) {
+    fn notify(&mut self, event: &Event) {
         for interested in self.interests.remove(&event.path).unwrap_or_default() {
             let _ = interested.send(()); // who waited may be gone
         }
@@ -146,12 +147,12 @@ impl Keeper {
         }
     }
 
-    /// Pings and listens until the connection is over.
+    /// Pings and receives events until the connection is over.
     async fn keep(&self, pushes: &mut mpsc::Receiver<Event>) {
         let mut ping_at = time::now() + TTL / 3;
         loop {
             match time::timeout_at(ping_at, pushes.recv()).await {
-                Ok(Some(event)) => self.state.lock().tell(&event),
+                Ok(Some(event)) => self.state.lock().notify(&event),
                 Ok(None) => break,
                 Err(time::Elapsed) => {
                     ping_at = time::now() + TTL / 3;
@@ -164,7 +165,7 @@ impl Keeper {
         self.state.lock().connection = None;
     }
 
-    /// `None`: the session is over.
+    /// Reconnects. `None`: the session is over.
     async fn connect_again(&self) -> Option<mpsc::Receiver<Event>> {
         loop {
             if self.state.lock().is_expired {

@@ -45,7 +45,7 @@ impl Bench {
         self.world.run_until(self.world.now() + time).expect("no halt");
     }
 
-    /// Starts `work` on a client; what it came to.
+    /// Starts `work` on a client and returns the slot of its result.
     fn begin<T: Send + 'static>(
         &self,
         client: usize,
@@ -70,7 +70,7 @@ fn create() -> Request {
 }
 
 #[test]
-fn a_session_is_kept_alive_and_its_znode_goes_when_its_client_dies() {
+fn a_session_lives_until_its_client_dies() {
     let bench = Bench::new();
     let _holding = bench.begin(0, async {
         let session = open().await;
@@ -96,7 +96,7 @@ fn a_session_is_kept_alive_and_its_znode_goes_when_its_client_dies() {
 }
 
 #[test]
-fn an_event_is_told_after_the_reconnect_to_a_service_that_was_away() {
+fn an_event_arrives_after_the_reconnect() {
     let bench = Bench::new();
     let holder = bench.begin(0, async {
         let session = open().await;
@@ -124,7 +124,7 @@ fn an_event_is_told_after_the_reconnect_to_a_service_that_was_away() {
 }
 
 #[test]
-fn a_client_that_is_cut_off_knows_before_the_service_gives_its_znode_away() {
+fn a_cut_off_client_knows_before_its_znode_is_deleted() {
     let bench = Bench::new();
     let unsafe_after = bench.begin(0, async {
         let session = open().await;

@@ -1,32 +1,30 @@
-//! All interleavings of a cluster of three nodes, a client that holds a lock, and a successor that
-//! believes in the lock as soon as the log grants it, and for good: no client believes sooner or for
-//! longer.
+//! Interleavings of a cluster of three nodes, a client that holds a lock, and a successor that believes in
+//! the lock as soon as the log grants the lock, and for good: no client believes sooner or for longer.
 //!
-//! Time is a number of ticks, kept as ages, so that a run has no end and the space has one. A session
-//! lasts [`TIMEOUT`] ticks both for the client, since it sent the last answered heartbeat, and for the
-//! leader, since the touch: the margin of a tenth is used up by a slow clock here, a fast one there, and
-//! the time until the client's code runs. An earlier end of the belief or a later expiry is allowed too
-//! and adds nothing.
+//! Time is a number of ticks, recorded as ages, so that a run has no end and the space is finite. A session
+//! lasts [`TIMEOUT`] ticks both for the client, since sending the last answered keepalive, and for the
+//! leader, since the touch: a slow clock here, a fast clock there, and the delay of the client's code use up
+//! the margin of a tenth. An earlier end of the belief or a later expiry is allowed too and adds nothing.
 //!
-//! Bounds: `TERMS` terms, one heartbeat and one unread answer of a follower per leader at a time. A
-//! request to a follower is accepted in the moment in which it is sent, or not at all; its answer is read
-//! at any later moment. All else happens at any time, or never. Nodes differ by their state only, so they
-//! are sorted.
+//! Bounds: `TERMS` terms, one keepalive and one unread answer of a follower per leader at a time. A follower
+//! accepts a request at the moment of sending, or not at all; the leader reads the answer at any later
+//! moment. All else happens at any time, or never. Nodes differ by their state only, so the states are
+//! sorted.
 
 mod properties;
 
 use rowlock_env::mutant::Mutant;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::rules::{Bounds, Event, Judge, Rule, Time};
+use crate::rules::{Bounds, Event, Rule, RuleChecker, Time};
 
 /// Session timeout, in ticks.
 pub const TIMEOUT: u8 = 3;
 /// A leader with older contact to a quorum expires no session.
 const CONTACT: u8 = 1;
-/// How many leaders there may be, one after another.
+/// Bound on consecutive leaders.
 const TERMS: u8 = 3;
-/// Moments are counted back from here.
+/// Present moment, from which ages count back.
 const NOW: Time = TIMEOUT as Time;
 const SESSION: i64 = 1;
 
@@ -44,94 +42,94 @@ pub const MISTAKES: [Mutant; 10] = [
     Mutant::NobodyForgiven,
 ];
 
-/// The model: what its nodes and clients do.
+/// Model, with an optional mistake.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Space {
     mistake: Option<Mutant>,
-    /// By how many ticks the clocks differ more than the margin allows.
+    /// Ticks by which the clocks differ beyond the margin.
     beyond_margin: u8,
 }
 
-/// A leader, by its own account. Fields are ages in ticks.
+/// Leader, by its own account. Fields are ages in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Leader {
     term: u8,
-    /// Of the session's last touch.
+    /// Age of the session's last touch.
     timer: u8,
-    /// Of the last request that a quorum has acknowledged, as far as the leader knows.
+    /// Age of the last request that, to the leader's knowledge, a quorum has acknowledged.
     contact: u8,
-    /// Of the request whose acknowledgement it has not read yet.
+    /// Age of the request whose acknowledgment the leader has not read yet.
     unread: Option<u8>,
-    /// It stood still or had no contact: it forgives before it expires again.
+    /// The leader stalled or had no contact: a restart of the timer must precede the next expiry.
     owes: bool,
-    /// It has decided to expire the session.
+    /// The leader has decided to expire the session.
     has_decided: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Node {
-    /// It accepts no leader of an earlier term.
+    /// Term below which the node accepts no leader.
     term: u8,
     leads: Option<Leader>,
-    /// [`Mutant::KeepOldDeadlines`]: the timer of its former term.
+    /// Timer of the node's former term ([`Mutant::KeepOldDeadlines`]).
     kept: Option<u8>,
 }
 
-/// The client's heartbeat. Ages of its sending and of the touch.
+/// Keepalive of the client, with the ages of its sending and of the touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Heartbeat {
+enum Keepalive {
     None,
     Sent(u8),
     /// The leader of the term has restarted the timer.
-    Noted {
+    Touched {
         sent: u8,
         touched: u8,
         term: u8,
     },
-    /// The answer is on its way.
+    /// The answer is under way.
     Answered(u8),
 }
 
-/// A state of the whole cluster.
+/// State of the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     nodes: [Node; 3],
-    heartbeat: Heartbeat,
-    /// Age of the request by which the client is sure of its session.
+    keepalive: Keepalive,
+    /// Age of the last answered keepalive.
     acknowledged: u8,
     /// The session has expired in the log, and the successor holds the lock.
     is_granted: bool,
-    judge: Judge,
+    rules: RuleChecker,
     broken: Option<Rule>,
 }
 
-/// A step. Numbers are places of nodes.
+/// Step of the model. Numbers are indexes of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     Tick,
     /// The first node is elected with the vote of the second.
     Elect(usize, usize),
-    /// A leader's request is accepted by a follower.
+    /// A follower accepts a leader's request.
     Acknowledge(usize, usize),
     /// A leader reads the answer.
     Read(usize),
     /// The client sends a heartbeat.
     Send,
-    /// The heartbeat or its answer is lost.
+    /// The keepalive or its answer is lost.
     Lose,
     /// A leader restarts the timer.
     Touch(usize),
-    /// A leader answers the heartbeat that it has noted.
+    /// A leader answers the keepalive after its touch.
     Confirm(usize),
-    /// A node answers a heartbeat that no leader has noted.
-    AnswerUnnoted,
+    /// A node answers a keepalive without any leader's touch.
+    AnswerUntouched,
     /// The client reads the answer.
     Receive,
-    /// A leader's process, which has done nothing for a while, goes on.
+    /// A leader's process continues after a stall.
     Resume(usize),
-    /// A leader looks at its contact and at its timers.
-    Look(usize),
-    /// The end of the session is in the log of a leader and a follower.
+    /// A leader checks contact and timers.
+    CheckTimers(usize),
+    /// A leader and a follower have the end of the session in their logs.
     Commit(usize, usize),
 }
 
@@ -140,7 +138,7 @@ impl Space {
         Space { mistake: Some(mistake), ..Space::default() }
     }
 
-    /// With clocks that differ by more than the documented bound.
+    /// Returns a model with clocks that differ by more than the documented bound.
     pub fn with_clocks_beyond_the_margin() -> Self {
         Space { beyond_margin: 1, ..Space::default() }
     }
@@ -149,7 +147,7 @@ impl Space {
         self.checker().spawn_bfs().join()
     }
 
-    /// The first property that does not hold, and the steps that it takes to show it.
+    /// Returns the first violated property, and the number of steps to the violation.
     pub fn broken(self) -> Option<(&'static str, usize)> {
         let found = self.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
         let mut always: Vec<_> = found.discoveries().into_iter().collect();
@@ -162,7 +160,7 @@ impl Space {
         self.mistake == Some(mistake)
     }
 
-    /// How long the client believes after the sending.
+    /// Returns the time for which the client believes after sending.
     fn lasts(&self) -> u8 {
         TIMEOUT + self.beyond_margin
     }
@@ -171,7 +169,7 @@ impl Space {
         state.acknowledged < self.lasts() || self.makes(Mutant::IgnoreDeadline)
     }
 
-    /// The age of a touch at which a leader expires.
+    /// Returns the age of a touch at which a leader expires the session.
     fn expires_at(&self) -> u8 {
         match self.mistake {
             Some(Mutant::ExpireEarly) => TIMEOUT / 2,
@@ -190,20 +188,20 @@ impl Space {
                 if leader.term == newest && !is_granted {
                     leader.timer = older(leader.timer);
                 }
-                // An older one is of no use.
+                // An older answer changes nothing.
                 leader.unread = leader.unread.map(older).filter(|age| *age < TIMEOUT);
             }
         }
         state.acknowledged = (state.acknowledged + 1).min(self.lasts());
-        state.heartbeat = match state.heartbeat {
-            Heartbeat::Sent(age) if age + 1 < TIMEOUT => Heartbeat::Sent(age + 1),
-            Heartbeat::Noted { sent, touched, term } if sent + 1 < TIMEOUT => {
-                Heartbeat::Noted { sent: sent + 1, touched: touched + 1, term }
+        state.keepalive = match state.keepalive {
+            Keepalive::Sent(age) if age + 1 < TIMEOUT => Keepalive::Sent(age + 1),
+            Keepalive::Touched { sent, touched, term } if sent + 1 < TIMEOUT => {
+                Keepalive::Touched { sent: sent + 1, touched: touched + 1, term }
             }
-            Heartbeat::Answered(age) if age + 1 < TIMEOUT => Heartbeat::Answered(age + 1),
-            _ => Heartbeat::None,
+            Keepalive::Answered(age) if age + 1 < TIMEOUT => Keepalive::Answered(age + 1),
+            _ => Keepalive::None,
         };
-        state.judge.pass(NOW);
+        state.rules.pass(NOW);
     }
 
     fn elect(&self, state: &mut State, candidate: usize, voter: usize) {
@@ -213,15 +211,15 @@ impl Space {
         }
         state.ignore_timers();
         let timer = state.nodes[candidate].kept.take().unwrap_or(0);
-        // Its quorum has just voted for it.
+        // The quorum has just voted for the leader.
         let (contact, unread) = (0, None);
         state.nodes[candidate].leads =
             Some(Leader { term, timer, contact, unread, owes: false, has_decided: false });
-        state.tell(Event::Leads { node: term.into(), term: term.into() });
+        state.observe(Event::Leads { node: term.into(), term: term.into() });
     }
 
-    /// The leader takes note of its contact, and of the time.
-    fn look(&self, state: &mut State, place: usize) {
+    /// Lets the leader check its contact, restart the timer after a stall, or decide on the session's end.
+    fn check_timers(&self, state: &mut State, place: usize) {
         let Some(leader) = &mut state.nodes[place].leads else { return };
         let has_contact = leader.contact <= CONTACT || self.makes(Mutant::ServeWithoutQuorum);
         if !has_contact {
@@ -234,12 +232,12 @@ impl Space {
         } else if leader.timer >= self.expires_at() && !leader.has_decided {
             leader.has_decided = true;
             let (term, contact) = (leader.term.into(), ago(leader.contact));
-            state.tell(Event::Expires { node: term, term, session: SESSION, contact });
+            state.observe(Event::Expires { node: term, term, session: SESSION, contact });
         }
     }
 
     fn read(&self, leader: &mut Leader) {
-        // Requests are sent all the time: the latest of them has been sent right now.
+        // A leader sends requests all the time: the latest request left right now.
         let counts_for = |age| if self.makes(Mutant::AnswerCountsForLater) { 0 } else { age };
         if let Some(age) = leader.unread.take() {
             leader.contact = leader.contact.min(counts_for(age));
@@ -247,34 +245,34 @@ impl Space {
     }
 
     fn confirm(&self, state: &mut State, leader: &Leader) {
-        let Heartbeat::Noted { sent, touched, .. } = state.heartbeat else { return };
+        let Keepalive::Touched { sent, touched, .. } = state.keepalive else { return };
         let (term, since) = (leader.term.into(), ago(leader.contact));
-        state.tell(Event::Contact { node: term, term, since });
+        state.observe(Event::Contact { node: term, term, since });
         let touched = ago(touched);
-        state.tell(Event::Confirms { session: SESSION, touched, touched_by: touched, since });
-        state.heartbeat = Heartbeat::Answered(sent);
+        state.observe(Event::Confirms { session: SESSION, touched, touched_by: touched, since });
+        state.keepalive = Keepalive::Answered(sent);
     }
 
     fn receive(&self, state: &mut State) {
-        let Heartbeat::Answered(sent) = state.heartbeat else { return };
+        let Keepalive::Answered(sent) = state.keepalive else { return };
         let counts_from = if self.makes(Mutant::DeadlineFromReceipt) { 0 } else { sent };
         state.acknowledged = state.acknowledged.min(counts_from);
-        state.heartbeat = Heartbeat::None;
+        state.keepalive = Keepalive::None;
         let sent = ago(state.acknowledged);
-        state.tell(Event::Assured { session: SESSION, sent, until: sent + Time::from(self.lasts()) });
+        state.observe(Event::Assured { session: SESSION, sent, until: sent + Time::from(self.lasts()) });
     }
 
     fn commit(&self, state: &mut State) {
         state.is_granted = true;
         state.ignore_timers();
-        state.tell(Event::Ended { session: SESSION, is_expired: true });
+        state.observe(Event::Ended { session: SESSION, is_expired: true });
         if self.believes(state) {
-            state.tell(Event::Believes { session: SESSION });
+            state.observe(Event::Believes { session: SESSION });
         }
     }
 }
 
-/// A moment that is this many ticks back.
+/// Returns the moment `age` ticks ago.
 fn ago(age: u8) -> Time {
     NOW - Time::from(age.min(TIMEOUT))
 }
@@ -284,32 +282,32 @@ impl State {
         self.nodes.iter().map(|node| node.term).max().unwrap_or_default()
     }
 
-    /// What leaders decide from now on cannot enter the log, or changes nothing: only what they confirm
-    /// matters.
+    /// Resets the leaders' timers: later decisions of leaders cannot enter the log, or change nothing, so
+    /// only their answers to keepalives matter.
     fn ignore_timers(&mut self) {
         for leader in self.nodes.iter_mut().filter_map(|node| node.leads.as_mut()) {
             (leader.timer, leader.owes) = (0, false);
         }
     }
 
-    /// Whether it matters what the leader decides.
+    /// Reports whether the leader's decisions matter.
     fn decides(&self, leader: &Leader) -> bool {
         leader.term == self.newest_term() && !self.is_granted
     }
 
-    fn tell(&mut self, event: Event) {
-        if let Err(broken) = self.judge.observe(NOW, event) {
+    fn observe(&mut self, event: Event) {
+        if let Err(broken) = self.rules.observe(NOW, event) {
             self.broken.get_or_insert(broken.rule);
         }
     }
 
-    /// A node accepts the leader of a term, and leads no earlier one any more.
+    /// Lets a node accept the leader of a term, and give up any earlier leadership.
     fn follow(&mut self, place: usize, term: u8, space: &Space) {
         let node = &mut self.nodes[place];
         node.term = term;
         if let Some(leader) = node.leads.take_if(|leader| leader.term < term) {
             node.kept = space.makes(Mutant::KeepOldDeadlines).then_some(leader.timer);
-            self.tell(Event::Stopped { node: leader.term.into() });
+            self.observe(Event::Stopped { node: leader.term.into() });
         }
     }
 
@@ -318,15 +316,15 @@ impl State {
             steps.push(Step::Read(place));
         }
         if self.decides(leader) {
-            steps.push(Step::Look(place));
+            steps.push(Step::CheckTimers(place));
             if !leader.owes {
                 steps.push(Step::Resume(place));
             }
         }
-        match self.heartbeat {
-            // One whose end is decided is not noted any more.
-            Heartbeat::Sent(_) if !leader.has_decided => steps.push(Step::Touch(place)),
-            Heartbeat::Noted { touched, term, .. }
+        match self.keepalive {
+            // No leader touches a session after deciding on its end.
+            Keepalive::Sent(_) if !leader.has_decided => steps.push(Step::Touch(place)),
+            Keepalive::Touched { touched, term, .. }
                 if term == leader.term
                     && !leader.has_decided
                     && (leader.contact <= touched || space.makes(Mutant::ServeWithoutQuorum)) =>
@@ -356,11 +354,11 @@ impl Model for Space {
     fn init_states(&self) -> Vec<State> {
         let bounds = Bounds { timeout_percent: Some(100), contact: CONTACT.into() };
         let nodes = [Node::default(); 3];
-        let (heartbeat, judge) = (Heartbeat::None, Judge::new(bounds));
-        let mut state = State { nodes, heartbeat, acknowledged: 0, is_granted: false, judge, broken: None };
+        let (keepalive, rules) = (Keepalive::None, RuleChecker::new(bounds));
+        let mut state = State { nodes, keepalive, acknowledged: 0, is_granted: false, rules, broken: None };
         self.elect(&mut state, 0, 1);
-        state.tell(Event::Opened { session: SESSION, timeout: TIMEOUT.into() });
-        state.tell(Event::Assured { session: SESSION, sent: NOW, until: NOW + Time::from(self.lasts()) });
+        state.observe(Event::Opened { session: SESSION, timeout: TIMEOUT.into() });
+        state.observe(Event::Assured { session: SESSION, sent: NOW, until: NOW + Time::from(self.lasts()) });
         state.nodes.sort_unstable();
         vec![state]
     }
@@ -370,16 +368,16 @@ impl Model for Space {
             return;
         }
         steps.push(Step::Tick);
-        match state.heartbeat {
-            Heartbeat::None if self.believes(state) && state.acknowledged > 0 => steps.push(Step::Send),
-            Heartbeat::None => {}
-            Heartbeat::Sent(_)
+        match state.keepalive {
+            Keepalive::None if self.believes(state) && state.acknowledged > 0 => steps.push(Step::Send),
+            Keepalive::None => {}
+            Keepalive::Sent(_)
                 if self.makes(Mutant::PongByItself) || self.makes(Mutant::AnswerUnreported) =>
             {
-                steps.extend([Step::AnswerUnnoted, Step::Lose]);
+                steps.extend([Step::AnswerUntouched, Step::Lose]);
             }
-            Heartbeat::Answered(_) => steps.extend([Step::Receive, Step::Lose]),
-            Heartbeat::Sent(_) | Heartbeat::Noted { .. } => steps.push(Step::Lose),
+            Keepalive::Answered(_) => steps.extend([Step::Receive, Step::Lose]),
+            Keepalive::Sent(_) | Keepalive::Touched { .. } => steps.push(Step::Lose),
         }
         let newest = state.newest_term();
         for (place, node) in state.nodes.iter().enumerate() {
@@ -408,29 +406,29 @@ impl Model for Space {
                 change(&mut state, place, &|leader| leader.unread = Some(0));
             }
             Step::Read(place) => change(&mut state, place, &|leader| self.read(leader)),
-            Step::Send => state.heartbeat = Heartbeat::Sent(0),
-            Step::Lose => state.heartbeat = Heartbeat::None,
+            Step::Send => state.keepalive = Keepalive::Sent(0),
+            Step::Lose => state.keepalive = Keepalive::None,
             Step::Touch(place) => {
-                let Heartbeat::Sent(sent) = state.heartbeat else { return None };
+                let Keepalive::Sent(sent) = state.keepalive else { return None };
                 let term = leader(&state, place).term;
                 change(&mut state, place, &|leader| leader.timer = 0);
-                state.heartbeat = Heartbeat::Noted { sent, touched: 0, term };
+                state.keepalive = Keepalive::Touched { sent, touched: 0, term };
             }
             Step::Confirm(place) => {
                 let leader = leader(&state, place);
                 self.confirm(&mut state, &leader);
             }
-            Step::AnswerUnnoted => {
-                let Heartbeat::Sent(sent) = state.heartbeat else { return None };
-                state.heartbeat = Heartbeat::Answered(sent);
+            Step::AnswerUntouched => {
+                let Keepalive::Sent(sent) = state.keepalive else { return None };
+                state.keepalive = Keepalive::Answered(sent);
             }
             Step::Receive => self.receive(&mut state),
             Step::Resume(place) => {
                 change(&mut state, place, &|leader| leader.owes = true);
                 let node = leader(&state, place).term.into();
-                state.tell(Event::Resumed { node });
+                state.observe(Event::Resumed { node });
             }
-            Step::Look(place) => self.look(&mut state, place),
+            Step::CheckTimers(place) => self.check_timers(&mut state, place),
             Step::Commit(place, follower) => {
                 let term = leader(&state, place).term;
                 state.follow(follower, term, self);
@@ -438,7 +436,7 @@ impl Model for Space {
             }
         }
         if state.nodes.iter().filter(|node| node.leads.is_some()).count() < 2 {
-            state.judge.forget_elections();
+            state.rules.forget_elections();
         }
         state.nodes.sort_unstable();
         Some(state)
@@ -454,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_rules_hold_in_all_interleavings_and_everything_that_should_happen_can() {
+    fn all_rules_hold_in_all_interleavings() {
         let explored = Space::default().explored();
         explored.assert_properties();
         assert!(explored.is_done() && explored.unique_state_count() > 200_000, "the space has shrunk");

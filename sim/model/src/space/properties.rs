@@ -1,5 +1,4 @@
-//! What must hold in every state, and what must happen in some: a model in which nothing happens proves
-//! nothing.
+//! Properties of every state, and properties of at least one state: a model without events proves nothing.
 
 use stateright::Property;
 

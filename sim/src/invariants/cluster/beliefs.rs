@@ -1,11 +1,11 @@
-//! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, one has stopped believing
-//! in it before the other begins; and a client that believes in a lock holds it in the log. This holds as
-//! long as the clocks' rates are within their bound, neither the lock was taken away nor its session ended by
-//! force, and its session has no disconnect grace (docs/guarantees.md, the clock assumption). A client knows
-//! of a loss by force once the log has answered a call that it made after the loss.
+//! mutual-exclusion-of-beliefs: of two clients that may not hold a lock together, the first stops believing
+//! in the lock before the second begins; and a client that believes in a lock holds the lock in the log. The
+//! promise holds as long as the clocks' rates are within their bound, no operator released the lock or ended
+//! its session by force, and the session has no disconnect grace (docs/guarantees.md, the clock assumption).
+//! A client knows of a forced loss once the log has answered a call that the client made after the loss.
 //!
-//! Plain clients know only the queue: during a lock-delay they believe in what the log has not granted yet,
-//! and no other client is granted it.
+//! Plain clients know only the queue: during a lock-delay a plain client believes in a lock that the log has
+//! not granted yet, and the log grants the lock to no other client.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use super::super::Invariant;
 use crate::history::client::{CallId, ClientFact, ClientId, Op};
 use crate::history::{Fact, Lock};
 
-/// The first moment of a belief, and in what mode. Counts moments, not time.
+/// First moment and mode of a belief. Moments count beliefs, not time.
 #[derive(Clone, Copy, Debug)]
 struct Belief {
     client: ClientId,
@@ -25,7 +25,7 @@ struct Belief {
     began: u64,
 }
 
-/// The client that last began to believe in a lock.
+/// Clients that last began to believe in a lock.
 #[derive(Clone, Copy, Default)]
 struct Newest {
     alone: Option<(FencingToken, Belief)>,
@@ -38,27 +38,28 @@ pub struct Beliefs {
     moments: u64,
     beliefs: BTreeMap<(Lock, FencingToken), Belief>,
     newest: BTreeMap<Lock, Newest>,
-    /// What each place that holds a lock in the log asked for.
+    /// Requested mode of each queue position in the log.
     modes: BTreeMap<(Lock, FencingToken), Mode>,
     held: BTreeMap<(Lock, FencingToken), Mode>,
-    /// Places that were held in a cluster of which a new one was made: nothing more is heard of them.
+    /// Positions that held locks in a former life of the cluster: the log reports nothing about them any
+    /// more.
     former: BTreeSet<(Lock, FencingToken)>,
     sessions: BTreeMap<(Lock, FencingToken), SessionId>,
     with_grace: BTreeSet<SessionId>,
     plain: BTreeSet<SessionId>,
-    /// A node may have started with a clock that was set: what it leads is taken away too early then.
+    /// A node may have started with a wrong wall clock: as a leader such a node revokes locks too early.
     has_wrong_clocks: bool,
-    /// No client can know of these in time.
+    /// Losses that no client can know of in time.
     excused: BTreeSet<(Lock, FencingToken)>,
     /// Forced releases by session.
     forced: BTreeMap<SessionId, Vec<(Lock, FencingToken)>>,
-    /// Calls after such losses, and the losses that the answer reveals.
-    telling: BTreeMap<CallId, Vec<(Lock, FencingToken)>>,
-    /// Their clients have been told of these losses.
-    told: BTreeSet<(Lock, FencingToken)>,
+    /// Calls after forced releases, each with the losses that the answer reveals.
+    revealing: BTreeMap<CallId, Vec<(Lock, FencingToken)>>,
+    /// Losses that an answer has revealed to their clients.
+    revealed: BTreeSet<(Lock, FencingToken)>,
 }
 
-/// Its answer comes after everything that the log had done before the call.
+/// Reports whether the answer to `op` follows everything that the log had done before the call.
 fn is_logged(op: &Op) -> bool {
     op.is_write() || matches!(op, Op::Sync | Op::Read { synced: true, .. })
 }
@@ -68,7 +69,7 @@ fn go_together(one: Mode, other: Mode) -> bool {
 }
 
 impl Beliefs {
-    /// Of a run in which no node starts with a wrong clock, or one may.
+    /// Creates the checker for a run in which every node starts with a right clock, or some node may not.
     pub fn with_clocks(starts_with_right_clocks: bool) -> Self {
         Beliefs { has_wrong_clocks: !starts_with_right_clocks, ..Beliefs::default() }
     }
@@ -79,7 +80,7 @@ impl Beliefs {
         let new = Belief { client, mode, began: self.moments };
         let known = self.beliefs.get(&key).filter(|known| known.mode == mode);
         let Belief { began, .. } = *known.unwrap_or(&new);
-        if self.told.contains(&key) {
+        if self.revealed.contains(&key) {
             return Err(format!(
                 "client {} believes in {token} of {lock:?} ({mode:?}), which was taken from it before a call that is answered",
                 client.0
@@ -99,7 +100,7 @@ impl Beliefs {
         }
         if began == self.moments {
             self.beliefs.insert(key, new);
-            // A client that hears of a grant after having lost it by force takes nothing from any other.
+            // A client that hears of a grant after the forced loss takes the lock from no other client.
             if !is_excused {
                 let place =
                     if mode == Mode::Exclusive { &mut newest.alone } else { &mut newest.beside_others };
@@ -178,12 +179,12 @@ impl Invariant for Beliefs {
             }
             Fact::Client { what: ClientFact::Invoked { call, session, op }, .. } if is_logged(op) => {
                 if let Some(lost) = self.forced.get(session) {
-                    self.telling.insert(*call, lost.clone());
+                    self.revealing.insert(*call, lost.clone());
                 }
             }
             Fact::Client { what: ClientFact::Returned { call, result }, .. } => {
-                let lost = self.telling.remove(call).filter(|_| result.is_ok());
-                self.told.extend(lost.into_iter().flatten());
+                let lost = self.revealing.remove(call).filter(|_| result.is_ok());
+                self.revealed.extend(lost.into_iter().flatten());
             }
             Fact::SessionEnded { session, .. } => {
                 self.forced.remove(session);
@@ -208,7 +209,7 @@ mod tests {
     use crate::history::Millis;
 
     #[test]
-    fn a_grant_that_is_heard_of_behind_its_loss_by_force_blames_nobody() {
+    fn a_grant_heard_of_after_its_forced_loss_is_allowed() {
         let gone = Fact::Gone { lock: Lock(0), token: FencingToken(1), why: Why::Deleted };
         let facts = [
             queued(1, 1, Mode::Exclusive, None),
@@ -236,8 +237,8 @@ mod tests {
         Fact::Gone { lock: Lock(0), token: FencingToken(token), why }
     }
 
-    /// Of plain clients, whose places wait: who holds in the log is another matter.
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    /// Checks facts of plain clients, whose positions wait: the log's holders do not matter.
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         let plain = |who| client(who, ClientFact::Plain { session: SessionId(who as i64) });
         let places = (1..=2).map(|who| queued(who, who, Mode::Exclusive, None));
         let start: Vec<Fact> = (1..=2).map(plain).chain(places).collect();
@@ -245,46 +246,46 @@ mod tests {
     }
 
     #[test]
-    fn a_belief_in_what_the_log_has_not_granted_or_has_taken_back_is_caught() {
-        let opinion = |facts: &[Fact]| judge(Beliefs::default(), facts);
+    fn a_belief_without_a_grant_in_the_log_is_caught() {
+        let check_facts = |facts: &[Fact]| judge(Beliefs::default(), facts);
         let start = [queued(1, 1, Mode::Exclusive, None), entitled(1, None, Millis(0)), alone(1)];
-        assert_eq!(opinion(&start), Ok(()));
-        assert!(opinion(&[&start[..1], &start[2..]].concat()).unwrap_err().contains("does not hold"));
+        assert_eq!(check_facts(&start), Ok(()));
+        assert!(check_facts(&[&start[..1], &start[2..]].concat()).unwrap_err().contains("does not hold"));
         let lost = |why| [&start[..], &[left(1, 3), gone(1, why), alone(1)]].concat();
-        assert!(opinion(&lost(Why::Released)).unwrap_err().contains("does not hold"));
-        assert!(opinion(&lost(Why::Revoked)).is_err());
+        assert!(check_facts(&lost(Why::Released)).unwrap_err().contains("does not hold"));
+        assert!(check_facts(&lost(Why::Revoked)).is_err());
         assert_eq!(judge(Beliefs::with_clocks(false), &lost(Why::Revoked)), Ok(()), "by a wrong clock");
-        assert_eq!(opinion(&lost(Why::Deleted)), Ok(()), "by force");
+        assert_eq!(check_facts(&lost(Why::Deleted)), Ok(()), "by force");
     }
 
     #[test]
     fn beliefs_that_interleave_are_caught() {
-        assert!(opinion(&[alone(1), alone(2), alone(1)]).is_err());
-        assert_eq!(opinion(&[alone(1), alone(1), alone(2), alone(2)]), Ok(()));
+        assert!(check_facts(&[alone(1), alone(2), alone(1)]).is_err());
+        assert_eq!(check_facts(&[alone(1), alone(1), alone(2), alone(2)]), Ok(()));
         let reader = |who| holds(who, Mode::Shared);
-        assert_eq!(opinion(&[reader(1), reader(2), reader(1)]), Ok(()));
-        assert!(opinion(&[reader(1), alone(2), reader(1)]).is_err());
-        assert!(opinion(&[alone(1), reader(2), alone(1)]).is_err());
-        assert_eq!(opinion(&[alone(1), holds(1, Mode::Shared), reader(2), reader(1)]), Ok(()));
+        assert_eq!(check_facts(&[reader(1), reader(2), reader(1)]), Ok(()));
+        assert!(check_facts(&[reader(1), alone(2), reader(1)]).is_err());
+        assert!(check_facts(&[alone(1), reader(2), alone(1)]).is_err());
+        assert_eq!(check_facts(&[alone(1), holds(1, Mode::Shared), reader(2), reader(1)]), Ok(()));
     }
 
     #[test]
-    fn a_writer_that_the_log_has_made_a_reader_and_that_believes_to_be_alone_is_caught() {
+    fn a_belief_in_an_exclusive_hold_after_conversion_is_caught() {
         let (lock, token, mode) = (Lock(0), FencingToken(1), Mode::Shared);
         let converted = Fact::Converted { lock, token, mode };
         let facts = [queued(1, 1, Mode::Exclusive, None), entitled(1, None, Millis(0)), alone(1), converted];
-        assert!(opinion(&[&facts[..], &[alone(1)]].concat()).unwrap_err().contains("alone"));
-        assert_eq!(opinion(&[&facts[..], &[holds(1, mode)]].concat()), Ok(()));
+        assert!(check_facts(&[&facts[..], &[alone(1)]].concat()).unwrap_err().contains("alone"));
+        assert_eq!(check_facts(&[&facts[..], &[holds(1, mode)]].concat()), Ok(()));
     }
 
     #[test]
     fn a_belief_after_another_was_let_go_of_still_interleaves() {
         let let_go = client(2, ClientFact::LetGo { lock: Lock(0), token: FencingToken(2) });
-        assert!(opinion(&[alone(1), alone(2), let_go, alone(1)]).is_err());
+        assert!(check_facts(&[alone(1), alone(2), let_go, alone(1)]).is_err());
     }
 
     #[test]
-    fn a_belief_in_what_the_log_has_given_to_another_is_caught_unless_it_was_taken_by_force() {
+    fn a_belief_in_a_lock_of_another_holder_is_caught() {
         let facts = |why| {
             [
                 queued(1, 1, Mode::Exclusive, None),
@@ -297,12 +298,16 @@ mod tests {
                 alone(1),
             ]
         };
-        assert!(opinion(&facts(Why::SessionExpired)).is_err());
-        assert_eq!(opinion(&facts(Why::Forced)), Ok(()));
-        assert_eq!(opinion(&facts(Why::SessionEnded)), Ok(()));
-        assert_eq!(opinion(&facts(Why::SessionExpired)[..6]), Ok(()), "nobody else holds it yet");
+        assert!(check_facts(&facts(Why::SessionExpired)).is_err());
+        assert_eq!(check_facts(&facts(Why::Forced)), Ok(()));
+        assert_eq!(check_facts(&facts(Why::SessionEnded)), Ok(()));
+        assert_eq!(
+            check_facts(&facts(Why::SessionExpired)[..6]),
+            Ok(()),
+            "no other client holds the lock yet"
+        );
         let (session, timeout_ms, grace_ms) = (SessionId(1), 1_000, Some(500));
         let grace = client(1, ClientFact::Session { session, timeout_ms, grace_ms });
-        assert_eq!(opinion(&[&[grace], &facts(Why::SessionExpired)[..]].concat()), Ok(()));
+        assert_eq!(check_facts(&[&[grace], &facts(Why::SessionExpired)[..]].concat()), Ok(()));
     }
 }

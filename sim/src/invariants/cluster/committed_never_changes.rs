@@ -1,7 +1,7 @@
 //! committed-never-changes: "If a server has applied a log entry at a given index, no other server will ever
-//! apply a different log entry for the same index" (Raft, figure 3: state machine safety), nor will it
-//! itself, whatever crash comes between. A node applies one entry after another, and never removes from its
-//! log what has been applied somewhere.
+//! apply a different log entry for the same index" (Raft, figure 3: state machine safety), nor will the same
+//! server after a crash. A node applies entries in sequence, and never truncates an entry that any node has
+//! applied.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::history::{Fact, Index};
 /// Applied entries by position.
 #[derive(Default)]
 pub struct CommittedNeverChanges {
-    /// The first entry that was applied at each index, its hash, and who applied it.
+    /// First applied entry at each index, the hash, and the node.
     committed: BTreeMap<Index, (Position, u64, NodeId)>,
-    /// The last entry in each node's state; none right after a start.
+    /// Last entry in each node's state; no entry right after a start.
     applied: BTreeMap<NodeId, Index>,
     logs: BTreeMap<NodeId, NodeLog>,
 }
@@ -31,7 +31,7 @@ impl CommittedNeverChanges {
             ));
         }
         let last = self.applied.insert(node, entry.index);
-        // After a start it is not reported where the state begins, unless there is a snapshot.
+        // A started node does not report where its state begins, unless the node has a snapshot.
         if last.is_some_and(|last| entry.index.0 != last.0 + 1) {
             return Err(format!("node {node} applied {entry:?} behind {last:?}"));
         }
@@ -46,7 +46,7 @@ impl CommittedNeverChanges {
                 return Err(format!("node {node} has a snapshot up to {entry:?}, and {first:?} was applied"));
             }
             None => {
-                return Err(format!("node {node} has a snapshot up to {entry:?}, which nobody has applied"));
+                return Err(format!("node {node} has a snapshot up to {entry:?}, which no node has applied"));
             }
         }
         let last = self.applied.insert(node, entry.index);

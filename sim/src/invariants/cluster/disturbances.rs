@@ -1,8 +1,8 @@
-//! The times in which something other than load is wrong, or was a moment ago.
+//! Times at which something other than load is wrong, or was wrong a moment ago.
 
 use rowlock_world::time::Nanos;
 
-/// From and to, both included.
+/// Intervals of true time, both ends included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disturbances(Vec<(Nanos, Nanos)>);
 
@@ -11,7 +11,7 @@ impl Disturbances {
         Disturbances(times)
     }
 
-    /// Whether nothing but load is wrong from `from` to `to`.
+    /// Reports whether nothing but load is wrong between `from` and `to`.
     pub fn spare(&self, from: Nanos, to: Nanos) -> bool {
         self.0.iter().all(|(begins, ends)| *ends < from || to < *begins)
     }

@@ -1,6 +1,7 @@
-//! durable: a write is in the log when it is acknowledged, and stays there. At the end of a run, with all
-//! nodes back, every node that is up has applied all that any node had applied a second before, whatever was
-//! killed or lost its power. (That all applied the same is committed-never-changes and replica-equality.)
+//! durable: a write is in the log when a node acknowledges the write, and stays there. At the end of a run,
+//! with all nodes back, every running node has applied all entries that any node had applied a second before,
+//! whatever processes were killed or lost power. (committed-never-changes and replica-equality check that all
+//! nodes applied the same entries.)
 
 use std::collections::BTreeMap;
 
@@ -11,17 +12,17 @@ use super::matching::{Matched, Matching};
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Index};
 
-/// How far each node has applied.
+/// Progress of each node's state.
 #[derive(Default)]
 pub struct Durable {
     matching: Matching,
     last: Index,
-    /// That of the last two times at which time was told: what came later may be on its way.
+    /// Value of `last` at the last two `Passed` facts: later entries may still be under way.
     due: [Index; 2],
-    /// The nodes that are up.
+    /// Last applied index of each running node.
     applied: BTreeMap<NodeId, Index>,
-    /// Nodes that have less data than they had, and what had been applied then: until they have that again
-    /// they may only be up to be told to stay away.
+    /// Nodes that lost data, and the last applied index at that time: until a node has caught up to this
+    /// index, the node may be running without being admitted to the cluster.
     forgot: BTreeMap<NodeId, Index>,
 }
 
@@ -90,7 +91,7 @@ mod tests {
     use crate::history::node::Down;
 
     #[test]
-    fn an_answer_before_anybody_has_applied_the_write_is_caught() {
+    fn an_answer_before_the_write_is_applied_is_caught() {
         let op = || delete("/data/a");
         let ran = logged(1, 5, op(), Ok(Answer::Deleted));
         let answered = returned(1, 1, Ok(Answer::Deleted));
@@ -103,20 +104,20 @@ mod tests {
         let up = |who| node(who, NodeFact::Started);
         let lost = |who| node(who, NodeFact::Ended { how: Down::PowerLost });
         let end = [Fact::Passed { at: Nanos(1) }, Fact::Passed { at: Nanos(2) }, Fact::Settled];
-        let opinion = |facts: &[Fact]| judge(Durable::default(), &[facts, &end].concat());
+        let check_facts = |facts: &[Fact]| judge(Durable::default(), &[facts, &end].concat());
         let (first, second) = (applied(1, (1, 1, 1), 7), applied(1, (1, 1, 2), 7));
         let facts = [up(1), first.clone(), second.clone(), lost(1), up(1), first];
-        assert!(opinion(&facts).is_err());
+        assert!(check_facts(&facts).is_err());
         assert_eq!(
             judge(Durable::default(), &[&facts[..], &end[2..]].concat()),
             Ok(()),
             "it may be on its way"
         );
-        assert_eq!(opinion(&[&facts[..], &[second]].concat()), Ok(()));
+        assert_eq!(check_facts(&[&facts[..], &[second]].concat()), Ok(()));
         let forgetful = [&facts[..4], &[node(1, NodeFact::Forgot)], &facts[4..]].concat();
-        assert_eq!(opinion(&forgetful), Ok(()), "it may be told to stay away");
+        assert_eq!(check_facts(&forgetful), Ok(()), "it may be told to stay away");
         let more = [applied(1, (1, 1, 3), 7), up(2), applied(2, (1, 1, 4), 7)];
-        assert!(opinion(&[&forgetful[..], &more].concat()).is_err(), "it takes part again");
-        assert_eq!(opinion(&[&facts[..], &[lost(1)]].concat()), Ok(()));
+        assert!(check_facts(&[&forgetful[..], &more].concat()).is_err(), "it takes part again");
+        assert_eq!(check_facts(&[&facts[..], &[lost(1)]].concat()), Ok(()));
     }
 }

@@ -1,13 +1,12 @@
-//! exactly-once: a write of our client takes effect once, however often it is sent again, and never if the
-//! client was told that it did not. In a cluster: every command that the log runs for a session is a call of
-//! its client, each call writes what no other call writes, and each call is run once.
+//! exactly-once: a write of our client takes effect once, however often the client sends the write, and never
+//! after the client got a definite failure. In a cluster: every command that the log runs for a session is a
+//! call of the session's client, each call writes distinct data, and each call runs once.
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching};
 use crate::history::Fact;
 use crate::history::client::Failure;
 
-/// The writes under way.
 #[derive(Default)]
 pub struct Effects(Matching);
 
@@ -19,7 +18,7 @@ impl Invariant for Effects {
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match self.0.observe(fact) {
             Matched::RanUnasked(logged) if logged.result.is_ok() => Err(format!(
-                "{:?} took effect at {} in session {}, which has no such call on its way: nobody sent it, or it was run twice",
+                "{:?} took effect at {} in session {}, which has no such unanswered call: no client sent it, or it ran twice",
                 logged.op, logged.zxid, logged.session
             )),
             Matched::Answered(sent, result) => {
@@ -50,7 +49,7 @@ mod tests {
 
     const DONE: Result<Answer, Failure> = Ok(Answer::Deleted);
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(Effects::default(), facts)
     }
 
@@ -58,27 +57,27 @@ mod tests {
     fn a_write_that_takes_effect_twice_is_caught() {
         let op = || set("/data/a", "1");
         let once = [invoked(1, 1, op()), logged(1, 5, op(), DONE)];
-        assert_eq!(opinion(&once), Ok(()));
-        assert!(opinion(&[&once[..], &[logged(1, 6, op(), DONE)]].concat()).is_err());
+        assert_eq!(check_facts(&once), Ok(()));
+        assert!(check_facts(&[&once[..], &[logged(1, 6, op(), DONE)]].concat()).is_err());
         let over = [&once[..], &[returned(1, 1, DONE), logged(1, 6, op(), DONE)]].concat();
-        assert!(opinion(&over).is_err());
+        assert!(check_facts(&over).is_err());
     }
 
     #[test]
     fn a_write_that_takes_effect_although_it_was_refused_is_caught() {
         let op = || set("/data/a", "1");
         let facts = |result| [invoked(1, 1, op()), logged(1, 5, op(), DONE), returned(1, 1, Err(result))];
-        assert!(opinion(&facts(Failure::Refused(ErrorCode::BadVersion))).is_err());
-        assert!(opinion(&facts(Failure::NotDone)).is_err());
-        assert_eq!(opinion(&facts(Failure::Unknown)), Ok(()));
+        assert!(check_facts(&facts(Failure::Refused(ErrorCode::BadVersion))).is_err());
+        assert!(check_facts(&facts(Failure::NotDone)).is_err());
+        assert_eq!(check_facts(&facts(Failure::Unknown)), Ok(()));
     }
 
     #[test]
     fn a_write_of_unknown_fate_may_take_effect_later_but_once() {
         let op = || set("/data/a", "1");
         let facts = [invoked(1, 1, op()), returned(1, 1, Err(Failure::Unknown)), logged(1, 5, op(), DONE)];
-        assert_eq!(opinion(&facts), Ok(()));
-        assert!(opinion(&[&facts[..], &[logged(1, 6, op(), DONE)]].concat()).is_err());
+        assert_eq!(check_facts(&facts), Ok(()));
+        assert!(check_facts(&[&facts[..], &[logged(1, 6, op(), DONE)]].concat()).is_err());
     }
 
     #[test]
@@ -91,7 +90,7 @@ mod tests {
             logged(1, 5, op(), DONE),
             returned(1, 2, DONE),
         ];
-        assert_eq!(opinion(&facts), Ok(()));
+        assert_eq!(check_facts(&facts), Ok(()));
         assert_eq!(judge(Durable::default(), &facts), Ok(()), "it was the second");
         let denied = [
             invoked(1, 1, op()),
@@ -100,12 +99,12 @@ mod tests {
             returned(1, 1, Err(Failure::NotDone)),
             returned(1, 2, DONE),
         ];
-        assert_eq!(opinion(&denied), Ok(()));
+        assert_eq!(check_facts(&denied), Ok(()));
         assert_eq!(judge(Durable::default(), &denied), Ok(()), "it was the second");
     }
 
     #[test]
-    fn what_others_prepare_is_nobodys_call() {
-        assert_eq!(opinion(&[logged(9, 5, set("/data/a", "1"), DONE)]), Ok(()));
+    fn a_preparing_sessions_write_is_no_call() {
+        assert_eq!(check_facts(&[logged(9, 5, set("/data/a", "1"), DONE)]), Ok(()));
     }
 }

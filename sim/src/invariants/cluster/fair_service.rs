@@ -11,7 +11,7 @@ use super::disturbances::Disturbances;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
 
-/// Waiting calls of quiet clients, and their beginnings.
+/// Unanswered calls of quiet clients, with the start of each.
 pub struct FairService {
     bound: Duration,
     disturbances: Disturbances,
@@ -19,12 +19,12 @@ pub struct FairService {
 }
 
 impl FairService {
-    /// Demands an answer within this, but for those who wait at these times.
+    /// Demands an answer within `bound`, except while a disturbance lasts.
     pub fn within(bound: Duration, disturbances: Disturbances) -> Self {
         FairService { bound, disturbances, waits: BTreeMap::new() }
     }
 
-    fn judge(&self, client: ClientId, now: Nanos) -> Result<(), String> {
+    fn check(&self, client: ClientId, now: Nanos) -> Result<(), String> {
         let Some((since, request)) = self.waits.get(&client).copied() else { return Ok(()) };
         if now - since <= self.bound || !self.disturbances.spare(since, now) {
             return Ok(());
@@ -48,13 +48,13 @@ impl Invariant for FairService {
                 self.waits.insert(*client, (*at, *request));
             }
             Fact::Client { client, at, what: ClientFact::Served } => {
-                self.judge(*client, *at)?;
+                self.check(*client, *at)?;
                 self.waits.remove(client);
             }
             Fact::Client { client, what: ClientFact::Ended, .. } => {
                 self.waits.remove(client);
             }
-            Fact::Passed { at } => return self.waits.keys().try_for_each(|client| self.judge(*client, *at)),
+            Fact::Passed { at } => return self.waits.keys().try_for_each(|client| self.check(*client, *at)),
             _ => {}
         }
         Ok(())
@@ -69,7 +69,7 @@ mod tests {
 
     const BOUND: Duration = Duration::from_millis(500);
 
-    fn opinion(disturbed: &[(u64, u64)], facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(disturbed: &[(u64, u64)], facts: &[Fact]) -> Result<(), String> {
         let times = disturbed.iter().map(|(from, to)| (Nanos::from_millis(*from), Nanos::from_millis(*to)));
         judge(FairService::within(BOUND, Disturbances::new(times.collect())), facts)
     }
@@ -83,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_client_that_waits_for_longer_is_caught_with_its_answer_and_before() {
-        assert_eq!(opinion(&[], &[waits(1_000), served(1_500), waits(1_600), served(1_601)]), Ok(()));
-        assert!(opinion(&[], &[waits(1_000), served(1_501)]).unwrap_err().contains("quiet client 4"));
+    fn a_quiet_client_that_waits_too_long_is_caught() {
+        assert_eq!(check_facts(&[], &[waits(1_000), served(1_500), waits(1_600), served(1_601)]), Ok(()));
+        assert!(check_facts(&[], &[waits(1_000), served(1_501)]).unwrap_err().contains("quiet client 4"));
         let passed = |ms| Fact::Passed { at: Nanos::from_millis(ms) };
-        assert_eq!(opinion(&[], &[waits(1_000), passed(1_400), served(1_450), passed(2_000)]), Ok(()));
-        assert!(opinion(&[], &[waits(1_000), passed(2_000)]).is_err());
+        assert_eq!(check_facts(&[], &[waits(1_000), passed(1_400), served(1_450), passed(2_000)]), Ok(()));
+        assert!(check_facts(&[], &[waits(1_000), passed(2_000)]).is_err());
         assert_eq!(
-            opinion(&[], &[waits(1_000), client_at(1_100, 4, ClientFact::Ended), passed(3_000)]),
+            check_facts(&[], &[waits(1_000), client_at(1_100, 4, ClientFact::Ended), passed(3_000)]),
             Ok(())
         );
     }
@@ -105,7 +105,7 @@ mod tests {
             ((2_000, 9_000), false),
             ((2_001, 9_000), true),
         ] {
-            assert_eq!(opinion(&[disturbed], &facts).is_err(), is_judged, "{disturbed:?}");
+            assert_eq!(check_facts(&[disturbed], &facts).is_err(), is_judged, "{disturbed:?}");
         }
     }
 }

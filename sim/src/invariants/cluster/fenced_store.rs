@@ -1,5 +1,5 @@
-//! fenced-store: a store that refuses tokens below the highest one it has accepted never accepts a write of a
-//! former holder after one of its successor, and refuses no other write.
+//! fenced-store: a store with a check of tokens never accepts a write of a former holder after a write of the
+//! successor, and refuses no other write.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::super::Invariant;
 use crate::history::client::{ClientFact, Store};
 use crate::history::{Fact, Lock};
 
-/// The highest token that each store has taken.
+/// Highest token that each store has accepted.
 #[derive(Default)]
 pub struct FencedStore {
     taken: BTreeMap<Lock, FencingToken>,
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_takes_an_old_token_or_refuses_a_new_one_is_caught() {
+    fn an_accepted_old_token_or_a_refused_new_one_is_caught() {
         let fenced = |token, accepted| wrote(token, Store::Fenced { accepted });
         assert!(judge(FencedStore::default(), &[fenced(5, true), fenced(4, true)]).is_err());
         assert!(judge(FencedStore::default(), &[fenced(5, true), fenced(5, false)]).is_err());

@@ -1,6 +1,6 @@
-//! fifo-in-real-time: a client that asks for a lock after another's place in the queue has been committed
-//! gets it after that one. A client is told only of grants that the log has made; at that time no place
-//! before it still waits.
+//! fifo-in-real-time: a client that requests a lock after another client's queue position has been committed
+//! gets the lock after that client. A client hears only of grants in the log; at the time of the grant no
+//! earlier position still waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +10,21 @@ use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
 use crate::history::{Fact, Lock};
 
-/// A call that waits for a lock.
+/// Unanswered acquire call.
 struct Asked {
     lock: Lock,
-    /// The last place that had been taken when it asked.
+    /// Last queue position when the call began.
     behind: FencingToken,
-    /// What its session had then: an owner may take what it has again.
+    /// Positions of the session at that time: an owner may acquire a held lock again.
     had: BTreeSet<FencingToken>,
 }
 
-/// The queues, as far as they matter.
+/// Queues of the log, and waiting calls.
 #[derive(Default)]
 pub struct FifoInRealTime {
     last: BTreeMap<Lock, FencingToken>,
     waiting: BTreeSet<(Lock, FencingToken)>,
-    /// Grants of the log, for ever: a client may hear of one after it is over.
+    /// Grants of the log, never removed: a client may hear of a grant after its release.
     granted: BTreeSet<(Lock, FencingToken)>,
     held: BTreeMap<(Lock, FencingToken), SessionId>,
     asked: BTreeMap<CallId, Asked>,
@@ -118,30 +118,34 @@ mod tests {
         returned(who, who as u64, Ok(Answer::Acquired(FencingToken(token))))
     }
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(FifoInRealTime::default(), facts)
     }
 
     #[test]
     fn who_asked_later_and_gets_it_first_is_caught() {
         let facts = [asks(1), queued(1), asks(2), queued(2), granted(2), gets(2, 2)];
-        assert!(opinion(&facts).unwrap_err().contains("waits"));
+        assert!(check_facts(&facts).unwrap_err().contains("waits"));
         let gave_up = [asks(1), queued(1), asks(2), queued(2), left(1, 3), granted(2), gets(2, 2)];
-        assert_eq!(opinion(&gave_up), Ok(()));
+        assert_eq!(check_facts(&gave_up), Ok(()));
     }
 
     #[test]
     fn a_place_from_before_the_call_is_caught_unless_it_is_held() {
         let facts = [queued(1), asks(1), granted(1), gets(1, 1)];
-        assert!(opinion(&facts).is_err());
+        assert!(check_facts(&facts).is_err());
         let again = [queued(1), granted(1), asks(1), gets(1, 1)];
-        assert_eq!(opinion(&again), Ok(()));
+        assert_eq!(check_facts(&again), Ok(()));
     }
 
     #[test]
     fn an_acquire_without_a_grant_in_the_log_is_caught() {
-        assert!(opinion(&[asks(1), queued(1), gets(1, 1)]).is_err());
-        assert_eq!(opinion(&[asks(1), queued(1), granted(1), gets(1, 1)]), Ok(()));
-        assert_eq!(opinion(&[asks(1), queued(1), granted(1), left(1, 2), gets(1, 1)]), Ok(()), "told late");
+        assert!(check_facts(&[asks(1), queued(1), gets(1, 1)]).is_err());
+        assert_eq!(check_facts(&[asks(1), queued(1), granted(1), gets(1, 1)]), Ok(()));
+        assert_eq!(
+            check_facts(&[asks(1), queued(1), granted(1), left(1, 2), gets(1, 1)]),
+            Ok(()),
+            "told late"
+        );
     }
 }

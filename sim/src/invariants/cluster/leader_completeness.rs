@@ -10,16 +10,16 @@ use super::node_log::NodeLog;
 use crate::history::Fact;
 use crate::history::node::{NodeFact, Position};
 
-/// All logs, and what was committed under whom.
+/// Logs of all nodes, and committed entries by vote.
 ///
-/// An entry is often committed by a later leader than the one that made it. A candidate of a term in between
-/// may lack it and still learn late that it was elected. So an entry is demanded only of leaders after the
-/// vote of the node that applied it: a node hears of a commit from the leader of its vote or of an earlier
-/// one.
+/// A later leader than an entry's creator often commits the entry. A candidate of a term in between may lack
+/// the entry and still learn late of its election. So the checker demands an entry only of leaders after the
+/// vote of the node that applied the entry: a node hears of a commit from the leader of its vote or of an
+/// earlier vote.
 #[derive(Default)]
 pub struct LeaderCompleteness {
-    /// The last entry that was applied somewhere by a node with this vote. By log-matching it stands for
-    /// those before it.
+    /// Last entry that any node with this vote applied. By log-matching the entry stands for all earlier
+    /// ones.
     committed: BTreeMap<(u64, NodeId), Position>,
     votes: BTreeMap<NodeId, (u64, NodeId)>,
     logs: BTreeMap<NodeId, NodeLog>,
@@ -82,10 +82,10 @@ mod tests {
         assert_eq!(judge(LeaderCompleteness::default(), &by_snapshot), Ok(()));
     }
 
-    /// Two nodes form the cluster at once; the entry of one of them is committed in term 1. The other was
-    /// elected in that term before, by votes that arrive late.
+    /// Two nodes form the cluster at once; an entry of one node is committed in term 1. The other node was
+    /// elected in term 1 before, by votes that arrive late.
     #[test]
-    fn a_leader_that_learns_late_of_its_election_need_not_have_what_a_later_one_has_committed() {
+    fn a_late_leader_may_lack_entries_of_a_later_one() {
         let voted = node(2, NodeFact::Voted { term: 1, candidate: NodeId(2) });
         let facts = [appended(2, (0, 2, 0), 7), voted, applied(2, (0, 2, 0), 7)];
         assert_eq!(judge(LeaderCompleteness::default(), &[&facts[..], &[leads(1, 1)]].concat()), Ok(()));

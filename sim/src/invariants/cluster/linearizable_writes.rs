@@ -1,6 +1,6 @@
-//! linearizable-writes: writes take effect in one order, each between its request and its reply. A write that
-//! is sent after another was answered has the larger zxid and, among znodes that are numbered under one name,
-//! the larger number; and its answer is the log's answer.
+//! linearizable-writes: writes take effect in one order, each between its request and its reply. A write sent
+//! after the answer to another write has the larger zxid and, among sequential znodes of one name, the larger
+//! number; and each write's answer is the log's answer.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,26 @@ use super::matching::{Matched, Matching, Sent};
 use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, Failure, Op, ZnodeChange};
 
-/// The largest that was answered.
+/// Largest values in answers so far.
 #[derive(Clone, Debug, Default)]
 struct Floor {
     zxid: Zxid,
-    /// Of numbered znodes, by the path that was asked for.
+    /// Largest number of sequential znodes, by requested path.
     numbers: BTreeMap<String, i64>,
-    /// When znodes were deleted last: below one that is made again, numbers begin again.
+    /// Last deletion of each znode: below a znode that is created again, numbers restart.
     deleted: BTreeMap<String, Zxid>,
 }
 
-/// What was answered before each call that is on its way.
+/// Answered writes, and what had been answered before each unanswered call.
 #[derive(Default)]
 pub struct LinearizableWrites {
     matching: Matching,
     answered: Floor,
-    /// The floor when each call was sent. Of the numbers only the one that matters to it.
+    /// Floor at the start of each call: the zxid, and the number of the call's own sequential name.
     floors: BTreeMap<CallId, (Zxid, Option<i64>)>,
 }
 
-/// The name that was asked for, if the znode is to be numbered.
+/// Returns the requested path of a sequential znode.
 fn numbered(op: &Op) -> Option<&str> {
     match op {
         Op::Create { path, mode, .. } if mode.is_sequential() => Some(path),
@@ -39,7 +39,7 @@ fn numbered(op: &Op) -> Option<&str> {
     }
 }
 
-/// The number that a znode was given.
+/// Returns the number at the end of a sequential znode's path.
 fn number(asked: &str, path: &str) -> Option<i64> {
     path.strip_prefix(asked)?.parse().ok()
 }
@@ -81,11 +81,11 @@ impl LinearizableWrites {
         Ok(())
     }
 
-    /// The numbers below it are those of a znode that is gone.
+    /// Removes the numbers below a deleted znode.
     fn deleted(&mut self, path: &str, zxid: Zxid) {
         self.answered.numbers.retain(|asked, _| parent(asked) != Some(path));
-        // Which of them are about other znodes is not known here; these lose no more than what is on its way
-        // now.
+        // The floors do not record their parents, so this call removes the numbers of all unanswered calls.
+        // Only calls under way lose a check.
         self.floors.values_mut().for_each(|(_, number)| *number = None);
         self.answered.deleted.insert(path.to_owned(), zxid);
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::super::testing::{data, delete, invoked, logged, returned, set, stat, znode};
     use super::*;
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(LinearizableWrites::default(), facts)
     }
 
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_before_one_that_was_answered_before_it_was_sent_is_caught() {
+    fn a_write_ordered_before_an_earlier_answer_is_caught() {
         let (one, other) = (set("/data/a", "1"), set("/data/b", "2"));
         let facts = [
             invoked(1, 1, one.clone()),
@@ -155,9 +155,9 @@ mod tests {
             invoked(2, 2, other.clone()),
             returned(2, 2, answer(4)),
         ];
-        assert!(opinion(&facts).is_err());
+        assert!(check_facts(&facts).is_err());
         let beside = [facts[0].clone(), facts[2].clone(), facts[1].clone(), facts[3].clone()];
-        assert_eq!(opinion(&beside), Ok(()));
+        assert_eq!(check_facts(&beside), Ok(()));
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             invoked(2, 2, set("/data/b", "2")),
             returned(2, 2, answer(4)),
         ];
-        assert!(opinion(&facts).is_err());
+        assert!(check_facts(&facts).is_err());
     }
 
     #[test]
@@ -177,10 +177,10 @@ mod tests {
         let refused = Err(Failure::Refused(ErrorCode::BadVersion));
         let op = || set("/data/a", "1");
         let facts = |told| [invoked(1, 1, op()), logged(1, 5, op(), answer(5)), returned(1, 1, told)];
-        assert_eq!(opinion(&facts(answer(5))), Ok(()));
-        assert!(opinion(&facts(Ok(Answer::Set(stat(1, 5, 2))))).is_err());
-        assert!(opinion(&facts(refused)).is_err());
-        assert_eq!(opinion(&facts(Err(Failure::Unknown))), Ok(()));
+        assert_eq!(check_facts(&facts(answer(5))), Ok(()));
+        assert!(check_facts(&facts(Ok(Answer::Set(stat(1, 5, 2))))).is_err());
+        assert!(check_facts(&facts(refused)).is_err());
+        assert_eq!(check_facts(&facts(Err(Failure::Unknown))), Ok(()));
     }
 
     #[test]
@@ -200,13 +200,13 @@ mod tests {
                 returned(2, 2, named(6, second)),
             ]
         };
-        assert!(opinion(&facts("0000000006")).is_err());
-        assert!(opinion(&facts("x")).is_err());
-        assert_eq!(opinion(&facts("0000000008")), Ok(()));
+        assert!(check_facts(&facts("0000000006")).is_err());
+        assert!(check_facts(&facts("x")).is_err());
+        assert_eq!(check_facts(&facts("0000000008")), Ok(()));
     }
 
     #[test]
-    fn numbers_begin_anew_below_a_znode_that_is_made_again() {
+    fn numbers_restart_below_a_znode_that_is_created_again() {
         let op = || {
             let mode = CreateMode::PersistentSequential;
             Op::Create { path: "/data/q/n-".to_owned(), data: data("1"), mode }
@@ -220,14 +220,13 @@ mod tests {
             returned(1, 1, named(5, 7)),
             invoked(1, 3, op()),
             znode(7, "/data/q", ZnodeChange::Deleted, None),
-            // Answered late.
             returned(2, 2, named(6, 8)),
             returned(1, 3, named(9, 0)),
             invoked(1, 4, op()),
             returned(1, 4, named(10, 1)),
         ];
-        assert_eq!(opinion(&facts), Ok(()));
+        assert_eq!(check_facts(&facts), Ok(()));
         let again = [invoked(1, 5, op()), returned(1, 5, named(11, 1))];
-        assert!(opinion(&[&facts[..], &again[..]].concat()).is_err());
+        assert!(check_facts(&[&facts[..], &again[..]].concat()).is_err());
     }
 }

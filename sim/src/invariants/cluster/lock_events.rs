@@ -1,6 +1,7 @@
-//! lock-events: who follows the events of a lock, or of all, hears of each once and in the order of the log,
-//! from one stream to the next at whatever node, except where a gap says so; the pages of a history likewise,
-//! from the newest back. A stream that begins when everything is healed tells of an event within a bound.
+//! lock-events: a follower of the events of one lock, or of all locks, gets each event once and in the order
+//! of the log, from one stream to the next at any node, except within a reported gap; a walk through the
+//! pages of a history likewise, from the newest event back. A stream that begins after every fault has healed
+//! delivers each event within a bound.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use super::super::Invariant;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId, Events};
 
-/// The path of the lock that is followed; `None`: all are.
+/// Path of the followed lock; `None` follows all locks.
 type Scope = Option<String>;
 
 pub struct LockEvents {
@@ -27,7 +28,7 @@ pub struct LockEvents {
     walks: BTreeMap<ClientId, Walk>,
 }
 
-/// What has happened in this life of the cluster.
+/// Lock events in this life of the cluster.
 #[derive(Default)]
 struct Log {
     events: Vec<(Nanos, Arc<HistoryEntry>)>,
@@ -36,23 +37,23 @@ struct Log {
 
 struct Stream {
     scope: Scope,
-    /// Since when it tells of what happens.
+    /// Time from which the stream delivers events.
     since: Option<Nanos>,
     up_to: Zxid,
-    /// The first event that it may still tell of.
+    /// Index of the first event that the stream may still deliver.
     next: usize,
-    /// Changes behind the first one and up to the second one may lack events: a gap said so.
+    /// The stream may lack events after the first zxid and up to the second: a gap covers them.
     gap: (Zxid, Zxid),
 }
 
-/// Pages from the newest back.
+/// Walk through the pages from the newest event back.
 struct Walk {
     scope: Scope,
-    /// All events from here on have been shown.
+    /// The walk has shown all events from this index on.
     shown: usize,
-    /// Nothing has been shown yet: what happened since the question may be.
+    /// The walk has shown nothing yet: its first page may include events after the query.
     is_new: bool,
-    /// Behind this change, some may be missing.
+    /// After this zxid, events may be missing.
     missing: Option<Zxid>,
 }
 
@@ -70,19 +71,19 @@ fn is_about(scope: &Scope, entry: &HistoryEntry) -> bool {
     scope.as_ref().is_none_or(|scope| scope == lock)
 }
 
-/// Behind which change the gap begins.
+/// Returns the zxid after which a gap begins.
 fn gap(entry: &HistoryEntry) -> Option<Zxid> {
     if let HistoryEvent::Gap { from_zxid, .. } = entry.event { Some(from_zxid) } else { None }
 }
 
 impl Log {
-    /// The place behind all events up to this change.
+    /// Returns the index after the last event up to `zxid`.
     fn behind(&self, zxid: Zxid) -> usize {
         self.events.partition_point(|(_, entry)| entry.zxid <= zxid)
     }
 
-    /// The places of events of the same change: there are thousands when a session with thousands of places
-    /// in queues ends. So an event is looked for where it is expected.
+    /// Returns the indexes of the events of the same change: thousands when a session with thousands of queue
+    /// positions ends. So the callers search for an event near its expected index.
     fn of_change_of(&self, wanted: &HistoryEntry) -> Range<usize> {
         self.events.partition_point(|(_, entry)| entry.zxid < wanted.zxid)..self.behind(wanted.zxid)
     }
@@ -93,7 +94,7 @@ impl Log {
 }
 
 impl Stream {
-    /// The first event before this place that it should have told of.
+    /// Returns the first event before index `before` that the stream should have delivered.
     fn lacked<'a>(&self, log: &'a Log, before: usize) -> Option<&'a (Nanos, Arc<HistoryEntry>)> {
         let is_lost = |entry: &HistoryEntry| self.gap.0 < entry.zxid && entry.zxid <= self.gap.1;
         let mut due = log.events.get(self.next..before).into_iter().flatten();
@@ -181,7 +182,7 @@ impl Walk {
 }
 
 impl LockEvents {
-    /// Demands that a stream tells of an event within this, once everything is healed.
+    /// Demands that, after every fault has healed, a stream delivers an event within `bound`.
     pub fn within(bound: Duration) -> Self {
         let (now, log) = (Nanos(0), Log::default());
         LockEvents { bound, now, healed: None, log, streams: BTreeMap::new(), walks: BTreeMap::new() }
@@ -203,7 +204,7 @@ impl LockEvents {
                 let walk = Walk { scope: scope.clone(), shown, is_new: true, missing: None };
                 self.walks.insert(client, walk);
             }
-            // Without one, it is of an earlier life of the cluster.
+            // An event without a stream belongs to an earlier life of the cluster.
             Events::Told(entry) => return streams.get_mut(&client).map_or(Ok(()), |it| it.told(entry, log)),
             Events::UpTo(zxid) => {
                 let now = self.now;
@@ -225,8 +226,8 @@ impl LockEvents {
     fn overdue(&self) -> Result<(), String> {
         let Some(healed) = self.healed else { return Ok(()) };
         for (client, stream) in &self.streams {
-            // A machine that lost its power before has left clients waiting for what it does not send any
-            // more.
+            // Clients of a machine that lost power before may wait on a connection on which nothing arrives
+            // any more.
             let Some(since) = stream.since.filter(|since| *since >= healed) else { continue };
             let Some((at, due)) = stream.lacked(&self.log, self.log.events.len()) else { continue };
             let begins = (*at).max(since);

@@ -11,14 +11,14 @@ use super::node_log::NodeLog;
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index};
 
-/// The first report of an entry.
+/// First report of an entry.
 struct Entry {
     by: NodeId,
     hash: u64,
     before: Option<Position>,
 }
 
-/// All entries of all logs.
+/// Entries of all logs.
 #[derive(Default)]
 pub struct LogMatching {
     entries: BTreeMap<Position, Entry>,

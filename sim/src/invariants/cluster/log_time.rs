@@ -1,9 +1,9 @@
-//! log-time: the time in the log follows true time, however the wall clocks of running nodes are set. So
-//! lock-delays and maximum holds end neither early nor late because a clock was set.
+//! log-time: the time in the log follows true time, whatever an operator sets the wall clocks of running
+//! nodes to. So lock-delays and maximum holds end neither early nor late after a clock was set.
 //!
-//! Every fact that carries log time shows its error. The error may grow by what the documented bound of
-//! clocks' rates allows. It may shrink while faults go on, since an entry may be applied long after it was
-//! stamped; it may not shrink after they have ended.
+//! Every fact with a log time shows the log's error. The error may grow within the documented bound of
+//! clocks' rates. The error may shrink while faults go on, since a node may apply an entry long after its
+//! stamp; the error may not shrink after the faults have ended.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use rowlock_world::time::Nanos;
 use super::super::Invariant;
 use crate::history::{CLOCK_SPREAD_MS, Fact, Millis};
 
-/// What two clocks may differ by after some time, in percent of it.
+/// Allowed difference of two clocks, in percent of the elapsed time.
 const DRIFT_PERCENT: i64 = 5;
-/// From a stamp to its effect, once everything is healed, milliseconds.
+/// Bound from an entry's stamp to its effect after every fault has healed, milliseconds.
 const APPLIED_WITHIN_MS: i64 = 2_000;
-/// While a cluster forms, its network may be slow: what is shown first may be this late, milliseconds.
+/// Lateness allowed for the first facts, milliseconds: the network of a forming cluster may be slow.
 const FORMED_LATE_MS: i64 = 1_000;
-/// By then the cluster has formed.
+/// Time by which the cluster has formed.
 const FORMED: Nanos = Nanos::from_millis(6_000);
-/// After the end of the faults the entries that were stamped before are applied.
+/// Time after the last fault within which the nodes apply all earlier entries.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
-/// How far the log's time is ahead of true time.
+/// Lead of the log's time over true time.
 #[derive(Default)]
 pub struct LogTime {
     now: Nanos,
     healed: Option<Nanos>,
-    /// At the first fact that has shown it, milliseconds.
+    /// Lead at the first fact with a log time, milliseconds.
     first_ahead_ms: Option<i64>,
-    /// At the fact of those that have shown it in time, milliseconds.
+    /// Largest lead of the facts while the cluster formed, milliseconds.
     ahead_ms: i64,
 }
 
@@ -101,35 +101,35 @@ mod tests {
     }
 
     #[test]
-    fn time_that_runs_ahead_is_caught_and_what_clocks_may_differ_by_is_not() {
+    fn log_time_ahead_of_the_allowed_drift_is_caught() {
         let start = [passed(6_000), shown(6_000), passed(10_000)];
-        let opinion = |ms| judge(LogTime::default(), &[&start[..], &[shown(ms)]].concat());
-        assert_eq!(opinion(10_550), Ok(()));
-        assert!(opinion(10_551).unwrap_err().contains("ahead"));
-        assert_eq!(opinion(1_000), Ok(()), "faults go on: it was stamped long ago");
+        let check_facts = |ms| judge(LogTime::default(), &[&start[..], &[shown(ms)]].concat());
+        assert_eq!(check_facts(10_550), Ok(()));
+        assert!(check_facts(10_551).unwrap_err().contains("ahead"));
+        assert_eq!(check_facts(1_000), Ok(()), "faults go on: it was stamped long ago");
     }
 
-    /// What is shown first may have been on its way for long (seed 501,071).
+    /// The first facts may arrive late (seed 501,071).
     #[test]
     fn what_a_cluster_that_forms_shows_may_be_late() {
-        let opinion = |late_ms: i64, then_ms: i64| {
+        let check_facts = |late_ms: i64, then_ms: i64| {
             let facts = [passed(3_000), shown(3_000 - late_ms), passed(4_000), shown(4_000), passed(10_000)];
             judge(LogTime::default(), &[&facts[..], &[shown(then_ms)]].concat())
         };
-        assert_eq!(opinion(900, 10_550), Ok(()));
-        assert!(opinion(900, 10_551).unwrap_err().contains("ahead"));
-        assert!(opinion(1_251, 4_000).unwrap_err().contains("251 ms ahead"));
+        assert_eq!(check_facts(900, 10_550), Ok(()));
+        assert!(check_facts(900, 10_551).unwrap_err().contains("ahead"));
+        assert!(check_facts(1_251, 4_000).unwrap_err().contains("251 ms ahead"));
     }
 
     #[test]
     fn time_that_stands_still_is_caught_once_everything_is_healed() {
         let healed = Fact::Healed { at: Nanos::from_millis(3_000) };
-        let opinion = |at, ms| {
+        let check_facts = |at, ms| {
             let facts = [passed(1_000), shown(1_000), healed.clone(), passed(at), shown(ms)];
             judge(LogTime::default(), &facts)
         };
-        assert!(opinion(43_000, 1_000).unwrap_err().contains("behind"));
-        assert_eq!(opinion(8_000, 1_000), Ok(()), "it is catching up");
-        assert_eq!(opinion(43_000, 43_000 - 2_150 - 50 - 2_000), Ok(()));
+        assert!(check_facts(43_000, 1_000).unwrap_err().contains("behind"));
+        assert_eq!(check_facts(8_000, 1_000), Ok(()), "it is catching up");
+        assert_eq!(check_facts(43_000, 43_000 - 2_150 - 50 - 2_000), Ok(()));
     }
 }

@@ -1,6 +1,6 @@
-//! logs-never-go-back: what a node has reported to a leader as flushed is on its disk when the node is
-//! started again, in its log or in its snapshot, unless a leader has had it removed since: the leader has
-//! counted it for a quorum. What the simulation itself removes from the disk is exempt.
+//! logs-never-go-back: entries reported to a leader as flushed are on the node's disk at the next start, in
+//! the log or the snapshot, unless a leader has truncated the entries since: the leader has counted these
+//! entries for a quorum. Data removed from the disk by the simulation is exempt.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::super::Invariant;
 use crate::history::node::NodeFact;
 use crate::history::{Fact, Index};
 
-/// How far each node's log was told to be on its disk.
+/// Last index that each node has reported as flushed.
 #[derive(Default)]
 pub struct LogsNeverGoBack {
-    told: BTreeMap<NodeId, Index>,
-    /// How far each node has told and its log does not reach, since it was started: its snapshot must, which
-    /// it loads next.
+    reported: BTreeMap<NodeId, Index>,
+    /// Last index in the log of a started node, and a larger index that the node has reported: the node's
+    /// snapshot, loaded next, must cover the larger index.
     owed: BTreeMap<NodeId, (Index, Index)>,
 }
 
@@ -29,7 +29,7 @@ impl Invariant for LogsNeverGoBack {
         if matches!(what, NodeFact::Started | NodeFact::Ended { .. }) {
             self.owed.remove(node);
         } else if let Some((last, told)) = self.owed.remove(node) {
-            // Its log's entries are told before its snapshot.
+            // A node reports its log's entries before its snapshot.
             match what {
                 NodeFact::Appended { .. } => drop(self.owed.insert(*node, (last, told))),
                 NodeFact::Installed { entry: Some(entry), .. } if entry.index >= told => {}
@@ -42,16 +42,16 @@ impl Invariant for LogsNeverGoBack {
         }
         match what {
             NodeFact::Acknowledged { upto } => {
-                let told = self.told.entry(*node).or_default();
+                let told = self.reported.entry(*node).or_default();
                 *told = upto.index.max(*told);
             }
             NodeFact::Truncated { after } => {
-                let told = self.told.entry(*node).or_default();
+                let told = self.reported.entry(*node).or_default();
                 *told = (*told).min(*after);
             }
-            NodeFact::Forgot => drop(self.told.remove(node)),
+            NodeFact::Forgot => drop(self.reported.remove(node)),
             NodeFact::Opened { last, .. } => {
-                let told = self.told.get(node).copied().unwrap_or_default();
+                let told = self.reported.get(node).copied().unwrap_or_default();
                 let last = last.map_or(Index(0), |last| last.index);
                 if last < told {
                     self.owed.insert(*node, (last, told));
@@ -78,24 +78,24 @@ mod tests {
         node(1, NodeFact::Acknowledged { upto: position((1, 1, index)) })
     }
 
-    /// The first thing that a node does which has no snapshot to load.
+    /// First fact of a node without a snapshot to load.
     fn voted() -> Fact {
         node(1, NodeFact::Voted { term: 2, candidate: NodeId(1) })
     }
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(LogsNeverGoBack::default(), &[facts, &[voted()]].concat())
     }
 
     #[test]
-    fn an_entry_that_was_told_and_is_not_on_the_disk_is_caught_as_the_node_starts() {
-        assert_eq!(opinion(&[opened(None), acknowledged(7), opened(Some(7))]), Ok(()));
-        assert!(opinion(&[opened(None), acknowledged(7), opened(Some(6))]).is_err());
-        assert!(opinion(&[opened(None), acknowledged(7), acknowledged(5), opened(None)]).is_err());
+    fn a_reported_entry_missing_at_the_nodes_start_is_caught() {
+        assert_eq!(check_facts(&[opened(None), acknowledged(7), opened(Some(7))]), Ok(()));
+        assert!(check_facts(&[opened(None), acknowledged(7), opened(Some(6))]).is_err());
+        assert!(check_facts(&[opened(None), acknowledged(7), acknowledged(5), opened(None)]).is_err());
     }
 
-    /// Entries before the end of a snapshot that a node has just installed are acknowledged, and the log is
-    /// purged without a flush: that of the next entry covers it (seed 500,513).
+    /// A node acknowledges entries before the end of a snapshot that the node has just installed, and purges
+    /// the log without a flush: the flush of the next entry covers the purge (seed 500,513).
     #[test]
     fn what_the_snapshot_covers_need_not_be_in_the_log() {
         let started = || node(1, NodeFact::Started);
@@ -103,21 +103,23 @@ mod tests {
         let installed =
             |index| node(1, NodeFact::Installed { entry: Some(position((1, 1, index))), digest: 0 });
         let before = [opened(None), installed(9), acknowledged(7), started(), opened(Some(3)), entry()];
-        assert_eq!(opinion(&[&before[..], &[installed(9)]].concat()), Ok(()));
-        assert!(opinion(&[&before[..], &[installed(6)]].concat()).is_err());
-        assert!(opinion(&before).is_err(), "the snapshot is lost");
+        assert_eq!(check_facts(&[&before[..], &[installed(9)]].concat()), Ok(()));
+        assert!(check_facts(&[&before[..], &[installed(6)]].concat()).is_err());
+        assert!(check_facts(&before).is_err(), "the snapshot is lost");
     }
 
     #[test]
     fn what_a_leader_has_taken_out_need_not_be_there() {
-        assert_eq!(opinion(&[acknowledged(7), truncated(1, 5), opened(Some(5))]), Ok(()));
-        assert!(opinion(&[acknowledged(7), truncated(1, 5), opened(Some(4))]).is_err());
+        assert_eq!(check_facts(&[acknowledged(7), truncated(1, 5), opened(Some(5))]), Ok(()));
+        assert!(check_facts(&[acknowledged(7), truncated(1, 5), opened(Some(4))]).is_err());
     }
 
     #[test]
     fn what_the_simulation_took_from_the_disk_need_not_be_there() {
         let forgot = || node(1, NodeFact::Forgot);
-        assert_eq!(opinion(&[acknowledged(7), forgot(), opened(None)]), Ok(()));
-        assert!(opinion(&[acknowledged(7), forgot(), opened(None), acknowledged(3), opened(None)]).is_err());
+        assert_eq!(check_facts(&[acknowledged(7), forgot(), opened(None)]), Ok(()));
+        assert!(
+            check_facts(&[acknowledged(7), forgot(), opened(None), acknowledged(3), opened(None)]).is_err()
+        );
     }
 }

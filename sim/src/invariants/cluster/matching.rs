@@ -1,7 +1,7 @@
-//! Which command of the log is which call of a client: several checkers build on it.
+//! Match between commands of the log and calls of clients, shared by several checkers.
 //!
-//! Commands and calls match by what was asked, which is unique except for deletes, and by order within a
-//! session. Only sessions whose clients report are considered: others prepare the workload.
+//! Commands and calls match by operation, which is unique except for deletes, and by order within a session.
+//! The match includes only sessions whose clients report: other sessions prepare the workload.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,19 +11,18 @@ use rowlock_proto::SessionId;
 use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, DATA, Failure, Logged, Op};
 
-/// A call whose effect is uncertain keeps its place among this many later ones of its session.
+/// Number of later calls of a session among which a call with uncertain effect stays.
 const KEPT_MAX: usize = 256;
 
-/// A write of a client.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) call: CallId,
     pub(super) client: ClientId,
     pub(super) session: SessionId,
     pub(super) op: Arc<Op>,
-    /// Its outcome in the log so far.
+    /// Outcome in the log so far.
     pub(super) logged: Option<Arc<Logged>>,
-    /// Counts the writes of the run in the order of sending.
+    /// Rank among the writes of the run in the order of sending.
     order: u64,
     is_over: bool,
 }
@@ -31,33 +30,33 @@ pub(super) struct Sent {
 /// Meaning of a fact for the writes of the clients.
 pub(super) enum Matched {
     Nothing,
-    /// The log ran a call. `overtaken_by`: which has been run already although it was sent later.
+    /// The log ran a call. `overtaken_by`: a call sent later that ran before.
     Ran {
         overtaken_by: Option<CallId>,
     },
-    /// The log ran something for a session that this session has not on its way.
+    /// The log ran a command for a session without a matching unanswered call.
     RanUnasked(Arc<Logged>),
-    /// A call has come to its end.
+    /// A call has ended.
     Answered(Sent, Result<Answer, Failure>),
 }
 
-/// The writes on their way.
+/// Unanswered writes.
 #[derive(Default)]
 pub(super) struct Matching {
-    told: BTreeSet<SessionId>,
-    /// In the order in which they were sent.
+    reporting: BTreeSet<SessionId>,
+    /// Writes in the order of sending.
     sent: BTreeMap<SessionId, VecDeque<Sent>>,
     sessions: BTreeMap<CallId, SessionId>,
     sent_so_far: u64,
-    /// The last call of each session that was run, in order of sending.
+    /// Last executed call of each session, in order of sending.
     last_run: BTreeMap<SessionId, (u64, CallId)>,
 }
 
 impl Matching {
-    /// Takes note of a fact.
+    /// Consumes a fact.
     pub(super) fn observe(&mut self, fact: &Fact) -> Matched {
         match fact {
-            Fact::Client { client, what, .. } => self.told(*client, what),
+            Fact::Client { client, what, .. } => self.client(*client, what),
             Fact::Logged(logged) => self.ran(logged),
             Fact::SessionEnded { session, .. } => {
                 if let Some(sent) = self.sent.get_mut(session) {
@@ -69,13 +68,13 @@ impl Matching {
         }
     }
 
-    fn told(&mut self, client: ClientId, what: &ClientFact) -> Matched {
+    fn client(&mut self, client: ClientId, what: &ClientFact) -> Matched {
         match what {
             ClientFact::Session { session, .. } => {
-                self.told.insert(*session);
+                self.reporting.insert(*session);
             }
             ClientFact::Invoked { call, session, op } if is_plain_write(op) => {
-                self.told.insert(*session);
+                self.reporting.insert(*session);
                 self.sessions.insert(*call, *session);
                 self.sent_so_far += 1;
                 let (call, session, op, order) = (*call, *session, op.clone(), self.sent_so_far);
@@ -102,12 +101,11 @@ impl Matching {
         let is_denied =
             matches!(result, Err(Failure::Refused(_) | Failure::RefusedAt(..) | Failure::NotDone));
         if sent[at].logged.is_none() && result.is_ok() {
-            // What the log ran was taken for an equal call before it, whose client does not know of any
-            // effect.
+            // An earlier, equal call got the log entry, but the client of that call knows of no effect.
             let other = (0..at).rev().find(|other| sent[*other].op == op && sent[*other].logged.is_some());
             sent[at].logged = other.and_then(|other| sent[other].logged.take());
         } else if is_denied && sent[at].logged.as_ref().is_some_and(|logged| logged.result.is_ok()) {
-            // Or for this one, and it was an equal later call.
+            // An equal later call has caused the log entry.
             let mut behind = at + 1..sent.len();
             if let Some(other) = behind.find(|other| sent[*other].op == op && sent[*other].logged.is_none()) {
                 sent[other].logged = sent[at].logged.take();
@@ -123,7 +121,7 @@ impl Matching {
 
     fn ran(&mut self, logged: &Arc<Logged>) -> Matched {
         let session = logged.session;
-        if !self.told.contains(&session) {
+        if !self.reporting.contains(&session) {
             return Matched::Nothing;
         }
         let last = self.last_run.get(&session).copied();
@@ -146,15 +144,15 @@ impl Matching {
     }
 }
 
-/// Whether the call changes znodes that are told of, and no others.
+/// Reports whether the call changes only znodes below [`DATA`], whose changes the simulation reports.
 pub(super) fn is_plain_write(op: &Op) -> bool {
-    let is_told =
+    let is_below_data =
         |path: &String| path.strip_prefix(DATA).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     match op {
-        Op::Create { path, .. } | Op::Set { path, .. } | Op::Delete { path, .. } => is_told(path),
+        Op::Create { path, .. } | Op::Set { path, .. } | Op::Delete { path, .. } => is_below_data(path),
         Op::Multi(all) => {
             let is_plain = |op: &Op| match op {
-                Op::Check { path, .. } => is_told(path),
+                Op::Check { path, .. } => is_below_data(path),
                 op => is_plain_write(op),
             };
             !all.is_empty() && all.iter().all(is_plain)

@@ -1,4 +1,4 @@
-//! The promises that only a whole cluster with real clients can keep or break. The checkers compare
+//! Promises that only a whole cluster with real clients can keep or break. The checkers compare
 //! [`ClientFact`]s and [`NodeFact`]s with each other and with the log.
 //!
 //! [`ClientFact`]: crate::history::client::ClientFact

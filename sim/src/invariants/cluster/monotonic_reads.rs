@@ -1,5 +1,5 @@
-//! monotonic-reads: a session never reads an older state than it has seen, also on another node; and each
-//! read matches the state at one point of the log.
+//! monotonic-reads: a session never reads an older state than before, also on another node; and each read
+//! matches the state at one point of the log.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl Invariant for MonotonicReads {
                     self.watches.insert(*watch, *session);
                 }
             }
-            // Replies that were under way are not held against it: only what is sent from now on.
+            // An event raises the floor of later calls only; replies under way may be older.
             ClientFact::Event { watch, zxid, .. } => {
                 if let Some(session) = self.watches.remove(watch) {
                     self.see(session, *zxid);

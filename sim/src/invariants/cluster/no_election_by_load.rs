@@ -1,4 +1,4 @@
-//! no-election-by-load: while nothing but load is wrong, no node votes for another leader, and no other one
+//! no-election-by-load: while nothing but load is wrong, no node votes for another leader, and no other node
 //! leads.
 
 use rowlock_proto::NodeId;
@@ -12,17 +12,17 @@ use crate::history::node::NodeFact;
 pub struct NoElectionByLoad {
     disturbances: Disturbances,
     leads: Option<(NodeId, u64)>,
-    /// Nodes are stopped from then on.
+    /// The simulation stops the nodes from this moment on.
     is_settled: bool,
 }
 
 impl NoElectionByLoad {
-    /// Elections at these times are not judged.
+    /// Creates the checker, which ignores elections during `disturbances`.
     pub fn new(disturbances: Disturbances) -> Self {
         NoElectionByLoad { disturbances, leads: None, is_settled: false }
     }
 
-    fn judge(&self, node: NodeId, at: Nanos, (term, does): (u64, &str)) -> Result<(), String> {
+    fn check(&self, node: NodeId, at: Nanos, (term, does): (u64, &str)) -> Result<(), String> {
         let before = self.leads.filter(|(_, before)| *before < term);
         match before.filter(|_| !self.is_settled && self.disturbances.spare(at, at)) {
             Some((leader, before)) => Err(format!(
@@ -42,10 +42,10 @@ impl Invariant for NoElectionByLoad {
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Node { node, at, what: NodeFact::Voted { term, .. } } => {
-                return self.judge(*node, *at, (*term, "votes in"));
+                return self.check(*node, *at, (*term, "votes in"));
             }
             Fact::Node { node, at, what: NodeFact::Leads { term } } => {
-                self.judge(*node, *at, (*term, "leads"))?;
+                self.check(*node, *at, (*term, "leads"))?;
                 self.leads = Some((*node, *term));
             }
             Fact::NewLife(_) => self.leads = None,
@@ -62,7 +62,7 @@ mod tests {
     use super::super::testing::node_at;
     use super::*;
 
-    fn opinion(disturbed: &[(u64, u64)], facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(disturbed: &[(u64, u64)], facts: &[Fact]) -> Result<(), String> {
         let times = disturbed.iter().map(|(from, to)| (Nanos::from_millis(*from), Nanos::from_millis(*to)));
         judge(NoElectionByLoad::new(Disturbances::new(times.collect())), facts)
     }
@@ -76,22 +76,22 @@ mod tests {
     }
 
     #[test]
-    fn an_election_while_a_leader_leads_is_caught_if_nothing_but_load_is_wrong() {
+    fn an_election_by_load_alone_is_caught() {
         let beginning = [voted(400, 1, 1), voted(401, 2, 1), leads(402, 1, 1)];
-        assert_eq!(opinion(&[], &beginning), Ok(()));
+        assert_eq!(check_facts(&[], &beginning), Ok(()));
         let election = [&beginning[..], &[voted(5_000, 2, 2)]].concat();
-        assert!(opinion(&[], &election).unwrap_err().contains("node 2 votes in term 2"));
+        assert!(check_facts(&[], &election).unwrap_err().contains("node 2 votes in term 2"));
         let unseen = [&beginning[..], &[leads(5_000, 2, 2)]].concat();
-        assert!(opinion(&[], &unseen).is_err());
-        assert_eq!(opinion(&[(4_000, 6_000)], &[&election[..], &[leads(5_900, 2, 2)]].concat()), Ok(()));
-        assert!(opinion(&[(4_000, 4_999)], &election).is_err());
+        assert!(check_facts(&[], &unseen).is_err());
+        assert_eq!(check_facts(&[(4_000, 6_000)], &[&election[..], &[leads(5_900, 2, 2)]].concat()), Ok(()));
+        assert!(check_facts(&[(4_000, 4_999)], &election).is_err());
     }
 
     #[test]
-    fn repeated_votes_of_a_term_new_clusters_and_nodes_that_stop_are_not_meant() {
+    fn repeated_votes_new_clusters_and_stops_are_allowed() {
         let beginning = [leads(402, 1, 3)];
-        assert_eq!(opinion(&[], &[&beginning[..], &[voted(900, 3, 3)]].concat()), Ok(()));
+        assert_eq!(check_facts(&[], &[&beginning[..], &[voted(900, 3, 3)]].concat()), Ok(()));
         let stopped = [&beginning[..], &[Fact::Settled, voted(900, 3, 4)]].concat();
-        assert_eq!(opinion(&[], &stopped), Ok(()));
+        assert_eq!(check_facts(&[], &stopped), Ok(()));
     }
 }

@@ -1,20 +1,20 @@
-//! The logs of the nodes, as reported by their observers.
+//! Logs of the nodes, as their observers report.
 
 use std::collections::VecDeque;
 
 use crate::history::Index;
 use crate::history::node::{NodeFact, Position};
 
-/// One node's log: entries without a gap.
+/// Log of one node: entries without a gap.
 #[derive(Debug, Default)]
 pub(super) struct NodeLog {
     entries: VecDeque<Position>,
-    /// A snapshot covers everything up to here.
+    /// Last entry covered by a snapshot.
     base: Option<Position>,
 }
 
 impl NodeLog {
-    /// Takes note of what happened to it.
+    /// Consumes a fact about this node's log.
     pub(super) fn observe(&mut self, what: &NodeFact) {
         match what {
             NodeFact::Opened { purged, .. } => {
@@ -32,7 +32,7 @@ impl NodeLog {
             }
             NodeFact::Truncated { after } => self.keep_before(Index(after.0 + 1)),
             NodeFact::Installed { entry: Some(entry), .. } => {
-                // A log that is not the snapshot's own past is thrown away.
+                // A log that differs from the snapshot is discarded.
                 if self.at(entry.index).is_some_and(|known| known != *entry) {
                     self.entries.clear();
                 }
@@ -53,17 +53,17 @@ impl NodeLog {
         self.entries.get(usize::try_from(index.0.checked_sub(first)?).ok()?).copied()
     }
 
-    /// The entry at an index, if it is in the log.
+    /// Returns the entry at `index`, if the log has the entry.
     pub(super) fn get(&self, index: Index) -> Option<Position> {
         self.at(index).or(self.base.filter(|base| base.index == index))
     }
 
-    /// Whether the log, or the snapshot before it, has this entry.
+    /// Reports whether the log, or the snapshot before the log, has this entry.
     pub(super) fn has(&self, entry: Position) -> bool {
         self.get(entry.index) == Some(entry) || self.base.is_some_and(|base| base.index >= entry.index)
     }
 
-    /// The entries after an index.
+    /// Returns the entries after `index`, the last one first.
     pub(super) fn behind(&self, index: Index) -> impl Iterator<Item = Position> {
         self.entries.iter().rev().take_while(move |entry| entry.index > index).copied()
     }

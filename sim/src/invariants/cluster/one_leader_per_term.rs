@@ -1,7 +1,7 @@
-//! one-leader-per-term: entries of a leadership are made by its leader alone. openraft lets two nodes lead in
-//! a term of one number, one after the other, the one with the higher id later; so term and node together
-//! identify a leadership. Forbidden are an entry in the name of a leader that did not make it, and two
-//! entries of one leader at one index.
+//! one-leader-per-term: only the leader of a leadership creates the entries. In openraft two nodes may lead
+//! in one term, the node with the higher id after the node with the lower id; so term and node together
+//! identify a leadership. Forbidden are an entry in another leader's name, and two entries of one leader at
+//! one index.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use super::super::Invariant;
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index};
 
-/// Which entries each leadership has made.
+/// Entries of each leadership.
 #[derive(Default)]
 pub struct OneLeaderPerTerm {
-    /// The last index that each leader was seen to give to an entry of its own.
+    /// Last index at which each leader appended an entry of its own.
     made: BTreeMap<(u64, NodeId), Index>,
 }
 
 impl OneLeaderPerTerm {
     fn appended(&mut self, node: NodeId, entry: Position) -> Result<(), String> {
-        // The first membership is written by every node that begins a cluster, in no leader's name.
+        // Every node that bootstraps a cluster writes the first membership, in no leader's name.
         if entry.term == 0 {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! persistent-watches: while a connection lasts, a session is told of every change after the registration
-//! that matches one of its persistent watches: once, in the order of the log, before a reply shows the
-//! change, and of nothing else. A watch that is registered again on another connection begins there; changes
-//! in between are not reported.
+//! persistent-watches: while a connection lasts, a session receives every change after the registration that
+//! matches one of its persistent watches: once, in the order of the log, before a reply shows the change. The
+//! session receives no other event. A watch registered again on another connection begins there; the node
+//! reports no changes in between.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,20 @@ use super::super::Invariant;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId, Follow, ZnodeChange};
 
-/// Something that a watch may be about.
+/// Change of a znode that a watch may match.
 struct Change {
     zxid: Zxid,
     kind: EventType,
     path: String,
 }
 
-/// A session with persistent watches.
 struct Follower {
     client: ClientId,
-    /// By path, and whether it is recursive: since when it is registered with the node.
+    /// Zxid of the registration at the node, by path and whether the watch is recursive.
     watches: BTreeMap<(String, bool), Zxid>,
-    /// It has a connection on which they are registered.
+    /// The watches are registered on a live connection.
     is_armed: bool,
-    /// The first change that it may still be told of.
+    /// Index of the first change that the node may still report.
     next: usize,
 }
 
@@ -45,7 +44,6 @@ impl Follower {
     }
 }
 
-/// Watches of the sessions, and all changes.
 #[derive(Default)]
 pub struct PersistentWatches {
     changes: Vec<Change>,
@@ -143,7 +141,7 @@ mod tests {
     use super::super::testing::{client, stat, znode};
     use super::*;
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(PersistentWatches::default(), facts)
     }
 
@@ -186,46 +184,46 @@ mod tests {
             told(EventType::NodeDataChanged, "/data/a", 5),
             shown(5),
         ];
-        assert_eq!(opinion(&[&plain[..], &heard].concat()), Ok(()));
+        assert_eq!(check_facts(&[&plain[..], &heard].concat()), Ok(()));
         let recursive = [added("/data", true, 3), comes, list, written(5)];
         let heard = [
             told(EventType::NodeCreated, "/data/a/b", 4),
             told(EventType::NodeDataChanged, "/data/a", 5),
             shown(5),
         ];
-        assert_eq!(opinion(&[&recursive[..], &heard].concat()), Ok(()));
+        assert_eq!(check_facts(&[&recursive[..], &heard].concat()), Ok(()));
         let children = told(EventType::NodeChildrenChanged, "/data/a", 4);
-        assert!(opinion(&[&recursive[..], &[children]].concat()).is_err(), "not of children's lists");
+        assert!(check_facts(&[&recursive[..], &[children]].concat()).is_err(), "not of children's lists");
     }
 
     #[test]
     fn an_event_that_is_left_out_invented_or_told_twice_is_caught() {
         let start = [added("/data/a", false, 3), written(4), written(5)];
         let event = |zxid| told(EventType::NodeDataChanged, "/data/a", zxid);
-        assert!(opinion(&[&start[..], &[event(5)]].concat()).unwrap_err().contains("was next"));
-        assert!(opinion(&[&start[..], &[event(4), event(4)]].concat()).is_err());
-        assert!(opinion(&[&start[..], &[event(4), event(5), event(6)]].concat()).is_err());
-        assert!(opinion(&[written(2), start[0].clone(), event(2)]).is_err(), "before its registration");
-        assert_eq!(opinion(&[&start[..], &[event(4), event(5)]].concat()), Ok(()));
+        assert!(check_facts(&[&start[..], &[event(5)]].concat()).unwrap_err().contains("was next"));
+        assert!(check_facts(&[&start[..], &[event(4), event(4)]].concat()).is_err());
+        assert!(check_facts(&[&start[..], &[event(4), event(5), event(6)]].concat()).is_err());
+        assert!(check_facts(&[written(2), start[0].clone(), event(2)]).is_err(), "before its registration");
+        assert_eq!(check_facts(&[&start[..], &[event(4), event(5)]].concat()), Ok(()));
     }
 
     #[test]
     fn a_reply_that_shows_a_change_before_its_event_is_caught() {
         let start = [added("/data/a", false, 3), written(4)];
-        assert!(opinion(&[&start[..], &[shown(4)]].concat()).unwrap_err().contains("before it was told"));
-        assert_eq!(opinion(&[&start[..], &[shown(3)]].concat()), Ok(()));
+        assert!(check_facts(&[&start[..], &[shown(4)]].concat()).unwrap_err().contains("before it was told"));
+        assert_eq!(check_facts(&[&start[..], &[shown(3)]].concat()), Ok(()));
     }
 
     #[test]
-    fn what_happens_between_two_connections_is_not_told_and_behind_them_everything_is() {
+    fn events_restart_with_the_next_connection() {
         let event = |zxid| told(EventType::NodeDataChanged, "/data/a", zxid);
         let start = [added("/data/a", false, 3), follows(Follow::Cut), written(4)];
-        assert!(opinion(&[&start[..], &[event(4)]].concat()).is_err(), "without a connection");
+        assert!(check_facts(&[&start[..], &[event(4)]].concat()).is_err(), "without a connection");
         let back = |since| follows(Follow::Rearmed { since: Zxid(since) });
         let again = [&start[..], &[shown(4), back(4), written(5)]].concat();
-        assert_eq!(opinion(&[&again[..], &[event(5)]].concat()), Ok(()));
-        assert!(opinion(&[&again[..], &[event(4)]].concat()).is_err());
-        assert!(opinion(&[&again[..], &[shown(5)]].concat()).is_err());
+        assert_eq!(check_facts(&[&again[..], &[event(5)]].concat()), Ok(()));
+        assert!(check_facts(&[&again[..], &[event(4)]].concat()).is_err());
+        assert!(check_facts(&[&again[..], &[shown(5)]].concat()).is_err());
     }
 
     #[test]
@@ -233,7 +231,7 @@ mod tests {
         let path = "/data/a".to_owned();
         let start = [added("/data/a", true, 3), follows(Follow::Removed { path, is_recursive: true })];
         let event = told(EventType::NodeDataChanged, "/data/a", 4);
-        assert!(opinion(&[&start[..], &[written(4), event]].concat()).is_err());
-        assert_eq!(opinion(&[&start[..], &[written(4), shown(4)]].concat()), Ok(()));
+        assert!(check_facts(&[&start[..], &[written(4), event]].concat()).is_err());
+        assert_eq!(check_facts(&[&start[..], &[written(4), shown(4)]].concat()), Ok(()));
     }
 }

@@ -1,5 +1,5 @@
-//! progress: once everything is healed, every call that does not wait for a lock ends within a bound; and
-//! when all clients are at rest, no call of a living client is still pending.
+//! progress: after every fault has healed, every call that does not wait for a lock ends within a bound; and
+//! when all clients are at rest, no call of a living client is pending.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ impl Open {
     }
 }
 
-/// The calls under way.
 pub struct Progress {
     bound: Duration,
     healed: Option<Nanos>,
@@ -31,7 +30,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Demands an end within this, once everything is healed.
+    /// Demands that, after every fault has healed, each call ends within `bound`.
     pub fn within(bound: Duration) -> Self {
         Progress { bound, healed: None, open: BTreeMap::new() }
     }
@@ -91,7 +90,7 @@ mod tests {
     use crate::history::Lock;
     use crate::history::client::Failure;
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(Progress::within(Duration::from_millis(100)), facts)
     }
 
@@ -103,18 +102,21 @@ mod tests {
     fn a_call_without_end_is_caught_once_everything_is_healed() {
         let call = invoked(1, 1, set("/data/a", "1"));
         let healed = Fact::Healed { at: Nanos::from_millis(1_000) };
-        assert!(opinion(&[call.clone(), healed.clone(), passed(1_100), passed(1_101)]).is_err());
-        assert_eq!(opinion(&[call.clone(), passed(9_000)]), Ok(()), "faults go on");
+        assert!(check_facts(&[call.clone(), healed.clone(), passed(1_100), passed(1_101)]).is_err());
+        assert_eq!(check_facts(&[call.clone(), passed(9_000)]), Ok(()), "faults go on");
         let returned = returned(1, 1, Err(Failure::Unknown));
-        assert_eq!(opinion(&[call.clone(), healed.clone(), returned, passed(9_000), Fact::Settled]), Ok(()));
-        assert_eq!(opinion(&[call, healed, client(1, ClientFact::Ended), passed(9_000)]), Ok(()));
+        assert_eq!(
+            check_facts(&[call.clone(), healed.clone(), returned, passed(9_000), Fact::Settled]),
+            Ok(())
+        );
+        assert_eq!(check_facts(&[call, healed, client(1, ClientFact::Ended), passed(9_000)]), Ok(()));
     }
 
     #[test]
     fn who_waits_for_a_lock_may_wait_until_the_end() {
         let call = invoked(1, 1, Op::Acquire { lock: Lock(0), mode: Mode::Shared });
         let healed = Fact::Healed { at: Nanos(0) };
-        assert_eq!(opinion(&[call.clone(), healed.clone(), passed(9_000)]), Ok(()));
-        assert!(opinion(&[call, healed, Fact::Settled]).is_err());
+        assert_eq!(check_facts(&[call.clone(), healed.clone(), passed(9_000)]), Ok(()));
+        assert!(check_facts(&[call, healed, Fact::Settled]).is_err());
     }
 }

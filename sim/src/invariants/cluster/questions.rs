@@ -1,8 +1,8 @@
-//! questions: a question takes no lock away before its deadline, and without one never; a holder that the
-//! cluster serves hears of it.
+//! questions: a request to release takes no lock away before its deadline, and never without a deadline; a
+//! holder with service of the cluster hears of the request.
 //!
-//! The log says who was asked, and how long the holder has; the clients that ask say what they have asked
-//! for, and holders what they have heard, and when they give up.
+//! The log names the holder, the request and the deadline; the requesting clients report their requests, and
+//! holders report the requests that they heard, and when a holder gives up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,46 +14,46 @@ use super::super::{Invariant, SERVES_WITHIN};
 use crate::history::client::{ClientFact, ClientId};
 use crate::history::{Fact, Lock, Millis};
 
-/// A question is heard so long after it was asked, or after the cluster has served the client again.
+/// Bound from a request, or from renewed service of the holder's client, to the holder's notice.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
-/// And so often the holder has looked since: one that was paused looks before its session's task has run.
+/// Checks of the holder after the bound: a paused holder runs its check before its session's task.
 const LOOKS: u32 = 5;
-/// Clocks of clients may run faster: of a deadline they see this part at least.
+/// Part of a deadline that a client waits at least: clocks of clients may run faster.
 const LEAST_PART: f64 = 0.9;
 
-/// A hold that the log has granted.
+/// Hold of a lock, granted by the log.
 #[derive(Default)]
 struct Hold {
-    /// When the newest question was asked, by the log's clock and in truth.
+    /// Time of the newest request, by the log's clock and in true time.
     asked: Option<(Millis, Nanos)>,
-    /// Since when, and how long the holder has.
+    /// Start of the deadline, and the holder's time in milliseconds.
     deadline: Option<(Millis, u32)>,
     heard: Option<Millis>,
-    /// When the holder looked first: of several locks it holds none before it has all of them.
+    /// First check by the holder: a holder of several locks checks none before it has all of them.
     looked: Option<Nanos>,
-    /// How often the holder has looked since it should have heard.
+    /// Checks by the holder since the bound for hearing passed.
     looks: u32,
 }
 
 pub struct Questions {
     now: Nanos,
-    /// Nothing goes wrong in the run, so that every client is served.
+    /// The run has no faults, so the cluster serves every client.
     is_calm: bool,
     holds: BTreeMap<(Lock, FencingToken), Hold>,
-    /// What clients have asked for: when, and within which time.
+    /// Requests of clients with a deadline: lock, time, deadline in milliseconds.
     asks: Vec<(Lock, Nanos, u32)>,
-    /// The clients that the cluster has to serve, and since when.
+    /// Clients that the cluster must serve, with the start of the service.
     served: BTreeMap<ClientId, Nanos>,
 }
 
 impl Questions {
-    /// Of a run in which something goes wrong, or nothing.
+    /// Creates the checker for a run with or without faults.
     pub fn new(has_faults: bool) -> Self {
         let (now, is_calm) = (Nanos(0), !has_faults);
         Questions { now, is_calm, holds: BTreeMap::new(), asks: Vec::new(), served: BTreeMap::new() }
     }
 
-    /// Since when a client has been served, if it is.
+    /// Returns the start of a client's service, if the cluster must serve the client.
     fn served_since(&self, client: ClientId) -> Option<Nanos> {
         if self.is_calm { Some(Nanos(0)) } else { self.served.get(&client).map(|at| *at + SERVES_WITHIN) }
     }
@@ -65,11 +65,11 @@ impl Questions {
             Some(deadline) => {
                 Err(format!("{hold:?} was taken away at {at:?}, before its deadline {deadline:?}"))
             }
-            None => Err(format!("{hold:?} was taken away at {at:?}, and nobody has set a deadline")),
+            None => Err(format!("{hold:?} was revoked at {at:?} without a deadline")),
         }
     }
 
-    /// A holder has given up because of a deadline.
+    /// Checks a holder that gave up because of a deadline.
     fn given_up(&self, lock: Lock, token: FencingToken) -> Result<(), String> {
         let is_over = |within_ms: u32, since: Nanos| {
             self.now >= since + Duration::from_millis(within_ms.into()).mul_f64(LEAST_PART)
@@ -140,7 +140,7 @@ impl Invariant for Questions {
             Fact::Revoked { lock, token, at, has_maximum, .. } => {
                 self.revoked((*lock, *token), *at, *has_maximum)?;
             }
-            // What was asked for before holds for those who were asked.
+            // A client's request applies to the lives in which the client sent it, so `asks` stays.
             Fact::NewLife(_) => self.holds.clear(),
             Fact::Gone { lock, token, .. } => {
                 self.holds.remove(&(*lock, *token));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_taken_away_without_a_deadline_or_before_it_is_caught() {
+    fn a_revocation_before_any_deadline_is_caught() {
         let judge = |facts: &[Fact]| judge(Questions::new(true), facts);
         assert_eq!(judge(&[granted(), asked(1, Some(1_000)), revoked(1_001, false)]), Ok(()));
         assert!(judge(&[granted(), asked(1, Some(1_000)), revoked(1_000, false)]).is_err());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_is_served_and_does_not_hear_is_caught_if_it_has_looked_often_enough() {
+    fn a_served_holder_that_misses_a_request_is_caught() {
         let holds =
             |ms| client_at(ms, 1, ClientFact::Holds { lock: LOCK, token: TOKEN, mode: Mode::Exclusive });
         let heard =
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(
             judge(Questions::new(true), &history(looks(4_000).collect())),
             Ok(()),
-            "nobody owes service"
+            "the cluster owes no service"
         );
     }
 }

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::history::client::{Answer, Failure, Op, ZnodeChange};
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(ReadYourWrites::default(), facts)
     }
 
@@ -76,19 +76,19 @@ mod tests {
     #[test]
     fn a_read_that_misses_the_sessions_own_write_is_caught() {
         let write = call(1, 1, set("/data/a", "y"), Ok(Answer::Set(stat(2, 4, 1))));
-        assert!(opinion(&[&history()[..], &write, &old(1)].concat()).is_err());
-        assert_eq!(opinion(&[&history()[..], &write, &old(2)].concat()), Ok(()), "others may");
-        assert_eq!(opinion(&[&history()[..], &old(1), &write].concat()), Ok(()));
+        assert!(check_facts(&[&history()[..], &write, &old(1)].concat()).is_err());
+        assert_eq!(check_facts(&[&history()[..], &write, &old(2)].concat()), Ok(()), "others may");
+        assert_eq!(check_facts(&[&history()[..], &old(1), &write].concat()), Ok(()));
         let [ask_write, wrote] = write;
         let [ask, read] = old(1);
         let pipelined = [&history()[..], &[ask_write, ask, wrote, read]].concat();
-        assert!(opinion(&pipelined).is_err());
+        assert!(check_facts(&pipelined).is_err());
     }
 
     #[test]
-    fn a_znode_that_the_session_has_deleted_and_still_reads_is_caught() {
+    fn a_read_of_a_znode_the_session_has_deleted_is_caught() {
         let [ask, deleted] = call(1, 1, delete("/data/a"), Ok(Answer::Deleted));
         let ran = logged(1, 6, delete("/data/a"), Ok(Answer::Deleted));
-        assert!(opinion(&[&history()[..], &[ask, ran, deleted], &old(1)].concat()).is_err());
+        assert!(check_facts(&[&history()[..], &[ask, ran, deleted], &old(1)].concat()).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! How reads are judged against the history of the znodes. The three checkers that use this decide how recent
-//! a read must be at least.
+//! Comparison of reads with the history of the znodes. The three checkers on top of this module decide how
+//! recent a read must be at least.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use super::znodes::{Read, Znodes};
 use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Failure, Op};
 
-/// A call on its way.
+/// Unanswered call.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) client: ClientId,
     pub(super) session: SessionId,
     pub(super) op: Arc<Op>,
-    /// Least zxid of its answer.
+    /// Least zxid of the answer.
     pub(super) floor: Zxid,
-    /// Counts the calls of the run.
+    /// Rank among the calls of the run.
     order: u64,
 }
 
-/// Calls on their way, and all znodes.
+/// Unanswered calls, and all znodes.
 #[derive(Default)]
 pub(super) struct Reads {
     znodes: Znodes,
@@ -31,12 +31,12 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Takes note of a fact about znodes and calls.
+    /// Consumes a fact about znodes and calls.
     pub(super) fn observe(&mut self, fact: &Fact) {
         self.observe_calls(fact, |_| true);
     }
 
-    /// Takes note of a fact about znodes and these calls.
+    /// Consumes a fact about znodes, or about the calls that `matters` selects.
     pub(super) fn observe_calls(&mut self, fact: &Fact, matters: impl Fn(&Op) -> bool) {
         self.znodes.observe(fact);
         let Fact::Client { client, what: ClientFact::Invoked { call, session, op }, .. } = fact else {
@@ -51,10 +51,10 @@ impl Reads {
         self.asked.insert(*call, asked);
     }
 
-    /// The call that has come to its end, and since when what it has read is so.
+    /// Returns the ended call, and the zxid since when the read state holds.
     ///
     /// # Errors
-    /// The read is older than its floor, or of what never was.
+    /// The read is older than its floor, or shows a state that never existed.
     pub(super) fn answered(
         &mut self,
         call: CallId,
@@ -69,15 +69,15 @@ impl Reads {
         Ok(Some((asked, since)))
     }
 
-    /// No answer to this call may be older.
+    /// Raises the least zxid of a call's answer to `floor`.
     pub(super) fn raise(&mut self, call: CallId, floor: Zxid) {
         if let Some(asked) = self.asked.get_mut(&call) {
             asked.floor = asked.floor.max(floor);
         }
     }
 
-    /// Nor one to what its session sent after `than`. What was sent after a synced read's call may have been
-    /// sent before the read itself.
+    /// Raises the floor of all calls that the session sent after `than`. A synced read is exempt: a later
+    /// call may have left before the read itself, which follows the sync.
     pub(super) fn raise_behind(&mut self, than: &Asked, floor: Zxid) {
         if matches!(*than.op, Op::Read { synced: true, .. }) {
             return;

@@ -1,5 +1,5 @@
-//! exactly-once: the answer whether a release gave a lock back is true, also when an answer
-//! got lost and the release came again. A place whose forced release has an answer holds no more.
+//! exactly-once: the answer of a release is true, also after a lost answer and a repeated release. A position
+//! whose forced release has an answer no longer holds the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,15 @@ pub struct Releases {
     asked: BTreeMap<CallId, (Lock, FencingToken)>,
     released: BTreeSet<(Lock, FencingToken)>,
     held: BTreeSet<(Lock, FencingToken)>,
-    /// Holders that were put out or have given their locks back, in order.
+    /// Holders that a forced or ordinary release has removed, in order.
     put_out: Vec<(Lock, FencingToken)>,
-    /// Forced releases, how many there had been when they were asked for, and whether the place held then.
+    /// Forced releases: the lock, the requested token, the length of `put_out` at the start, and whether the
+    /// token's position held the lock at the start.
     forced: BTreeMap<CallId, (Lock, Option<FencingToken>, usize, bool)>,
 }
 
 impl Releases {
-    /// A forced release is answered: it has put one out, or there was nothing to do.
+    /// Checks the answer to a forced release: the release removed a holder, or there was none to remove.
     fn forced(&self, call: CallId, told: bool) -> Result<(), String> {
         let Some((lock, token, since, has_held)) = self.forced.get(&call).copied() else { return Ok(()) };
         let is_it = |place: &&(Lock, FencingToken)| place.0 == lock && token.is_none_or(|it| it == place.1);
@@ -32,7 +33,7 @@ impl Releases {
                 "{token:?} of {lock:?} was put out by force, and the log says nothing of it"
             ));
         }
-        // One that waited may be granted behind the forced release that has found nothing.
+        // A waiter may be granted the lock after a forced release that has found no holder.
         match self.held.iter().find(is_it).filter(|_| token.is_some() && (told || has_held)) {
             Some((_, held)) => Err(format!("{held} holds {lock:?} after its forced release: {told}")),
             None => Ok(()),
@@ -101,20 +102,20 @@ mod tests {
     #[test]
     fn a_forced_release_that_the_log_does_not_bear_out_is_caught() {
         let gone = |why| Fact::Gone { lock: Lock(0), token: FencingToken(5), why };
-        let opinion = |token: Option<i64>, facts: &[Fact], told| {
+        let check_facts = |token: Option<i64>, facts: &[Fact], told| {
             let force = Op::Force { lock: Lock(0), token: token.map(FencingToken) };
             let call = [entitled(5, None, Millis(0)), invoked(1, 1, force)];
             let told = returned(1, 1, Ok(Answer::Released(told)));
             judge(Releases::default(), &[&call[..], facts, &[told]].concat())
         };
         for token in [Some(5), None] {
-            assert_eq!(opinion(token, &[gone(Why::Forced)], true), Ok(()));
-            assert!(opinion(token, &[gone(Why::SessionExpired)], true).is_err());
-            assert_eq!(opinion(token, &[gone(Why::SessionExpired)], false), Ok(()));
+            assert_eq!(check_facts(token, &[gone(Why::Forced)], true), Ok(()));
+            assert!(check_facts(token, &[gone(Why::SessionExpired)], true).is_err());
+            assert_eq!(check_facts(token, &[gone(Why::SessionExpired)], false), Ok(()));
         }
-        assert!(opinion(Some(5), &[], false).unwrap_err().contains("after its forced release"));
-        assert_eq!(opinion(Some(4), &[], false), Ok(()));
-        assert!(opinion(Some(4), &[gone(Why::Forced)], true).is_err());
+        assert!(check_facts(Some(5), &[], false).unwrap_err().contains("after its forced release"));
+        assert_eq!(check_facts(Some(4), &[], false), Ok(()));
+        assert!(check_facts(Some(4), &[gone(Why::Forced)], true).is_err());
         let granted_later = |told| {
             let force = Op::Force { lock: Lock(0), token: Some(FencingToken(5)) };
             let facts = [
@@ -129,15 +130,15 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_release_that_the_log_does_not_bear_out_is_caught() {
+    fn a_release_answer_that_contradicts_the_log_is_caught() {
         let ask = || invoked(1, 1, Op::Release { lock: Lock(0), token: FencingToken(5) });
         let told = |released| returned(1, 1, Ok(Answer::Released(released)));
         let gone = |why| Fact::Gone { lock: Lock(0), token: FencingToken(5), why };
-        let opinion = |facts: &[Fact]| judge(Releases::default(), facts);
-        assert!(opinion(&[ask(), gone(Why::Released), told(false)]).is_err());
-        assert!(opinion(&[ask(), gone(Why::Forced), told(true)]).is_err());
-        assert!(opinion(&[ask(), told(true)]).is_err());
-        assert_eq!(opinion(&[ask(), gone(Why::Released), told(true)]), Ok(()));
-        assert_eq!(opinion(&[gone(Why::Forced), ask(), told(false)]), Ok(()));
+        let check_facts = |facts: &[Fact]| judge(Releases::default(), facts);
+        assert!(check_facts(&[ask(), gone(Why::Released), told(false)]).is_err());
+        assert!(check_facts(&[ask(), gone(Why::Forced), told(true)]).is_err());
+        assert!(check_facts(&[ask(), told(true)]).is_err());
+        assert_eq!(check_facts(&[ask(), gone(Why::Released), told(true)]), Ok(()));
+        assert_eq!(check_facts(&[gone(Why::Forced), ask(), told(false)]), Ok(()));
     }
 }

@@ -1,6 +1,6 @@
-//! reports: `/v1/queue` and `/v1/locks` show the queues, and `/v1/sessions` the sessions, as they were at
-//! their zxid, which is none that the log has not reached. The queues are made of what happened to their
-//! places.
+//! reports: `/v1/queue` and `/v1/locks` show the queues, and `/v1/sessions` the sessions, exactly as the log
+//! had them at the report's zxid, which is at most the log's last zxid. The checker rebuilds the queues from
+//! lock events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,32 +12,33 @@ use super::super::Invariant;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, Events};
 
-/// Places by their paths.
+/// Queue positions by path.
 type Places = BTreeMap<String, Shown>;
 
-/// A place as reports show it.
+/// Queue position as reports show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shown {
     token: Option<FencingToken>,
     session: Option<SessionId>,
     is_holder: bool,
-    /// Since when it waits or holds. None: it was converted.
+    /// Start of waiting or holding; `None` after a conversion.
     since_ms: Option<i64>,
 }
 
 #[derive(Default)]
 pub struct Reports {
-    /// What has happened to each lock in this life of the cluster.
+    /// Events of each lock in this life of the cluster.
     events: BTreeMap<String, Vec<Arc<HistoryEntry>>>,
-    /// When each of its sessions has begun and ended. `None`: not yet, or by the current command.
+    /// Begin and end of each session. `None`: not yet, or by the current command.
     sessions: BTreeMap<SessionId, (Option<Zxid>, Option<Zxid>)>,
-    /// What the current command has opened or ended.
+    /// Sessions opened (true) or ended (false) by the current command.
     news: Vec<(SessionId, bool)>,
     first: Zxid,
     last: Zxid,
 }
 
-/// The place that an event is about, and how it is behind it; `None`: it is gone.
+/// Returns the lock, the path and the new state of the position that an event changes; `None` is a removed
+/// position.
 fn effect(entry: &HistoryEntry) -> Option<(&str, &str, Option<Shown>)> {
     let (place, is_holder, since_ms) = match &entry.event {
         HistoryEvent::Requested { place, .. } => (place, false, Some(entry.time_ms)),
@@ -57,7 +58,7 @@ fn shown(place: &Place, is_holder: bool, since_ms: Option<i64>) -> (String, Show
 }
 
 impl Reports {
-    /// The queue of a lock at this zxid.
+    /// Returns the queue of a lock at `zxid`.
     fn queue(&self, lock: &str, zxid: Zxid) -> Places {
         let mut places = Places::new();
         let events = self.events.get(lock).into_iter().flatten();
@@ -70,7 +71,7 @@ impl Reports {
         places
     }
 
-    /// Whether it is of this life; otherwise it was late.
+    /// Reports whether the report is about this life; a report about a former life arrived late.
     fn is_of_now(&self, zxid: Zxid) -> Result<bool, String> {
         if zxid > self.last {
             return Err(format!("shows the state of {zxid}, and the log is at {}", self.last));
@@ -130,7 +131,7 @@ impl Reports {
 }
 
 impl Reports {
-    /// Each session that was open, and how many locks it held and waited for.
+    /// Returns the open sessions at `zxid`, each with the numbers of held and awaited locks.
     fn sessions_at(&self, zxid: Zxid) -> BTreeMap<SessionId, (u64, u64)> {
         let was_open = |(from, to): &(Option<Zxid>, Option<Zxid>)| {
             from.is_some_and(|from| from <= zxid) && to.is_none_or(|to| to > zxid)

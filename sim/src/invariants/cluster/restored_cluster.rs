@@ -1,10 +1,9 @@
-//! restored-cluster: a new cluster that was made of an old one, from its backup or its last node, gives
-//! nothing that the old one has given: no zxid and so no fencing token, and no session. None of the old
-//! sessions lives in it. It opens no session while a client believes in one of the old cluster, as long as
+//! restored-cluster: a new cluster, created from the backup or the last node of an old cluster, reuses no
+//! zxid (and so no fencing token) and no session id of the old cluster. No old session lives in the new
+//! cluster. The new cluster opens no session while a client believes in a session of the old one, as long as
 //! the clocks' rates are within their bound.
 //!
-//! That it begins with what the backup or the last node had, and with nothing else, is compared where it is
-//! made (`crate::cluster::rebirth`).
+//! `crate::cluster::rebirth` compares the new cluster's first state with the backup or the last node.
 
 use std::collections::BTreeSet;
 
@@ -14,22 +13,22 @@ use super::super::Invariant;
 use crate::history::Fact;
 use crate::history::client::ClientFact;
 
-/// What the clusters so far have given.
+/// Zxids and sessions that the clusters so far have used.
 #[derive(Default)]
 pub struct RestoredCluster {
     has_bounded_clocks: bool,
-    /// The last zxid of all.
+    /// Largest zxid of all clusters.
     last: Zxid,
-    /// Where the present cluster has begun.
+    /// First zxid of the present cluster.
     floor: Zxid,
-    /// Sessions of the present one.
+    /// Sessions of the present cluster.
     sessions: BTreeSet<SessionId>,
-    /// Sessions of those before it.
+    /// Sessions of former clusters.
     former: BTreeSet<SessionId>,
 }
 
 impl RestoredCluster {
-    /// For a run with such clocks.
+    /// Creates the checker for a run with or without bounded clocks.
     pub fn new(has_bounded_clocks: bool) -> Self {
         RestoredCluster { has_bounded_clocks, ..Self::default() }
     }
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn no_session_is_opened_while_a_client_believes_in_one_of_the_old_cluster() {
+    fn a_session_beside_a_belief_in_an_old_one_is_caught() {
         judge(checker(), &[opened(1), new_life(8), alive(1), opened(2), alive(2)]).unwrap();
         let late = [opened(1), new_life(8), opened(2), alive(1)];
         assert!(judge(checker(), &late).is_err());

@@ -1,10 +1,10 @@
-//! serves-while-a-quorum-is-connected: while nothing changes, and some quorum of the voters is fully
-//! connected, there is a leader among the nodes that reach a quorum, each node that reaches all of these
-//! gives a fresh client a session, a write and a lock, and clients that reach them have their answers and
+//! serves-while-a-quorum-is-connected: while the connections do not change, and some quorum of the voters is
+//! fully connected, a leader exists among the nodes that reach a quorum, each node in contact with all of
+//! these nodes serves a fresh client's session, write and lock, and clients of these nodes get answers and
 //! keep their sessions.
 //!
-//! The world says what is connected ([`Fact::Connected`]), so a cluster that misjudges its own state is
-//! judged all the same.
+//! The simulated world reports the connections ([`Fact::Connected`]), so a cluster's own
+//! misjudgment of the state is no excuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::history::client::{CallId, ClientFact, ClientId, Op};
 use crate::history::node::NodeFact;
 use crate::history::{Connected, Fact};
 
-/// Within this a connected quorum has a leader that serves, at default timers: a bridge that still hears an
-/// old leader hears it for two least timeouts.
+/// Bound for a connected quorum to have a serving leader, at default timers: a bridge that still hears an old
+/// leader hears the old leader for two least timeouts.
 pub(crate) const WITHIN: Duration = Duration::from_secs(5);
-/// Within this a connected quorum whose flushes take up to a second each has a leader.
+/// Bound for a connected quorum to have a leader while each flush takes up to a second.
 const ON_SLOW_DISKS: Duration = Duration::from_secs(10);
-/// A client that has lost its node without a word needs its session's timeout to find another one, and this
-/// for the rest. One whose node has a disk that hangs is sent away after five seconds.
+/// Time beyond the session timeout for a call's answer. A client whose node vanished needs its session's
+/// timeout to find another node. A node with a hanging disk disconnects its clients after five seconds.
 const CALL: Duration = Duration::from_secs(4);
-/// A served session never has less than a tenth of its timeout left: a client that is answered renews it
-/// three times as early.
+/// Least part of its timeout that a served session has left, as a divisor: a client with answers renews three
+/// times as early.
 const LEFT: u32 = 10;
 
 struct Open {
@@ -38,15 +38,15 @@ struct Open {
     op: Arc<Op>,
 }
 
-/// The service that is owed, and what clients and nodes do meanwhile.
+/// Service that the cluster owes, and activity of clients and nodes.
 #[derive(Default)]
 pub struct ServesWhileAQuorumIsConnected {
     now: Nanos,
-    /// Since when the cluster owes this service.
+    /// Start of the owed service.
     owed: Option<(Nanos, Arc<Connected>)>,
-    /// Since when one of these must lead, however slow disks are.
+    /// Nodes of which one must lead, however slow the disks are, and the start of this duty.
     electable: Option<(Nanos, Arc<BTreeSet<NodeId>>)>,
-    /// Of the highest term.
+    /// Leader of the highest term.
     leader: Option<(u64, NodeId)>,
     timeouts: BTreeMap<SessionId, Duration>,
     open: BTreeMap<CallId, Open>,
@@ -54,7 +54,7 @@ pub struct ServesWhileAQuorumIsConnected {
 }
 
 impl ServesWhileAQuorumIsConnected {
-    /// The service that has been owed for longer than `long`, and since when.
+    /// Returns the service owed for longer than `long`, with its start.
     fn owed_for(&self, long: Duration) -> Option<(Nanos, &Connected)> {
         let (since, owed) = self.owed.as_ref()?;
         (!self.is_settled && self.now > *since + long).then_some((*since, &**owed))
@@ -105,7 +105,7 @@ impl ServesWhileAQuorumIsConnected {
             ClientFact::Session { session, timeout_ms, .. } => {
                 self.timeouts.insert(*session, Duration::from_millis(u64::from(*timeout_ms)));
             }
-            // It asks nodes in turn, cut off ones as well, and may be silent.
+            // A lease's client tries all nodes in turn, also unreachable ones, and may be silent.
             ClientFact::Lease { session } => {
                 self.timeouts.remove(session);
             }
@@ -174,7 +174,7 @@ impl Invariant for ServesWhileAQuorumIsConnected {
                 return self.answers();
             }
             Fact::Settled => self.is_settled = true,
-            // By an operator: nothing keeps it alive any more.
+            // An operator ended the session: nothing keeps the session alive any more.
             Fact::SessionEnded { session, end: SessionEnd::Ended, .. } => {
                 self.timeouts.remove(session);
             }
@@ -193,7 +193,7 @@ mod tests {
     use crate::history::client::{Answer, Failure};
     use crate::history::node::Down;
 
-    fn opinion(facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(facts: &[Fact]) -> Result<(), String> {
         judge(ServesWhileAQuorumIsConnected::default(), facts)
     }
 
@@ -222,30 +222,42 @@ mod tests {
             at: Nanos::from_millis(ms),
             may_lead: Some(Arc::new([1, 2].map(NodeId).into())),
         };
-        assert_eq!(opinion(&[electable(1_000), passed(11_000)]), Ok(()), "it still has time");
-        assert!(opinion(&[electable(1_000), passed(11_001)]).unwrap_err().contains("on slow disks"));
-        assert!(opinion(&[leads(500, 3, 1), electable(1_000), passed(11_001)]).is_err());
-        assert_eq!(opinion(&[leads(500, 2, 1), electable(1_000), passed(11_001)]), Ok(()));
-        assert_eq!(opinion(&[electable(1_000), electable(9_000), passed(11_001)]), Ok(()), "it has changed");
+        assert_eq!(check_facts(&[electable(1_000), passed(11_000)]), Ok(()), "it still has time");
+        assert!(check_facts(&[electable(1_000), passed(11_001)]).unwrap_err().contains("on slow disks"));
+        assert!(check_facts(&[leads(500, 3, 1), electable(1_000), passed(11_001)]).is_err());
+        assert_eq!(check_facts(&[leads(500, 2, 1), electable(1_000), passed(11_001)]), Ok(()));
+        assert_eq!(
+            check_facts(&[electable(1_000), electable(9_000), passed(11_001)]),
+            Ok(()),
+            "it has changed"
+        );
     }
 
     #[test]
     fn a_connected_quorum_without_a_leader_is_caught() {
-        assert_eq!(opinion(&[connected(1_000), passed(6_000)]), Ok(()), "it still has time");
-        assert!(opinion(&[connected(1_000), passed(6_001)]).unwrap_err().contains("no node leads"));
+        assert_eq!(check_facts(&[connected(1_000), passed(6_000)]), Ok(()), "it still has time");
+        assert!(check_facts(&[connected(1_000), passed(6_001)]).unwrap_err().contains("no node leads"));
         let outside = [leads(500, 4, 1), connected(1_000), passed(6_001)];
-        assert!(opinion(&outside).unwrap_err().contains("node 4 leads"));
+        assert!(check_facts(&outside).unwrap_err().contains("node 4 leads"));
         let ended = [leads(500, 2, 1), node_at(600, 2, NodeFact::Ended { how: Down::Killed })];
-        assert!(opinion(&[&ended[..], &[connected(1_000), passed(6_001)]].concat()).is_err());
+        assert!(check_facts(&[&ended[..], &[connected(1_000), passed(6_001)]].concat()).is_err());
         let late = [leads(500, 4, 1), connected(1_000), leads(3_900, 2, 2), passed(9_000)];
-        assert_eq!(opinion(&late), Ok(()));
-        assert_eq!(opinion(&[connected(1_000), connected(2_000), passed(6_500)]), Ok(()), "it has changed");
-        assert_eq!(opinion(&[connected(1_000), changed(2_000), passed(9_000)]), Ok(()), "no quorum");
-        assert_eq!(opinion(&[connected(1_000), Fact::Settled, passed(9_000)]), Ok(()), "nodes are stopped");
+        assert_eq!(check_facts(&late), Ok(()));
+        assert_eq!(
+            check_facts(&[connected(1_000), connected(2_000), passed(6_500)]),
+            Ok(()),
+            "it has changed"
+        );
+        assert_eq!(check_facts(&[connected(1_000), changed(2_000), passed(9_000)]), Ok(()), "no quorum");
+        assert_eq!(
+            check_facts(&[connected(1_000), Fact::Settled, passed(9_000)]),
+            Ok(()),
+            "nodes are stopped"
+        );
     }
 
     #[test]
-    fn a_call_without_an_answer_is_caught_if_its_client_reaches_the_quorum() {
+    fn an_unanswered_call_of_a_connected_client_is_caught() {
         let leader = [leads(500, 2, 1), connected(1_000)];
         let session = |who| {
             let session = ClientFact::Session { session: SessionId(9), timeout_ms: 2_000, grace_ms: None };
@@ -256,12 +268,12 @@ mod tests {
             client_at(2_000, who, ClientFact::Invoked { call, session: SessionId(9), op })
         };
         let of = |who| [&leader[..], &[session(who), asks(who)]].concat();
-        assert_eq!(opinion(&[&of(1)[..], &[passed(13_000)]].concat()), Ok(()));
-        assert!(opinion(&[&of(1)[..], &[passed(13_001)]].concat()).unwrap_err().contains("no answer"));
-        assert_eq!(opinion(&[&of(2)[..], &[passed(13_001)]].concat()), Ok(()), "it reaches no node");
+        assert_eq!(check_facts(&[&of(1)[..], &[passed(13_000)]].concat()), Ok(()));
+        assert!(check_facts(&[&of(1)[..], &[passed(13_001)]].concat()).unwrap_err().contains("no answer"));
+        assert_eq!(check_facts(&[&of(2)[..], &[passed(13_001)]].concat()), Ok(()), "it reaches no node");
         let result: Result<Answer, Failure> = Err(Failure::Unknown);
         let answered = client_at(9_000, 1, ClientFact::Returned { call: CallId(1), result });
-        assert_eq!(opinion(&[&of(1)[..], &[answered, passed(13_001)]].concat()), Ok(()));
+        assert_eq!(check_facts(&[&of(1)[..], &[answered, passed(13_001)]].concat()), Ok(()));
     }
 
     #[test]
@@ -269,13 +281,17 @@ mod tests {
         let session = ClientFact::Session { session: SessionId(9), timeout_ms: 2_000, grace_ms: None };
         let alive = |ms, for_ms| client_at(ms, 1, ClientFact::Alive { session: SessionId(9), for_ms });
         let begin = [leads(500, 2, 1), connected(1_000), client_at(0, 1, session)];
-        assert_eq!(opinion(&[&begin[..], &[alive(12_000, 100)]].concat()), Ok(()), "it may have been away");
-        assert!(opinion(&[&begin[..], &[alive(12_001, 199)]].concat()).unwrap_err().contains("left"));
+        assert_eq!(
+            check_facts(&[&begin[..], &[alive(12_000, 100)]].concat()),
+            Ok(()),
+            "it may have been away"
+        );
+        assert!(check_facts(&[&begin[..], &[alive(12_001, 199)]].concat()).unwrap_err().contains("left"));
         let lease = client_at(0, 1, ClientFact::Lease { session: SessionId(9) });
-        assert_eq!(opinion(&[&begin[..], &[lease, alive(12_001, 199)]].concat()), Ok(()));
-        assert_eq!(opinion(&[&begin[..], &[alive(12_001, 200)]].concat()), Ok(()));
+        assert_eq!(check_facts(&[&begin[..], &[lease, alive(12_001, 199)]].concat()), Ok(()));
+        assert_eq!(check_facts(&[&begin[..], &[alive(12_001, 200)]].concat()), Ok(()));
         let ended = |end| Fact::SessionEnded { session: SessionId(9), end, at: Millis(0) };
-        let after = |end| opinion(&[&begin[..], &[ended(end), alive(12_001, 199)]].concat());
+        let after = |end| check_facts(&[&begin[..], &[ended(end), alive(12_001, 199)]].concat());
         assert_eq!(after(SessionEnd::Ended), Ok(()));
         assert!(after(SessionEnd::Expired).is_err());
     }
@@ -289,10 +305,10 @@ mod tests {
             outcome: outcome.map_err(str::to_owned),
         };
         let begin = connected(1_000);
-        assert!(opinion(&[begin.clone(), probed(6_000, 1, Err("has no lock"))]).is_err());
-        assert_eq!(opinion(&[begin.clone(), probed(6_000, 1, Ok(()))]), Ok(()));
-        assert_eq!(opinion(&[begin.clone(), probed(5_999, 1, Err("has no lock"))]), Ok(()), "too early");
-        assert_eq!(opinion(&[begin.clone(), probed(6_000, 4, Err("has no lock"))]), Ok(()), "not of it");
-        assert_eq!(opinion(&[begin, changed(7_000), probed(6_000, 1, Err("has no lock"))]), Ok(()));
+        assert!(check_facts(&[begin.clone(), probed(6_000, 1, Err("has no lock"))]).is_err());
+        assert_eq!(check_facts(&[begin.clone(), probed(6_000, 1, Ok(()))]), Ok(()));
+        assert_eq!(check_facts(&[begin.clone(), probed(5_999, 1, Err("has no lock"))]), Ok(()), "too early");
+        assert_eq!(check_facts(&[begin.clone(), probed(6_000, 4, Err("has no lock"))]), Ok(()), "not of it");
+        assert_eq!(check_facts(&[begin, changed(7_000), probed(6_000, 1, Err("has no lock"))]), Ok(()));
     }
 }

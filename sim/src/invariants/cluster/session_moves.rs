@@ -1,9 +1,9 @@
-//! session-moves: a session goes to another connection only when its client asks for it, and no client is
-//! told that it has moved (SessionMoved, -118). A client that has left a connection reads nothing from it any
-//! more. A client that has not left keeps its session there.
+//! session-moves: a session moves to another connection only at its client's request, and no client is
+//! answered SessionMoved (-118). A client reads nothing from a connection that the client has left. A client
+//! keeps its session on every other connection.
 //!
 //! An attach may be late in the log: its client may have come through another node meanwhile. A late attach
-//! takes nothing. Where nodes cannot detect that a client has hung up, a late attach may take the session,
+//! changes nothing. Where nodes cannot detect that a client has hung up, a late attach may take the session,
 //! and the client reconnects once more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,18 +14,18 @@ use super::super::Invariant;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId, Connect};
 
-/// Which plain sessions have connections.
+/// Connections of plain sessions.
 pub struct SessionMoves {
     hears_of_hang_ups: bool,
-    /// Each by the client's word, since a node's answer.
+    /// Client of each connected session, by the client's report, since a node's answer.
     attached: BTreeMap<SessionId, ClientId>,
-    /// A node may not have known the session when it was asked for it: its attach was for wherever the
-    /// session is.
+    /// Sessions that a node may not have known at the client's connect: the node attaches such a session from
+    /// any connection.
     unknown: BTreeSet<SessionId>,
 }
 
 impl SessionMoves {
-    /// Of a run in which nodes hear at once that a client has hung up, or not.
+    /// Creates the checker. `hears_of_hang_ups`: nodes notice at once that a client has hung up.
     pub fn new(hears_of_hang_ups: bool) -> Self {
         SessionMoves { hears_of_hang_ups, attached: BTreeMap::new(), unknown: BTreeSet::new() }
     }
@@ -89,26 +89,26 @@ mod tests {
         Fact::SessionAttached { session: SESSION, attachment, timeout_ms: 100, at: Millis(0) }
     }
 
-    fn opinion(hears_of_hang_ups: bool, facts: &[Fact]) -> Result<(), String> {
+    fn check_facts(hears_of_hang_ups: bool, facts: &[Fact]) -> Result<(), String> {
         judge(SessionMoves::new(hears_of_hang_ups), facts)
     }
 
     #[test]
-    fn a_session_that_is_taken_from_a_living_connection_is_caught_where_nodes_hear_of_hang_ups() {
+    fn a_session_taken_from_a_live_connection_is_caught() {
         let comes = |has_seen| [connects(Connect::Begins { has_seen }), moved(), connects(Connect::Done)];
-        assert_eq!(opinion(true, &comes(true)), Ok(()));
+        assert_eq!(check_facts(true, &comes(true)), Ok(()));
         let late = |has_seen| [&comes(has_seen)[..], &[moved()]].concat();
-        assert!(opinion(true, &late(true)).is_err());
-        assert_eq!(opinion(false, &late(true)), Ok(()));
-        assert_eq!(opinion(true, &late(false)), Ok(()), "the node did not know where it is");
+        assert!(check_facts(true, &late(true)).is_err());
+        assert_eq!(check_facts(false, &late(true)), Ok(()));
+        assert_eq!(check_facts(true, &late(false)), Ok(()), "the node did not know where it is");
         let left = [&comes(true)[..], &[connects(Connect::Left), moved()]].concat();
-        assert_eq!(opinion(true, &left), Ok(()));
+        assert_eq!(check_facts(true, &left), Ok(()));
         let dead = [&comes(true)[..], &[client(1, ClientFact::Ended), moved()]].concat();
-        assert_eq!(opinion(true, &dead), Ok(()));
+        assert_eq!(check_facts(true, &dead), Ok(()));
     }
 
     #[test]
     fn a_client_that_is_told_of_a_move_is_always_caught() {
-        assert!(opinion(false, &[connects(Connect::ToldMoved)]).is_err());
+        assert!(check_facts(false, &[connects(Connect::ToldMoved)]).is_err());
     }
 }

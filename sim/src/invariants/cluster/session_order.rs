@@ -1,11 +1,10 @@
-//! session-order: the writes of a session take effect in the order in which its client sent them, also when
-//! it pipelines many and loses its connection in between.
+//! session-order: the writes of a session take effect in the client's order of sending, also with many
+//! pipelined writes and lost connections in between.
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching};
 use crate::history::Fact;
 
-/// The requests under way.
 #[derive(Default)]
 pub struct SentOrder(Matching);
 

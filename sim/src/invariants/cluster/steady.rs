@@ -1,5 +1,5 @@
-//! bounded: no allowed request is too large to be answered; in a run without faults every request is
-//! answered, and no requests of clients cost a leader its leadership.
+//! bounded: a node answers every allowed request, however large; in a run without faults every request gets
+//! an answer, and no requests of clients cost a leader its leadership.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::history::Fact;
 use crate::history::client::ClientFact;
 use crate::history::node::NodeFact;
 
-/// A cluster that comes up has its leader within this, and clients find it.
+/// Time for a starting cluster to elect its leader, and for clients to find the leader.
 const UP_WITHIN: Duration = Duration::from_secs(3);
 
 pub struct Steady {
     has_faults: bool,
     has_room: bool,
     leads: Option<(NodeId, u64)>,
-    /// Nodes are stopped from then on.
+    /// The simulation stops the nodes from this moment on.
     is_settled: bool,
 }
 
 impl Steady {
-    /// Of a run in which something goes wrong, or nothing, and in which no disk is ever full, or one is.
+    /// Creates the checker. `has_faults`: the run has faults. `has_room`: no disk is ever full.
     pub fn new(has_faults: bool, has_room: bool) -> Self {
         Steady { has_faults, has_room, leads: None, is_settled: false }
     }
@@ -55,7 +55,7 @@ impl Invariant for Steady {
                     client.0
                 )),
                 Ok(None) => Err(format!(
-                    "client {} sent a request of {kind:?} at {at}, and nobody refused it, though it is too large",
+                    "client {} sent a request of {kind:?} at {at}, and no node refused the oversized request",
                     client.0
                 )),
                 Err(()) if self.has_faults => Ok(()),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_request_that_is_refused_is_caught_and_an_unanswered_one_where_nothing_goes_wrong() {
+    fn a_refused_or_unanswered_large_request_is_caught() {
         let asked = |outcome| [client(1, ClientFact::Asked { kind: Large::Data, outcome })];
         for has_faults in [true, false] {
             let refused = asked(Ok(Some(ErrorCode::MarshallingError)));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_may_be_refused_while_a_disk_is_full_and_at_no_other_time() {
+    fn growing_writes_are_refused_only_while_a_disk_is_full() {
         let refused = |code| [client(1, ClientFact::Asked { kind: Large::Data, outcome: Ok(Some(code)) })];
         for has_room in [true, false] {
             let for_room = judge(Steady::new(true, has_room), &refused(ErrorCode::QuotaExceeded));

@@ -1,5 +1,5 @@
-//! synced-reads: a read after a sync sees everything that had been answered to any client before the sync was
-//! sent.
+//! synced-reads: a read after a sync sees everything that any answer to any client had shown before the
+//! client sent the sync.
 
 use rowlock_proto::Zxid;
 
@@ -10,7 +10,6 @@ use super::znodes::Read;
 use crate::history::Fact;
 use crate::history::client::{ClientFact, Op};
 
-/// The answers given so far.
 #[derive(Default)]
 pub struct SyncedReads {
     reads: Reads,
@@ -56,7 +55,7 @@ mod tests {
     use crate::history::client::{Answer, ZnodeChange};
 
     #[test]
-    fn a_synced_read_that_misses_what_others_were_answered_is_caught() {
+    fn a_synced_read_that_misses_an_answered_write_is_caught() {
         let history = [
             znode(2, "/data/a", ZnodeChange::Created, Some(("x", stat(2, 2, 0)))),
             znode(4, "/data/a", ZnodeChange::Data, Some(("y", stat(2, 4, 1)))),
@@ -66,11 +65,11 @@ mod tests {
             let old = Ok(Answer::Data(data("x"), stat(2, 2, 0)));
             [invoked(2, 2, get("/data/a", synced)), returned(2, 2, old)]
         };
-        let opinion = |facts: &[&[Fact]]| judge(SyncedReads::default(), &facts.concat());
-        assert!(opinion(&[&history, &write, &read(true)]).is_err());
-        assert_eq!(opinion(&[&history, &write, &read(false)]), Ok(()), "a plain read may be old");
-        assert_eq!(opinion(&[&history, &read(true), &write]), Ok(()));
+        let check_facts = |facts: &[&[Fact]]| judge(SyncedReads::default(), &facts.concat());
+        assert!(check_facts(&[&history, &write, &read(true)]).is_err());
+        assert_eq!(check_facts(&[&history, &write, &read(false)]), Ok(()), "a plain read may be old");
+        assert_eq!(check_facts(&[&history, &read(true), &write]), Ok(()));
         let [ask, answer] = read(true);
-        assert_eq!(opinion(&[&history, &[ask], &write, &[answer]]), Ok(()), "asked before the answer");
+        assert_eq!(check_facts(&[&history, &[ask], &write, &[answer]]), Ok(()), "asked before the answer");
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn data(text: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// A Stat of a znode that was made by `czxid` and changed by `mzxid` into this version.
+/// Builds the Stat of a znode created by `czxid` and changed by `mzxid` into this version.
 pub(super) fn stat(czxid: i64, mzxid: i64, version: i32) -> Stat {
     Stat { czxid: Zxid(czxid), mzxid: Zxid(mzxid), version: Version(version), ..Stat::default() }
 }

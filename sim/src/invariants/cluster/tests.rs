@@ -12,7 +12,7 @@ use crate::history::Fact;
 use crate::history::client::{Answer, ClientFact, ZnodeChange};
 use crate::history::node::NodeFact;
 
-/// `calls` calls of clients that write and read a few znodes, and three nodes that apply them.
+/// Builds `calls` calls of clients that write and read a few znodes, and three nodes that apply the calls.
 fn long_history(calls: u64) -> Vec<Fact> {
     let mut facts: Vec<Fact> = (1..=3).map(|who| node(who, NodeFact::Started)).collect();
     facts.push(node(1, NodeFact::Voted { term: 1, candidate: NodeId(1) }));
@@ -63,7 +63,7 @@ fn long_history(calls: u64) -> Vec<Fact> {
     facts
 }
 
-/// Entries follow each other without gaps.
+/// Renumbers the entries so that they follow each other without gaps.
 fn without_gaps(facts: Vec<Fact>) -> Vec<Fact> {
     let mut numbers: BTreeMap<u64, u64> = BTreeMap::new();
     let renumber = |fact: Fact| match fact {

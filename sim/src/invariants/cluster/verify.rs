@@ -1,6 +1,6 @@
-//! linearizable-verify: the answer to "is this lock held?" was right at a moment between question and answer;
-//! and when a request by HTTP is told that it holds its locks, it held all of them at one such moment, or
-//! that another place holds the lock, that one did.
+//! linearizable-verify: the answer to a verify was right at a moment between call and answer. If an HTTP
+//! request gets its locks, the session held all the locks at the same moment of the call; if the answer names
+//! another holder, this holder held the lock during the call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,23 +13,23 @@ use crate::history::{Fact, Lock};
 
 type Place = (Lock, FencingToken);
 
-/// A question that is not answered yet.
+/// Unanswered verify call.
 struct Asked {
     locks: Vec<Lock>,
-    /// The place whose hold is in question; otherwise the answer says which.
+    /// Position in question; `None` if the answer names the position.
     place: Option<Place>,
     held: BTreeSet<Place>,
-    /// How many changes there had been.
+    /// Length of `changes` at the start of the call.
     since: usize,
 }
 
-/// Holds in the log, and pending questions about them.
+/// Holds in the log, and unanswered calls about them.
 #[derive(Default)]
 pub struct LinearizableVerify {
     held: BTreeSet<Place>,
-    /// What holders say of themselves.
+    /// Labels that holders have set.
     labels: BTreeMap<FencingToken, String>,
-    /// Places that have begun or ceased to hold.
+    /// Positions that began (true) or ceased (false) to hold a lock.
     changes: Vec<(Place, bool)>,
     asked: BTreeMap<CallId, Asked>,
 }
@@ -44,7 +44,7 @@ impl LinearizableVerify {
         self.changes.push((place, is_held));
     }
 
-    fn ask(&mut self, call: CallId, op: &Op) {
+    fn invoked(&mut self, call: CallId, op: &Op) {
         let (locks, place) = match op {
             Op::Verify { lock, token } => (vec![*lock], Some((*lock, *token))),
             Op::Held { locks } => (locks.clone(), None),
@@ -54,12 +54,12 @@ impl LinearizableVerify {
         self.asked.insert(call, Asked { locks, place, held, since });
     }
 
-    /// Whether at a moment since the question all these places held, or one of them did not.
+    /// Reports whether, at a moment since the call began, "all these positions hold" was `is_held`.
     fn could_be(&self, asked: &Asked, places: &[Place], is_held: bool) -> bool {
         self.was_so(asked, |held| places.iter().all(|place| held.contains(place)) == is_held)
     }
 
-    /// Whether at a moment since the question a place with such a label held the lock.
+    /// Reports whether, at a moment since the call began, a position with such a label held the lock.
     fn could_be_taken(&self, asked: &Asked, by: &str) -> bool {
         let is_by = |(lock, token): &Place| {
             asked.locks.contains(lock) && self.labels.get(token).is_some_and(|label| label.contains(by))
@@ -88,7 +88,8 @@ impl Invariant for LinearizableVerify {
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
         match fact {
-            // A former holder has nothing in the new cluster, and a question is for any node of the two.
+            // A former holder holds nothing in the new cluster, and any node of both clusters may answer a
+            // call.
             Fact::NewLife(_) => {
                 let held = self.held.clone();
                 held.into_iter().for_each(|place| self.changed(place, false));
@@ -100,7 +101,7 @@ impl Invariant for LinearizableVerify {
             }
             Fact::Entitled { lock, token, .. } => self.changed((*lock, *token), true),
             Fact::Left { lock, token, .. } => self.changed((*lock, *token), false),
-            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.ask(*call, op),
+            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.invoked(*call, op),
             Fact::Client { client, what: ClientFact::Returned { call, result }, .. } => {
                 let Some(asked) = self.asked.remove(call) else { return Ok(()) };
                 let (places, is_held) = match (result, asked.place) {
@@ -141,13 +142,13 @@ mod tests {
         let ask = || invoked(1, 1, Op::Verify { lock: Lock(0), token: FencingToken(5) });
         let told = |is_held| returned(1, 1, Ok(Answer::Verified(is_held)));
         let granted = || entitled(5, None, Millis(0));
-        let opinion = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
-        assert!(opinion(&[granted(), left(5, 6), ask(), told(true)]).is_err());
-        assert!(opinion(&[granted(), ask(), told(false)]).is_err());
-        assert!(opinion(&[ask(), told(true)]).is_err());
-        assert_eq!(opinion(&[granted(), ask(), told(true)]), Ok(()));
-        assert_eq!(opinion(&[granted(), ask(), left(5, 6), told(true)]), Ok(()));
-        assert_eq!(opinion(&[granted(), ask(), left(5, 6), told(false)]), Ok(()));
+        let check_facts = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
+        assert!(check_facts(&[granted(), left(5, 6), ask(), told(true)]).is_err());
+        assert!(check_facts(&[granted(), ask(), told(false)]).is_err());
+        assert!(check_facts(&[ask(), told(true)]).is_err());
+        assert_eq!(check_facts(&[granted(), ask(), told(true)]), Ok(()));
+        assert_eq!(check_facts(&[granted(), ask(), left(5, 6), told(true)]), Ok(()));
+        assert_eq!(check_facts(&[granted(), ask(), left(5, 6), told(false)]), Ok(()));
     }
 
     #[test]
@@ -161,10 +162,11 @@ mod tests {
         let granted = [event, entitled(5, None, Millis(0))];
         let ask = || invoked(1, 1, Op::Held { locks: vec![Lock(0)] });
         let told = |by: &str| returned(1, 1, Ok(Answer::Taken(by.to_owned())));
-        let opinion = |facts: &[Fact]| judge(LinearizableVerify::default(), &[&granted[..], facts].concat());
-        assert_eq!(opinion(&[ask(), left(5, 6), told("one")]), Ok(()));
-        assert!(opinion(&[ask(), told("two")]).is_err());
-        assert!(opinion(&[left(5, 6), ask(), told("one")]).is_err());
+        let check_facts =
+            |facts: &[Fact]| judge(LinearizableVerify::default(), &[&granted[..], facts].concat());
+        assert_eq!(check_facts(&[ask(), left(5, 6), told("one")]), Ok(()));
+        assert!(check_facts(&[ask(), told("two")]).is_err());
+        assert!(check_facts(&[left(5, 6), ask(), told("one")]).is_err());
     }
 
     #[test]
@@ -172,9 +174,9 @@ mod tests {
         let ask = || invoked(1, 1, Op::Held { locks: vec![Lock(0), Lock(0)] });
         let told = || returned(1, 1, Ok(Answer::Held(vec![FencingToken(5), FencingToken(6)])));
         let granted = |token| entitled(token, None, Millis(0));
-        let opinion = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
-        assert_eq!(opinion(&[granted(5), ask(), granted(6), left(5, 7), told()]), Ok(()));
-        assert!(opinion(&[granted(5), ask(), left(5, 7), granted(6), told()]).is_err());
-        assert!(opinion(&[granted(5), granted(6), left(6, 7), ask(), told()]).is_err());
+        let check_facts = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
+        assert_eq!(check_facts(&[granted(5), ask(), granted(6), left(5, 7), told()]), Ok(()));
+        assert!(check_facts(&[granted(5), ask(), left(5, 7), granted(6), told()]).is_err());
+        assert!(check_facts(&[granted(5), granted(6), left(6, 7), ask(), told()]).is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! votes-never-go-back: a node never replaces its vote by a lower one, also not after a crash: otherwise two
-//! quorums could elect two leaders for one term. A vote that it has reported is on its disk when it is
-//! started again, unless the simulation itself has removed it.
+//! votes-never-go-back: a node never replaces its vote by a lower vote, also not after a crash: otherwise two
+//! quorums could elect two leaders for one term. A vote that a node has reported is on the node's disk at its
+//! next start, unless the simulation itself has removed the vote.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::super::Invariant;
 use crate::history::Fact;
 use crate::history::node::NodeFact;
 
-/// The last vote of each node.
+/// Last vote of each node.
 #[derive(Default)]
 pub struct VotesNeverGoBack {
     votes: BTreeMap<NodeId, (u64, NodeId)>,
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vote_for_an_earlier_candidate_is_caught_also_over_a_restart() {
+    fn a_lower_vote_is_caught_also_after_a_restart() {
         let voted = |term, candidate| node(1, NodeFact::Voted { term, candidate: NodeId(candidate) });
         let restart = node(1, NodeFact::Started);
         assert!(judge(VotesNeverGoBack::default(), &[voted(2, 3), restart, voted(2, 1)]).is_err());
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vote_that_was_told_and_is_not_on_the_disk_is_caught_as_the_node_starts() {
+    fn a_reported_vote_missing_at_the_nodes_start_is_caught() {
         let opened = |vote| node(1, NodeFact::Opened { vote, purged: None, last: None });
         let voted = || node(1, NodeFact::Voted { term: 2, candidate: NodeId(3) });
         let facts = |vote| [opened(None), voted(), opened(vote)];

@@ -1,6 +1,6 @@
-//! watches: a watch fires at most once, for a change after its registration, and before its session is shown
-//! any state that contains the first such change. At the end of a run no watch of a living session has missed
-//! its change.
+//! watches: a watch fires at most once, for a change after the registration, and before the session sees any
+//! state with the first of these changes. At the end of a run no watch of a living session has missed its
+//! change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use super::znodes::Znodes;
 use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Failure, Op, ReadKind, WatchId};
 
-/// A watch that has not fired.
+/// Registered watch that has not fired.
 struct Watch {
     client: ClientId,
     session: SessionId,
     kind: ReadKind,
     path: String,
-    /// The state that the reply showed, which registered it.
+    /// Zxid of the state in the reply that registered the watch.
     since: Zxid,
-    /// There was nothing to watch but that something comes.
+    /// The znode was absent: the watch waits for its creation.
     was_absent: bool,
 }
 
@@ -29,24 +29,24 @@ pub struct Watches {
     reads: Reads,
     znodes: Znodes,
     waiting: BTreeMap<WatchId, Watch>,
-    /// Reads that will leave a watch: an event before their reply belongs to an older watch, or to none.
+    /// Watches that have fired. An event before its read's reply belongs to an older watch, or to none.
     fired: BTreeSet<WatchId>,
-    /// Sessions that the log has ended. Their clients may still hear what was sent to them before.
+    /// Sessions that the log has ended. Their clients may still receive earlier messages.
     over: BTreeSet<SessionId>,
-    /// The watches of these sessions.
+    /// Watches of ended sessions.
     orphans: BTreeSet<WatchId>,
 }
 
 impl Watches {
-    /// The first change that must have fired the watch. A client that was away while a znode came and went
-    /// again is told of nothing, as in ZooKeeper.
+    /// Returns the first change that must have fired the watch. A client that was away while a znode came and
+    /// went again gets no event, as in ZooKeeper.
     fn due(&self, watch: &Watch) -> Option<Zxid> {
         let due = self.znodes.fires(&watch.path, watch.kind, watch.since)?;
         let may_be_missed = watch.was_absent && self.znodes.is_deleted_since(&watch.path, due);
         (!may_be_missed).then_some(due)
     }
 
-    /// A session is shown the state of `zxid`.
+    /// Checks a reply that shows the state of `zxid` to a session.
     fn shown(&self, asked: &Asked, zxid: Zxid) -> Result<(), String> {
         let own = self.waiting.iter().filter(|(_, watch)| watch.session == asked.session);
         for (id, watch) in own {
@@ -90,8 +90,8 @@ impl Watches {
         if watch.path != path {
             return Err(format!("{id:?} on {} fired for {path}", watch.path));
         }
-        // A node that the client comes back to may tell of the state that it finds, later than the first
-        // change, and, as ZooKeeper does, without saying of which.
+        // On a reconnect a node may report its present state, later than the first change, and, like
+        // ZooKeeper, without the zxid of a change.
         match self.znodes.fires(path, watch.kind, watch.since) {
             Some(first) if zxid >= first || zxid == UNKNOWN_CHANGE => Ok(()),
             first => Err(format!(
@@ -102,7 +102,7 @@ impl Watches {
     }
 }
 
-/// The zxid of an event that a client has missed and is told of when it comes back.
+/// Zxid of an event for a change during the client's absence.
 const UNKNOWN_CHANGE: Zxid = Zxid(-1);
 
 impl Invariant for Watches {
@@ -153,7 +153,7 @@ mod tests {
     use crate::history::Millis;
     use crate::history::client::ZnodeChange;
 
-    fn opinion(facts: &[&[Fact]]) -> Result<(), String> {
+    fn check_facts(facts: &[&[Fact]]) -> Result<(), String> {
         judge(Watches::default(), &facts.concat())
     }
 
@@ -182,55 +182,59 @@ mod tests {
     }
 
     #[test]
-    fn an_event_for_a_change_before_the_registration_or_for_none_is_caught() {
+    fn an_event_without_a_change_after_registration_is_caught() {
         let facts = [created()];
-        assert!(opinion(&[&facts, &watched(1, 1), &[event(1, 2)]]).is_err());
-        assert!(opinion(&[&facts, &watched(1, 1), &[event(1, 4)]]).is_err(), "nothing has changed");
-        assert_eq!(opinion(&[&facts, &watched(1, 1), &[changed(), event(1, 4)]]), Ok(()));
+        assert!(check_facts(&[&facts, &watched(1, 1), &[event(1, 2)]]).is_err());
+        assert!(check_facts(&[&facts, &watched(1, 1), &[event(1, 4)]]).is_err(), "nothing has changed");
+        assert_eq!(check_facts(&[&facts, &watched(1, 1), &[changed(), event(1, 4)]]), Ok(()));
     }
 
     #[test]
-    fn an_event_that_does_not_say_of_which_change_needs_one_all_the_same() {
+    fn an_event_of_an_unknown_change_still_needs_a_change() {
         let facts = [created()];
-        assert!(opinion(&[&facts, &watched(1, 1), &[event(1, -1)]]).is_err());
-        assert_eq!(opinion(&[&facts, &watched(1, 1), &[changed(), event(1, -1)]]), Ok(()));
+        assert!(check_facts(&[&facts, &watched(1, 1), &[event(1, -1)]]).is_err());
+        assert_eq!(check_facts(&[&facts, &watched(1, 1), &[changed(), event(1, -1)]]), Ok(()));
     }
 
     #[test]
     fn a_watch_that_fires_twice_is_caught() {
         let facts = [changed(), event(1, 4), event(1, 4)];
-        assert!(opinion(&[&[created()], &watched(1, 1), &facts]).unwrap_err().contains("twice"));
+        assert!(check_facts(&[&[created()], &watched(1, 1), &facts]).unwrap_err().contains("twice"));
     }
 
     #[test]
     fn an_event_before_its_registration_is_caught() {
         let [ask, registered] = watched(1, 1);
-        assert!(opinion(&[&[created(), ask, changed(), event(1, 4), registered]]).is_err());
+        assert!(check_facts(&[&[created(), ask, changed(), event(1, 4), registered]]).is_err());
     }
 
     #[test]
     fn a_reply_that_shows_a_change_before_its_event_is_caught() {
-        assert!(opinion(&[&[created()], &watched(1, 1), &[changed()], &read_new()]).is_err());
+        assert!(check_facts(&[&[created()], &watched(1, 1), &[changed()], &read_new()]).is_err());
         let told = [changed(), event(1, 4)];
-        assert_eq!(opinion(&[&[created()], &watched(1, 1), &told, &read_new()]), Ok(()));
+        assert_eq!(check_facts(&[&[created()], &watched(1, 1), &told, &read_new()]), Ok(()));
     }
 
     #[test]
     fn a_client_may_hear_of_a_change_behind_the_end_of_its_session() {
         let ended = Fact::SessionEnded { session: SessionId(1), end: SessionEnd::Expired, at: Millis(0) };
         let facts = [changed(), ended.clone(), event(1, 4)];
-        assert_eq!(opinion(&[&[created()], &watched(1, 1), &facts]), Ok(()), "it had been sent before");
+        assert_eq!(check_facts(&[&[created()], &watched(1, 1), &facts]), Ok(()), "it had been sent before");
         let [ask, registered] = watched(1, 1);
         let facts = [created(), ask, ended, registered, changed(), event(1, 4)];
-        assert_eq!(opinion(&[&facts, &[Fact::Settled]]), Ok(()));
+        assert_eq!(check_facts(&[&facts, &[Fact::Settled]]), Ok(()));
     }
 
     #[test]
-    fn a_watch_that_never_fires_is_caught_unless_its_session_is_over() {
+    fn an_unfired_watch_of_a_living_session_is_caught() {
         let facts = [&[created()], &watched(1, 1)[..], &[changed()]].concat();
-        assert!(opinion(&[&facts, &[Fact::Settled]]).is_err());
+        assert!(check_facts(&[&facts, &[Fact::Settled]]).is_err());
         let ended = client(1, ClientFact::Ended);
-        assert_eq!(opinion(&[&facts, &[ended, Fact::Settled]]), Ok(()));
-        assert_eq!(opinion(&[&[created()], &watched(1, 1), &[Fact::Settled]]), Ok(()), "nothing happened");
+        assert_eq!(check_facts(&[&facts, &[ended, Fact::Settled]]), Ok(()));
+        assert_eq!(
+            check_facts(&[&[created()], &watched(1, 1), &[Fact::Settled]]),
+            Ok(()),
+            "nothing happened"
+        );
     }
 }

@@ -1,5 +1,4 @@
-//! The state of each znode below `/data` at each time of the log: the checkers of reads and watches build on
-//! it.
+//! State of each znode below `/data` at each time of the log, shared by the checkers of reads and watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,27 +9,27 @@ use rowlock_proto::{ErrorCode, Stat, Zxid};
 use crate::history::Fact;
 use crate::history::client::{Answer, Failure, ReadKind, Znode, ZnodeChange, name_hash};
 
-/// A znode from one change to the next.
+/// State of a znode from one change to the next.
 pub(super) struct Stretch {
     pub(super) from: Zxid,
     znode: Arc<Znode>,
-    /// The XOR of the names of its children.
+    /// XOR of the hashes of the children's names.
     children: u64,
-    /// What has happened at `from`.
+    /// Changes at `from`.
     is_created: bool,
     is_deleted: bool,
     has_new_data: bool,
     has_new_children: bool,
 }
 
-/// All znodes, at all times.
+/// Znodes at all times.
 #[derive(Default)]
 pub(super) struct Znodes {
     stretches: BTreeMap<String, Vec<Stretch>>,
 }
 
 impl Znodes {
-    /// Takes note of a change.
+    /// Consumes a change.
     pub(super) fn observe(&mut self, fact: &Fact) {
         let Fact::Znode(znode) = fact else { return };
         if !self.stretches.contains_key(&znode.path) {
@@ -43,7 +42,7 @@ impl Znodes {
             (None, ZnodeChange::Child { name_hash }) => name_hash,
             (_, ZnodeChange::Created | ZnodeChange::Deleted) | (None, ZnodeChange::Data) => 0,
         };
-        // Several changes by one command are one.
+        // Several changes by one command count as one.
         if stretches.last().is_none_or(|last| last.from != znode.zxid) {
             stretches.push(Stretch {
                 from: znode.zxid,
@@ -69,21 +68,21 @@ impl Znodes {
         self.stretches.get(path).map_or(&[], Vec::as_slice)
     }
 
-    /// The zxid since when a znode is as it was read, by a reader that had already seen `floor`: the earliest
-    /// that fits.
+    /// Returns the earliest zxid since when the znode's state matches `read`, for a reader that had already
+    /// seen `floor`.
     ///
     /// # Errors
     /// The znode was never in this state at or after `floor`.
     pub(super) fn read_at(&self, path: &str, read: &Read, floor: Zxid) -> Result<Zxid, String> {
         let stretches = self.of(path);
-        // The last stretch that begins at or before the floor, and all after it.
+        // Last stretch that begins at or before the floor, and all later ones.
         let first = stretches.partition_point(|stretch| stretch.from <= floor);
         let begins_absent = first == 0 && read.is_of(None, 0);
         if begins_absent {
             return Ok(Zxid(0));
         }
         let fits = |stretch: &&Stretch| read.is_of(stretch.znode.now.as_ref(), stretch.children);
-        // What is there tells itself since when.
+        // A stat names the change that created the state.
         if let Some(Ok(at)) = read.since().map(|since| stretches.binary_search_by_key(&since, |one| one.from))
             && at + 1 >= first
             && fits(&&stretches[at])
@@ -106,7 +105,7 @@ impl Znodes {
         }
     }
 
-    /// The first change after `after` that fires a watch of this kind.
+    /// Returns the first change after `after` that fires a watch of this kind.
     pub(super) fn fires(&self, path: &str, kind: ReadKind, after: Zxid) -> Option<Zxid> {
         let stretches = self.of(path);
         let behind = &stretches[stretches.partition_point(|stretch| stretch.from <= after)..];
@@ -119,7 +118,7 @@ impl Znodes {
         behind.iter().find(fires).map(|stretch| stretch.from)
     }
 
-    /// Whether a znode was deleted at or after `from`.
+    /// Reports whether the znode was deleted at or after `from`.
     pub(super) fn is_deleted_since(&self, path: &str, from: Zxid) -> bool {
         let stretches = self.of(path);
         stretches[stretches.partition_point(|stretch| stretch.from < from)..]
@@ -128,7 +127,7 @@ impl Znodes {
     }
 }
 
-/// The result of a read.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Absent,
@@ -138,7 +137,7 @@ pub(super) enum Read {
 }
 
 impl Read {
-    /// Of an answer; nothing if the answer shows nothing.
+    /// Returns the state in an answer, `None` for an answer without state.
     pub(super) fn of(result: &Result<Answer, Failure>) -> Option<Read> {
         match result {
             Ok(Answer::Exists(None)) | Err(Failure::Refused(ErrorCode::NoNode)) => Some(Read::Absent),
@@ -152,7 +151,7 @@ impl Read {
         }
     }
 
-    /// The last change that it tells of.
+    /// Returns the last change that the read shows.
     pub(super) fn since(&self) -> Option<Zxid> {
         match self {
             Read::Absent => None,
@@ -162,7 +161,7 @@ impl Read {
         }
     }
 
-    /// Whether a znode that is so would be read so.
+    /// Reports whether a read of a znode in this state would have this result.
     fn is_of(&self, now: Option<&(Option<Bytes>, Stat)>, children: u64) -> bool {
         match (self, now) {
             (Read::Absent, None) => true,

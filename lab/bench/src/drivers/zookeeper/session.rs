@@ -1,8 +1,8 @@
-//! A session of the ZooKeeper protocol over one TCP connection: one awaited request at a time, and watch
+//! Session of the ZooKeeper protocol over one TCP connection: one awaited request at a time, and watch
 //! events.
 //!
-//! The calling task reads and writes the socket itself, without a second task between. It never reconnects: a
-//! broken connection makes a trial void.
+//! The calling task reads and writes the socket itself, without a second task between. The session never
+//! reconnects: a broken connection makes a trial void.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use rowlock_proto::{
 };
 use tokio::time::timeout;
 
-/// What a server may send in one frame: a list of ten thousand names fits.
+/// Bound on a frame from a server: a list of ten thousand names fits.
 const FRAME_MAX_BYTES: usize = 16 << 20;
-/// How long a server may take to connect, and to answer the handshake.
+/// Longest time for a server to accept a connection, and to answer the handshake.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub struct Session {
     raw: RawClient,
-    /// Requests whose replies no caller awaits, but which must not be refused.
+    /// Requests whose replies no caller awaits; a refusal fails the next call.
     posted: VecDeque<Xid>,
-    /// Silence after which a heartbeat is sent.
+    /// Silence after which the session sends a ping.
     heartbeat: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Session {
         Ok(Session { raw: RawClient::over(wire, opened), posted: VecDeque::new(), heartbeat })
     }
 
-    /// The connection for another user, which sends no heartbeats of its own.
+    /// Returns the connection for another user; the session sends no more pings.
     ///
     /// # Errors
     /// A reply has not been received.
@@ -57,7 +57,7 @@ impl Session {
         Ok(self.raw.wire.into_stream())
     }
 
-    /// A request and its reply.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
     /// The connection broke. An error code is an answer.
@@ -77,13 +77,14 @@ impl Session {
         }
     }
 
-    /// A request that is sent with the next one. If it is refused, the next call fails.
+    /// Buffers a request, which leaves with the next one. If the server refuses the request, the next call
+    /// fails.
     pub fn post(&mut self, request: Request) {
         let posted = self.raw.put(&request);
         self.posted.push_back(posted);
     }
 
-    /// Keeps an event. Pongs are passed over.
+    /// Keeps an event; ignores the answer to a ping.
     fn keep(&mut self, frame: Frame) -> Result<()> {
         match frame {
             Frame::Event(event) => self.raw.events.push_back(event),
@@ -93,7 +94,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until `path` is reported as deleted. Heartbeats go out meanwhile.
+    /// Waits until `path` is reported as deleted, and sends pings meanwhile.
     ///
     /// # Errors
     /// The connection broke.
@@ -109,20 +110,20 @@ impl Session {
         }
     }
 
-    /// Does nothing but heartbeats, for ever.
+    /// Sends only pings, for ever.
     ///
     /// # Errors
     /// The connection broke.
     ///
     /// # Cancel safety
-    /// The session can be used when the future is dropped.
+    /// The session stays usable after the future is dropped.
     pub async fn stay(&mut self) -> Result<()> {
         loop {
             self.idle_once().await?;
         }
     }
 
-    /// Receives a frame, or sends a heartbeat if none arrives in time.
+    /// Receives a frame, or sends a ping if none arrives in time.
     async fn idle_once(&mut self) -> Result<()> {
         match timeout(self.heartbeat, self.raw.receive()).await {
             Ok(frame) => self.keep(frame?),
@@ -133,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Ends the session in good order.
+    /// Closes the session.
     ///
     /// # Errors
     /// The connection broke before the answer.
@@ -143,13 +144,13 @@ impl Session {
     }
 }
 
-/// A reply's header and what follows it.
+/// Header and body of a reply.
 pub type ReplyFrame = (ReplyHeader, Bytes);
 
-/// The next reply, for a connection without watches: answers to heartbeats are left out.
+/// Splits the next reply off the input of a connection without watches; skips answers to pings.
 ///
 /// # Errors
-/// What came is no reply.
+/// The input is not a reply.
 pub fn next_reply(input: &mut BytesMut) -> Result<Option<ReplyFrame>> {
     while let Some(mut frame) = frame::split(input, FRAME_MAX_BYTES)? {
         let header = decode::reply_header(&mut frame)?;
@@ -162,10 +163,10 @@ pub fn next_reply(input: &mut BytesMut) -> Result<Option<ReplyFrame>> {
     Ok(None)
 }
 
-/// What a reply to that kind of request says.
+/// Decodes the reply to a request of this kind.
 ///
 /// # Errors
-/// What came is no such reply.
+/// The input is not such a reply.
 pub fn reply(header: ReplyHeader, mut body: Bytes, opcode: OpCode) -> Result<Result<Response, ErrorCode>> {
     match header.err {
         Some(code) => Ok(Err(code)),

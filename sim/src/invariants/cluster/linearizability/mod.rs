@@ -1,9 +1,10 @@
-//! linearizability: all writes, and reads after a sync, can be explained by one order in which each takes
-//! effect at one moment between call and answer, and the calls of a session in the order of sending. It uses
-//! nothing of the log but a znode's state before the first call to it, and the end of each session.
+//! linearizability: one order explains all writes, and all reads after a sync. In this order each call takes
+//! effect at one moment between call and answer, and the calls of a session in the order of sending. The
+//! checker uses nothing of the log except a znode's state before the first call to the znode, and the end of
+//! each session.
 //!
-//! Znodes are judged one by one (linearizability is local), and together once a multi has tied them together.
-//! Containers and TTL znodes are left out: the cluster may delete them at any time.
+//! The checker treats each znode alone (linearizability is local), and together the znodes that a multi has
+//! tied together. Containers and TTL znodes are left out: the cluster may delete such a znode at any time.
 
 mod model;
 mod search;
@@ -22,7 +23,7 @@ use search::{Component, Pending};
 
 type Number = usize;
 
-/// A call on its way.
+/// Unanswered call.
 struct Sent {
     session: SessionId,
     order: u64,
@@ -30,7 +31,7 @@ struct Sent {
     is_write: bool,
 }
 
-/// All znodes that calls are about.
+/// Znodes that calls name, grouped into components.
 #[derive(Default)]
 pub struct Linearizability {
     /// Znodes by path, as in the log.
@@ -43,18 +44,18 @@ pub struct Linearizability {
     counted: u64,
 }
 
-/// The plain znodes that a call is about, if it is one to be judged.
-fn judged_paths(op: &Op) -> Vec<&str> {
+/// Returns the plain znodes that a call names, or nothing for a call outside the model.
+fn plain_paths(op: &Op) -> Vec<&str> {
     match op {
         Op::Read { path, synced: true, .. } => vec![path],
         Op::Create { mode, .. } if mode.is_sequential() => Vec::new(),
-        Op::Multi(all) => all.iter().flat_map(judged_paths).collect(),
+        Op::Multi(all) => all.iter().flat_map(plain_paths).collect(),
         op if op.is_write() || matches!(op, Op::Check { .. }) => op.paths(),
         _ => Vec::new(),
     }
 }
 
-/// It makes a znode that the cluster may delete by itself.
+/// Reports whether `op` creates a znode that the cluster may delete on its own.
 fn is_wild(op: &Op) -> bool {
     match op {
         Op::Create { mode, .. } => *mode == CreateMode::Container || mode.has_ttl(),
@@ -64,7 +65,7 @@ fn is_wild(op: &Op) -> bool {
 }
 
 impl Linearizability {
-    /// The component of all these paths, which belong together from now.
+    /// Returns the component of `paths`, whose components are joined from now on.
     fn component(&mut self, paths: &[&str]) -> Option<Number> {
         let mut joined: Option<Number> = None;
         for path in paths {
@@ -102,7 +103,7 @@ impl Linearizability {
     }
 
     fn invoked(&mut self, call: CallId, session: SessionId, op: &std::sync::Arc<Op>) {
-        let paths = judged_paths(op);
+        let paths = plain_paths(op);
         if paths.is_empty() || op.is_write() && !is_plain_write(op) {
             return;
         }
@@ -122,7 +123,7 @@ impl Linearizability {
             return Ok(());
         };
         if is_write && result.is_ok() {
-            self.settle(session, order);
+            self.resolve(session, order);
         }
         let Some(number) = component else { return Ok(()) };
         let Some(component) = self.components.get_mut(&number) else { return Ok(()) };
@@ -135,7 +136,8 @@ impl Linearizability {
         })
     }
 
-    /// A numbered znode is new: whatever was at its path before, below a parent that is gone, is another one.
+    /// Forgets the component at the path of a new sequential znode: any former znode at this path, below a
+    /// deleted parent, is a different znode.
     fn numbered(&mut self, op: &Op, answer: &Answer) {
         match (op, answer) {
             (Op::Multi(ops), Answer::Multi(answers)) => {
@@ -144,7 +146,7 @@ impl Linearizability {
             (Op::Create { mode, .. }, Answer::Created { path, .. }) if mode.is_sequential() => {
                 let Some(number) = self.of_path.remove(path.as_str()) else { return };
                 if let Some(component) = self.components.get_mut(&number) {
-                    let is_about = |op: &Op| judged_paths(op).contains(&path.as_str());
+                    let is_about = |op: &Op| plain_paths(op).contains(&path.as_str());
                     component.has_given_up |= component.pending.values().any(|one| is_about(&one.op));
                 }
             }
@@ -152,12 +154,12 @@ impl Linearizability {
         }
     }
 
-    /// Calls of this session that were sent before, with unknown outcomes, have been done or never will be.
-    fn settle(&mut self, session: SessionId, before: u64) {
+    /// Completes the session's earlier calls with unknown outcomes: each was done before or never will be.
+    fn resolve(&mut self, session: SessionId, before: u64) {
         while let Some((&key, &(call, number))) = self.unknown.range((session, 0)..(session, before)).next() {
             self.unknown.remove(&key);
             if let Some(component) = self.components.get_mut(&number) {
-                component.settle(call);
+                component.resolve(call);
             }
         }
     }
@@ -189,7 +191,7 @@ impl Invariant for Linearizability {
                 for component in self.components.values_mut().filter(|component| !component.has_given_up) {
                     component.vanish(*session);
                 }
-                self.settle(*session, u64::MAX);
+                self.resolve(*session, u64::MAX);
             }
             Fact::Client { what: ClientFact::Invoked { call, session, op }, .. } => {
                 self.invoked(*call, *session, op);

@@ -1,4 +1,4 @@
-//! The specification of znodes against which calls are judged, as simple as possible.
+//! Sequential specification of znodes, as simple as possible.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,41 +11,40 @@ use crate::history::client::{Answer, Failure, Op};
 /// A path; clones are cheap.
 pub(super) type Path = Arc<str>;
 
-/// A znode that exists.
+/// Existing znode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Node {
     pub(super) version: i32,
     pub(super) data: Option<Bytes>,
-    /// Whose it is, if it is ephemeral.
+    /// Owner of an ephemeral znode, else `SessionId::NONE`.
     pub(super) owner: SessionId,
 }
 
 pub(super) type Nodes = BTreeMap<Path, Node>;
 
-/// Result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
-    /// It was done: the version after each operation.
+    /// Success, with the version after each operation.
     Done(Vec<i32>),
-    /// The operation at this place was refused with this code (a number, because codes have no order).
+    /// Refusal of the operation at this index with this code (a number, because codes have no order).
     Refused(usize, i32),
     Seen(Option<(i32, Option<Bytes>)>),
-    /// It never was done, and never will be: its session has gone on without it, or it was refused for a
-    /// reason that is not in the model.
+    /// The call has no effect and never will: its session has gone on without the call, or the refusal has a
+    /// reason outside the model.
     Never,
 }
 
-/// In the place of the version: there is none.
+/// Stands in the place of a version: the znode is deleted.
 const DELETED: i32 = -2;
 const CHECKED: i32 = -3;
 
-/// Carries out a write.
+/// Executes a write.
 pub(super) fn run(nodes: &mut Nodes, op: &Op, session: SessionId) -> Outcome {
     let all = match op {
         Op::Multi(all) => &all[..],
         one => std::slice::from_ref(one),
     };
-    // All or nothing; a single operation changes nothing if it is refused.
+    // Multi: all or nothing. A single refused operation changes nothing.
     let mut changed = if all.len() > 1 { Some(nodes.clone()) } else { None };
     let target = changed.as_mut().unwrap_or(nodes);
     let mut versions = Vec::with_capacity(all.len());
@@ -68,7 +67,7 @@ fn one(nodes: &mut Nodes, op: &Op, session: SessionId) -> Result<i32, ErrorCode>
         if is_expected { Ok(node.version) } else { Err(ErrorCode::BadVersion) }
     };
     match op {
-        // Its number makes it a znode that no other client knows of.
+        // The number makes a znode that no other client knows.
         Op::Create { mode, .. } if mode.is_sequential() => Ok(0),
         Op::Create { path, .. } if nodes.contains_key(path.as_str()) => Err(ErrorCode::NodeExists),
         Op::Create { path, data, mode } => {
@@ -93,8 +92,8 @@ fn one(nodes: &mut Nodes, op: &Op, session: SessionId) -> Result<i32, ErrorCode>
     }
 }
 
-/// A znode without a parent is not made, and one with children is not deleted. A leader refuses what grows
-/// while too few disks have room. Parents, children and disks are not in the model.
+/// Reports whether the cluster may refuse `op` for a reason outside the model: a create without a parent, a
+/// delete of a znode with children, a growing write while too few disks have room.
 pub(super) fn may_be_refused_otherwise(op: &Op) -> bool {
     match op {
         Op::Create { .. } | Op::Delete { .. } | Op::Set { .. } => true,
@@ -103,12 +102,12 @@ pub(super) fn may_be_refused_otherwise(op: &Op) -> bool {
     }
 }
 
-/// Reads the znode at this path.
+/// Reads the znode at `path`.
 pub(super) fn read(nodes: &Nodes, path: &str) -> Outcome {
     Outcome::Seen(nodes.get(path).map(|node| (node.version, node.data.clone())))
 }
 
-/// Whether a client may be told this of such an outcome; `None`: it had none yet.
+/// Reports whether a client may get `result` for a call with this outcome; `None` means no outcome so far.
 pub(super) fn fits(op: &Op, outcome: Option<&Outcome>, result: &Result<Answer, Failure>) -> bool {
     let has_no_effect = !matches!(outcome, Some(Outcome::Done(_)));
     match result {
@@ -124,7 +123,7 @@ pub(super) fn fits(op: &Op, outcome: Option<&Outcome>, result: &Result<Answer, F
     }
 }
 
-/// Refusals for reasons that are not in the model are taken as they are, if there was no effect.
+/// Accepts any refusal with a reason outside the model, if the call had no effect.
 fn refusal_fits(op: &Op, outcome: Option<&Outcome>, at: usize, code: ErrorCode) -> bool {
     let refused = match op {
         Op::Multi(all) => all.get(at),

@@ -1,5 +1,5 @@
-//! Searches for an order of the calls that explains all answers (Wing and Gong 1993, with Lowe's memory of
-//! what was tried): call by call, keeping all explanations that are left.
+//! Search for an order of the calls that explains all answers (Wing and Gong 1993, with Lowe's cache of tried
+//! states): call by call, keeping all remaining explanations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use rowlock_proto::SessionId;
 use super::model::{self, Node, Nodes, Outcome, Path};
 use crate::history::client::{Answer, CallId, Failure, Op};
 
-/// With more explanations than that, the search gives up on these znodes.
+/// Bound on explanations; beyond the bound the search gives up on these znodes.
 pub(super) const EXPLANATIONS_MAX: usize = 4_000;
 
-/// A call that may have its effect now.
+/// Call that may take effect now.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) op: Arc<Op>,
     pub(super) session: SessionId,
-    /// Counts the calls in the order of sending.
+    /// Rank in the order of sending.
     pub(super) order: u64,
-    /// It has ended, and it is unknown whether it was done.
+    /// The call ended with an unknown outcome.
     pub(super) is_unknown: bool,
 }
 
-/// One way in which all answers so far can be.
+/// State of the znodes in agreement with all answers so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Explanation {
     nodes: Nodes,
-    /// The writes that have had their effect, without their answer being known.
+    /// Outcomes of writes that have taken effect without an answer so far.
     done: BTreeMap<CallId, Outcome>,
-    /// What each read on its way could have shown since it was sent. Reads change nothing: they need no place
+    /// Possible results of each unanswered read since its start. Reads change nothing: a read needs no rank
     /// in the order, only a moment.
     reads: BTreeMap<CallId, BTreeSet<Outcome>>,
 }
 
-/// Znodes that calls have tied together, the calls on their way, and all explanations.
+/// Znodes tied together by calls, with their unanswered calls and all explanations.
 #[derive(Debug, Default)]
 pub(super) struct Component {
     explanations: BTreeSet<Explanation>,
@@ -43,14 +43,14 @@ pub(super) struct Component {
 }
 
 impl Component {
-    /// Of one znode that is so.
+    /// Creates the component of one znode in its current state.
     pub(super) fn of(path: &Path, now: Option<Node>) -> Self {
         let nodes = now.map(|node| (path.clone(), node)).into_iter().collect();
         let only = Explanation { nodes, ..Explanation::default() };
         Component { explanations: [only].into(), ..Component::default() }
     }
 
-    /// Both together: every explanation of one with every one of the other.
+    /// Joins two components: every explanation of one with every explanation of the other.
     pub(super) fn join(&mut self, other: Component) {
         self.has_given_up |= other.has_given_up;
         self.pending.extend(other.pending);
@@ -84,10 +84,10 @@ impl Component {
         self.pending.insert(call, pending);
     }
 
-    /// A call has come to its end.
+    /// Removes the explanations that contradict the result of an ended call.
     ///
     /// # Errors
-    /// No order of the calls explains it: what it could have been told.
+    /// No explanation is left; the text names the results that were possible.
     pub(super) fn end(&mut self, call: CallId, result: &Result<Answer, Failure>) -> Result<(), String> {
         let Some(pending) = self.pending.get(&call).cloned() else { return Ok(()) };
         if *result == Err(Failure::Unknown) && !matches!(*pending.op, Op::Read { .. }) {
@@ -98,7 +98,7 @@ impl Component {
             Some(shown) => shown.iter().any(|shown| model::fits(&pending.op, Some(shown), result)),
             None => match one.done.get(&call) {
                 Some(outcome) => model::fits(&pending.op, Some(outcome), result),
-                // A call that was not done may stay so if that is what was told.
+                // A call without effect may stay without effect if the result allows that.
                 None => result.is_err() && model::fits(&pending.op, None, result),
             },
         };
@@ -125,8 +125,8 @@ impl Component {
         Ok(())
     }
 
-    /// A call with unknown outcome will not be done any more, if it has not been.
-    pub(super) fn settle(&mut self, call: CallId) {
+    /// Ends a call with unknown outcome: the call was done before or never will be.
+    pub(super) fn resolve(&mut self, call: CallId) {
         if !self.pending.contains_key(&call) {
             return;
         }
@@ -140,7 +140,7 @@ impl Component {
         self.explanations = all.into_iter().map(|one| forget(one, call)).collect();
     }
 
-    /// A session ends, and its ephemeral znodes with it. Everything on its way may have been done before.
+    /// Removes the ephemeral znodes of an ended session. Every unanswered call may have been done before.
     pub(super) fn vanish(&mut self, session: SessionId) {
         let is_its_create = |pending: &Pending| {
             let creates = |op: &Op| matches!(op, Op::Create { mode, .. } if mode.is_ephemeral());
@@ -157,14 +157,14 @@ impl Component {
         let all = self.reach_all();
         let without = |mut one: Explanation| {
             one.nodes.retain(|_, node| node.owner != session);
-            self.look(&mut one);
+            self.record_reads(&mut one);
             one
         };
         self.explanations = all.into_iter().map(without).collect();
     }
 
-    /// What the reads on their way would show now is something that they may have shown.
-    fn look(&self, one: &mut Explanation) {
+    /// Adds the current result of each unanswered read to the read's possible results.
+    fn record_reads(&self, one: &mut Explanation) {
         let Explanation { nodes, reads, .. } = one;
         for (call, shown) in reads {
             if let Some(Op::Read { path, .. }) = self.pending.get(call).map(|pending| &*pending.op) {
@@ -173,8 +173,8 @@ impl Component {
         }
     }
 
-    /// All explanations that come out of the known ones by doing calls that are on their way, up to the first
-    /// in which `is_over`; and those before it.
+    /// Returns all explanations reachable by doing unanswered calls, up to the first that satisfies
+    /// `is_over`, and all explanations on the way there.
     fn reach(
         &mut self,
         is_over: impl Fn(&Explanation) -> bool,
@@ -199,7 +199,7 @@ impl Component {
         (over, tried)
     }
 
-    /// As [`Component::reach`], with all that come between.
+    /// Returns the same as [`Component::reach`] without a goal: every reachable explanation.
     fn reach_all(&mut self) -> BTreeSet<Explanation> {
         let mut all = BTreeSet::new();
         let mut todo: Vec<Explanation> = std::mem::take(&mut self.explanations).into_iter().collect();
@@ -216,8 +216,8 @@ impl Component {
         all
     }
 
-    /// One more call has its effect, or is refused for a reason that only its answer tells. Calls of one
-    /// session are done in order; one with unknown outcome may be left out.
+    /// Returns the explanations after one more call, which takes effect or is refused for a reason that only
+    /// its answer shows. Calls of a session are done in order; a call with unknown outcome may be left out.
     fn next<'a>(&'a self, one: &'a Explanation) -> impl Iterator<Item = Explanation> + 'a {
         let is_open = |call: &CallId, pending: &Pending| {
             !one.done.contains_key(call) && !matches!(*pending.op, Op::Read { .. })
@@ -241,7 +241,7 @@ impl Component {
             }
             let outcome = model::run(&mut next.nodes, &pending.op, pending.session);
             next.done.insert(call, outcome);
-            self.look(&mut next);
+            self.record_reads(&mut next);
             all.push(next);
             all
         };

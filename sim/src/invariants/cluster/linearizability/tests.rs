@@ -1,4 +1,4 @@
-//! Histories that one order explains, and histories that none does.
+//! Histories that one order explains, and histories that no order explains.
 
 use rowlock_proto::{ErrorCode, Version};
 use rowlock_state::outcome::SessionEnd;
@@ -12,7 +12,7 @@ use crate::history::client::ZnodeChange;
 const A: &str = "/data/a";
 const B: &str = "/data/b";
 
-fn opinion(facts: &[Fact]) -> Result<(), String> {
+fn check_facts(facts: &[Fact]) -> Result<(), String> {
     judge(Linearizability::default(), facts)
 }
 
@@ -52,7 +52,7 @@ fn calls_one_after_another_do_what_they_say() {
         call(1, 6, set(A, "2"), refused(ErrorCode::NoNode)),
         call(1, 7, get(A, true), refused(ErrorCode::NoNode)),
     ]);
-    assert_eq!(opinion(&facts), Ok(()));
+    assert_eq!(check_facts(&facts), Ok(()));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn answers_that_no_order_explains_are_caught() {
         call(2, 2, get(A, true), read("other", 0)),
         call(2, 2, get(A, true), refused(ErrorCode::NoNode)),
     ] {
-        assert!(opinion(&[&start[..], &wrong].concat()).is_err(), "{wrong:?}");
+        assert!(check_facts(&[&start[..], &wrong].concat()).is_err(), "{wrong:?}");
     }
 }
 
@@ -82,8 +82,8 @@ fn a_lost_update_is_caught() {
         ];
         [&start[..], &both].concat()
     };
-    assert!(opinion(&facts(was_set(1))).is_err());
-    assert_eq!(opinion(&facts(refused(ErrorCode::BadVersion))), Ok(()));
+    assert!(check_facts(&facts(was_set(1))).is_err());
+    assert_eq!(check_facts(&facts(refused(ErrorCode::BadVersion))), Ok(()));
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn calls_beside_each_other_may_be_in_any_order_but_in_one() {
         let end = one_after_another(&[call(3, 4, get(A, true), read(text, 2))]);
         [&start[..], &beside, &end].concat()
     };
-    assert_eq!(opinion(&facts(1, 2, "2")), Ok(()));
-    assert_eq!(opinion(&facts(2, 1, "1")), Ok(()));
-    assert!(opinion(&facts(2, 1, "2")).is_err());
-    assert!(opinion(&facts(1, 1, "2")).is_err());
+    assert_eq!(check_facts(&facts(1, 2, "2")), Ok(()));
+    assert_eq!(check_facts(&facts(2, 1, "1")), Ok(()));
+    assert!(check_facts(&facts(2, 1, "2")).is_err());
+    assert!(check_facts(&facts(1, 1, "2")).is_err());
 }
 
 #[test]
-fn a_read_sees_a_write_beside_it_and_nothing_that_was_over_before() {
+fn a_read_may_see_a_concurrent_write_but_no_older_state() {
     let start = one_after_another(&[call(1, 1, create(A), created())]);
     let beside = |text: &str, version| {
         let facts = [
@@ -117,9 +117,9 @@ fn a_read_sees_a_write_beside_it_and_nothing_that_was_over_before() {
         ];
         [&start[..], &facts].concat()
     };
-    assert_eq!(opinion(&beside("new", 0)), Ok(()));
-    assert_eq!(opinion(&beside("1", 1)), Ok(()));
-    // And once it was seen, it has been done.
+    assert_eq!(check_facts(&beside("new", 0)), Ok(()));
+    assert_eq!(check_facts(&beside("1", 1)), Ok(()));
+    // A write stays done once a read has shown it.
     let then = |text: &str, version| {
         let facts = [
             invoked(1, 2, set(A, "1")),
@@ -130,12 +130,12 @@ fn a_read_sees_a_write_beside_it_and_nothing_that_was_over_before() {
         ];
         [&start[..], &facts].concat()
     };
-    assert_eq!(opinion(&then("1", 1)), Ok(()));
-    assert!(opinion(&then("new", 0)).is_err());
+    assert_eq!(check_facts(&then("1", 1)), Ok(()));
+    assert!(check_facts(&then("new", 0)).is_err());
 }
 
 #[test]
-fn a_call_of_unknown_end_may_be_done_late_or_never_until_its_session_goes_on() {
+fn an_unknown_call_may_run_until_its_session_goes_on() {
     let unknown = Err(Failure::Unknown);
     let facts = |tail: &[[Fact; 2]]| {
         let start = [call(1, 1, create(A), created()), call(1, 2, set(A, "1"), unknown.clone())];
@@ -143,15 +143,15 @@ fn a_call_of_unknown_end_may_be_done_late_or_never_until_its_session_goes_on() {
     };
     let old = |call_id| call(2, call_id, get(A, true), read("new", 0));
     let new = |call_id| call(2, call_id, get(A, true), read("1", 1));
-    assert_eq!(opinion(&facts(&[old(3), old(4)])), Ok(()));
-    assert_eq!(opinion(&facts(&[old(3), new(4)])), Ok(()), "it was late");
-    assert!(opinion(&facts(&[new(3), old(4)])).is_err());
+    assert_eq!(check_facts(&facts(&[old(3), old(4)])), Ok(()));
+    assert_eq!(check_facts(&facts(&[old(3), new(4)])), Ok(()), "it was late");
+    assert!(check_facts(&facts(&[new(3), old(4)])).is_err());
     let goes_on = call(1, 5, set(B, "1"), refused(ErrorCode::NoNode));
-    assert_eq!(opinion(&facts(&[old(3), goes_on, new(4)])), Ok(()), "a refusal proves nothing here");
+    assert_eq!(check_facts(&facts(&[old(3), goes_on, new(4)])), Ok(()), "a refusal proves nothing here");
     let goes_on = || call(1, 5, create(B), created());
-    assert!(opinion(&facts(&[goes_on(), old(3), new(4)])).is_err());
-    assert_eq!(opinion(&facts(&[goes_on(), new(3)])), Ok(()), "it was done before");
-    assert_eq!(opinion(&facts(&[goes_on(), old(3)])), Ok(()), "it was not");
+    assert!(check_facts(&facts(&[goes_on(), old(3), new(4)])).is_err());
+    assert_eq!(check_facts(&facts(&[goes_on(), new(3)])), Ok(()), "it was done before");
+    assert_eq!(check_facts(&facts(&[goes_on(), old(3)])), Ok(()), "it was not");
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn a_call_that_was_not_done_has_no_effect() {
             call(2, 3, get(A, true), read(text, version)),
         ])
     };
-    assert_eq!(opinion(&facts("new", 0)), Ok(()));
-    assert!(opinion(&facts("1", 1)).is_err());
+    assert_eq!(check_facts(&facts("new", 0)), Ok(()));
+    assert!(check_facts(&facts("1", 1)).is_err());
 }
 
 #[test]
@@ -183,8 +183,8 @@ fn a_multi_ties_znodes_together_and_is_seen_whole() {
         ];
         [&start[..], &tail].concat()
     };
-    assert_eq!(opinion(&facts("1", 1)), Ok(()));
-    assert!(opinion(&facts("new", 0)).is_err());
+    assert_eq!(check_facts(&facts("1", 1)), Ok(()));
+    assert!(check_facts(&facts("new", 0)).is_err());
 }
 
 #[test]
@@ -198,10 +198,10 @@ fn a_multi_that_was_refused_has_changed_nothing() {
         ])
     };
     let refused = |at| Err(Failure::RefusedAt(at, ErrorCode::NodeExists));
-    assert_eq!(opinion(&facts(refused(1), "new", 0)), Ok(()));
-    assert!(opinion(&facts(refused(1), "1", 1)).is_err());
+    assert_eq!(check_facts(&facts(refused(1), "new", 0)), Ok(()));
+    assert!(check_facts(&facts(refused(1), "1", 1)).is_err());
     let wrong = Err(Failure::RefusedAt(0, ErrorCode::NoNode));
-    assert!(opinion(&facts(wrong, "new", 0)).is_err());
+    assert!(check_facts(&facts(wrong, "new", 0)).is_err());
 }
 
 #[test]
@@ -212,10 +212,10 @@ fn an_ephemeral_goes_with_its_session() {
     let start = one_after_another(&[call(1, 1, ephemeral, created())]);
     let gone = call(2, 2, get(A, true), refused(ErrorCode::NoNode));
     let there = call(2, 2, get(A, true), read("new", 0));
-    assert!(opinion(&[&start[..], &gone].concat()).is_err());
-    assert_eq!(opinion(&[&start[..], &there].concat()), Ok(()));
-    assert_eq!(opinion(&[&start[..], std::slice::from_ref(&ended), &gone].concat()), Ok(()));
-    assert!(opinion(&[&start[..], &[ended], &there].concat()).is_err());
+    assert!(check_facts(&[&start[..], &gone].concat()).is_err());
+    assert_eq!(check_facts(&[&start[..], &there].concat()), Ok(()));
+    assert_eq!(check_facts(&[&start[..], std::slice::from_ref(&ended), &gone].concat()), Ok(()));
+    assert!(check_facts(&[&start[..], &[ended], &there].concat()).is_err());
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn many_calls_beside_each_other_end_the_search_and_not_the_run() {
     let mut facts = one_after_another(&[call(1, 1, create(A), created())]);
     facts.extend((0..12).map(|n| invoked(n + 2, n as u64 + 2, set(A, &n.to_string()))));
     facts.push(returned(2, 2, was_set(12)));
-    assert_eq!(opinion(&facts), Ok(()));
+    assert_eq!(check_facts(&facts), Ok(()));
 }
 
 #[test]
@@ -234,12 +234,12 @@ fn a_number_that_is_given_again_makes_another_znode() {
     let again =
         [znode(9, A, ZnodeChange::Created, Some(("new", stat(9, 9, 0)))), logged(1, 9, numbered, created())];
     let reads = call(2, 3, get(A, true), read("new", 0));
-    assert_eq!(opinion(&[&facts[..], &again, &reads].concat()), Ok(()));
-    assert!(opinion(&[&facts[..], &reads].concat()).is_err());
+    assert_eq!(check_facts(&[&facts[..], &again, &reads].concat()), Ok(()));
+    assert!(check_facts(&[&facts[..], &reads].concat()).is_err());
 }
 
 #[test]
-fn a_create_may_turn_out_to_be_refused_behind_what_followed_from_it() {
+fn a_create_may_be_refused_after_later_answers() {
     let no_node = || refused(ErrorCode::NoNode);
     let facts = [
         invoked(1, 1, create(A)),
@@ -247,25 +247,25 @@ fn a_create_may_turn_out_to_be_refused_behind_what_followed_from_it() {
         returned(1, 2, no_node()),
         returned(1, 1, no_node()),
     ];
-    assert_eq!(opinion(&facts), Ok(()), "it has no parent");
+    assert_eq!(check_facts(&facts), Ok(()), "it has no parent");
     let facts = [&facts[..3], &[returned(1, 1, created())]].concat();
-    assert!(opinion(&facts).is_err());
+    assert!(check_facts(&facts).is_err());
 }
 
 #[test]
-fn a_delete_may_turn_out_to_be_refused_behind_what_came_after_it() {
+fn a_delete_may_be_refused_after_later_answers() {
     let start = one_after_another(&[call(1, 1, create(A), created())]);
-    // Both answers come in one packet, and are told in whatever order the client's tasks wake.
+    // Both answers come in one packet; the client's tasks report them in the order in which the tasks wake.
     let facts = |of_set, of_delete| {
         let sent = [invoked(2, 2, delete(A)), invoked(2, 3, set(A, "1"))];
         let told = [returned(2, 3, of_set), returned(2, 2, of_delete)];
         [&start[..], &sent, &told].concat()
     };
     let not_empty = || refused(ErrorCode::NotEmpty);
-    assert_eq!(opinion(&facts(was_set(1), not_empty())), Ok(()), "it has children");
-    assert_eq!(opinion(&facts(refused(ErrorCode::NoNode), Ok(Answer::Deleted))), Ok(()));
-    assert!(opinion(&facts(was_set(1), Ok(Answer::Deleted))).is_err());
-    assert!(opinion(&facts(refused(ErrorCode::NoNode), not_empty())).is_err());
+    assert_eq!(check_facts(&facts(was_set(1), not_empty())), Ok(()), "it has children");
+    assert_eq!(check_facts(&facts(refused(ErrorCode::NoNode), Ok(Answer::Deleted))), Ok(()));
+    assert!(check_facts(&facts(was_set(1), Ok(Answer::Deleted))).is_err());
+    assert!(check_facts(&facts(refused(ErrorCode::NoNode), not_empty())).is_err());
     // Another client may see the write before any of them is answered.
     let seen = call(3, 4, get(A, true), read("1", 1));
     let facts = [
@@ -274,5 +274,5 @@ fn a_delete_may_turn_out_to_be_refused_behind_what_came_after_it() {
         &seen,
         &[returned(2, 2, not_empty()), returned(2, 3, was_set(1))],
     ];
-    assert_eq!(opinion(&facts.concat()), Ok(()));
+    assert_eq!(check_facts(&facts.concat()), Ok(()));
 }
