@@ -39,20 +39,17 @@ pub struct Patients {
     pub clients: Vec<HostId>,
     pub operator: HostId,
     pub flooders: Vec<HostId>,
-    /// The status of the nodes.
     pub statuses: NodeStatuses,
     pub membership: Membership,
-    /// The operator, who changes the membership.
     pub desk: Desk,
-    /// Where facts are reported.
     pub record: Record,
 }
 
-/// What the injector cannot do itself: the run starts processes, as it knows what runs in them.
+/// Process for the run to start. The run knows the code of each process, the injector does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Birth {
     Node(usize),
-    /// The node of the old cluster at this place, which was thought lost.
+    /// A node of the old cluster at this place, which was thought lost.
     Revenant(usize),
     Client(usize),
 }
@@ -64,68 +61,67 @@ enum Deed {
 
 enum End {
     Join(Vec<Link>),
-    /// Connections on a link that was cut break, and new ones are opened.
+    /// Restores a cut link and resets its connections, so that hosts open new ones.
     JoinAnew(Vec<Link>),
     Unclog(Vec<Link>),
     Unlose(Vec<Link>),
-    /// The hosts of these links believe each other again.
+    /// Restores trust between the hosts of these links.
     Trust(Vec<Link>),
     Start(Birth),
     Resume(HostId),
     TrueRate(HostId),
     FastDisk(HostId),
     Room(HostId),
-    /// The power goes now, if its moment has not come.
+    /// Cuts the power now unless the armed moment has come.
     CutPower(usize),
-    /// The node at this place continues with this older copy of its disk.
+    /// Restarts the node at this place with an older copy of its disk.
     PutBack(usize, DiskCopy),
-    /// The leader that no node hears is regaining its leadership.
+    /// Advances the fault in which an isolated leader regains its leadership.
     Regain(Regain),
-    /// All nodes are killed, and begin again from this backup after this time.
+    /// Kills all nodes, to restart them from this backup after the duration.
     StopAll(Shelf, Duration),
-    /// The data folders of a new cluster are made.
+    /// Advances the making of a new cluster's data folders.
     Rebuild(Rebirth),
-    /// The log of a node that is cut off comes to rest.
+    /// Checks whether the log of an isolated node is at rest.
     Rest(Rest),
-    /// The flood from this host is over.
     Ebb(HostId),
     FullSpeed(HostId),
 }
 
-/// The faults under way.
+/// Faults in progress.
 pub struct Injector {
     sim: Simulation,
     patients: Patients,
     schedule: Schedule<Deed>,
     cuts: Cuts,
     distrusts: Distrusts,
-    /// Clients that die as soon as they wait for a lock, and what then.
+    /// Clients to kill as soon as they wait for a lock, with their downtime.
     dying: Vec<(usize, Down)>,
     paused: BTreeMap<HostId, Nanos>,
-    /// Nodes that lose their power at a certain moment, by place.
+    /// Nodes that lose power at a certain moment, by place.
     armed: BTreeMap<usize, Armed>,
-    /// How long a node that failed by itself stays down.
+    /// Downtime of a node that failed by itself, by place.
     restart_after: Vec<Duration>,
-    /// No node may start: a new cluster is being made.
+    /// Whether a new cluster is being made. No node may start meanwhile.
     is_reborn_now: bool,
-    /// How many new clusters there have been.
+    /// Number of new clusters so far.
     rebirths: u32,
-    /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the
-    /// cluster.
+    /// Nodes, by place, that may stop by themselves: a fault damaged the disk, or the operator removed the
+    /// node.
     excused: BTreeSet<usize>,
-    /// How many faults have begun or ended.
+    /// Number of begun and ended faults.
     deeds: u64,
-    /// How fast processors that are slow now were before.
+    /// Original speed of slowed processors.
     speeds: BTreeMap<HostId, u32>,
 }
 
-/// More than any run fills.
+/// Disk capacity beyond the need of any run.
 const ROOM_BYTES: u64 = 1 << 40;
-/// A process that failed by itself is restarted after this long, as supervisors do.
+/// Delay after which a supervisor restarts a failed process.
 const SUPERVISOR: Duration = Duration::from_secs(2);
 
 impl Injector {
-    /// Will do what `script` says.
+    /// Schedules the steps of `script`.
     pub fn new(sim: Simulation, patients: Patients, script: &Script) -> Self {
         let mut schedule = Schedule::new();
         for step in script.steps() {
@@ -154,27 +150,27 @@ impl Injector {
         }
     }
 
-    /// How many faults have begun or ended, in steps: the world is another one with each.
+    /// Returns the number of begun and ended faults, in steps. Each step changes the world.
     pub fn deeds(&self) -> u64 {
         self.deeds
     }
 
-    /// Whether something was done to the node at this place for which it may stop by itself.
+    /// Returns whether a fault gave the node at this place a cause to stop by itself.
     pub fn excuses(&self, place: usize) -> bool {
         self.excused.contains(&place)
     }
 
-    /// When the next step is due.
+    /// Returns the time of the next step.
     pub fn next(&self) -> Option<Nanos> {
         self.schedule.next()
     }
 
-    /// Clients that are to die when they wait for a lock, by place.
+    /// Returns clients to kill when they wait for a lock, by place.
     pub fn dying(&self) -> Vec<usize> {
         self.dying.iter().map(|(client, _)| *client).collect()
     }
 
-    /// Does what is due; returns the processes to start.
+    /// Executes all steps that are due. Returns the processes to start.
     pub fn act(&mut self) -> Result<Vec<Birth>, Halt> {
         let mut births = Vec::new();
         while let Some(deed) = self.schedule.take_due(self.sim.now()) {
@@ -191,7 +187,7 @@ impl Injector {
         Ok(births)
     }
 
-    /// A node's process has ended by itself: it is cleared away, and restarted later.
+    /// Stops the remains of a node whose process has ended by itself, and schedules a restart.
     pub fn clear_away(&mut self, place: usize) -> Result<(), Halt> {
         self.sim.stop(self.patients.nodes[place])?;
         let restart_after = std::mem::replace(&mut self.restart_after[place], SUPERVISOR);
@@ -199,7 +195,7 @@ impl Injector {
         Ok(())
     }
 
-    /// The client at this place waits for a lock: if it is to die now, it does.
+    /// Kills the waiting client at this place if a fault demands its death.
     pub fn die_waiting(&mut self, client: usize) -> Result<(), Halt> {
         let due: Vec<Down> =
             self.dying.iter().filter(|(who, _)| *who == client).map(|(_, down)| *down).collect();
@@ -216,7 +212,7 @@ impl Injector {
         Ok(())
     }
 
-    /// Ends all faults that can end, at once; returns the processes to start.
+    /// Ends all faults that can end, at once. Returns the processes to start.
     pub fn heal(&mut self) -> Result<Vec<Birth>, Halt> {
         self.dying.clear();
         self.notice_cuts();
@@ -424,7 +420,7 @@ impl Injector {
         self.later(lasts, End::Join(links));
     }
 
-    /// Between the target and the nodes, both ways.
+    /// Returns the links between the target and all nodes, in both directions.
     fn to_other_nodes(&self, target: Target) -> Vec<Link> {
         let cut_off = self.hosts(&[target]);
         let others = self.patients.nodes.iter().filter(|node| !cut_off.contains(node));
@@ -438,7 +434,7 @@ impl Injector {
         }
     }
 
-    /// The processes that a target means now.
+    /// Returns the processes that a target means now.
     fn processes(&self, target: Target) -> Vec<Birth> {
         let nodes = self.patients.membership.in_use().into_iter();
         let leader = self.patients.statuses.leader();
@@ -455,7 +451,7 @@ impl Injector {
         }
     }
 
-    /// The nodes that a target means now, by place.
+    /// Returns the nodes that a target means now, by place.
     fn places(&self, target: Target) -> Vec<usize> {
         let processes = self.processes(target).into_iter();
         processes.filter_map(|who| if let Birth::Node(place) = who { Some(place) } else { None }).collect()
@@ -466,13 +462,13 @@ impl Injector {
         processes.map(|who| self.host(who)).collect()
     }
 
-    /// The hosts that a fault concerns, for the record.
+    /// Returns the hosts that a fault concerns, for the trace.
     fn concerned(&self, fault: &Fault) -> Vec<HostId> {
         BTreeSet::from_iter(self.hosts(&fault.targets())).into_iter().collect()
     }
 }
 
-/// Two faults that end at the same moment start a process that both have killed only once.
+/// Adds a birth once, even if two faults that killed the same process end at the same moment.
 fn add(births: &mut Vec<Birth>, birth: Option<Birth>) {
     births.extend(birth.filter(|birth| !births.contains(birth)));
 }

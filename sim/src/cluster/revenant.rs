@@ -1,5 +1,5 @@
-//! A node of the old cluster that comes back with its old disk when the others have become a new cluster, or
-//! were lost. It is one of few: it may not lead, and no leader may be heard by it.
+//! A node of the old cluster that returns with its old disk after its peers have become a new cluster or were
+//! lost. Invariant: this node never leads, and no leader accepts its acknowledgments.
 
 use parking_lot::Mutex;
 use rowlock_coordinator::{NodeHook, Position};
@@ -7,7 +7,7 @@ use rowlock_proto::NodeId;
 
 use super::record::Record;
 
-/// Its observer. Tells the checkers nothing of it, because they know the new cluster only.
+/// Observer of the returned node. Reports no facts, because the checkers know the new cluster only.
 pub struct Revenant {
     node: NodeId,
     record: Record,

@@ -39,51 +39,50 @@ use crate::invariants::Violation;
 
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed, which determines everything.
+    /// Determines the whole run.
     pub seed: u64,
-    /// Simulated seconds under load and faults; the end of the run takes more.
+    /// Simulated seconds under load and faults; the end of the run takes longer.
     pub seconds: u64,
     pub scenario: Scenario,
-    /// The faults; none: made from the seed and the scenario.
+    /// Faults; `None`: derived from the seed and the scenario.
     pub script: Option<Script>,
-    /// A deliberate mistake in the nodes or clients (needs the feature `mutants`).
+    /// Deliberate mistake in the nodes or clients (needs the feature `mutants`).
     pub mutant: Option<Mutant>,
-    /// Whether the story is wanted.
+    /// Whether to keep the trace for the story.
     pub record: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The first broken promise.
+    /// First broken promise.
     pub violation: Option<Violation>,
     pub stats: Stats,
-    /// The fingerprint of everything that happened.
+    /// Fingerprint of all events.
     pub fingerprint: u64,
-    /// Which rare branches it took, and when it was first seen that it had, to a second.
+    /// Rare branches taken by the run, with the time of their first detection, to a second.
     pub rare_since: Vec<(Rare, Nanos)>,
     pub script: Script,
     pub record: Vec<Happening>,
     pub end: Nanos,
 }
 
-/// How long nodes and clients may take to come back after the last fault.
+/// Time limit for nodes and clients to recover after the last fault.
 pub(super) const RECOVERY: Duration = Duration::from_secs(20);
-/// How long they may take to end what they do.
+/// Time limit for clients to finish their work.
 const CLOSING: Duration = Duration::from_secs(30);
-/// Longer than any lease: what a client has left behind is over.
+/// Exceeds every lease: remains of clients are gone afterwards.
 const AUDIT: Duration = Duration::from_secs(8);
-/// Machines for new members.
 pub(super) const SPARES: usize = 3;
 pub(crate) const CLIENTS: usize = 4;
-/// How often [`Fact::Passed`] is reported.
+/// Interval of [`Fact::Passed`].
 const TICK: Duration = Duration::from_secs(1);
 
-/// Floods of one time.
+/// Hosts for simultaneous floods.
 const FLOODERS: u8 = 3;
-/// Quiet clients beside floods.
+/// Number of quiet clients beside floods.
 const BYSTANDERS: usize = 3;
 
-/// The host of quiet clients, and those of floods, of a run that has any.
+/// Adds the host of quiet clients and the flooders' hosts, if the script has floods.
 fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<HostId>) {
     if !script.steps().iter().any(|step| step.fault.kind() == Kind::Flood) {
         return (None, Vec::new());
@@ -98,7 +97,7 @@ fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<Host
     (Some(bystander), (1..=FLOODERS).map(flooder).collect())
 }
 
-/// A new cluster is made of the old one.
+/// Returns whether the script makes a new cluster of the old one.
 fn is_reborn(script: &Script) -> bool {
     script.steps().iter().any(|step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover))
 }
@@ -111,7 +110,7 @@ fn profiles(rng: &mut Rng, theme: &Theme, clients: &[HostId], script: &Script) -
     }
 }
 
-/// The clients' workload is drawn from its own random stream, so the script does not change it.
+/// Returns the random stream of the clients' workload. The script has no influence on this stream.
 pub(super) fn theme_stream(seed: u64) -> Rng {
     Rng::new(seed ^ 0x006c_6f63_6b73)
 }
@@ -122,7 +121,7 @@ pub fn run(plan: &Plan) -> Outcome {
     let _before = Counts::take();
     let mut run = Run::new(plan);
     let halt = run.all().err();
-    // A world that has halted may not stand being taken down either; the first finding counts.
+    // The teardown of a halted world may fail as well; the first finding counts.
     let halt = halt.or(run.sim.end_of_world().err());
     let violation = run.record.violation().or(halt.map(|halt| halt_violation(&halt)));
     let (facts, acknowledged, grants) = run.record.counts();
@@ -154,7 +153,7 @@ fn halt_violation(halt: &Halt) -> Violation {
     Violation { invariant, what: halt.to_string() }
 }
 
-/// The run ends here: a promise is broken, or the world makes no progress.
+/// Reason to end the run: a broken promise, or a world without progress.
 pub(super) enum Stop {
     Broken,
     Halt(Halt),
@@ -174,7 +173,7 @@ pub(super) struct Run {
     pub(super) nodes: Vec<HostId>,
     pub(super) clients: Vec<HostId>,
     pub(super) operator: HostId,
-    /// Where quiet clients are, beside floods.
+    /// Host of the quiet clients beside floods.
     pub(super) bystander: Option<HostId>,
     profiles: Vec<Profile>,
     clients_live: Vec<bool>,
@@ -185,7 +184,7 @@ pub(super) struct Run {
     pub(super) record: Record,
     injector: Injector,
     watcher: Watcher,
-    /// While faults last, in scenarios that ask for it.
+    /// Probes during faults, in scenarios that send probes.
     probes: Option<Probes>,
     closing: watch::Sender<bool>,
     load_ends: Nanos,
@@ -198,7 +197,7 @@ impl Run {
         sim.network().set_labeler(crate::report::label::label);
         let mut rng = theme_stream(plan.seed);
         let shape = Shape::of_run(plan.seed, plan.scenario);
-        // After the first members come machines for those that operators add.
+        // Spare machines for added members come after the first members.
         let nodes: Vec<HostId> = (0..shape.nodes() + SPARES)
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
@@ -232,7 +231,8 @@ impl Run {
         let watcher = if owes_service(&script) { watcher } else { watcher.of_a_free_cluster() };
         let probes = || Probes::new(sim.clone(), operator, record.clone(), membership.clone());
         let probes = plan.scenario.sends_probes().then(probes);
-        // The commands that restore and recover are of one release, which refuses a state of a later one.
+        // The commands that restore and recover are of one release, which refuses the state of a later
+        // release.
         let releases = match is_reborn(&script) {
             true => Releases::one(),
             false => Releases::of(plan.seed, plan.seconds),
@@ -348,25 +348,25 @@ impl Run {
         self.rare_since.extend(news);
     }
 
-    /// Tells which service the world allows, when that may have changed.
+    /// Reports the service that the world allows, after each possible change.
     fn look_at_the_world(&mut self) {
         for changed in self.watcher.look(self.injector.deeds()) {
             self.record.tell(&changed);
         }
     }
 
-    /// Clears away processes that have ended by themselves, or by a loss of power.
+    /// Clears away processes that ended by themselves or by a power loss.
     fn look_after(&mut self) -> Result<(), Halt> {
         self.miss_clients();
         for (place, process) in self.statuses.processes().into_iter().enumerate() {
             let is_up = self.sim.is_up(self.nodes[place]);
-            // A disk without power fails its callers, before the machine is seen to be off.
+            // A disk without power fails its callers before the simulation reports the machine as off.
             let lost_power = !is_up && self.sim.last_end(self.nodes[place]) == "power lost";
             match process {
                 Process::Failed { why, differs } if !lost_power => {
                     let text = format!("the node has stopped by itself: {why}");
                     let host = Some(self.nodes[place]);
-                    // What a disk loses or damages, its node notices: no fault makes a state another one.
+                    // A damaged or lossy disk excuses a node's stop, but no fault excuses a differing state.
                     if differs || !self.injector.excuses(place) {
                         self.record
                             .break_promise("stops-with-cause", format!("node {}: {text}", node_id(place)));
@@ -376,7 +376,7 @@ impl Run {
                         .record(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
                     self.statuses.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
-                    // A fault that killed it since also starts it again.
+                    // A fault that has killed the process since then restarts it as well.
                     if is_up {
                         self.injector.clear_away(place)?;
                     }
@@ -402,7 +402,7 @@ impl Run {
         Ok(())
     }
 
-    /// Reports clients whose processes are gone.
+    /// Reports clients whose processes have ended.
     fn miss_clients(&mut self) {
         for (place, lives) in self.clients_live.iter_mut().enumerate() {
             if *lives && !self.sim.is_up(self.clients[place]) {
@@ -451,7 +451,8 @@ impl Run {
         );
     }
 
-    /// With its old disk and its old file; its status is not asked for.
+    /// Starts a node of the old cluster with its old disk and its old configuration. The run ignores the
+    /// status of this node.
     fn start_revenant(&self, place: usize) {
         let (sim, host) = (self.sim.clone(), self.nodes[place]);
         sim.boot(host);
@@ -474,7 +475,7 @@ impl Run {
         sim.spawn(host, "operator", operator.work(jobs, self.closing.subscribe()));
     }
 
-    /// Quiet clients have the numbers after those of the others.
+    /// Starts the quiet clients, numbered after all other clients.
     fn start_bystanders(&self) {
         let Some(host) = self.bystander else { return };
         self.sim.boot(host);

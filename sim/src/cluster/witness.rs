@@ -13,7 +13,7 @@ use super::record::Record;
 use crate::history::Index;
 use crate::history::node::{NodeFact, Position, payload_hash};
 
-/// The observer of one life of one node.
+/// Observer of one life of one node.
 pub struct Witness {
     pub sim: Simulation,
     pub host: HostId,
@@ -30,7 +30,7 @@ impl Witness {
         self.record.node(self.node, what);
     }
 
-    /// Not later than it was, also by a clock that is as slow as the bound allows.
+    /// Returns the time of an event `age` ago, earlier by the clock error that the bound allows.
     fn ago(&self, age: Duration) -> Nanos {
         let age = age.saturating_add(age / 20);
         Nanos(self.sim.now().0.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)))

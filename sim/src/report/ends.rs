@@ -1,4 +1,4 @@
-//! When faults end: the record says it, or the fault does (`... for 4s`).
+//! Ends of faults, either recorded in the trace or given by the fault's text (`... for 4s`).
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use rowlock_world::trace::{Happening, What};
 
 use crate::fault::Step;
 
-/// Ends that the record does not tell, but the text of the fault does: `(when, text)`, each within the
-/// record.
+/// Returns the ends, as `(time, text)`, that the trace lacks and the faults' texts give, up to the end of the
+/// trace.
 pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
     let told: BTreeSet<&String> = record
         .iter()
@@ -31,7 +31,7 @@ pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
     ends
 }
 
-/// When a fault that began at `at` is over by its own words.
+/// Returns the end of a fault that began at `at`, as given by its text.
 pub(super) fn said(text: &str, at: Nanos) -> Option<Nanos> {
     let step: Step = format!("0s {text}").parse().ok()?;
     Some(at + step.fault.lasts()?)

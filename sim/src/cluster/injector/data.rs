@@ -1,4 +1,4 @@
-//! Faults of a node's stored data: it is deleted, corrupted at its end, or replaced by an older copy.
+//! Faults of a node's stored data: deletes the data, corrupts its end, or restores an older copy.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::fault::{Down, Fault};
 use crate::history::node::NodeFact;
 
 impl Injector {
-    /// Deletes what a node has stored, and restarts it.
+    /// Begins a fault of stored data.
     pub(super) fn begin_on_data(&mut self, fault: Fault) -> Result<(), Halt> {
         match fault {
             Fault::Wipe { target, lasts } => {
@@ -38,15 +38,15 @@ impl Injector {
         Ok(())
     }
 
-    /// The node at this place comes back with less data than it had, so it may refuse to start.
+    /// Marks the node at this place as returning with less data than before: the node may refuse to start.
     fn forgets(&mut self, place: usize, left: Data) {
         self.excused.insert(place);
         self.patients.membership.forget(place, left);
         self.patients.record.node(node_id(place), NodeFact::Forgot);
     }
 
-    /// Never the leader's: it knows what the others have acknowledged, but no node may know what it has
-    /// forgotten.
+    /// Restores an older disk copy. Never the leader's: the leader knows the entries acknowledged by its
+    /// followers, and no node may know about entries that it has forgotten itself.
     pub(super) fn put_back(&mut self, place: usize, copy: DiskCopy) -> Result<(), Halt> {
         let host = self.patients.nodes[place];
         if !self.sim.is_up(host) || self.patients.statuses.leader().is_none_or(|leader| leader == place) {

@@ -1,4 +1,4 @@
-//! Faults of disks, of the machines around them, and of an operator's actions on machines.
+//! Faults of disks and of the machines around them, and an operator's actions on machines.
 
 use std::time::Duration;
 
@@ -75,8 +75,9 @@ impl Injector {
         Ok(())
     }
 
-    /// They start again at another port, and the operator says so. An operator moves no node while another
-    /// one is still looked for at its old place, or a new one looks for this one: no node would find them.
+    /// Restarts nodes at another port and has the operator report the new address. An operator moves no node
+    /// while an earlier change is pending: nodes that look for each other at outdated addresses would never
+    /// meet.
     fn move_nodes(&mut self, target: Target, lasts: Duration) -> Result<(), Halt> {
         if !self.patients.desk.is_idle() {
             self.note("the operator is not done with earlier changes: no node moves".to_owned());
@@ -91,7 +92,8 @@ impl Injector {
         Ok(())
     }
 
-    /// A new machine gets a node, which joins as a learner by itself; the operator does the rest.
+    /// Starts a node on a new machine, which joins as a learner by itself, and queues the rest for the
+    /// operator.
     fn begin_node(&mut self, place: usize, job: Job) {
         if self.patients.membership.take_into_use(place) {
             self.later(Duration::ZERO, End::Start(Birth::Node(place)));

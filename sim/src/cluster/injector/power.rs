@@ -1,4 +1,4 @@
-//! The power of a node's machine goes, at once or at a certain moment.
+//! Power losses of a node's machine, at once or at a certain moment.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use rowlock_world::time::HostId;
 use super::{Birth, End, Injector};
 use crate::fault::{Down, Moment};
 
-/// If the moment at which the power is to go has not come by then, it goes all the same.
+/// Time after which the power goes even if the armed moment has not come.
 const MOMENT_WITHIN: Duration = Duration::from_secs(3);
 
-/// A node that loses its power at a certain moment.
+/// A node that loses power at a certain moment.
 pub(super) struct Armed {
     pub(super) down: Down,
-    /// It has been seen running since; when it stops, its moment has come.
+    /// Whether the node has run since the arming. If so, its next stop means that the moment has come.
     was_up: bool,
 }
 
 impl Injector {
-    /// Hosts that run and whose power is to go at a certain moment.
+    /// Returns running hosts whose power goes at a certain moment.
     pub fn armed(&mut self) -> Vec<HostId> {
         let (sim, nodes) = (&self.sim, &self.patients.nodes);
         self.armed.iter_mut().for_each(|(place, armed)| armed.was_up |= sim.is_up(nodes[*place]));
@@ -28,7 +28,7 @@ impl Injector {
         up.map(|(place, _)| nodes[*place]).collect()
     }
 
-    /// Nodes whose moment has come are restarted later.
+    /// Schedules restarts of nodes whose moment has come.
     pub fn notice_cuts(&mut self) {
         let (sim, nodes) = (&self.sim, &self.patients.nodes);
         let is_gone = |place: usize, armed: &Armed| armed.was_up && !sim.is_up(nodes[place]);
@@ -42,7 +42,7 @@ impl Injector {
         }
     }
 
-    /// The power of the node goes at the n-th of these moments, or after a while.
+    /// Arms a power loss at the n-th such moment, or after [`MOMENT_WITHIN`].
     pub(super) fn arm(&mut self, place: usize, moment: Moment, nth: u64, down: Down) {
         let host = self.patients.nodes[place];
         match moment {
@@ -57,7 +57,7 @@ impl Injector {
         self.later(MOMENT_WITHIN, End::CutPower(place));
     }
 
-    /// The power of the machine goes now.
+    /// Cuts the machine's power now.
     pub(super) fn power_off(&mut self, place: usize, down: Down) -> Result<(), Halt> {
         let host = self.patients.nodes[place];
         self.sim.power_off(host)?;

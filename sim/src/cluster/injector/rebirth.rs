@@ -1,7 +1,8 @@
-//! A new cluster is made of the old one: from a backup of it, or from the last node that is left.
+//! Makes a new cluster of the old one: from a backup, or from the last node.
 //!
-//! All nodes are killed. Each voter's folder is made on its own host; where that fails or is cut off, it is
-//! begun again. When all are made, the checkers are told of the new cluster, and its nodes start.
+//! The injector kills all nodes and makes each voter's folder on the voter's own host; a failed or
+//! interrupted attempt is repeated. After the last folder, the injector reports the new cluster to the
+//! checkers and starts its nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,20 +24,20 @@ use super::super::rebirth::{self, BEGINNING, Made, Plan, Shelf, Source};
 use super::{Birth, End, Injector};
 use crate::fault::Target;
 
-/// How often to check how far the folders are.
+/// Interval between checks of the folders' progress.
 const LOOK: Duration = Duration::from_millis(20);
-/// A folder that is not made by then never will be.
+/// Attempts after which a folder counts as impossible.
 const ATTEMPTS_MAX: u32 = 20;
-/// A node that was thought lost comes back after so long.
+/// Delay after which a node that was thought lost comes back.
 const REVENANT_AFTER: Duration = Duration::from_secs(1);
 
 type Outcome = Arc<Mutex<Option<Result<Made, String>>>>;
 
-/// How far it has come.
+/// Progress of the making of a new cluster.
 pub(super) struct Rebirth {
     plan: Plan,
     folders: BTreeMap<usize, Folder>,
-    /// A node of the old cluster that comes back.
+    /// Place of a returning node of the old cluster.
     revenant: Option<usize>,
 }
 
@@ -49,7 +50,7 @@ struct Folder {
 }
 
 impl Injector {
-    /// An operator takes a backup, and later restores it.
+    /// Has the operator take a backup and later restore it.
     pub(super) fn begin_backup(&mut self, from: Target, after: Duration, lasts: Duration) {
         let Some(place) = self.places(from).first().copied() else { return };
         let (shelf, operator): (Shelf, _) = (Arc::default(), self.patients.operator);
@@ -59,7 +60,7 @@ impl Injector {
         self.later(after, End::StopAll(shelf, lasts));
     }
 
-    /// The backup is put in the place of everything, if there is one.
+    /// Replaces all nodes' data with the backup, if one was taken.
     pub(super) fn stop_all(&mut self, shelf: &Shelf, lasts: Duration) -> Result<(), Halt> {
         let Some(backup) = shelf.lock().take() else {
             self.note("no backup was taken".to_owned());
@@ -77,7 +78,7 @@ impl Injector {
         Ok(())
     }
 
-    /// All nodes but one are lost, and that one is all that a new cluster is made of.
+    /// Loses all nodes but one, and makes a new cluster from the survivor.
     pub(super) fn begin_recovery(&mut self, target: Target, lasts: Duration) -> Result<(), Halt> {
         let (membership, survivor) = (self.patients.membership.clone(), self.places(target).first().copied());
         let is_whole = |place: &usize| {
@@ -131,7 +132,8 @@ impl Injector {
             match outcome {
                 _ if folder.made.is_some() => continue,
                 Some(Ok(made)) => {
-                    // What an operator is told is on the disk.
+                    // An operator who sees the command succeed may rely on the disk: the folder must survive
+                    // a power loss.
                     match Rng::new(rebirth.plan.at_ms.unsigned_abs() ^ *place as u64).chance(50) {
                         true => self.sim.power_off(host)?,
                         false => self.sim.stop(host)?,
@@ -165,7 +167,7 @@ impl Injector {
         Ok(())
     }
 
-    /// All folders are made.
+    /// Starts the new cluster after all folders are made.
     fn start_anew(&mut self, rebirth: Rebirth) -> Result<(), Halt> {
         let (membership, record) = (self.patients.membership.clone(), self.patients.record.clone());
         let voters: Vec<usize> = rebirth.folders.keys().copied().collect();
@@ -193,7 +195,7 @@ impl Injector {
         Ok(())
     }
 
-    /// Nodes of the old cluster are stopped for good.
+    /// Stops returned nodes of the old cluster for good.
     pub(super) fn end_revenants(&self) -> Result<(), Halt> {
         let processes = self.patients.statuses.processes();
         for (place, host) in self.patients.nodes.iter().enumerate() {

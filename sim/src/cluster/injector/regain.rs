@@ -1,8 +1,10 @@
-//! A leader loses its leadership and regains it, while a message of another node to it is delayed.
+//! A leader loses its leadership and regains the lead, while a message from another node to this leader is
+//! delayed.
 //!
-//! First no node hears the leader, but it still accepts forwarded proposals: none of them will be committed.
-//! Then the messages of `late` to it are held back. When another node leads, the others hear the old leader
-//! again, and the leadership is handed back to it. After that the held messages arrive.
+//! First the injector cuts the links from the leader: the leader still accepts forwarded proposals but cannot
+//! commit them. Then the injector holds back messages from `late` to the leader. When another node leads, the
+//! injector reconnects the old leader, and the new leader hands the leadership back. After that the held
+//! messages arrive.
 
 use std::time::Duration;
 
@@ -13,19 +15,19 @@ use super::super::node_statuses::{Order, node_id};
 use super::{End, Injector};
 use crate::fault::Target;
 
-/// How often to check who leads.
+/// Interval between checks of the leadership.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How far it has come.
+/// Progress of the fault.
 pub(super) struct Regain {
     leader: usize,
-    /// Whose messages come late.
+    /// Host whose messages are delayed.
     late: HostId,
-    /// Cut at the moment, away from the leader and to it.
+    /// Links cut at the moment, from and to the leader.
     links: Vec<Link>,
-    /// Another node leads, or has led.
+    /// Whether another node leads, or has led.
     is_lost: bool,
-    /// The fault ends at this time, whatever its outcome.
+    /// Time limit of the fault.
     until: Nanos,
 }
 
@@ -60,7 +62,7 @@ impl Injector {
             regain.links.extend(held);
         }
         match now_leads.filter(|now| *now != regain.leader) {
-            // It cannot hand over to whom it does not reach.
+            // A leader cannot hand over to a node out of its reach.
             Some(now) if self.patients.nodes[now] == regain.late => return self.give_up(&regain),
             Some(now) => {
                 if !regain.is_lost {
@@ -78,7 +80,7 @@ impl Injector {
         self.later(LOOK, End::Regain(regain));
     }
 
-    /// All nodes hear each other again.
+    /// Reconnects all nodes.
     pub(super) fn give_up(&mut self, regain: &Regain) {
         self.cuts.join(self.sim.network(), &regain.links);
     }

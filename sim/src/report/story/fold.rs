@@ -9,11 +9,11 @@ use rowlock_world::trace::{Happening, What};
 use super::tell::{LockMove, Move, Told, listed, with_token};
 use super::{Line, Tone, thousands};
 
-/// This many lines about locks in a row are not folded.
+/// Longest row of lines about locks that stays unfolded.
 const ROW_MAX: usize = 8;
-/// What led to a broken promise is told in full.
+/// Time before a broken promise in which all lines stay.
 const BEFORE_VIOLATION: Duration = Duration::from_secs(2);
-/// A silence that is worth a line.
+/// Shortest silence with a line of its own.
 const SILENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn folded(told: Vec<Told>) -> Vec<Line> {
@@ -52,8 +52,8 @@ fn flush(row: &mut Vec<(Line, LockMove)>, lines: &mut Vec<Line>) {
     lines.extend(sums);
 }
 
-/// `orders: granted 14 times, tokens 17 to 31, to client1 and client2; then client1 holds it with token 31,
-/// ...`
+/// Returns a line like `orders: granted 14 times, tokens 17 to 31, to client1 and client2; then client1 holds
+/// it with token 31, ...`.
 fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
     let mut tokens: Vec<i64> = Vec::new();
     let mut holders: BTreeSet<&String> = BTreeSet::new();
@@ -75,7 +75,7 @@ fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
     }
     let names = |all: &BTreeSet<&String>| listed(&all.iter().map(|name| (*name).clone()).collect::<Vec<_>>());
     let mut text = match (tokens.iter().min(), tokens.iter().max()) {
-        // Without tokens.
+        // A design without tokens.
         (Some(least), _) if *least < 0 => {
             format!("{lock}: granted {}, to {}", times(tokens.len()), names(&holders))
         }
@@ -108,9 +108,9 @@ fn times(n: usize) -> String {
     if n == 1 { "once".to_owned() } else { format!("{n} times") }
 }
 
-/// Says how many messages went where nothing else is told.
+/// Adds a line with the number of messages wherever nothing else happens.
 pub(super) fn with_silence(lines: Vec<Line>, record: &[Happening], end: Nanos) -> Vec<Line> {
-    // What was summed up did happen: silence is where the record has nothing to tell.
+    // Silence is where the trace has no event for the story; folded lines have had events.
     let mut told: Vec<Nanos> =
         record.iter().filter(|happening| is_told(&happening.what)).map(|h| h.at).collect();
     told.extend([Nanos(0), end]);

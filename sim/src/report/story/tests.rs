@@ -1,4 +1,4 @@
-//! Stories of made-up records.
+//! Stories of made-up traces.
 
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
@@ -15,7 +15,7 @@ fn text(lines: &[Line]) -> String {
 }
 
 #[test]
-fn a_short_run_is_told_line_by_line() {
+fn a_short_run_has_a_line_for_each_event() {
     let (n1, c1) = (HostId(0), HostId(1));
     let lock = || "orders".to_owned();
     let record = [
@@ -50,7 +50,7 @@ fn a_short_run_is_told_line_by_line() {
 }
 
 #[test]
-fn locks_that_pass_quietly_are_summed_up_and_what_led_to_a_broken_promise_is_not() {
+fn quiet_lock_steps_are_condensed_except_before_a_broken_promise() {
     let (record, end) = sample::record(1, true);
     let full = in_full(&record);
     let told = told(&record, end, &Verdict::Broken("mutual-exclusion".into()));

@@ -1,5 +1,5 @@
-//! What a client does, one file per kind of operation. Errors are reported where calls are made, so an
-//! operation that fails just ends: the next one finds out the current state.
+//! Operations of a client, one file per kind. The caller reports errors, so a failing operation just ends:
+//! the next operation reads the current state.
 
 mod locks;
 mod recipes;

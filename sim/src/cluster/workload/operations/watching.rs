@@ -1,4 +1,4 @@
-//! Watches on the plain znodes: set here, fired by any writer there, checked with every reply.
+//! Watches on the plain znodes, fired by any writer, checked with every reply.
 
 use rowlock_client::{CreateMode, Version};
 
@@ -8,7 +8,7 @@ use crate::history::client::{DATA, Op, ReadKind};
 
 use super::znodes::{any_path, read, with_parent};
 
-/// A znode that comes and goes, and is waited for while it is not there.
+/// Watches, creates or deletes a znode that comes and goes.
 async fn wait_for(place: &Place) {
     let caller = &place.caller;
     let path = format!("{DATA}/awaited{}", between(1, 2));

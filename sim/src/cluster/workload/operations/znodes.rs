@@ -1,4 +1,4 @@
-//! Plain znodes below [`DATA`]: few paths, so that clients collide on them.
+//! Plain znodes below [`DATA`]: few paths, so that clients collide.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use crate::cluster::workload::chance::{between, chance, millis, pick};
 use crate::cluster::workload::life::Place;
 use crate::history::client::{Answer, CallId, DATA, Failure, Op, ReadKind};
 
-/// One of the znodes of the run.
+/// Returns a random znode of the run.
 pub(super) fn any_path(caller: &Caller) -> String {
     format!("{DATA}/znode{}", between(1, caller.profile().znodes))
 }
@@ -33,7 +33,7 @@ pub(super) fn read(kind: ReadKind, path: &str, synced: bool) -> impl FnOnce(Call
     move |_| Op::Read { kind, path, watch: None, synced }
 }
 
-/// The znode's version as a read tells it.
+/// Returns the znode's version in an answer.
 fn version(answer: &Result<Answer, Failure>) -> Option<Version> {
     match answer {
         Ok(Answer::Data(_, stat) | Answer::Exists(Some(stat)) | Answer::Set(stat)) => Some(stat.version),
@@ -41,18 +41,18 @@ fn version(answer: &Result<Answer, Failure>) -> Option<Version> {
     }
 }
 
-/// The parent of all may not be there yet.
+/// Creates a znode, after its parent if the parent is missing.
 pub(super) async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -> Result<Answer, Failure> {
     let answer = caller.ask(create(path, mode)).await;
     if let Err(Failure::Refused(ErrorCode::NoNode)) = answer {
-        // Refused if another client was faster, which is as good.
+        // A refusal means that another client has created the parent.
         let _ = caller.ask(create(DATA, CreateMode::Persistent)).await;
         return caller.ask(create(path, mode)).await;
     }
     answer
 }
 
-/// One write, mostly of a znode that is there.
+/// Writes a znode that mostly exists.
 pub(super) async fn change(place: &Place) {
     let (caller, path) = (&place.caller, any_path(&place.caller));
     let answer = match between(0, 9) {
@@ -74,7 +74,7 @@ pub(super) async fn change(place: &Place) {
     }
 }
 
-/// Reads, one after another or several at once, with and without a sync.
+/// Reads znodes, with and without a sync.
 pub(super) async fn look(place: &Place) {
     for _ in 0..between(1, 4) {
         let path = if chance(20) { DATA.to_owned() } else { any_path(&place.caller) };
@@ -89,7 +89,7 @@ pub(super) async fn look(place: &Place) {
     }
 }
 
-/// Several calls under way at once, some of whose answers are not awaited.
+/// Makes several calls at once, and drops some before their replies.
 pub(super) async fn pipeline(place: &Place) {
     let path = any_path(&place.caller);
     let mut calls: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
@@ -98,7 +98,7 @@ pub(super) async fn pipeline(place: &Place) {
         calls.push(Box::pin(one_of_many(&place.caller, path)));
     }
     if chance(20) {
-        // Their futures are dropped, wherever they are.
+        // Drops the futures wherever they are.
         let _ = time::timeout(millis(0, 20), all(calls)).await;
     } else {
         all(calls).await;
@@ -114,7 +114,7 @@ async fn one_of_many(caller: &Caller, path: String) {
     drop(answer);
 }
 
-/// Until all are done; each is polled first in its turn.
+/// Waits for all calls; polls each call first in its turn.
 async fn all(mut calls: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     poll_fn(|cx| {
         calls.retain_mut(|call| call.as_mut().poll(cx).is_pending());
@@ -123,7 +123,7 @@ async fn all(mut calls: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     .await;
 }
 
-/// Children with numbers, made and mostly taken away again.
+/// Creates sequential children, and mostly deletes the children again.
 pub(super) async fn sequential(place: &Place) {
     let (caller, parent) = (&place.caller, any_path(&place.caller));
     let mode = pick(&[CreateMode::PersistentSequential, CreateMode::EphemeralSequential]);
@@ -144,7 +144,7 @@ pub(super) async fn sequential(place: &Place) {
     }
 }
 
-/// A znode that goes with the session, if it is not taken away before.
+/// Creates an ephemeral znode, and mostly deletes the znode before the session ends.
 pub(super) async fn ephemeral(place: &Place) {
     let caller = &place.caller;
     let path = format!("{DATA}/ephemeral{}", between(1, 3));
@@ -159,7 +159,7 @@ pub(super) async fn ephemeral(place: &Place) {
     }
 }
 
-/// Several writes as one; some of them are refused, and then none happens.
+/// Writes several znodes in one transaction; some of the transactions are refused.
 pub(super) async fn multi(place: &Place) {
     let caller = &place.caller;
     let (first, second) = (any_path(caller), any_path(caller));
