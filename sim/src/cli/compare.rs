@@ -168,14 +168,14 @@ impl Compare {
         ];
         let bad = measured.windows > 0 || outcome.losses.plain > 0 || measured.is_stuck;
         let verdict = if bad {
-            let told: Vec<String> = facts.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-            Verdict::Broken(told.join("; "))
+            let figures: Vec<String> = facts.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+            Verdict::Broken(figures.join("; "))
         } else {
             Verdict::Held
         };
         let paint = Paint::stdout();
         let mut text = paint.bold(&format!("{title}\n"));
-        story::told(&outcome.record, end, &verdict)
+        story::condensed(&outcome.record, end, &verdict)
             .iter()
             .for_each(|line| text.push_str(&format!("{line}\n")));
         print(text.as_bytes())?;

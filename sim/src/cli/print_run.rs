@@ -19,7 +19,7 @@ pub fn story(case: &Case, outcome: &Outcome, took: Duration) -> Result<(), Failu
     let paint = Paint::stdout();
     let mut text = String::new();
     text.push_str(&paint.bold(&format!("{}\n", title(case))));
-    let mut lines = story::told(&outcome.record, outcome.end, &verdict(outcome));
+    let mut lines = story::condensed(&outcome.record, outcome.end, &verdict(outcome));
     // The verdict is printed below, with the figures.
     lines.pop();
     lines.iter().for_each(|line| text.push_str(&format!("{}\n", painted(paint, line))));

@@ -22,9 +22,9 @@ impl Run {
             if self.sim.is_up(*host) && !left.is_empty() {
                 self.demand(false, || format!("client {} did not end: {left:?}", place + 1));
             }
-            self.record.tell(&Fact::Client { client, at: self.sim.now(), what: ClientFact::Ended });
+            self.record.report(&Fact::Client { client, at: self.sim.now(), what: ClientFact::Ended });
         }
-        let (trouble, left) = (self.desk.trouble(), self.sim.tasks_of(self.operator));
+        let (trouble, left) = (self.queue.trouble(), self.sim.tasks_of(self.operator));
         self.demand(left.is_empty(), || format!("the operator is not done: {trouble:?}; {left:?}"));
         for place in self.membership.in_use() {
             // A node that finds damage on its own disk reports the damage and stays down until an operator
@@ -43,7 +43,7 @@ impl Run {
             self.audit_members(place);
         }
         self.audit_readmission();
-        self.record.tell(&Fact::Settled);
+        self.record.report(&Fact::Settled);
     }
 
     /// Demands that a node that lost its data votes again if its peers can readmit it.

@@ -12,7 +12,7 @@ use rowlock_world::time::{HostId, Nanos};
 
 use super::membership::{Membership, Part};
 use super::node_statuses::{NodeStatuses, node_id};
-use super::operator::Desk;
+use super::operator::OperatorQueue;
 use crate::history::client::ClientId;
 use crate::history::{Connected, Fact};
 use crate::invariants::SERVES_WITHIN as WITHIN;
@@ -138,7 +138,7 @@ pub(super) struct Watcher {
     clients: Vec<HostId>,
     statuses: NodeStatuses,
     membership: Membership,
-    desk: Desk,
+    queue: OperatorQueue,
     last: Option<Ground>,
     /// Service owed now, with the time since which the cluster owes exactly this service.
     owed: Option<(Nanos, Arc<Connected>)>,
@@ -152,9 +152,9 @@ impl Watcher {
         (nodes, clients): (Vec<HostId>, Vec<HostId>),
         statuses: NodeStatuses,
         membership: Membership,
-        desk: Desk,
+        queue: OperatorQueue,
     ) -> Self {
-        Watcher { sim, nodes, clients, statuses, membership, desk, last: None, owed: None, is_free: false }
+        Watcher { sim, nodes, clients, statuses, membership, queue, last: None, owed: None, is_free: false }
     }
 
     /// Frees the cluster from all service, because of its script.
@@ -169,7 +169,7 @@ impl Watcher {
     }
 
     /// Returns facts if the ground has changed.
-    pub(super) fn look(&mut self, deeds: u64) -> Vec<Fact> {
+    pub(super) fn observe(&mut self, deeds: u64) -> Vec<Fact> {
         let ground = self.ground(deeds);
         if self.last.as_ref() == Some(&ground) {
             return Vec::new();
@@ -215,7 +215,7 @@ impl Watcher {
             configs,
             known: up.iter().copied().filter(|place| self.membership.is_founder(*place)).collect(),
             deeds,
-            is_settled: self.desk.is_idle(),
+            is_settled: self.queue.is_idle(),
             up,
             clients,
         }

@@ -75,8 +75,8 @@ impl Source {
                 Torrent::Handshakes => self.shake_hands().await,
                 Torrent::Events if self.number == 0 => self.write(WATCHED, SMALL_BYTES).await,
                 Torrent::Events => self.watch().await,
-                Torrent::Documents => self.ask("GET /v1/openapi.json\n").await,
-                Torrent::Streams => self.ask("GET /v1/watch\n").await,
+                Torrent::Documents => self.fetch("GET /v1/openapi.json\n").await,
+                Torrent::Streams => self.fetch("GET /v1/watch\n").await,
             };
             let is_pause = !matches!(self.torrent, Torrent::Connections | Torrent::Handshakes);
             time::sleep(if is_pause { AGAIN } else { Duration::from_micros(500) }).await;
@@ -171,7 +171,7 @@ impl Source {
         self.open().await.map(drop)
     }
 
-    async fn ask(&self, request: &str) -> io::Result<()> {
+    async fn fetch(&self, request: &str) -> io::Result<()> {
         let door = format!("{}:{}", address(self.place), rest_door::PORT);
         let mut wire = Wire::connect(&door, DIAL).await?;
         while self.take(1) > 0 {

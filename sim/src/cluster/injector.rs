@@ -26,7 +26,7 @@ use self::rest::Rest;
 use super::cuts::{Cuts, Distrusts, Link, between, one_way};
 use super::membership::Membership;
 use super::node_statuses::{NodeStatuses, Order, node_id};
-use super::operator::Desk;
+use super::operator::OperatorQueue;
 use super::rebirth::Shelf;
 use super::record::Record;
 use super::schedule::Schedule;
@@ -34,14 +34,14 @@ use crate::fault::{CrashPoint, Down, Fault, Script, Target};
 use crate::history::node::NodeFact;
 
 /// Processes and hosts that faults act on.
-pub struct Patients {
+pub struct FaultTargets {
     pub nodes: Vec<HostId>,
     pub clients: Vec<HostId>,
     pub operator: HostId,
     pub flooders: Vec<HostId>,
     pub statuses: NodeStatuses,
     pub membership: Membership,
-    pub desk: Desk,
+    pub queue: OperatorQueue,
     pub record: Record,
 }
 
@@ -50,7 +50,7 @@ pub struct Patients {
 pub enum Birth {
     Node(usize),
     /// A node of the old cluster at this place, which was thought lost.
-    Revenant(usize),
+    ReturnedNode(usize),
     Client(usize),
 }
 
@@ -62,7 +62,7 @@ enum Deed {
 enum End {
     Join(Vec<Link>),
     /// Restores a cut link and resets its connections, so that hosts open new ones.
-    JoinAnew(Vec<Link>),
+    JoinAndReset(Vec<Link>),
     Unclog(Vec<Link>),
     Unlose(Vec<Link>),
     /// Restores trust between the hosts of these links.
@@ -75,7 +75,7 @@ enum End {
     /// Cuts the power now unless the armed moment has come.
     CutPower(usize),
     /// Restarts the node at this place with an older copy of its disk.
-    PutBack(usize, DiskCopy),
+    RestoreCopy(usize, DiskCopy),
     /// Advances the fault in which an isolated leader regains its leadership.
     Regain(Regain),
     /// Kills all nodes, to restart them from this backup after the duration.
@@ -91,7 +91,7 @@ enum End {
 /// Faults in progress.
 pub struct Injector {
     sim: Simulation,
-    patients: Patients,
+    targets: FaultTargets,
     schedule: Schedule<Deed>,
     cuts: Cuts,
     distrusts: Distrusts,
@@ -122,19 +122,19 @@ const SUPERVISOR: Duration = Duration::from_secs(2);
 
 impl Injector {
     /// Schedules the steps of `script`.
-    pub fn new(sim: Simulation, patients: Patients, script: &Script) -> Self {
+    pub fn new(sim: Simulation, targets: FaultTargets, script: &Script) -> Self {
         let mut schedule = Schedule::new();
         for step in script.steps() {
             schedule.add(step.at, Deed::Begin(step.fault.clone()));
         }
-        let restart_after = vec![SUPERVISOR; patients.nodes.len()];
+        let restart_after = vec![SUPERVISOR; targets.nodes.len()];
         let (cuts, distrusts) = (Cuts::default(), Distrusts::default());
         let (dying, excused) = (Vec::new(), BTreeSet::new());
         let (paused, armed) = (BTreeMap::new(), BTreeMap::new());
         let (is_reborn_now, rebirths) = (false, 0);
         Injector {
             sim,
-            patients,
+            targets,
             schedule,
             cuts,
             distrusts,
@@ -189,7 +189,7 @@ impl Injector {
 
     /// Stops the remains of a node whose process has ended by itself, and schedules a restart.
     pub fn clear_away(&mut self, place: usize) -> Result<(), Halt> {
-        self.sim.stop(self.patients.nodes[place])?;
+        self.sim.stop(self.targets.nodes[place])?;
         let restart_after = std::mem::replace(&mut self.restart_after[place], SUPERVISOR);
         self.start_later(Birth::Node(place), Down::For(restart_after));
         Ok(())
@@ -207,7 +207,7 @@ impl Injector {
     }
 
     fn kill_client(&mut self, client: usize, down: Down) -> Result<(), Halt> {
-        self.sim.kill(self.patients.clients[client])?;
+        self.sim.kill(self.targets.clients[client])?;
         self.start_later(Birth::Client(client), down);
         Ok(())
     }
@@ -219,16 +219,18 @@ impl Injector {
         let (mut births, mut rebuilt) = (Vec::new(), Vec::new());
         while let Some(next) = self.schedule.next() {
             match self.schedule.take_due(next) {
-                Some(Deed::End(End::CutPower(_) | End::PutBack(..) | End::StopAll(..)) | Deed::Begin(_))
+                Some(
+                    Deed::End(End::CutPower(_) | End::RestoreCopy(..) | End::StopAll(..)) | Deed::Begin(_),
+                )
                 | None => {}
-                Some(Deed::End(End::Start(Birth::Revenant(_)))) => {}
+                Some(Deed::End(End::Start(Birth::ReturnedNode(_)))) => {}
                 Some(Deed::End(End::Rebuild(rebirth))) => rebuilt.push(rebirth),
-                Some(Deed::End(End::Regain(regain))) => self.give_up(&regain),
+                Some(Deed::End(End::Regain(regain))) => self.reconnect(&regain),
                 Some(Deed::End(End::Rest(rest))) => self.leave(&rest),
                 Some(Deed::End(end)) => add(&mut births, self.end(end)?),
             }
         }
-        self.end_revenants()?;
+        self.end_returned_nodes()?;
         rebuilt.into_iter().for_each(|rebirth| self.later(Duration::ZERO, End::Rebuild(rebirth)));
         Ok(births)
     }
@@ -240,8 +242,8 @@ impl Injector {
     fn start_later(&mut self, who: Birth, down: Down) {
         match (down, who) {
             (Down::For(lasts), _) => self.later(lasts, End::Start(who)),
-            (Down::ForGood, Birth::Node(place)) => self.patients.membership.lose(place),
-            (Down::ForGood, Birth::Client(_) | Birth::Revenant(_)) => {}
+            (Down::ForGood, Birth::Node(place)) => self.targets.membership.lose(place),
+            (Down::ForGood, Birth::Client(_) | Birth::ReturnedNode(_)) => {}
         }
     }
 
@@ -249,7 +251,7 @@ impl Injector {
         let network = self.sim.network().clone();
         match end {
             End::Join(links) => self.cuts.join(&network, &links),
-            End::JoinAnew(links) => {
+            End::JoinAndReset(links) => {
                 self.cuts.join(&network, &links);
                 for (from, to) in links {
                     network.reset_between(from, to);
@@ -272,21 +274,21 @@ impl Injector {
                     self.power_off(place, armed.down)?;
                 }
             }
-            End::PutBack(place, copy) => self.put_back(place, copy)?,
+            End::RestoreCopy(place, copy) => self.restore_copy(place, copy)?,
             End::Regain(regain) => self.go_on(regain),
             End::StopAll(shelf, lasts) => self.stop_all(&shelf, lasts)?,
             End::Rebuild(rebirth) => self.go_on_rebuilding(rebirth)?,
-            End::Rest(rest) => self.look_at(rest)?,
+            End::Rest(rest) => self.check_rest(rest)?,
         }
         Ok(None)
     }
 
     fn may_start(&self, who: Birth) -> bool {
         let host = match who {
-            Birth::Node(_) | Birth::Revenant(_) if self.is_reborn_now => return false,
-            Birth::Node(place) if !self.patients.membership.is_in_use(place) => return false,
-            Birth::Node(place) | Birth::Revenant(place) => self.patients.nodes[place],
-            Birth::Client(place) => self.patients.clients[place],
+            Birth::Node(_) | Birth::ReturnedNode(_) if self.is_reborn_now => return false,
+            Birth::Node(place) if !self.targets.membership.is_in_use(place) => return false,
+            Birth::Node(place) | Birth::ReturnedNode(place) => self.targets.nodes[place],
+            Birth::Client(place) => self.targets.clients[place],
         };
         !self.sim.is_up(host)
     }
@@ -315,7 +317,7 @@ impl Injector {
             Fault::FallBehind { target, lasts } => {
                 let links = self.to_other_nodes(target);
                 self.cuts.cut(self.sim.network(), &links);
-                self.later(lasts, End::JoinAnew(links));
+                self.later(lasts, End::JoinAndReset(links));
             }
             Fault::Clog { from, to, least, most, lasts } => {
                 let links = one_way(&self.hosts(&from), &self.hosts(&to));
@@ -342,7 +344,7 @@ impl Injector {
                 }
             }
             Fault::Disconnect { client } => {
-                network.reset_all(self.patients.clients[client - 1]);
+                network.reset_all(self.targets.clients[client - 1]);
             }
             load @ (Fault::Flood { .. } | Fault::SlowProcessor { .. }) => self.begin_load(load),
             other => self.begin_on_machine(other)?,
@@ -388,16 +390,16 @@ impl Injector {
             Fault::NewChoices { seed } => self.sim.reseed(seed),
             Fault::DieWaiting { client, down } => self.dying.push((client - 1, down)),
             Fault::EndRuntime { client } => {
-                self.sim.end_runtime(self.patients.clients[client - 1], "rowlock-session")?;
+                self.sim.end_runtime(self.targets.clients[client - 1], "rowlock-session")?;
             }
             Fault::ReturnFromMain { client, down } => {
-                self.sim.return_from_main(self.patients.clients[client - 1])?;
+                self.sim.return_from_main(self.targets.clients[client - 1])?;
                 self.start_later(Birth::Client(client - 1), down);
             }
             Fault::Regain { late, after, lasts } => self.take_leadership(late, after, lasts),
             Fault::Transfer { to } => {
-                if let (Some(leader), Some(to)) = (self.patients.statuses.leader(), self.places(to).first()) {
-                    self.patients.statuses.order(leader, Order::HandOver(node_id(*to)));
+                if let (Some(leader), Some(to)) = (self.targets.statuses.leader(), self.places(to).first()) {
+                    self.targets.statuses.order(leader, Order::HandOver(node_id(*to)));
                 }
             }
             other => self.begin_on_disk(other)?,
@@ -407,10 +409,10 @@ impl Injector {
 
     fn resume(&mut self, host: HostId) {
         let (since, is_paused) = (self.paused.remove(&host), self.sim.is_paused(host));
-        let place = self.patients.nodes.iter().position(|node| *node == host);
+        let place = self.targets.nodes.iter().position(|node| *node == host);
         if let (Some(since), Some(place), true) = (since, place, is_paused) {
             let after = self.sim.now() - since;
-            self.patients.record.node(node_id(place), NodeFact::Resumed { after });
+            self.targets.record.node(node_id(place), NodeFact::Resumed { after });
         }
         self.sim.resume(host);
     }
@@ -423,21 +425,21 @@ impl Injector {
     /// Returns the links between the target and all nodes, in both directions.
     fn to_other_nodes(&self, target: Target) -> Vec<Link> {
         let cut_off = self.hosts(&[target]);
-        let others = self.patients.nodes.iter().filter(|node| !cut_off.contains(node));
+        let others = self.targets.nodes.iter().filter(|node| !cut_off.contains(node));
         between(&cut_off, &others.copied().collect::<Vec<HostId>>())
     }
 
     fn host(&self, who: Birth) -> HostId {
         match who {
-            Birth::Node(place) | Birth::Revenant(place) => self.patients.nodes[place],
-            Birth::Client(place) => self.patients.clients[place],
+            Birth::Node(place) | Birth::ReturnedNode(place) => self.targets.nodes[place],
+            Birth::Client(place) => self.targets.clients[place],
         }
     }
 
     /// Returns the processes that a target means now.
     fn processes(&self, target: Target) -> Vec<Birth> {
-        let nodes = self.patients.membership.in_use().into_iter();
-        let leader = self.patients.statuses.leader();
+        let nodes = self.targets.membership.in_use().into_iter();
+        let leader = self.targets.statuses.leader();
         match target {
             Target::Node(number) => vec![Birth::Node(number - 1)],
             Target::Leader => vec![Birth::Node(leader.unwrap_or(0))],
@@ -447,7 +449,7 @@ impl Injector {
             }
             Target::Client(number) => vec![Birth::Client(number - 1)],
             Target::AllNodes => nodes.map(Birth::Node).collect(),
-            Target::AllClients => (0..self.patients.clients.len()).map(Birth::Client).collect(),
+            Target::AllClients => (0..self.targets.clients.len()).map(Birth::Client).collect(),
         }
     }
 

@@ -153,7 +153,7 @@ impl Membership {
 
     /// Begins a new cluster with `voters` as its only members. All remaining nodes have empty disks or are
     /// gone.
-    pub fn found_anew(&self, voters: &[usize]) {
+    pub fn found_new_cluster(&self, voters: &[usize]) {
         let mut entries = self.entries.lock();
         for (place, entry) in entries.iter_mut().enumerate() {
             entry.is_founder = voters.contains(&place);

@@ -90,7 +90,7 @@ pub async fn process(
     };
     let mut status = node.status();
     let end = loop {
-        statuses.say(place, status.borrow_and_update().clone());
+        statuses.publish(place, status.borrow_and_update().clone());
         tokio::select! {
             biased;
             error = node.stopped() => {

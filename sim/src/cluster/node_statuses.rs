@@ -69,7 +69,7 @@ impl NodeStatuses {
         obeyed
     }
 
-    pub(super) fn say(&self, place: usize, status: Status) {
+    pub(super) fn publish(&self, place: usize, status: Status) {
         self.0.lock()[place].status = status;
     }
 

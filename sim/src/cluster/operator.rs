@@ -76,33 +76,33 @@ impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = node_id(self.place());
         match self {
-            Job::Learner(_) => write!(f, "take node {node} in as a learner"),
+            Job::Learner(_) => write!(f, "add node {node} as a learner"),
             Job::Voter(_) => write!(f, "make node {node} a voter"),
-            Job::Remove(_) => write!(f, "take node {node} out"),
-            Job::Address(_) => write!(f, "say where node {node} is now"),
-            Job::Replace { old, .. } => write!(f, "put node {node} in the place of node {}", node_id(*old)),
+            Job::Remove(_) => write!(f, "remove node {node}"),
+            Job::Address(_) => write!(f, "report the new address of node {node}"),
+            Job::Replace { old, .. } => write!(f, "replace node {} by node {node}", node_id(*old)),
         }
     }
 }
 
 /// Queue of the operator's jobs, with the reason why the current job is not done yet. Clones share the queue.
 #[derive(Clone)]
-pub struct Desk {
+pub struct OperatorQueue {
     jobs: UnboundedSender<Job>,
     trouble: Arc<Mutex<Option<String>>>,
     /// Number of jobs neither done nor given up.
     open: Arc<AtomicUsize>,
 }
 
-impl Desk {
+impl OperatorQueue {
     /// Creates a queue, and the operator's end of the queue.
-    pub fn new() -> (Desk, UnboundedReceiver<Job>) {
+    pub fn new() -> (OperatorQueue, UnboundedReceiver<Job>) {
         let (jobs, asked) = mpsc::unbounded_channel();
-        (Desk { jobs, trouble: Arc::default(), open: Arc::default() }, asked)
+        (OperatorQueue { jobs, trouble: Arc::default(), open: Arc::default() }, asked)
     }
 
     /// Adds a job after the earlier jobs.
-    pub fn ask(&self, job: Job) {
+    pub fn enqueue(&self, job: Job) {
         // A failed send means that the operator has ended with the run.
         if self.jobs.send(job).is_ok() {
             self.open.fetch_add(1, Relaxed);
@@ -124,7 +124,7 @@ pub struct Operator {
     pub host: HostId,
     pub membership: Membership,
     pub statuses: NodeStatuses,
-    pub desk: Desk,
+    pub queue: OperatorQueue,
 }
 
 /// Reason why a job is not done yet.
@@ -148,14 +148,13 @@ impl Operator {
                 Some(job) = asked.recv() => job,
                 _ = closing.wait_for(|is_closing| *is_closing) => return,
             };
-            self.note(format!("to do: {job}"));
+            self.trace(format!("to do: {job}"));
             let mut session = None;
             let outcome = self.carry_out(job, &mut session).await;
-            *self.desk.trouble.lock() = None;
-            self.desk.open.fetch_sub(1, Relaxed);
-            self.note(
-                outcome
-                    .map_or_else(|why| format!("not to be done: {job}: {why}"), |()| format!("done: {job}")),
+            *self.queue.trouble.lock() = None;
+            self.queue.open.fetch_sub(1, Relaxed);
+            self.trace(
+                outcome.map_or_else(|why| format!("failed: {job}: {why}"), |()| format!("done: {job}")),
             );
             if let Some(client) = session {
                 // A session that cannot be closed expires by itself.
@@ -169,13 +168,13 @@ impl Operator {
         loop {
             let why = match self.attempt(job, session).await {
                 Ok(part) => {
-                    self.settle(job, part);
+                    self.record_outcome(job, part);
                     return Ok(());
                 }
                 Err(NotYet::Never(why)) => return Err(why),
                 Err(NotYet::Because(why)) => why,
             };
-            *self.desk.trouble.lock() = Some(format!("could not {job}: {why}"));
+            *self.queue.trouble.lock() = Some(format!("could not {job}: {why}"));
             if let Some(why) = self.reason_to_give_up(job) {
                 // The last request may have taken effect unseen.
                 self.membership.set_part(job.place(), Part::Unknown);
@@ -199,7 +198,10 @@ impl Operator {
     /// Restarts the peers of a moved node. Without a connected majority the cluster cannot commit the node's
     /// new address; but every `cluster.toml` has the address, and nodes read that file at their start.
     async fn restart_others(&self, moved: usize) {
-        self.note(format!("restart the others, so that they look for node {} anew", node_id(moved)));
+        self.trace(format!(
+            "restart the peers, so that they find node {} at its new address",
+            node_id(moved)
+        ));
         for place in self.membership.in_use().into_iter().filter(|place| *place != moved) {
             self.statuses.order(place, Order::Restart);
             time::sleep(NEXT_RESTART).await;
@@ -222,7 +224,7 @@ impl Operator {
         (self.membership.is_damaged(place) && !is_up).then_some("its disk is damaged, and its node is down")
     }
 
-    fn settle(&self, job: Job, part: Part) {
+    fn record_outcome(&self, job: Job, part: Part) {
         // A node being readmitted is a learner for a while; its final role is not part of the job.
         if !matches!(job, Job::Address(_)) {
             self.membership.set_part(job.place(), part);
@@ -264,7 +266,7 @@ impl Operator {
             | (Job::Remove(_), Part::Stranger) => return Ok(part),
             (Job::Voter(place), Part::Learner) => Reconfig::new().join(line(place)),
             (Job::Remove(_), Part::Voter) if members.voters() == 1 => {
-                return Err(NotYet::Never("nobody would vote"));
+                return Err(NotYet::Never("no voter would be left"));
             }
             (Job::Remove(place), _) => Reconfig::new().leave(node_id(place)),
             (Job::Learner(_) | Job::Voter(_) | Job::Replace { .. }, _) => {
@@ -296,7 +298,7 @@ impl Operator {
         Ok(session.insert(client).clone())
     }
 
-    fn note(&self, text: String) {
+    fn trace(&self, text: String) {
         let host = Some(self.host);
         self.sim.trace().record(self.sim.now(), || What::Note { host, text });
     }

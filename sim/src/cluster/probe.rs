@@ -52,7 +52,7 @@ impl Probes {
         let (record, is_busy, began) = (self.record.clone(), self.is_busy.clone(), self.sim.now());
         self.sim.spawn(self.host, "probe", async move {
             let outcome = probe(endpoint).await;
-            record.tell(&Fact::Probed { at: record.now(), began, node, outcome });
+            record.report(&Fact::Probed { at: record.now(), began, node, outcome });
             is_busy.store(false, Relaxed);
         });
     }

@@ -52,7 +52,7 @@ async fn fetch(endpoint: &str, record: &Record) -> Result<Bytes, String> {
     let client = config.connect().await.map_err(|e| e.to_string())?;
     let answered = record.answered();
     client.sync("/").await.map_err(|e| e.to_string())?;
-    let saved = ask_for_all(&client).await;
+    let saved = download(&client).await;
     let _ = time::timeout(CONNECT, client.close()).await; // it expires by itself
     let bytes = saved?;
     let (header, machine) = file::read(&mut &bytes[..]).map_err(|e| e.to_string())?;
@@ -68,14 +68,14 @@ async fn fetch(endpoint: &str, record: &Record) -> Result<Bytes, String> {
     Ok(bytes.into())
 }
 
-async fn ask_for_all(client: &Client) -> Result<Vec<u8>, String> {
-    let begun = ask(client, "/v1/backup").await?;
+async fn download(client: &Client) -> Result<Vec<u8>, String> {
+    let begun = report(client, "/v1/backup").await?;
     let backup = begun["backup"].as_str().unwrap_or_default();
     let header: Header = serde_json::from_value(begun["header"].clone()).map_err(|e| e.to_string())?;
     let mut writer = Writer::begin(Vec::new(), &header).map_err(|e| e.to_string())?;
     let mut offset = 0;
     while offset < header.state_bytes {
-        let piece = ask(client, &format!("/v1/backup?backup={backup}&offset={offset}")).await?;
+        let piece = report(client, &format!("/v1/backup?backup={backup}&offset={offset}")).await?;
         let data = piece["data"].as_str().and_then(|text| STANDARD.decode(text).ok());
         let data = data.filter(|data| !data.is_empty()).ok_or("the answer cannot be read")?;
         writer.write_all(&data).map_err(|e| e.to_string())?;
@@ -84,7 +84,7 @@ async fn ask_for_all(client: &Client) -> Result<Vec<u8>, String> {
     writer.finish().map_err(|e| e.to_string())
 }
 
-async fn ask(client: &Client, question: &str) -> Result<serde_json::Value, String> {
+async fn report(client: &Client, question: &str) -> Result<serde_json::Value, String> {
     let text = client.report(question).await.map_err(|e| e.to_string())?;
     serde_json::from_str(&text).map_err(|e| e.to_string())
 }
@@ -169,7 +169,7 @@ fn copy(machine: &Machine) -> Result<Machine, String> {
 }
 
 /// Checks the first state of a new cluster: the znodes of the old state, except ephemerals.
-pub fn judge(record: &Record, node: NodeId, made: &Made) {
+pub fn check_folder(record: &Record, node: NodeId, made: &Made) {
     let broken = |what: String| record.break_promise("restored-cluster", what);
     if let Some(last) = made.last {
         let digest = record.digest_behind(last);

@@ -45,7 +45,7 @@ struct Inner {
 
 impl Inner {
     /// Passes a fact to the checkers. Returns the text of the first broken promise.
-    fn tell(&mut self, fact: &Fact) -> Option<String> {
+    fn observe(&mut self, fact: &Fact) -> Option<String> {
         self.facts += 1;
         match fact {
             Fact::Client { client, what: ClientFact::Invoked { call, op, .. }, .. } => {
@@ -91,7 +91,7 @@ impl Inner {
 
     fn log(&mut self, index: Index, payload: Option<&[u8]>) -> Option<String> {
         match self.reference.apply(index, payload) {
-            Ok(facts) => facts.iter().find_map(|fact| self.tell(fact)),
+            Ok(facts) => facts.iter().find_map(|fact| self.observe(fact)),
             Err(what) => self.break_promise(Violation { invariant: "replica-equality", what }),
         }
     }
@@ -138,27 +138,27 @@ impl Record {
     }
 
     /// Reports a fact. After the first broken promise the checkers see no further facts.
-    pub fn tell(&self, fact: &Fact) {
-        let broken = self.inner.lock().tell(fact);
-        self.note_broken(broken);
+    pub fn report(&self, fact: &Fact) {
+        let broken = self.inner.lock().observe(fact);
+        self.trace_violation(broken);
     }
 
     /// Applies an entry of the log to the reference and reports its facts, once for all nodes.
     pub fn log(&self, index: Index, payload: Option<&[u8]>) {
         let broken = self.inner.lock().log(index, payload);
-        self.note_broken(broken);
+        self.trace_violation(broken);
     }
 
     /// Begins a new cluster with this state after the entry `beginning`.
-    pub fn begin_anew(&self, machine: Machine, beginning: Position) {
+    pub fn begin_new_cluster(&self, machine: Machine, beginning: Position) {
         let broken = {
             let mut inner = self.inner.lock();
             let new = inner.reference.begin_anew(machine, beginning);
             inner.applied.clear();
             inner.told.clear();
-            inner.tell(&new)
+            inner.observe(&new)
         };
-        self.note_broken(broken);
+        self.trace_violation(broken);
     }
 
     /// Returns the largest zxid in any client's reply so far.
@@ -181,7 +181,7 @@ impl Record {
         self.inner.lock().told.get(&node).copied().unwrap_or_default()
     }
 
-    fn note_broken(&self, broken: Option<String>) {
+    fn trace_violation(&self, broken: Option<String>) {
         if let Some(text) = broken {
             self.sim.trace().record(self.sim.now(), || What::Violation { text });
         }
@@ -189,13 +189,13 @@ impl Record {
 
     /// Reports a fact about a node.
     pub fn node(&self, node: NodeId, what: NodeFact) {
-        self.tell(&Fact::Node { node, at: self.now(), what });
+        self.report(&Fact::Node { node, at: self.now(), what });
     }
 
     /// Reports a broken promise found by the run itself.
     pub fn break_promise(&self, invariant: &'static str, what: String) {
         let broken = self.inner.lock().break_promise(Violation { invariant, what });
-        self.note_broken(broken);
+        self.trace_violation(broken);
     }
 
     /// Returns the first broken promise.
@@ -237,7 +237,7 @@ pub struct Journal {
 impl Journal {
     /// Reports an action or an observation of the client, at this moment.
     pub fn tell(&self, what: ClientFact) {
-        self.record.tell(&Fact::Client { client: self.client, at: self.record.now(), what });
+        self.record.report(&Fact::Client { client: self.client, at: self.record.now(), what });
     }
 
     /// Returns a unique number for a call.
@@ -255,7 +255,7 @@ impl Journal {
     }
 
     /// Adds an event to the trace for the story and the diagram. The checkers do not see the event.
-    pub fn note(&self, what: impl FnOnce() -> What) {
+    pub fn trace(&self, what: impl FnOnce() -> What) {
         self.record.sim.trace().record(self.record.now(), what);
     }
 }

@@ -8,15 +8,15 @@ use rowlock_proto::NodeId;
 use super::record::Record;
 
 /// Observer of the returned node. Reports no facts, because the checkers know the new cluster only.
-pub struct Revenant {
+pub struct ReturnedNode {
     node: NodeId,
     record: Record,
     is_told: Mutex<bool>,
 }
 
-impl Revenant {
+impl ReturnedNode {
     pub fn new(node: NodeId, record: Record) -> Self {
-        Revenant { node, record, is_told: Mutex::new(false) }
+        ReturnedNode { node, record, is_told: Mutex::new(false) }
     }
 
     fn is_accepted(&self, how: &str) {
@@ -27,7 +27,7 @@ impl Revenant {
     }
 }
 
-impl NodeHook for Revenant {
+impl NodeHook for ReturnedNode {
     fn leads(&self, term: u64) {
         self.is_accepted(&format!("leads term {term}"));
     }

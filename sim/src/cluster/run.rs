@@ -11,20 +11,20 @@ use rowlock_env::sync::watch;
 use rowlock_world::executor::{Halt, Simulation, USUAL_SPEED};
 use rowlock_world::rng::Rng;
 use rowlock_world::time::{HostId, Nanos};
-use rowlock_world::trace::Happening;
+use rowlock_world::trace::{Happening, What};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::connected::Watcher;
 use super::flood;
-use super::injector::{Birth, Injector, Patients};
+use super::injector::{Birth, FaultTargets, Injector};
 use super::membership::{Membership, Part};
 use super::node;
 use super::node_statuses::{NodeStatuses, Process, node_id};
-use super::operator::{Desk, Job, Operator};
+use super::operator::{Job, Operator, OperatorQueue};
 use super::probe::Probes;
 use super::record::Record;
 use super::releases::Releases;
-use super::revenant::Revenant;
+use super::revenant::ReturnedNode;
 use super::scenario::Scenario;
 use super::shape::{Shape, choices_of};
 use super::stats::Stats;
@@ -179,7 +179,7 @@ pub(super) struct Run {
     clients_live: Vec<bool>,
     pub(super) statuses: NodeStatuses,
     pub(super) membership: Membership,
-    pub(super) desk: Desk,
+    pub(super) queue: OperatorQueue,
     jobs: Option<UnboundedReceiver<Job>>,
     pub(super) record: Record,
     injector: Injector,
@@ -214,20 +214,20 @@ impl Run {
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
         let (bystander, flooders) = beside_floods(&sim, &script);
-        let (desk, jobs) = Desk::new();
-        let patients = Patients {
+        let (queue, jobs) = OperatorQueue::new();
+        let targets = FaultTargets {
             nodes: nodes.clone(),
             clients: clients.clone(),
             operator,
             flooders,
             statuses: statuses.clone(),
             membership: membership.clone(),
-            desk: desk.clone(),
+            queue: queue.clone(),
             record: record.clone(),
         };
-        let injector = Injector::new(sim.clone(), patients, &script);
+        let injector = Injector::new(sim.clone(), targets, &script);
         let hosts = (nodes.clone(), clients.clone());
-        let watcher = Watcher::new(sim.clone(), hosts, statuses.clone(), membership.clone(), desk.clone());
+        let watcher = Watcher::new(sim.clone(), hosts, statuses.clone(), membership.clone(), queue.clone());
         let watcher = if owes_service(&script) { watcher } else { watcher.of_a_free_cluster() };
         let probes = || Probes::new(sim.clone(), operator, record.clone(), membership.clone());
         let probes = plan.scenario.sends_probes().then(probes);
@@ -251,7 +251,7 @@ impl Run {
             clients_live,
             statuses,
             membership,
-            desk,
+            queue,
             jobs,
             record,
             injector,
@@ -282,7 +282,7 @@ impl Run {
             self.start(birth);
         }
         self.sim.network().heal_links();
-        self.record.tell(&Fact::Healed { at: self.sim.now() });
+        self.record.report(&Fact::Healed { at: self.sim.now() });
         self.pass_until(self.sim.now() + RECOVERY)?;
         self.closing.send(true);
         let mut people = self.clients.clone();
@@ -308,7 +308,7 @@ impl Run {
             for birth in self.injector.act()? {
                 self.start(birth);
             }
-            self.look_at_the_world();
+            self.observe_world();
             let next = self.injector.next().unwrap_or(until).min(until).min(tick);
             let (record, statuses, dying) =
                 (self.record.clone(), self.statuses.clone(), self.injector.dying());
@@ -323,12 +323,12 @@ impl Run {
             for client in dying.into_iter().filter(|client| self.record.waits(ClientId(*client))) {
                 self.injector.die_waiting(client)?;
             }
-            self.look_after()?;
+            self.clear_ended_processes()?;
             self.injector.notice_cuts();
-            self.look_at_the_world();
-            self.note_rare_branches();
+            self.observe_world();
+            self.record_rare_branches();
             if self.sim.now() >= tick {
-                self.record.tell(&Fact::Passed { at: self.sim.now() });
+                self.record.report(&Fact::Passed { at: self.sim.now() });
                 if let (Some(probes), Some(owed)) = (&mut self.probes, self.watcher.due()) {
                     probes.send(&owed);
                 }
@@ -340,7 +340,7 @@ impl Run {
         }
     }
 
-    fn note_rare_branches(&mut self) {
+    fn record_rare_branches(&mut self) {
         let (now, taken) = (self.sim.now(), Counts::so_far());
         let is_known = |branch: &Rare| self.rare_since.iter().any(|(known, _)| known == branch);
         let news = Rare::ALL.iter().filter(|branch| taken.of(**branch) > 0 && !is_known(branch));
@@ -349,14 +349,14 @@ impl Run {
     }
 
     /// Reports the service that the world allows, after each possible change.
-    fn look_at_the_world(&mut self) {
-        for changed in self.watcher.look(self.injector.deeds()) {
-            self.record.tell(&changed);
+    fn observe_world(&mut self) {
+        for changed in self.watcher.observe(self.injector.deeds()) {
+            self.record.report(&changed);
         }
     }
 
     /// Clears away processes that ended by themselves or by a power loss.
-    fn look_after(&mut self) -> Result<(), Halt> {
+    fn clear_ended_processes(&mut self) -> Result<(), Halt> {
         self.miss_clients();
         for (place, process) in self.statuses.processes().into_iter().enumerate() {
             let is_up = self.sim.is_up(self.nodes[place]);
@@ -371,9 +371,7 @@ impl Run {
                         self.record
                             .break_promise("stops-with-cause", format!("node {}: {text}", node_id(place)));
                     }
-                    self.sim
-                        .trace()
-                        .record(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
+                    self.sim.trace().record(self.sim.now(), || What::Note { host, text });
                     self.statuses.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
                     // A fault that has killed the process since then restarts it as well.
@@ -408,7 +406,7 @@ impl Run {
             if *lives && !self.sim.is_up(self.clients[place]) {
                 *lives = false;
                 let (client, at) = (ClientId(place), self.sim.now());
-                self.record.tell(&Fact::Client { client, at, what: ClientFact::Ended });
+                self.record.report(&Fact::Client { client, at, what: ClientFact::Ended });
             }
         }
     }
@@ -417,7 +415,7 @@ impl Run {
         self.miss_clients();
         match birth {
             Birth::Node(place) => self.start_node(place),
-            Birth::Revenant(place) => self.start_revenant(place),
+            Birth::ReturnedNode(place) => self.start_returned_node(place),
             Birth::Client(place) => self.start_client(place),
         }
     }
@@ -440,20 +438,15 @@ impl Run {
         }
         let is_member = matches!(self.membership.part(node), Part::Voter | Part::Learner);
         if let Some(text) = self.releases.choose(self.sim.now(), is_member, &mut config) {
-            self.sim
-                .trace()
-                .record(self.sim.now(), || rowlock_world::trace::What::Note { host: Some(host), text });
+            self.sim.trace().record(self.sim.now(), || What::Note { host: Some(host), text });
         }
-        self.sim.spawn(
-            host,
-            "process",
-            node::process(config, witness, (self.statuses.clone(), place), orders),
-        );
+        let process = node::process(config, witness, (self.statuses.clone(), place), orders);
+        self.sim.spawn(host, "process", process);
     }
 
     /// Starts a node of the old cluster with its old disk and its old configuration. The run ignores the
     /// status of this node.
-    fn start_revenant(&self, place: usize) {
+    fn start_returned_node(&self, place: usize) {
         let (sim, host) = (self.sim.clone(), self.nodes[place]);
         sim.boot(host);
         let added = Some(place).filter(|place| *place >= self.shape.nodes());
@@ -461,16 +454,16 @@ impl Run {
         let config = node::config(&self.shape, place, &known, |place| place < self.shape.voters);
         let statuses = NodeStatuses::new(self.nodes.len());
         let orders = statuses.begin(place);
-        let hook = std::sync::Arc::new(Revenant::new(node_id(place), self.record.clone()));
+        let hook = std::sync::Arc::new(ReturnedNode::new(node_id(place), self.record.clone()));
         sim.spawn(host, "process", node::process(config, hook, (statuses, place), orders));
     }
 
     fn start_operator(&mut self) {
         let Some(jobs) = self.jobs.take() else { return };
         let (sim, host) = (self.sim.clone(), self.operator);
-        let (membership, statuses, desk) =
-            (self.membership.clone(), self.statuses.clone(), self.desk.clone());
-        let operator = Operator { sim: sim.clone(), host, membership, statuses, desk };
+        let (membership, statuses, queue) =
+            (self.membership.clone(), self.statuses.clone(), self.queue.clone());
+        let operator = Operator { sim: sim.clone(), host, membership, statuses, queue };
         sim.boot(host);
         sim.spawn(host, "operator", operator.work(jobs, self.closing.subscribe()));
     }
@@ -482,7 +475,8 @@ impl Run {
         for number in 0..BYSTANDERS {
             let journal = self.record.journal(ClientId(self.clients.len() + number));
             let closing = self.closing.subscribe();
-            self.sim.spawn(host, "bystander", workload::stand_by(journal, self.membership.clone(), closing));
+            let life = workload::run_bystander(journal, self.membership.clone(), closing);
+            self.sim.spawn(host, "bystander", life);
         }
     }
 

@@ -99,7 +99,7 @@ fn a_lost_node_is_replaced_while_clients_run() {
     for (seed, lost) in [(1, "follower1"), (2, "leader"), (3, "follower2")] {
         let script = format!("3s replace {lost} by node4\n5s isolate leader for 2s");
         let outcome = kept(seed, 12, Scenario::Calm, &script);
-        let done = |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.starts_with("done: put node 4"));
+        let done = |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.starts_with("done: replace node"));
         assert!(outcome.record.iter().any(done), "seed {seed}: it was not replaced");
     }
 }

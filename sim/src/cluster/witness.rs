@@ -26,7 +26,7 @@ fn position(of: rowlock_coordinator::Position) -> Position {
 }
 
 impl Witness {
-    fn tell(&self, what: NodeFact) {
+    fn report(&self, what: NodeFact) {
         self.record.node(self.node, what);
     }
 
@@ -45,48 +45,48 @@ impl NodeHook for Witness {
         last: Option<rowlock_coordinator::Position>,
     ) {
         let vote = vote.map(|vote| (vote.term, vote.candidate));
-        self.tell(NodeFact::Opened { vote, purged: purged.map(position), last: last.map(position) });
+        self.report(NodeFact::Opened { vote, purged: purged.map(position), last: last.map(position) });
     }
 
     fn acknowledges(&self, upto: rowlock_coordinator::Position) {
-        self.tell(NodeFact::Acknowledged { upto: position(upto) });
+        self.report(NodeFact::Acknowledged { upto: position(upto) });
     }
 
     fn voted(&self, vote: Ballot) {
-        self.tell(NodeFact::Voted { term: vote.term, candidate: vote.candidate });
+        self.report(NodeFact::Voted { term: vote.term, candidate: vote.candidate });
     }
 
     fn appended(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>) {
-        self.tell(NodeFact::Appended { entry: position(entry), hash: payload_hash(payload) });
+        self.report(NodeFact::Appended { entry: position(entry), hash: payload_hash(payload) });
     }
 
     fn truncated(&self, after: Option<rowlock_coordinator::Position>) {
-        self.tell(NodeFact::Truncated { after: Index(after.map_or(0, |after| after.index)) });
+        self.report(NodeFact::Truncated { after: Index(after.map_or(0, |after| after.index)) });
     }
 
     fn applied(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>, machine: &Machine) {
         let (entry, hash, digest) = (position(entry), payload_hash(payload), machine.digest());
-        self.tell(NodeFact::Applied { entry, hash, digest });
+        self.report(NodeFact::Applied { entry, hash, digest });
         self.record.log(entry.index, payload);
     }
 
     fn installed(&self, entry: Option<rowlock_coordinator::Position>, machine: &Machine) {
-        self.tell(NodeFact::Installed { entry: entry.map(position), digest: machine.digest() });
+        self.report(NodeFact::Installed { entry: entry.map(position), digest: machine.digest() });
         let text = || format!("installs a snapshot up to {}", entry.map_or(0, |entry| entry.index));
         self.sim.trace().record(self.sim.now(), || What::Note { host: Some(self.host), text: text() });
     }
 
     fn leads(&self, term: u64) {
-        self.tell(NodeFact::Leads { term });
+        self.report(NodeFact::Leads { term });
         self.sim.trace().record(self.sim.now(), || What::Leads { host: self.host, term });
     }
 
     fn confirms(&self, term: u64, contact: Duration, touched: Duration, sessions: &[SessionId]) {
         let (since, touched, sessions) = (self.ago(contact), self.ago(touched), sessions.to_vec());
-        self.tell(NodeFact::Confirms { term, since, touched, sessions });
+        self.report(NodeFact::Confirms { term, since, touched, sessions });
     }
 
     fn expires(&self, session: SessionId, term: u64, contact: Duration) {
-        self.tell(NodeFact::Expires { session, term, contact: self.ago(contact) });
+        self.report(NodeFact::Expires { session, term, contact: self.ago(contact) });
     }
 }

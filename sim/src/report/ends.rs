@@ -9,8 +9,8 @@ use crate::fault::Step;
 
 /// Returns the ends, as `(time, text)`, that the trace lacks and the faults' texts give, up to the end of the
 /// trace.
-pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
-    let told: BTreeSet<&String> = record
+pub(super) fn unrecorded(record: &[Happening]) -> Vec<(Nanos, String)> {
+    let recorded: BTreeSet<&String> = record
         .iter()
         .filter_map(|happening| match &happening.what {
             What::Healed { text, .. } => Some(text),
@@ -21,8 +21,8 @@ pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
     let mut ends: Vec<(Nanos, String)> = record
         .iter()
         .filter_map(|happening| match &happening.what {
-            What::Fault { text, .. } if !told.contains(text) => {
-                Some((said(text, happening.at).filter(|end| *end <= last)?, text.clone()))
+            What::Fault { text, .. } if !recorded.contains(text) => {
+                Some((by_text(text, happening.at).filter(|end| *end <= last)?, text.clone()))
             }
             _ => None,
         })
@@ -32,7 +32,7 @@ pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
 }
 
 /// Returns the end of a fault that began at `at`, as given by its text.
-pub(super) fn said(text: &str, at: Nanos) -> Option<Nanos> {
+pub(super) fn by_text(text: &str, at: Nanos) -> Option<Nanos> {
     let step: Step = format!("0s {text}").parse().ok()?;
     Some(at + step.fault.lasts()?)
 }

@@ -15,7 +15,7 @@ impl Injector {
             Fault::Flood { target, torrent, connections, lasts } => {
                 let is_free = |host: &&HostId| !self.sim.is_up(**host);
                 // More floods at a time than there are hosts for add nothing.
-                let Some(host) = self.patients.flooders.iter().find(is_free).copied() else { return };
+                let Some(host) = self.targets.flooders.iter().find(is_free).copied() else { return };
                 self.sim.boot(host);
                 for place in self.places(target) {
                     self.sim.spawn(host, "flood", flood::pour(torrent, place, connections));

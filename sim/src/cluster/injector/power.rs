@@ -22,7 +22,7 @@ pub(super) struct Armed {
 impl Injector {
     /// Returns running hosts whose power goes at a certain moment.
     pub fn armed(&mut self) -> Vec<HostId> {
-        let (sim, nodes) = (&self.sim, &self.patients.nodes);
+        let (sim, nodes) = (&self.sim, &self.targets.nodes);
         self.armed.iter_mut().for_each(|(place, armed)| armed.was_up |= sim.is_up(nodes[*place]));
         let up = self.armed.iter().filter(|(_, armed)| armed.was_up);
         up.map(|(place, _)| nodes[*place]).collect()
@@ -30,7 +30,7 @@ impl Injector {
 
     /// Schedules restarts of nodes whose moment has come.
     pub fn notice_cuts(&mut self) {
-        let (sim, nodes) = (&self.sim, &self.patients.nodes);
+        let (sim, nodes) = (&self.sim, &self.targets.nodes);
         let is_gone = |place: usize, armed: &Armed| armed.was_up && !sim.is_up(nodes[place]);
         let all = self.armed.iter();
         let gone: Vec<usize> =
@@ -44,7 +44,7 @@ impl Injector {
 
     /// Arms a power loss at the n-th such moment, or after [`MOMENT_WITHIN`].
     pub(super) fn arm(&mut self, place: usize, moment: Moment, nth: u64, down: Down) {
-        let host = self.patients.nodes[place];
+        let host = self.targets.nodes[place];
         match moment {
             Moment::Message => self.sim.cut_power_at_message(host, nth),
             Moment::DiskOperation => self.sim.cut_power_at_operation(host, nth, |_| true),
@@ -59,7 +59,7 @@ impl Injector {
 
     /// Cuts the machine's power now.
     pub(super) fn power_off(&mut self, place: usize, down: Down) -> Result<(), Halt> {
-        let host = self.patients.nodes[place];
+        let host = self.targets.nodes[place];
         self.sim.power_off(host)?;
         self.start_later(Birth::Node(place), down);
         Ok(())

@@ -35,26 +35,26 @@ impl Injector {
     /// Takes the leadership away from the current leader, if there is one.
     pub(super) fn take_leadership(&mut self, late: Target, after: Duration, lasts: Duration) {
         let (Some(leader), Some(late)) =
-            (self.patients.statuses.leader(), self.hosts(&[late]).first().copied())
+            (self.targets.statuses.leader(), self.hosts(&[late]).first().copied())
         else {
             return;
         };
-        let host = self.patients.nodes[leader];
+        let host = self.targets.nodes[leader];
         if host == late {
             return;
         }
-        let links = one_way(&[host], &self.patients.nodes);
+        let links = one_way(&[host], &self.targets.nodes);
         self.cuts.cut(self.sim.network(), &links);
         let until = self.sim.now() + lasts;
         self.later(after, End::Regain(Regain { leader, late, links, is_lost: false, until }));
     }
 
     pub(super) fn go_on(&mut self, mut regain: Regain) {
-        let host = self.patients.nodes[regain.leader];
-        let now_leads = self.patients.statuses.leader();
+        let host = self.targets.nodes[regain.leader];
+        let now_leads = self.targets.statuses.leader();
         let is_back = regain.is_lost && now_leads == Some(regain.leader);
         if is_back || self.sim.now() >= regain.until || !self.sim.is_up(host) {
-            return self.give_up(&regain);
+            return self.reconnect(&regain);
         }
         let held = [(regain.late, host)];
         if !regain.links.contains(&held[0]) {
@@ -63,7 +63,7 @@ impl Injector {
         }
         match now_leads.filter(|now| *now != regain.leader) {
             // A leader cannot hand over to a node out of its reach.
-            Some(now) if self.patients.nodes[now] == regain.late => return self.give_up(&regain),
+            Some(now) if self.targets.nodes[now] == regain.late => return self.reconnect(&regain),
             Some(now) => {
                 if !regain.is_lost {
                     regain.is_lost = true;
@@ -73,7 +73,7 @@ impl Injector {
                     self.cuts.join(self.sim.network(), &join);
                     regain.links = stay;
                 }
-                self.patients.statuses.order(now, Order::HandOver(node_id(regain.leader)));
+                self.targets.statuses.order(now, Order::HandOver(node_id(regain.leader)));
             }
             None => {}
         }
@@ -81,7 +81,7 @@ impl Injector {
     }
 
     /// Reconnects all nodes.
-    pub(super) fn give_up(&mut self, regain: &Regain) {
+    pub(super) fn reconnect(&mut self, regain: &Regain) {
         self.cuts.join(self.sim.network(), &regain.links);
     }
 }

@@ -29,14 +29,14 @@ pub(super) struct Rest {
 }
 
 impl Injector {
-    /// Isolates the node. [`Injector::look_at`] continues.
+    /// Isolates the node. [`Injector::check_rest`] continues.
     pub(super) fn bring_to_rest(&mut self, place: usize, down: Duration) {
-        let host = self.patients.nodes[place];
+        let host = self.targets.nodes[place];
         let others: Vec<HostId> = self
-            .patients
+            .targets
             .nodes
             .iter()
-            .chain(&self.patients.clients)
+            .chain(&self.targets.clients)
             .filter(|other| **other != host)
             .copied()
             .collect();
@@ -47,8 +47,8 @@ impl Injector {
     }
 
     /// Corrupts the log if it is at rest; otherwise schedules another check.
-    pub(super) fn look_at(&mut self, mut rest: Rest) -> Result<(), Halt> {
-        let host = self.patients.nodes[rest.place];
+    pub(super) fn check_rest(&mut self, mut rest: Rest) -> Result<(), Halt> {
+        let host = self.targets.nodes[rest.place];
         if !self.sim.is_up(host) || rest.looks >= LOOKS_MAX {
             self.leave(&rest);
             return Ok(());
@@ -65,7 +65,7 @@ impl Injector {
         }
         self.leave(&rest);
         self.excused.insert(rest.place);
-        self.patients.membership.damage(rest.place);
+        self.targets.membership.damage(rest.place);
         self.sim.kill(host)?;
         tail::rot(&disk);
         self.start_later(Birth::Node(rest.place), Down::For(rest.down));

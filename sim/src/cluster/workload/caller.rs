@@ -101,7 +101,7 @@ impl Caller {
     ///
     /// # Cancel safety
     /// A dropped call is reported with an unknown outcome.
-    pub(super) async fn ask(&self, make: impl FnOnce(CallId) -> Op) -> Result<Answer, Failure> {
+    pub(super) async fn call(&self, make: impl FnOnce(CallId) -> Op) -> Result<Answer, Failure> {
         let call = self.parts.journal.next_call();
         let op = Arc::new(make(call));
         let begun = self.begin(call, op.clone());
@@ -134,7 +134,7 @@ impl Caller {
     /// Waits for locks through `asking` (`None`: the locks are not free) and reports the wait.
     ///
     /// # Cancel safety
-    /// As [`Caller::ask`].
+    /// As [`Caller::call`].
     pub(super) async fn acquire(
         &self,
         wanted: Vec<(Lock, Mode)>,
@@ -276,7 +276,7 @@ struct Waiting {
 impl Waiting {
     fn new(caller: &Caller, lock: Lock) -> Self {
         let host = caller.profile().host;
-        caller.journal().note(|| What::Waits { host, lock: caller.lock_path(lock).to_owned() });
+        caller.journal().trace(|| What::Waits { host, lock: caller.lock_path(lock).to_owned() });
         Waiting { caller: caller.clone(), lock, is_granted: false }
     }
 
@@ -290,7 +290,7 @@ impl Drop for Waiting {
         if !self.is_granted {
             let host = self.caller.profile().host;
             let lock = || self.caller.lock_path(self.lock).to_owned();
-            self.caller.journal().note(|| What::GaveUp { host, lock: lock() });
+            self.caller.journal().trace(|| What::GaveUp { host, lock: lock() });
         }
     }
 }

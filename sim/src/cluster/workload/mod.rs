@@ -27,7 +27,7 @@ use super::record::Journal;
 pub use theme::{Profile, Theme, Work};
 
 /// Runs a quiet client beside floods, until `closing` is true.
-pub async fn stand_by(journal: Journal, membership: Membership, closing: watch::Receiver<bool>) {
+pub async fn run_bystander(journal: Journal, membership: Membership, closing: watch::Receiver<bool>) {
     plain::bystander::live(journal, membership, closing).await;
 }
 

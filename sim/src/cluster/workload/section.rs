@@ -242,7 +242,7 @@ impl Section {
             self.stakes[at].is_reported = true;
             let host = self.caller.profile().host;
             let path = || self.caller.lock_path(lock).to_owned();
-            self.caller.journal().note(|| What::Holds { host, lock: path(), token: token.0 });
+            self.caller.journal().trace(|| What::Holds { host, lock: path(), token: token.0 });
         }
     }
 
@@ -252,7 +252,7 @@ impl Section {
             self.caller.journal().tell(ClientFact::LetGo { lock, token });
             let host = self.caller.profile().host;
             let path = || self.caller.lock_path(lock).to_owned();
-            self.caller.journal().note(|| What::LetGo { host, lock: path(), token: token.0 });
+            self.caller.journal().trace(|| What::LetGo { host, lock: path(), token: token.0 });
         }
     }
 }

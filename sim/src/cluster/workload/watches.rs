@@ -29,7 +29,7 @@ impl Watches {
     /// Polls each watch once. Returns the events since the last call, in the order of their zxids.
     pub(super) fn fired(&self) -> Vec<ClientFact> {
         let mut fired: Vec<(WatchId, WatchedEvent)> = Vec::new();
-        self.0.lock().retain(|id, watch| match look(watch) {
+        self.0.lock().retain(|id, watch| match poll_now(watch) {
             Poll::Pending => true,
             Poll::Ready(event) => {
                 // An error means that the session is over; the watch never fires.
@@ -47,6 +47,6 @@ impl Watches {
 }
 
 /// Registers no waker: tasks with a reply, and the ticker, poll again.
-fn look(watch: &mut OneshotWatch) -> Poll<Result<WatchedEvent, rowlock_client::Error>> {
+fn poll_now(watch: &mut OneshotWatch) -> Poll<Result<WatchedEvent, rowlock_client::Error>> {
     pin!(watch.changed()).poll(&mut Context::from_waker(Waker::noop()))
 }

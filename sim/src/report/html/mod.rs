@@ -28,7 +28,7 @@ pub fn page(heading: &Heading, record: &[Happening], end: Nanos) -> String {
     let scene = Scene::of(record, end);
     let mut lines = story::in_full(record);
     if lines.len() > STORY_MAX {
-        lines = story::told(record, end, &heading.verdict);
+        lines = story::condensed(record, end, &heading.verdict);
         lines.truncate(STORY_MAX);
     }
     let data = data::of(&scene, &lines);

@@ -162,7 +162,7 @@ impl Building {
         }
         for fault in &mut scene.faults {
             fault.until =
-                fault.until.or_else(|| ends::said(&fault.text, fault.from)).map(|until| until.min(end));
+                fault.until.or_else(|| ends::by_text(&fault.text, fault.from)).map(|until| until.min(end));
         }
         scene.messages = self.messages.finish();
         scene.regions = self.cuts.finish(end);

@@ -67,12 +67,12 @@ impl fmt::Display for Line {
 
 /// Returns the story with a line for each event.
 pub fn in_full(record: &[Happening]) -> Vec<Line> {
-    tell::lines(record).into_iter().map(|told| told.line).collect()
+    tell::lines(record).into_iter().map(|event| event.line).collect()
 }
 
 /// Returns the story for a terminal: one line condenses each row of quiet lock steps, silences have a line,
 /// and the verdict is the last line.
-pub fn told(record: &[Happening], end: Nanos, verdict: &Verdict) -> Vec<Line> {
+pub fn condensed(record: &[Happening], end: Nanos, verdict: &Verdict) -> Vec<Line> {
     let lines = fold::folded(tell::lines(record));
     let mut lines = fold::with_silence(lines, record, end);
     let text = match verdict {

@@ -9,7 +9,7 @@ use super::{Line, Tone};
 use crate::report::ends;
 
 /// A line of the story, with data for `fold`.
-pub(super) struct Told {
+pub(super) struct StoryLine {
     pub(super) line: Line,
     /// Lock step that `fold` may condense.
     pub(super) lock: Option<LockMove>,
@@ -28,28 +28,28 @@ pub(super) enum Move {
     GaveUp,
 }
 
-pub(super) fn lines(record: &[Happening]) -> Vec<Told> {
-    let mut teller = Teller::default();
+pub(super) fn lines(record: &[Happening]) -> Vec<StoryLine> {
+    let mut narrator = Narrator::default();
     for Happening { at, what } in record {
-        teller.take(*at, what);
+        narrator.take(*at, what);
     }
-    teller.flush_together();
-    let mut told = teller.told;
-    for (at, text) in ends::untold(record) {
-        told.push(plain(at, Tone::Healed, format!("Over: {text}")));
+    narrator.flush_together();
+    let mut lines = narrator.lines;
+    for (at, text) in ends::unrecorded(record) {
+        lines.push(plain(at, Tone::Healed, format!("Over: {text}")));
     }
-    told.sort_by_key(|told| told.line.at);
-    told
+    lines.sort_by_key(|line| line.line.at);
+    lines
 }
 
 #[derive(Default)]
-struct Teller {
+struct Narrator {
     names: BTreeMap<HostId, String>,
     /// Whether each host's process runs; without hosts that never ran.
     runs: BTreeMap<HostId, bool>,
     /// Hosts with the same change at the same time, named in one line.
     together: Option<Together>,
-    told: Vec<Told>,
+    lines: Vec<StoryLine>,
 }
 
 struct Together {
@@ -60,7 +60,7 @@ struct Together {
     phrase: (&'static str, String),
 }
 
-impl Teller {
+impl Narrator {
     fn take(&mut self, at: Nanos, what: &What) {
         match what {
             What::Host { host, name, .. } => drop(self.names.insert(*host, name.clone())),
@@ -83,7 +83,7 @@ impl Teller {
                 self.flush_together();
                 let name = |host: &HostId| self.name(*host);
                 let line = of_locks(at, what, name).or_else(|| of_hosts(at, what, name));
-                self.told.extend(line);
+                self.lines.extend(line);
             }
         }
     }
@@ -110,15 +110,15 @@ impl Teller {
             (_, Tone::Down) => format!("are gone: {many}"),
             _ => many.to_owned(),
         };
-        self.told.push(plain(at, tone, format!("{} {phrase}.", listed(&who))));
+        self.lines.push(plain(at, tone, format!("{} {phrase}.", listed(&who))));
     }
 }
 
-fn plain(at: Nanos, tone: Tone, text: String) -> Told {
-    Told { line: Line { at, tone, text }, lock: None }
+fn plain(at: Nanos, tone: Tone, text: String) -> StoryLine {
+    StoryLine { line: Line { at, tone, text }, lock: None }
 }
 
-fn of_hosts(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<Told> {
+fn of_hosts(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<StoryLine> {
     let (tone, text) = match what {
         What::Paused { host } => (Tone::Down, format!("{} stands still.", name(host))),
         What::Resumed { host } => (Tone::Up, format!("{} goes on.", name(host))),
@@ -133,7 +133,7 @@ fn of_hosts(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<
     Some(plain(at, tone, text))
 }
 
-fn of_locks(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<Told> {
+fn of_locks(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<StoryLine> {
     let (host, lock, what) = match what {
         What::Waits { host, lock } => (host, lock, Move::Waits),
         What::Holds { host, lock, token } => (host, lock, Move::Holds(*token)),
@@ -149,7 +149,7 @@ fn of_locks(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<
         Move::GaveUp => format!("{who} no longer waits for {lock}."),
     };
     let lock = LockMove { lock: lock.clone(), who, what };
-    Some(Told { line: Line { at, tone: Tone::Lock, text }, lock: Some(lock) })
+    Some(StoryLine { line: Line { at, tone: Tone::Lock, text }, lock: Some(lock) })
 }
 
 /// Returns ` with token N`, or nothing for the negative tokens of designs without tokens.

@@ -287,7 +287,7 @@ pub(super) async fn force(place: &Place) {
 }
 
 /// Asks the holders of a lock for its release, sometimes with a deadline, as operators do.
-pub(super) async fn ask(place: &Place) {
+pub(super) async fn ask_holders(place: &Place) {
     let (lock, path) = any_lock(place);
     let within = chance(40).then(|| millis(1_000, 6_000));
     let within_ms = within.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));

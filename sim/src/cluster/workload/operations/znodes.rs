@@ -43,11 +43,11 @@ fn version(answer: &Result<Answer, Failure>) -> Option<Version> {
 
 /// Creates a znode, after its parent if the parent is missing.
 pub(super) async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -> Result<Answer, Failure> {
-    let answer = caller.ask(create(path, mode)).await;
+    let answer = caller.call(create(path, mode)).await;
     if let Err(Failure::Refused(ErrorCode::NoNode)) = answer {
         // A refusal means that another client has created the parent.
-        let _ = caller.ask(create(DATA, CreateMode::Persistent)).await;
-        return caller.ask(create(path, mode)).await;
+        let _ = caller.call(create(DATA, CreateMode::Persistent)).await;
+        return caller.call(create(path, mode)).await;
     }
     answer
 }
@@ -56,16 +56,16 @@ pub(super) async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -
 pub(super) async fn change(place: &Place) {
     let (caller, path) = (&place.caller, any_path(&place.caller));
     let answer = match between(0, 9) {
-        0..4 => caller.ask(set(&path, Version::ANY)).await,
+        0..4 => caller.call(set(&path, Version::ANY)).await,
         4..8 => {
-            let seen = caller.ask(read(ReadKind::Data, &path, chance(30))).await;
+            let seen = caller.call(read(ReadKind::Data, &path, chance(30))).await;
             let version = version(&seen).unwrap_or(Version(0));
-            caller.ask(set(&path, version)).await
+            caller.call(set(&path, version)).await
         }
         8 => {
             let version = Version(i32::try_from(between(0, 3)).unwrap_or(0));
             let version = if chance(50) { version } else { Version::ANY };
-            caller.ask(|_| Op::Delete { path: path.clone(), version }).await
+            caller.call(|_| Op::Delete { path: path.clone(), version }).await
         }
         _ => with_parent(caller, CreateMode::Persistent, &path).await,
     };
@@ -75,16 +75,16 @@ pub(super) async fn change(place: &Place) {
 }
 
 /// Reads znodes, with and without a sync.
-pub(super) async fn look(place: &Place) {
+pub(super) async fn read_some(place: &Place) {
     for _ in 0..between(1, 4) {
         let path = if chance(20) { DATA.to_owned() } else { any_path(&place.caller) };
         let kind = pick(&[ReadKind::Data, ReadKind::Data, ReadKind::Exists, ReadKind::Children]);
-        let answer = place.caller.ask(read(kind, &path, chance(40))).await;
+        let answer = place.caller.call(read(kind, &path, chance(40))).await;
         if answer.is_err() {
             return;
         }
         if chance(10) {
-            let _ = place.caller.ask(|_| Op::Sync).await;
+            let _ = place.caller.call(|_| Op::Sync).await;
         }
     }
 }
@@ -107,9 +107,9 @@ pub(super) async fn pipeline(place: &Place) {
 
 async fn one_of_many(caller: &Caller, path: String) {
     let answer = match between(0, 9) {
-        0..6 => caller.ask(set(&path, Version::ANY)).await,
-        6..9 => caller.ask(read(ReadKind::Data, &path, false)).await,
-        _ => caller.ask(create(&path, CreateMode::Persistent)).await,
+        0..6 => caller.call(set(&path, Version::ANY)).await,
+        6..9 => caller.call(read(ReadKind::Data, &path, false)).await,
+        _ => caller.call(create(&path, CreateMode::Persistent)).await,
     };
     drop(answer);
 }
@@ -129,7 +129,7 @@ pub(super) async fn sequential(place: &Place) {
     let mode = pick(&[CreateMode::PersistentSequential, CreateMode::EphemeralSequential]);
     let mut made = Vec::new();
     for _ in 0..between(1, 3) {
-        match caller.ask(create(&format!("{parent}/n-"), mode)).await {
+        match caller.call(create(&format!("{parent}/n-"), mode)).await {
             Ok(Answer::Created { path, .. }) => made.push(path),
             Err(Failure::Refused(ErrorCode::NoNode)) => {
                 let _ = with_parent(caller, CreateMode::Persistent, &parent).await;
@@ -137,10 +137,10 @@ pub(super) async fn sequential(place: &Place) {
             _ => return,
         }
     }
-    let _ = caller.ask(read(ReadKind::Children, &parent, chance(30))).await;
+    let _ = caller.call(read(ReadKind::Children, &parent, chance(30))).await;
     place.rest(millis(0, 300)).await;
     for path in made {
-        let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+        let _ = caller.call(|_| Op::Delete { path, version: Version::ANY }).await;
     }
 }
 
@@ -150,12 +150,12 @@ pub(super) async fn ephemeral(place: &Place) {
     let path = format!("{DATA}/ephemeral{}", between(1, 3));
     if let Ok(Answer::Created { path, .. }) = with_parent(caller, CreateMode::Ephemeral, &path).await {
         place.rest(millis(0, 800)).await;
-        let _ = caller.ask(set(&path, Version::ANY)).await;
+        let _ = caller.call(set(&path, Version::ANY)).await;
         if chance(70) {
-            let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+            let _ = caller.call(|_| Op::Delete { path, version: Version::ANY }).await;
         }
     } else {
-        let _ = caller.ask(read(ReadKind::Exists, &path, chance(50))).await;
+        let _ = caller.call(read(ReadKind::Exists, &path, chance(50))).await;
     }
 }
 
@@ -163,7 +163,7 @@ pub(super) async fn ephemeral(place: &Place) {
 pub(super) async fn multi(place: &Place) {
     let caller = &place.caller;
     let (first, second) = (any_path(caller), any_path(caller));
-    let seen = caller.ask(read(ReadKind::Data, &first, chance(50))).await;
+    let seen = caller.call(read(ReadKind::Data, &first, chance(50))).await;
     let version = version(&seen).unwrap_or(Version(0));
     let child = format!("{second}/both-");
     let make = |call: CallId| {
@@ -183,13 +183,13 @@ pub(super) async fn multi(place: &Place) {
         });
         Op::Multi(ops)
     };
-    let made = caller.ask(make).await;
+    let made = caller.call(make).await;
     let Ok(Answer::Multi(answers)) = made else { return };
     for answer in answers {
         if let Answer::Created { path, .. } = answer
             && chance(80)
         {
-            let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+            let _ = caller.call(|_| Op::Delete { path, version: Version::ANY }).await;
         }
     }
 }

@@ -94,7 +94,7 @@ impl Worker<'_> {
             self.session.attach().await?;
             self.clear_away_unknown().await?;
         }
-        self.give_back_due().await?;
+        self.release_due().await?;
         match weighted(&DEEDS) {
             Deed::Queue => self.queue().await?,
             Deed::QueueSeveral => self.queue_several().await?,
@@ -317,7 +317,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    async fn give_back_due(&mut self) -> Result<(), Fate> {
+    async fn release_due(&mut self) -> Result<(), Fate> {
         while let Some(at) = self.places.iter().position(|place| place.until <= time::now()) {
             let place = self.places.remove(at);
             self.let_go(&place);

@@ -228,7 +228,7 @@ impl<'a> Attempt<'a> {
             hold.let_go();
         }
         hold.let_go();
-        let Some(released) = self.give_back(token, strays).await else { return false };
+        let Some(released) = self.release_and_wait(token, strays).await else { return false };
         if chance(REPEATED_PERCENT) {
             let again = self.release(json!({ "token": token.0.to_string() }));
             if let Some((200, document)) = again.once(EACH).await
@@ -290,7 +290,7 @@ impl<'a> Attempt<'a> {
 
     /// Releases the lock. Returns whether the lock was held until then; `None` if no node has replied, so
     /// that the lease must end.
-    async fn give_back(&self, token: FencingToken, strays: &mut Strays) -> Option<bool> {
+    async fn release_and_wait(&self, token: FencingToken, strays: &mut Strays) -> Option<bool> {
         let call = Call::begin(self.lease, Op::Release { lock: self.lock, token });
         let release = self.release(json!({ "token": token.0.to_string() }));
         send_late(&release, strays);
