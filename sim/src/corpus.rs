@@ -1,10 +1,10 @@
-//! A guided search. A fresh seed is chosen from many, so that what has seldom met meets: each two faults,
-//! operations and settings. Runs in which something rare happened are kept, and gone on from there in other
+//! A guided search. Each fresh seed is chosen among many, so that rare pairs of traits (faults, operations,
+//! settings) occur together. The corpus keeps runs that took a rare branch, and continues these in other
 //! ways.
 //!
-//! A run goes on from a kept one with the same seed and the same faults until the rare branch was taken. From
-//! then on chance is drawn anew ([`Fault::NewChoices`]), and often the faults as well. So a script says all
-//! of it, and replays and shrinks as any other.
+//! A continuation has the seed and the faults of the kept run until the rare branch was taken. After that the
+//! run draws new random choices ([`Fault::NewChoices`]), and often new faults. The script contains all of
+//! this, so a continuation replays and shrinks like any run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -16,42 +16,42 @@ use rowlock_world::time::Nanos;
 use crate::cluster::{CLIENTS, Outcome, Scenario, Shape, Trait, traits_of};
 use crate::fault::{Fault, Kind, Script, Step};
 
-/// Runs from fresh seeds that come first: until then everything is rare.
+/// Runs from fresh seeds at the start of a search, while every branch is still rare.
 const BEFORE_KEPT: usize = 100;
-/// Percentage of the runs after them that begin with a fresh seed.
+/// Percentage of later runs that begin with a fresh seed.
 const FRESH: usize = 40;
-/// Seeds from which a fresh one is chosen.
+/// Candidates for a fresh seed.
 const CANDIDATES: usize = 64;
-/// The others of them are below this.
+/// Upper bound of random candidates.
 const SEEDS: usize = 1_000_000_000;
-/// Runs that are kept for each branch.
+/// Runs kept for each branch.
 const KEPT: usize = 16;
-/// Milliseconds after the branch was seen within which the new choices begin.
+/// Milliseconds after the branch within which the new choices begin.
 const AFTER_MS: usize = 3_000;
-/// New choices within one script.
+/// Largest number of new choices within one script.
 const TURNS_MAX: usize = 4;
-/// Percentage of continuations with other faults.
+/// Percentage of continuations with new faults.
 const OTHER_FAULTS: usize = 60;
 
-/// Where a run comes from.
+/// Origin of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub seed: u64,
-    /// All faults; none: those that follow from the seed.
+    /// All faults; `None`: derived from the seed.
     pub script: Option<Script>,
 }
 
-/// The runs that are kept, and how often each branch was taken.
+/// Kept runs, and the number of runs that took each branch.
 pub struct Corpus {
     rng: Rng,
     seconds: u64,
     scenario: Scenario,
     runs: Vec<Kept>,
-    /// Runs that took the branch, by its number.
+    /// Number of runs that took the branch, by the branch's number.
     taken: Vec<usize>,
-    /// Runs from fresh seeds.
+    /// Number of runs from fresh seeds.
     drawn: usize,
-    /// How many of them had both.
+    /// Number of fresh runs with both traits.
     pairs: BTreeMap<(Trait, Trait), usize>,
 }
 
@@ -62,19 +62,19 @@ struct Kept {
 }
 
 impl Corpus {
-    /// Runs of this length and scenario; `seed` decides what is gone on from.
+    /// Creates a corpus for runs of this length and scenario; `seed` determines the choices of continuations.
     pub fn new(seed: u64, seconds: u64, scenario: Scenario) -> Corpus {
         let (runs, taken) = (Vec::new(), vec![0; Rare::ALL.len()]);
         Corpus { rng: Rng::new(seed), seconds, scenario, runs, taken, drawn: 0, pairs: BTreeMap::new() }
     }
 
-    /// What to run next: a fresh seed, or a kept run in another way.
+    /// Returns the next run: a fresh seed, or a continuation of a kept run.
     pub fn next(&mut self, fresh: u64) -> Origin {
         let origin = if self.drawn < BEFORE_KEPT || self.rng.chance(FRESH) { None } else { self.go_on() };
         origin.unwrap_or_else(|| Origin { seed: self.draw(fresh), script: None })
     }
 
-    /// Of this seed and some others the one with the most pairs of traits that few runs have had.
+    /// Returns the seed with the most rarely seen pairs of traits, of `fresh` and random candidates.
     fn draw(&mut self, fresh: u64) -> u64 {
         let had = |pair| self.pairs.get(&pair).copied().unwrap_or_default();
         let candidates = (1..CANDIDATES).map(|_| self.rng.below(SEEDS) as u64).chain([fresh]).map(|seed| {
@@ -91,7 +91,7 @@ impl Corpus {
         seed
     }
 
-    /// Whether the run is kept: it took a branch that few runs have taken.
+    /// Adds a run. Returns whether the run is kept, because it took a branch that few runs have taken.
     pub fn add(&mut self, origin: &Origin, outcome: &Outcome) -> bool {
         let mut is_rare = false;
         for (branch, _) in &outcome.rare_since {
@@ -109,7 +109,7 @@ impl Corpus {
         is_kept
     }
 
-    /// From a branch, the rarer the likelier, and from one of the runs that took it.
+    /// Returns a continuation from a branch (the rarer, the likelier) of a run that took the branch.
     fn go_on(&mut self) -> Option<Origin> {
         let load_ends = Nanos::from_millis(self.seconds * 1_000);
         let in_time = |since: Nanos| since < load_ends;
@@ -132,7 +132,7 @@ impl Corpus {
         Some(Origin { seed: run.origin.seed, script: Some(script) })
     }
 
-    /// The faults of the run up to `at`, then other choices and its own faults or others.
+    /// Returns the faults of the run up to `at`, then new choices, and the run's own faults or new faults.
     fn turned(&self, run: &Kept, at: Nanos, seed: u64, others: bool) -> Script {
         let (before, own): (Vec<Step>, Vec<Step>) =
             run.script.steps().iter().cloned().partition(|step| step.at <= at);
@@ -141,7 +141,7 @@ impl Corpus {
         let free = before.iter().filter_map(Step::ends).max().unwrap_or(at).max(at);
         let (skipped, other): (Vec<Step>, Vec<Step>) =
             other.steps().iter().cloned().partition(|step| step.at <= free);
-        // What a script may break depends on what it has broken before.
+        // The faults that a script may contain depend on its earlier faults.
         let after = if others && before.iter().chain(&skipped).all(passes) { other } else { own };
         let turn = Step { at, fault: Fault::NewChoices { seed } };
         let steps = before.into_iter().chain([turn]).chain(after).collect();
@@ -149,7 +149,7 @@ impl Corpus {
     }
 }
 
-/// Each two of them once.
+/// Returns each pair of traits once.
 fn pairs_of(traits: &BTreeSet<Trait>) -> impl Iterator<Item = (Trait, Trait)> {
     let after = |one: &Trait| (Bound::Excluded(*one), Bound::Unbounded);
     traits.iter().flat_map(move |one| traits.range(after(one)).map(move |other| (*one, *other)))
@@ -161,7 +161,7 @@ impl Kept {
     }
 }
 
-/// Whether the cluster has the same members and disks after it as before.
+/// Returns whether the cluster has the same members and disks after the step as before.
 fn passes(step: &Step) -> bool {
     let is_of_links_or_time = matches!(
         step.fault.kind(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_gone_on_from_is_the_same_until_then_and_another_one_after() {
+    fn a_continuation_equals_its_origin_up_to_the_new_choices() {
         let scenario = Scenario::Clients;
         let origin = Origin { seed: 3, script: None };
         let first = outcome_of(&origin, scenario);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_are_chosen_so_that_more_traits_meet_and_the_choice_is_repeatable() {
+    fn chosen_seeds_have_more_pairs_of_traits_and_are_repeatable() {
         let scenario = Scenario::Clients;
         let met = |seeds: &[u64]| {
             let of = |seed: &u64| pairs_of(&traits_of(*seed, SECONDS, scenario)).collect::<Vec<_>>();

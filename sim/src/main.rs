@@ -1,7 +1,7 @@
-//! The `rowlock-sim` command line: simulates clusters with their clients from a seed, and tells, draws and
-//! shrinks the runs that break a promise. `rowlock sim` starts it.
+//! The `rowlock-sim` command line: simulates clusters with their clients from a seed, and prints, draws and
+//! shrinks runs that break a promise. `rowlock sim` starts this program.
 
-// These panic when their reader is gone: use those of `print`.
+// These macros panic when their reader is gone: use the macros of `print`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod cli;

@@ -1,9 +1,10 @@
 //! Finds the smallest script of faults that still fails.
 //!
-//! Delta debugging (Zeller and Hildebrandt, 2002) removes steps. The remaining steps are then simplified:
-//! fewer targets, shorter times, rounder times. The caller's test decides what fails and runs the script.
+//! Delta debugging (Zeller and Hildebrandt, 2002) removes steps. Then each remaining step becomes simpler:
+//! fewer targets, shorter times, rounder times. The caller's test runs a script and decides whether the run
+//! fails.
 //!
-//! Invariant: every script that is kept has failed; so has the one that is returned.
+//! Invariant: every kept script has failed, and so has the returned script.
 
 mod simpler;
 #[cfg(test)]
@@ -13,7 +14,7 @@ use crate::fault::{Script, Step};
 
 use simpler::simpler;
 
-/// Makes `script`, which fails, smaller, asking `still_fails` at most `budget` times.
+/// Shrinks the failing `script`, with at most `budget` calls of `still_fails`.
 pub fn shrink(script: Script, still_fails: impl FnMut(&Script) -> bool, budget: usize) -> Script {
     let over_budget = script.is_over_budget();
     let mut search = Search { best: script.steps().to_vec(), over_budget, still_fails, left: budget };
@@ -35,7 +36,7 @@ struct Search<F> {
 }
 
 impl<F: FnMut(&Script) -> bool> Search<F> {
-    /// Keeps `steps` if they fail.
+    /// Keeps `steps` if they fail. Returns whether they fail.
     fn try_steps(&mut self, steps: Vec<Step>) -> bool {
         if self.left == 0 {
             return false;
@@ -49,7 +50,8 @@ impl<F: FnMut(&Script) -> bool> Search<F> {
         fails
     }
 
-    /// First everything, then halves, quarters, single steps: whatever the failure does without goes.
+    /// Removes steps that the failure does not need: first all steps at once, then halves, quarters, single
+    /// steps.
     fn take_steps_away(&mut self) {
         let mut size = self.best.len();
         while size > 0 && self.left > 0 {
@@ -57,7 +59,7 @@ impl<F: FnMut(&Script) -> bool> Search<F> {
             while at < self.best.len() && self.left > 0 {
                 let mut steps = self.best.clone();
                 steps.drain(at..(at + size).min(steps.len()));
-                // What follows has moved to `at`.
+                // The next steps are now at `at`.
                 if !self.try_steps(steps) {
                     at += size;
                 }
@@ -66,8 +68,8 @@ impl<F: FnMut(&Script) -> bool> Search<F> {
         }
     }
 
-    /// Each step in turn, as far as it goes. A step that is moved may change places with others; the next
-    /// round of `shrink` comes back to those that were passed over by that.
+    /// Simplifies each step in turn, as far as possible. A moved step may change places with its neighbors;
+    /// the next round of `shrink` tries the steps that were passed over.
     fn simplify_steps(&mut self) {
         for index in 0..self.best.len() {
             while self.left > 0 && self.simplify(index) {}

@@ -1,4 +1,4 @@
-//! What to run, and its text form: a failing run writes it, `replay` and `shrink` read it.
+//! Parameters of a run, and their text form: a failing run writes the text, `replay` and `shrink` read it.
 
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_sim::cluster::{self, Outcome, Scenario};
@@ -10,15 +10,15 @@ pub struct Case {
     pub seed: u64,
     /// Simulated seconds under load and faults.
     pub seconds: u64,
-    /// The kinds of faults that the seed draws from.
+    /// Named mix of faults from which the seed draws.
     pub scenario: Scenario,
-    /// Exactly what goes wrong, if it does not follow from seed and scenario.
+    /// Faults of the run; `None`: derived from seed and scenario.
     pub script: Option<Script>,
-    /// A mistake that the run should find.
+    /// Mutant that the run should reveal.
     pub mistake: Option<Mutant>,
 }
 
-/// The mistake of this name, if this build can make it.
+/// Returns the mutant of this name, if this build contains mutants.
 pub fn mistake_named(name: &str) -> Result<Mutant, String> {
     let mutant: Mutant = name.parse().map_err(|e| {
         let names: Vec<&str> = Mutant::ALL.iter().map(|mutant| mutant.name()).collect();
@@ -27,21 +27,21 @@ pub fn mistake_named(name: &str) -> Result<Mutant, String> {
     if mutant::AVAILABLE { Ok(mutant) } else { Err(NO_MUTANTS.to_owned()) }
 }
 
-/// Production builds hold no mistakes.
+/// Error for a build without mutants.
 pub const NO_MUTANTS: &str = "this build makes no mistakes on purpose; build one that does with: cargo build --release -p rowlock-sim --features mutants";
 
 impl Case {
-    /// Runs it here and now, on this thread. `record`: whether its story is wanted.
+    /// Runs the case on this thread. `record` keeps the trace for the story.
     pub fn run(&self, record: bool) -> Outcome {
         cluster::run(&self.plan(record))
     }
 
-    /// Runs it without a story.
+    /// Runs the case without a story.
     pub fn run_quietly(&self) -> Outcome {
         self.run(false)
     }
 
-    /// Its run of a whole cluster.
+    /// Returns the plan of the run.
     pub fn plan(&self, record: bool) -> cluster::Plan {
         cluster::Plan {
             seed: self.seed,
@@ -53,7 +53,7 @@ impl Case {
         }
     }
 
-    /// The command that runs it again, unless it has a script of its own.
+    /// Returns the command that repeats the run. Incomplete for a case with a script.
     pub fn command(&self) -> String {
         let Case { seed, seconds, scenario, .. } = self;
         let mut command = format!("rowlock sim run --seed {seed} --seconds {seconds} --scenario {scenario}");
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_of_a_case_says_all_that_decides_it() {
+    fn the_command_of_a_case_has_all_its_parameters() {
         let case = Case {
             seed: 7,
             seconds: 30,

@@ -9,14 +9,14 @@ use rowlock_sim::fault::Script;
 use super::case::{Case, mistake_named};
 use crate::exit::{Failure, IO, USAGE};
 
-/// Between the settings and the script.
+/// Line between the settings and the script.
 const FAULTS: &str = "faults";
 
-/// The text of a case whose faults are `script`.
+/// Returns the text of a case whose faults are `script`.
 pub fn write(case: &Case, script: &Script, found: Option<&str>) -> String {
     let mut text = String::from("# A run of Rowlock's simulator. Again: rowlock sim replay THIS_FILE\n");
     if let Some(found) = found {
-        // A finding may have several lines; all of them stay comments.
+        // A finding may have several lines; each line becomes a comment.
         found.lines().for_each(|line| text.push_str(&format!("# found: {line}\n")));
     }
     text.push_str(&format!("seed {}\nseconds {}\nscenario {}\n", case.seed, case.seconds, case.scenario));
@@ -27,7 +27,7 @@ pub fn write(case: &Case, script: &Script, found: Option<&str>) -> String {
     text
 }
 
-/// Reads what [`write()`] writes. The error names the line and says what to write instead.
+/// Reads the output of [`write()`]. The error names the line and the correct form.
 pub fn read(text: &str) -> Result<Case, String> {
     let mut case = Case {
         seed: 0,
@@ -83,7 +83,7 @@ pub fn load(path: &Path) -> Result<Case, Failure> {
     read(&text).map_err(|e| Failure::new(USAGE, format!("{}: {e}", path.display())))
 }
 
-/// The script in a file; a whole case is taken too, for the sake of its script.
+/// Reads a script, or the script of a complete case.
 pub fn load_script(path: &Path) -> Result<Script, Failure> {
     let text = text_of(path)?;
     let wrong = |e: String| Failure::new(USAGE, format!("{}: {e}", path.display()));
@@ -103,7 +103,7 @@ fn text_of(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// The files of a folder with the ending `.txt`, in the order of their names; none if there is no folder.
+/// Returns the `.txt` files of a folder, in the order of their names; none if the folder does not exist.
 pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unread = |e: std::io::Error| Failure::new(IO, format!("cannot read {}: {e}", folder.display()));
     let mut names = match Dir::open(folder) {
@@ -116,7 +116,7 @@ pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
-/// Writes a file, making its folder if there is none.
+/// Writes a file, creating its folder if necessary.
 pub fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let (folder, name) = place(path)?;
     let written = Dir::create(folder).and_then(|dir| dir.write_atomic(name, content));
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_is_read_as_it_was_written() {
+    fn a_written_case_is_read_back_unchanged() {
         let script: Script = "1s disconnect client1\n2s kill leader for 3s\n".parse().unwrap();
         let case = Case { seed: 99, seconds: 12, scenario: Scenario::Machines, script: None, mistake: None };
         let text = write(&case, &script, Some("fifo: a came\nbefore b"));

@@ -1,7 +1,6 @@
 //! `rowlock sim compare`: common lock designs, and Rowlock, under the same faults.
 //!
-//! By default it prints a table of all designs in all scenarios. With a design, a scenario and a seed it
-//! prints one run.
+//! Prints a table of all designs in all scenarios, or a single run for a design, a scenario and a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ use crate::exit::{Failure, REFUSED, SOFTWARE, USAGE};
 use crate::paint::{Paint, Progress};
 use crate::print::{errln, print};
 
-/// How soon a client of Rowlock with a disconnect grace may be given up after its connection has ended.
+/// Disconnect grace of the Rowlock design that has one.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Compare the lock designs that people use: the same faults for Redis, databases, ZooKeeper recipes and
@@ -56,7 +55,7 @@ pub struct Compare {
     jobs: Option<usize>,
 }
 
-/// All designs; each thread makes its own.
+/// Creates all designs; each thread has designs of its own.
 fn all() -> Vec<Box<dyn Design>> {
     let mut designs = recipes::all();
     designs.push(Box::new(Rowlock { disconnect_grace: None, is_fenced: false }));
@@ -84,7 +83,7 @@ impl Compare {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Their places among [`all`].
+    /// Returns the chosen designs as places among [`all`].
     fn designs(&self) -> Result<Vec<usize>, Failure> {
         let all = all();
         let chosen: Vec<usize> = (0..all.len())
@@ -106,29 +105,30 @@ impl Compare {
         Ok(vec![known])
     }
 
-    /// Each thread takes the next design; rows are in the order of the designs, whichever finished first.
+    /// Fills the table on several threads; each thread takes the next design. Rows are in the order of the
+    /// designs, whichever thread finishes first.
     async fn table(&self, designs: Vec<usize>, scenarios: Vec<Scenario>) -> Table {
         let count = designs.len();
-        let (tell, mut rows_come) = mpsc::channel::<(usize, Vec<Row>)>(count);
+        let (sender, mut rows_come) = mpsc::channel::<(usize, Vec<Row>)>(count);
         let (designs, next) = (Arc::new(designs), Arc::new(AtomicUsize::new(0)));
         let mut threads = Vec::new();
         for _ in 0..pool::threads(self.jobs).min(count) {
-            let (tell, designs, next) = (tell.clone(), designs.clone(), next.clone());
+            let (sender, designs, next) = (sender.clone(), designs.clone(), next.clone());
             let (scenarios, seeds) = (scenarios.clone(), self.seeds);
             let work = move || {
                 let all = all();
                 while let Some(place) = designs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let table = compare(&[&*all[*place]], &scenarios, seeds, |_| {});
-                    if tell.blocking_send((*place, table.rows)).is_err() {
+                    if sender.blocking_send((*place, table.rows)).is_err() {
                         return;
                     }
                 }
             };
             threads.push(task::spawn("comparison", worker::run_blocking("comparison", work)));
         }
-        drop(tell);
+        drop(sender);
         let mut progress = Progress::new(Paint::stdout());
-        // The table goes to stdout, where it may be read by a program.
+        // The table goes to stdout, where a program may read it.
         let is_shown = !self.markdown && Paint::stdout().is_terminal();
         let mut show = |done: usize| {
             let line = format!("{done} of {count} designs, {} seeds for each scenario", self.seeds);
@@ -145,8 +145,8 @@ impl Compare {
         Table { rows: rows.into_iter().flat_map(|(_, rows)| rows).collect(), scenarios, seeds: self.seeds }
     }
 
-    /// One run. Exit code 1: two clients held the lock, or an update was lost, or no client got the lock any
-    /// more.
+    /// Runs one seed. Exit code 1: two clients held the lock, an update was lost, or no client got the lock
+    /// any more.
     async fn one(&self, place: usize, scenario: Scenario, seed: u64) -> Result<ExitCode, Failure> {
         let work = move || {
             let all = all();
@@ -168,14 +168,14 @@ impl Compare {
         ];
         let bad = measured.windows > 0 || outcome.losses.plain > 0 || measured.is_stuck;
         let verdict = if bad {
-            let told: Vec<String> = facts.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-            Verdict::Broken(told.join("; "))
+            let figures: Vec<String> = facts.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+            Verdict::Broken(figures.join("; "))
         } else {
             Verdict::Held
         };
         let paint = Paint::stdout();
         let mut text = paint.bold(&format!("{title}\n"));
-        story::told(&outcome.record, end, &verdict)
+        story::condensed(&outcome.record, end, &verdict)
             .iter()
             .for_each(|line| text.push_str(&format!("{line}\n")));
         print(text.as_bytes())?;
@@ -199,7 +199,7 @@ impl Compare {
     }
 }
 
-/// Writes into the record where a second one begins to believe that it holds a lock.
+/// Marks in the trace the moments at which a second client begins to believe that it holds a lock.
 fn mark_two_holders(record: &mut Vec<Happening>) {
     let mut names: BTreeMap<HostId, String> = BTreeMap::new();
     let mut holders: BTreeSet<(String, HostId)> = BTreeSet::new();
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_holder_is_marked_and_one_after_the_other_is_not() {
+    fn a_second_holder_is_marked_and_a_successor_is_not() {
         let at = |millis, what| Happening { at: Nanos::from_millis(millis), what };
         let holds = |host| What::Holds { host: HostId(host), lock: "a".into(), token: 1 };
         let lets_go = |host| What::LetGo { host: HostId(host), lock: "a".into(), token: 1 };

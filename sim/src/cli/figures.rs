@@ -10,21 +10,21 @@ use rowlock_sim::fault::Kind;
 
 use super::case::Case;
 
-/// What many runs came to.
+/// Totals of many runs.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     pub stats: Stats,
-    /// Runs that broke a promise, with which and how.
+    /// Runs that broke a promise, with the violation.
     pub broken: Vec<(Case, String)>,
-    /// Of all fingerprints, whatever their order.
+    /// Sum over all fingerprints, independent of their order.
     pub fingerprint: u64,
 }
 
 impl Figures {
-    /// Takes the outcome of a seed, or of the case that stood in for it.
+    /// Adds the outcome of a seed, or of the case that replaced the seed.
     pub fn add(&mut self, seed: u64, case: &Case, outcome: &Outcome) {
         self.stats += &outcome.stats;
-        // Odd factors differ from seed to seed, so that two seeds that change places are noticed.
+        // Odd factors differ from seed to seed, so that an exchange of two outcomes changes the sum.
         let factor = seed.wrapping_mul(2).wrapping_add(1);
         self.fingerprint = self.fingerprint.wrapping_add(outcome.fingerprint.wrapping_mul(factor));
         if let Some(violation) = &outcome.violation {
@@ -40,7 +40,7 @@ impl Figures {
         self.stats.simulated.0 as f64 / 3.6e12
     }
 
-    /// One line while it goes on.
+    /// Returns one line of progress.
     pub fn progress(&self, took: Duration, wanted: Option<u64>) -> String {
         let of = wanted.map(|n| format!(" of {}", counted(n))).unwrap_or_default();
         let rate = self.runs() as f64 / took.as_secs_f64().max(0.001);
@@ -52,7 +52,7 @@ impl Figures {
         line
     }
 
-    /// All of it, at the end.
+    /// Returns the complete table.
     pub fn summary(&self, took: Duration, threads: usize) -> String {
         let seconds = took.as_secs_f64().max(0.001);
         let simulated = self.stats.simulated.0 as f64 / 1e9;
@@ -100,7 +100,7 @@ pub fn counted(n: u64) -> String {
     text
 }
 
-/// `27: kill 12, partition 15`
+/// Formats as `27: kill 12, partition 15`.
 pub fn faults(by_kind: &BTreeMap<Kind, u64>) -> String {
     let total: u64 = by_kind.values().sum();
     if total == 0 {
@@ -111,7 +111,7 @@ pub fn faults(by_kind: &BTreeMap<Kind, u64>) -> String {
     format!("{}: {}", counted(total), kinds.join(", "))
 }
 
-/// A name and how often it was counted.
+/// A name with its count.
 type Named = (&'static str, u64);
 
 fn branches(counts: &Counts) -> Vec<Named> {
@@ -122,20 +122,20 @@ fn choices(counts: &Counts) -> Vec<Named> {
     Choice::ALL.iter().map(|choice| (choice.name(), counts.of_choice(*choice))).collect()
 }
 
-/// `2 of 54: torn-tail 3, session-moved 1`
+/// Formats as `2 of 54: torn-tail 3, session-moved 1`.
 fn taken(all: &[Named]) -> String {
     let taken = all.iter().filter(|(_, times)| *times > 0);
     let taken: Vec<String> = taken.map(|(name, times)| format!("{name} {}", counted(*times))).collect();
     format!("{} of {}: {}", taken.len(), all.len(), taken.join(", "))
 }
 
-/// The names of the others.
+/// Returns the names with a count of zero.
 fn never_taken(all: &[Named]) -> String {
     let never: Vec<&str> = all.iter().filter(|(_, times)| *times == 0).map(|(name, _)| *name).collect();
     if never.is_empty() { "none".to_owned() } else { never.join(", ") }
 }
 
-/// How far it is, as a bar of this width.
+/// Returns a bar of this width for a share of 0 to 1.
 pub fn bar(done: f64, width: usize) -> String {
     let full = ((done.clamp(0.0, 1.0) * width as f64) as usize).min(width);
     format!("[{}{}]", "█".repeat(full), "·".repeat(width - full))
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_do_not_depend_on_the_order_of_the_runs_but_on_whose_fingerprint_is_whose() {
+    fn figures_ignore_run_order_but_not_exchanged_fingerprints() {
         let sum = |runs: [(u64, u64); 2]| {
             let mut figures = Figures::default();
             for (seed, fingerprint) in runs {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_branches_are_named_whether_they_were_taken_or_not() {
+    fn taken_and_untaken_rare_branches_are_named() {
         let _ = Counts::take();
         (0..2).for_each(|_| rare::taken(Rare::TornTail));
         let counts = branches(&Counts::take());

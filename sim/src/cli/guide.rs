@@ -1,4 +1,4 @@
-//! A guided search over several threads, with its corpus in a folder if one is given.
+//! Guided search over several threads, with an optional folder for the corpus.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::case::Case;
 use super::case_file;
 use crate::exit::Failure;
 
-/// Files of a folder that are run first; a search adds none beyond this number.
+/// Largest number of corpus files: a search reads and keeps at most this many.
 const FILES_MAX: usize = 500;
 
 pub struct Guide {
@@ -22,13 +22,13 @@ pub struct Guide {
 
 struct State {
     corpus: Corpus,
-    /// Cases of the folder that are still to be run.
+    /// Cases of the folder not run yet.
     known: VecDeque<Case>,
     files: usize,
 }
 
 impl Guide {
-    /// Searches from the example's seed, length, scenario and mistake.
+    /// Creates a search with the example's seed, length, scenario and mutant.
     pub fn new(example: &Case, folder: Option<&Path>) -> Result<Guide, Failure> {
         let known = folder.map(|folder| cases_in(folder, example)).transpose()?.unwrap_or_default();
         let corpus = Corpus::new(example.seed, example.seconds, example.scenario);
@@ -37,8 +37,7 @@ impl Guide {
         Ok(Guide { example: example.clone(), folder: folder.map(Path::to_owned), state })
     }
 
-    /// Runs what is to be run next; `fresh` is one of the seeds from which a run that goes on from none is
-    /// chosen.
+    /// Runs the next case. `fresh` is a candidate for the seed of a run without a kept origin.
     pub fn run(&self, fresh: u64, run: impl Fn(&Case) -> Outcome) -> (Case, Outcome) {
         let case = self.next(fresh);
         let outcome = run(&case);
@@ -50,7 +49,7 @@ impl Guide {
             && let Some(folder) = &self.folder
         {
             let file = folder.join(format!("seed-{}-{:016x}.txt", case.seed, outcome.fingerprint));
-            // A corpus helps later searches; this one goes on without its file.
+            // The corpus helps later searches only; this search continues without the file.
             if case_file::save(&file, case_file::write(&case, &outcome.script, None).as_bytes()).is_ok() {
                 state.files += 1;
             }
@@ -69,7 +68,7 @@ impl Guide {
     }
 }
 
-/// The cases of a folder that fit, in the order of their names.
+/// Returns the matching cases of a folder, in the order of their file names.
 fn cases_in(folder: &Path, example: &Case) -> Result<Vec<Case>, Failure> {
     let mut cases = Vec::new();
     for file in case_file::files_in(folder)?.into_iter().take(FILES_MAX) {

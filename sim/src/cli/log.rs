@@ -11,7 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::exit::Failure;
 use crate::paint::Paint;
 
-/// The simulated moment and the host that runs; outside of a world the wall clock.
+/// Simulated time and current host; wall-clock time outside of a world.
 struct When;
 
 impl FormatTime for When {
@@ -26,7 +26,7 @@ impl FormatTime for When {
 /// Starts logging at `filter`: a level, or directives such as `info,rowlock_consensus::raft=debug`.
 ///
 /// # Errors
-/// `filter` contains a word that is neither.
+/// `filter` contains a word that is neither a level nor a directive.
 pub fn start(filter: &str) -> Result<(), Failure> {
     let targets = rowlock_terminal::log_filter::check(filter)?;
     let lines = tracing_subscriber::fmt::layer().with_timer(When).with_writer(std::io::stderr);

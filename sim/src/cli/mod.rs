@@ -1,8 +1,8 @@
-//! Commands of `rowlock-sim`: simulates clusters with their clients from a seed; a run that breaks a promise
-//! is told as a story, drawn, and shrunk to few faults.
+//! Commands of `rowlock-sim`: simulates clusters with their clients from a seed. For a run that breaks a
+//! promise the commands print the story, draw a diagram, and reduce the script to few faults.
 //!
-//! options and files -> [`case::Case`] (what to run) -> a thread that runs it -> story, figures, verdict,
-//! pages. Exit codes: 0 when every promise held, 1 when one was broken.
+//! options and files -> [`case::Case`] (parameters of a run) -> a thread for the run -> story, figures,
+//! verdict, pages. Exit codes: 0 when every promise held, 1 when a promise was broken.
 
 mod case;
 mod case_file;

@@ -1,8 +1,8 @@
-//! `rowlock sim mutants`: how many seeds it takes to notice each deliberate mistake. A checker that notices
-//! no mistake proves nothing.
+//! `rowlock sim mutants`: counts the seeds until a checker notices each mutant. A checker that notices no
+//! mutant proves nothing.
 //!
-//! A mistake that no run notices either had no effect (each run was the same as without it: the workload or
-//! the faults do not get there), or it acted unseen (some runs were others: a checker is missing).
+//! A mutant that no run reveals either had no effect (each run equals the run without the mutant: workload or
+//! faults do not reach the code), or acted unseen (some runs differ: a checker is missing).
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ use crate::print::print;
 use crate::signals::Stop;
 use crate::table::table;
 
-/// Noticed by a test beside its place and by no run. All that our own clients write carries a number, so that
-/// a write that comes twice is run once. And no replica differs but by another mistake, which the checkers
-/// see as soon as nodes do.
+/// Mutants that unit tests reveal and runs cannot. All writes of our own clients have a number, so a
+/// duplicated write is applied once. And replicas differ only through another mutant, which the checkers
+/// notice as soon as the nodes do.
 const BESIDE_RUNS: [Mutant; 2] = [Mutant::ForwardAgain, Mutant::DigestsNotJudged];
 
 /// Run each deliberate mistake until a checker notices it
@@ -58,7 +58,7 @@ pub struct Mutants {
     common: Common,
 }
 
-/// How it went for one mistake.
+/// Result for one mutant.
 struct Row {
     mistake: Mutant,
     scenario: Scenario,
@@ -66,24 +66,24 @@ struct Row {
     took: Duration,
 }
 
-/// What the runs of a mistake came to.
+/// Result of a mutant's runs.
 enum Verdict {
-    /// The first run that noticed, counted from 1, and the promise.
+    /// Number of the first run that noticed, counted from 1, and the broken promise.
     Noticed(u64, &'static str),
-    /// So many runs differ from those without the mistake, the first of them with this seed.
+    /// Number of runs that differ from the runs without the mutant, and the first such seed.
     ActedUnseen {
         runs: usize,
         first: u64,
     },
     NoEffect,
-    /// Seeds that searches needed, `None` for those that noticed nothing.
+    /// Seeds needed by each search; `None` for a search that noticed nothing.
     Searched {
         plain: Vec<Option<u64>>,
         guided: Vec<Option<u64>>,
     },
 }
 
-/// A search for a mistake: the first run that noticed, counted from 1, with the promise, and the others.
+/// Search for a mutant: number and promise of the first run that noticed, and all remaining runs.
 #[derive(Default)]
 struct Search {
     caught: Option<(u64, &'static str)>,
@@ -96,11 +96,11 @@ impl Verdict {
     }
 }
 
-/// Fingerprints of runs without a mistake.
+/// Fingerprints of runs without a mutant.
 type Plain = BTreeMap<(&'static str, u64), u64>;
 
 impl Mutants {
-    /// Runs them. Exit code 1: one was not noticed.
+    /// Runs the mutants. Exit code 1: a mutant was not noticed.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let example = self.common.case(self.from)?;
         let in_runs = || Mutant::ALL.iter().copied().filter(|mutant| !BESIDE_RUNS.contains(mutant));
@@ -134,7 +134,7 @@ impl Mutants {
         self.report(&rows)
     }
 
-    /// Searches for this mistake, once or as often as is wanted.
+    /// Searches for this mutant, `searches` times or once.
     async fn hunt(&self, example: &Case, mistake: Mutant, plain: &mut Plain) -> Result<Row, Failure> {
         let started = time::now();
         let scenario = self.common.scenario().unwrap_or_else(|| Scenario::that_shows(mistake));
@@ -160,7 +160,8 @@ impl Mutants {
         Ok(Row { mistake, scenario, verdict, took: started.elapsed() })
     }
 
-    /// Runs seeds from the case's until one is noticed. The first run counts, whichever thread was first.
+    /// Runs seeds from the case's seed on until a run notices the mutant. The run with the lowest number
+    /// counts, whichever thread finishes first.
     async fn search(&self, case: &Case, guided: bool) -> Result<Search, Failure> {
         let (case, from, threads) = (case.clone(), case.seed, threads(self.jobs));
         let seeds = from..=from.saturating_add(self.seeds.saturating_sub(1));
@@ -175,7 +176,7 @@ impl Mutants {
             })
         };
         let Search { mut caught, mut unnoticed } = Search::default();
-        // Runs before the one that noticed are still on their way on other threads.
+        // Earlier seeds may still run on other threads.
         let mut after = 0;
         while let Some((seed, case, outcome)) = pool.next().await {
             let number = seed - from + 1;
@@ -194,7 +195,7 @@ impl Mutants {
         Ok(Search { caught, unnoticed })
     }
 
-    /// Runs the same without the mistake, and compares.
+    /// Repeats the runs without the mutant, and compares the fingerprints.
     async fn effect(&self, runs: Vec<(Case, u64)>, plain: &mut Plain) -> Verdict {
         let key = |case: &Case| case.script.is_none().then(|| (case.scenario.name(), case.seed));
         let is_known = |case: &Case| key(case).is_some_and(|key| plain.contains_key(&key));
@@ -281,7 +282,8 @@ impl Mutants {
         Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
     }
 
-    /// Of all searches, without guidance and with it. One that noticed nothing has run all of its seeds.
+    /// Returns the seeds run by all searches, without guidance and with guidance. A search that noticed
+    /// nothing has run all of its seeds.
     fn seeds_run(&self, rows: &[Row]) -> [u64; 2] {
         let run = |all: &[Option<u64>]| all.iter().map(|number| number.unwrap_or(self.seeds)).sum::<u64>();
         rows.iter().fold([0, 0], |[plain, guided], row| match &row.verdict {
@@ -291,14 +293,15 @@ impl Mutants {
     }
 }
 
-/// The median, of an even count the greater of the two in the middle. `None`: most noticed nothing.
+/// Returns the median; of an even count, the greater of the two middle numbers. `None`: most searches noticed
+/// nothing.
 fn median(numbers: &[Option<u64>]) -> Option<u64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable_by_key(|number| number.unwrap_or(u64::MAX));
     sorted.get(sorted.len() / 2).copied().flatten()
 }
 
-/// Runs the seed with its mistake. What also goes wrong without the mistake is none of its doing.
+/// Runs the seed with its mutant. A promise that also breaks without the mutant does not count.
 fn notices(case: &Case) -> Outcome {
     let mut outcome = case.run(false);
     if outcome.violation.is_some() && (Case { mistake: None, ..case.clone() }).run(false).violation.is_some()
@@ -313,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_that_noticed_nothing_counts_as_the_longest() {
+    fn a_search_without_a_finding_counts_as_the_longest() {
         assert_eq!(median(&[Some(9), None, Some(1)]), Some(9));
         assert_eq!(median(&[None, Some(1), None]), None);
         assert_eq!(median(&[Some(4), Some(2)]), Some(4));

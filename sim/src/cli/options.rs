@@ -1,4 +1,4 @@
-//! Options that several `sim` commands share.
+//! Options common to several `sim` commands.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,18 @@ use super::case::{Case, NO_MUTANTS, mistake_named};
 use super::case_file;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 
-/// Simulated seconds of a run unless said otherwise.
+/// Default number of simulated seconds.
 pub const SECONDS: u64 = 60;
 
-/// Options that all runs share.
+/// Options common to all runs.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Common {
     /// Simulated seconds under load and faults; healing and the audit come on top
     #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = clap::value_parser!(u64).range(8..=86_400))]
     seconds: u64,
     /// Faults to draw from: all, network, isolation, machines, power, clients, pauses, stalls, wiped,
-    /// restored, life, members, leaders, cuts, floods, calm, over-budget [default: all; for mutants, the one
-    /// that shows each soonest]
+    /// restored, life, members, leaders, cuts, floods, calm, over-budget [default: all; for mutants, the
+    /// scenario that reveals each soonest]
     #[arg(long, value_name = "NAME")]
     scenario: Option<Scenario>,
     /// Run with a deliberate mistake, which the run should find; `rowlock sim mutants --list` names them
@@ -34,7 +34,7 @@ impl Common {
         Ok(Case { seed, seconds, scenario, script: None, mistake: self.mistake()? })
     }
 
-    /// The scenario, if one was asked for.
+    /// Returns the requested scenario, if any.
     pub fn scenario(&self) -> Option<Scenario> {
         self.scenario
     }
@@ -50,7 +50,7 @@ impl Common {
     }
 }
 
-/// Where failing runs are kept.
+/// Folder of failing runs.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Data {
     /// Folder for the files of failing runs
@@ -58,7 +58,7 @@ pub struct Data {
     pub data: PathBuf,
 }
 
-/// A run by its seed, or a file.
+/// A run given by its seed or by a file.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Which {
     /// File written by a failing run
@@ -72,7 +72,7 @@ pub struct Which {
 }
 
 impl Which {
-    /// Reads the case from the file, or makes it from the seed.
+    /// Reads the case from the file, or makes the case from the seed.
     pub fn case(&self) -> Result<Case, Failure> {
         match (&self.file, self.seed) {
             (Some(file), _) => case_file::load(file),

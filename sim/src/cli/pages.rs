@@ -1,4 +1,4 @@
-//! Every command line of the simulator in README and docs is one that it takes.
+//! Checks that the simulator accepts each of its command lines in README and docs.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 
 use super::Sim;
 
-/// The arguments of a line that runs the simulator, by cargo or as `rowlock sim`.
+/// Returns the arguments of a line that runs the simulator, by cargo or as `rowlock sim`.
 fn arguments(line: &str) -> Option<Vec<String>> {
     let line = line.split(" #").next().unwrap_or(line);
     let words = shlex::split(line.trim_start_matches("$ "))?;
@@ -25,7 +25,7 @@ fn arguments(line: &str) -> Option<Vec<String>> {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the pages of the repository, in a test")]
-fn every_command_line_of_the_pages_is_one_that_the_simulator_takes() {
+fn the_simulator_accepts_every_command_line_of_the_pages() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut pages = vec![root.join("README.md"), root.join("justfile")];
     pages.extend(fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
@@ -42,7 +42,7 @@ fn every_command_line_of_the_pages_is_one_that_the_simulator_takes() {
             let Some(words) = arguments(&line).filter(|words| words.len() > 1) else { continue };
             tried += 1;
             let Err(e) = Sim::try_parse_from(&words) else { continue };
-            // Prose may leave out what a command needs.
+            // Prose may leave out required arguments.
             if !matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::MissingRequiredArgument) {
                 refused.push(format!("{}: {line}\n{e}", page.display()));
             }

@@ -1,5 +1,5 @@
-//! Runs seeds on several threads: each thread takes the next seed, runs it in its own world, and passes the
-//! outcome on with the case that was run.
+//! Runs seeds on several threads: each thread takes the next seed, runs the seed in a world of its own, and
+//! sends the case with its outcome.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::case::Case;
 
-/// Outcomes that wait to be counted; a thread that is ahead waits with its next.
+/// Outcomes waiting to be counted; a thread that is ahead blocks.
 const WAITING_MAX: usize = 64;
 
 pub struct Pool {
@@ -22,19 +22,19 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts `threads` on `seeds`. They end when there are no more, or when the pool is dropped; a run that
-    /// has begun is not waited for.
+    /// Starts `threads` on `seeds`. The threads end after the last seed, or when the pool is dropped; a drop
+    /// does not wait for current runs.
     pub fn start<F>(seeds: RangeInclusive<u64>, threads: usize, run: F) -> Pool
     where
         F: Fn(u64) -> (Case, Outcome) + Send + Sync + 'static,
     {
-        let (tell, outcomes) = mpsc::channel(WAITING_MAX);
+        let (sender, outcomes) = mpsc::channel(WAITING_MAX);
         let (run, stop) = (Arc::new(run), Arc::new(AtomicBool::new(false)));
         let next = Arc::new(AtomicU64::new(0));
         let count = seeds.end().saturating_sub(*seeds.start()).saturating_add(u64::from(!seeds.is_empty()));
         let threads = (0..threads)
             .map(|_| {
-                let (tell, run, stop, next) = (tell.clone(), run.clone(), stop.clone(), next.clone());
+                let (sender, run, stop, next) = (sender.clone(), run.clone(), stop.clone(), next.clone());
                 let first = *seeds.start();
                 let work = move || {
                     while !stop.load(Ordering::Relaxed) {
@@ -44,7 +44,7 @@ impl Pool {
                         }
                         let seed = first + place;
                         let (case, outcome) = run(seed);
-                        if tell.blocking_send((seed, case, outcome)).is_err() {
+                        if sender.blocking_send((seed, case, outcome)).is_err() {
                             return;
                         }
                     }
@@ -55,7 +55,7 @@ impl Pool {
         Pool { outcomes, stop, _threads: threads }
     }
 
-    /// The next outcome, in whatever order they come; `None` after the last. Cancel safe.
+    /// Returns the next outcome, in order of completion; `None` after the last. Cancel safe.
     pub async fn next(&mut self) -> Option<(u64, Case, Outcome)> {
         self.outcomes.recv().await
     }
@@ -67,7 +67,7 @@ impl Drop for Pool {
     }
 }
 
-/// As many threads as there are processors, or as many as are wanted.
+/// Returns `wanted`, or the number of processors.
 pub fn threads(wanted: Option<usize>) -> usize {
     wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())).max(1)
 }

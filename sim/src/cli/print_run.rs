@@ -1,4 +1,4 @@
-//! What the user sees of one run: the story, the figures, the verdict, and where its files are.
+//! Output of one run: story, figures, verdict, and paths of its files.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,8 +19,8 @@ pub fn story(case: &Case, outcome: &Outcome, took: Duration) -> Result<(), Failu
     let paint = Paint::stdout();
     let mut text = String::new();
     text.push_str(&paint.bold(&format!("{}\n", title(case))));
-    let mut lines = story::told(&outcome.record, outcome.end, &verdict(outcome));
-    // The verdict comes below, with the figures.
+    let mut lines = story::condensed(&outcome.record, outcome.end, &verdict(outcome));
+    // The verdict is printed below, with the figures.
     lines.pop();
     lines.iter().for_each(|line| text.push_str(&format!("{}\n", painted(paint, line))));
     text.push('\n');

@@ -17,7 +17,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Runs it. Exit code 1: a promise was broken.
+    /// Runs the file's case. Exit code 1: a promise was broken.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let again = format!("rowlock sim replay {}", self.file.display());
         show(case_file::load(&self.file)?, again, self.output).await

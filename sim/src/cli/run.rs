@@ -1,4 +1,4 @@
-//! `rowlock sim run`: one seed, its story and a verdict.
+//! `rowlock sim run`: runs one seed, prints its story and a verdict.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ pub struct Output {
 }
 
 impl Run {
-    /// Runs it. Exit code 1: a promise was broken.
+    /// Runs the seed. Exit code 1: a promise was broken.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut case = self.common.case(self.seed)?;
         case.script = self.script.as_deref().map(case_file::load_script).transpose()?;
@@ -54,7 +54,7 @@ impl Run {
     }
 }
 
-/// Runs a case and shows it. `again`: the command that does the same.
+/// Runs a case and prints the result. `again`: the command that repeats the run.
 pub async fn show(case: Case, again: String, output: Output) -> Result<ExitCode, Failure> {
     if let Some(why) = case.plan(false).refusal() {
         return Err(Failure::new(USAGE, why));

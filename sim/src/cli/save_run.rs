@@ -1,4 +1,4 @@
-//! What a failing run writes: a file that replays it, and its space-time diagram.
+//! Files of a failing run: a case file for replays, and a space-time diagram.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +8,16 @@ use super::case::Case;
 use super::{case_file, print_run};
 use crate::exit::Failure;
 
-/// Where the two are.
+/// Paths of the two files.
 pub struct Kept {
     pub case: PathBuf,
     pub page: PathBuf,
 }
 
-/// Writes a failing run into `folder`. `outcome` must have its record.
+/// Writes a failing run into `folder`. `outcome` must have its trace.
 pub fn save(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Kept, Failure> {
     let mutant = case.mistake.as_ref().map(|mistake| format!("-{mistake}")).unwrap_or_default();
-    // Several runs of a guided search have one seed.
+    // Runs of a guided search may share a seed.
     let branch =
         case.script.as_ref().map(|_| format!("-{:08x}", outcome.fingerprint >> 32)).unwrap_or_default();
     let stem = format!("seed-{}{mutant}{branch}", case.seed);
@@ -28,7 +28,7 @@ pub fn save(case: &Case, outcome: &Outcome, folder: &Path) -> Result<Kept, Failu
     Ok(kept)
 }
 
-/// Says what to do with a run that failed.
+/// Returns the commands for the analysis of a failed run.
 pub fn advice(case: &Case, kept: Option<&Kept>) -> String {
     let mut text = String::new();
     if case.script.is_none() {

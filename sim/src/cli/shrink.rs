@@ -31,8 +31,8 @@ pub struct Shrink {
     data: Data,
 }
 
-/// How far it is: runs so far, faults left.
-type Word = (usize, usize);
+/// Progress: number of runs so far, number of faults left.
+type Step = (usize, usize);
 
 impl Shrink {
     pub async fn run(self) -> Result<ExitCode, Failure> {
@@ -46,23 +46,23 @@ impl Shrink {
         let before = first.script.steps().len();
         print(format!("{violation}\n{before} faults\n").as_bytes())?;
         let started = time::now();
-        let (tell, mut told) = mpsc::unbounded_channel::<Word>();
+        let (sender, mut steps) = mpsc::unbounded_channel::<Step>();
         let (job, budget) = (case.clone(), self.budget);
-        let search = worker::run_blocking("shrink", move || search(&job, first, budget, &tell));
+        let search = worker::run_blocking("shrink", move || search(&job, first, budget, &sender));
         tokio::pin!(search);
         let mut progress = Progress::new(Paint::stdout());
         let (small, runs) = loop {
             tokio::select! {
                 biased;
                 found = &mut search => break found,
-                Some((runs, left)) = told.recv() => progress.show(&format!("{left} faults left after {runs} runs")),
+                Some((runs, left)) = steps.recv() => progress.show(&format!("{left} faults left after {runs} runs")),
             }
         };
         progress.done();
         self.finish(case, small, format!("{runs} runs, {:.1} s", started.elapsed().as_secs_f64())).await
     }
 
-    /// Runs the smallest once more, for its story.
+    /// Runs the smallest script once more, for its story.
     async fn finish(&self, mut case: Case, small: Script, took: String) -> Result<ExitCode, Failure> {
         case.script = Some(small.clone());
         let job = case.clone();
@@ -76,16 +76,22 @@ impl Shrink {
         }
         let file = self.output.as_ref().unwrap_or(&kept.case);
         let faults = small.steps().len();
-        let mut said = format!("{faults} faults are enough ({took}):\n\n{small}\n");
-        said.push_str(&format!("replay:    rowlock sim replay {}\n", file.display()));
-        said.push_str(&format!("look:      {}\n", kept.page.display()));
-        print(said.as_bytes())?;
+        let mut text = format!("{faults} faults are enough ({took}):\n\n{small}\n");
+        text.push_str(&format!("replay:    rowlock sim replay {}\n", file.display()));
+        text.push_str(&format!("look:      {}\n", kept.page.display()));
+        print(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Another promise broken would be another finding: only the same one counts.
-fn search(case: &Case, first: Outcome, budget: usize, tell: &mpsc::UnboundedSender<Word>) -> (Script, usize) {
+/// Shrinks the script. Only the same broken promise counts; a different broken promise would be another
+/// finding.
+fn search(
+    case: &Case,
+    first: Outcome,
+    budget: usize,
+    sender: &mpsc::UnboundedSender<Step>,
+) -> (Script, usize) {
     let wanted = first.violation.map(|violation| violation.invariant);
     let mut runs = 0;
     let small = shrink(
@@ -95,8 +101,8 @@ fn search(case: &Case, first: Outcome, budget: usize, tell: &mpsc::UnboundedSend
             let outcome = Case { script: Some(script.clone()), ..case.clone() }.run(false);
             let fails = outcome.violation.map(|violation| violation.invariant) == wanted;
             if fails {
-                // The receiver is gone only when the command has ended.
-                let _ = tell.send((runs, script.steps().len()));
+                // The receiver is gone only after the command's end.
+                let _ = sender.send((runs, script.steps().len()));
             }
             fails
         },

@@ -1,4 +1,4 @@
-//! `rowlock sim swarm`: many seeds, until one breaks a promise.
+//! `rowlock sim swarm`: runs many seeds until a run breaks a promise.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ use crate::paint::{Paint, Progress};
 use crate::print::print;
 use crate::signals::Stop;
 
-/// Seeds unless said otherwise.
+/// Default number of seeds without a time limit.
 const SEEDS: u64 = 200;
-/// How often a terminal shows the figures.
+/// Interval of the figures on a terminal.
 const REFRESH: Duration = Duration::from_millis(200);
-/// How often a file or a pipe gets a line.
+/// Interval of the figures in a file or a pipe.
 const LINE: Duration = Duration::from_secs(10);
-/// Columns of the bar.
+/// Width of the bar in columns.
 const BAR: usize = 24;
 
 /// Run many seeds, each with faults of its own, until one breaks a promise
@@ -63,7 +63,7 @@ pub struct Swarm {
     data: Data,
 }
 
-/// Why a swarm ends.
+/// Reason for the end of a swarm.
 enum End {
     Done,
     Broken,
@@ -72,7 +72,7 @@ enum End {
 }
 
 impl Swarm {
-    /// Runs them. Exit code 1: a promise was broken.
+    /// Runs the seeds. Exit code 1: a promise was broken.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let mut stop = Stop::listen()?;
         let paint = Paint::stdout();
@@ -123,7 +123,7 @@ impl Swarm {
             show.progress(&figures, started.elapsed(), wanted);
         };
         show.progress.done();
-        // Threads that are still at it no longer matter.
+        // Outcomes of threads still running do not count.
         drop(pool);
         self.finish(&figures, started.elapsed(), threads, end).await
     }
@@ -151,9 +151,9 @@ impl Swarm {
         }
         for (case, violation) in &figures.broken {
             print(paint.bad(&format!("\nBROKEN  seed {}: {violation}\n", case.seed)).as_bytes())?;
-            // What no command repeats is kept in any case.
+            // A run that no command repeats is always saved.
             if matches!(end, End::Broken) || case.script.is_some() {
-                // Once more, with its record: the same seed is the same run.
+                // Runs the seed again with a trace: the same seed is the same run.
                 let again = case.clone();
                 let outcome = worker::run_blocking("simulation", move || again.run(true)).await;
                 let kept = save_run::save(case, &outcome, &self.data.data)?;
@@ -172,14 +172,14 @@ struct Show<'a> {
     paint: Paint,
     progress: Progress,
     line_at: Duration,
-    /// Fingerprints of seeds that came before their turn.
+    /// Fingerprints of seeds finished before their predecessors.
     due: BTreeMap<u64, u64>,
     next: u64,
 }
 
 impl Show<'_> {
-    /// Fingerprints are printed in the order of the seeds, so that two outputs can be compared.
-    /// A broken promise is named at once, since a long swarm may be ended from outside.
+    /// Prints fingerprints in the order of the seeds, so that two outputs can be compared. Prints a broken
+    /// promise at once, since a long swarm may be ended from outside.
     fn outcome(&mut self, seed: u64, case: &Case, outcome: &Outcome) -> Result<(), Failure> {
         if !self.swarm.fingerprints {
             if let Some(violation) = &outcome.violation {

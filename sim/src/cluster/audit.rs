@@ -1,5 +1,4 @@
-//! The end of a run: what must be true when all clients are at rest, and what must remain when all have
-//! stopped.
+//! End of a run: checks the state after all clients are at rest, and again after all nodes have stopped.
 
 use std::time::Duration;
 
@@ -9,13 +8,13 @@ use super::run::{RECOVERY, Run, Stop};
 use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
 
-/// How long a node may take to stop.
+/// Time limit for a node's shutdown.
 const STOP: Duration = Duration::from_secs(30);
-/// Longer than a kernel tries to reach a silent machine.
+/// Exceeds the time for which a kernel retransmits to a silent machine.
 const LAST_SEGMENTS: Duration = Duration::from_secs(70);
 
 impl Run {
-    /// Checks what must be true when all clients and nodes are at rest.
+    /// Checks the state after all clients and nodes are at rest.
     pub(super) fn audit(&self) {
         for (place, host) in self.clients.iter().enumerate() {
             let left = self.sim.tasks_of(*host);
@@ -23,16 +22,17 @@ impl Run {
             if self.sim.is_up(*host) && !left.is_empty() {
                 self.demand(false, || format!("client {} did not end: {left:?}", place + 1));
             }
-            self.record.tell(&Fact::Client { client, at: self.sim.now(), what: ClientFact::Ended });
+            self.record.report(&Fact::Client { client, at: self.sim.now(), what: ClientFact::Ended });
         }
-        let (trouble, left) = (self.desk.trouble(), self.sim.tasks_of(self.operator));
+        let (trouble, left) = (self.queue.trouble(), self.sim.tasks_of(self.operator));
         self.demand(left.is_empty(), || format!("the operator is not done: {trouble:?}; {left:?}"));
         for place in self.membership.in_use() {
-            // A node that finds damage on its own disk says so and stays away: an operator replaces it.
+            // A node that finds damage on its own disk reports the damage and stays down until an operator
+            // replaces it.
             if self.membership.is_damaged(place) && self.statuses.processes()[place] != Process::Up {
                 continue;
             }
-            // Its node asks the others first, and stops only then.
+            // A node that lost its data asks its peers first and stops only after that.
             if self.membership.has_forgotten(place) {
                 continue;
             }
@@ -43,10 +43,10 @@ impl Run {
             self.audit_members(place);
         }
         self.audit_readmission();
-        self.record.tell(&Fact::Settled);
+        self.record.report(&Fact::Settled);
     }
 
-    /// A node that lost its data votes again when the others have it do so.
+    /// Demands that a node that lost its data votes again if its peers can readmit it.
     fn audit_readmission(&self) {
         let Some(place) = self.membership.votes_again() else { return };
         for other in self.membership.in_use() {
@@ -58,14 +58,14 @@ impl Run {
         }
     }
 
-    /// Demands `is_met`, unless a majority may be gone for good.
+    /// Reports a broken promise unless `is_met` or the script may have destroyed a majority for good.
     fn demand(&self, is_met: bool, what: impl FnOnce() -> String) {
         if !is_met && !self.script.is_over_budget() {
             self.record.break_promise("liveness", what());
         }
     }
 
-    /// A node must know those members that the operator has asked for.
+    /// Demands that a node knows exactly the members that the operator has requested.
     fn audit_members(&self, place: usize) {
         let status = self.statuses.status(place);
         let is_certain = |node: &_| self.membership.part(*node) != Part::Unknown;
@@ -93,8 +93,8 @@ impl Run {
         self.leave_no_connection()
     }
 
-    /// When all processes are gone, and the kernels have given up what they could not deliver, no connection
-    /// is left.
+    /// Checks that no connection is left after all processes have ended and the kernels have given up their
+    /// undelivered segments.
     fn leave_no_connection(&self) -> Result<(), Stop> {
         let everybody = self.nodes.iter().chain(&self.clients).chain([&self.operator]).chain(&self.bystander);
         everybody.copied().try_for_each(|host| self.sim.stop(host))?;

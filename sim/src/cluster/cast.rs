@@ -1,4 +1,4 @@
-//! Which hosts a script may name: those of the seed's cluster, and nodes that the script itself brings.
+//! Checks the hosts that a script names: hosts of the seed's cluster, and nodes that the script itself adds.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::shape::Shape;
 use crate::fault::{Fault, Target};
 
 impl Plan {
-    /// Why the script cannot be run: it names a host that this seed's cluster never has.
+    /// Returns the reason why the script cannot run if it names a host that this seed's cluster never has.
     pub fn refusal(&self) -> Option<String> {
         let script = self.script.as_ref()?;
         let founders = Shape::of_run(self.seed, self.scenario).nodes();
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_names_an_absent_host_is_refused_in_words() {
+    fn a_script_that_names_an_absent_host_is_refused() {
         for (script, absent) in [
             ("1s isolate node5 for 100ms", "node5"),
             ("1s kill node9 for 1s", "node9"),
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_the_seed_and_those_that_the_script_adds_may_be_named() {
+    fn a_script_may_name_nodes_of_the_seed_and_added_nodes() {
         for script in [
             "1s isolate node3 for 100ms\n2s kill follower2 for 1s\n3s reset nodes -> clients",
             "1s kill node4 for 1s\n2s add-voter node4\n3s isolate follower3 for 1s",

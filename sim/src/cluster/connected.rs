@@ -1,5 +1,5 @@
-//! Computes from links, processes and disks which service the cluster owes: the ground for
-//! **serves-while-a-quorum-is-connected**. Nodes are asked for nothing but the list of voters.
+//! Computes the service that the cluster owes from links, processes and disks: the ground for
+//! **serves-while-a-quorum-is-connected**. Nodes contribute only their lists of voters.
 //!
 //! Invariant: in doubt (slow links, damaged disks, changes under way) the cluster owes less.
 
@@ -12,43 +12,41 @@ use rowlock_world::time::{HostId, Nanos};
 
 use super::membership::{Membership, Part};
 use super::node_statuses::{NodeStatuses, node_id};
-use super::operator::Desk;
+use super::operator::OperatorQueue;
 use crate::history::client::ClientId;
 use crate::history::{Connected, Fact};
 use crate::invariants::SERVES_WITHIN as WITHIN;
 
-/// A flush takes at most 0.3 ms this many times, and so a second.
+/// Slowdown at which a flush, at most 0.3 ms on a usual disk, takes a second.
 const SLOWEST_PACE: u32 = 3_300;
 
-/// Pairs of places, the smaller one first; of a client and a node, the client first.
+/// Pairs of places: two nodes, the smaller place first; or a client and a node, the client first.
 type Pairs = BTreeSet<(usize, usize)>;
 
-/// The state of the world as far as service depends on it. Nodes and clients are named by their places.
+/// State of the world on which service depends. Nodes and clients are named by their places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ground {
-    /// Nodes whose processes run.
     up: BTreeSet<usize>,
-    /// Nodes among them whose disks work and have lost nothing.
+    /// Running nodes whose disks work and have lost nothing.
     sound: BTreeSet<usize>,
-    /// The same, also with disks of which a flush takes up to a second.
+    /// Running nodes whose disks have lost nothing; a flush may take up to a second.
     electable: BTreeSet<usize>,
-    /// Clients whose processes run.
     clients: BTreeSet<usize>,
-    /// Nodes that reach each other in both directions, however slowly.
+    /// Pairs of nodes connected in both directions, however slowly.
     open: Pairs,
-    /// Nodes that do, at the usual speed.
+    /// Pairs of nodes connected in both directions at the usual speed.
     clear: Pairs,
-    /// Clients and nodes that do.
+    /// Pairs of a client and a node connected in both directions at the usual speed.
     reached: Pairs,
-    /// Sets of voters that need a majority each.
+    /// Sets of voters, each of which needs a majority.
     configs: BTreeSet<BTreeSet<usize>>,
     /// Members, voting or not, as far as that is certain.
     members: BTreeSet<usize>,
-    /// Nodes that every client knows.
+    /// Nodes known to every client.
     known: BTreeSet<usize>,
-    /// How many faults have begun or ended.
+    /// Number of begun and ended faults.
     deeds: u64,
-    /// No change of members is under way.
+    /// Whether no change of members is pending.
     is_settled: bool,
 }
 
@@ -61,7 +59,7 @@ impl Ground {
         one == other || self.open.contains(&(one.min(other), one.max(other)))
     }
 
-    /// Whether these are a majority of every set of voters.
+    /// Returns whether these nodes are a majority of every set of voters.
     fn is_quorum(&self, nodes: &BTreeSet<usize>) -> bool {
         !self.configs.is_empty() && self.configs.iter().all(|voters| is_most(nodes, voters))
     }
@@ -73,7 +71,7 @@ impl Ground {
         self.extends_to_a_core(&mut BTreeSet::new(), &nodes)
     }
 
-    /// Whether `core`, which is fully connected, becomes a quorum by some of `others`.
+    /// Returns whether some of `others` extend `core`, which is fully connected, to a quorum.
     fn extends_to_a_core(&self, core: &mut BTreeSet<usize>, others: &[usize]) -> bool {
         if self.is_quorum(core) {
             return true;
@@ -89,7 +87,7 @@ impl Ground {
         self.extends_to_a_core(core, others)
     }
 
-    /// Voters that run and reach what may be a quorum: a leader that stays is one of them.
+    /// Returns running voters connected to a possible quorum: a stable leader is one of these.
     fn may_lead(&self) -> BTreeSet<usize> {
         let may = |node: &usize| {
             let reached = self.up.iter().copied().filter(|other| self.is_open(*node, *other)).collect();
@@ -99,7 +97,7 @@ impl Ground {
         voters.intersection(&self.up).copied().filter(may).collect()
     }
 
-    /// The service that the cluster owes; `None` without a core.
+    /// Returns the service that the cluster owes; `None` without a core.
     pub(super) fn connected(&self) -> Option<Connected> {
         if !self.is_settled || !self.has_core(&self.sound) {
             return None;
@@ -117,8 +115,8 @@ impl Ground {
         Some(Connected { may_lead: leaders.into_iter().map(node_id).collect(), serving, served })
     }
 
-    /// The nodes of which one must lead soon, however slow disks are within a second for each flush. Other
-    /// faults may begin and end meanwhile.
+    /// Returns the nodes of which one must lead soon, even with disks that need a second for each flush.
+    /// Faults on other parts of the world do not cancel this debt.
     fn electable(&self) -> Option<BTreeSet<NodeId>> {
         let owes = self.is_settled && self.has_core(&self.electable);
         owes.then(|| self.may_lead().into_iter().map(node_id).collect())
@@ -133,18 +131,18 @@ impl Ground {
     }
 }
 
-/// Watches the world for changes.
+/// Detects changes of the world.
 pub(super) struct Watcher {
     sim: Simulation,
     nodes: Vec<HostId>,
     clients: Vec<HostId>,
     statuses: NodeStatuses,
     membership: Membership,
-    desk: Desk,
+    queue: OperatorQueue,
     last: Option<Ground>,
-    /// Since when the cluster owes this.
+    /// Service owed now, with the time since which the cluster owes exactly this service.
     owed: Option<(Nanos, Arc<Connected>)>,
-    /// It owes nothing under this script.
+    /// Whether the script frees the cluster from all service.
     is_free: bool,
 }
 
@@ -154,24 +152,24 @@ impl Watcher {
         (nodes, clients): (Vec<HostId>, Vec<HostId>),
         statuses: NodeStatuses,
         membership: Membership,
-        desk: Desk,
+        queue: OperatorQueue,
     ) -> Self {
-        Watcher { sim, nodes, clients, statuses, membership, desk, last: None, owed: None, is_free: false }
+        Watcher { sim, nodes, clients, statuses, membership, queue, last: None, owed: None, is_free: false }
     }
 
-    /// The same, of a cluster that owes nothing under its script.
+    /// Frees the cluster from all service, because of its script.
     pub(super) fn of_a_free_cluster(self) -> Self {
         Watcher { is_free: true, ..self }
     }
 
-    /// The service that is owed for longer than its bound.
+    /// Returns the service that has been owed for longer than the bound.
     pub(super) fn due(&self) -> Option<Arc<Connected>> {
         let (since, owed) = self.owed.as_ref()?;
         (self.sim.now() > *since + WITHIN).then(|| owed.clone())
     }
 
     /// Returns facts if the ground has changed.
-    pub(super) fn look(&mut self, deeds: u64) -> Vec<Fact> {
+    pub(super) fn observe(&mut self, deeds: u64) -> Vec<Fact> {
         let ground = self.ground(deeds);
         if self.last.as_ref() == Some(&ground) {
             return Vec::new();
@@ -217,21 +215,22 @@ impl Watcher {
             configs,
             known: up.iter().copied().filter(|place| self.membership.is_founder(*place)).collect(),
             deeds,
-            is_settled: self.desk.is_idle(),
+            is_settled: self.queue.is_idle(),
             up,
             clients,
         }
     }
 
-    /// A node whose operator has given up its job runs and is no member.
+    /// Returns the certain members. A node is not among them if the operator gave up its job: the node runs
+    /// without being a member.
     fn members(&self, configs: &BTreeSet<BTreeSet<usize>>) -> BTreeSet<usize> {
         let is_certain = |place: &usize| configs.iter().all(|voters| voters.contains(place));
         let voters = configs.iter().flatten().copied().filter(is_certain);
         voters.chain(places(self.membership.of_part(Part::Learner))).collect()
     }
 
-    /// The voters according to the operator, and according to each node that runs. A change that is under way
-    /// needs both quorums.
+    /// Returns the sets of voters according to the operator and to each running node. A pending change needs
+    /// both quorums.
     fn configs(&self, up: &BTreeSet<usize>) -> BTreeSet<BTreeSet<usize>> {
         let told = up.iter().map(|place| self.statuses.status(*place).voters);
         let told = told.filter(|voters| !voters.is_empty());
@@ -239,7 +238,7 @@ impl Watcher {
     }
 }
 
-/// Whether these nodes are more than half of the voters.
+/// Returns whether these nodes are more than half of the voters.
 fn is_most(nodes: &BTreeSet<usize>, voters: &BTreeSet<usize>) -> bool {
     voters.intersection(nodes).count() * 2 > voters.len()
 }
@@ -252,7 +251,7 @@ fn places(nodes: Vec<NodeId>) -> BTreeSet<usize> {
 mod tests {
     use super::*;
 
-    /// Nodes and clients that all run and reach each other, but for what is cut.
+    /// Returns a ground where all nodes and clients run and are connected, except the `cut` pairs.
     fn ground(voters: usize, cut: &[(usize, usize)]) -> Ground {
         let all: BTreeSet<usize> = (1..=voters).collect();
         let pairs = all.iter().flat_map(|one| all.range(one + 1..).map(move |other| (*one, *other)));
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_reach_a_quorum_may_lead_and_nodes_that_reach_all_of_these_serve() {
+    fn nodes_with_a_quorum_may_lead_and_nodes_with_all_these_serve() {
         // openraft 2080: the old leader 1 reaches the bridge 2 alone, and 5 reaches no node.
         let bridge = [(1, 3), (1, 4), (1, 5), (2, 5), (3, 5), (4, 5)];
         let now = ground(5, &bridge).connected().expect("2, 3 and 4 are a core");
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn while_voters_change_a_core_has_both_quorums_and_while_the_operator_works_nothing_is_owed() {
+    fn a_core_has_both_quorums_and_a_pending_change_owes_nothing() {
         let mut joint = ground(5, &[]);
         joint.configs = BTreeSet::from([BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 4, 5])]);
         assert!(joint.connected().is_some());
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_election_is_owed_by_slow_disks_and_other_faults_do_not_delay_it() {
+    fn slow_disks_owe_an_election_and_other_faults_do_not_delay_it() {
         let mut slow = ground(3, &[]);
         slow.sound.clear();
         assert_eq!(slow.connected(), None);
@@ -328,7 +327,7 @@ mod tests {
         assert!(!slow.elects_as(&dead) && dead.electable().is_none());
     }
 
-    /// The operator does not know that node 2, which lost its data, votes again (seed 300,033).
+    /// The operator does not know that node 2, after the loss of its data, votes again (seed 300,033).
     #[test]
     fn a_node_that_reaches_a_quorum_of_one_set_of_voters_may_lead() {
         let mut bridge = ground(5, &[(1, 2), (1, 5), (3, 2), (3, 5)]);
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_served_if_it_reaches_a_way_to_each_node_that_may_lead() {
+    fn a_client_with_a_way_to_each_possible_leader_is_served() {
         let mut partial = ground(3, &[]);
         partial.reached = BTreeSet::from([(1, 3)]);
         assert_eq!(partial.connected().expect("a core").served.len(), 1);

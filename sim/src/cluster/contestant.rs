@@ -1,4 +1,4 @@
-//! Rowlock among the lock designs: the same scenarios and measurements, but with the real nodes and the real
+//! Rowlock among the lock designs: the same scenarios and measurements, with the real nodes and the real
 //! client instead of models.
 
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use super::shape::Shape;
 
 /// Three nodes, and clients that queue with one round trip.
 pub struct Rowlock {
-    /// How long a session outlives the end of its client's connection; `None`: as long as any silence.
+    /// Time for which a session outlives the end of its client's connection. `None`: the session timeout.
     pub disconnect_grace: Option<Duration>,
-    /// The store looks at the tokens.
+    /// Whether the store checks tokens.
     pub is_fenced: bool,
 }
 
@@ -54,7 +54,7 @@ impl Design for Rowlock {
     }
 
     fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
-        // The models' way of naming messages cannot read ours.
+        // The labels of the models cannot decode Rowlock's frames.
         world.network().set_labeler(crate::report::label::label);
         let shape = Shape {
             voters: 3,
@@ -92,7 +92,7 @@ struct Cluster {
     statuses: NodeStatuses,
 }
 
-/// The checkers of whole clusters judge other runs; here the outside view of all designs does.
+/// Hook without checkers: the outside view of all designs checks these runs.
 struct Unseen;
 
 impl NodeHook for Unseen {}
@@ -150,7 +150,7 @@ impl Locker for Holder {
         Box::pin(async {
             let client = self.client().await?;
             let guard = client.mutex(LOCK).lock().await.map_err(|_| Trouble::Unanswered)?;
-            // The request, its answer, and the notice of the grant if it had to wait.
+            // Counts the request, its reply, and the notice of a delayed grant.
             (0..2 + guard.wait_stats().wakeups).for_each(|_| self.meter.count());
             let grant = Grant { token: u64::try_from(guard.token().0).ok(), value: guard.path().to_owned() };
             self.guard = Some(guard);

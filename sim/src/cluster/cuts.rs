@@ -1,27 +1,26 @@
-//! Which links are cut, which hosts do not believe each other, and by how many faults: a link works again
-//! when the last of these faults ends.
+//! Counts the faults on each link: a cut or distrusted link recovers when the last of its faults ends.
 
 use std::collections::BTreeMap;
 
 use rowlock_world::network::Network;
 use rowlock_world::time::HostId;
 
-/// A direction between two hosts.
+/// One direction between two hosts.
 pub type Link = (HostId, HostId);
 
-/// How many faults lie on each link.
+/// Number of faults on each link.
 #[derive(Debug, Default)]
 struct Counts(BTreeMap<Link, u32>);
 
 impl Counts {
-    /// One more; whether it is the first.
+    /// Adds a fault. Returns whether this is the first fault on the link.
     fn add(&mut self, link: Link) -> bool {
         let faults = self.0.entry(link).or_default();
         *faults += 1;
         *faults == 1
     }
 
-    /// One less; whether it was the last.
+    /// Removes a fault. Returns whether this was the last fault on the link.
     fn take(&mut self, link: Link) -> bool {
         let faults = self.0.get_mut(&link).expect("Invariant: a fault on a link ends as often as it begins");
         *faults -= 1;
@@ -33,12 +32,12 @@ impl Counts {
     }
 }
 
-/// Links that hosts at their ends do not believe each other on.
+/// Links whose two hosts do not trust each other.
 #[derive(Debug, Default)]
 pub struct Distrusts(Counts);
 
 impl Distrusts {
-    /// One more fault on each of these links: their connections are reset, and handshakes fail.
+    /// Adds a fault to each link: resets connections and makes handshakes fail.
     pub fn begin(&mut self, network: &Network, links: &[Link]) {
         for (from, to) in links.iter().copied() {
             if self.0.add((from, to)) {
@@ -57,12 +56,12 @@ impl Distrusts {
     }
 }
 
-/// The cuts that lie on each link.
+/// Cuts on each link.
 #[derive(Debug, Default)]
 pub struct Cuts(Counts);
 
 impl Cuts {
-    /// One more fault on each of these links.
+    /// Adds a cut to each link.
     pub fn cut(&mut self, network: &Network, links: &[Link]) {
         for link in links {
             if self.0.add(*link) {
@@ -80,14 +79,14 @@ impl Cuts {
     }
 }
 
-/// All links from one group to the other, and back.
+/// Returns all links between two groups, in both directions.
 pub fn between(left: &[HostId], right: &[HostId]) -> Vec<Link> {
     let mut links = one_way(left, right);
     links.extend(one_way(right, left));
     links
 }
 
-/// All links from one group to the other.
+/// Returns all links from one group to another.
 pub fn one_way(from: &[HostId], to: &[HostId]) -> Vec<Link> {
     let pairs = from.iter().flat_map(|from| to.iter().map(|to| (*from, *to)));
     pairs.filter(|(from, to)| from != to).collect()
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_free_when_the_last_of_its_faults_has_ended() {
+    fn a_link_recovers_when_its_last_fault_ends() {
         let (mut counts, link) = (Counts::default(), (HostId(1), HostId(2)));
         assert!(counts.add(link) && !counts.add(link) && counts.add((link.1, link.0)));
         assert!(!counts.take(link) && counts.take(link) && counts.take((link.1, link.0)));

@@ -1,5 +1,5 @@
-//! Floods: what a client sends that knows no measure, from a host of its own to one node. It lasts until its
-//! host is killed, or until it has sent as much as a run has time for.
+//! Floods: a client on a host of its own sends requests to one node without limit. A flood ends when its host
+//! is killed, or after a number of requests far beyond the capacity of a run.
 
 use std::io;
 use std::sync::Arc;
@@ -19,24 +19,22 @@ use super::node::address;
 use super::rest_door::{self, frame};
 use crate::fault::Torrent;
 
-/// As much of one direction of its connections may be under way: reading and sending go on while a node
-/// works, so a node that takes what there is takes a great deal.
+/// Flow-control window of each direction of a flooder's connections. Large, because reading and sending
+/// overlap with a node's work: a node that accepts all available requests accepts a great many.
 pub const WINDOW_BYTES: usize = 4 << 20;
-/// Requests of one flood, at most.
+/// Largest number of requests of one flood, by kind.
 const READS_MAX: u64 = 1_200_000;
 const WRITES_MAX: u64 = 30_000;
 const LARGE_MAX: u64 = 60;
 const OTHERS_MAX: u64 = 3_000;
-/// Pipelined requests that are sent by one call.
+/// Requests pipelined by one write call.
 const CHUNK: u64 = 512;
-/// Data of a large write.
 const LARGE_BYTES: usize = 900 << 10;
 const SMALL_BYTES: usize = 100;
 const TIMEOUT_MS: i32 = 4_000;
 const DIAL: Duration = Duration::from_millis(500);
-/// Between two connections that broke.
+/// Pause before a broken connection is replaced.
 const AGAIN: Duration = Duration::from_millis(20);
-/// The znode that watchers of [`Torrent::Events`] watch.
 const WATCHED: &str = "/flood";
 
 pub async fn pour(torrent: Torrent, place: usize, connections: u16) {
@@ -58,7 +56,7 @@ pub async fn pour(torrent: Torrent, place: usize, connections: u16) {
     }
 }
 
-/// One connection after another.
+/// Opens one connection after another.
 struct Source {
     torrent: Torrent,
     place: usize,
@@ -77,15 +75,15 @@ impl Source {
                 Torrent::Handshakes => self.shake_hands().await,
                 Torrent::Events if self.number == 0 => self.write(WATCHED, SMALL_BYTES).await,
                 Torrent::Events => self.watch().await,
-                Torrent::Documents => self.ask("GET /v1/openapi.json\n").await,
-                Torrent::Streams => self.ask("GET /v1/watch\n").await,
+                Torrent::Documents => self.fetch("GET /v1/openapi.json\n").await,
+                Torrent::Streams => self.fetch("GET /v1/watch\n").await,
             };
             let is_pause = !matches!(self.torrent, Torrent::Connections | Torrent::Handshakes);
             time::sleep(if is_pause { AGAIN } else { Duration::from_micros(500) }).await;
         }
     }
 
-    /// Grants up to `many` further requests; fewer if the bound is reached.
+    /// Reserves up to `many` further requests. Returns fewer at the bound.
     fn take(&self, many: u64) -> u64 {
         let before = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(many)));
         before.unwrap_or(0).min(many)
@@ -101,21 +99,21 @@ impl Source {
         }
     }
 
-    /// Sends one request and waits for its answer.
+    /// Sends one request and waits for the reply.
     async fn once(wire: &mut Wire, request: &Request) -> io::Result<()> {
         wire.put_request(Xid(1), request);
         wire.flush().await?;
         wire.frame().await.map(drop)
     }
 
-    /// Sends `request` again and again, and throws the answers away.
+    /// Sends `request` repeatedly and discards the replies.
     async fn pipeline(&self, wire: Wire, request: &Request, chunk: u64) -> io::Result<()> {
         let (read, mut write) = wire.into_stream().into_split();
         let reading = task::spawn("flood", discard(read));
         let mut one = BytesMut::new();
         encode::request_of(Xid(2), request, &mut one);
         let sent = self.send_again_and_again(&mut write, &one, chunk).await;
-        // What is left is answered before the connection ends.
+        // Waits until the node has answered all requests before the connection closes.
         if sent.is_ok() {
             let _ = reading.await;
         }
@@ -173,7 +171,7 @@ impl Source {
         self.open().await.map(drop)
     }
 
-    async fn ask(&self, request: &str) -> io::Result<()> {
+    async fn fetch(&self, request: &str) -> io::Result<()> {
         let door = format!("{}:{}", address(self.place), rest_door::PORT);
         let mut wire = Wire::connect(&door, DIAL).await?;
         while self.take(1) > 0 {

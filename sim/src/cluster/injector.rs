@@ -26,7 +26,7 @@ use self::rest::Rest;
 use super::cuts::{Cuts, Distrusts, Link, between, one_way};
 use super::membership::Membership;
 use super::node_statuses::{NodeStatuses, Order, node_id};
-use super::operator::Desk;
+use super::operator::OperatorQueue;
 use super::rebirth::Shelf;
 use super::record::Record;
 use super::schedule::Schedule;
@@ -34,26 +34,23 @@ use crate::fault::{CrashPoint, Down, Fault, Script, Target};
 use crate::history::node::NodeFact;
 
 /// Processes and hosts that faults act on.
-pub struct Patients {
+pub struct FaultTargets {
     pub nodes: Vec<HostId>,
     pub clients: Vec<HostId>,
     pub operator: HostId,
     pub flooders: Vec<HostId>,
-    /// The status of the nodes.
     pub statuses: NodeStatuses,
     pub membership: Membership,
-    /// The operator, who changes the membership.
-    pub desk: Desk,
-    /// Where facts are reported.
+    pub queue: OperatorQueue,
     pub record: Record,
 }
 
-/// What the injector cannot do itself: the run starts processes, as it knows what runs in them.
+/// Process for the run to start. The run knows the code of each process, the injector does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Birth {
     Node(usize),
-    /// The node of the old cluster at this place, which was thought lost.
-    Revenant(usize),
+    /// A node of the old cluster at this place, which was thought lost.
+    ReturnedNode(usize),
     Client(usize),
 }
 
@@ -64,81 +61,80 @@ enum Deed {
 
 enum End {
     Join(Vec<Link>),
-    /// Connections on a link that was cut break, and new ones are opened.
-    JoinAnew(Vec<Link>),
+    /// Restores a cut link and resets its connections, so that hosts open new ones.
+    JoinAndReset(Vec<Link>),
     Unclog(Vec<Link>),
     Unlose(Vec<Link>),
-    /// The hosts of these links believe each other again.
+    /// Restores trust between the hosts of these links.
     Trust(Vec<Link>),
     Start(Birth),
     Resume(HostId),
     TrueRate(HostId),
     FastDisk(HostId),
     Room(HostId),
-    /// The power goes now, if its moment has not come.
+    /// Cuts the power now unless the armed moment has come.
     CutPower(usize),
-    /// The node at this place continues with this older copy of its disk.
-    PutBack(usize, DiskCopy),
-    /// The leader that no node hears is regaining its leadership.
+    /// Restarts the node at this place with an older copy of its disk.
+    RestoreCopy(usize, DiskCopy),
+    /// Advances the fault in which an isolated leader regains its leadership.
     Regain(Regain),
-    /// All nodes are killed, and begin again from this backup after this time.
+    /// Kills all nodes, to restart them from this backup after the duration.
     StopAll(Shelf, Duration),
-    /// The data folders of a new cluster are made.
+    /// Advances the making of a new cluster's data folders.
     Rebuild(Rebirth),
-    /// The log of a node that is cut off comes to rest.
+    /// Checks whether the log of an isolated node is at rest.
     Rest(Rest),
-    /// The flood from this host is over.
     Ebb(HostId),
     FullSpeed(HostId),
 }
 
-/// The faults under way.
+/// Faults in progress.
 pub struct Injector {
     sim: Simulation,
-    patients: Patients,
+    targets: FaultTargets,
     schedule: Schedule<Deed>,
     cuts: Cuts,
     distrusts: Distrusts,
-    /// Clients that die as soon as they wait for a lock, and what then.
+    /// Clients to kill as soon as they wait for a lock, with their downtime.
     dying: Vec<(usize, Down)>,
     paused: BTreeMap<HostId, Nanos>,
-    /// Nodes that lose their power at a certain moment, by place.
+    /// Nodes that lose power at a certain moment, by place.
     armed: BTreeMap<usize, Armed>,
-    /// How long a node that failed by itself stays down.
+    /// Downtime of a node that failed by itself, by place.
     restart_after: Vec<Duration>,
-    /// No node may start: a new cluster is being made.
+    /// Whether a new cluster is being made. No node may start meanwhile.
     is_reborn_now: bool,
-    /// How many new clusters there have been.
+    /// Number of new clusters so far.
     rebirths: u32,
-    /// Nodes that may stop by themselves, by place: their disk was damaged, or they were taken out of the
-    /// cluster.
+    /// Nodes, by place, that may stop by themselves: a fault damaged the disk, or the operator removed the
+    /// node.
     excused: BTreeSet<usize>,
-    /// How many faults have begun or ended.
+    /// Number of begun and ended faults.
     deeds: u64,
-    /// How fast processors that are slow now were before.
+    /// Original speed of slowed processors.
     speeds: BTreeMap<HostId, u32>,
 }
 
-/// More than any run fills.
+/// Disk capacity beyond the need of any run.
 const ROOM_BYTES: u64 = 1 << 40;
-/// A process that failed by itself is restarted after this long, as supervisors do.
+/// Delay after which a supervisor restarts a failed process.
 const SUPERVISOR: Duration = Duration::from_secs(2);
 
 impl Injector {
-    /// Will do what `script` says.
-    pub fn new(sim: Simulation, patients: Patients, script: &Script) -> Self {
+    /// Schedules the steps of `script`.
+    pub fn new(sim: Simulation, targets: FaultTargets, script: &Script) -> Self {
         let mut schedule = Schedule::new();
         for step in script.steps() {
             schedule.add(step.at, Deed::Begin(step.fault.clone()));
         }
-        let restart_after = vec![SUPERVISOR; patients.nodes.len()];
+        let restart_after = vec![SUPERVISOR; targets.nodes.len()];
         let (cuts, distrusts) = (Cuts::default(), Distrusts::default());
         let (dying, excused) = (Vec::new(), BTreeSet::new());
         let (paused, armed) = (BTreeMap::new(), BTreeMap::new());
         let (is_reborn_now, rebirths) = (false, 0);
         Injector {
             sim,
-            patients,
+            targets,
             schedule,
             cuts,
             distrusts,
@@ -154,27 +150,27 @@ impl Injector {
         }
     }
 
-    /// How many faults have begun or ended, in steps: the world is another one with each.
+    /// Returns the number of begun and ended faults, in steps. Each step changes the world.
     pub fn deeds(&self) -> u64 {
         self.deeds
     }
 
-    /// Whether something was done to the node at this place for which it may stop by itself.
+    /// Returns whether a fault gave the node at this place a cause to stop by itself.
     pub fn excuses(&self, place: usize) -> bool {
         self.excused.contains(&place)
     }
 
-    /// When the next step is due.
+    /// Returns the time of the next step.
     pub fn next(&self) -> Option<Nanos> {
         self.schedule.next()
     }
 
-    /// Clients that are to die when they wait for a lock, by place.
+    /// Returns clients to kill when they wait for a lock, by place.
     pub fn dying(&self) -> Vec<usize> {
         self.dying.iter().map(|(client, _)| *client).collect()
     }
 
-    /// Does what is due; returns the processes to start.
+    /// Executes all steps that are due. Returns the processes to start.
     pub fn act(&mut self) -> Result<Vec<Birth>, Halt> {
         let mut births = Vec::new();
         while let Some(deed) = self.schedule.take_due(self.sim.now()) {
@@ -191,15 +187,15 @@ impl Injector {
         Ok(births)
     }
 
-    /// A node's process has ended by itself: it is cleared away, and restarted later.
+    /// Stops the remains of a node whose process has ended by itself, and schedules a restart.
     pub fn clear_away(&mut self, place: usize) -> Result<(), Halt> {
-        self.sim.stop(self.patients.nodes[place])?;
+        self.sim.stop(self.targets.nodes[place])?;
         let restart_after = std::mem::replace(&mut self.restart_after[place], SUPERVISOR);
         self.start_later(Birth::Node(place), Down::For(restart_after));
         Ok(())
     }
 
-    /// The client at this place waits for a lock: if it is to die now, it does.
+    /// Kills the waiting client at this place if a fault demands its death.
     pub fn die_waiting(&mut self, client: usize) -> Result<(), Halt> {
         let due: Vec<Down> =
             self.dying.iter().filter(|(who, _)| *who == client).map(|(_, down)| *down).collect();
@@ -211,28 +207,30 @@ impl Injector {
     }
 
     fn kill_client(&mut self, client: usize, down: Down) -> Result<(), Halt> {
-        self.sim.kill(self.patients.clients[client])?;
+        self.sim.kill(self.targets.clients[client])?;
         self.start_later(Birth::Client(client), down);
         Ok(())
     }
 
-    /// Ends all faults that can end, at once; returns the processes to start.
+    /// Ends all faults that can end, at once. Returns the processes to start.
     pub fn heal(&mut self) -> Result<Vec<Birth>, Halt> {
         self.dying.clear();
         self.notice_cuts();
         let (mut births, mut rebuilt) = (Vec::new(), Vec::new());
         while let Some(next) = self.schedule.next() {
             match self.schedule.take_due(next) {
-                Some(Deed::End(End::CutPower(_) | End::PutBack(..) | End::StopAll(..)) | Deed::Begin(_))
+                Some(
+                    Deed::End(End::CutPower(_) | End::RestoreCopy(..) | End::StopAll(..)) | Deed::Begin(_),
+                )
                 | None => {}
-                Some(Deed::End(End::Start(Birth::Revenant(_)))) => {}
+                Some(Deed::End(End::Start(Birth::ReturnedNode(_)))) => {}
                 Some(Deed::End(End::Rebuild(rebirth))) => rebuilt.push(rebirth),
-                Some(Deed::End(End::Regain(regain))) => self.give_up(&regain),
+                Some(Deed::End(End::Regain(regain))) => self.reconnect(&regain),
                 Some(Deed::End(End::Rest(rest))) => self.leave(&rest),
                 Some(Deed::End(end)) => add(&mut births, self.end(end)?),
             }
         }
-        self.end_revenants()?;
+        self.end_returned_nodes()?;
         rebuilt.into_iter().for_each(|rebirth| self.later(Duration::ZERO, End::Rebuild(rebirth)));
         Ok(births)
     }
@@ -244,8 +242,8 @@ impl Injector {
     fn start_later(&mut self, who: Birth, down: Down) {
         match (down, who) {
             (Down::For(lasts), _) => self.later(lasts, End::Start(who)),
-            (Down::ForGood, Birth::Node(place)) => self.patients.membership.lose(place),
-            (Down::ForGood, Birth::Client(_) | Birth::Revenant(_)) => {}
+            (Down::ForGood, Birth::Node(place)) => self.targets.membership.lose(place),
+            (Down::ForGood, Birth::Client(_) | Birth::ReturnedNode(_)) => {}
         }
     }
 
@@ -253,7 +251,7 @@ impl Injector {
         let network = self.sim.network().clone();
         match end {
             End::Join(links) => self.cuts.join(&network, &links),
-            End::JoinAnew(links) => {
+            End::JoinAndReset(links) => {
                 self.cuts.join(&network, &links);
                 for (from, to) in links {
                     network.reset_between(from, to);
@@ -276,21 +274,21 @@ impl Injector {
                     self.power_off(place, armed.down)?;
                 }
             }
-            End::PutBack(place, copy) => self.put_back(place, copy)?,
+            End::RestoreCopy(place, copy) => self.restore_copy(place, copy)?,
             End::Regain(regain) => self.go_on(regain),
             End::StopAll(shelf, lasts) => self.stop_all(&shelf, lasts)?,
             End::Rebuild(rebirth) => self.go_on_rebuilding(rebirth)?,
-            End::Rest(rest) => self.look_at(rest)?,
+            End::Rest(rest) => self.check_rest(rest)?,
         }
         Ok(None)
     }
 
     fn may_start(&self, who: Birth) -> bool {
         let host = match who {
-            Birth::Node(_) | Birth::Revenant(_) if self.is_reborn_now => return false,
-            Birth::Node(place) if !self.patients.membership.is_in_use(place) => return false,
-            Birth::Node(place) | Birth::Revenant(place) => self.patients.nodes[place],
-            Birth::Client(place) => self.patients.clients[place],
+            Birth::Node(_) | Birth::ReturnedNode(_) if self.is_reborn_now => return false,
+            Birth::Node(place) if !self.targets.membership.is_in_use(place) => return false,
+            Birth::Node(place) | Birth::ReturnedNode(place) => self.targets.nodes[place],
+            Birth::Client(place) => self.targets.clients[place],
         };
         !self.sim.is_up(host)
     }
@@ -319,7 +317,7 @@ impl Injector {
             Fault::FallBehind { target, lasts } => {
                 let links = self.to_other_nodes(target);
                 self.cuts.cut(self.sim.network(), &links);
-                self.later(lasts, End::JoinAnew(links));
+                self.later(lasts, End::JoinAndReset(links));
             }
             Fault::Clog { from, to, least, most, lasts } => {
                 let links = one_way(&self.hosts(&from), &self.hosts(&to));
@@ -346,7 +344,7 @@ impl Injector {
                 }
             }
             Fault::Disconnect { client } => {
-                network.reset_all(self.patients.clients[client - 1]);
+                network.reset_all(self.targets.clients[client - 1]);
             }
             load @ (Fault::Flood { .. } | Fault::SlowProcessor { .. }) => self.begin_load(load),
             other => self.begin_on_machine(other)?,
@@ -392,16 +390,16 @@ impl Injector {
             Fault::NewChoices { seed } => self.sim.reseed(seed),
             Fault::DieWaiting { client, down } => self.dying.push((client - 1, down)),
             Fault::EndRuntime { client } => {
-                self.sim.end_runtime(self.patients.clients[client - 1], "rowlock-session")?;
+                self.sim.end_runtime(self.targets.clients[client - 1], "rowlock-session")?;
             }
             Fault::ReturnFromMain { client, down } => {
-                self.sim.return_from_main(self.patients.clients[client - 1])?;
+                self.sim.return_from_main(self.targets.clients[client - 1])?;
                 self.start_later(Birth::Client(client - 1), down);
             }
             Fault::Regain { late, after, lasts } => self.take_leadership(late, after, lasts),
             Fault::Transfer { to } => {
-                if let (Some(leader), Some(to)) = (self.patients.statuses.leader(), self.places(to).first()) {
-                    self.patients.statuses.order(leader, Order::HandOver(node_id(*to)));
+                if let (Some(leader), Some(to)) = (self.targets.statuses.leader(), self.places(to).first()) {
+                    self.targets.statuses.order(leader, Order::HandOver(node_id(*to)));
                 }
             }
             other => self.begin_on_disk(other)?,
@@ -411,10 +409,10 @@ impl Injector {
 
     fn resume(&mut self, host: HostId) {
         let (since, is_paused) = (self.paused.remove(&host), self.sim.is_paused(host));
-        let place = self.patients.nodes.iter().position(|node| *node == host);
+        let place = self.targets.nodes.iter().position(|node| *node == host);
         if let (Some(since), Some(place), true) = (since, place, is_paused) {
             let after = self.sim.now() - since;
-            self.patients.record.node(node_id(place), NodeFact::Resumed { after });
+            self.targets.record.node(node_id(place), NodeFact::Resumed { after });
         }
         self.sim.resume(host);
     }
@@ -424,24 +422,24 @@ impl Injector {
         self.later(lasts, End::Join(links));
     }
 
-    /// Between the target and the nodes, both ways.
+    /// Returns the links between the target and all nodes, in both directions.
     fn to_other_nodes(&self, target: Target) -> Vec<Link> {
         let cut_off = self.hosts(&[target]);
-        let others = self.patients.nodes.iter().filter(|node| !cut_off.contains(node));
+        let others = self.targets.nodes.iter().filter(|node| !cut_off.contains(node));
         between(&cut_off, &others.copied().collect::<Vec<HostId>>())
     }
 
     fn host(&self, who: Birth) -> HostId {
         match who {
-            Birth::Node(place) | Birth::Revenant(place) => self.patients.nodes[place],
-            Birth::Client(place) => self.patients.clients[place],
+            Birth::Node(place) | Birth::ReturnedNode(place) => self.targets.nodes[place],
+            Birth::Client(place) => self.targets.clients[place],
         }
     }
 
-    /// The processes that a target means now.
+    /// Returns the processes that a target means now.
     fn processes(&self, target: Target) -> Vec<Birth> {
-        let nodes = self.patients.membership.in_use().into_iter();
-        let leader = self.patients.statuses.leader();
+        let nodes = self.targets.membership.in_use().into_iter();
+        let leader = self.targets.statuses.leader();
         match target {
             Target::Node(number) => vec![Birth::Node(number - 1)],
             Target::Leader => vec![Birth::Node(leader.unwrap_or(0))],
@@ -451,11 +449,11 @@ impl Injector {
             }
             Target::Client(number) => vec![Birth::Client(number - 1)],
             Target::AllNodes => nodes.map(Birth::Node).collect(),
-            Target::AllClients => (0..self.patients.clients.len()).map(Birth::Client).collect(),
+            Target::AllClients => (0..self.targets.clients.len()).map(Birth::Client).collect(),
         }
     }
 
-    /// The nodes that a target means now, by place.
+    /// Returns the nodes that a target means now, by place.
     fn places(&self, target: Target) -> Vec<usize> {
         let processes = self.processes(target).into_iter();
         processes.filter_map(|who| if let Birth::Node(place) = who { Some(place) } else { None }).collect()
@@ -466,13 +464,13 @@ impl Injector {
         processes.map(|who| self.host(who)).collect()
     }
 
-    /// The hosts that a fault concerns, for the record.
+    /// Returns the hosts that a fault concerns, for the trace.
     fn concerned(&self, fault: &Fault) -> Vec<HostId> {
         BTreeSet::from_iter(self.hosts(&fault.targets())).into_iter().collect()
     }
 }
 
-/// Two faults that end at the same moment start a process that both have killed only once.
+/// Adds a birth once, even if two faults that killed the same process end at the same moment.
 fn add(births: &mut Vec<Birth>, birth: Option<Birth>) {
     births.extend(birth.filter(|birth| !births.contains(birth)));
 }

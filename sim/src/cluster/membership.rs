@@ -1,7 +1,7 @@
-//! Which machines run nodes, and which role each has in the cluster as far as the operator knows.
+//! Machines that run nodes, and the role of each node as far as the operator knows.
 //!
-//! Invariant: a machine whose node was lost or removed is never used again, so no node comes back under a
-//! number whose votes it has forgotten.
+//! Invariant: a machine whose node was lost or removed is never used again. So no node returns under a number
+//! whose votes the node has forgotten.
 
 use std::sync::Arc;
 
@@ -12,49 +12,48 @@ use super::node::address;
 use super::node_statuses::node_id;
 use super::shape::Shape;
 
-/// The use of a place.
+/// Use of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Machine {
-    /// No node has run there yet.
+    /// No node has run here yet.
     Spare,
-    /// A node, also while its process is down for a while.
+    /// Runs a node, possibly down for a while.
     InUse,
-    /// A node was lost there, or taken away.
+    /// The node was lost or removed.
     Gone,
 }
 
-/// A node's role in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Voter,
-    /// A member that does not.
+    /// A member without a vote.
     Learner,
     Stranger,
-    /// The operator gave up a request about it, which may have been carried out or not.
+    /// The operator gave up a request about the node. The request may have been carried out.
     Unknown,
 }
 
-/// What is left of a node's data.
+/// Remains of a node's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     Whole,
-    /// An older copy: its node may refuse to start, and is restarted repeatedly.
+    /// An older copy. The node may refuse to start, and is restarted repeatedly.
     Older,
-    /// Nothing: its node may refuse to start as well.
+    /// No data. The node may refuse to start.
     Gone,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
     machine: Machine,
-    /// What the operator has asked for.
+    /// Role that the operator has requested.
     part: Part,
-    /// The cluster began with it as a voter.
+    /// Whether the cluster began with the node as a voter.
     is_founder: bool,
-    /// Bits on its disk have flipped: its node may refuse to start and say why.
+    /// Whether bits on the disk have flipped. If so, the node may refuse to start with an error.
     is_damaged: bool,
     data: Data,
-    /// How often its node has got another port for nodes.
+    /// Number of changes of the node's peer port.
     moves: u16,
 }
 
@@ -69,16 +68,16 @@ impl Entry {
     }
 }
 
-/// One entry per place. Clones are the same membership.
+/// One entry per place. Clones share the membership.
 #[derive(Clone)]
 pub struct Membership {
     entries: Arc<Mutex<Vec<Entry>>>,
-    /// The cluster takes nodes that lost their data out, and in again.
+    /// Whether the cluster removes and readmits nodes that lost their data.
     readmits: bool,
 }
 
 impl Membership {
-    /// The founders are in use, followed by this many spare machines.
+    /// Creates the founders, in use, followed by `spares` unused machines.
     pub fn new(shape: &Shape, spares: usize) -> Self {
         let part = |place| if place < shape.voters { Part::Voter } else { Part::Learner };
         let founders = (0..shape.nodes()).map(|place| Entry::new(Machine::InUse, part(place)));
@@ -87,17 +86,17 @@ impl Membership {
         Membership { entries: Arc::new(Mutex::new(entries)), readmits: shape.readmits }
     }
 
-    /// The places where nodes should serve when nothing is wrong.
+    /// Returns the places whose nodes should serve when no fault is active.
     pub fn in_use(&self) -> Vec<usize> {
         self.places(|entry| entry.machine == Machine::InUse)
     }
 
-    /// Whether a process may run there.
+    /// Returns whether a process may run at `place`.
     pub fn is_in_use(&self, place: usize) -> bool {
         self.entries.lock().get(place).is_some_and(|entry| entry.machine == Machine::InUse)
     }
 
-    /// Takes a machine into use; false if it is not a spare one.
+    /// Takes a machine into use. Returns false if the machine is not a spare.
     pub fn take_into_use(&self, place: usize) -> bool {
         let mut entries = self.entries.lock();
         let spare = entries.get_mut(place).filter(|entry| entry.machine == Machine::Spare);
@@ -107,32 +106,33 @@ impl Membership {
         })
     }
 
-    /// The machine at this place is gone for good.
+    /// Marks the machine at this place as gone for good.
     pub fn lose(&self, place: usize) {
         self.entries.lock()[place].machine = Machine::Gone;
     }
 
-    /// Bits on its disk have flipped.
+    /// Marks the disk as damaged by flipped bits.
     pub fn damage(&self, place: usize) {
         self.entries.lock()[place].is_damaged = true;
     }
 
-    /// From its next start its node is found at another port by the others.
+    /// Moves the node to another peer port from its next start.
     pub fn move_to_another_port(&self, place: usize) {
         self.entries.lock()[place].moves += 1;
     }
 
-    /// It comes back with less data than it had.
+    /// Marks the node as returning with less data than before.
     pub fn forget(&self, place: usize, left: Data) {
         self.entries.lock()[place].data = left;
     }
 
-    /// Whether it came back with less data than it had.
+    /// Returns whether the node came back with less data than before.
     pub fn has_forgotten(&self, place: usize) -> bool {
         self.entries.lock()[place].has_forgotten()
     }
 
-    /// The founder that lost all its data and must vote again: the only such node, beside whole disks.
+    /// Returns the founder that lost all its data and must vote again. There is such a node only if no other
+    /// disk has lost data.
     pub fn votes_again(&self) -> Option<usize> {
         let forgetful = self.places(|entry| entry.machine == Machine::InUse && entry.has_forgotten());
         let entries = self.entries.lock();
@@ -146,14 +146,14 @@ impl Membership {
         (is_owed && data == Data::Gone && part == Part::Voter && is_founder).then_some(one)
     }
 
-    /// Whether a node there may refuse to start.
+    /// Returns whether damage may make the node refuse to start.
     pub fn is_damaged(&self, place: usize) -> bool {
         self.entries.lock()[place].is_damaged
     }
 
-    /// A new cluster begins with these nodes as its only members; all others that are left have empty disks,
-    /// or are gone.
-    pub fn found_anew(&self, voters: &[usize]) {
+    /// Begins a new cluster with `voters` as its only members. All remaining nodes have empty disks or are
+    /// gone.
+    pub fn found_new_cluster(&self, voters: &[usize]) {
         let mut entries = self.entries.lock();
         for (place, entry) in entries.iter_mut().enumerate() {
             entry.is_founder = voters.contains(&place);
@@ -162,55 +162,55 @@ impl Membership {
         }
     }
 
-    /// Whether the present cluster began with the node at this place as a voter.
+    /// Returns whether the present cluster began with the node at this place as a voter.
     pub fn is_founder(&self, place: usize) -> bool {
         self.entries.lock()[place].is_founder
     }
 
-    /// The operator knows the node's role now.
+    /// Records the node's role as the operator knows it.
     pub fn set_part(&self, place: usize, part: Part) {
         self.entries.lock()[place].part = part;
     }
 
-    /// That of one that is being taken out and in again depends on the other nodes: what it was a moment ago,
-    /// it may not be any more.
+    /// Returns the role of an entry; unknown while the cluster removes and readmits the node, because the
+    /// role then depends on the peers.
     fn part_of(&self, entry: &Entry) -> Part {
         if self.readmits && entry.has_forgotten() { Part::Unknown } else { entry.part }
     }
 
-    /// The node's role, as far as the operator knows.
+    /// Returns the node's role, as far as the operator knows.
     pub fn part(&self, node: NodeId) -> Part {
         let entries = self.entries.lock();
         let place = usize::try_from(node.0).ok().and_then(|number| number.checked_sub(1));
         place.and_then(|place| entries.get(place)).map_or(Part::Stranger, |entry| self.part_of(entry))
     }
 
-    /// The nodes with a role.
+    /// Returns the nodes with a role.
     pub fn of_part(&self, part: Part) -> Vec<NodeId> {
         self.places(|entry| self.part_of(entry) == part).into_iter().map(node_id).collect()
     }
 
-    /// The nodes that a new node should know: all members, present and future.
+    /// Returns the nodes that a new node should know: all members, present and future.
     pub fn known(&self) -> Vec<usize> {
         self.places(|entry| entry.machine == Machine::InUse || self.part_of(entry) != Part::Stranger)
     }
 
-    /// Where the node at a place serves clients.
+    /// Returns the client address of the node at `place`.
     pub fn endpoint(&self, place: usize) -> String {
         format!("{}:2181", address(place))
     }
 
-    /// Where the node at a place is found by the others.
+    /// Returns the peer address of the node at `place`.
     pub fn peer_addr(&self, place: usize) -> String {
         format!("{}:{}", address(place), self.peer_port(place))
     }
 
-    /// The last part of that.
+    /// Returns the port of the peer address.
     pub fn peer_port(&self, place: usize) -> u16 {
         2281 + self.entries.lock()[place].moves
     }
 
-    /// The connect string that applications are given at this time: all members.
+    /// Returns the applications' current connect string: all members.
     pub fn endpoints(&self) -> String {
         let members = self.places(|entry| matches!(self.part_of(entry), Part::Voter | Part::Learner));
         let all: Vec<String> = members.into_iter().map(|place| self.endpoint(place)).collect();
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_only_node_that_lost_its_data_must_vote_again_if_the_others_can_have_it_vote() {
+    fn the_only_node_without_data_must_vote_again_if_peers_allow_it() {
         let membership = Membership { readmits: true, ..membership() };
         assert_eq!(membership.votes_again(), None);
         membership.forget(3, Data::Gone);
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(membership.votes_again(), None, "with older data it may stay away");
         membership.forget(2, Data::Gone);
         membership.set_part(1, Part::Unknown);
-        assert_eq!(membership.votes_again(), None, "nobody knows who votes");
+        assert_eq!(membership.votes_again(), None, "the voters are not known");
         membership.set_part(1, Part::Voter);
         membership.lose(1);
         assert_eq!(membership.votes_again(), None, "a voter is gone");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_taken_into_use_once_and_never_again_when_it_is_gone() {
+    fn a_machine_is_used_once_and_never_after_its_loss() {
         let membership = membership();
         assert_eq!(membership.in_use(), [0, 1, 2, 3]);
         assert!(!membership.take_into_use(0) && !membership.take_into_use(5));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_becomes_that_is_taken_in_again_is_not_known() {
+    fn the_role_of_a_readmitted_node_is_unknown() {
         let readmits = |readmits| Membership { readmits, ..membership() };
         for (membership, part) in [(readmits(true), Part::Unknown), (readmits(false), Part::Voter)] {
             membership.forget(3, Data::Gone);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn applications_are_told_of_members_and_new_nodes_of_everybody_to_come() {
+    fn applications_know_members_and_new_nodes_know_future_members() {
         let membership = membership();
         membership.take_into_use(4);
         membership.lose(1);

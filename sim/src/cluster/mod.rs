@@ -1,19 +1,19 @@
 //! Whole nodes and clients: the production code, unchanged, on a simulated network, clock, disk and
 //! scheduler.
 //!
-//! - `node`: the process of a node; `workload`: those of clients;
-//! - `witness`: turns what happens to the nodes' log into facts; `record`: collects all facts and judges
-//!   them;
+//! - `node`: process of a node; `workload`: processes of clients;
+//! - `witness`: turns events of the nodes' logs into facts; `record`: passes all facts to the checkers;
 //! - `injector` (with `schedule`, `cuts`, `flood`): applies the script of faults;
-//! - `rebirth`: an operator makes a new cluster from a backup, or from the last node; `revenant`: a node of
-//!   the old one;
+//! - `rebirth`: an operator makes a new cluster from a backup or from the last node; `revenant`: a returning
+//!   node of the old cluster;
 //! - `operator`: adds and removes nodes over the client port; `membership`: which nodes exist;
 //! - `contestant`: the cluster among the lock designs of `rowlock_designs`;
-//! - `connected`: which service the world allows while faults last; `probe`: asks for it;
-//! - `cast`: which hosts a script may name;
-//! - `run`: one run from its seed to its verdict; `terms`: what the checkers may demand of it.
+//! - `connected`: service that links, processes and disks allow during faults; `probe`: requests that
+//!   service;
+//! - `cast`: hosts that a script may name;
+//! - `run`: one run from its seed to its verdict; `terms`: demands that the checkers may make of the run.
 //!
-//! What is not simulated: sled below the lock history, TLS, and of HTTP the connections (`rest_door`).
+//! Not simulated: sled below the lock history, TLS, and HTTP connections (`rest_door`).
 
 mod audit;
 mod cast;

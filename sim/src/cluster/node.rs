@@ -1,4 +1,4 @@
-//! A node's process: the production node, started, watched and stopped as `rowlock serve` does it.
+//! Process of a node: starts, watches and stops the production node as `rowlock serve` does.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -14,18 +14,18 @@ use super::operator::SUPER_DIGEST;
 use super::rest_door::{self, Door};
 use super::shape::Shape;
 
-/// Where the node at a place lives.
+/// Returns the address of the node at `place`.
 pub fn address(place: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, u8::try_from(place + 1).expect("a cluster has few nodes"))
 }
 
 pub const CLUSTER: &str = "simulation";
 pub const DATA_DIR: &str = "/data";
-/// Longer than any session of the workload, and short enough for new clusters to wait for.
+/// Exceeds every session timeout of the workload, yet new clusters need not wait long.
 pub const MAX_TIMEOUT_MS: u32 = 12_000;
 
-/// The configuration of the node at a place, whose `cluster.toml` names the nodes at these places. Those that
-/// are no founders are learners there.
+/// Returns the configuration of the node at `place`. The nodes at `known` are the entries of `cluster.toml`;
+/// entries that are not founders are learners.
 pub fn config(
     shape: &Shape,
     place: usize,
@@ -40,7 +40,7 @@ pub fn config(
     config.name = CLUSTER.to_owned();
     (config.client_addr, config.peer_addr, config.http_addr) =
         (own.client_addr, own.peer_addr, own.http_addr);
-    // A world of one's own needs no certificates.
+    // Plain TCP is enough: the simulated network has no eavesdropper.
     config.peer.security = Some(PeerSecurity::None);
     config.learner = own.learner;
     config.nodes = members;
@@ -53,10 +53,10 @@ pub fn config(
     };
     config.history.enabled = shape.history_bytes.is_some();
     config.history.max_bytes = shape.history_bytes.unwrap_or(config.history.max_bytes);
-    // The same on every machine.
+    // Fixed, so that runs do not depend on the machine's memory.
     config.limits.memory_bytes = Some(1 << 30);
     config.log_segment_bytes = shape.segment_bytes;
-    // As many segments as in production.
+    // The same number of segments as in production.
     config.limits.warn_free_bytes = 16 * shape.segment_bytes;
     config.limits.min_free_bytes = 4 * shape.segment_bytes;
     config.limits.reserve_bytes = shape.segment_bytes;
@@ -70,7 +70,7 @@ fn entry(place: usize, learner: bool) -> NodeEntry {
     NodeEntry { learner, ..NodeEntry::new(node_id(place), addresses, PathBuf::from(DATA_DIR)) }
 }
 
-/// The process, from its start to its end.
+/// Runs a node from the start to the end of its process.
 pub async fn process(
     config: NodeConfig,
     hook: Arc<dyn NodeHook>,
@@ -90,7 +90,7 @@ pub async fn process(
     };
     let mut status = node.status();
     let end = loop {
-        statuses.say(place, status.borrow_and_update().clone());
+        statuses.publish(place, status.borrow_and_update().clone());
         tokio::select! {
             biased;
             error = node.stopped() => {
@@ -114,7 +114,7 @@ pub async fn process(
     statuses.end(place, end);
 }
 
-/// For clients by HTTP.
+/// Opens the endpoint for HTTP clients.
 async fn open_door(node: &Node, place: usize) -> std::io::Result<Door> {
     let api = node.api().expect("Invariant: a simulated node has its API without a listener");
     let listener = Listener::bind(&format!("{}:{}", address(place), rest_door::PORT)).await?;

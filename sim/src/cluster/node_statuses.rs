@@ -1,4 +1,4 @@
-//! What is known of the nodes from outside: their last published status, and whether their processes run.
+//! Outside view of the nodes: last published status, and whether their processes run.
 
 use std::sync::Arc;
 
@@ -7,37 +7,37 @@ use rowlock_coordinator::{Role, Status};
 use rowlock_proto::NodeId;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// The state of a node's process.
+/// State of a node's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// It does not run, because the simulation stopped it.
+    /// Stopped by the simulation.
     Down,
     Up,
-    /// It ended by itself: it did not start, its disk failed, it may not take part.
+    /// Ended by itself: the start or the disk failed, or the node may not take part.
     Failed {
-        /// The reason that it gave.
+        /// Error that the node reported.
         why: String,
-        /// Its state differs from that of the other nodes.
+        /// Whether the node's state differs from the state of its peers.
         differs: bool,
     },
-    /// It stopped in order, as it was asked to.
+    /// Stopped in order, on request.
     Stopped,
-    /// So it did, and it is to start again.
+    /// Stopped in order, to start again.
     Restarting,
 }
 
-/// An operator's request to a running node.
+/// Operator's request to a running node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Stop,
-    /// Stop in order, and start again with the `cluster.toml` of that moment.
+    /// Stops in order and starts again with the `cluster.toml` of that moment.
     Restart,
-    /// Give the leadership to that node.
+    /// Transfers the leadership to this node.
     HandOver(NodeId),
 }
 
 impl Process {
-    /// It ended by itself, and not because of its state.
+    /// Returns a failure that does not come from a differing state.
     pub fn failed(why: impl ToString) -> Process {
         Process::Failed { why: why.to_string(), differs: false }
     }
@@ -54,13 +54,13 @@ struct Entry {
 pub struct NodeStatuses(Arc<Mutex<Vec<Entry>>>);
 
 impl NodeStatuses {
-    /// For this many nodes, none of which runs.
+    /// Creates entries for `nodes` nodes, all down.
     pub fn new(nodes: usize) -> Self {
         let entry = |_| Entry { process: Process::Down, status: Status::default(), orders: None };
         NodeStatuses(Arc::new(Mutex::new((0..nodes).map(entry).collect())))
     }
 
-    /// A new life of a node begins; it obeys these orders.
+    /// Begins a new life of a node. Returns the receiver of the node's orders.
     pub(super) fn begin(&self, place: usize) -> UnboundedReceiver<Order> {
         let (orders, obeyed) = mpsc::unbounded_channel();
         let entry = Entry { process: Process::Up, status: Status::default(), orders: Some(orders) };
@@ -69,7 +69,7 @@ impl NodeStatuses {
         obeyed
     }
 
-    pub(super) fn say(&self, place: usize, status: Status) {
+    pub(super) fn publish(&self, place: usize, status: Status) {
         self.0.lock()[place].status = status;
     }
 
@@ -79,7 +79,7 @@ impl NodeStatuses {
         entries[place].status = Status::default();
     }
 
-    /// Sends an order to a node; nothing happens if it does not run.
+    /// Sends an order to a node. Does nothing if the node is down.
     pub(super) fn order(&self, place: usize, order: Order) {
         let orders = self.0.lock()[place].orders.clone();
         if let Some(orders) = orders {
@@ -87,7 +87,7 @@ impl NodeStatuses {
         }
     }
 
-    /// A process has ended by itself and is not cleared away yet.
+    /// Returns whether a process has ended by itself and is not cleared away yet.
     pub fn has_news(&self) -> bool {
         self.0.lock().iter().any(|entry| !matches!(entry.process, Process::Up | Process::Down))
     }
@@ -96,12 +96,12 @@ impl NodeStatuses {
         self.0.lock().iter().map(|entry| entry.process.clone()).collect()
     }
 
-    /// A node's last status; empty if it does not run.
+    /// Returns a node's last status; empty if the node is down.
     pub fn status(&self, place: usize) -> Status {
         self.0.lock()[place].status.clone()
     }
 
-    /// The leader according to the nodes: of several the one with the highest term.
+    /// Returns the leader according to the nodes: of several leaders, the leader of the highest term.
     pub fn leader(&self) -> Option<usize> {
         let entries = self.0.lock();
         let leading = entries.iter().enumerate().filter(|(_, entry)| entry.status.role == Role::Leader);
@@ -109,7 +109,7 @@ impl NodeStatuses {
     }
 }
 
-/// The number of the node at a place.
+/// Returns the number of the node at a place.
 pub fn node_id(place: usize) -> NodeId {
     NodeId(place as u64 + 1)
 }

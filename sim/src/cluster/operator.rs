@@ -1,12 +1,12 @@
-//! The operator: a person (or a script) who adds and removes nodes as docs/operations.md says, over the
+//! Operator: a person (or a script) who adds and removes nodes as docs/operations.md describes, over the
 //! client port, with the production client.
 //!
-//! The injector starts the process of a new node and queues the rest as a [`Job`]. The operator does jobs one
-//! after another, since the second step of a replacement without the first may cost the majority, and records
-//! in the membership what is known to be done.
+//! The injector starts the process of a new node and queues the rest as a [`Job`]. The operator executes jobs
+//! in order, since the second step of a replacement without the first may cost the majority, and records each
+//! known result in the membership.
 //!
-//! Must never ask for a change of a membership that it has not seen. A request whose answer was lost may
-//! still be under way, and would otherwise undo a later one.
+//! Invariant: the operator bases each change on a membership that it has read. A request whose reply was lost
+//! may still be pending and would otherwise undo a later change.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,38 +29,35 @@ use super::membership::{Membership, Part};
 use super::node::address;
 use super::node_statuses::{NodeStatuses, Order, Process, node_id};
 
-/// Digest of the superuser `super:test` for the nodes.
+/// Digest of the superuser `super:test` for the nodes' configuration.
 pub const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 pub const SECRET: &[u8] = b"super:test";
 const CONFIG: &str = "/zookeeper/config";
 
-/// Longer than a node tries to carry a request out.
+/// Exceeds the time for which a node tries to carry a request out.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long one request may take: the nodes give up after 40 s.
+/// Time limit of one request: the nodes give up after 40 s.
 const REQUEST: Duration = Duration::from_secs(50);
 const AGAIN: Duration = Duration::from_millis(500);
-/// No node has served for so long while one is looked for at its old place: the others are restarted.
+/// Time without a serving node after which the operator restarts the peers of a moved node.
 const LEADERLESS: Duration = Duration::from_secs(6);
 const NEXT_RESTART: Duration = Duration::from_secs(3);
 
 /// A task for the operator. Machines are named by their places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// The new node there becomes a learner.
+    /// The new node becomes a learner.
     Learner(usize),
-    /// The new node there, or the learner, becomes a voter.
+    /// The new node, or the learner, becomes a voter.
     Voter(usize),
-    /// The node there is taken out, and its process stopped.
+    /// The node leaves the cluster, and its process stops.
     Remove(usize),
-    /// The others are told where they find the node there from now on.
+    /// The members learn the new address of the node.
     Address(usize),
-    /// The new node has caught up: it becomes a voter and the lost one goes, in one change.
-    Replace {
-        old: usize,
-        /// The one that takes its place.
-        new: usize,
-    },
+    /// The new node becomes a voter and the lost node leaves, in one change, after the new node has caught
+    /// up.
+    Replace { old: usize, new: usize },
 }
 
 impl Job {
@@ -79,64 +76,58 @@ impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let node = node_id(self.place());
         match self {
-            Job::Learner(_) => write!(f, "take node {node} in as a learner"),
+            Job::Learner(_) => write!(f, "add node {node} as a learner"),
             Job::Voter(_) => write!(f, "make node {node} a voter"),
-            Job::Remove(_) => write!(f, "take node {node} out"),
-            Job::Address(_) => write!(f, "say where node {node} is now"),
-            Job::Replace { old, .. } => write!(f, "put node {node} in the place of node {}", node_id(*old)),
+            Job::Remove(_) => write!(f, "remove node {node}"),
+            Job::Address(_) => write!(f, "report the new address of node {node}"),
+            Job::Replace { old, .. } => write!(f, "replace node {} by node {node}", node_id(*old)),
         }
     }
 }
 
-/// The operator's queue of jobs, with the reason why the current one is not done yet. Clones are the same
-/// queue.
+/// Queue of the operator's jobs, with the reason why the current job is not done yet. Clones share the queue.
 #[derive(Clone)]
-pub struct Desk {
+pub struct OperatorQueue {
     jobs: UnboundedSender<Job>,
     trouble: Arc<Mutex<Option<String>>>,
-    /// How many jobs are neither done nor given up.
+    /// Number of jobs neither done nor given up.
     open: Arc<AtomicUsize>,
 }
 
-impl Desk {
-    /// A queue, and the end from which the operator takes jobs.
-    pub fn new() -> (Desk, UnboundedReceiver<Job>) {
+impl OperatorQueue {
+    /// Creates a queue, and the operator's end of the queue.
+    pub fn new() -> (OperatorQueue, UnboundedReceiver<Job>) {
         let (jobs, asked) = mpsc::unbounded_channel();
-        (Desk { jobs, trouble: Arc::default(), open: Arc::default() }, asked)
+        (OperatorQueue { jobs, trouble: Arc::default(), open: Arc::default() }, asked)
     }
 
-    /// Adds a job after the earlier ones.
-    pub fn ask(&self, job: Job) {
-        // Otherwise the operator has gone home at the end of a run.
+    /// Adds a job after the earlier jobs.
+    pub fn enqueue(&self, job: Job) {
+        // A failed send means that the operator has ended with the run.
         if self.jobs.send(job).is_ok() {
             self.open.fetch_add(1, Relaxed);
         }
     }
 
-    /// Whether nothing is left to do.
     pub fn is_idle(&self) -> bool {
         self.open.load(Relaxed) == 0
     }
 
-    /// The current job, and why it is not done yet.
+    /// Returns the current job, with the reason why the job is not done yet.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().clone()
     }
 }
 
 pub struct Operator {
-    /// The world, for the record.
     pub sim: Simulation,
     pub host: HostId,
-    /// Knowledge about the nodes.
     pub membership: Membership,
-    /// Processes are stopped here.
     pub statuses: NodeStatuses,
-    /// Where jobs come from.
-    pub desk: Desk,
+    pub queue: OperatorQueue,
 }
 
-/// Why a job is not done yet.
+/// Reason why a job is not done yet.
 enum NotYet {
     Because(String),
     Never(&'static str),
@@ -149,7 +140,7 @@ impl From<Error> for NotYet {
 }
 
 impl Operator {
-    /// Does one job after the other. Ends when `closing` says true and all is done.
+    /// Executes jobs in order. Ends when `closing` is true and no job is left.
     pub async fn work(self, mut asked: UnboundedReceiver<Job>, mut closing: watch::Receiver<bool>) {
         loop {
             let job = tokio::select! {
@@ -157,17 +148,16 @@ impl Operator {
                 Some(job) = asked.recv() => job,
                 _ = closing.wait_for(|is_closing| *is_closing) => return,
             };
-            self.note(format!("to do: {job}"));
+            self.trace(format!("to do: {job}"));
             let mut session = None;
             let outcome = self.carry_out(job, &mut session).await;
-            *self.desk.trouble.lock() = None;
-            self.desk.open.fetch_sub(1, Relaxed);
-            self.note(
-                outcome
-                    .map_or_else(|why| format!("not to be done: {job}: {why}"), |()| format!("done: {job}")),
+            *self.queue.trouble.lock() = None;
+            self.queue.open.fetch_sub(1, Relaxed);
+            self.trace(
+                outcome.map_or_else(|why| format!("failed: {job}: {why}"), |()| format!("done: {job}")),
             );
             if let Some(client) = session {
-                // If no node answers, it expires by itself.
+                // A session that cannot be closed expires by itself.
                 let _ = time::timeout(CONNECT, client.close()).await;
             }
         }
@@ -178,15 +168,15 @@ impl Operator {
         loop {
             let why = match self.attempt(job, session).await {
                 Ok(part) => {
-                    self.settle(job, part);
+                    self.record_outcome(job, part);
                     return Ok(());
                 }
                 Err(NotYet::Never(why)) => return Err(why),
                 Err(NotYet::Because(why)) => why,
             };
-            *self.desk.trouble.lock() = Some(format!("could not {job}: {why}"));
+            *self.queue.trouble.lock() = Some(format!("could not {job}: {why}"));
             if let Some(why) = self.reason_to_give_up(job) {
-                // What was asked for last may have been done unseen.
+                // The last request may have taken effect unseen.
                 self.membership.set_part(job.place(), Part::Unknown);
                 if let Job::Replace { old, .. } = job {
                     self.membership.set_part(old, Part::Unknown);
@@ -205,17 +195,20 @@ impl Operator {
         }
     }
 
-    /// No majority finds each other, so the members cannot be told where the node is. Its new address stands
-    /// in every `cluster.toml`, which nodes read as they start.
+    /// Restarts the peers of a moved node. Without a connected majority the cluster cannot commit the node's
+    /// new address; but every `cluster.toml` has the address, and nodes read that file at their start.
     async fn restart_others(&self, moved: usize) {
-        self.note(format!("restart the others, so that they look for node {} anew", node_id(moved)));
+        self.trace(format!(
+            "restart the peers, so that they find node {} at its new address",
+            node_id(moved)
+        ));
         for place in self.membership.in_use().into_iter().filter(|place| *place != moved) {
             self.statuses.order(place, Order::Restart);
             time::sleep(NEXT_RESTART).await;
         }
     }
 
-    /// Why the node of a job will never join. Only a removal does not need the node.
+    /// Returns the reason why the node of a job will never join. Only a removal does not need the node.
     fn reason_to_give_up(&self, job: Job) -> Option<&'static str> {
         let place = job.place();
         if matches!(job, Job::Remove(_)) {
@@ -231,8 +224,8 @@ impl Operator {
         (self.membership.is_damaged(place) && !is_up).then_some("its disk is damaged, and its node is down")
     }
 
-    fn settle(&self, job: Job, part: Part) {
-        // One that is being taken in again is a learner for a while: what it becomes was not asked.
+    fn record_outcome(&self, job: Job, part: Part) {
+        // A node being readmitted is a learner for a while; its final role is not part of the job.
         if !matches!(job, Job::Address(_)) {
             self.membership.set_part(job.place(), part);
         }
@@ -245,7 +238,7 @@ impl Operator {
         }
     }
 
-    /// Looks at the membership and asks for the change, if it is not there yet.
+    /// Reads the membership and requests the change unless the membership already shows the change.
     async fn attempt(&self, job: Job, session: &mut Option<Client>) -> Result<Part, NotYet> {
         let client = self.session(session).await?;
         client.sync(CONFIG).await?;
@@ -273,7 +266,7 @@ impl Operator {
             | (Job::Remove(_), Part::Stranger) => return Ok(part),
             (Job::Voter(place), Part::Learner) => Reconfig::new().join(line(place)),
             (Job::Remove(_), Part::Voter) if members.voters() == 1 => {
-                return Err(NotYet::Never("nobody would vote"));
+                return Err(NotYet::Never("no voter would be left"));
             }
             (Job::Remove(place), _) => Reconfig::new().leave(node_id(place)),
             (Job::Learner(_) | Job::Voter(_) | Job::Replace { .. }, _) => {
@@ -282,7 +275,7 @@ impl Operator {
         };
         let change = change.if_version(members.version);
         match time::timeout(REQUEST, client.reconfig(&change)).await {
-            // The next look shows it.
+            // The next attempt reads the result.
             Ok(Ok(_)) => Err(NotYet::Because("it does not show".to_owned())),
             Ok(Err(Error::Rejected(ErrorCode::NoAuth))) => Err(NotYet::Never("the superuser is not known")),
             Ok(Err(error)) => Err(error.into()),
@@ -305,13 +298,13 @@ impl Operator {
         Ok(session.insert(client).clone())
     }
 
-    fn note(&self, text: String) {
+    fn trace(&self, text: String) {
         let host = Some(self.host);
         self.sim.trace().record(self.sim.now(), || What::Note { host, text });
     }
 }
 
-/// The node at a place, as reconfig takes it.
+/// Returns the node at a place in the syntax of reconfig.
 fn line(place: usize, port: u16, part: Part) -> String {
     let (node, ip) = (node_id(place), address(place));
     let role = if part == Part::Voter { "participant" } else { "observer" };
@@ -348,7 +341,7 @@ impl Members {
         self.parts.get(&node).copied().unwrap_or(Part::Stranger)
     }
 
-    /// Whether the others find the node at this address.
+    /// Returns whether the configuration has the node at this address.
     fn is_at(&self, node: NodeId, peer_addr: &str) -> bool {
         self.specs.get(&node).is_some_and(|spec| spec.starts_with(&format!("{peer_addr}:")))
     }

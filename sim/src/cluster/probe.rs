@@ -1,7 +1,7 @@
-//! Fresh clients while faults last, each of one node that owes service.
+//! Fresh clients during faults. Each probe tests one node that owes service.
 //!
-//! The workload's clients have sessions, servers and timeouts of their own, so they wait for longer than the
-//! cluster does. A probe knows one node only, and asks for a session, a write and a lock.
+//! The workload's clients have sessions, servers and timeouts of their own, so their calls wait for longer
+//! than the cluster's outage. A probe knows one node only, and requests a session, a write and a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,30 +18,29 @@ use super::membership::Membership;
 use super::record::Record;
 use crate::history::{Connected, Fact};
 
-/// A node that serves gives a fresh client all that it asks for within this.
+/// Time within which a serving node completes all requests of a probe.
 const WITHIN: Duration = Duration::from_secs(2);
-/// The session ends by itself if it cannot be closed.
+/// Session timeout. A session that cannot be closed expires after this time.
 const SESSION: Duration = Duration::from_secs(2);
 const LOCK: &str = "/probed";
 
-/// One probe after another.
+/// Sends one probe after another.
 pub(super) struct Probes {
     sim: Simulation,
     host: HostId,
     record: Record,
     membership: Membership,
     is_busy: Arc<AtomicBool>,
-    /// How many there have been.
     count: usize,
 }
 
 impl Probes {
-    /// From this host, whose links no fault touches.
+    /// Creates probes from this host, whose links no fault touches.
     pub(super) fn new(sim: Simulation, host: HostId, record: Record, membership: Membership) -> Self {
         Probes { sim, host, record, membership, is_busy: Arc::default(), count: 0 }
     }
 
-    /// Sends one to the next of the nodes that serve, if none is under way.
+    /// Sends a probe to the next of the serving nodes, if none is under way.
     pub(super) fn send(&mut self, owed: &Connected) {
         if owed.serving.is_empty() || self.is_busy.swap(true, Relaxed) {
             return;
@@ -53,13 +52,13 @@ impl Probes {
         let (record, is_busy, began) = (self.record.clone(), self.is_busy.clone(), self.sim.now());
         self.sim.spawn(self.host, "probe", async move {
             let outcome = probe(endpoint).await;
-            record.tell(&Fact::Probed { at: record.now(), began, node, outcome });
+            record.report(&Fact::Probed { at: record.now(), began, node, outcome });
             is_busy.store(false, Relaxed);
         });
     }
 }
 
-/// Asks for a session, a write and a lock. The error says which of them is missing.
+/// Requests a session, a write and a lock. The error names the first missing service.
 async fn probe(endpoint: String) -> Result<(), String> {
     let deadline = time::now() + WITHIN;
     let missing = |what: &'static str| move |error: Error| format!("has {what}: {error}");
@@ -73,7 +72,7 @@ async fn probe(endpoint: String) -> Result<(), String> {
     let mutex = client.mutex_at(LOCK);
     let held = time::timeout_at(deadline, mutex.lock()).await;
     let guard = held.map_err(late("no lock"))?.map_err(missing("no lock"))?;
-    // What follows is not judged: a fault may begin in between.
+    // The outcome of the cleanup does not count: a fault may begin in between.
     let _ = time::timeout(WITHIN, guard.release()).await;
     let _ = time::timeout(WITHIN, client.close()).await;
     Ok(())

@@ -1,5 +1,5 @@
-//! What an operator does to have a new cluster: saves a backup, and makes data folders from it or from the
-//! last node that is left. All of it is the code that `rowlock backup` and `rowlock recover` run.
+//! Operator's actions for a new cluster: saves a backup, and makes data folders from the backup or from the
+//! last node. This is the code of `rowlock backup` and `rowlock recover`.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -30,11 +30,11 @@ use crate::history::node::Position;
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// A backup, once it is whole.
+/// A backup, present after a complete save.
 pub type Shelf = Arc<Mutex<Option<Bytes>>>;
 
-/// Fetches a backup from the node with this address, as `rowlock backup save` does it, and judges it. Gives
-/// up after `within`.
+/// Saves a backup from the node with this address, as `rowlock backup save` does, and checks the content.
+/// Gives up after `within`.
 pub async fn save(endpoint: String, within: Duration, record: Record, shelf: Shelf) {
     if let Ok(Ok(bytes)) = time::timeout(within, fetch(&endpoint, &record)).await {
         *shelf.lock() = Some(bytes);
@@ -52,7 +52,7 @@ async fn fetch(endpoint: &str, record: &Record) -> Result<Bytes, String> {
     let client = config.connect().await.map_err(|e| e.to_string())?;
     let answered = record.answered();
     client.sync("/").await.map_err(|e| e.to_string())?;
-    let saved = ask_for_all(&client).await;
+    let saved = download(&client).await;
     let _ = time::timeout(CONNECT, client.close()).await; // it expires by itself
     let bytes = saved?;
     let (header, machine) = file::read(&mut &bytes[..]).map_err(|e| e.to_string())?;
@@ -68,14 +68,14 @@ async fn fetch(endpoint: &str, record: &Record) -> Result<Bytes, String> {
     Ok(bytes.into())
 }
 
-async fn ask_for_all(client: &Client) -> Result<Vec<u8>, String> {
-    let begun = ask(client, "/v1/backup").await?;
+async fn download(client: &Client) -> Result<Vec<u8>, String> {
+    let begun = report(client, "/v1/backup").await?;
     let backup = begun["backup"].as_str().unwrap_or_default();
     let header: Header = serde_json::from_value(begun["header"].clone()).map_err(|e| e.to_string())?;
     let mut writer = Writer::begin(Vec::new(), &header).map_err(|e| e.to_string())?;
     let mut offset = 0;
     while offset < header.state_bytes {
-        let piece = ask(client, &format!("/v1/backup?backup={backup}&offset={offset}")).await?;
+        let piece = report(client, &format!("/v1/backup?backup={backup}&offset={offset}")).await?;
         let data = piece["data"].as_str().and_then(|text| STANDARD.decode(text).ok());
         let data = data.filter(|data| !data.is_empty()).ok_or("the answer cannot be read")?;
         writer.write_all(&data).map_err(|e| e.to_string())?;
@@ -84,17 +84,16 @@ async fn ask_for_all(client: &Client) -> Result<Vec<u8>, String> {
     writer.finish().map_err(|e| e.to_string())
 }
 
-async fn ask(client: &Client, question: &str) -> Result<serde_json::Value, String> {
+async fn report(client: &Client, question: &str) -> Result<serde_json::Value, String> {
     let text = client.report(question).await.map_err(|e| e.to_string())?;
     serde_json::from_str(&text).map_err(|e| e.to_string())
 }
 
-/// Source of a new cluster.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A backup, for all voters.
+    /// Backup for all voters.
     Backup(Bytes),
-    /// The data folder of the one voter.
+    /// Data folder of the only voter.
     Survivor,
 }
 
@@ -102,26 +101,26 @@ pub enum Source {
 pub struct Plan {
     pub source: Source,
     pub id: ClusterId,
-    /// When it is made, by the operator's clock: milliseconds since 1970.
+    /// Time of the making by the operator's clock, in milliseconds since 1970.
     pub at_ms: i64,
     pub voters: BTreeMap<NodeId, Member>,
 }
 
-/// The data folder of one voter.
 pub struct Made {
-    /// The state of the old cluster.
+    /// State of the old cluster.
     pub before: Machine,
-    /// The state of the new one.
+    /// State of the new cluster.
     pub after: Machine,
-    /// The last entry of the last node's log.
+    /// Last entry of the last node's log.
     pub last: Option<Position>,
 }
 
-/// Where the log of a new cluster begins (`coordinator/storage/wal/src/begin.rs`).
+/// First entry of a new cluster's log (`coordinator/storage/wal/src/begin.rs`).
 pub const BEGINNING: Position = Position { term: 0, leader: NodeId(0), index: Index(1) };
 
 impl Plan {
-    /// Makes the data folder of a voter. Runs on its host, while no node runs there; blocks on the disk.
+    /// Makes the data folder of a voter. Runs on the voter's host, while no node runs there; blocks on the
+    /// disk.
     pub fn make_folder(&self, node: NodeId) -> Result<Made, String> {
         let identity = Identity { cluster: CLUSTER.to_owned(), node };
         let dir = Path::new(DATA_DIR);
@@ -134,7 +133,7 @@ impl Plan {
                 Ok(Made { before, after: copy(restored.machine())?, last: None })
             }
             Source::Survivor => {
-                // The command refuses while a former folder of an earlier recovery is there.
+                // The command refuses to run while the previous folder of an earlier recovery exists.
                 if let Ok(former) = Dir::open(&folder::before(dir)) {
                     former.remove_all().map_err(|e| e.to_string())?;
                 }
@@ -169,19 +168,19 @@ fn copy(machine: &Machine) -> Result<Machine, String> {
     Machine::decode(&mut &bytes[..]).map_err(|e| e.to_string())
 }
 
-/// Judges what a new cluster begins with: the znodes that the old state had, without those of sessions.
-pub fn judge(record: &Record, node: NodeId, made: &Made) {
+/// Checks the first state of a new cluster: the znodes of the old state, except ephemerals.
+pub fn check_folder(record: &Record, node: NodeId, made: &Made) {
     let broken = |what: String| record.break_promise("restored-cluster", what);
     if let Some(last) = made.last {
         let digest = record.digest_behind(last);
         if digest.is_some_and(|digest| digest != made.before.digest()) {
             broken(format!(
-                "the state that was made of the log of node {node} up to {last:?} is another one"
+                "the state made from the log of node {node} up to {last:?} differs from the applied state"
             ));
         }
         let told = record.told(node);
         if last.index < told {
-            broken(format!("node {node} has told of its log up to {told:?}, and it ended at {last:?}"));
+            broken(format!("node {node} acknowledged entries up to {told:?}, but its log ends at {last:?}"));
         }
     }
     if made.after.cluster() == made.before.cluster() {
@@ -201,7 +200,7 @@ pub fn judge(record: &Record, node: NodeId, made: &Made) {
     }
 }
 
-/// The znodes that the workload writes.
+/// Returns the znodes of the workload.
 fn znodes(machine: &Machine) -> BTreeMap<String, (Option<Bytes>, Stat)> {
     let (mut all, mut left) = (BTreeMap::new(), vec![DATA.to_owned()]);
     while let Some(path) = left.pop() {

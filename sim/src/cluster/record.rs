@@ -1,4 +1,4 @@
-//! What happens in a run: passed to the checkers at once, and counted. Every source of facts has a handle.
+//! Passes all facts of a run to the checkers at once, and counts them. Every source of facts has a handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index, Locks};
 use crate::invariants::{Invariants, Terms, Violation};
 
-/// The facts of a run.
 #[derive(Clone)]
 pub struct Record {
     sim: Simulation,
@@ -34,19 +33,19 @@ struct Inner {
     watches: u64,
     acknowledged: u64,
     grants: u64,
-    /// Since when quiet clients wait for an answer, and the longest time that one has waited.
+    /// Start of each quiet client's wait for a reply, and the longest such wait so far.
     quiet: (BTreeMap<ClientId, Nanos>, Duration),
-    /// The largest zxid that a client was answered.
+    /// Largest zxid in any client's reply.
     answered: Zxid,
-    /// Digests of the nodes' states behind each entry.
+    /// Digests of the nodes' states after each entry.
     applied: BTreeMap<Position, u64>,
-    /// How far each has told a leader to have its log on disk.
+    /// Last entry that each node has acknowledged to a leader as flushed.
     told: BTreeMap<NodeId, Index>,
 }
 
 impl Inner {
-    /// The text of the promise that the fact breaks, if it is the first one.
-    fn tell(&mut self, fact: &Fact) -> Option<String> {
+    /// Passes a fact to the checkers. Returns the text of the first broken promise.
+    fn observe(&mut self, fact: &Fact) -> Option<String> {
         self.facts += 1;
         match fact {
             Fact::Client { client, what: ClientFact::Invoked { call, op, .. }, .. } => {
@@ -92,7 +91,7 @@ impl Inner {
 
     fn log(&mut self, index: Index, payload: Option<&[u8]>) -> Option<String> {
         match self.reference.apply(index, payload) {
-            Ok(facts) => facts.iter().find_map(|fact| self.tell(fact)),
+            Ok(facts) => facts.iter().find_map(|fact| self.observe(fact)),
             Err(what) => self.break_promise(Violation { invariant: "replica-equality", what }),
         }
     }
@@ -108,7 +107,8 @@ impl Inner {
 }
 
 impl Record {
-    /// An empty one, of a cluster whose clients use these locks, and which is judged on these terms.
+    /// Creates an empty record for a cluster whose clients use these locks. `terms` limits the checkers'
+    /// demands.
     pub fn new(sim: Simulation, locks: Locks, terms: Terms) -> Self {
         let (invariants, violation) = (Invariants::of_a_cluster_on(terms), None);
         let reference = Reference::new(locks);
@@ -137,73 +137,72 @@ impl Record {
         self.sim.now()
     }
 
-    /// Reports a fact. After the first broken promise nothing is judged any more.
-    pub fn tell(&self, fact: &Fact) {
-        let broken = self.inner.lock().tell(fact);
-        self.note_broken(broken);
+    /// Reports a fact. After the first broken promise the checkers see no further facts.
+    pub fn report(&self, fact: &Fact) {
+        let broken = self.inner.lock().observe(fact);
+        self.trace_violation(broken);
     }
 
-    /// A node has applied this entry: its facts are reported once.
+    /// Applies an entry of the log to the reference and reports its facts, once for all nodes.
     pub fn log(&self, index: Index, payload: Option<&[u8]>) {
         let broken = self.inner.lock().log(index, payload);
-        self.note_broken(broken);
+        self.trace_violation(broken);
     }
 
-    /// A new cluster goes on from this state, behind this entry.
-    pub fn begin_anew(&self, machine: Machine, beginning: Position) {
+    /// Begins a new cluster with this state after the entry `beginning`.
+    pub fn begin_new_cluster(&self, machine: Machine, beginning: Position) {
         let broken = {
             let mut inner = self.inner.lock();
             let new = inner.reference.begin_anew(machine, beginning);
             inner.applied.clear();
             inner.told.clear();
-            inner.tell(&new)
+            inner.observe(&new)
         };
-        self.note_broken(broken);
+        self.trace_violation(broken);
     }
 
-    /// The largest zxid that a client was answered so far.
+    /// Returns the largest zxid in any client's reply so far.
     pub fn answered(&self) -> Zxid {
         self.inner.lock().answered
     }
 
-    /// Whether the log has led to a state with this last zxid and this digest.
+    /// Returns whether the log has led to a state with this last zxid and this digest.
     pub fn has_been(&self, zxid: Zxid, digest: u64) -> bool {
         self.inner.lock().reference.has_been(zxid, digest)
     }
 
-    /// The digest of the nodes that have applied this entry, if one has.
+    /// Returns the state's digest after this entry, if a node has applied the entry.
     pub fn digest_behind(&self, entry: Position) -> Option<u64> {
         self.inner.lock().applied.get(&entry).copied()
     }
 
-    /// How far a node has told a leader to have its log on disk.
+    /// Returns the last entry that a node has acknowledged to a leader as flushed.
     pub fn told(&self, node: NodeId) -> Index {
         self.inner.lock().told.get(&node).copied().unwrap_or_default()
     }
 
-    fn note_broken(&self, broken: Option<String>) {
+    fn trace_violation(&self, broken: Option<String>) {
         if let Some(text) = broken {
             self.sim.trace().record(self.sim.now(), || What::Violation { text });
         }
     }
 
-    /// A node was seen doing something.
+    /// Reports a fact about a node.
     pub fn node(&self, node: NodeId, what: NodeFact) {
-        self.tell(&Fact::Node { node, at: self.now(), what });
+        self.report(&Fact::Node { node, at: self.now(), what });
     }
 
-    /// Reports a broken promise that the run itself checks.
+    /// Reports a broken promise found by the run itself.
     pub fn break_promise(&self, invariant: &'static str, what: String) {
         let broken = self.inner.lock().break_promise(Violation { invariant, what });
-        self.note_broken(broken);
+        self.trace_violation(broken);
     }
 
-    /// The first broken promise.
+    /// Returns the first broken promise.
     pub fn violation(&self) -> Option<Violation> {
         self.inner.lock().violation.clone()
     }
 
-    /// A promise has been broken.
     pub fn is_broken(&self) -> bool {
         self.inner.lock().violation.is_some()
     }
@@ -212,13 +211,13 @@ impl Record {
         self.inner.lock().waiting.values().any(|who| *who == client)
     }
 
-    /// Facts told, calls answered, locks granted by the log.
+    /// Returns the number of facts, of successful calls, and of locks granted by the log.
     pub fn counts(&self) -> (u64, u64, u64) {
         let inner = self.inner.lock();
         (inner.facts, inner.acknowledged, inner.grants)
     }
 
-    /// The longest time that a quiet client has waited for an answer.
+    /// Returns the longest wait of a quiet client for a reply.
     pub fn longest_wait(&self) -> Duration {
         self.inner.lock().quiet.1
     }
@@ -228,7 +227,7 @@ impl Record {
     }
 }
 
-/// The handle by which a client reports.
+/// A client's handle for its facts.
 #[derive(Clone)]
 pub struct Journal {
     record: Record,
@@ -236,27 +235,27 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Reports what the client did or heard, at this moment.
+    /// Reports an action or an observation of the client, at this moment.
     pub fn tell(&self, what: ClientFact) {
-        self.record.tell(&Fact::Client { client: self.client, at: self.record.now(), what });
+        self.record.report(&Fact::Client { client: self.client, at: self.record.now(), what });
     }
 
-    /// The unique number of a call.
+    /// Returns a unique number for a call.
     pub fn next_call(&self) -> CallId {
         let mut inner = self.record.inner.lock();
         inner.calls += 1;
         CallId(inner.calls)
     }
 
-    /// The unique number of a watch.
+    /// Returns a unique number for a watch.
     pub fn next_watch(&self) -> WatchId {
         let mut inner = self.record.inner.lock();
         inner.watches += 1;
         WatchId(inner.watches)
     }
 
-    /// Records something for the story and the diagram only.
-    pub fn note(&self, what: impl FnOnce() -> What) {
+    /// Adds an event to the trace for the story and the diagram. The checkers do not see the event.
+    pub fn trace(&self, what: impl FnOnce() -> What) {
         self.record.sim.trace().record(self.record.now(), what);
     }
 }

@@ -1,9 +1,9 @@
-//! Which release a node runs. In some runs there are two: nodes go to the new one and back to the old one as
-//! they are started again, until a moment from which on all that start are of the new one. Then the leader
-//! may raise the version of the cluster.
+//! Release that a node runs. Some runs have two releases: each restarted node draws the new or the old
+//! release, until a moment after which all starting nodes run the new release. Then the leader may raise the
+//! cluster's version.
 //!
-//! The new release is this code with one version more. Its runs are drawn from a random stream of their own,
-//! so the faults and the work of a seed are the same without it.
+//! The new release is this code with one more version. The choices come from a random stream of their own, so
+//! that a seed has the same faults and work with one release.
 
 use std::time::Duration;
 
@@ -15,27 +15,28 @@ use rowlock_world::time::Nanos;
 
 /// Percentage of runs with two releases.
 const MIXED_PERCENT: usize = 30;
-/// The health that the leader wants to see. Faults leave not much more at a time.
+/// Health period that the leader requires before it raises the version. Short enough to fit between faults.
 const HEALTH_MS: u64 = 2_000;
 
 /// Releases of the nodes of a run.
 pub(super) struct Releases {
     rng: Rng,
-    /// From then on all are of the new release. `None`: there is no new one.
+    /// Time from which all starting nodes run the new release. `None`: no new release exists.
     all_new_from: Option<Nanos>,
 }
 
 impl Releases {
-    /// All nodes run this release.
+    /// Returns a run whose nodes all run this release.
     pub(super) fn one() -> Releases {
         Releases { rng: Rng::new(0), all_new_from: None }
     }
 
-    /// Of this seed; faults and load last for this many seconds.
+    /// Draws the releases of a seed; faults and load last for `seconds` seconds.
     pub(super) fn of(seed: u64, seconds: u64) -> Releases {
         let mut rng = Rng::new(seed ^ 0x7265_6c65_6173_6573);
         let is_mixed = rng.chance(MIXED_PERCENT);
-        // A third has the new release from the beginning: its version is raised early.
+        // In a third of the mixed runs the new release is there from the beginning: the leader raises the
+        // version early.
         let begun = Nanos::default();
         let after_ms = if rng.chance(33) { 0 } else { rng.below(600 * seconds as usize) as u64 };
         Releases { rng, all_new_from: is_mixed.then(|| begun + Duration::from_millis(after_ms)) }
@@ -45,11 +46,11 @@ impl Releases {
         self.all_new_from.is_some()
     }
 
-    /// Chooses the release for a start at this time. Gives what is worth a note in the story.
+    /// Chooses the release for a start at this time. Returns a note for the story.
     ///
-    /// A node that is not certainly a member starts with the newest release, as an operator brings one in:
-    /// the leader asks members only before it raises the version, and a cluster that has raised it refuses
-    /// the old release for ever (seed 5,215).
+    /// A node that is not certainly a member starts with the newest release, as an operator would start it:
+    /// the leader checks members only before raising the version, and a cluster with the raised version
+    /// refuses the old release forever (seed 5,215).
     pub(super) fn choose(&mut self, now: Nanos, is_member: bool, config: &mut NodeConfig) -> Option<String> {
         let all_new_from = self.all_new_from?;
         let is_for_good = now >= all_new_from;
@@ -57,7 +58,8 @@ impl Releases {
         if is_new {
             config.versions = Versions::of_a_rehearsal();
         }
-        // A leader that has begun before the way back is closed never closes it.
+        // A leader that could raise the version before this moment would strand nodes that restart with the
+        // old release.
         let finalize = if is_for_good { Finalize::Auto } else { Finalize::Manual };
         config.upgrade = UpgradeConfig { finalize, health_ms: HEALTH_MS };
         Some(format!("runs {}", config.versions))
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_runs_have_two_releases_and_no_old_one_starts_after_the_new_one_may_finalize() {
+    fn no_node_starts_the_old_release_after_the_new_may_finalize() {
         let (mut mixed, mut back) = (0, 0);
         for seed in 0..300 {
             let mut releases = Releases::of(seed, 10);

@@ -1,8 +1,8 @@
-//! The door of a node for clients by HTTP. The routes, and all behind them, are the production code; only the
-//! way there is another one, because axum starts its connections past the seam (see
-//! `rowlock_coordinator::http::api::Direct`): a request is a frame `METHOD PATH\nDOCUMENT`, and its answer is
-//! a frame `STATUS\nDOCUMENT`. That of a stream goes on with a frame for each piece, and ends with the
-//! connection. As with HTTP, a request whose connection ends is dropped.
+//! Endpoint of a node for HTTP clients. The routes and all code behind them are production code; only the
+//! transport differs, because axum starts its connections outside `env` (see
+//! `rowlock_coordinator::http::api::Direct`). A request is a frame `METHOD PATH\nDOCUMENT`, its answer a
+//! frame `STATUS\nDOCUMENT`. The answer of a stream continues with a frame for each piece and ends with the
+//! connection. As with HTTP, the node drops a request whose connection ends.
 
 use std::time::Duration;
 
@@ -14,32 +14,32 @@ use rowlock_env::task::{self, Task};
 use rowlock_env::time;
 use rowlock_frames::wire::Wire;
 
-/// Where it listens, at the address of its node.
+/// Port at the node's address.
 pub const PORT: u16 = 2481;
-/// The host that requests are for.
+/// Value of the requests' Host header.
 const HOST: &str = "10.0.0.1";
-/// Answers here are streams.
+/// Path prefix of routes that answer with a stream.
 const STREAMS: &str = "/v1/watch";
-/// A connection that asks nothing for so long is closed.
+/// Idle time after which the endpoint closes a connection.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// An open door. Its tasks end with [`Door::close`].
+/// An open endpoint. Its tasks end with [`Door::close`].
 pub struct Door(Task<()>);
 
 impl Door {
-    /// Serves requests until it is closed.
+    /// Serves requests until [`Door::close`].
     pub fn open(listener: Listener, api: Direct) -> Door {
         Door(task::spawn("rest-door", serve(listener, api)))
     }
 
-    /// Drops what is under way, as a process that ends does.
+    /// Drops pending requests, as the end of a process does.
     pub async fn close(self) {
         self.0.abort();
         let _ = self.0.await;
     }
 }
 
-/// Ends with what owns it.
+/// Connection task, aborted on drop.
 struct Visit(Task<()>);
 
 impl Drop for Visit {
@@ -75,7 +75,7 @@ async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAdd
     }
     let answer = tokio::select! {
         biased;
-        // One request at a time: whatever comes now is the end of the connection.
+        // One request at a time: any further input means that the client has closed the connection.
         _ = wire.frame() => return None,
         answer = api.request(address, HOST, (method, path, body.to_owned())) => answer,
     };
@@ -83,7 +83,7 @@ async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAdd
     wire.send(&frame(&format!("{status}\n{body}"))).await.ok()
 }
 
-/// Ends with the stream, whichever side ends it.
+/// Forwards a stream until either side closes.
 async fn stream(wire: &mut Wire, api: &Direct, address: std::net::SocketAddr, path: &str) -> Option<()> {
     let (status, mut pieces) = tokio::select! {
         biased;
@@ -101,7 +101,7 @@ async fn stream(wire: &mut Wire, api: &Direct, address: std::net::SocketAddr, pa
     }
 }
 
-/// A text behind its length.
+/// Encodes a text behind its length.
 pub fn frame(text: &str) -> Bytes {
     let mut frame = BytesMut::with_capacity(4 + text.len());
     frame.put_i32(i32::try_from(text.len()).expect("a request or an answer is short"));

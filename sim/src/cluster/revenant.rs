@@ -1,5 +1,5 @@
-//! A node of the old cluster that comes back with its old disk when the others have become a new cluster, or
-//! were lost. It is one of few: it may not lead, and no leader may be heard by it.
+//! A node of the old cluster that returns with its old disk after its peers have become a new cluster or were
+//! lost. Invariant: this node never leads, and no leader accepts its acknowledgments.
 
 use parking_lot::Mutex;
 use rowlock_coordinator::{NodeHook, Position};
@@ -7,16 +7,16 @@ use rowlock_proto::NodeId;
 
 use super::record::Record;
 
-/// Its observer. Tells the checkers nothing of it, because they know the new cluster only.
-pub struct Revenant {
+/// Observer of the returned node. Reports no facts, because the checkers know the new cluster only.
+pub struct ReturnedNode {
     node: NodeId,
     record: Record,
     is_told: Mutex<bool>,
 }
 
-impl Revenant {
+impl ReturnedNode {
     pub fn new(node: NodeId, record: Record) -> Self {
-        Revenant { node, record, is_told: Mutex::new(false) }
+        ReturnedNode { node, record, is_told: Mutex::new(false) }
     }
 
     fn is_accepted(&self, how: &str) {
@@ -27,7 +27,7 @@ impl Revenant {
     }
 }
 
-impl NodeHook for Revenant {
+impl NodeHook for ReturnedNode {
     fn leads(&self, term: u64) {
         self.is_accepted(&format!("leads term {term}"));
     }

@@ -11,20 +11,20 @@ use rowlock_env::sync::watch;
 use rowlock_world::executor::{Halt, Simulation, USUAL_SPEED};
 use rowlock_world::rng::Rng;
 use rowlock_world::time::{HostId, Nanos};
-use rowlock_world::trace::Happening;
+use rowlock_world::trace::{Happening, What};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::connected::Watcher;
 use super::flood;
-use super::injector::{Birth, Injector, Patients};
+use super::injector::{Birth, FaultTargets, Injector};
 use super::membership::{Membership, Part};
 use super::node;
 use super::node_statuses::{NodeStatuses, Process, node_id};
-use super::operator::{Desk, Job, Operator};
+use super::operator::{Job, Operator, OperatorQueue};
 use super::probe::Probes;
 use super::record::Record;
 use super::releases::Releases;
-use super::revenant::Revenant;
+use super::revenant::ReturnedNode;
 use super::scenario::Scenario;
 use super::shape::{Shape, choices_of};
 use super::stats::Stats;
@@ -39,51 +39,50 @@ use crate::invariants::Violation;
 
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed, which determines everything.
+    /// Determines the whole run.
     pub seed: u64,
-    /// Simulated seconds under load and faults; the end of the run takes more.
+    /// Simulated seconds under load and faults; the end of the run takes longer.
     pub seconds: u64,
     pub scenario: Scenario,
-    /// The faults; none: made from the seed and the scenario.
+    /// Faults; `None`: derived from the seed and the scenario.
     pub script: Option<Script>,
-    /// A deliberate mistake in the nodes or clients (needs the feature `mutants`).
+    /// Deliberate mistake in the nodes or clients (needs the feature `mutants`).
     pub mutant: Option<Mutant>,
-    /// Whether the story is wanted.
+    /// Whether to keep the trace for the story.
     pub record: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The first broken promise.
+    /// First broken promise.
     pub violation: Option<Violation>,
     pub stats: Stats,
-    /// The fingerprint of everything that happened.
+    /// Fingerprint of all events.
     pub fingerprint: u64,
-    /// Which rare branches it took, and when it was first seen that it had, to a second.
+    /// Rare branches taken by the run, with the time of their first detection, to a second.
     pub rare_since: Vec<(Rare, Nanos)>,
     pub script: Script,
     pub record: Vec<Happening>,
     pub end: Nanos,
 }
 
-/// How long nodes and clients may take to come back after the last fault.
+/// Time limit for nodes and clients to recover after the last fault.
 pub(super) const RECOVERY: Duration = Duration::from_secs(20);
-/// How long they may take to end what they do.
+/// Time limit for clients to finish their work.
 const CLOSING: Duration = Duration::from_secs(30);
-/// Longer than any lease: what a client has left behind is over.
+/// Exceeds every lease: remains of clients are gone afterwards.
 const AUDIT: Duration = Duration::from_secs(8);
-/// Machines for new members.
 pub(super) const SPARES: usize = 3;
 pub(crate) const CLIENTS: usize = 4;
-/// How often [`Fact::Passed`] is reported.
+/// Interval of [`Fact::Passed`].
 const TICK: Duration = Duration::from_secs(1);
 
-/// Floods of one time.
+/// Hosts for simultaneous floods.
 const FLOODERS: u8 = 3;
-/// Quiet clients beside floods.
+/// Number of quiet clients beside floods.
 const BYSTANDERS: usize = 3;
 
-/// The host of quiet clients, and those of floods, of a run that has any.
+/// Adds the host of quiet clients and the flooders' hosts, if the script has floods.
 fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<HostId>) {
     if !script.steps().iter().any(|step| step.fault.kind() == Kind::Flood) {
         return (None, Vec::new());
@@ -98,7 +97,7 @@ fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<Host
     (Some(bystander), (1..=FLOODERS).map(flooder).collect())
 }
 
-/// A new cluster is made of the old one.
+/// Returns whether the script makes a new cluster of the old one.
 fn is_reborn(script: &Script) -> bool {
     script.steps().iter().any(|step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover))
 }
@@ -111,7 +110,7 @@ fn profiles(rng: &mut Rng, theme: &Theme, clients: &[HostId], script: &Script) -
     }
 }
 
-/// The clients' workload is drawn from its own random stream, so the script does not change it.
+/// Returns the random stream of the clients' workload. The script has no influence on this stream.
 pub(super) fn theme_stream(seed: u64) -> Rng {
     Rng::new(seed ^ 0x006c_6f63_6b73)
 }
@@ -122,7 +121,7 @@ pub fn run(plan: &Plan) -> Outcome {
     let _before = Counts::take();
     let mut run = Run::new(plan);
     let halt = run.all().err();
-    // A world that has halted may not stand being taken down either; the first finding counts.
+    // The teardown of a halted world may fail as well; the first finding counts.
     let halt = halt.or(run.sim.end_of_world().err());
     let violation = run.record.violation().or(halt.map(|halt| halt_violation(&halt)));
     let (facts, acknowledged, grants) = run.record.counts();
@@ -154,7 +153,7 @@ fn halt_violation(halt: &Halt) -> Violation {
     Violation { invariant, what: halt.to_string() }
 }
 
-/// The run ends here: a promise is broken, or the world makes no progress.
+/// Reason to end the run: a broken promise, or a world without progress.
 pub(super) enum Stop {
     Broken,
     Halt(Halt),
@@ -174,18 +173,18 @@ pub(super) struct Run {
     pub(super) nodes: Vec<HostId>,
     pub(super) clients: Vec<HostId>,
     pub(super) operator: HostId,
-    /// Where quiet clients are, beside floods.
+    /// Host of the quiet clients beside floods.
     pub(super) bystander: Option<HostId>,
     profiles: Vec<Profile>,
     clients_live: Vec<bool>,
     pub(super) statuses: NodeStatuses,
     pub(super) membership: Membership,
-    pub(super) desk: Desk,
+    pub(super) queue: OperatorQueue,
     jobs: Option<UnboundedReceiver<Job>>,
     pub(super) record: Record,
     injector: Injector,
     watcher: Watcher,
-    /// While faults last, in scenarios that ask for it.
+    /// Probes during faults, in scenarios that send probes.
     probes: Option<Probes>,
     closing: watch::Sender<bool>,
     load_ends: Nanos,
@@ -198,7 +197,7 @@ impl Run {
         sim.network().set_labeler(crate::report::label::label);
         let mut rng = theme_stream(plan.seed);
         let shape = Shape::of_run(plan.seed, plan.scenario);
-        // After the first members come machines for those that operators add.
+        // Spare machines for added members come after the first members.
         let nodes: Vec<HostId> = (0..shape.nodes() + SPARES)
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
@@ -215,24 +214,25 @@ impl Run {
         let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
         let (bystander, flooders) = beside_floods(&sim, &script);
-        let (desk, jobs) = Desk::new();
-        let patients = Patients {
+        let (queue, jobs) = OperatorQueue::new();
+        let targets = FaultTargets {
             nodes: nodes.clone(),
             clients: clients.clone(),
             operator,
             flooders,
             statuses: statuses.clone(),
             membership: membership.clone(),
-            desk: desk.clone(),
+            queue: queue.clone(),
             record: record.clone(),
         };
-        let injector = Injector::new(sim.clone(), patients, &script);
+        let injector = Injector::new(sim.clone(), targets, &script);
         let hosts = (nodes.clone(), clients.clone());
-        let watcher = Watcher::new(sim.clone(), hosts, statuses.clone(), membership.clone(), desk.clone());
+        let watcher = Watcher::new(sim.clone(), hosts, statuses.clone(), membership.clone(), queue.clone());
         let watcher = if owes_service(&script) { watcher } else { watcher.of_a_free_cluster() };
         let probes = || Probes::new(sim.clone(), operator, record.clone(), membership.clone());
         let probes = plan.scenario.sends_probes().then(probes);
-        // The commands that restore and recover are of one release, which refuses a state of a later one.
+        // The commands that restore and recover are of one release, which refuses the state of a later
+        // release.
         let releases = match is_reborn(&script) {
             true => Releases::one(),
             false => Releases::of(plan.seed, plan.seconds),
@@ -251,7 +251,7 @@ impl Run {
             clients_live,
             statuses,
             membership,
-            desk,
+            queue,
             jobs,
             record,
             injector,
@@ -282,7 +282,7 @@ impl Run {
             self.start(birth);
         }
         self.sim.network().heal_links();
-        self.record.tell(&Fact::Healed { at: self.sim.now() });
+        self.record.report(&Fact::Healed { at: self.sim.now() });
         self.pass_until(self.sim.now() + RECOVERY)?;
         self.closing.send(true);
         let mut people = self.clients.clone();
@@ -308,7 +308,7 @@ impl Run {
             for birth in self.injector.act()? {
                 self.start(birth);
             }
-            self.look_at_the_world();
+            self.observe_world();
             let next = self.injector.next().unwrap_or(until).min(until).min(tick);
             let (record, statuses, dying) =
                 (self.record.clone(), self.statuses.clone(), self.injector.dying());
@@ -323,12 +323,12 @@ impl Run {
             for client in dying.into_iter().filter(|client| self.record.waits(ClientId(*client))) {
                 self.injector.die_waiting(client)?;
             }
-            self.look_after()?;
+            self.clear_ended_processes()?;
             self.injector.notice_cuts();
-            self.look_at_the_world();
-            self.note_rare_branches();
+            self.observe_world();
+            self.record_rare_branches();
             if self.sim.now() >= tick {
-                self.record.tell(&Fact::Passed { at: self.sim.now() });
+                self.record.report(&Fact::Passed { at: self.sim.now() });
                 if let (Some(probes), Some(owed)) = (&mut self.probes, self.watcher.due()) {
                     probes.send(&owed);
                 }
@@ -340,7 +340,7 @@ impl Run {
         }
     }
 
-    fn note_rare_branches(&mut self) {
+    fn record_rare_branches(&mut self) {
         let (now, taken) = (self.sim.now(), Counts::so_far());
         let is_known = |branch: &Rare| self.rare_since.iter().any(|(known, _)| known == branch);
         let news = Rare::ALL.iter().filter(|branch| taken.of(**branch) > 0 && !is_known(branch));
@@ -348,35 +348,33 @@ impl Run {
         self.rare_since.extend(news);
     }
 
-    /// Tells which service the world allows, when that may have changed.
-    fn look_at_the_world(&mut self) {
-        for changed in self.watcher.look(self.injector.deeds()) {
-            self.record.tell(&changed);
+    /// Reports the service that the world allows, after each possible change.
+    fn observe_world(&mut self) {
+        for changed in self.watcher.observe(self.injector.deeds()) {
+            self.record.report(&changed);
         }
     }
 
-    /// Clears away processes that have ended by themselves, or by a loss of power.
-    fn look_after(&mut self) -> Result<(), Halt> {
+    /// Clears away processes that ended by themselves or by a power loss.
+    fn clear_ended_processes(&mut self) -> Result<(), Halt> {
         self.miss_clients();
         for (place, process) in self.statuses.processes().into_iter().enumerate() {
             let is_up = self.sim.is_up(self.nodes[place]);
-            // A disk without power fails its callers, before the machine is seen to be off.
+            // A disk without power fails its callers before the simulation reports the machine as off.
             let lost_power = !is_up && self.sim.last_end(self.nodes[place]) == "power lost";
             match process {
                 Process::Failed { why, differs } if !lost_power => {
                     let text = format!("the node has stopped by itself: {why}");
                     let host = Some(self.nodes[place]);
-                    // What a disk loses or damages, its node notices: no fault makes a state another one.
+                    // A damaged or lossy disk excuses a node's stop, but no fault excuses a differing state.
                     if differs || !self.injector.excuses(place) {
                         self.record
                             .break_promise("stops-with-cause", format!("node {}: {text}", node_id(place)));
                     }
-                    self.sim
-                        .trace()
-                        .record(self.sim.now(), || rowlock_world::trace::What::Note { host, text });
+                    self.sim.trace().record(self.sim.now(), || What::Note { host, text });
                     self.statuses.end(place, Process::Down);
                     self.record.node(node_id(place), NodeFact::Ended { how: Down::Stopped });
-                    // A fault that killed it since also starts it again.
+                    // A fault that has killed the process since then restarts it as well.
                     if is_up {
                         self.injector.clear_away(place)?;
                     }
@@ -402,13 +400,13 @@ impl Run {
         Ok(())
     }
 
-    /// Reports clients whose processes are gone.
+    /// Reports clients whose processes have ended.
     fn miss_clients(&mut self) {
         for (place, lives) in self.clients_live.iter_mut().enumerate() {
             if *lives && !self.sim.is_up(self.clients[place]) {
                 *lives = false;
                 let (client, at) = (ClientId(place), self.sim.now());
-                self.record.tell(&Fact::Client { client, at, what: ClientFact::Ended });
+                self.record.report(&Fact::Client { client, at, what: ClientFact::Ended });
             }
         }
     }
@@ -417,7 +415,7 @@ impl Run {
         self.miss_clients();
         match birth {
             Birth::Node(place) => self.start_node(place),
-            Birth::Revenant(place) => self.start_revenant(place),
+            Birth::ReturnedNode(place) => self.start_returned_node(place),
             Birth::Client(place) => self.start_client(place),
         }
     }
@@ -440,19 +438,15 @@ impl Run {
         }
         let is_member = matches!(self.membership.part(node), Part::Voter | Part::Learner);
         if let Some(text) = self.releases.choose(self.sim.now(), is_member, &mut config) {
-            self.sim
-                .trace()
-                .record(self.sim.now(), || rowlock_world::trace::What::Note { host: Some(host), text });
+            self.sim.trace().record(self.sim.now(), || What::Note { host: Some(host), text });
         }
-        self.sim.spawn(
-            host,
-            "process",
-            node::process(config, witness, (self.statuses.clone(), place), orders),
-        );
+        let process = node::process(config, witness, (self.statuses.clone(), place), orders);
+        self.sim.spawn(host, "process", process);
     }
 
-    /// With its old disk and its old file; its status is not asked for.
-    fn start_revenant(&self, place: usize) {
+    /// Starts a node of the old cluster with its old disk and its old configuration. The run ignores the
+    /// status of this node.
+    fn start_returned_node(&self, place: usize) {
         let (sim, host) = (self.sim.clone(), self.nodes[place]);
         sim.boot(host);
         let added = Some(place).filter(|place| *place >= self.shape.nodes());
@@ -460,28 +454,29 @@ impl Run {
         let config = node::config(&self.shape, place, &known, |place| place < self.shape.voters);
         let statuses = NodeStatuses::new(self.nodes.len());
         let orders = statuses.begin(place);
-        let hook = std::sync::Arc::new(Revenant::new(node_id(place), self.record.clone()));
+        let hook = std::sync::Arc::new(ReturnedNode::new(node_id(place), self.record.clone()));
         sim.spawn(host, "process", node::process(config, hook, (statuses, place), orders));
     }
 
     fn start_operator(&mut self) {
         let Some(jobs) = self.jobs.take() else { return };
         let (sim, host) = (self.sim.clone(), self.operator);
-        let (membership, statuses, desk) =
-            (self.membership.clone(), self.statuses.clone(), self.desk.clone());
-        let operator = Operator { sim: sim.clone(), host, membership, statuses, desk };
+        let (membership, statuses, queue) =
+            (self.membership.clone(), self.statuses.clone(), self.queue.clone());
+        let operator = Operator { sim: sim.clone(), host, membership, statuses, queue };
         sim.boot(host);
         sim.spawn(host, "operator", operator.work(jobs, self.closing.subscribe()));
     }
 
-    /// Quiet clients have the numbers after those of the others.
+    /// Starts the quiet clients, numbered after all other clients.
     fn start_bystanders(&self) {
         let Some(host) = self.bystander else { return };
         self.sim.boot(host);
         for number in 0..BYSTANDERS {
             let journal = self.record.journal(ClientId(self.clients.len() + number));
             let closing = self.closing.subscribe();
-            self.sim.spawn(host, "bystander", workload::stand_by(journal, self.membership.clone(), closing));
+            let life = workload::run_bystander(journal, self.membership.clone(), closing);
+            self.sim.spawn(host, "bystander", life);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The kinds of faults of a run, by name.
+//! Named mixes of faults for a run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::fault::{Ground, Mix, Script, generate, generate_cuts};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
-    /// Everything that the promises allow for; each seed chooses some of it.
+    /// All faults within the promises; each seed chooses some of these.
     #[default]
     All,
     Network,
@@ -20,14 +20,14 @@ pub enum Scenario {
     Isolation,
     /// Processes, machines, disks and clocks only.
     Machines,
-    /// Nodes lose power, all of them at once too.
+    /// Nodes lose power, sometimes all at once.
     Power,
     /// Clients lose their connections, are paused and die, at a high rate.
     Clients,
     Pauses,
-    /// Nodes are paused, often until another one leads.
+    /// Nodes are paused, often until another node leads.
     Stalls,
-    /// Nodes come back without their data under their old numbers.
+    /// Nodes lose their data and return under their old numbers.
     Wiped,
     /// Nodes come back with an older copy of their data.
     Restored,
@@ -35,20 +35,20 @@ pub enum Scenario {
     Life,
     /// Changes of members and leaders.
     Members,
-    /// Leaders lose their leadership and regain it, and ways between nodes are slow.
+    /// Leaders lose their leadership and regain the lead; links between nodes are slow.
     Leaders,
-    /// Cuts of many shapes that last, most of which leave a connected quorum.
+    /// Lasting cuts of many shapes, most of which leave a connected quorum.
     Cuts,
-    /// Clients without measure, and processors that are slow.
+    /// Floods of requests, and slow processors.
     Floods,
     Calm,
-    /// More faults than the promises allow for: the cluster may stop, but must not give wrong answers.
+    /// More faults than the promises allow: the cluster may stop, but must not give wrong answers.
     OverBudget,
 }
 
-/// While the cluster comes up for the first time, its network is slow or a node dies at most.
+/// Start of the faults. Before, while the cluster comes up, the network is slow or a node dies at most.
 const BEGIN: Duration = Duration::from_secs(2);
-/// The end of the load is free of faults, as far as they end.
+/// Period at the end of the load without faults, as far as faults end.
 const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
@@ -72,7 +72,7 @@ impl Scenario {
         Scenario::OverBudget,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Scenario::All => "all",
@@ -95,7 +95,7 @@ impl Scenario {
         }
     }
 
-    /// The scenario that reveals a mistake soonest.
+    /// Returns the scenario that reveals a mutant soonest.
     pub fn that_shows(mutant: Mutant) -> Scenario {
         use Mutant as M;
         match mutant {
@@ -147,7 +147,7 @@ impl Scenario {
         }
     }
 
-    /// The faults of `seed` in a run of `seconds` seconds.
+    /// Returns the faults of `seed` in a run of `seconds` seconds.
     pub fn script(self, seed: u64, seconds: u64, shape: &Shape, clients: usize) -> Script {
         let mix = match self {
             Scenario::All => Mix::all(),
@@ -174,8 +174,8 @@ impl Scenario {
         if self == Scenario::Cuts { generate_cuts(seed, &ground) } else { generate(seed, &ground, &mix) }
     }
 
-    /// Whether fresh clients ask for service while faults last. They draw from the world's randomness, so a
-    /// seed of another scenario means what it meant.
+    /// Returns whether fresh clients request service during faults. Probes draw from the world's randomness;
+    /// only these scenarios send probes, so that seeds of all remaining scenarios keep their runs.
     pub(super) fn sends_probes(self) -> bool {
         matches!(self, Scenario::All | Scenario::Cuts)
     }

@@ -1,10 +1,10 @@
-//! What is to be done to the world, and when: the steps of the script, and the ends of their faults.
+//! Schedule of the script's steps and of the ends of their faults.
 
 use std::collections::BTreeMap;
 
 use rowlock_world::time::Nanos;
 
-/// Things to do, ordered by time; those of one time in the order in which they were added.
+/// Actions ordered by time; actions due at the same time keep the order of their addition.
 #[derive(Debug)]
 pub struct Schedule<T> {
     entries: BTreeMap<(Nanos, u64), T>,
@@ -16,7 +16,7 @@ impl<T> Schedule<T> {
         Schedule { entries: BTreeMap::new(), serial: 0 }
     }
 
-    /// To be done at `at`.
+    /// Adds an action due at `at`.
     pub fn add(&mut self, at: Nanos, what: T) {
         self.serial += 1;
         self.entries.insert((at, self.serial), what);
@@ -26,7 +26,7 @@ impl<T> Schedule<T> {
         self.entries.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Takes the next item that is due by `now`.
+    /// Takes the next action due by `now`.
     pub fn take_due(&mut self, now: Nanos) -> Option<T> {
         let entry = self.entries.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())

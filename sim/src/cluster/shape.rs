@@ -1,31 +1,31 @@
-//! How many nodes a run has, how they keep their logs, and what its code may choose.
+//! Number of nodes of a run, their log settings, and the choices that the seed enables in the code.
 
 use rowlock_env::choice::Choice;
 use rowlock_world::rng::Rng;
 
 use super::scenario::Scenario;
 
-/// Settings that all nodes of a run share.
+/// Settings common to all nodes of a run.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub voters: usize,
     /// Nodes beyond the voters, which only replicate.
     pub learners: usize,
-    /// A snapshot is taken after this many log entries.
+    /// Log entries between two snapshots.
     pub snapshot_every: u64,
     /// Entries before a snapshot that stay in the log.
     pub keep_logs: u64,
-    /// Bytes of a segment of the log.
+    /// Size of a log segment in bytes.
     pub segment_bytes: u64,
-    /// A node that lost its data is taken out of the members and in again.
+    /// Whether the leader removes and readmits a node that lost its data.
     pub readmits: bool,
-    /// Bytes of each node's lock history, if nodes keep one.
+    /// Size of each node's lock history in bytes, if nodes keep a history.
     pub history_bytes: Option<u64>,
 }
 
-/// With fewer entries between snapshots a run keeps hardly anything.
+/// Below this many entries between snapshots, the log is short.
 const SHORT: u64 = 20;
-/// Mixed into what decides about the history.
+/// XORed into the seed of the decision about the history.
 const HISTORY_STREAM: u64 = 0x6869_7374_6f72_7900;
 
 impl Shape {
@@ -35,12 +35,12 @@ impl Shape {
         if scenario != Scenario::Cuts {
             return shape;
         }
-        // A cut that leaves a quorum has most shapes where there are many nodes.
+        // Larger clusters have most shapes of cuts that leave a quorum.
         let voters = rng.pick(&[3, 5, 7]);
         Shape { voters, learners: usize::from(rng.chance(20)), ..shape }
     }
 
-    /// Mostly three nodes, which is what people run. Logs are short, so that nodes that fall behind need
+    /// Draws a shape, mostly with three nodes as in production. Logs are short, so that lagging nodes need
     /// snapshots.
     pub fn of(rng: &mut Rng) -> Self {
         let (voters, learners) = match rng.below(100) {
@@ -49,7 +49,7 @@ impl Shape {
             80..92 => (3, 1),
             _ => (1, 0),
         };
-        // A third of the runs keeps hardly anything: a node that is cut off for a moment is sent a snapshot.
+        // A third of the runs has very short logs: a node that is cut off for a moment needs a snapshot.
         let (snapshot_every, keep_logs) = if rng.chance(33) {
             (3 + rng.below(18) as u64, rng.below(6) as u64)
         } else {
@@ -58,13 +58,14 @@ impl Shape {
         // Small, so that the log goes through many segments, and disks stay small.
         let segment_bytes = rng.pick(&[12, 16, 32, 64]) << 10;
         let readmits = rng.chance(50);
-        // Beside the stream, so that runs without it are what they were. A small one has many segments.
+        // Drawn from a separate stream, so that seeds from before this setting keep their runs. A small
+        // history has many segments.
         let mut beside = Rng::new(rng.clone().u64() ^ HISTORY_STREAM);
         let history_bytes = beside.chance(60).then(|| beside.pick(&[64 << 10, 1 << 20, 256 << 20]));
         Shape { voters, learners, snapshot_every, keep_logs, segment_bytes, readmits, history_bytes }
     }
 
-    /// A node that is cut off for a moment is sent a snapshot.
+    /// Returns whether a node that is cut off for a moment needs a snapshot.
     pub fn is_short(&self) -> bool {
         self.snapshot_every < SHORT
     }
@@ -74,7 +75,7 @@ impl Shape {
     }
 }
 
-/// The choices that a seed enables: half of the seeds none, the others half of them.
+/// Returns the choices that a seed enables: none for half of the seeds, half of all choices for the rest.
 pub fn choices_of(seed: u64) -> Vec<Choice> {
     let mut rng = Rng::new(seed ^ 0x0063_686f_6963_6573);
     if rng.chance(50) {
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_seeds_have_three_nodes_and_some_have_one_or_five_or_a_learner() {
+    fn most_seeds_have_three_nodes_and_some_one_five_or_a_learner() {
         let mut seen: BTreeMap<(usize, usize), u32> = BTreeMap::new();
         let (mut hasty, mut readmitting) = (0, 0);
         for seed in 0..1_000 {

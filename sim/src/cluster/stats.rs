@@ -9,22 +9,21 @@ use rowlock_world::time::Nanos;
 
 use crate::fault::Kind;
 
-/// Figures of one run or of many.
+/// Figures of one or more runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     pub runs: u64,
     pub simulated: Nanos,
     pub polls: u64,
-    /// Facts that the checkers have seen.
+    /// Facts reported to the checkers.
     pub facts: u64,
-    /// Calls of clients that were answered.
+    /// Client calls that returned successfully.
     pub acknowledged: u64,
-    /// Locks granted by the log.
     pub grants: u64,
-    /// The longest time that a quiet client beside floods has waited for an answer.
+    /// Longest time that a quiet client beside floods has waited for a reply.
     pub longest_wait: Duration,
     pub faults: BTreeMap<Kind, u64>,
-    /// Rare branches of the code that were taken.
+    /// Counts of rare branches of the code.
     pub rare: Counts,
 }
 

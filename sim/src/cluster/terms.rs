@@ -1,4 +1,4 @@
-//! What the checkers may demand of a run, depending on what its script breaks.
+//! Demands that the checkers may make of a run, depending on the faults of its script.
 //!
 //! Invariant: only promises about time are waived, and only where the documentation waives them. A wrong
 //! answer is wrong under any fault.
@@ -10,10 +10,9 @@ use rowlock_world::time::Nanos;
 use crate::fault::{Fault, Kind, Script, Step, Target};
 use crate::invariants::{Disturbances, Terms};
 
-/// The documented bound: the rates of two clocks differ by no more (in millionths of the slower one).
+/// Documented bound on the difference between two clocks' rates, in millionths of the slower rate.
 const DRIFT_MAX: i128 = 50_000;
 const MILLION: i128 = 1_000_000;
-/// Longer than any run.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Returns the demands that checkers may make under this script.
@@ -29,30 +28,29 @@ pub(super) fn terms(script: &Script) -> Terms {
         ..Terms::default()
     };
     if script.is_over_budget() {
-        // The majority that could go on may be gone for good.
+        // The majority needed for progress may be gone for good.
         (terms.grant_within, terms.answer_within) = (FOREVER, FOREVER);
     }
     terms
 }
 
-/// Whether a connected quorum is enough for service. A majority may be gone for good in a script over budget;
-/// and a new cluster opens no session before the clients of the old one have given up.
+/// Returns whether a connected quorum must serve. A script over budget may destroy a majority for good, and a
+/// new cluster opens no session before the clients of the old cluster have given up.
 pub(super) fn owes_service(script: &Script) -> bool {
     let is_reborn = |step: &Step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover);
     !script.is_over_budget() && !script.steps().iter().any(is_reborn)
 }
 
-/// A cluster has come up by then.
+/// Time by which a cluster has come up.
 const UP: Nanos = Nanos::from_millis(3_000);
-/// A fault that has ended is felt for at most this long.
+/// Longest time for which an ended fault has consequences.
 const AFTERMATH: Duration = Duration::from_secs(8);
 
-/// When something other than load is wrong, from the cluster's beginning on.
+/// Returns the periods with faults other than load, including the cluster's start.
 fn disturbances(steps: &[Step]) -> Disturbances {
     let times = steps.iter().filter_map(|step| match step.fault {
         Fault::Flood { .. } | Fault::SlowProcessor { .. } | Fault::NewChoices { .. } => None,
-        // Who comes when is open: operators do one thing after another, and nodes that have lost something
-        // wait for others.
+        // Open end: operators do one job after another, and nodes that have lost data wait for their peers.
         Fault::AddLearner { .. }
         | Fault::AddVoter { .. }
         | Fault::Remove { .. }
@@ -70,8 +68,8 @@ fn disturbances(steps: &[Step]) -> Disturbances {
     Disturbances::new([(Nanos(0), UP)].into_iter().chain(times).collect())
 }
 
-/// Whether no two clocks ever differ by more than the bound. A role may be any host, so every two changes of
-/// a rate count as those of two hosts, and one host's clock is always right.
+/// Returns whether no two clocks ever differ by more than the bound. A role may be any host, so any two
+/// changes of a rate count as changes on two hosts, and the clock of some host is always right.
 fn has_bounded_clocks(steps: &[Step]) -> bool {
     let rate = |step: &Step| match step.fault {
         Fault::ClockRate { ppm, .. } => i128::from(ppm),
@@ -88,13 +86,13 @@ fn has_bounded_clocks(steps: &[Step]) -> bool {
     })
 }
 
-/// Whether no wall clock jumps, or no node starts but those that start the cluster.
+/// Returns whether no wall clock jumps, or no node starts after the start of the cluster.
 fn starts_with_right_clocks(steps: &[Step]) -> bool {
     let jumps = |step: &Step| matches!(step.fault, Fault::ClockJump { .. });
     !steps.iter().any(jumps) || !steps.iter().any(|step| starts_nodes(&step.fault))
 }
 
-/// What a client sends to a node may be late, or is not read.
+/// Returns whether a fault may delay or hide a client's hang-up from a node.
 fn hides_hang_ups(fault: &Fault) -> bool {
     let is_between = matches!(
         fault,
@@ -105,7 +103,7 @@ fn hides_hang_ups(fault: &Fault) -> bool {
         || is_between && fault.targets().iter().any(is_client)
 }
 
-/// A node starts after it, or may: what damages a disk may stop its node.
+/// Returns whether a node starts, or may start, after the fault: damage to a disk may stop its node.
 fn starts_nodes(fault: &Fault) -> bool {
     match fault {
         Fault::Kill { target, .. } => !matches!(target, Target::Client(_) | Target::AllClients),
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn floods_and_slow_processors_disturb_no_quiet_client_and_all_other_faults_do() {
+    fn every_fault_except_load_disturbs_quiet_clients() {
         let is_spared = |script: &str, from, to| {
             of(script).disturbances.spare(Nanos::from_millis(from), Nanos::from_millis(to))
         };
@@ -167,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_starts_behind_a_jump_may_take_the_logs_time_with_it() {
+    fn a_node_started_after_a_clock_jump_may_shift_log_time() {
         for (script, is_right) in [
             ("3s clock-jump node1 -30000ms\n4s kill client1 for 1s\n5s isolate leader for 4s", true),
             ("3s kill node1 for 1s\n4s power-loss leader for 2s", true),
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn hang_ups_are_heard_of_where_nothing_is_between_clients_and_nodes() {
+    fn nodes_hear_hang_ups_unless_faults_affect_client_links() {
         for (script, is_heard) in [
             ("3s clog follower1 -> leader by 10ms..90ms for 4s\n4s regain follower1 after 9ms for 3s", true),
             ("3s clog client1 -> node1 by 10ms..90ms for 4s", false),
@@ -191,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_demanded_of_clusters_that_keep_a_majority_only() {
+    fn only_clusters_with_a_majority_owe_progress() {
         let usual = Terms::default();
         assert_eq!(of("3s bit-rot node1 7bits").answer_within, usual.answer_within);
         let over = of("over-budget\n3s bit-rot node1 7bits");

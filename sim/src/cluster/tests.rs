@@ -11,7 +11,7 @@ use rowlock_world::trace::{Happening, What};
 use super::shape::choices_of;
 use super::{Outcome, Plan, Scenario, run};
 
-/// Runs with these faults, and demands that every promise is kept.
+/// Runs a cluster with these faults, and demands that the run keeps every promise.
 fn kept(seed: u64, seconds: u64, scenario: Scenario, script: &str) -> Outcome {
     let faults = Some(script.parse().expect("a script"));
     let outcome = run(&Plan { seed, seconds, scenario, script: faults, mutant: None, record: true });
@@ -19,9 +19,10 @@ fn kept(seed: u64, seconds: u64, scenario: Scenario, script: &str) -> Outcome {
     outcome
 }
 
-/// The leader's connections end with it, and it does not dial again: no node waits for its silence.
+/// The leader's connections end with its process, and the process does not dial again: no node waits for the
+/// timeout of a silent leader.
 #[test]
-fn a_killed_leader_has_a_successor_as_soon_as_it_has_not_dialed_again() {
+fn a_killed_leader_is_replaced_once_it_fails_to_dial_again() {
     let raft = RaftConfig::default();
     let lease = Duration::from_millis(raft.heartbeat_ms * 3 / 2);
     let killed = Nanos::from_millis(3_000);
@@ -36,7 +37,7 @@ fn a_killed_leader_has_a_successor_as_soon_as_it_has_not_dialed_again() {
 
 /// Each flush takes up to 750 ms: a term lasts as long as its votes need.
 #[test]
-fn on_slow_disks_a_lost_leader_has_a_successor_within_five_terms() {
+fn slow_disks_replace_a_lost_leader_within_five_terms() {
     for (seed, loss) in [(1, "kill leader for 11s"), (2, "pause leader for 11s"), (3, "kill leader for 11s")]
     {
         let outcome = kept(seed, 16, Scenario::Calm, &format!("2s slow-disk nodes x2500 for 14s\n3s {loss}"));
@@ -49,10 +50,10 @@ fn on_slow_disks_a_lost_leader_has_a_successor_within_five_terms() {
     }
 }
 
-/// A new node asks the others how they stand while the leader already stores entries with it: that is no lost
-/// data. These seeds of sixty met it.
+/// A new node asks its peers for their state while the leader already sends entries to the node: no data is
+/// lost. These seeds of sixty had this order of events.
 #[test]
-fn a_new_node_that_the_leader_finds_while_it_still_asks_comes_in() {
+fn a_new_node_that_already_gets_entries_while_it_asks_joins() {
     let script =
         "0s partition node1 | node2 node3 for 1.3s\n1.3s clog node1 -> node2 node3 by 0s..400ms for 4s";
     for seed in [17, 19, 22, 60] {
@@ -60,30 +61,30 @@ fn a_new_node_that_the_leader_finds_while_it_still_asks_comes_in() {
     }
 }
 
-/// A node of a new cluster asks the others a second time when it takes part already. It may acknowledge its
-/// first entries before their answers come, and has not lost them then (seed 302,944). These seeds of sixty
-/// met it.
+/// A node of a new cluster asks its peers again after it has begun to take part. Its first acknowledgments
+/// may precede the answers of the peers, and then no data is lost (seed 302,944). These seeds of sixty had
+/// this order of events.
 #[test]
-fn a_node_that_acknowledges_entries_while_it_asks_who_it_is_goes_on() {
+fn a_node_that_acknowledges_entries_while_it_asks_continues() {
     let nodes = "node1 node2 node3";
     for (seed, most) in [(4, 400), (15, 400), (1, 30)] {
         kept(seed, 8, Scenario::Calm, &format!("0s clog {nodes} -> {nodes} by 0s..{most}ms for 4s"));
     }
 }
 
-/// A change of voters that its leader began and gave up is ended, also while an operator asks for it twice a
-/// second: the node that answers has other things to do, too (seed 501,269).
+/// A new leader ends a change of voters that an earlier leader abandoned, even while an operator repeats the
+/// request twice a second (seed 501,269).
 #[test]
-fn a_change_of_voters_is_ended_while_somebody_asks_for_it_again_and_again() {
+fn an_abandoned_change_of_voters_ends_despite_repeated_requests() {
     let script = "16.333s clog client1 -> leader by 124ms..181ms for 1ms\n20.6s add-voter node2\n\
                   20.715s clog leader -> follower1 by 228ms..2.217s for 1.8s";
     kept(501_269, 30, Scenario::All, script);
 }
 
-/// Clients of the old cluster go on believing what they believe, and all promises hold in the new one. The
-/// node that comes back with its old disk is refused.
+/// Clients of the old cluster keep their beliefs, and all promises hold in the new cluster. The new cluster
+/// refuses a node that returns with its old disk.
 #[test]
-fn a_restored_cluster_and_one_of_a_last_node_keep_all_promises() {
+fn restored_and_recovered_clusters_keep_all_promises() {
     let restored = "4s pause client1 for 9s\n5s restore-backup follower1 after 2s for 300ms";
     let recovered = "5s isolate follower1 for 2s\n6s recover follower1 for 1s\n8s add-voter node4";
     for (seed, script) in [(7, restored), (8, restored), (7, recovered), (8, recovered)] {
@@ -91,21 +92,21 @@ fn a_restored_cluster_and_one_of_a_last_node_keep_all_promises() {
     }
 }
 
-/// One change lets the new node vote and takes the lost one out. The run demands that the members are those
-/// that the operator asked for, and that all of them serve.
+/// One change makes the new node a voter and removes the lost node. The run demands that the members are the
+/// requested members, and that all members serve.
 #[test]
 fn a_lost_node_is_replaced_while_clients_run() {
     for (seed, lost) in [(1, "follower1"), (2, "leader"), (3, "follower2")] {
         let script = format!("3s replace {lost} by node4\n5s isolate leader for 2s");
         let outcome = kept(seed, 12, Scenario::Calm, &script);
-        let done = |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.starts_with("done: put node 4"));
+        let done = |it: &Happening| matches!(&it.what, What::Note { text, .. } if text.starts_with("done: replace node"));
         assert!(outcome.record.iter().any(done), "seed {seed}: it was not replaced");
     }
 }
 
-/// A leader takes itself out of the members, and is cut off or loses power before the others know that. The
-/// entry that says so may be in its log alone, so it must be able to lead again until they have it (openraft
-/// 2091).
+/// A leader removes itself from the members, and is cut off or loses power before its peers know about the
+/// removal. The entry of the removal may be in the log of this leader alone, so the leader must be able to
+/// lead again until the peers have the entry (openraft 2091).
 #[test]
 fn a_leader_that_is_lost_while_it_is_removed_blocks_nothing() {
     for (seed, loss) in [(1, "isolate leader for 3s"), (2, "power-loss leader for 1s")] {
@@ -118,37 +119,38 @@ fn a_leader_that_is_lost_while_it_is_removed_blocks_nothing() {
     }
 }
 
-/// A node applies what others have on their disks before it is in its own log. So the last node of a cluster
-/// may have less than it has shown to its clients (found by seed 83).
+/// A node applies entries that are on the disks of its peers before these entries are in its own log. So the
+/// last node of a cluster may have less than it has shown to its clients (found by seed 83).
 #[test]
-fn a_last_node_may_lack_what_it_had_applied() {
+fn a_last_node_may_lack_entries_that_it_had_applied() {
     let script = "3.383s recover follower2 for 814ms\n4.74s add-voter node6\n6.022s add-voter node5";
     kept(83, 12, Scenario::Life, script);
 }
 
-/// Two nodes of five have lost their data. The first one that is back may vote only when every voter answers
-/// it, and the second one answers no client before it was removed, too: it was, but a minute later (seed
+/// Two nodes of five have lost their data. The first node that returns may vote only after every voter has
+/// answered, and the second node answers no client before its removal. The removal came a minute late (seed
 /// 22,532).
 #[test]
-fn two_nodes_of_five_that_lost_their_data_are_back_soon() {
+fn two_wiped_nodes_of_five_are_back_soon() {
     kept(22_532, 30, Scenario::Life, "4.69s wipe node5 for 9.581s\n5.43s wipe node3 for 2.093s");
 }
 
-/// A node joins and becomes a voter while another one is cut off, and loses its data just before that one
-/// leads. The new leader has never met the old folder, so it refuses nothing; the others do (seed 61,088).
+/// A node becomes a voter while node 3 is cut off, and loses its data just before node 3 leads. The new
+/// leader has never met the old folder and refuses nothing, while its peers refuse the new folder (seed
+/// 61,088).
 #[test]
-fn a_wiped_voter_whose_old_folder_the_leader_has_never_met_has_its_log_again() {
+fn a_wiped_voter_unknown_to_the_leader_gets_its_log_again() {
     let script = "1s isolate node3 for 2s\n1200ms add-voter node4\n5s wipe node4 for 1500ms\n\
                   5500ms transfer node3";
     let outcome = kept(61_088, 8, Scenario::Members, script);
-    assert_eq!(outcome.stats.rare.of(Rare::WipedTakenOut), 1, "it was taken out and in again");
+    assert_eq!(outcome.stats.rare.of(Rare::WipedTakenOut), 1, "the leader removed and readmitted the node");
     assert!(outcome.stats.rare.of(Rare::WipedPromoted) > 0, "it votes again, as it did before");
 }
 
-/// A node becomes a learner while the cluster takes another one in again that lost its data, and hears of the
-/// old folder from the others. It meets the new one when that leads (seed 60,650).
+/// A node becomes a learner while the cluster readmits node 1, which lost its data. The learner hears of the
+/// old folder from its peers, and meets the new folder when node 1 leads (seed 60,650).
 #[test]
-fn a_learner_that_knows_the_old_folder_of_the_leader_serves_all_the_same() {
+fn a_learner_that_knows_the_leaders_old_folder_serves() {
     let script = "2s wipe node1 for 3s\n4s add-learner node4\n4500ms isolate node4 for 3s\n9s transfer node1";
     for seed in [60_650, 61_088] {
         let outcome = kept(seed, 12, Scenario::Members, script);
@@ -156,11 +158,11 @@ fn a_learner_that_knows_the_old_folder_of_the_leader_serves_all_the_same() {
     }
 }
 
-/// One voter cannot be reached by the wiped node, and knows it by its old folder: it would refuse the node's
-/// connections, and lead without it. It hears of the new folder when it is reached again, although the node
-/// was a learner at first and does not ask for anything any more.
+/// The wiped node cannot reach one voter, which knows the old folder only: this voter would refuse the node's
+/// connections, and lead without the node. After the partition the voter hears of the new folder, although
+/// the node has become a learner meanwhile and asks no more.
 #[test]
-fn a_wiped_voter_votes_again_when_each_voter_knows_its_new_folder_and_not_before() {
+fn a_wiped_voter_votes_again_once_all_voters_know_its_folder() {
     let script = "1s add-voter node4\n4s partition node4 | follower1 for 16s\n5s wipe node4 for 1s";
     let outcome = kept(60_650, 40, Scenario::Members, script);
     let rare = &outcome.stats.rare;
@@ -170,8 +172,8 @@ fn a_wiped_voter_votes_again_when_each_voter_knows_its_new_folder_and_not_before
     assert!(*since >= Nanos::from_millis(20_000), "it votes again while it is cut off: {since}");
 }
 
-/// The snapshot that it got was older than its removal: by that it voted, and asked for no vote any more. The
-/// leader that had taken it out was gone (seed 1,190,010).
+/// The founder's snapshot was older than its removal: the founder was a voter according to the snapshot, and
+/// so did not ask for its vote. The leader that had removed the founder was gone (seed 1,190,010).
 #[test]
 fn a_wiped_founder_that_gets_an_old_snapshot_asks_for_its_vote() {
     let script = "558ms kill node2 for 1807ms\n2130ms readdress node5 for 6468ms\n2306ms wipe node2 for 377ms\n\
@@ -180,7 +182,8 @@ fn a_wiped_founder_that_gets_an_old_snapshot_asks_for_its_vote() {
     assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "it votes again");
 }
 
-/// The former folder of the first recovery is moved away. And a voter that was added after it comes back.
+/// The second recovery moves the previous folder of the first recovery away, and a voter added in between
+/// returns.
 #[test]
 fn a_last_node_is_recovered_twice() {
     let script = "1s recover node1 for 200ms\n2s add-voter node4\n18s recover node1 for 200ms";
@@ -189,31 +192,31 @@ fn a_last_node_is_recovered_twice() {
     assert!(outcome.record.iter().filter(up).count() > 1, "node 4 comes back");
 }
 
-/// Of a lock of the former cluster it says that it is not held (seed 1,170,013).
+/// The new cluster answers that a lock of the former cluster is not held (seed 1,170,013).
 #[test]
-fn a_question_from_before_a_recovery_may_be_answered_by_the_new_cluster() {
+fn a_new_cluster_may_answer_a_question_from_before_its_recovery() {
     kept(1_170_013, 8, Scenario::Life, "5558ms recover leader for 482ms");
 }
 
-/// It asked for two locks, and was asked for the one that it had while it waited for the other one. Later it
-/// began to use it, although it had been taken away (seed 1,120,065).
+/// The client waited for the second of two locks, and had a question about the first. Later the client began
+/// to use the first lock, although the cluster had revoked the lock (seed 1,120,065).
 #[test]
-fn a_client_by_http_that_was_asked_for_a_lock_gives_it_up_in_time() {
+fn an_http_client_gives_up_a_questioned_lock_in_time() {
     let script = "3491ms clog nodes -> node1 by 30ms..200ms for 1050ms\n4191ms pause node1 for 12427ms";
     kept(1_120_065, 16, Scenario::Stalls, script);
 }
 
-/// A wiped founder comes back with the `cluster.toml` of the beginning. Meanwhile a node has been added, and
-/// leads: the founder is told by the others where it is (seed 60,543).
+/// A wiped founder returns with the `cluster.toml` of the beginning. Meanwhile an added node leads: the
+/// founder learns the address of this leader from its peers (seed 60,543).
 #[test]
-fn a_wiped_voter_that_has_no_address_of_the_leader_is_told_it() {
+fn a_wiped_voter_learns_the_address_of_an_unknown_leader() {
     let script = "2s isolate node1 for 9s\n2s wipe node1 for 500ms\n3s add-voter node4\n7s transfer node4";
     let outcome = kept(60_543, 15, Scenario::Members, script);
     assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "it votes again");
 }
 
-/// Nodes get another port, one after the other, the first one twice: the others find them there when the
-/// operator has said so, and no promise is broken.
+/// Nodes change their ports in turn, the first node twice: their peers find the nodes after the operator has
+/// reported the new addresses.
 #[test]
 fn nodes_that_move_are_found_again() {
     let script = "3s readdress node1 for 300ms\n7s readdress leader for 1s\n12s readdress node1 for 2s\n\
@@ -223,25 +226,25 @@ fn nodes_that_move_are_found_again() {
     }
 }
 
-/// A call for two locks that gives up takes one place back before the other one, which was granted meanwhile:
-/// it waits for neither. The checker said that it did (seed 30,004).
+/// An abandoned call for two locks releases its position at one lock before its position at the other lock,
+/// which was granted meanwhile: the call waits for neither lock. The checker assumed a wait (seed 30,004).
 #[test]
-fn a_call_for_two_locks_that_gives_up_is_not_said_to_wait() {
+fn an_abandoned_call_for_two_locks_does_not_count_as_waiting() {
     kept(30_004, 8, Scenario::Life, "3.59s disconnect client3");
 }
 
 /// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
 #[test]
-fn who_was_killed_twice_is_started_once() {
+fn a_node_killed_twice_is_started_once() {
     let script =
         "1s kill node1 for 1s\n1500ms kill node1 for 500ms\n3s kill node2 for 30s\n4s kill node2 for 30s";
     kept(1, 5, Scenario::Calm, script);
 }
 
-/// The power goes at one of the first disk operations of a start: a node that such an operation fails has not
-/// stopped by itself (seed 79,145).
+/// The power goes at one of the first disk operations of a start: the failed operation does not count as a
+/// stop without cause (seed 79,145).
 #[test]
-fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
+fn a_power_loss_during_the_start_is_a_cause_to_stop() {
     for operation in [1, 4] {
         let script =
             format!("1s power-loss node2 for 1s\n1500ms power-loss node2 at-operation {operation} for 1s");
@@ -249,10 +252,10 @@ fn a_node_whose_power_goes_while_it_starts_has_a_cause_to_stop() {
     }
 }
 
-/// The power of a follower goes at the moment that the script names, and the node is restarted soon after it,
-/// not at the end of the time in which that moment was awaited.
+/// The power of a follower goes at the moment that the script names, and the restart follows soon, rather
+/// than after the time limit of the moment.
 #[test]
-fn the_power_goes_at_the_moment_of_the_script_and_the_node_is_back_soon() {
+fn the_power_goes_at_the_scripts_moment_with_a_quick_restart() {
     for moment in ["at-message", "at-flush", "at-operation"] {
         let script = format!("3s power-loss follower1 {moment} 2 for 100ms");
         let outcome = kept(3, 8, Scenario::Calm, &script);
@@ -268,10 +271,10 @@ fn the_power_goes_at_the_moment_of_the_script_and_the_node_is_back_soon() {
     }
 }
 
-/// A leader that is cut off answers no report of heartbeats. The other node reports to the successor at once,
-/// however long the first report might still wait.
+/// A leader that is cut off answers no report of heartbeats. The node reports to the successor at once,
+/// although the first report may still wait.
 #[test]
-fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
+fn heartbeats_go_to_a_new_leader_despite_a_silent_old_one() {
     let cut = Nanos::from_millis(3_000);
     for seed in 1..=2 {
         let outcome = kept(seed, 5, Scenario::Calm, "3s isolate leader for 20s");
@@ -289,10 +292,10 @@ fn heartbeats_go_to_a_new_leader_before_the_silent_one_is_given_up() {
     }
 }
 
-/// The others elect a leader as when it is cut off, and all is well when they believe it again: the run
-/// demands progress then. What two faults forbid is allowed when the second has ended.
+/// The followers elect a leader as after a cut, and the old leader rejoins when trust returns: the run
+/// demands progress then. A link with two faults recovers when the second fault has ended.
 #[test]
-fn a_leader_that_the_others_do_not_believe_is_replaced_and_comes_back() {
+fn a_distrusted_leader_is_replaced_and_comes_back() {
     let distrusted = Nanos::from_millis(3_000);
     for seed in 1..=3 {
         let script = "3s distrust leader -> follower1 follower2 for 5s\n4s distrust nodes -> client1 for 1s";
@@ -304,14 +307,14 @@ fn a_leader_that_the_others_do_not_believe_is_replaced_and_comes_back() {
     }
 }
 
-/// What goes on elsewhere relies on sessions whose tasks are dropped, again and again.
+/// Drops the tasks of sessions repeatedly, while the remaining clients work.
 const ENDS: &str = "2s end-runtime client1\n2200ms end-runtime client2\n2400ms end-runtime client3\n\
     2600ms return-from-main client4 for 1s\n4s end-runtime client1\n4200ms return-from-main client2 for 500ms\n\
     4400ms end-runtime client3\n5s end-runtime client4\n6s end-runtime client1\n6s end-runtime client2\n\
     6s return-from-main client3 for 1s";
 
 #[test]
-fn nothing_says_held_behind_the_end_of_its_clients_runtime() {
+fn no_guard_is_held_after_the_end_of_its_clients_runtime() {
     for seed in 1..=3 {
         kept(seed, 8, Scenario::Calm, ENDS);
     }
@@ -319,7 +322,7 @@ fn nothing_says_held_behind_the_end_of_its_clients_runtime() {
 
 #[cfg(feature = "mutants")]
 #[test]
-fn a_client_that_keeps_the_end_of_its_runtime_to_itself_is_found() {
+fn a_client_that_hides_the_end_of_its_runtime_is_found() {
     let found = (1..=40).find_map(|seed| {
         let (script, scenario) = (ENDS.parse().expect("a script"), Scenario::Calm);
         let mutant = Some(rowlock_env::mutant::Mutant::StopUnseen);
@@ -328,10 +331,10 @@ fn a_client_that_keeps_the_end_of_its_runtime_to_itself_is_found() {
     assert!(found.is_some_and(|violation| violation.invariant.starts_with("mutual-exclusion")));
 }
 
-/// Between, another node leads, unless it is the one whose messages come late: that cannot hand over to whom
-/// it does not reach.
+/// Another node leads in between. If this is the node with the delayed messages, the run does not count: the
+/// node cannot hand over to a leader out of its reach.
 #[test]
-fn a_leader_that_nobody_hears_regains_its_leadership_from_another_node() {
+fn an_unheard_leader_regains_the_lead_from_another_node() {
     let lost = Nanos::from_millis(3_000);
     let mut regained = false;
     for seed in 1..=30 {
@@ -352,7 +355,7 @@ fn a_leader_that_nobody_hears_regains_its_leadership_from_another_node() {
 }
 
 #[test]
-fn rot_in_the_last_entry_of_a_log_that_rests_is_found_as_its_node_starts() {
+fn rot_in_the_last_entry_is_found_at_the_start_of_the_node() {
     for seed in 1..=3 {
         let outcome = kept(seed, 8, Scenario::Calm, "3s rot-tail follower1 for 300ms");
         let says =
@@ -361,9 +364,9 @@ fn rot_in_the_last_entry_of_a_log_that_rests_is_found_as_its_node_starts() {
     }
 }
 
-/// All clients come back at once, also while there is no leader, again and again.
+/// All clients reconnect at the same time, repeatedly, also without a leader.
 #[test]
-fn everybody_comes_back_at_once_and_no_promise_is_broken() {
+fn reconnect_storms_of_all_clients_break_no_promise() {
     let storm = "2s reset nodes -> clients\n3s kill leader for 1s\n3s reset nodes -> clients\n\
                  3200ms reset nodes -> clients\n5s reset nodes -> clients\n5100ms isolate leader for 2s";
     for seed in 1..=2 {
@@ -371,9 +374,9 @@ fn everybody_comes_back_at_once_and_no_promise_is_broken() {
     }
 }
 
-/// The promises hold, and no node that runs stops over it. (One that starts needs room.)
+/// Full disks break no promise and stop no running node. (A node that starts needs room.)
 #[test]
-fn full_disks_stop_no_node_and_cost_no_promise() {
+fn full_disks_stop_no_node_and_break_no_promise() {
     let scripts = [
         (1, "3s disk-full nodes but 40KiB for 6s"),
         (2, "3s disk-full nodes for 6s"),
@@ -391,8 +394,8 @@ fn full_disks_stop_no_node_and_cost_no_promise() {
     assert!(refused > 0, "nothing was refused on full disks");
 }
 
-/// The leader's quorum answers its heartbeats without waiting for the disk. So with flushes of 1 to 3 s on
-/// both followers writes are slow, and clients stay: they were cut off every 1.2 s.
+/// The leader's quorum answers heartbeats without waiting for the disk. So flushes of 1 to 3 s on both
+/// followers slow down writes but cut off no clients. Without this, each client was cut off every 1.2 s.
 #[test]
 fn no_node_stops_serving_while_both_followers_flush_slowly() {
     let script = "2s slow-disk follower1 x10000 for 20s\n2s slow-disk follower2 x10000 for 20s";
@@ -403,10 +406,10 @@ fn no_node_stops_serving_while_both_followers_flush_slowly() {
     }
 }
 
-/// A disk that does not answer for 10 to 30 s: its node lets its clients go while the others go on, a leader
-/// hands over, and nothing is lost.
+/// The disk hangs for 10 to 30 s: the node disconnects its clients while its peers serve, a leader hands
+/// over, and no data is lost.
 #[test]
-fn a_node_whose_disk_does_not_answer_lets_its_clients_go_and_leads_no_longer() {
+fn a_node_with_a_hung_disk_drops_its_clients_and_leadership() {
     for (seed, target) in [(1, "leader"), (2, "follower1")] {
         let script = format!("2s slow-disk {target} x100000 for 20s");
         let rare = &kept(seed, 34, Scenario::Calm, &script).stats.rare;
@@ -415,10 +418,10 @@ fn a_node_whose_disk_does_not_answer_lets_its_clients_go_and_leads_no_longer() {
     }
 }
 
-/// No workload fills the window of batches to the leader; a run whose seed enables it takes the window for
-/// full.
+/// No workload fills the window of batches to the leader; if the seed enables this choice, the run treats the
+/// window as full.
 #[test]
-fn a_run_takes_the_choices_that_its_seed_enables_and_no_other() {
+fn a_run_takes_exactly_the_choices_of_its_seed() {
     let fills = |seed: &u64| choices_of(*seed).contains(&Choice::ForwardWindowFull);
     for (seed, is_filled) in [((1..).find(fills), true), ((1..).find(|seed| !fills(seed)), false)] {
         let (seed, scenario) = (seed.expect("a quarter of the seeds fills it"), Scenario::Calm);
@@ -431,10 +434,11 @@ fn a_run_takes_the_choices_that_its_seed_enables_and_no_other() {
     }
 }
 
-/// Connections break all the time, and the seed lets clients give requests up over that. Where a guard kept
-/// its old belief, a client believed to write alone whom the log had made a reader.
+/// Connections break all the time, and the seed lets clients give up requests after a break. When a guard
+/// kept its old belief, a client believed to be the only writer although the log had made the client a
+/// reader.
 #[test]
-fn a_conversion_whose_outcome_is_lost_ends_the_belief_in_the_lock() {
+fn a_conversion_with_unknown_outcome_ends_the_belief() {
     let slow =
         "0s clog clients -> nodes by 5ms..25ms for 20s\n0s clog nodes -> clients by 5ms..25ms for 20s\n";
     let resets: String =
@@ -443,18 +447,19 @@ fn a_conversion_whose_outcome_is_lost_ends_the_belief_in_the_lock() {
     assert!(rare.of(Rare::ConversionUnknown) > 0 && rare.of_choice(Choice::GivenUpSoon) > 0);
 }
 
-/// With round trips of 200 ms the default timers elect no leader, or keep none. Each node says which timers
+/// With round trips of 200 ms the default timers elect no leader, or keep none. Each node logs timers that
 /// fit.
 #[test]
-fn nodes_that_are_too_far_apart_for_their_timers_say_which_fit() {
+fn nodes_too_far_apart_for_their_timers_log_fitting_timers() {
     let outcome = kept(1, 32, Scenario::Calm, "0s clog nodes -> nodes by 100ms..101ms for 30s");
     assert!(outcome.stats.rare.of(Rare::SlowLinkTold) > 0, "no node has warned");
 }
 
-/// Such a run is no behavior of `sim/model`: its rules refuse what was seen.
+/// A run with these mutants is no behavior of `sim/model`, so the rules of the model refuse the observed
+/// facts.
 #[cfg(feature = "mutants")]
 #[test]
-fn the_rules_of_the_model_refuse_runs_with_mistakes_about_sessions() {
+fn the_rules_of_the_model_refuse_runs_with_session_mutants() {
     use rowlock_env::mutant::Mutant;
     for mutant in [Mutant::ExpireEarly, Mutant::PongByItself, Mutant::DeadlineFromReceipt] {
         let scenario = Scenario::that_shows(mutant);

@@ -9,17 +9,17 @@ use super::shape::Shape;
 use super::{Plan, Scenario, run};
 
 const CUT: Nanos = Nanos::from_millis(2_000);
-/// Long enough for the checker, and for probes of each node.
+/// Duration of each cut: long enough for the checker, and for probes of each node.
 const LASTS: &str = "for 7s";
 
-/// A seed of `cuts` whose cluster has this many voters and no learner.
+/// Returns a seed of `cuts` whose cluster has this many voters and no learner.
 fn seed_of(voters: usize) -> u64 {
     let has = |shape: Shape| (shape.voters, shape.learners) == (voters, 0);
     (1..).find(|seed| has(Shape::of_run(*seed, Scenario::Cuts))).expect("a third of the seeds")
 }
 
-/// When a node first led after the cut, if another one was elected.
-fn judge(voters: usize, faults: &[&str]) -> Option<Duration> {
+/// Returns the time from the cut to the next election of a leader, if there was one.
+fn new_leader_after(voters: usize, faults: &[&str]) -> Option<Duration> {
     let lines: Vec<String> = faults.iter().map(|fault| format!("2s {fault} {LASTS}")).collect();
     let script = lines.join("\n").parse().expect("a script");
     let (seed, scenario, mutant) = (seed_of(voters), Scenario::Cuts, None);
@@ -30,10 +30,10 @@ fn judge(voters: usize, faults: &[&str]) -> Option<Duration> {
     next.map(|it| it.at - CUT)
 }
 
-/// The leader reaches one node of the only connected quorum (openraft 2080). Before, that node kept the
-/// leader's lease for as long as the cut lasted.
+/// The leader reaches one node of the only connected quorum (openraft 2080). Without the mend, that node kept
+/// the leader's lease for the duration of the cut.
 #[test]
-fn a_leader_that_reaches_one_node_of_a_connected_quorum_is_replaced_within_three_seconds() {
+fn a_leader_out_of_the_connected_quorum_is_replaced_in_3_s() {
     let of_five = "bridge leader | follower1 | follower2 follower3";
     let of_seven = "bridge leader | follower1 | follower2 follower3 follower4";
     let shapes: [(usize, &[&str]); 4] = [
@@ -43,14 +43,15 @@ fn a_leader_that_reaches_one_node_of_a_connected_quorum_is_replaced_within_three
         (7, &[of_seven, "isolate follower5", "kill follower6"]),
     ];
     for (voters, faults) in shapes {
-        let took = judge(voters, faults).expect("a node of the quorum leads");
+        let took = new_leader_after(voters, faults).expect("a node of the quorum leads");
         assert!(took < Duration::from_secs(3), "{voters} voters, {faults:?}: after {took:?}");
     }
 }
 
-/// The leader is not heard, or does not hear: by all others, or by one too many for a quorum.
+/// Cuts the sending or the receiving direction of the leader: towards all followers, or towards one too many
+/// for a quorum.
 #[test]
-fn a_leader_that_only_hears_or_is_only_heard_is_replaced_within_three_seconds() {
+fn a_leader_that_only_sends_or_only_receives_is_replaced_in_3_s() {
     let shapes: [(usize, &[&str]); 4] = [
         (3, &["one-way leader -> follower1 follower2"]),
         (3, &["one-way follower1 follower2 -> leader"]),
@@ -58,15 +59,15 @@ fn a_leader_that_only_hears_or_is_only_heard_is_replaced_within_three_seconds() 
         (7, &["one-way follower1 follower2 follower3 follower4 -> leader"]),
     ];
     for (voters, faults) in shapes {
-        let took = judge(voters, faults).expect("another node leads");
+        let took = new_leader_after(voters, faults).expect("another node leads");
         assert!(took < Duration::from_secs(3), "{voters} voters, {faults:?}: after {took:?}");
     }
 }
 
-/// A leader that keeps a quorum leads on, although others ask for votes: in a chain, with one-way links,
+/// A leader that keeps a quorum stays, although peers call for votes: in a chain, with one-way links, and
 /// beside nodes that reach a part of the quorum only.
 #[test]
-fn a_leader_that_keeps_a_quorum_stays_while_the_others_reach_each_other_in_part() {
+fn a_leader_with_a_quorum_stays_despite_partial_cuts() {
     let shapes: [(usize, &[&str]); 4] = [
         (3, &["bridge leader | follower1 | follower2"]),
         (3, &["one-way follower1 -> leader"]),
@@ -74,6 +75,6 @@ fn a_leader_that_keeps_a_quorum_stays_while_the_others_reach_each_other_in_part(
         (7, &["one-way leader -> follower4 follower5 follower6", "isolate follower4"]),
     ];
     for (voters, faults) in shapes {
-        assert_eq!(judge(voters, faults), None, "{voters} voters, {faults:?}: another node leads");
+        assert_eq!(new_leader_after(voters, faults), None, "{voters} voters, {faults:?}: another node leads");
     }
 }

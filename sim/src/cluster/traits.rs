@@ -1,5 +1,5 @@
-//! What a seed decides before anything runs: members, work and faults. Two runs that share few of these find
-//! different mistakes.
+//! Traits of a run that its seed decides in advance: members, work and faults. Two runs with few traits in
+//! common find different mistakes.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub enum Trait {
     Work(Work),
 }
 
-/// Those of a run, without running it.
+/// Returns the traits of a run without running it.
 pub fn traits_of(seed: u64, seconds: u64, scenario: Scenario) -> BTreeSet<Trait> {
     let shape = Shape::of_run(seed, scenario);
     let script = scenario.script(seed, seconds, &shape, CLIENTS);

@@ -13,7 +13,7 @@ use super::record::Record;
 use crate::history::Index;
 use crate::history::node::{NodeFact, Position, payload_hash};
 
-/// The observer of one life of one node.
+/// Observer of one life of one node.
 pub struct Witness {
     pub sim: Simulation,
     pub host: HostId,
@@ -26,11 +26,11 @@ fn position(of: rowlock_coordinator::Position) -> Position {
 }
 
 impl Witness {
-    fn tell(&self, what: NodeFact) {
+    fn report(&self, what: NodeFact) {
         self.record.node(self.node, what);
     }
 
-    /// Not later than it was, also by a clock that is as slow as the bound allows.
+    /// Returns the time of an event `age` ago, earlier by the clock error that the bound allows.
     fn ago(&self, age: Duration) -> Nanos {
         let age = age.saturating_add(age / 20);
         Nanos(self.sim.now().0.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)))
@@ -45,48 +45,48 @@ impl NodeHook for Witness {
         last: Option<rowlock_coordinator::Position>,
     ) {
         let vote = vote.map(|vote| (vote.term, vote.candidate));
-        self.tell(NodeFact::Opened { vote, purged: purged.map(position), last: last.map(position) });
+        self.report(NodeFact::Opened { vote, purged: purged.map(position), last: last.map(position) });
     }
 
     fn acknowledges(&self, upto: rowlock_coordinator::Position) {
-        self.tell(NodeFact::Acknowledged { upto: position(upto) });
+        self.report(NodeFact::Acknowledged { upto: position(upto) });
     }
 
     fn voted(&self, vote: Ballot) {
-        self.tell(NodeFact::Voted { term: vote.term, candidate: vote.candidate });
+        self.report(NodeFact::Voted { term: vote.term, candidate: vote.candidate });
     }
 
     fn appended(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>) {
-        self.tell(NodeFact::Appended { entry: position(entry), hash: payload_hash(payload) });
+        self.report(NodeFact::Appended { entry: position(entry), hash: payload_hash(payload) });
     }
 
     fn truncated(&self, after: Option<rowlock_coordinator::Position>) {
-        self.tell(NodeFact::Truncated { after: Index(after.map_or(0, |after| after.index)) });
+        self.report(NodeFact::Truncated { after: Index(after.map_or(0, |after| after.index)) });
     }
 
     fn applied(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>, machine: &Machine) {
         let (entry, hash, digest) = (position(entry), payload_hash(payload), machine.digest());
-        self.tell(NodeFact::Applied { entry, hash, digest });
+        self.report(NodeFact::Applied { entry, hash, digest });
         self.record.log(entry.index, payload);
     }
 
     fn installed(&self, entry: Option<rowlock_coordinator::Position>, machine: &Machine) {
-        self.tell(NodeFact::Installed { entry: entry.map(position), digest: machine.digest() });
+        self.report(NodeFact::Installed { entry: entry.map(position), digest: machine.digest() });
         let text = || format!("installs a snapshot up to {}", entry.map_or(0, |entry| entry.index));
         self.sim.trace().record(self.sim.now(), || What::Note { host: Some(self.host), text: text() });
     }
 
     fn leads(&self, term: u64) {
-        self.tell(NodeFact::Leads { term });
+        self.report(NodeFact::Leads { term });
         self.sim.trace().record(self.sim.now(), || What::Leads { host: self.host, term });
     }
 
     fn confirms(&self, term: u64, contact: Duration, touched: Duration, sessions: &[SessionId]) {
         let (since, touched, sessions) = (self.ago(contact), self.ago(touched), sessions.to_vec());
-        self.tell(NodeFact::Confirms { term, since, touched, sessions });
+        self.report(NodeFact::Confirms { term, since, touched, sessions });
     }
 
     fn expires(&self, session: SessionId, term: u64, contact: Duration) {
-        self.tell(NodeFact::Expires { session, term, contact: self.ago(contact) });
+        self.report(NodeFact::Expires { session, term, contact: self.ago(contact) });
     }
 }

@@ -1,8 +1,8 @@
-//! The facts of a run, as seen from outside. Checkers judge facts and nothing else, so a test can show a
-//! checker a history that no correct system would produce.
+//! Facts of a run, as seen from outside. Checkers use facts and nothing else, so a test can give a checker a
+//! history that no correct system would produce.
 //!
-//! [`crate::fact_recorder`] makes the facts about the log; clients and nodes report those in [`client`] and
-//! [`node`], with true times.
+//! [`crate::fact_recorder`] makes the facts about the log; clients and nodes report the facts in [`client`]
+//! and [`node`], with true times.
 
 pub mod client;
 pub mod node;
@@ -24,56 +24,56 @@ use node::{NodeFact, Position};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Index(pub u64);
 
-/// The log's clock (`coordinator/raft/consensus/src/log_clock.rs`).
+/// Time of the log's clock (`coordinator/raft/consensus/src/log_clock.rs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub i64);
 
-/// One of the locks of the workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lock(pub usize);
 
-/// How a replica came to a state.
+/// Origin of a replica's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Applied one entry after another.
+    /// Applied entry by entry.
     Apply,
-    /// From another replica's snapshot.
+    /// Installed from another replica's snapshot.
     Install,
 }
 
-/// For whom a place was asked, if it takes part in deadlock detection.
+/// Owner of a queue position that takes part in deadlock detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
-    /// For the session as a whole.
+    /// The session as a whole.
     Session(SessionId),
-    /// For one of the clients' own owners.
+    /// One of the owners named by the client.
     Named(u64),
-    /// For the session as a whole, which works under the places with this number: their maker waits for it.
+    /// The session as a whole, which works under the positions with this number: their creator waits for the
+    /// session.
     Under(SessionId, u64),
 }
 
-/// The leaders' clocks, all of them at all times, are no further than this from one clock that runs as the
-/// simulation's does.
+/// Bound on the distance of every leader's clock, at all times, from one clock that runs at the simulation's
+/// rate.
 pub const CLOCK_SPREAD_MS: i64 = 50;
 
-/// The log's answer to a tagged write.
+/// Reply of the log to a tagged write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Of an acquire: the locks, and the place in each of them.
+    /// Locks of an acquire, each with its position.
     pub places: Vec<(Lock, Option<FencingToken>)>,
-    /// All of it, for comparison.
+    /// Complete reply, for comparison.
     pub text: String,
-    /// Keeping it takes at least this many bytes.
+    /// Lower bound of the bytes needed to store the reply.
     pub bytes: usize,
-    /// Why it was refused.
+    /// Reason for a refusal.
     pub refused: Option<ErrorCode>,
 }
 
-/// Something that happened. Facts about the log are told once, in log order; all facts are told in time
+/// An event of a run. Facts about the log are reported once, in log order; all facts are reported in time
 /// order.
 ///
-/// In a cluster an entry's facts are reported when the first node has applied it, after that node's
-/// [`NodeFact::Applied`] and before anything that the node answers because of it.
+/// In a cluster, an entry's facts are reported when the first node has applied the entry, after that node's
+/// [`NodeFact::Applied`] and before any reply that depends on the entry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
     /// The log opened a session.
@@ -82,7 +82,7 @@ pub enum Fact {
     SessionAttached { session: SessionId, attachment: Attachment, timeout_ms: u32, at: Millis },
     /// The log ended a session.
     SessionEnded { session: SessionId, end: SessionEnd, at: Millis },
-    /// The log answered a session's own command.
+    /// The log answered a command of the session itself.
     Answered { session: SessionId, attachment: Attachment, refused: Option<ErrorCode> },
 
     /// The log created an ephemeral znode.
@@ -90,7 +90,8 @@ pub enum Fact {
     /// The log deleted a znode.
     Deleted { path: String },
 
-    /// The log added a member to a lock's queue. `number` is for those who work under it ([`Owner::Under`]).
+    /// The log added a member to a lock's queue. `number` identifies the position for sessions that work
+    /// under it ([`Owner::Under`]).
     Queued {
         lock: Lock,
         token: FencingToken,
@@ -110,19 +111,20 @@ pub enum Fact {
     },
     /// The log removed a member from a lock's queue.
     Left { lock: Lock, token: FencingToken, at: Zxid },
-    /// The znode of a lock says so from now on; `None`: no limit, or no znode.
+    /// The limit in the lock's znode has changed; `None`: no limit, or no znode.
     Limit { lock: Lock, limit: Option<u32> },
-    /// The session of a holder has expired, and it had asked that no client is granted the lock before.
+    /// The session of a holder has expired, and the holder had requested a lock-delay: no grant before
+    /// `until`.
     Delayed { lock: Lock, until: Millis },
-    /// The znode of a lock was deleted, and with it a delay that lasted; or the delay was ended by force.
+    /// A lock-delay has ended early, by force or by the deletion of the lock's znode.
     Undelayed { lock: Lock },
-    /// The log took the lock from a holder that had it for too long.
-    /// `has_maximum`: it had asked for a maximum hold itself.
+    /// The log revoked the lock from a holder after its longest hold. `has_maximum`: the holder itself had
+    /// requested a maximum hold.
     Revoked { lock: Lock, token: FencingToken, session: SessionId, at: Millis, has_maximum: bool },
-    /// A holder has a question, since this time of the log's clock. `deadline`: by when it has to give the
-    /// lock back, as a time and the milliseconds from then on.
+    /// A holder has had a question since `asked` by the log's clock. `deadline`: time by which the holder
+    /// must release the lock, with its distance from the question in milliseconds.
     Questioned { lock: Lock, token: FencingToken, asked: Millis, deadline: Option<(Millis, u32)> },
-    /// The log refused a place, because waiting would close this circle.
+    /// The log refused a position because waiting would close this circle.
     Refused {
         lock: Lock,
         session: SessionId,
@@ -130,71 +132,70 @@ pub enum Fact {
         owner: Option<Owner>,
         circle: Vec<(Lock, FencingToken)>,
     },
-    /// The log answered a tagged write of a session that was attached. `changed`: it changed something, or
+    /// The log answered a tagged write of an attached session. `changed`: the write changed something, or
     /// took a zxid.
     Once { session: SessionId, id: u64, acked: u64, changed: bool, reply: Reply },
-    /// A holder goes on holding in another mode, in its place.
+    /// A holder continues in another mode, at the same position.
     Converted { lock: Lock, token: FencingToken, mode: Mode },
-    /// What event streams and histories say of a change of any lock.
+    /// Entry of event streams and histories about a change of any lock.
     LockEvent(Arc<HistoryEntry>),
-    /// A place is gone from a queue, for this reason. Comes after [`Fact::Left`].
+    /// A position has left a queue, for this reason. Follows [`Fact::Left`].
     Gone { lock: Lock, token: FencingToken, why: Why },
-    /// The log ran a write of [`client::DATA`]; not told again when a numbered one comes again.
+    /// The log applied a write of [`client::DATA`]. A repeated numbered write is not reported again.
     Logged(Arc<Logged>),
-    /// A znode below [`client::DATA`], or its list of children, is different from now.
+    /// A znode below [`client::DATA`], or its list of children, has changed.
     Znode(Arc<Znode>),
-    /// Everything that a command did has been told.
+    /// All facts of a command have been reported.
     Committed { zxid: Zxid },
-    /// A new cluster begins, made of the one so far.
+    /// A new cluster begins with the state of the old cluster.
     NewLife(Arc<NewLife>),
 
-    /// A replica had applied up to `index` and then had this digest.
+    /// A replica had applied entries up to `index` and then had this digest.
     Replica { node: NodeId, index: Index, digest: u64, origin: Origin },
     /// All faults have ended, and all clients and nodes had time to finish.
     Settled,
 
-    /// A client of a cluster tells what it did or heard.
+    /// A client reports an action or an observation.
     Client { client: ClientId, at: Nanos, what: ClientFact },
-    /// A node of a cluster was seen doing something.
+    /// An observer reports a fact about a node.
     Node { node: NodeId, at: Nanos, what: NodeFact },
-    /// What has been done to the world is different from now on, and so may be what the cluster owes; `None`:
-    /// no quorum is connected.
+    /// The state of the world, and with it the service that the cluster owes, has changed; `None`: no quorum
+    /// is connected.
     Connected { at: Nanos, now: Option<Arc<Connected>> },
-    /// One of these nodes must lead soon, on whatever disks that flush within a second; `None`: none must.
+    /// One of these nodes must lead soon, if every flush takes at most a second; `None`: no node must.
     Electable { at: Nanos, may_lead: Option<Arc<BTreeSet<NodeId>>> },
-    /// A client that knows no other node has asked this one for a session, a write and a lock, from `began`
-    /// until now.
+    /// A probe that knows only this node has requested a session, a write and a lock, from `began` until now.
     Probed { at: Nanos, began: Nanos, node: NodeId, outcome: Result<(), String> },
     /// All faults have ended, and all living hosts can reach each other.
     Healed { at: Nanos },
-    /// Time has passed. Told every simulated second or so, for promises that are broken by nothing happening.
+    /// Reported about every simulated second, for promises that are broken when nothing happens.
     Passed { at: Nanos },
 }
 
-/// A new cluster, made of the state that an old one had.
+/// A new cluster with the state of an old cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewLife {
-    /// The entry that its log begins behind.
+    /// Position before the first entry of the new log.
     pub beginning: Position,
-    /// The last zxid of its state.
+    /// Last zxid of the state.
     pub floor: Zxid,
-    /// What it has at its beginning, in the words of facts about the log.
+    /// State at the beginning, as facts about the log.
     pub begins_with: Vec<Fact>,
 }
 
-/// A quorum of the voters that run and whose disks work is fully connected, and so the cluster owes service.
+/// Service owed because a quorum of running voters with working disks is fully connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connected {
     /// Nodes that reach a quorum.
     pub may_lead: BTreeSet<NodeId>,
-    /// Nodes that reach each of those: clients of each are served.
+    /// Nodes that reach all nodes that may lead: their clients are served.
     pub serving: BTreeSet<NodeId>,
-    /// Clients that reach a way to each node that may lead.
+    /// Clients that have a path to each node that may lead.
     pub served: BTreeSet<ClientId>,
 }
 
 impl Fact {
-    /// When it happened, if it is one with a true time.
+    /// Returns the true time of a fact that has one.
     pub fn true_time(&self) -> Option<Nanos> {
         match self {
             Fact::Client { at, .. }
@@ -209,12 +210,12 @@ impl Fact {
     }
 }
 
-/// The locks of a workload: their numbers by their paths.
+/// Locks of a workload: numbers and paths.
 #[derive(Clone, Debug)]
 pub struct Locks(Vec<String>);
 
 impl Locks {
-    /// Locks at these paths, numbered from 0.
+    /// Creates locks at these paths, numbered from 0.
     pub fn at(paths: impl IntoIterator<Item = String>) -> Self {
         Locks(paths.into_iter().collect())
     }
@@ -231,7 +232,7 @@ impl Locks {
         self.0.iter().position(|known| known == path).map(Lock)
     }
 
-    /// The one in whose queue the znode at this path is.
+    /// Returns the lock whose queue contains the znode at this path.
     pub fn of_member(&self, path: &str) -> Option<Lock> {
         path.rsplit_once('/').and_then(|(lock, _)| self.find(lock))
     }

@@ -1,4 +1,4 @@
-//! What the nodes of a simulated cluster did, as reported by `rowlock_coordinator`'s observer.
+//! Facts about the nodes of a simulated cluster, reported by `rowlock_coordinator`'s observer.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rowlock_world::time::Nanos;
 
 use super::Index;
 
-/// A position in the log: equal ones hold the same entry, on all nodes.
+/// A position in the log. Equal positions hold the same entry on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// Raft term of the leader that made the entry.
@@ -16,12 +16,12 @@ pub struct Position {
     pub index: Index,
 }
 
-/// How a node's process ended.
+/// End of a node's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Down {
-    /// It stopped in good order.
+    /// The node shut down in order.
     Stopped,
-    /// Like kill -9: what was written is kept by the operating system.
+    /// Like kill -9: the operating system keeps written data.
     Killed,
     /// The power failed: unflushed writes may be lost.
     PowerLost,
@@ -30,48 +30,47 @@ pub enum Down {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeFact {
     Started,
-    /// Its process is gone.
     Ended {
         how: Down,
     },
-    /// Its process continues, having stalled for this long.
+    /// The process continues after a stall of this length.
     Resumed {
         after: Duration,
     },
-    /// Its disk holds less than it did: it was emptied, or an older copy was put back.
+    /// The disk holds less than before: a fault emptied the disk or restored an older copy.
     Forgot,
-    /// Its log was read from disk: it begins after this position. Its entries follow as
-    /// [`NodeFact::Appended`]. It ends with `last`, and the last vote is the one told.
+    /// The node has read its log from disk: entries up to `purged` are gone, the following entries are
+    /// reported as [`NodeFact::Appended`] up to `last`. `vote` is the last vote on disk.
     Opened {
         vote: Option<(u64, NodeId)>,
         purged: Option<Position>,
         last: Option<Position>,
     },
-    /// An entry was taken into its log; `hash`: of the payload (0 without one).
+    /// The node has added an entry to its log. `hash`: of the payload (0 without a payload).
     Appended {
         entry: Position,
         hash: u64,
     },
-    /// It tells a leader that its disk has everything up to this entry.
+    /// The node acknowledges to a leader that all entries up to this position are on disk.
     Acknowledged {
         upto: Position,
     },
-    /// Its log's entries after this index were removed.
+    /// The node has removed the entries after this index.
     Truncated {
         after: Index,
     },
-    /// Its state is now the one after this entry.
+    /// The node's state is now the state after this entry.
     Applied {
         entry: Position,
         hash: u64,
         digest: u64,
     },
-    /// A snapshot replaced its state: at start, or sent by the leader. `None`: one of an empty log.
+    /// A snapshot replaced the state: at start, or sent by the leader. `None`: a snapshot of an empty log.
     Installed {
         entry: Option<Position>,
         digest: u64,
     },
-    /// It has voted for this candidate, on disk.
+    /// The node has voted for this candidate, on disk.
     Voted {
         term: u64,
         candidate: NodeId,
@@ -79,16 +78,16 @@ pub enum NodeFact {
     Leads {
         term: u64,
     },
-    /// As leader of the term it confirms that these sessions live: it restarted their timers at `touched`,
-    /// and a quorum has acknowledged what it sent at `since` or later.
+    /// The leader of the term confirms that these sessions live: the leader restarted their timers at
+    /// `touched`, and a quorum has acknowledged messages that the leader sent at `since` or later.
     Confirms {
         term: u64,
         since: Nanos,
         touched: Nanos,
         sessions: Vec<SessionId>,
     },
-    /// As leader of the term it has decided that the session's time has passed. Its last contact to a quorum
-    /// was at `contact`.
+    /// The leader of the term has decided that the session has timed out. The leader's last contact to a
+    /// quorum was at `contact`.
     Expires {
         session: SessionId,
         term: u64,
@@ -96,7 +95,7 @@ pub enum NodeFact {
     },
 }
 
-/// A number of an entry's payload.
+/// Returns a hash of an entry's payload.
 pub fn payload_hash(payload: Option<&[u8]>) -> u64 {
     let Some(payload) = payload else { return 0 };
     payload.chunks(8).fold(0xcbf2_9ce4_8422_2325_u64 ^ payload.len() as u64, |hash, chunk| {

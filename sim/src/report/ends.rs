@@ -1,4 +1,4 @@
-//! When faults end: the record says it, or the fault does (`... for 4s`).
+//! Ends of faults, either recorded in the trace or given by the fault's text (`... for 4s`).
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use rowlock_world::trace::{Happening, What};
 
 use crate::fault::Step;
 
-/// Ends that the record does not tell, but the text of the fault does: `(when, text)`, each within the
-/// record.
-pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
-    let told: BTreeSet<&String> = record
+/// Returns the ends, as `(time, text)`, that the trace lacks and the faults' texts give, up to the end of the
+/// trace.
+pub(super) fn unrecorded(record: &[Happening]) -> Vec<(Nanos, String)> {
+    let recorded: BTreeSet<&String> = record
         .iter()
         .filter_map(|happening| match &happening.what {
             What::Healed { text, .. } => Some(text),
@@ -21,8 +21,8 @@ pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
     let mut ends: Vec<(Nanos, String)> = record
         .iter()
         .filter_map(|happening| match &happening.what {
-            What::Fault { text, .. } if !told.contains(text) => {
-                Some((said(text, happening.at).filter(|end| *end <= last)?, text.clone()))
+            What::Fault { text, .. } if !recorded.contains(text) => {
+                Some((by_text(text, happening.at).filter(|end| *end <= last)?, text.clone()))
             }
             _ => None,
         })
@@ -31,8 +31,8 @@ pub(super) fn untold(record: &[Happening]) -> Vec<(Nanos, String)> {
     ends
 }
 
-/// When a fault that began at `at` is over by its own words.
-pub(super) fn said(text: &str, at: Nanos) -> Option<Nanos> {
+/// Returns the end of a fault that began at `at`, as given by its text.
+pub(super) fn by_text(text: &str, at: Nanos) -> Option<Nanos> {
     let step: Step = format!("0s {text}").parse().ok()?;
     Some(at + step.fault.lasts()?)
 }

@@ -1,21 +1,21 @@
-//! Names the messages between two hosts, for the diagram: `acquire /locks/a`, `reply`, `append`.
+//! Labels of messages between two hosts, for the diagram: `acquire /locks/a`, `reply`, `append`.
 //!
-//! It only looks at the bytes: an unreadable message has a name that says so. Only worlds with a record use
-//! it.
+//! The label depends on the bytes only: an unreadable message has a label that admits this. Only worlds with
+//! a trace call this module.
 
 use bytes::{Bytes, BytesMut};
 use rowlock_proto::lock::NoticeEvent;
 use rowlock_proto::{Request, Xid, decode, frame};
 
-/// Where nodes listen for clients, and for those by HTTP; everything else is between nodes.
+/// Ports of client connections and of HTTP; all remaining ports are for peers.
 const CLIENTS_PORT: u16 = 2181;
 const REST_PORT: u16 = crate::cluster::REST_PORT;
-/// In front of the body of a frame between nodes.
+/// Header length before the body of a frame between nodes.
 const PEER_HEADER_BYTES: usize = 16;
-/// Frames of one write that are named; of more it says how many there are.
+/// Largest number of frames named in one label; the label counts any further frames.
 const NAMED_MAX: usize = 2;
 
-/// The names of the frames that one call wrote. As `rowlock_world::network::Labeler`.
+/// Returns the label of the frames written by one call. A `rowlock_world::network::Labeler`.
 pub fn label(port: u16, to_server: bool, bytes: &[u8]) -> Option<String> {
     let mut buf = BytesMut::from(bytes);
     let mut names = Vec::new();
@@ -47,7 +47,7 @@ pub fn label(port: u16, to_server: bool, bytes: &[u8]) -> Option<String> {
 }
 
 fn of_request(frame: Bytes) -> String {
-    // The first frame of a connection has no number; its first four bytes are the version of the protocol, 0.
+    // The first frame of a connection has no xid; its first four bytes are the version of the protocol, 0.
     if frame.starts_with(&[0, 0, 0, 0]) {
         return "connect".to_owned();
     }
@@ -59,7 +59,7 @@ fn of_request(frame: Bytes) -> String {
 
 fn of_request_body(request: &Request) -> String {
     let path = match request {
-        // The envelope is the client's affair.
+        // The label ignores the envelope.
         Request::Tagged { request, .. } => return of_request_body(request),
         Request::Create(create) | Request::Create2(create) | Request::CreateContainer(create) => &create.path,
         Request::Delete { path, .. } => path,
@@ -82,7 +82,7 @@ fn of_locks<'a>(what: &str, locks: impl Iterator<Item = &'a str>) -> String {
     format!("{what} {}", locks.collect::<Vec<_>>().join(" "))
 }
 
-/// The lock of a place in its queue.
+/// Returns the lock of a queue position.
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(lock, _)| lock)
 }
@@ -108,7 +108,7 @@ fn of_reply(mut frame: Bytes) -> String {
     }
 }
 
-/// `(id, body)` of the next frame between nodes: length, checksum, id, body.
+/// Splits off `(id, body)` of the next frame between nodes: length, checksum, id, body.
 fn split_peer(buf: &mut BytesMut) -> Option<(u64, Bytes)> {
     let length = u32::from_be_bytes(*buf.first_chunk()?) as usize;
     let whole = length.checked_add(8)?;
@@ -120,8 +120,8 @@ fn split_peer(buf: &mut BytesMut) -> Option<(u64, Bytes)> {
     Some((id, frame.slice(PEER_HEADER_BYTES..)))
 }
 
-/// The first bytes of a body are the places of its variants in `coordinator::peer::message`, which never
-/// change.
+/// Returns the label of a frame between nodes. The first bytes of a body are variant indices of
+/// `coordinator::peer::message`, which never change.
 fn of_peer(id: u64, body: &[u8], question: bool) -> String {
     if id == 0 {
         return "hello".to_owned();
@@ -157,7 +157,7 @@ fn of_peer(id: u64, body: &[u8], question: bool) -> String {
 mod tests {
     use super::*;
 
-    /// A frame of a client: length, xid, opcode, body.
+    /// Encodes a client's frame: length, xid, opcode, body.
     fn request(xid: i32, opcode: i32, body: &[u8]) -> Vec<u8> {
         let length = 8 + body.len() as i32;
         [&length.to_be_bytes()[..], &xid.to_be_bytes(), &opcode.to_be_bytes(), body].concat()
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_named_with_their_path_and_a_batch_by_its_first_ones() {
+    fn requests_have_their_path_and_batches_their_first_requests() {
         let ping = request(-2, 11, &[]);
         let sync = request(5, 9, &path("/a"));
         assert_eq!(named(2181, true, &ping), "ping");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_events_and_refusals_are_told_apart() {
+    fn replies_events_and_refusals_have_distinct_labels() {
         let reply = |xid: i32, err: i32, body: &[u8]| {
             let length = 16 + body.len() as i32;
             [&length.to_be_bytes()[..], &xid.to_be_bytes(), &7i64.to_be_bytes(), &err.to_be_bytes(), body]

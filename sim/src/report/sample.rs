@@ -1,6 +1,6 @@
-//! A made-up record for judging how reports look: three nodes and four clients, two locks, a partition that
-//! cuts off the leader, a power loss, a client that is paused past its timeout, a one-way cut, and one broken
-//! promise.
+//! A made-up trace for checking the appearance of reports: three nodes and four clients, two locks, a
+//! partition that cuts off the leader, a power loss, a client paused past its timeout, a one-way cut, and one
+//! broken promise.
 
 use rowlock_world::rng::Rng;
 use rowlock_world::time::{HostId, Nanos};
@@ -9,7 +9,7 @@ use rowlock_world::trace::{Happening, MessageId, What};
 const NODES: usize = 3;
 const CLIENTS: usize = 4;
 
-/// `(record, end)`; `broken` adds a broken promise.
+/// Returns `(trace, end)`; `broken` adds a broken promise.
 pub(crate) fn record(seed: u64, broken: bool) -> (Vec<Happening>, Nanos) {
     let mut sample = Sample { rng: Rng::new(seed), all: Vec::new(), messages: 0, cuts: Vec::new() };
     sample.hosts();
@@ -33,7 +33,7 @@ struct Sample {
     rng: Rng,
     all: Vec<Happening>,
     messages: u64,
-    /// From, to, begin and end in milliseconds.
+    /// Sender, receiver, beginning and end in milliseconds.
     cuts: Vec<(usize, usize, u64, u64)>,
 }
 
@@ -103,7 +103,7 @@ impl Sample {
         self.at(36_000, What::Note { host: Some(node(3)), text: "session 0x1f4a of client4 expired".into() });
     }
 
-    /// Two locks that go round.
+    /// Adds two locks with holders in turn.
     fn locks(&mut self, broken: bool) {
         for (lock, members, mut token) in [("orders/42", vec![1, 2, 3], 11), ("billing", vec![3, 4], 201)] {
             let lock = lock.to_owned();
@@ -115,7 +115,7 @@ impl Sample {
                 let (begin, end) = (at, at + hold);
                 at = end + 8 + self.rng.below(30) as u64;
                 turn += 1;
-                // Those who are away miss their turns.
+                // Absent clients miss their turns.
                 let away = (who == 1 && end > 7_900 && begin < 15_000)
                     || (who == 2 && begin < 33_500 && end > 24_000)
                     || (who == 4 && begin < 37_500 && end > 33_900)

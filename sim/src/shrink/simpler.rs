@@ -1,8 +1,8 @@
-//! The simpler forms of a step.
+//! Simpler forms of a step.
 //!
-//! Invariant: each candidate is smaller in some order that has no endless descent, so simplifying ends:
-//! durations become shorter, times get fewer digits, targets fewer, numbers smaller, and a kind becomes one
-//! that is listed before it.
+//! Invariant: simplifying ends, because each candidate is smaller in some order without endless descent:
+//! durations become shorter, times get fewer digits, targets fewer, numbers smaller, and a kind becomes a
+//! kind listed earlier.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use rowlock_world::time::Nanos;
 
 use crate::fault::{CrashPoint, Down, Fault, Step, Target};
 
-/// No fault lasts less: it would have no effect.
+/// Shortest duration of a fault; a shorter fault has no effect.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// Candidates, those that simplify most first.
+/// Returns candidates, the simplest first.
 pub(super) fn simpler(step: &Step) -> Vec<Step> {
     let mut steps: Vec<Step> =
         simpler_faults(&step.fault).into_iter().map(|fault| Step { at: step.at, fault }).collect();
@@ -22,7 +22,7 @@ pub(super) fn simpler(step: &Step) -> Vec<Step> {
     steps
 }
 
-/// It ends earlier, or begins later and ends when it did.
+/// Returns steps that end earlier, or begin later and end at the same time.
 fn shorter(step: &Step) -> Vec<Step> {
     let Some(lasts) = step.fault.lasts().filter(|lasts| *lasts > SHORTEST) else { return Vec::new() };
     let mut steps = Vec::new();
@@ -31,14 +31,14 @@ fn shorter(step: &Step) -> Vec<Step> {
         steps.push(Step { at: step.at, fault: step.fault.clone().lasting(less) });
         steps.push(Step { at: step.at + (lasts - less), fault: step.fault.clone().lasting(less) });
     }
-    // What a half would spoil an eighth may leave.
+    // An eighth less may still fail where a half less does not.
     let less = lasts - lasts / 8;
     steps.push(Step { at: step.at, fault: step.fault.clone().lasting(less) });
     steps.push(Step { at: step.at + (lasts - less), fault: step.fault.clone().lasting(less) });
     steps
 }
 
-/// The same at a time, and for a time, with fewer digits.
+/// Returns steps whose time, or duration, has fewer digits.
 fn rounder(step: &Step) -> Vec<Step> {
     let mut steps = Vec::new();
     for unit_ms in [1_000, 100, 10, 1] {
@@ -162,13 +162,13 @@ fn simpler_machines(fault: &Fault) -> Vec<Fault> {
     }
 }
 
-/// One end of the way has fewer.
+/// Returns faults with fewer targets at one end of the link.
 fn ways(from: &[Target], to: &[Target], fault: impl Fn(Vec<Target>, Vec<Target>) -> Fault) -> Vec<Fault> {
     let fewer_from = fewer_targets(from).into_iter().map(|from| fault(from, to.to_vec()));
     fewer_from.chain(fewer_targets(to).into_iter().map(|to| fault(from.to_vec(), to))).collect()
 }
 
-/// Without one of them, or with one instead of all.
+/// Returns lists without one target, or with one target in place of a group.
 fn fewer_targets(targets: &[Target]) -> Vec<Vec<Target>> {
     let mut lists = Vec::new();
     for (index, target) in targets.iter().enumerate() {

@@ -7,7 +7,7 @@ use rowlock_world::time::Nanos;
 use super::shrink;
 use crate::fault::{Fault, Ground, Kind, Mix, Pace, Script, Target, generate};
 
-/// A script in which everything is going on.
+/// Returns a script with faults of all kinds.
 fn busy(seed: u64) -> Script {
     let ground = Ground {
         nodes: 5,
@@ -24,7 +24,7 @@ fn has(script: &Script, kind: Kind) -> bool {
 }
 
 #[test]
-fn what_fails_without_any_fault_shrinks_to_nothing_at_once() {
+fn a_failure_without_faults_shrinks_to_nothing_at_once() {
     let mut asked = 0;
     let small = shrink(
         busy(1),
@@ -38,7 +38,7 @@ fn what_fails_without_any_fault_shrinks_to_nothing_at_once() {
 }
 
 #[test]
-fn two_faults_that_must_come_together_are_what_is_left() {
+fn two_faults_that_must_come_together_remain() {
     for seed in 0..50 {
         let fails = |script: &Script| has(script, Kind::Kill) && has(script, Kind::ClockJump);
         let script = busy(seed);
@@ -52,7 +52,7 @@ fn two_faults_that_must_come_together_are_what_is_left() {
 }
 
 #[test]
-fn a_failure_that_needs_many_faults_keeps_as_many_as_it_needs() {
+fn a_failure_that_needs_many_faults_keeps_these() {
     let count = |script: &Script| {
         script.steps().iter().filter(|step| matches!(step.fault, Fault::Disconnect { .. })).count()
     };
@@ -62,7 +62,7 @@ fn a_failure_that_needs_many_faults_keeps_as_many_as_it_needs() {
 }
 
 #[test]
-fn a_fault_becomes_as_short_as_the_failure_allows_and_stays_where_it_matters() {
+fn a_fault_becomes_as_short_as_the_failure_allows() {
     // The node must be cut off at 12.0 s, and for 800 ms.
     let fails = |script: &Script| {
         script.steps().iter().any(|step| {
@@ -86,7 +86,7 @@ fn a_fault_becomes_as_short_as_the_failure_allows_and_stays_where_it_matters() {
 #[test]
 fn faults_become_simpler() {
     let cases = [
-        // Nodes 1 and 2 must not see each other.
+        // Nodes 1 and 2 must be on different sides.
         (
             "1s partition node1 node3 client1 | node2 client2 | client3 for 5s",
             "partition node1 | node2",
@@ -116,7 +116,7 @@ fn faults_become_simpler() {
 }
 
 #[test]
-fn no_more_is_asked_than_the_budget_allows_and_the_last_failing_script_comes_back() {
+fn the_budget_bounds_the_tests_and_a_failing_script_returns() {
     for budget in [0, 1, 2, 5, 20] {
         let mut asked = 0;
         let small = shrink(

@@ -1,4 +1,4 @@
-//! Faults of a node's stored data: it is deleted, corrupted at its end, or replaced by an older copy.
+//! Faults of a node's stored data: deletes the data, corrupts its end, or restores an older copy.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::fault::{Down, Fault};
 use crate::history::node::NodeFact;
 
 impl Injector {
-    /// Deletes what a node has stored, and restarts it.
+    /// Begins a fault of stored data.
     pub(super) fn begin_on_data(&mut self, fault: Fault) -> Result<(), Halt> {
         match fault {
             Fault::Wipe { target, lasts } => {
                 for place in self.places(target) {
                     self.forgets(place, Data::Gone);
                     self.power_off(place, Down::For(lasts))?;
-                    self.sim.disk(self.patients.nodes[place]).wipe();
+                    self.sim.disk(self.targets.nodes[place]).wipe();
                 }
             }
             Fault::RotTail { target, lasts } => {
@@ -29,8 +29,8 @@ impl Injector {
             }
             Fault::Restore { target, lasts } => {
                 for place in self.places(target) {
-                    let copy = self.sim.disk(self.patients.nodes[place]).copy();
-                    self.later(lasts, End::PutBack(place, copy));
+                    let copy = self.sim.disk(self.targets.nodes[place]).copy();
+                    self.later(lasts, End::RestoreCopy(place, copy));
                 }
             }
             other => unreachable!("{other} is begun elsewhere"),
@@ -38,18 +38,18 @@ impl Injector {
         Ok(())
     }
 
-    /// The node at this place comes back with less data than it had, so it may refuse to start.
+    /// Marks the node at this place as returning with less data than before: the node may refuse to start.
     fn forgets(&mut self, place: usize, left: Data) {
         self.excused.insert(place);
-        self.patients.membership.forget(place, left);
-        self.patients.record.node(node_id(place), NodeFact::Forgot);
+        self.targets.membership.forget(place, left);
+        self.targets.record.node(node_id(place), NodeFact::Forgot);
     }
 
-    /// Never the leader's: it knows what the others have acknowledged, but no node may know what it has
-    /// forgotten.
-    pub(super) fn put_back(&mut self, place: usize, copy: DiskCopy) -> Result<(), Halt> {
-        let host = self.patients.nodes[place];
-        if !self.sim.is_up(host) || self.patients.statuses.leader().is_none_or(|leader| leader == place) {
+    /// Restores an older disk copy. Never the leader's: the leader knows the entries acknowledged by its
+    /// followers, and no node may know about entries that it has forgotten itself.
+    pub(super) fn restore_copy(&mut self, place: usize, copy: DiskCopy) -> Result<(), Halt> {
+        let host = self.targets.nodes[place];
+        if !self.sim.is_up(host) || self.targets.statuses.leader().is_none_or(|leader| leader == place) {
             return Ok(());
         }
         self.forgets(place, Data::Older);

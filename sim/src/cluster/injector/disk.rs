@@ -1,4 +1,4 @@
-//! Faults of disks, of the machines around them, and of an operator's actions on machines.
+//! Faults of disks and of the machines around them, and an operator's actions on machines.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ impl Injector {
             Fault::SyncFailure { target, down } => {
                 for place in self.places(target) {
                     self.excused.insert(place);
-                    self.sim.disk(self.patients.nodes[place]).fail_syncs(1);
+                    self.sim.disk(self.targets.nodes[place]).fail_syncs(1);
                     match down {
                         Down::For(lasts) => self.restart_after[place] = lasts,
-                        Down::ForGood => self.patients.membership.lose(place),
+                        Down::ForGood => self.targets.membership.lose(place),
                     }
                 }
             }
             Fault::DiskFull { target, leaves_kib, lasts } => {
                 for place in self.places(target) {
                     self.excused.insert(place);
-                    let host = self.patients.nodes[place];
+                    let host = self.targets.nodes[place];
                     self.sim.disk(host).fill_up(u64::from(leaves_kib) << 10);
                     self.later(lasts, End::Room(host));
                 }
@@ -38,8 +38,8 @@ impl Injector {
             Fault::BitRot { target, bits } => {
                 for place in self.places(target) {
                     self.excused.insert(place);
-                    self.patients.membership.damage(place);
-                    let disk = self.sim.disk(self.patients.nodes[place]);
+                    self.targets.membership.damage(place);
+                    let disk = self.sim.disk(self.targets.nodes[place]);
                     for _ in 0..bits {
                         disk.rot(|_| true);
                     }
@@ -55,13 +55,13 @@ impl Injector {
             Fault::Remove { target } => {
                 for place in self.places(target) {
                     self.excused.insert(place);
-                    self.patients.desk.ask(Job::Remove(place));
+                    self.targets.queue.enqueue(Job::Remove(place));
                 }
             }
             Fault::Replace { target, node } => {
                 let lost = self.places(target).first().copied();
                 let is_there =
-                    |place: &usize| *place != node - 1 && self.patients.membership.is_in_use(*place);
+                    |place: &usize| *place != node - 1 && self.targets.membership.is_in_use(*place);
                 if let Some(old) = lost.filter(is_there) {
                     self.power_off(old, Down::ForGood)?;
                     self.begin_node(node - 1, Job::Replace { old, new: node - 1 });
@@ -75,29 +75,31 @@ impl Injector {
         Ok(())
     }
 
-    /// They start again at another port, and the operator says so. An operator moves no node while another
-    /// one is still looked for at its old place, or a new one looks for this one: no node would find them.
+    /// Restarts nodes at another port and has the operator report the new address. An operator moves no node
+    /// while an earlier change is pending: nodes that look for each other at outdated addresses would never
+    /// meet.
     fn move_nodes(&mut self, target: Target, lasts: Duration) -> Result<(), Halt> {
-        if !self.patients.desk.is_idle() {
-            self.note("the operator is not done with earlier changes: no node moves".to_owned());
+        if !self.targets.queue.is_idle() {
+            self.trace("the operator is not done with earlier changes: no node moves".to_owned());
             return Ok(());
         }
         for place in self.places(target) {
-            self.patients.membership.move_to_another_port(place);
-            self.sim.kill(self.patients.nodes[place])?;
+            self.targets.membership.move_to_another_port(place);
+            self.sim.kill(self.targets.nodes[place])?;
             self.start_later(Birth::Node(place), Down::For(lasts));
-            self.patients.desk.ask(Job::Address(place));
+            self.targets.queue.enqueue(Job::Address(place));
         }
         Ok(())
     }
 
-    /// A new machine gets a node, which joins as a learner by itself; the operator does the rest.
+    /// Starts a node on a new machine, which joins as a learner by itself, and queues the rest for the
+    /// operator.
     fn begin_node(&mut self, place: usize, job: Job) {
-        if self.patients.membership.take_into_use(place) {
+        if self.targets.membership.take_into_use(place) {
             self.later(Duration::ZERO, End::Start(Birth::Node(place)));
         }
-        if self.patients.membership.is_in_use(place) {
-            self.patients.desk.ask(job);
+        if self.targets.membership.is_in_use(place) {
+            self.targets.queue.enqueue(job);
         }
     }
 }

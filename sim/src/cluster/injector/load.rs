@@ -1,4 +1,4 @@
-//! Faults of too much to do: floods, and processors that are slow.
+//! Faults of overload: floods and slow processors.
 
 use rowlock_world::time::HostId;
 
@@ -6,7 +6,7 @@ use super::super::flood;
 use super::{End, Injector};
 use crate::fault::Fault;
 
-/// No processor is slower than this, in percent of the usual speed.
+/// Lower bound of a processor's speed, in percent of the usual speed.
 const SLOWEST: u32 = 10;
 
 impl Injector {
@@ -15,7 +15,7 @@ impl Injector {
             Fault::Flood { target, torrent, connections, lasts } => {
                 let is_free = |host: &&HostId| !self.sim.is_up(**host);
                 // More floods at a time than there are hosts for add nothing.
-                let Some(host) = self.patients.flooders.iter().find(is_free).copied() else { return };
+                let Some(host) = self.targets.flooders.iter().find(is_free).copied() else { return };
                 self.sim.boot(host);
                 for place in self.places(target) {
                     self.sim.spawn(host, "flood", flood::pour(torrent, place, connections));
@@ -33,7 +33,7 @@ impl Injector {
         }
     }
 
-    /// The processor is as fast as ever.
+    /// Restores the processor's original speed.
     pub(super) fn speed_up(&self, host: HostId) {
         if let Some(usual) = self.speeds.get(&host) {
             self.sim.set_speed(host, *usual);

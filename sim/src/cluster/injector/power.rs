@@ -1,4 +1,4 @@
-//! The power of a node's machine goes, at once or at a certain moment.
+//! Power losses of a node's machine, at once or at a certain moment.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use rowlock_world::time::HostId;
 use super::{Birth, End, Injector};
 use crate::fault::{Down, Moment};
 
-/// If the moment at which the power is to go has not come by then, it goes all the same.
+/// Time after which the power goes even if the armed moment has not come.
 const MOMENT_WITHIN: Duration = Duration::from_secs(3);
 
-/// A node that loses its power at a certain moment.
+/// A node that loses power at a certain moment.
 pub(super) struct Armed {
     pub(super) down: Down,
-    /// It has been seen running since; when it stops, its moment has come.
+    /// Whether the node has run since the arming. If so, its next stop means that the moment has come.
     was_up: bool,
 }
 
 impl Injector {
-    /// Hosts that run and whose power is to go at a certain moment.
+    /// Returns running hosts whose power goes at a certain moment.
     pub fn armed(&mut self) -> Vec<HostId> {
-        let (sim, nodes) = (&self.sim, &self.patients.nodes);
+        let (sim, nodes) = (&self.sim, &self.targets.nodes);
         self.armed.iter_mut().for_each(|(place, armed)| armed.was_up |= sim.is_up(nodes[*place]));
         let up = self.armed.iter().filter(|(_, armed)| armed.was_up);
         up.map(|(place, _)| nodes[*place]).collect()
     }
 
-    /// Nodes whose moment has come are restarted later.
+    /// Schedules restarts of nodes whose moment has come.
     pub fn notice_cuts(&mut self) {
-        let (sim, nodes) = (&self.sim, &self.patients.nodes);
+        let (sim, nodes) = (&self.sim, &self.targets.nodes);
         let is_gone = |place: usize, armed: &Armed| armed.was_up && !sim.is_up(nodes[place]);
         let all = self.armed.iter();
         let gone: Vec<usize> =
@@ -42,9 +42,9 @@ impl Injector {
         }
     }
 
-    /// The power of the node goes at the n-th of these moments, or after a while.
+    /// Arms a power loss at the n-th such moment, or after [`MOMENT_WITHIN`].
     pub(super) fn arm(&mut self, place: usize, moment: Moment, nth: u64, down: Down) {
-        let host = self.patients.nodes[place];
+        let host = self.targets.nodes[place];
         match moment {
             Moment::Message => self.sim.cut_power_at_message(host, nth),
             Moment::DiskOperation => self.sim.cut_power_at_operation(host, nth, |_| true),
@@ -57,9 +57,9 @@ impl Injector {
         self.later(MOMENT_WITHIN, End::CutPower(place));
     }
 
-    /// The power of the machine goes now.
+    /// Cuts the machine's power now.
     pub(super) fn power_off(&mut self, place: usize, down: Down) -> Result<(), Halt> {
-        let host = self.patients.nodes[place];
+        let host = self.targets.nodes[place];
         self.sim.power_off(host)?;
         self.start_later(Birth::Node(place), down);
         Ok(())

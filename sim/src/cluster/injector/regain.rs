@@ -1,8 +1,10 @@
-//! A leader loses its leadership and regains it, while a message of another node to it is delayed.
+//! A leader loses its leadership and regains the lead, while a message from another node to this leader is
+//! delayed.
 //!
-//! First no node hears the leader, but it still accepts forwarded proposals: none of them will be committed.
-//! Then the messages of `late` to it are held back. When another node leads, the others hear the old leader
-//! again, and the leadership is handed back to it. After that the held messages arrive.
+//! First the injector cuts the links from the leader: the leader still accepts forwarded proposals but cannot
+//! commit them. Then the injector holds back messages from `late` to the leader. When another node leads, the
+//! injector reconnects the old leader, and the new leader hands the leadership back. After that the held
+//! messages arrive.
 
 use std::time::Duration;
 
@@ -13,19 +15,19 @@ use super::super::node_statuses::{Order, node_id};
 use super::{End, Injector};
 use crate::fault::Target;
 
-/// How often to check who leads.
+/// Interval between checks of the leadership.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How far it has come.
+/// Progress of the fault.
 pub(super) struct Regain {
     leader: usize,
-    /// Whose messages come late.
+    /// Host whose messages are delayed.
     late: HostId,
-    /// Cut at the moment, away from the leader and to it.
+    /// Links cut at the moment, from and to the leader.
     links: Vec<Link>,
-    /// Another node leads, or has led.
+    /// Whether another node leads, or has led.
     is_lost: bool,
-    /// The fault ends at this time, whatever its outcome.
+    /// Time limit of the fault.
     until: Nanos,
 }
 
@@ -33,26 +35,26 @@ impl Injector {
     /// Takes the leadership away from the current leader, if there is one.
     pub(super) fn take_leadership(&mut self, late: Target, after: Duration, lasts: Duration) {
         let (Some(leader), Some(late)) =
-            (self.patients.statuses.leader(), self.hosts(&[late]).first().copied())
+            (self.targets.statuses.leader(), self.hosts(&[late]).first().copied())
         else {
             return;
         };
-        let host = self.patients.nodes[leader];
+        let host = self.targets.nodes[leader];
         if host == late {
             return;
         }
-        let links = one_way(&[host], &self.patients.nodes);
+        let links = one_way(&[host], &self.targets.nodes);
         self.cuts.cut(self.sim.network(), &links);
         let until = self.sim.now() + lasts;
         self.later(after, End::Regain(Regain { leader, late, links, is_lost: false, until }));
     }
 
     pub(super) fn go_on(&mut self, mut regain: Regain) {
-        let host = self.patients.nodes[regain.leader];
-        let now_leads = self.patients.statuses.leader();
+        let host = self.targets.nodes[regain.leader];
+        let now_leads = self.targets.statuses.leader();
         let is_back = regain.is_lost && now_leads == Some(regain.leader);
         if is_back || self.sim.now() >= regain.until || !self.sim.is_up(host) {
-            return self.give_up(&regain);
+            return self.reconnect(&regain);
         }
         let held = [(regain.late, host)];
         if !regain.links.contains(&held[0]) {
@@ -60,8 +62,8 @@ impl Injector {
             regain.links.extend(held);
         }
         match now_leads.filter(|now| *now != regain.leader) {
-            // It cannot hand over to whom it does not reach.
-            Some(now) if self.patients.nodes[now] == regain.late => return self.give_up(&regain),
+            // A leader cannot hand over to a node out of its reach.
+            Some(now) if self.targets.nodes[now] == regain.late => return self.reconnect(&regain),
             Some(now) => {
                 if !regain.is_lost {
                     regain.is_lost = true;
@@ -71,15 +73,15 @@ impl Injector {
                     self.cuts.join(self.sim.network(), &join);
                     regain.links = stay;
                 }
-                self.patients.statuses.order(now, Order::HandOver(node_id(regain.leader)));
+                self.targets.statuses.order(now, Order::HandOver(node_id(regain.leader)));
             }
             None => {}
         }
         self.later(LOOK, End::Regain(regain));
     }
 
-    /// All nodes hear each other again.
-    pub(super) fn give_up(&mut self, regain: &Regain) {
+    /// Reconnects all nodes.
+    pub(super) fn reconnect(&mut self, regain: &Regain) {
         self.cuts.join(self.sim.network(), &regain.links);
     }
 }

@@ -1,4 +1,4 @@
-//! Waits until the log of an isolated node is at rest, and corrupts its last entry.
+//! Waits until the log of an isolated node is at rest, then corrupts its last entry.
 
 use std::time::Duration;
 
@@ -9,33 +9,34 @@ use super::super::cuts::{Link, between};
 use super::{Birth, End, Injector, tail};
 use crate::fault::Down;
 
-/// How often to check whether anything has been written.
+/// Interval between checks for disk writes.
 const LOOK: Duration = Duration::from_millis(50);
-/// How many checks in a row without a write mean rest: by then the record after the last flush is written.
+/// Consecutive checks without a write that mean rest: the record after the last flush is written within this
+/// time.
 const STILL: u32 = 24;
-/// A log that is not at rest by then is left alone.
+/// Checks after which a log that never rests is left alone.
 const LOOKS_MAX: u32 = 100;
 
-/// A node that is cut off from all others.
+/// A node cut off from all hosts.
 pub(super) struct Rest {
     place: usize,
     links: Vec<Link>,
     down: Duration,
-    /// Operations of its disk at the last check.
+    /// Disk operations at the last check.
     done: u64,
     still: u32,
     looks: u32,
 }
 
 impl Injector {
-    /// Cuts the node off; the next steps are in [`Injector::look_at`].
+    /// Isolates the node. [`Injector::check_rest`] continues.
     pub(super) fn bring_to_rest(&mut self, place: usize, down: Duration) {
-        let host = self.patients.nodes[place];
+        let host = self.targets.nodes[place];
         let others: Vec<HostId> = self
-            .patients
+            .targets
             .nodes
             .iter()
-            .chain(&self.patients.clients)
+            .chain(&self.targets.clients)
             .filter(|other| **other != host)
             .copied()
             .collect();
@@ -45,16 +46,16 @@ impl Injector {
         self.later(LOOK, End::Rest(rest));
     }
 
-    /// Whether its log is at rest.
-    pub(super) fn look_at(&mut self, mut rest: Rest) -> Result<(), Halt> {
-        let host = self.patients.nodes[rest.place];
+    /// Corrupts the log if it is at rest; otherwise schedules another check.
+    pub(super) fn check_rest(&mut self, mut rest: Rest) -> Result<(), Halt> {
+        let host = self.targets.nodes[rest.place];
         if !self.sim.is_up(host) || rest.looks >= LOOKS_MAX {
             self.leave(&rest);
             return Ok(());
         }
         let disk = self.sim.disk(host);
         let done = disk.stats().operations();
-        // A process that stands still, or waits for a slow disk, does not rest.
+        // A paused process, or a process that waits for a slow disk, is not at rest.
         let is_still = done == rest.done && !self.sim.is_paused(host) && disk.pace() == 1;
         rest.still = if is_still { rest.still + 1 } else { 0 };
         (rest.done, rest.looks) = (done, rest.looks + 1);
@@ -64,7 +65,7 @@ impl Injector {
         }
         self.leave(&rest);
         self.excused.insert(rest.place);
-        self.patients.membership.damage(rest.place);
+        self.targets.membership.damage(rest.place);
         self.sim.kill(host)?;
         tail::rot(&disk);
         self.start_later(Birth::Node(rest.place), Down::For(rest.down));

@@ -1,11 +1,11 @@
-//! Corruption in the last entry or vote of a log at rest: it has been flushed, so the record after it must
-//! say so.
+//! Corrupts the last entry or vote of a log at rest. The entry has been flushed, and the record after the
+//! entry must prove this.
 
 use std::path::Path;
 
 use rowlock_world::disk::HostDisk;
 
-/// Where the records of a segment begin, and the parts of a record (`coordinator/storage/wal/src/log/`).
+/// Offset of the first record of a segment, and the layout of a record (`coordinator/storage/wal/src/log/`).
 const FIRST_RECORD_AT: usize = 4096;
 const HEADER_BYTES: usize = 24;
 const ALIGN: usize = 8;
@@ -18,21 +18,21 @@ struct Found {
     kind: u8,
 }
 
-/// Flips a bit there. The process must not live.
+/// Flips a bit in the last entry or vote. The node's process must be dead.
 pub(super) fn rot(disk: &HostDisk) -> Option<String> {
     let is_segment = |path: &Path| path.extension().is_some_and(|extension| extension == "wal");
     let newest = disk.files().into_iter().map(|(path, _)| path).filter(|path| is_segment(path)).max()?;
     disk.rot_at(|path, bytes| if path == newest { place(bytes) } else { None })
 }
 
-/// The middle of the last entry or vote.
+/// Returns the middle of the last entry or vote.
 fn place(bytes: &[u8]) -> Option<usize> {
     let records = records(bytes);
     let last = records.iter().rfind(|record| matches!(record.kind, ENTRY | VOTE))?;
     Some(last.at + HEADER_BYTES + last.len / 2)
 }
 
-/// The records of a segment, as far as each follows the one before.
+/// Returns the records of a segment up to the first break in the chain of checksums.
 fn records(bytes: &[u8]) -> Vec<Found> {
     let word = |at: usize| {
         let four = bytes.get(at..at + 4)?;

@@ -1,7 +1,7 @@
-//! A session of the production client that reports all its calls, answers and events to the checkers.
+//! Session of the production client that reports all calls, replies and events to the checkers.
 //!
-//! Invariant: the duties of [`crate::history::client`] are met here and in [`super::section`], nowhere else.
-//! No activity bypasses this to call the client below [`DATA`](crate::history::client::DATA) or to wait for a
+//! Invariant: this module and [`super::section`] alone fulfill the duties of [`crate::history::client`]. All
+//! client calls below [`DATA`](crate::history::client::DATA) and all waits for locks pass here.
 //! lock.
 
 use std::future::Future;
@@ -21,7 +21,7 @@ use super::{Journal, Profile};
 use crate::history::Lock;
 use crate::history::client::{Answer, CallId, ClientFact, Failure, Op, ReadKind, WatchId};
 
-/// One session, and its handle for reports. Clones are the same session.
+/// One session, and its handle for reports. Clones share the session.
 #[derive(Clone)]
 pub(super) struct Caller {
     parts: Arc<Parts>,
@@ -49,7 +49,7 @@ impl Caller {
         Caller { parts: Arc::new(Parts { client, session, journal, profile, watches }) }
     }
 
-    /// The client, for recipes that are not reported as calls, and for handles of locks.
+    /// Returns the client, for lock handles and for recipes that are not reported as calls.
     pub(super) fn client(&self) -> &Client {
         &self.parts.client
     }
@@ -66,12 +66,12 @@ impl Caller {
         &self.parts.profile
     }
 
-    /// The path of a lock, which is its name for people as well.
+    /// Returns the path of a lock, which is the lock's name in traces as well.
     pub(super) fn lock_path(&self, lock: Lock) -> &str {
         self.parts.profile.locks.path(lock)
     }
 
-    /// Whether the session is alive as far as known here and now; if so, reports it.
+    /// Returns whether the session is alive as far as the client knows, and reports a session that is alive.
     pub(super) fn is_alive(&self) -> bool {
         let Some(until) = self.parts.client.valid_until() else { return false };
         let left = until.saturating_since(rowlock_env::time::now());
@@ -83,26 +83,25 @@ impl Caller {
         true
     }
 
-    /// Whether the session has ended.
     pub(super) fn is_over(&self) -> bool {
         self.parts.client.valid_until().is_none()
     }
 
-    /// Reports the watches that have fired.
+    /// Reports the fired watches.
     pub(super) fn hear(&self) {
         self.parts.watches.fired().into_iter().for_each(|event| self.parts.journal.tell(event));
     }
 
-    /// The number of a new watch, if there is room for one.
+    /// Returns the number of a new watch, if there is room for another watch.
     pub(super) fn next_watch(&self) -> Option<WatchId> {
         self.parts.watches.has_room().then(|| self.parts.journal.next_watch())
     }
 
-    /// Makes the call that `make` builds from the call's number, and reports it.
+    /// Makes the call that `make` builds from the call's number, and reports the call.
     ///
     /// # Cancel safety
     /// A dropped call is reported with an unknown outcome.
-    pub(super) async fn ask(&self, make: impl FnOnce(CallId) -> Op) -> Result<Answer, Failure> {
+    pub(super) async fn call(&self, make: impl FnOnce(CallId) -> Op) -> Result<Answer, Failure> {
         let call = self.parts.journal.next_call();
         let op = Arc::new(make(call));
         let begun = self.begin(call, op.clone());
@@ -115,13 +114,13 @@ impl Caller {
         begun.end(result.clone());
         if let (Op::Read { watch: Some(id), .. }, Some(watch)) = (&*op, watch) {
             self.parts.watches.add(*id, watch);
-            // It may have fired after the reply already.
+            // The watch may have fired right after the reply.
             self.hear();
         }
         result
     }
 
-    /// Reports the beginning of a call, whose future is polled next.
+    /// Reports the beginning of a call. The caller polls the call's future next.
     pub(super) fn begin_next(&self, op: Op) -> Begun {
         self.begin(self.parts.journal.next_call(), Arc::new(op))
     }
@@ -129,13 +128,13 @@ impl Caller {
     fn begin(&self, call: CallId, op: Arc<Op>) -> Begun {
         let session = self.parts.session;
         self.parts.journal.tell(ClientFact::Invoked { call, session, op });
-        Begun { caller: self.clone(), call, is_told: false }
+        Begun { caller: self.clone(), call, is_reported: false }
     }
 
-    /// Waits for locks by `asking` (`None`: they are not free) and reports it.
+    /// Waits for locks through `asking` (`None`: the locks are not free) and reports the wait.
     ///
     /// # Cancel safety
-    /// As [`Caller::ask`].
+    /// As [`Caller::call`].
     pub(super) async fn acquire(
         &self,
         wanted: Vec<(Lock, Mode)>,
@@ -240,29 +239,29 @@ impl Caller {
     }
 }
 
-/// A call whose beginning has been reported. If it is dropped, an unknown outcome is reported.
-#[must_use = "its drop tells that nothing is known"]
+/// A call whose beginning has been reported. Its drop reports an unknown outcome.
+#[must_use = "its drop reports an unknown outcome"]
 pub(super) struct Begun {
     caller: Caller,
     call: CallId,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Begun {
     pub(super) fn end(mut self, result: Result<Answer, Failure>) {
-        self.tell(result);
+        self.report(result);
     }
 
-    fn tell(&mut self, result: Result<Answer, Failure>) {
-        self.is_told = true;
+    fn report(&mut self, result: Result<Answer, Failure>) {
+        self.is_reported = true;
         self.caller.journal().tell(ClientFact::Returned { call: self.call, result });
     }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        if !self.is_told {
-            self.tell(Err(Failure::Unknown));
+        if !self.is_reported {
+            self.report(Err(Failure::Unknown));
         }
     }
 }
@@ -277,7 +276,7 @@ struct Waiting {
 impl Waiting {
     fn new(caller: &Caller, lock: Lock) -> Self {
         let host = caller.profile().host;
-        caller.journal().note(|| What::Waits { host, lock: caller.lock_path(lock).to_owned() });
+        caller.journal().trace(|| What::Waits { host, lock: caller.lock_path(lock).to_owned() });
         Waiting { caller: caller.clone(), lock, is_granted: false }
     }
 
@@ -291,12 +290,12 @@ impl Drop for Waiting {
         if !self.is_granted {
             let host = self.caller.profile().host;
             let lock = || self.caller.lock_path(self.lock).to_owned();
-            self.caller.journal().note(|| What::GaveUp { host, lock: lock() });
+            self.caller.journal().trace(|| What::GaveUp { host, lock: lock() });
         }
     }
 }
 
-/// The outcome that an error implies for the call.
+/// Returns the outcome of a call that an error implies.
 pub(super) fn failure(error: &Error) -> Failure {
     match error {
         error if error.may_have_happened() => Failure::Unknown,
@@ -306,7 +305,7 @@ pub(super) fn failure(error: &Error) -> Failure {
     }
 }
 
-/// Data that no other call of the run writes: the call's number, and a place within it.
+/// Returns data unique in the run: the call's number, and a place within the call.
 pub(super) fn data(call: CallId, place: usize) -> Option<Bytes> {
     Some(Bytes::from(format!("{}.{place}", call.0)))
 }
@@ -348,9 +347,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_told_as_what_the_client_says_of_it() {
+    fn an_error_is_reported_as_what_the_client_says_of_it() {
         let refused = |code| Failure::Refused(code);
-        for (error, told) in [
+        for (error, reported) in [
             (Error::ConnectionLoss, Failure::Unknown),
             (Error::Protocol("odd"), Failure::Unknown),
             (Error::Rejected(ErrorCode::OperationTimeout), Failure::Unknown),
@@ -364,7 +363,7 @@ mod tests {
             (Error::Timeout { position: None, holder: None }, Failure::NotDone),
             (Error::Deadlock { cycle: Vec::new() }, Failure::NotDone),
         ] {
-            assert_eq!(failure(&error), told, "{error}");
+            assert_eq!(failure(&error), reported, "{error}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! One life of a client's process: sessions one after another, and operations on each of them until it ends.
+//! One life of a client's process: sessions one after another, with operations on each session until its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use super::theme::Operation;
 use super::{Journal, Profile, operations, plain, rest};
 use crate::history::client::ClientFact;
 
-/// The longest time of a process from its start to its first session, milliseconds.
+/// Longest delay from a process's start to its first session, in milliseconds.
 const COMES_WITHIN_MS: u64 = 1_500;
-/// Opening a session is given up after this long, and tried again.
+/// Time limit of an attempt to open a session.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long operations may take to end before the session is closed; then they are dropped.
+/// Time limit for operations to end before the session closes; late operations are dropped.
 const LAST_OPERATIONS: Duration = Duration::from_secs(3);
-/// How long closing a session may take; then it is left to expire.
+/// Time limit of closing a session; the cluster expires a session beyond the limit.
 const CLOSE: Duration = Duration::from_secs(10);
 /// Percentage of operations that come in a burst.
 const BURSTS_PERCENT: u64 = 4;
 
 pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
     let profile = Arc::new(profile);
-    // A client that starts together with the cluster finds only the leader serving, and all would be clients
-    // of that one node.
+    // A client that starts together with the cluster finds only the leader serving; without the delay all
+    // clients would use that node.
     time::sleep(millis(0, COMES_WITHIN_MS)).await;
     while !*closing.borrow() {
         let Some(client) = open(&profile, closing.clone()).await else {
@@ -40,7 +40,7 @@ pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Rec
     journal.tell(ClientFact::Ended);
 }
 
-/// A new session; none if no node could be reached or the run is to end.
+/// Opens a session. Returns `None` if no node is reachable or the run ends.
 async fn open(profile: &Profile, mut closing: watch::Receiver<bool>) -> Option<Client> {
     let mut config = Client::builder()
         .endpoints(&profile.membership.endpoints())
@@ -53,7 +53,7 @@ async fn open(profile: &Profile, mut closing: watch::Receiver<bool>) -> Option<C
     }
     let opening = async {
         let client = config.connect().await.ok()?;
-        // Locks ask for it first: from here on calls are sent in the order in which they are made.
+        // Locks query the extensions first: from here on the client sends calls in the order of their making.
         client.extensions().await.ok()?;
         Some(client)
     };
@@ -64,21 +64,21 @@ async fn open(profile: &Profile, mut closing: watch::Receiver<bool>) -> Option<C
     }
 }
 
-/// The context of an operation.
+/// Context of an operation.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) caller: Caller,
-    /// No new operation begins once it says true.
+    /// True when no new operation may begin.
     pub(super) is_ending: watch::Receiver<bool>,
 }
 
 impl Place {
-    /// Whether no new operation may begin.
+    /// Returns whether no new operation may begin.
     pub(super) fn is_over(&self) -> bool {
         *self.is_ending.borrow() || self.caller.is_over()
     }
 
-    /// Lets time pass, but not beyond the end.
+    /// Sleeps, but not beyond the end.
     pub(super) async fn rest(&self, long: Duration) {
         let mut is_ending = self.is_ending.clone();
         tokio::select! {
@@ -89,7 +89,7 @@ impl Place {
     }
 }
 
-/// The whole time of a session.
+/// Runs all tasks of a session until its end.
 async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     let (ending, is_ending) = watch::channel(false);
     let place = Place { caller: caller.clone(), is_ending };
@@ -124,11 +124,11 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
         end(one, deadline).await;
     }
     drop(place);
-    // An error means that it ends by itself; so does an answer that takes too long.
+    // A session that cannot be closed in time expires by itself.
     let _ = time::timeout_at(time::now() + CLOSE, caller.client().close()).await;
 }
 
-/// Until the session has ended or is to end.
+/// Waits until the session has ended or is due to end.
 async fn until_over(caller: &Caller, mut closing: watch::Receiver<bool>) {
     let life = caller.profile().session_life;
     let mut states = caller.client().states();
@@ -149,12 +149,12 @@ async fn until_over(caller: &Caller, mut closing: watch::Receiver<bool>) {
 async fn end(mut one: Task<()>, deadline: time::Instant) {
     if time::timeout_at(deadline, &mut one).await.is_err() {
         one.abort();
-        // What it held is dropped when this returns.
+        // Drops the task's locks before this function returns.
         let _ = one.await;
     }
 }
 
-/// Now and then reports that the session is alive, and checks the watches also when no reply comes.
+/// Reports periodically that the session is alive, and checks watches even without replies.
 async fn tick(place: Place) {
     while !place.is_over() {
         place.caller.is_alive();
@@ -163,8 +163,8 @@ async fn tick(place: Place) {
     }
 }
 
-/// One operation after another. Every other lane never waits for a lock, so that the others do not bring a
-/// client to rest.
+/// Runs one operation after another. Every second lane never waits for a lock, so that blocked lanes do not
+/// stall the client.
 async fn lane(place: Place, number: usize) {
     let all = &place.caller.profile().operations;
     let free: Vec<(Operation, u64)> =
@@ -173,7 +173,7 @@ async fn lane(place: Place, number: usize) {
     place.rest(millis(0, 300)).await;
     while !place.is_over() {
         let operation = weighted(operations);
-        // Now and then much of one thing without a pause.
+        // Sometimes a burst of one operation without a pause.
         let times = if chance(BURSTS_PERCENT) { between(2, 10) } else { 1 };
         for _ in 0..times {
             if !place.is_over() {

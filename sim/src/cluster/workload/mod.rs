@@ -1,11 +1,10 @@
-//! What clients do in a run: the production client, on its own hosts, reporting its calls and their answers.
+//! Clients of a run: the production client on hosts of its own, with reports of its calls and replies.
 //!
-//! `theme` draws from the seed what the clients of a run do. `life` opens sessions and sends operations
-//! (`operations`) over them. `caller` and `section` stand between these and the client, and report every
-//! call, watch and held lock to the checkers. `plain` has clients that speak only ZooKeeper's requests,
-//! `rest` those by HTTP.
+//! `theme` draws the clients' work from the seed. `life` opens sessions and sends operations (`operations`).
+//! `caller` and `section` wrap the client, and report every call, watch and held lock to the checkers.
+//! `plain` has clients with ZooKeeper's requests only, `rest` has HTTP clients.
 //!
-//! Invariant: nothing here waits for ever, except for locks and for what ends with the session.
+//! Invariant: no step waits forever, except for locks and for replies that end with the session.
 
 mod caller;
 mod chance;
@@ -27,12 +26,12 @@ use super::record::Journal;
 
 pub use theme::{Profile, Theme, Work};
 
-/// A quiet client beside floods, until `closing` says true.
-pub async fn stand_by(journal: Journal, membership: Membership, closing: watch::Receiver<bool>) {
+/// Runs a quiet client beside floods, until `closing` is true.
+pub async fn run_bystander(journal: Journal, membership: Membership, closing: watch::Receiver<bool>) {
     plain::bystander::live(journal, membership, closing).await;
 }
 
-/// One life of a client's process. Ends some time after `closing` says true, with everything given back and
+/// Runs one life of a client's process. Ends some time after `closing` is true, with all locks released and
 /// the session closed.
 pub async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
     life::live(profile, journal, closing).await;

@@ -1,7 +1,6 @@
-//! A critical section: what a client does under the locks that it holds, and how it releases them.
-//!
-//! Invariant: [`ClientFact::Holds`] is reported in the poll in which the guard was asked, and
-//! [`ClientFact::LetGo`] before anything that releases the lock, also when a section is dropped half-way.
+//! Critical section: a client's work under its held locks, and their release.
+//! Invariant: the client reports [`ClientFact::Holds`] in the poll in which it checks the guard, and
+//! [`ClientFact::LetGo`] before any step that releases the lock, including the drop of a section.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use super::chance::{chance, millis};
 use crate::history::client::{Answer, ClientFact, Failure, Op};
 use crate::history::{Lock, Millis};
 
-/// A hold, by what was asked for.
+/// Held locks, by kind of request.
 pub(super) enum HeldLock {
     Lock(Guard),
     Read(ReadGuard),
@@ -30,7 +29,7 @@ pub(super) enum HeldLock {
 }
 
 impl HeldLock {
-    /// In the order in which they were asked for.
+    /// Returns the guards in the order of the request.
     pub(super) fn guards(&self) -> Vec<&Guard> {
         match self {
             HeldLock::Lock(guard) => vec![guard],
@@ -62,38 +61,38 @@ struct Stake {
     lock: Lock,
     token: FencingToken,
     mode: Mode,
-    /// The hold has been reported, its end not yet.
-    is_told: bool,
-    /// Of the newest question that has been reported.
+    /// Whether the hold has been reported and its end has not.
+    is_reported: bool,
+    /// Time of the newest reported question.
     heard_ms: i64,
 }
 
-/// Locks that are held, until they are released or dropped.
+/// Held locks, until their release or drop.
 #[must_use = "dropping it lets go of the locks"]
 pub(super) struct Section {
     caller: Caller,
-    /// Reported before it is dropped: see [`Drop`].
+    /// Reported as let go before its drop; see [`Drop`].
     held_lock: Option<HeldLock>,
     stakes: Vec<Stake>,
 }
 
 impl Section {
-    /// `wanted`: the locks of the held lock, in its order.
+    /// Creates a section. `wanted` has the locks of `held_lock`, in the same order.
     pub(super) fn new(caller: Caller, held_lock: HeldLock, wanted: Vec<(Lock, Mode)>) -> Self {
         let stake = |((lock, mode), guard): ((Lock, Mode), &Guard)| {
             let token = guard.token();
-            Stake { lock, token, mode, is_told: false, heard_ms: i64::MIN }
+            Stake { lock, token, mode, is_reported: false, heard_ms: i64::MIN }
         };
         let stakes = wanted.into_iter().zip(held_lock.guards()).map(stake).collect();
         Section { caller, held_lock: Some(held_lock), stakes }
     }
 
-    /// How long a critical section takes in the mean.
+    /// Returns the mean duration of a critical section.
     pub(super) fn mean_work(&self) -> Duration {
         self.caller.profile().work
     }
 
-    /// Checks each guard once and reports the result. True: all are held.
+    /// Checks each guard once and reports the result. Returns whether all locks are held.
     pub(super) fn is_held(&mut self) -> bool {
         let Some(held_lock) = &self.held_lock else { return false };
         let guards = held_lock.guards();
@@ -101,23 +100,23 @@ impl Section {
         let given_up = |guard: &&Guard| guard.loss().reason() == Some(LostReason::Asked);
         let journal = self.caller.journal();
         for (guard, stake) in guards.iter().zip(&mut self.stakes) {
-            let Stake { lock, token, is_told, .. } = *stake;
+            let Stake { lock, token, is_reported, .. } = *stake;
             if let Some(question) = guard.asked().newest().filter(|it| it.asked_ms > stake.heard_ms) {
                 stake.heard_ms = question.asked_ms;
                 journal.tell(ClientFact::Heard { lock, token, asked: Millis(question.asked_ms) });
             }
-            if is_told && given_up(guard) {
+            if is_reported && given_up(guard) {
                 journal.tell(ClientFact::GaveUp { lock, token });
             }
         }
         for (at, is_held) in held.iter().enumerate() {
-            if *is_held { self.tell_held(at) } else { self.tell_gone(at) }
+            if *is_held { self.report_held(at) } else { self.report_gone(at) }
         }
         held.into_iter().all(|is_held| is_held)
     }
 
-    /// Works for `long` in small steps, and stops when it knows that a lock is lost. True: all are still
-    /// held.
+    /// Works for `long` in small steps, and stops after a known loss of a lock. Returns whether all locks are
+    /// still held.
     pub(super) async fn work(&mut self, long: Duration) -> bool {
         let end = time::now() + long;
         loop {
@@ -129,7 +128,8 @@ impl Section {
                 return true;
             }
             if chance(40) {
-                // On its way to the store; what happens to the lock meanwhile does not call it back.
+                // The write is on its way to the store; a loss of the lock meanwhile does not recall the
+                // write.
                 let stakes = self.stakes.clone();
                 time::sleep(millis(0, 30)).await;
                 stakes.into_iter().for_each(|stake| self.write(stake));
@@ -139,7 +139,8 @@ impl Section {
         }
     }
 
-    /// Shared holders and permits have no order among themselves, so that no store could tell them apart.
+    /// Writes to the store under an exclusive lock. Tokens of shared holders and permits have no order that a
+    /// store could check.
     fn write(&self, Stake { lock, token, mode, .. }: Stake) {
         if mode == Mode::Exclusive {
             let store = self.caller.profile().stores.write(lock, token);
@@ -147,7 +148,8 @@ impl Section {
         }
     }
 
-    /// Asks the log whether the lock is held, if it is one lock and held as far as can be known here.
+    /// Reads from the log whether the lock is held. Applies to a section of one lock, held as far as the
+    /// client knows.
     pub(super) async fn verify(&mut self) {
         if !self.is_held() || self.stakes.len() != 1 {
             return;
@@ -161,15 +163,16 @@ impl Section {
         self.caller.hear();
         call.end(match result {
             Ok(true) => Ok(Answer::Verified(true)),
-            // The server has said so, or told us of the loss.
+            // The server has replied so, or has reported the loss.
             Ok(false) if guard.loss().reason() == Some(LostReason::Deleted) => Ok(Answer::Verified(false)),
-            // Lost by our own clock: what the server said is not known.
+            // Lost by the client's own clock: the server's reply is unknown.
             Ok(false) => Err(Failure::NotDone),
             Err(error) => Err(failure(&error)),
         });
     }
 
-    /// The writer goes on as a reader, or a lone reader as the writer; otherwise nothing changes.
+    /// Downgrades a writer to a reader, or tries to upgrade a reader to the writer. Changes nothing on
+    /// failure.
     pub(super) async fn convert(&mut self) {
         if !self.is_held() {
             return;
@@ -190,21 +193,21 @@ impl Section {
     fn become_mode(&mut self, held_lock: HeldLock, mode: Mode) {
         let token = held_lock.guards()[0].token();
         if token != self.stakes[0].token {
-            // A new place, granted in the same command that gave the old one up.
-            self.tell_gone(0);
+            // A new queue position, granted by the same command that released the old one.
+            self.report_gone(0);
             self.stakes[0].token = token;
         }
         self.stakes[0].mode = mode;
         self.held_lock = Some(held_lock);
     }
 
-    /// Releases everything and waits for the answer.
+    /// Releases all locks and waits for the reply.
     pub(super) async fn release(mut self) {
         let is_held = self.is_held();
-        self.tell_all_gone();
+        self.report_all_gone();
         let Some(held_lock) = self.held_lock.take() else { return };
         if !is_held {
-            // Some are lost; the drop gives the others back.
+            // Some locks are lost; the drop releases the rest.
             return;
         }
         let ask = |stake: &Stake| Op::Release { lock: stake.lock, token: stake.token };
@@ -216,46 +219,46 @@ impl Section {
             call.end(match result {
                 Ok(()) => Ok(Answer::Released(true)),
                 Err(ReleaseError::NotHeld) if is_one => Ok(Answer::Released(false)),
-                // Of several locks it does not say which.
+                // The error does not name the lock.
                 Err(_) => Err(Failure::Unknown),
             });
         }
     }
 
-    /// Hands the hold over to a task that releases it without reporting.
+    /// Returns the held lock for a release without a report.
     pub(super) fn into_held_lock(mut self) -> Option<HeldLock> {
-        self.tell_all_gone();
+        self.report_all_gone();
         self.held_lock.take()
     }
 
-    fn tell_all_gone(&mut self) {
-        (0..self.stakes.len()).for_each(|at| self.tell_gone(at));
+    fn report_all_gone(&mut self) {
+        (0..self.stakes.len()).for_each(|at| self.report_gone(at));
     }
 
-    fn tell_held(&mut self, at: usize) {
-        let Stake { lock, token, mode, is_told, .. } = self.stakes[at];
+    fn report_held(&mut self, at: usize) {
+        let Stake { lock, token, mode, is_reported, .. } = self.stakes[at];
         self.caller.journal().tell(ClientFact::Holds { lock, token, mode });
-        if !is_told {
-            self.stakes[at].is_told = true;
+        if !is_reported {
+            self.stakes[at].is_reported = true;
             let host = self.caller.profile().host;
             let path = || self.caller.lock_path(lock).to_owned();
-            self.caller.journal().note(|| What::Holds { host, lock: path(), token: token.0 });
+            self.caller.journal().trace(|| What::Holds { host, lock: path(), token: token.0 });
         }
     }
 
-    fn tell_gone(&mut self, at: usize) {
+    fn report_gone(&mut self, at: usize) {
         let Stake { lock, token, .. } = self.stakes[at];
-        if std::mem::replace(&mut self.stakes[at].is_told, false) {
+        if std::mem::replace(&mut self.stakes[at].is_reported, false) {
             self.caller.journal().tell(ClientFact::LetGo { lock, token });
             let host = self.caller.profile().host;
             let path = || self.caller.lock_path(lock).to_owned();
-            self.caller.journal().note(|| What::LetGo { host, lock: path(), token: token.0 });
+            self.caller.journal().trace(|| What::LetGo { host, lock: path(), token: token.0 });
         }
     }
 }
 
 impl Drop for Section {
     fn drop(&mut self) {
-        self.tell_all_gone();
+        self.report_all_gone();
     }
 }

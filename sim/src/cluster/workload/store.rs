@@ -1,5 +1,5 @@
-//! The stores that the locks of a run protect: which tokens they have accepted. They are outside of the
-//! cluster and always up, like a database that knows nothing of the locks but their tokens.
+//! Stores that the locks of a run protect, with their accepted tokens. The stores are outside of the cluster
+//! and always up, like a database that knows only the locks' tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rowlock_proto::FencingToken;
 use crate::history::Lock;
 use crate::history::client::Store;
 
-/// One store per lock. Clones are the same stores.
+/// One store per lock. Clones share the stores.
 #[derive(Clone, Debug)]
 pub struct Stores {
     is_fenced: bool,
@@ -18,7 +18,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Without a write so far. `is_fenced`: they refuse tokens below the highest that they have taken.
+    /// Creates empty stores. With `is_fenced` a store refuses tokens below its highest accepted token.
     pub fn new(is_fenced: bool) -> Self {
         Stores { is_fenced, highest: Arc::default() }
     }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fenced_store_refuses_a_token_below_the_highest_and_a_plain_one_takes_it() {
+    fn only_a_fenced_store_refuses_a_token_below_the_highest() {
         for (is_fenced, late) in [(true, Store::Fenced { accepted: false }), (false, Store::Plain)] {
             let stores = Stores::new(is_fenced);
             stores.write(Lock(0), FencingToken(7));

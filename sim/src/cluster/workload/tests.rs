@@ -1,4 +1,4 @@
-//! Which of the rarer client operations runs really reach, counted by the frames that they send.
+//! Checks that runs reach the rarer client operations, counted by the clients' frames.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use super::super::scenario::Scenario;
 use super::super::shape::Shape;
 use super::theme::{Operation, Profile, Theme};
 
-/// No single run need reach everything: this many together must.
+/// Runs that must reach all operations together.
 const RUNS_MAX: usize = 8;
 
-/// The first seed after `from` whose run has the property.
+/// Returns the first seed from `from` on whose run has the property.
 fn seed_with(from: u64, is_wanted: impl Fn(&Theme, &[Profile]) -> bool) -> u64 {
     let is_so = |seed: &u64| {
         let mut rng = theme_stream(*seed);
@@ -26,7 +26,7 @@ fn seed_with(from: u64, is_wanted: impl Fn(&Theme, &[Profile]) -> bool) -> u64 {
     (from..).find(is_so).expect("there are many seeds")
 }
 
-/// The names of the frames that the run's clients send, which breaks no promise.
+/// Returns the names of all client frames of a run that keeps every promise.
 fn sent(seed: u64, seconds: u64) -> BTreeSet<String> {
     let (scenario, script) = (Scenario::Calm, Some("".parse().expect("a script")));
     let outcome = run(&Plan { seed, seconds, scenario, script, mutant: None, record: true });
@@ -36,7 +36,7 @@ fn sent(seed: u64, seconds: u64) -> BTreeSet<String> {
 }
 
 #[test]
-fn plain_clients_work_on_the_znodes_of_locks_and_keep_watches_across_connections() {
+fn plain_clients_work_on_lock_znodes_and_rearm_watches() {
     let all =
         |profiles: &[Profile], is: fn(&Profile) -> bool| profiles.iter().filter(|it| is(it)).count() > 1;
     let mut wanted = vec![
@@ -74,23 +74,23 @@ fn plain_clients_work_on_the_znodes_of_locks_and_keep_watches_across_connections
 }
 
 #[test]
-fn floods_of_writes_are_answered_in_order_and_no_promise_is_broken() {
+fn floods_of_writes_are_answered_in_order() {
     let seed = seed_with(0, |_, profiles| profiles.iter().filter(|it| it.sides.floods).count() > 1);
     let sent = sent(seed, 8);
     assert!(sent.iter().any(|label| label.contains("setData /flood-")), "seed {seed}: {sent:?}");
 }
 
 #[test]
-fn the_largest_frames_are_answered_and_the_leader_leads_on() {
+fn the_largest_frames_are_answered_under_the_same_leader() {
     let seed = seed_with(0, |_, profiles| profiles.iter().filter(|it| it.sides.frames).count() > 1);
     let sent = sent(seed, 10);
     assert!(sent.iter().any(|label| label.contains("/frames")), "seed {seed}: {sent:?}");
 }
 
 #[test]
-fn followers_of_events_go_on_at_other_nodes_and_page_through_histories() {
+fn event_followers_change_nodes_and_page_through_histories() {
     let mut wanted = vec!["/v1/watch?", "after=", "&before=", "event: ", "/v1/queue?", "/v1/locks?"];
-    // The first seed that reaches all of it, so that the test is short.
+    // Starts at the first seed that reaches everything, so that the test is short.
     let (mut seed, mut runs) = (3, 0);
     while !wanted.is_empty() {
         assert!(runs < RUNS_MAX, "{wanted:?}: in none of {runs} runs");
@@ -102,7 +102,7 @@ fn followers_of_events_go_on_at_other_nodes_and_page_through_histories() {
 }
 
 #[test]
-fn programs_lock_a_state_and_operators_force_releases_and_end_sessions() {
+fn programs_lock_states_and_operators_end_holds_and_sessions() {
     let mut wanted =
         vec!["LOCK /v1/terraform/prod", "UNLOCK /v1/terraform/prod", "/holders/0", "/holders/", "operate"];
     let (mut seed, mut runs) = (0, 0);

@@ -1,5 +1,5 @@
-//! The workload of a run, drawn from its seed. Swarm testing (Groce and others, ISSTA 2012): each run leaves
-//! much out, so that the remaining operations meet more often.
+//! Workload of a run, drawn from its seed. Swarm testing (Groce and others, ISSTA 2012): each run omits many
+//! operations, so that the remaining operations meet more often.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::super::membership::Membership;
 use super::store::Stores;
 use crate::history::{Lock, Locks};
 
-/// One round of something that a client does.
+/// Kind of a client's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     Mutex,
@@ -71,70 +71,70 @@ const PLAIN: [Operation; 7] = [
 
 const RECIPES: [Operation; 4] = [Operation::Campaign, Operation::Observe, Operation::Count, Operation::Latch];
 
-/// Percentages of clients that move to the leader at once, and when they have to wait or are invited. The
-/// others stay where they are, so that writes go through every node.
+/// Percentages of clients that move to the leader at once, and by load. The remaining clients stay, so that
+/// writes pass every node.
 const ALWAYS_PERCENT: usize = 25;
 const BY_LOAD_PERCENT: usize = 40;
-/// Mixed into what decides about it.
+/// XORed into the seed of this decision.
 const LEADER_STREAM: u64 = 0x6c65_6164_6572;
 
 /// Percentage of quiet clients.
 const QUIET_PERCENT: usize = 20;
-/// Mixed into what decides about it.
+/// XORed into the seed of this decision.
 const QUIET_STREAM: u64 = 0x7175_6965_7400;
-/// Mean time between two operations of such a client.
+/// Mean pause between two operations of a quiet client.
 const QUIET_PAUSE: Duration = Duration::from_secs(4);
 
-/// Percentages of runs in which some clients have another session that speaks only ZooKeeper's requests: to
-/// work on the locks' own znodes, to keep persistent watches, and to send the largest allowed frames.
+/// Percentages of runs in which some clients have a second session with ZooKeeper's requests only: to work on
+/// the locks' own znodes, to keep persistent watches, and to send the largest allowed frames.
 const QUEUES_PERCENT: usize = 35;
 const FOLLOWS_PERCENT: usize = 35;
 const FRAMES_PERCENT: usize = 3;
-/// Percentage of runs in which some clients send as many writes at once as there is room for.
+/// Percentage of runs in which some clients send as many writes at once as a connection may have pending.
 const FLOODS_PERCENT: usize = 4;
-/// Mixed into what decides about it.
+/// XORed into the seed of this decision.
 const FLOODS_STREAM: u64 = 0x666c_6f6f_6473;
 /// Percentage of runs in which some clients also have leases by HTTP.
 const REST_PERCENT: usize = 40;
-/// Mixed into what decides about it.
+/// XORed into the seed of this decision.
 const REST_STREAM: u64 = 0x7265_7374;
 /// Percentage of runs in which some clients follow the events of locks by HTTP.
 const EVENTS_PERCENT: usize = 40;
-/// Mixed into what decides about it.
+/// XORed into the seed of this decision.
 const EVENTS_STREAM: u64 = 0x6576_656e_7473;
 /// Percentage of runs in which some clients lock a state by HTTP, as Terraform does.
 const STATES_PERCENT: usize = 30;
-/// Mixed into what decides about it.
+/// XORed into the seed of this decision.
 const STATES_STREAM: u64 = 0x0073_7461_7465;
 /// Percentage of runs in which an operator ends sessions.
 const ENDS_PERCENT: usize = 25;
-/// Mixed into what decides about it.
+/// XORed into the seed of this decision.
 const ENDS_STREAM: u64 = 0x0065_6e64_7321;
 /// Percentage of runs in which readers become writers during others' lock-delays.
 const UPGRADES_PERCENT: usize = 30;
-/// Percentage of runs in which holders are asked to give their locks back.
+/// Percentage of runs with questions to the holders of locks.
 const ASKS_PERCENT: usize = 30;
-/// Mixed into what decides about it.
+/// XORed into the seed of this decision.
 const ASKS_STREAM: u64 = 0x6173_6b73;
-/// Percentage of their clients that do so.
+/// Percentage of clients that take part in such a run.
 const BESIDE_PERCENT: usize = 60;
-/// Mixed into what decides about it.
+/// XORed into the seed of this decision.
 const SIDES_STREAM: u64 = 0x0073_6964_6573;
 
-/// What is done beside the operations, on sessions of its own.
+/// Additional work of a client, on separate sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sides {
     pub(super) queues: bool,
     pub(super) follows: bool,
     pub(super) frames: bool,
-    /// As many writes at once as there is room for.
+    /// Floods of as many writes as a connection may have pending.
     pub(super) floods: bool,
     pub(super) rest: bool,
     pub(super) events: bool,
     pub(super) states: bool,
 }
 
-/// What clients of a run do: an operation, or something beside it.
+/// Work of a run's clients: an operation, or additional work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
     Operation(Operation),
@@ -147,21 +147,21 @@ pub enum Work {
     Sessions,
 }
 
-/// Settings that the clients of a run share.
+/// Settings common to the clients of a run.
 #[derive(Clone, Debug)]
 pub struct Theme {
     membership: Membership,
     locks: Locks,
-    /// Where mutexes and read-write locks are.
+    /// Locks used as mutexes and read-write locks.
     plain: Vec<Lock>,
-    /// The semaphore and its permits.
+    /// Semaphore and number of its permits.
     permits: (Lock, u32),
     lead: Lock,
-    /// An election by HTTP.
+    /// Election of HTTP clients.
     election: Lock,
-    /// The lock of a state.
+    /// Lock of a Terraform state.
     state: Lock,
-    /// How many plain znodes there are to write.
+    /// Number of plain znodes.
     znodes: u64,
     stores: Stores,
     operations: Vec<(Operation, u64)>,
@@ -172,18 +172,16 @@ pub struct Theme {
     sides: Sides,
 }
 
-/// Settings of one client of a run. A life after a crash begins with them again.
+/// Settings of one client of a run, the same for all its lives.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// The nodes: a new session is opened with those of its time.
+    /// Members at any time; a new session uses the current members.
     pub membership: Membership,
-    /// On which it runs.
     pub host: HostId,
-    /// What it asks for.
+    /// Requested session timeout.
     pub session_timeout: Duration,
-    /// Its disconnect grace, if it asks for one.
+    /// Requested disconnect grace, if any.
     pub grace: Option<Duration>,
-    /// The locks of the run.
     pub locks: Locks,
     pub stores: Stores,
     pub(super) plain: Vec<Lock>,
@@ -193,16 +191,16 @@ pub struct Profile {
     pub(super) state: Lock,
     pub(super) znodes: u64,
     pub(super) operations: Vec<(Operation, u64)>,
-    /// How many operations it does at a time.
+    /// Number of concurrent operations.
     pub(super) lanes: usize,
-    /// Mean time between two operations of a lane.
+    /// Mean pause between two operations of a lane.
     pub(super) pause: Duration,
-    /// The mean time of a critical section.
+    /// Mean duration of a critical section.
     pub(super) work: Duration,
-    /// The mean of how long it stays with a session; none: until it is lost.
+    /// Mean life of a session; `None`: until its loss.
     pub(super) session_life: Option<Duration>,
     pub(super) sides: Sides,
-    /// When it moves to the leader from another node that has opened its session.
+    /// Condition for a move to the leader after another node has opened the session.
     pub(super) prefers_leader: PreferLeader,
 }
 
@@ -215,14 +213,14 @@ fn prefer_leader(rng: &mut Rng) -> PreferLeader {
 }
 
 impl Operation {
-    /// It may wait in the queue of a lock.
+    /// Returns whether the operation may wait in the queue of a lock.
     pub(super) fn waits(self) -> bool {
         LOCKING.contains(&self) || matches!(self, Operation::Campaign | Operation::Hold | Operation::Upgrade)
     }
 }
 
 impl Theme {
-    /// Of a run on these nodes.
+    /// Draws the workload of a run on these nodes.
     pub fn of(rng: &mut Rng, membership: Membership) -> Self {
         let mut operations = Vec::new();
         for (kinds, likely) in [(&LOCKING[..], 50), (&PLAIN[..], 50), (&RECIPES[..], 30)] {
@@ -230,7 +228,7 @@ impl Theme {
             let chosen: Vec<Operation> = kinds.iter().copied().filter(|_| rng.chance(likely)).collect();
             operations.extend(chosen.into_iter().map(|kind| weight(kind, rng)));
         }
-        // Beside the stream, so that runs without it are what they were.
+        // Drawn from a separate stream, so that runs without these operations keep their choices.
         let mut beside = rng.clone();
         if beside.chance(30) {
             operations.push((Operation::Force, 1 + beside.below(3) as u64));
@@ -286,12 +284,12 @@ impl Theme {
         }
     }
 
-    /// The locks of the run.
+    /// Returns the locks of the run.
     pub fn locks(&self) -> &Locks {
         &self.locks
     }
 
-    /// What its clients do, but for floods and large frames: runs with them take several times as long.
+    /// Returns the clients' work, except floods and large frames, which make a run several times as long.
     pub fn works(&self) -> Vec<Work> {
         let Sides { queues, follows, rest, events, states, frames: _, floods: _ } = self.sides;
         let sides = [
@@ -314,7 +312,7 @@ impl Theme {
 }
 
 impl Profile {
-    /// Of the client on this host.
+    /// Draws the settings of the client on this host.
     pub fn of(rng: &mut Rng, theme: &Theme, host: HostId) -> Self {
         let Theme { membership, locks, stores, operations, .. } = theme.clone();
         let session_timeout = Duration::from_millis(1_500 + rng.below(6_501) as u64);
@@ -349,18 +347,19 @@ impl Profile {
         let states = takes_part(states);
         let sides = Sides { queues, follows, frames, rest, floods, events, states };
         let profile = Profile { sides, ..profile };
-        // Beside the stream, so that busy clients are what they were.
+        // Drawn from a separate stream, so that busy clients keep their choices.
         let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
         if beside.chance(QUIET_PERCENT) { profile.quiet(&mut beside) } else { profile }
     }
 
-    /// Of a run in which a cluster is made of an old one: programs that lock states are stopped before.
+    /// Removes the programs that lock states, for runs that make a new cluster of the old one: operators stop
+    /// such programs before.
     pub fn without_states(self) -> Self {
         Profile { sides: Sides { states: false, ..self.sides }, ..self }
     }
 
-    /// One that mostly says nothing but that it is alive: what a node tells such a client of its session is
-    /// all that it hears. With a busy one every write that stays unanswered tells it something as well.
+    /// Makes the client quiet: mostly keepalives, so that the client learns about its session from keepalives
+    /// only. A busy client also learns from unanswered writes.
     fn quiet(self, rng: &mut Rng) -> Self {
         let session_timeout = Duration::from_millis(1_500 + rng.below(2_501) as u64);
         let grace = self.grace.map(|grace| grace.min(session_timeout));

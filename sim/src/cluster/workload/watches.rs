@@ -1,4 +1,4 @@
-//! The watches of one session that have not fired, and the reports of those that have.
+//! Pending watches of one session. Fired watches are reported in the order of their events.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,15 +10,14 @@ use rowlock_client::{OneshotWatch, WatchedEvent};
 
 use crate::history::client::{ClientFact, WatchId};
 
-/// The most watches that a client keeps at once; it sets no more before some have fired.
+/// Largest number of pending watches of a client.
 const WATCHES: usize = 64;
 
-/// By number, which is the order in which they were asked for.
+/// By number, in the order of their requests.
 #[derive(Default)]
 pub(super) struct Watches(Mutex<BTreeMap<WatchId, OneshotWatch>>);
 
 impl Watches {
-    /// One more may be set.
     pub(super) fn has_room(&self) -> bool {
         self.0.lock().len() < WATCHES
     }
@@ -27,13 +26,13 @@ impl Watches {
         self.0.lock().insert(id, watch);
     }
 
-    /// Asks each watch once; what has fired since the last time, in the order in which it happened.
+    /// Polls each watch once. Returns the events since the last call, in the order of their zxids.
     pub(super) fn fired(&self) -> Vec<ClientFact> {
         let mut fired: Vec<(WatchId, WatchedEvent)> = Vec::new();
-        self.0.lock().retain(|id, watch| match look(watch) {
+        self.0.lock().retain(|id, watch| match poll_now(watch) {
             Poll::Pending => true,
             Poll::Ready(event) => {
-                // An error means that the session is over, and nothing fires any more.
+                // An error means that the session is over; the watch never fires.
                 fired.extend(event.ok().map(|event| (*id, event)));
                 false
             }
@@ -47,7 +46,7 @@ impl Watches {
     }
 }
 
-/// No task is woken: a task with a reply, or an idle one, asks again.
-fn look(watch: &mut OneshotWatch) -> Poll<Result<WatchedEvent, rowlock_client::Error>> {
+/// Registers no waker: tasks with a reply, and the ticker, poll again.
+fn poll_now(watch: &mut OneshotWatch) -> Poll<Result<WatchedEvent, rowlock_client::Error>> {
     pin!(watch.changed()).poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -1,5 +1,5 @@
-//! What the page draws, as JSON. Times are microseconds since the beginning; hosts and labels are indices
-//! into the lists of lanes and labels. `page.js` reads exactly this.
+//! Data of the page as JSON. Times are microseconds since the start; hosts and labels are indices into the
+//! lists of lanes and labels. `page.js` reads exactly this format.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ fn micros(at: Nanos) -> u64 {
     at.0 / 1_000
 }
 
-/// Each lock has a number, and so a color.
+/// Returns a number for each lock; the number determines the lock's color.
 fn lock_names(scene: &Scene) -> BTreeMap<&str, usize> {
     let mut names: BTreeMap<&str, usize> = scene
         .lanes
@@ -76,7 +76,7 @@ fn lock_names(scene: &Scene) -> BTreeMap<&str, usize> {
     names
 }
 
-/// `[lane, from, until, word, ...]`
+/// Encodes spans as `[lane, from, until, word, ...]`.
 fn of_spells(index: usize, lane: &Lane, locks: &BTreeMap<&str, usize>) -> Vec<String> {
     let number = |lock: &String| locks.get(lock.as_str()).copied().unwrap_or_default() as u64;
     lane.spells
@@ -96,7 +96,7 @@ fn of_spells(index: usize, lane: &Lane, locks: &BTreeMap<&str, usize>) -> Vec<St
         .collect()
 }
 
-/// `[from, until, [side of each lane or -1], [[from, to, both], ...]]`
+/// Encodes a region as `[from, until, [side of each lane or -1], [[from, to, both], ...]]`.
 fn of_region(region: &Region) -> String {
     let sides = region.sides.iter().map(|side| side.map_or(-1, |side| side as i128).to_string());
     let walls = region.walls.iter().map(|wall| {
@@ -110,7 +110,7 @@ fn of_region(region: &Region) -> String {
         .end()
 }
 
-/// `[from, until or -1, text, [lanes]]`
+/// Encodes a fault as `[from, until or -1, text, [lanes]]`.
 fn of_fault(fault: &FaultSpell) -> String {
     Array::new()
         .number(micros(fault.from))
@@ -120,7 +120,7 @@ fn of_fault(fault: &FaultSpell) -> String {
         .end()
 }
 
-/// The labels, and `[from, to, sent, ended or -1, 1 if lost, label, bytes]` of each message.
+/// Encodes the labels, and each message as `[from, to, sent, ended or -1, 1 if lost, label, bytes]`.
 fn of_messages(messages: &[&Message]) -> (String, String) {
     let mut labels: BTreeMap<&str, usize> = BTreeMap::new();
     for message in messages {

@@ -1,7 +1,6 @@
-//! The JSON that the page's data needs: arrays, whole numbers, texts. The data stands within a `script`
-//! element, so no text may close it.
+//! JSON encoder for the page's data: arrays, whole numbers, texts. The data is inside a `script` element, so
+//! no text may close that element.
 
-/// An array that is being written.
 pub(super) struct Array(String);
 
 impl Array {
@@ -55,7 +54,7 @@ fn push_text(json: &mut String, text: &str) {
         match c {
             '"' => json.push_str("\\\""),
             '\\' => json.push_str("\\\\"),
-            // `</script>` and `<!--` mean something to the parser around us; the two separators to old ones.
+            // The HTML parser interprets `</script>` and `<!--`; old parsers interpret the two separators.
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => json.push_str(&format!("\\u{:04x}", c as u32)),
             c if c.is_control() => json.push_str(&format!("\\u{:04x}", c as u32)),
             c => json.push(c),

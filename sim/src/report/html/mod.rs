@@ -1,9 +1,9 @@
-//! The space-time diagram of a run: one self-contained HTML file, for a reader who has never seen the code.
+//! Space-time diagram of a run: one self-contained HTML file, for a reader who has never seen the code.
 //!
-//! Hosts stand side by side, time runs downwards. The page contains its data; `page.js` draws the visible
-//! part and `page.css` gives it colors. Nothing is loaded from elsewhere.
+//! Hosts are side by side, time runs downwards. The page contains its data; `page.js` draws the visible part
+//! and `page.css` gives the colors. The page loads nothing from elsewhere.
 //!
-//! Invariant: the file's size is bounded for any record: the page says how much is left out.
+//! Invariant: the file's size is bounded for any trace. The page shows how much is left out.
 
 mod data;
 mod json;
@@ -17,18 +17,18 @@ use rowlock_world::trace::Happening;
 use super::scene::Scene;
 use super::{Heading, Verdict, story};
 
-/// More messages than this are not drawn.
+/// Largest number of drawn messages.
 pub const MESSAGES_MAX: usize = 20_000;
-/// A longer story is summed up as for a terminal.
+/// Lines of a story beyond which the page has the condensed story.
 const STORY_MAX: usize = 3_000;
-/// A page shows at most this many spans, and this many regions.
+/// Largest number of spans, and of regions, on a page.
 const SPELLS_MAX: usize = 8_000;
 
 pub fn page(heading: &Heading, record: &[Happening], end: Nanos) -> String {
     let scene = Scene::of(record, end);
     let mut lines = story::in_full(record);
     if lines.len() > STORY_MAX {
-        lines = story::told(record, end, &heading.verdict);
+        lines = story::condensed(record, end, &heading.verdict);
         lines.truncate(STORY_MAX);
     }
     let data = data::of(&scene, &lines);
@@ -54,7 +54,8 @@ pub fn page(heading: &Heading, record: &[Happening], end: Nanos) -> String {
     filled(include_str!("page.html"), &parts)
 }
 
-/// Each part in its place. In one pass: what a part contains is never taken for a place.
+/// Replaces each place of the template with its part, in one pass: the content of a part is never taken for a
+/// place.
 fn filled(template: &str, parts: &[(&str, String)]) -> String {
     let mut page =
         String::with_capacity(template.len() + parts.iter().map(|(_, part)| part.len()).sum::<usize>());

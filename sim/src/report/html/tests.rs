@@ -1,4 +1,4 @@
-//! The page of a made-up run.
+//! Page of a made-up run.
 
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, MessageId, What};
@@ -15,9 +15,9 @@ fn heading(verdict: Verdict) -> Heading {
     }
 }
 
-/// A look at the page wants a browser; this only writes it: with `ROWLOCK_SAMPLE_REPORT=FILE`.
+/// Checks the text of the page. To view the page in a browser, write it with `ROWLOCK_SAMPLE_REPORT=FILE`.
 #[test]
-fn the_page_of_a_run_contains_all_of_it_and_needs_nothing_else() {
+fn the_page_of_a_run_is_complete_and_self_contained() {
     let (record, end) = sample::record(7, true);
     let page = page(&heading(Verdict::Broken("mutual-exclusion: two hold orders/42".into())), &record, end);
     for part in
@@ -39,7 +39,7 @@ fn rowlock_world_file(file: &std::ffi::OsStr, page: &str) {
 }
 
 #[test]
-fn the_page_is_bounded_and_says_how_much_was_left_out() {
+fn the_page_is_bounded_and_shows_how_much_is_left_out() {
     let hosts = [HostId(0), HostId(1)];
     let mut record: Vec<Happening> = hosts
         .iter()
@@ -62,7 +62,7 @@ fn the_page_is_bounded_and_says_how_much_was_left_out() {
 }
 
 #[test]
-fn lost_messages_are_kept_before_others_and_no_time_is_left_out() {
+fn lost_messages_are_kept_first_and_no_period_is_left_out() {
     let (record, end) = sample::record(3, false);
     let scene = Scene::of(&record, end);
     let lost = scene.messages.iter().filter(|message| message.lost).count();
@@ -77,7 +77,7 @@ fn lost_messages_are_kept_before_others_and_no_time_is_left_out() {
 }
 
 #[test]
-fn no_text_of_the_record_becomes_part_of_the_page() {
+fn no_text_of_the_record_becomes_markup() {
     let text = "</script><script>alert(1)</script> {{data}} & \"quoted\" \\".to_owned();
     let record = [Happening { at: Nanos(1), what: What::Violation { text: text.clone() } }];
     let mut heading = heading(Verdict::Broken(text.clone()));

@@ -1,5 +1,5 @@
-//! Which messages are drawn where there are too many: lost ones first, then those near a broken promise, then
-//! an even sample of the rest.
+//! Chooses the messages to draw if there are too many: first messages near a broken promise, then lost
+//! messages, then an even sample of the rest.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use rowlock_world::time::Nanos;
 
 use crate::report::scene::Message;
 
-/// Messages this close to a broken promise are drawn before the rest.
+/// Messages this close to a broken promise are drawn first.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// At most `most` of `messages`, in their order.
+/// Returns at most `most` of `messages`, in their order.
 pub(super) fn thinned<'a>(messages: &'a [Message], violations: &[Nanos], most: usize) -> Vec<&'a Message> {
     if messages.len() <= most {
         return messages.iter().collect();
@@ -27,7 +27,7 @@ pub(super) fn thinned<'a>(messages: &'a [Message], violations: &[Nanos], most: u
         let members: Vec<usize> =
             (0..messages.len()).filter(|index| class(&messages[*index]) == wanted).collect();
         let take = members.len().min(left);
-        // Every n-th, so that no time and no host is left out.
+        // Takes every n-th message, so that no period and no host is left out.
         (0..take).for_each(|n| chosen[members[n * members.len() / take]] = true);
         left -= take;
     }

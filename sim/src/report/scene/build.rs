@@ -1,4 +1,4 @@
-//! Reads the record once and turns beginnings and ends into spans.
+//! Reads the trace once and turns beginnings and ends into spans.
 
 use std::collections::BTreeMap;
 
@@ -33,15 +33,15 @@ fn first_ups(record: &[Happening]) -> BTreeMap<HostId, Nanos> {
 struct Building {
     places: BTreeMap<HostId, usize>,
     scene: Scene,
-    /// What goes on in each lane: when it began.
+    /// Current states of each lane, with their beginnings.
     open: Vec<Vec<(Being, Nanos)>>,
     messages: Messages,
     cuts: Cuts,
 }
 
 impl Building {
-    /// Lanes come first: a message names its receiver, wherever that stands in the record.
-    /// A machine on which nothing ever ran has none.
+    /// Creates the lanes in advance, because a message may name its receiver before the receiver's first
+    /// event. A host that never ran has no lane.
     fn with_lanes(record: &[Happening]) -> Self {
         let first_up = first_ups(record);
         let mut hosts: Vec<(HostId, Lane)> = record
@@ -73,7 +73,7 @@ impl Building {
             What::Host { .. } | What::Note { .. } => {}
             What::Up { host } => self.close(at, *host, |being| matches!(being, Being::Down { .. })),
             What::Down { host, how } => {
-                // With its process everything goes that it was and believed.
+                // All states of a process end with the process.
                 self.close(at, *host, |_| true);
                 self.begin(at, *host, Being::Down { how });
             }
@@ -115,7 +115,8 @@ impl Building {
         }
     }
 
-    /// A leader of a lower term stops as this one begins: the record does not say when it hears of it.
+    /// Ends the leadership of all lower terms: the trace does not record when an old leader learns of the new
+    /// term.
     fn leads(&mut self, at: Nanos, host: HostId, term: u64) {
         let hosts: Vec<HostId> = self.places.keys().copied().collect();
         for other in hosts {
@@ -161,7 +162,7 @@ impl Building {
         }
         for fault in &mut scene.faults {
             fault.until =
-                fault.until.or_else(|| ends::said(&fault.text, fault.from)).map(|until| until.min(end));
+                fault.until.or_else(|| ends::by_text(&fault.text, fault.from)).map(|until| until.min(end));
         }
         scene.messages = self.messages.finish();
         scene.regions = self.cuts.finish(end);

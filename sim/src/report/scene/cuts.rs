@@ -1,32 +1,32 @@
-//! Which hosts cannot reach which, as regions of time: sides, if the hosts fall into sides, and walls between
-//! single hosts.
+//! Cuts between hosts, as regions of time: sides, if the hosts fall into sides, and walls between single
+//! hosts.
 
 use std::collections::BTreeSet;
 
 use rowlock_world::time::Nanos;
 
-/// A time during which the same ways were cut.
+/// Period with unchanged cuts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     pub from: Nanos,
     pub until: Nanos,
-    /// For each lane its side, if the cut ways divide the hosts into sides that do not reach each other;
-    /// `None` for hosts that reach all others.
+    /// Side of each lane, if the cuts divide the hosts into sides without any connection; `None` for hosts
+    /// that reach all others.
     pub sides: Vec<Option<usize>>,
-    /// What is cut, if there are no sides: one-way cuts, bridges.
+    /// Cuts without sides: one-way cuts, bridges.
     pub walls: Vec<Wall>,
 }
 
-/// Two hosts of which one cannot reach the other.
+/// Two hosts with a cut between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wall {
-    /// Nothing gets from here ...
+    /// Messages from this lane are cut.
     pub from: usize,
     pub to: usize,
     pub both: bool,
 }
 
-/// The ways that are cut now, and regions so far.
+/// Current cuts, and the regions so far.
 #[derive(Debug)]
 pub(super) struct Cuts {
     is_client: Vec<bool>,
@@ -41,7 +41,7 @@ impl Cuts {
     }
 
     pub(super) fn change(&mut self, at: Nanos, from: usize, to: usize, cut: bool) {
-        // Clients do not talk to each other: a cut between them shows nothing.
+        // Clients do not talk to each other: a cut between clients has no effect.
         if self.is_client[from] && self.is_client[to] || self.cut.contains(&(from, to)) == cut {
             return;
         }
@@ -77,7 +77,7 @@ impl Cuts {
             .collect()
     }
 
-    /// The sides, if within each nothing is cut and between any two everything is.
+    /// Returns the sides, if no link is cut within a side and all links are cut between sides.
     fn sides(&self) -> Option<Vec<Option<usize>>> {
         let hosts = self.is_client.len();
         let concerned: Vec<usize> =
@@ -88,7 +88,7 @@ impl Cuts {
 
         let mut sides: Vec<Option<usize>> = vec![None; hosts];
         let mut count = 0;
-        // Servers make the sides; clients then join the one that they reach.
+        // Servers make the sides; each client then joins the side within its reach.
         let (clients, servers): (Vec<usize>, Vec<usize>) =
             concerned.iter().partition(|host| self.is_client[**host]);
         for host in servers.into_iter().chain(clients) {

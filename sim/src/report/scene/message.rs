@@ -1,19 +1,19 @@
-//! Messages: sent, and then arrived or lost, or still under way when the record ends.
+//! Messages: sent, and then arrived or lost, or still in flight at the end of the trace.
 
 use std::collections::BTreeMap;
 
 use rowlock_world::time::Nanos;
 use rowlock_world::trace::MessageId;
 
-/// Bytes that went from one host to another.
+/// Bytes sent from one host to another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// The lane it left.
+    /// Lane of the sender.
     pub from: usize,
-    /// The lane it went to.
+    /// Lane of the receiver.
     pub to: usize,
     pub sent: Nanos,
-    /// When it arrived, or was lost.
+    /// Time of the arrival or loss.
     pub ended: Option<Nanos>,
     pub lost: bool,
     pub bytes: usize,
@@ -21,14 +21,14 @@ pub struct Message {
 }
 
 impl Message {
-    /// The first word of its label: what people choose by.
+    /// Returns the first word of the label, by which the page filters messages.
     pub fn kind(&self) -> &str {
         let end = self.label.find([' ', ':', '(', ',']).unwrap_or(self.label.len());
         if end == 0 { "other" } else { &self.label[..end] }
     }
 }
 
-/// Those on their way, by number.
+/// Messages of a trace; messages in flight are indexed by number.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     all: Vec<Message>,

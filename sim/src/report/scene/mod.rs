@@ -1,4 +1,4 @@
-//! A record as a person sees it: hosts side by side, and the state of each over time.
+//! A trace for the eye: hosts side by side, and the state of each host over time.
 
 mod build;
 mod cuts;
@@ -13,17 +13,15 @@ pub use message::Message;
 /// A run, ready to be drawn. Hosts are named by their place in [`Scene::lanes`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scene {
-    /// One per host that ever ran: those that serve, then clients, then operators.
+    /// One lane for each host that ever ran: servers, then clients, then operators.
     pub lanes: Vec<Lane>,
     /// Messages between hosts, in the order of sending.
     pub messages: Vec<Message>,
-    /// Who could not reach whom, one region per spell in which that stayed as it was.
+    /// Unreachable hosts, one region for each period without a change.
     pub regions: Vec<Region>,
-    /// The faults that were injected.
     pub faults: Vec<FaultSpell>,
-    /// Promises that were broken.
     pub violations: Vec<(Nanos, String)>,
-    /// When the record ends.
+    /// End of the trace.
     pub end: Nanos,
 }
 
@@ -31,49 +29,54 @@ pub struct Scene {
 pub struct Lane {
     pub name: String,
     pub kind: &'static str,
-    /// When it came into being.
+    /// Time of the host's first start.
     pub born: Nanos,
-    /// What it was, in the order of beginning.
+    /// States of the host, in the order of their beginnings.
     pub spells: Vec<Spell>,
 }
 
-/// A time during which a host was something.
+/// A period in which a host was in one state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spell {
     pub what: Being,
     pub from: Nanos,
-    /// Until then; the end of the record, if it was so to the end.
+    /// End of the state, at most the end of the trace.
     pub until: Nanos,
 }
 
-/// State of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Being {
-    /// Its process is not there: `how` says why (`killed`, `power lost`, `stopped`).
-    Down { how: &'static str },
-    /// Its process stands still.
+    /// The host has no process: `how` is the cause (`killed`, `power lost`, `stopped`).
+    Down {
+        how: &'static str,
+    },
     Paused,
-    /// It leads in this term, as far as it knows.
-    Leads { term: u64 },
-    /// It believes that it holds the lock.
-    Holds { lock: String, token: i64 },
-    /// It waits for the lock.
-    Waits { lock: String },
+    /// The host leads in this term, as far as the host knows.
+    Leads {
+        term: u64,
+    },
+    /// The host believes that it holds the lock.
+    Holds {
+        lock: String,
+        token: i64,
+    },
+    Waits {
+        lock: String,
+    },
 }
 
-/// A fault and its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultSpell {
-    /// As the script says it.
+    /// Text of the fault in the script.
     pub text: String,
     pub from: Nanos,
-    /// When it was over; `None` if it was over at once, or never.
+    /// End of the fault; `None` for a fault without duration, or without an end.
     pub until: Option<Nanos>,
     pub lanes: Vec<usize>,
 }
 
 impl Scene {
-    /// The scene of a record that ends at `end`.
+    /// Builds the scene of a trace that ends at `end`.
     pub fn of(record: &[Happening], end: Nanos) -> Scene {
         build::scene(record, end)
     }

@@ -6,27 +6,27 @@ use std::time::Duration;
 use rowlock_world::time::Nanos;
 use rowlock_world::trace::{Happening, What};
 
-use super::tell::{LockMove, Move, Told, listed, with_token};
+use super::tell::{LockMove, Move, StoryLine, listed, with_token};
 use super::{Line, Tone, thousands};
 
-/// This many lines about locks in a row are not folded.
+/// Longest row of lines about locks that stays unfolded.
 const ROW_MAX: usize = 8;
-/// What led to a broken promise is told in full.
+/// Time before a broken promise in which all lines stay.
 const BEFORE_VIOLATION: Duration = Duration::from_secs(2);
-/// A silence that is worth a line.
+/// Shortest silence with a line of its own.
 const SILENCE: Duration = Duration::from_secs(2);
 
-pub(super) fn folded(told: Vec<Told>) -> Vec<Line> {
+pub(super) fn folded(events: Vec<StoryLine>) -> Vec<Line> {
     let violations: Vec<Nanos> =
-        told.iter().filter(|told| told.line.tone == Tone::Violation).map(|told| told.line.at).collect();
-    let told_in_full = |at: Nanos| {
+        events.iter().filter(|event| event.line.tone == Tone::Violation).map(|event| event.line.at).collect();
+    let is_in_full = |at: Nanos| {
         violations.iter().any(|violation| at <= *violation && at + BEFORE_VIOLATION >= *violation)
     };
     let mut lines = Vec::new();
     let mut row: Vec<(Line, LockMove)> = Vec::new();
-    for Told { line, lock } in told {
+    for StoryLine { line, lock } in events {
         match lock {
-            Some(step) if !told_in_full(line.at) => row.push((line, step)),
+            Some(step) if !is_in_full(line.at) => row.push((line, step)),
             _ => {
                 flush(&mut row, &mut lines);
                 lines.push(line);
@@ -52,8 +52,8 @@ fn flush(row: &mut Vec<(Line, LockMove)>, lines: &mut Vec<Line>) {
     lines.extend(sums);
 }
 
-/// `orders: granted 14 times, tokens 17 to 31, to client1 and client2; then client1 holds it with token 31,
-/// ...`
+/// Returns a line like `orders: granted 14 times, tokens 17 to 31, to client1 and client2; then client1 holds
+/// it with token 31, ...`.
 fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
     let mut tokens: Vec<i64> = Vec::new();
     let mut holders: BTreeSet<&String> = BTreeSet::new();
@@ -75,7 +75,7 @@ fn sum(lock: &str, steps: &[&(Line, LockMove)]) -> Line {
     }
     let names = |all: &BTreeSet<&String>| listed(&all.iter().map(|name| (*name).clone()).collect::<Vec<_>>());
     let mut text = match (tokens.iter().min(), tokens.iter().max()) {
-        // Without tokens.
+        // A design without tokens.
         (Some(least), _) if *least < 0 => {
             format!("{lock}: granted {}, to {}", times(tokens.len()), names(&holders))
         }
@@ -108,15 +108,15 @@ fn times(n: usize) -> String {
     if n == 1 { "once".to_owned() } else { format!("{n} times") }
 }
 
-/// Says how many messages went where nothing else is told.
+/// Adds a line with the number of messages wherever nothing else happens.
 pub(super) fn with_silence(lines: Vec<Line>, record: &[Happening], end: Nanos) -> Vec<Line> {
-    // What was summed up did happen: silence is where the record has nothing to tell.
-    let mut told: Vec<Nanos> =
-        record.iter().filter(|happening| is_told(&happening.what)).map(|h| h.at).collect();
-    told.extend([Nanos(0), end]);
-    told.sort_unstable();
+    // Silence is where the trace has no event for the story; folded lines have had events.
+    let mut times: Vec<Nanos> =
+        record.iter().filter(|happening| has_line(&happening.what)).map(|h| h.at).collect();
+    times.extend([Nanos(0), end]);
+    times.sort_unstable();
     let mut silences = Vec::new();
-    for pair in told.windows(2).filter(|pair| pair[1] - pair[0] >= SILENCE) {
+    for pair in times.windows(2).filter(|pair| pair[1] - pair[0] >= SILENCE) {
         let within = |happening: &&Happening| happening.at >= pair[0] && happening.at < pair[1];
         let spell = record.iter().filter(within);
         let (mut sent, mut lost) = (0usize, 0usize);
@@ -133,12 +133,12 @@ pub(super) fn with_silence(lines: Vec<Line>, record: &[Happening], end: Nanos) -
     }
     let mut all = lines;
     all.extend(silences);
-    // Stable: a silence follows what was told at its beginning.
+    // Stable: a silence follows the events at its beginning.
     all.sort_by_key(|line| line.at);
     all
 }
 
-fn is_told(what: &What) -> bool {
+fn has_line(what: &What) -> bool {
     !matches!(
         what,
         What::Sent { .. } | What::Arrived { .. } | What::Lost { .. } | What::Cut { .. } | What::Joined { .. }

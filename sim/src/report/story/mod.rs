@@ -1,5 +1,5 @@
-//! A run as lines to read from top to bottom: which hosts there were, who led, what was broken, who held
-//! which lock. Messages are counted and not listed.
+//! A run as lines to read from top to bottom: hosts, leaders, faults, and holders of locks. The story counts
+//! messages and does not list them.
 
 mod fold;
 mod tell;
@@ -15,30 +15,28 @@ use super::Verdict;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When; a line that sums up a spell has its beginning.
+    /// Time of the event; a condensed line has the time of its first event.
     pub at: Nanos,
     pub tone: Tone,
     pub text: String,
 }
 
-/// What a line is about, so that a terminal or a page can give it a color.
+/// Kind of a line; terminals and pages choose a color by the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
-    /// Something began or ended.
     Plain,
-    /// Something was broken on purpose.
+    /// An injected fault begins.
     Fault,
     Healed,
-    /// A process ended or stands still.
+    /// A process has ended or is paused.
     Down,
     Up,
     Leader,
     /// A client waits for, holds or releases a lock.
     Lock,
     Note,
-    /// Nothing worth a line happened.
+    /// A period without events for the story.
     Quiet,
-    /// A promise was broken.
     Violation,
     Verdict,
 }
@@ -67,14 +65,14 @@ impl fmt::Display for Line {
     }
 }
 
-/// The story with a line for each thing.
+/// Returns the story with a line for each event.
 pub fn in_full(record: &[Happening]) -> Vec<Line> {
-    tell::lines(record).into_iter().map(|told| told.line).collect()
+    tell::lines(record).into_iter().map(|event| event.line).collect()
 }
 
-/// The story for a terminal: where locks pass quietly from hand to hand, one line sums that up; silence is
-/// named; the verdict is the last line.
-pub fn told(record: &[Happening], end: Nanos, verdict: &Verdict) -> Vec<Line> {
+/// Returns the story for a terminal: one line condenses each row of quiet lock steps, silences have a line,
+/// and the verdict is the last line.
+pub fn condensed(record: &[Happening], end: Nanos, verdict: &Verdict) -> Vec<Line> {
     let lines = fold::folded(tell::lines(record));
     let mut lines = fold::with_silence(lines, record, end);
     let text = match verdict {
@@ -85,7 +83,7 @@ pub fn told(record: &[Happening], end: Nanos, verdict: &Verdict) -> Vec<Line> {
     lines
 }
 
-/// Seconds with milliseconds: finer than a person follows, coarse enough to read.
+/// Formats a time in seconds with milliseconds.
 pub(super) fn seconds(at: Nanos) -> String {
     format!("{}.{:03}", at.0 / 1_000_000_000, at.0 / 1_000_000 % 1_000)
 }

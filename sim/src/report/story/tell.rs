@@ -1,4 +1,4 @@
-//! One line for each event that deserves one.
+//! Writes one line for each event that deserves a line.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,13 @@ use rowlock_world::trace::{Happening, What};
 use super::{Line, Tone};
 use crate::report::ends;
 
-/// A line, and what `fold` must know of it.
-pub(super) struct Told {
+/// A line of the story, with data for `fold`.
+pub(super) struct StoryLine {
     pub(super) line: Line,
-    /// Set if the line may be summed up.
+    /// Lock step that `fold` may condense.
     pub(super) lock: Option<LockMove>,
 }
 
-/// A step in the life of a lock.
 pub(super) struct LockMove {
     pub(super) lock: String,
     pub(super) who: String,
@@ -29,39 +28,39 @@ pub(super) enum Move {
     GaveUp,
 }
 
-pub(super) fn lines(record: &[Happening]) -> Vec<Told> {
-    let mut teller = Teller::default();
+pub(super) fn lines(record: &[Happening]) -> Vec<StoryLine> {
+    let mut narrator = Narrator::default();
     for Happening { at, what } in record {
-        teller.take(*at, what);
+        narrator.take(*at, what);
     }
-    teller.say_together();
-    let mut told = teller.told;
-    for (at, text) in ends::untold(record) {
-        told.push(plain(at, Tone::Healed, format!("Over: {text}")));
+    narrator.flush_together();
+    let mut lines = narrator.lines;
+    for (at, text) in ends::unrecorded(record) {
+        lines.push(plain(at, Tone::Healed, format!("Over: {text}")));
     }
-    told.sort_by_key(|told| told.line.at);
-    told
+    lines.sort_by_key(|line| line.line.at);
+    lines
 }
 
 #[derive(Default)]
-struct Teller {
+struct Narrator {
     names: BTreeMap<HostId, String>,
-    /// Whether its process is there; hosts that never ran are not in it.
+    /// Whether each host's process runs; without hosts that never ran.
     runs: BTreeMap<HostId, bool>,
-    /// Hosts with the same change at the same time are named together.
+    /// Hosts with the same change at the same time, named in one line.
     together: Option<Together>,
-    told: Vec<Told>,
+    lines: Vec<StoryLine>,
 }
 
 struct Together {
     at: Nanos,
     tone: Tone,
     who: Vec<String>,
-    /// `is back` and `are back`.
+    /// Plural and singular, like `are back` and `is back`.
     phrase: (&'static str, String),
 }
 
-impl Teller {
+impl Narrator {
     fn take(&mut self, at: Nanos, what: &What) {
         match what {
             What::Host { host, name, .. } => drop(self.names.insert(*host, name.clone())),
@@ -73,7 +72,7 @@ impl Teller {
                 self.runs.insert(*host, false);
                 self.together(at, *host, Tone::Down, (how, format!("is gone: {how}")));
             }
-            // Guards of a process that is gone are dropped with it; no belief remains.
+            // The end of a process drops its guards; no belief remains.
             What::LetGo { host, .. } | What::GaveUp { host, .. } if self.runs.get(host) == Some(&false) => {}
             What::Sent { .. }
             | What::Arrived { .. }
@@ -81,10 +80,10 @@ impl Teller {
             | What::Cut { .. }
             | What::Joined { .. } => {}
             what => {
-                self.say_together();
+                self.flush_together();
                 let name = |host: &HostId| self.name(*host);
                 let line = of_locks(at, what, name).or_else(|| of_hosts(at, what, name));
-                self.told.extend(line);
+                self.lines.extend(line);
             }
         }
     }
@@ -98,28 +97,28 @@ impl Teller {
         match &mut self.together {
             Some(group) if group.at == at && group.phrase == phrase => group.who.push(who),
             _ => {
-                self.say_together();
+                self.flush_together();
                 self.together = Some(Together { at, tone, who: vec![who], phrase });
             }
         }
     }
 
-    fn say_together(&mut self) {
+    fn flush_together(&mut self) {
         let Some(Together { at, tone, who, phrase: (many, one) }) = self.together.take() else { return };
         let phrase = match (who.len(), tone) {
             (1, _) => one,
             (_, Tone::Down) => format!("are gone: {many}"),
             _ => many.to_owned(),
         };
-        self.told.push(plain(at, tone, format!("{} {phrase}.", listed(&who))));
+        self.lines.push(plain(at, tone, format!("{} {phrase}.", listed(&who))));
     }
 }
 
-fn plain(at: Nanos, tone: Tone, text: String) -> Told {
-    Told { line: Line { at, tone, text }, lock: None }
+fn plain(at: Nanos, tone: Tone, text: String) -> StoryLine {
+    StoryLine { line: Line { at, tone, text }, lock: None }
 }
 
-fn of_hosts(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<Told> {
+fn of_hosts(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<StoryLine> {
     let (tone, text) = match what {
         What::Paused { host } => (Tone::Down, format!("{} stands still.", name(host))),
         What::Resumed { host } => (Tone::Up, format!("{} goes on.", name(host))),
@@ -134,7 +133,7 @@ fn of_hosts(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<
     Some(plain(at, tone, text))
 }
 
-fn of_locks(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<Told> {
+fn of_locks(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<StoryLine> {
     let (host, lock, what) = match what {
         What::Waits { host, lock } => (host, lock, Move::Waits),
         What::Holds { host, lock, token } => (host, lock, Move::Holds(*token)),
@@ -150,15 +149,15 @@ fn of_locks(at: Nanos, what: &What, name: impl Fn(&HostId) -> String) -> Option<
         Move::GaveUp => format!("{who} no longer waits for {lock}."),
     };
     let lock = LockMove { lock: lock.clone(), who, what };
-    Some(Told { line: Line { at, tone: Tone::Lock, text }, lock: Some(lock) })
+    Some(StoryLine { line: Line { at, tone: Tone::Lock, text }, lock: Some(lock) })
 }
 
-/// Designs without tokens write down a negative one.
+/// Returns ` with token N`, or nothing for the negative tokens of designs without tokens.
 pub(super) fn with_token(token: i64) -> String {
     if token < 0 { String::new() } else { format!(" with token {token}") }
 }
 
-/// `a, b and c`
+/// Joins names as `a, b and c`.
 pub(super) fn listed(names: &[String]) -> String {
     match names {
         [] => "nobody".to_owned(),

@@ -1,4 +1,4 @@
-//! Stories of made-up records.
+//! Stories of made-up traces.
 
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
@@ -15,7 +15,7 @@ fn text(lines: &[Line]) -> String {
 }
 
 #[test]
-fn a_short_run_is_told_line_by_line() {
+fn a_short_run_has_a_line_for_each_event() {
     let (n1, c1) = (HostId(0), HostId(1));
     let lock = || "orders".to_owned();
     let record = [
@@ -31,9 +31,9 @@ fn a_short_run_is_told_line_by_line() {
         at(3_000, What::Healed { text: "kill client1 for 2s".into(), hosts: vec![c1] }),
         at(3_000, What::Up { host: c1 }),
     ];
-    let told = told(&record, Nanos::from_millis(10_000), &Verdict::Held);
+    let short = condensed(&record, Nanos::from_millis(10_000), &Verdict::Held);
     assert_eq!(
-        text(&told),
+        text(&short),
         "    0.000 s  node1 and client1 begin.
     0.250 s  node1 leads (term 1).
     0.300 s  client1 waits for orders.
@@ -50,24 +50,24 @@ fn a_short_run_is_told_line_by_line() {
 }
 
 #[test]
-fn locks_that_pass_quietly_are_summed_up_and_what_led_to_a_broken_promise_is_not() {
+fn quiet_lock_steps_are_condensed_except_before_a_broken_promise() {
     let (record, end) = sample::record(1, true);
     let full = in_full(&record);
-    let told = told(&record, end, &Verdict::Broken("mutual-exclusion".into()));
-    assert!(told.len() * 2 < full.len(), "{} of {}:\n{}", told.len(), full.len(), text(&told));
-    assert!(told.iter().any(|line| line.text.contains("granted") && line.text.contains("tokens")));
-    let violation = told.iter().find(|line| line.tone == Tone::Violation).unwrap();
+    let short = condensed(&record, end, &Verdict::Broken("mutual-exclusion".into()));
+    assert!(short.len() * 2 < full.len(), "{} of {}:\n{}", short.len(), full.len(), text(&short));
+    assert!(short.iter().any(|line| line.text.contains("granted") && line.text.contains("tokens")));
+    let violation = short.iter().find(|line| line.tone == Tone::Violation).unwrap();
     let close =
         |line: &&Line| line.at <= violation.at && line.at + std::time::Duration::from_secs(2) >= violation.at;
     let locks = |lines: &[Line]| lines.iter().filter(close).filter(|l| l.tone == Tone::Lock).count();
-    assert_eq!(locks(&told), locks(&full));
-    assert_eq!(told.last().unwrap().text, "BROKEN: mutual-exclusion");
+    assert_eq!(locks(&short), locks(&full));
+    assert_eq!(short.last().unwrap().text, "BROKEN: mutual-exclusion");
 }
 
 #[test]
 fn lines_are_in_the_order_of_their_times() {
     let (record, end) = sample::record(2, false);
-    for lines in [in_full(&record), told(&record, end, &Verdict::Held)] {
+    for lines in [in_full(&record), condensed(&record, end, &Verdict::Held)] {
         assert!(lines.is_sorted_by_key(|line| line.at), "{}", text(&lines));
     }
 }

@@ -14,13 +14,13 @@ use crate::cluster::workload::section::{HeldLock, Section};
 use crate::history::Lock;
 use crate::history::client::{Answer, ClientFact, Op};
 
-/// One of the plain locks, and its path.
+/// Returns one of the plain locks, and its path.
 pub(super) fn any_lock(place: &Place) -> (Lock, String) {
     let lock = pick(&place.caller.profile().plain);
     (lock, place.caller.lock_path(lock).to_owned())
 }
 
-/// Asks for one lock exclusively.
+/// Acquires one lock exclusively.
 async fn acquire(
     caller: &Caller,
     lock: Lock,
@@ -30,7 +30,7 @@ async fn acquire(
     caller.acquire(vec![(lock, Mode::Exclusive)], asking).await.ok().flatten()
 }
 
-/// Works for a while and lets go.
+/// Works for a while and releases the locks.
 pub(super) async fn use_and_end(mut section: Section) {
     let long = about(section.mean_work());
     if section.work(long).await {
@@ -41,13 +41,13 @@ pub(super) async fn use_and_end(mut section: Section) {
                 section.release().await;
             }
             75..90 => drop(section),
-            // A client that forgets about it for a while.
+            // A client that forgets its locks for a while.
             90..96 => {
                 section.work(millis(1_000, 3_000)).await;
                 section.release().await;
             }
             _ => {
-                // Gone from our hands in the middle of the release.
+                // Drops the future in the middle of the release.
                 let _ = time::timeout(millis(0, 20), section.release()).await;
             }
         }
@@ -82,7 +82,7 @@ pub(super) async fn patient(place: &Place) {
     }
 }
 
-/// Asks, and drops the future at some moment, at the latest while it waits.
+/// Drops the acquire at some moment, at the latest while the acquire waits.
 pub(super) async fn dropped(place: &Place) {
     let (lock, path) = any_lock(place);
     let mutex = place.caller.client().mutex_at(&path);
@@ -92,14 +92,14 @@ pub(super) async fn dropped(place: &Place) {
     }
 }
 
-/// With a maximum or a minimum hold, a lock-delay or an owner.
+/// Acquires with a maximum or a minimum hold, a lock-delay or an owner.
 pub(super) async fn options(place: &Place) {
     let (lock, path) = any_lock(place);
     let mut request = place.caller.client().mutex_at(&path).request().meta("with options");
     let mut long = millis(0, 600);
     if chance(50) {
         request = request.max_hold(millis(100, 1_500));
-        // Sometimes beyond it.
+        // Sometimes beyond the maximum.
         long = millis(0, 2_500);
     }
     if chance(50) {
@@ -147,7 +147,7 @@ async fn writer(place: &Place) -> Option<Section> {
     place.caller.acquire(vec![(lock, Mode::Exclusive)], asking).await.ok().flatten()
 }
 
-/// A writer becomes a reader, or a reader tries to become the writer, or one after the other.
+/// Downgrades a writer or upgrades a reader, up to three times.
 pub(super) async fn convert(place: &Place) {
     let section = if chance(50) { reader(place).await } else { writer(place).await };
     let Some(mut section) = section else { return };
@@ -163,7 +163,7 @@ pub(super) async fn convert(place: &Place) {
 pub(super) async fn permits(place: &Place) {
     let (lock, limit) = place.caller.profile().permits;
     let semaphore = place.caller.client().semaphore_at(place.caller.lock_path(lock), limit);
-    // Now and then more than there are.
+    // Sometimes more permits than there are.
     let most = u64::from(limit) + u64::from(chance(5));
     let count = u32::try_from(between(1, most)).unwrap_or(1);
     let asking = async {
@@ -179,12 +179,12 @@ pub(super) async fn permits(place: &Place) {
     }
 }
 
-/// Several locks at once, in any order.
+/// Acquires several locks at once, in any order.
 pub(super) async fn many(place: &Place) {
     let mut locks = place.caller.profile().plain.clone();
     rowlock_env::rng::shuffle(&mut locks);
     locks.truncate(usize::try_from(between(1, locks.len() as u64)).unwrap_or(1));
-    // Locks have names below the lock base, and these are there.
+    // The names are below the lock base, as all plain locks of a run are.
     let name = |lock: &Lock| place.caller.lock_path(*lock).trim_start_matches("/locks/").to_owned();
     let all = place.caller.client().multi(locks.iter().map(name));
     let asking = async {
@@ -201,7 +201,8 @@ pub(super) async fn many(place: &Place) {
     }
 }
 
-/// One lock inside another, which may close a circle: the owner finds out, or the time limit ends it.
+/// Acquires one lock inside another, possibly in a deadlock: the server reports the deadlock to the owner, or
+/// the time limit ends the wait.
 pub(super) async fn nested(place: &Place) {
     let owner = place.caller.client().new_owner();
     let mut held: Vec<Section> = Vec::new();
@@ -223,7 +224,7 @@ pub(super) async fn nested(place: &Place) {
     }
 }
 
-/// Shares of one hold; the last one gives the lock back.
+/// Shares one hold of a lock; the last share releases the lock.
 pub(super) async fn reentrant(place: &Place) {
     let (lock, path) = any_lock(place);
     let owner = place.caller.client().new_owner();
@@ -232,7 +233,7 @@ pub(super) async fn reentrant(place: &Place) {
     let wanted = vec![(lock, Mode::Exclusive)];
     let Ok(Some(mut section)) = place.caller.acquire(wanted, asking).await else { return };
     if section.work(millis(0, 100)).await {
-        // At once, while the hold is ours; bounded in case that it is lost in between.
+        // Immediate while the client holds the lock; bounded in case the lock is lost in between.
         let share = mutex.lock_timeout(owner, millis(1, 50)).await;
         section.work(millis(0, 100)).await;
         if let Ok(share) = share {
@@ -242,7 +243,7 @@ pub(super) async fn reentrant(place: &Place) {
     section.release().await;
 }
 
-/// A job that is longer than many a cut: what happens to the lock meanwhile must be found out afterwards.
+/// Holds a lock for longer than many cuts last, so that the client must find out about losses afterwards.
 pub(super) async fn hold(place: &Place) {
     let (lock, path) = any_lock(place);
     let mutex = place.caller.client().mutex_at(&path);
@@ -253,8 +254,8 @@ pub(super) async fn hold(place: &Place) {
     }
 }
 
-/// Takes a lock away from the client that has been first in its queue for a while, as people do who take the
-/// holder for dead. The log tells the checkers.
+/// Takes a lock away from the client that has been first in its queue for a while, as people do who believe
+/// the holder dead. The checkers learn the outcome from the log.
 pub(super) async fn force(place: &Place) {
     let (client, (lock, queue)) = (place.caller.client(), any_lock(place));
     let Some(first) = first_of(place, &queue).await else { return };
@@ -267,14 +268,14 @@ pub(super) async fn force(place: &Place) {
     }
     let path = format!("{queue}/{first}");
     let Ok(Some(stat)) = client.exists(&path).await else { return };
-    // A client that deletes a place of its own session releases it, and the guard that still has it is not
-    // told.
+    // A client that deletes a position of its own session releases the position without a notice to the
+    // guard.
     let is_own = stat.ephemeral_owner == place.caller.session();
     let token = FencingToken(stat.czxid.0);
     match between(0, 2) {
         0 => rest::force(place, lock, Some(token)).await,
         1 if !is_own => {
-            // Whatever comes of it: the holder may have been faster.
+            // The outcome does not matter: the holder may have been faster.
             let _ = client.delete(&path, None).await;
         }
         _ => {
@@ -285,17 +286,17 @@ pub(super) async fn force(place: &Place) {
     }
 }
 
-/// Asks the holders of a lock to give it back, and now and then sets them a deadline, as operators do.
-pub(super) async fn ask(place: &Place) {
+/// Asks the holders of a lock for its release, sometimes with a deadline, as operators do.
+pub(super) async fn ask_holders(place: &Place) {
     let (lock, path) = any_lock(place);
     let within = chance(40).then(|| millis(1_000, 6_000));
     let within_ms = within.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
     place.caller.journal().tell(ClientFact::Asks { lock, within_ms });
-    // Refused or not: the log tells the checkers.
+    // The checkers learn the outcome from the log.
     let _ = place.caller.client().ask_holders(&path, "it is wanted", within).await;
 }
 
-/// Whose place is the oldest one in the queue.
+/// Returns the name of the oldest position in the queue.
 pub(super) async fn first_of(place: &Place, lock: &str) -> Option<String> {
     let names = place.caller.client().get_children(lock).await.ok()?.names;
     let number = |name: &String| name.rsplit(|c: char| !c.is_ascii_digit()).next().map(str::to_owned);

@@ -1,5 +1,5 @@
-//! What a client does, one file per kind of operation. Errors are reported where calls are made, so an
-//! operation that fails just ends: the next one finds out the current state.
+//! Operations of a client, one file per kind. The caller reports errors, so a failing operation just ends:
+//! the next operation reads the current state.
 
 mod locks;
 mod recipes;
@@ -26,7 +26,7 @@ pub(super) async fn run(operation: Operation, place: &Place) {
         Operation::Nested => locks::nested(place).await,
         Operation::Reentrant => locks::reentrant(place).await,
         Operation::Change => znodes::change(place).await,
-        Operation::Look => znodes::look(place).await,
+        Operation::Look => znodes::read_some(place).await,
         Operation::Pipeline => znodes::pipeline(place).await,
         Operation::Sequential => znodes::sequential(place).await,
         Operation::Ephemeral => znodes::ephemeral(place).await,
@@ -37,7 +37,7 @@ pub(super) async fn run(operation: Operation, place: &Place) {
         Operation::Count => recipes::count(place).await,
         Operation::Latch => recipes::latch(place).await,
         Operation::Force => locks::force(place).await,
-        Operation::Ask => locks::ask(place).await,
+        Operation::Ask => locks::ask_holders(place).await,
         Operation::Hold => locks::hold(place).await,
         Operation::End => sessions::end(place).await,
         Operation::Upgrade => upgrades::upgrade(place).await,

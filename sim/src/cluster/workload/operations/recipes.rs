@@ -1,8 +1,7 @@
 //! Recipes built of locks and znodes: elections, counters, latches.
 //!
-//! A campaign is not reported as an acquisition: a candidate that gives way to a named successor queues
-//! again, so the order of asking is not the order of leading. A leader's belief is reported like any
-//! holder's.
+//! No operation reports a campaign as an acquisition: a candidate that gives way to a named successor queues
+//! again, so the order of requests is not the order of leading. A leader reports its belief like any holder.
 
 use rowlock_client::{Candidate, Error, Kept, TransferError};
 use rowlock_env::time;
@@ -12,7 +11,7 @@ use crate::cluster::workload::chance::{between, chance, millis, pick};
 use crate::cluster::workload::life::Place;
 use crate::cluster::workload::section::{HeldLock, Section};
 
-/// Stands for the lead, leads for a while, and ends in one of the ways.
+/// Campaigns, leads for a while, and then resigns or transfers the leadership.
 pub(super) async fn campaign(place: &Place) {
     let (caller, lock) = (&place.caller, place.caller.profile().lead);
     let election = caller.client().election_at(caller.lock_path(lock));
@@ -40,14 +39,14 @@ pub(super) async fn campaign(place: &Place) {
     }
 }
 
-/// Follows who leads for a while.
+/// Observes the leader for a while.
 pub(super) async fn observe(place: &Place) {
     let path = place.caller.lock_path(place.caller.profile().lead);
     let mut observer = place.caller.client().election_at(path).observe();
     for _ in 0..between(1, 4) {
         match time::timeout(millis(200, 1_500), observer.next()).await {
             Ok(Ok(_)) => {}
-            // Nothing new, or no node can tell.
+            // No change, or no reply.
             Ok(Err(_)) | Err(_) => return,
         }
     }
@@ -57,14 +56,14 @@ pub(super) async fn observe(place: &Place) {
 pub(super) async fn count(place: &Place) {
     let counter = place.caller.client().counter_at("/counters/one");
     for _ in 0..between(1, 3) {
-        // Whatever comes of it: the session's end, or too many others.
+        // The cause does not matter: the session has ended, or too many clients compete.
         if counter.add(1).await.is_err() {
             return;
         }
     }
 }
 
-/// Counts a latch down, or waits a little for others to do so.
+/// Counts a latch down, or waits briefly for its end.
 pub(super) async fn latch(place: &Place) {
     let name = format!("latch{}", between(1, 3));
     let latch = place.caller.client().latch(&name, 4);

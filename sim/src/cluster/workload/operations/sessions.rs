@@ -1,4 +1,4 @@
-//! Sessions that an operator ends (docs/operations.md, "End a session"), whosever they are.
+//! Operators that end sessions of any client (docs/operations.md, "End a session").
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::cluster::workload::life::Place;
 use crate::history::client::{ClientFact, Events};
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long a step may take: an answer, opening and closing the operator's session.
+/// Time limit of a step: a reply, or opening or closing the operator's session.
 const EACH: Duration = Duration::from_secs(5);
 
-/// Ends the session that has been first in a lock's queue for a while, as people do who take its client for
-/// dead. It may be the own one.
+/// Ends the session that has been first in a lock's queue for a while, as people do who believe its client
+/// dead. The session may be the caller's own.
 pub(super) async fn end(place: &Place) {
     let (client, (_, queue)) = (place.caller.client(), any_lock(place));
     let Some(first) = first_of(place, &queue).await else { return };
@@ -39,6 +39,6 @@ pub(super) async fn end(place: &Place) {
     if let Ok(Ok(_)) = time::timeout(EACH, operator.operate(&question)).await {
         journal.tell(ClientFact::HasEnded { session });
     }
-    // If no node answers, it expires by itself.
+    // A session that cannot be closed expires by itself.
     let _ = time::timeout(EACH, operator.close()).await;
 }

@@ -8,8 +8,8 @@ use crate::cluster::workload::life::Place;
 use crate::cluster::workload::plain::ghost;
 use crate::cluster::workload::section::HeldLock;
 
-/// Reads, lets another reader die beside it, and tries to become the writer again and again. What is not
-/// answered with the lock leaves the old hold unchanged.
+/// Acquires a read lock, lets another reader die, and repeatedly tries to upgrade to writer. A failed upgrade
+/// leaves the old hold unchanged.
 pub(super) async fn upgrade(place: &Place) {
     let (lock, path) = any_lock(place);
     let rwlock = place.caller.client().rwlock_at(&path);

@@ -1,4 +1,4 @@
-//! Watches on the plain znodes: set here, fired by any writer there, checked with every reply.
+//! Watches on the plain znodes, fired by any writer, checked with every reply.
 
 use rowlock_client::{CreateMode, Version};
 
@@ -8,7 +8,7 @@ use crate::history::client::{DATA, Op, ReadKind};
 
 use super::znodes::{any_path, read, with_parent};
 
-/// A znode that comes and goes, and is waited for while it is not there.
+/// Watches, creates or deletes a znode that comes and goes.
 async fn wait_for(place: &Place) {
     let caller = &place.caller;
     let path = format!("{DATA}/awaited{}", between(1, 2));
@@ -16,13 +16,13 @@ async fn wait_for(place: &Place) {
         0..5 => {
             let Some(watch) = caller.next_watch() else { return };
             let ask = |_| Op::Read { kind: ReadKind::Exists, path, watch: Some(watch), synced: false };
-            let _ = caller.ask(ask).await;
+            let _ = caller.call(ask).await;
         }
         5..8 => {
             let _ = with_parent(caller, CreateMode::Persistent, &path).await;
         }
         _ => {
-            let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+            let _ = caller.call(|_| Op::Delete { path, version: Version::ANY }).await;
         }
     }
 }
@@ -37,9 +37,9 @@ pub(super) async fn watch(place: &Place) {
     let kind = pick(&[ReadKind::Data, ReadKind::Exists, ReadKind::Children]);
     let Some(watch) = caller.next_watch() else { return };
     let ask = |_| Op::Read { kind, path: path.clone(), watch: Some(watch), synced: chance(20) };
-    let answer = caller.ask(ask).await;
+    let answer = caller.call(ask).await;
     place.rest(millis(0, 700)).await;
     if answer.is_ok() && chance(70) {
-        let _ = caller.ask(read(kind, &path, chance(30))).await;
+        let _ = caller.call(read(kind, &path, chance(30))).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Plain znodes below [`DATA`]: few paths, so that clients collide on them.
+//! Plain znodes below [`DATA`]: few paths, so that clients collide.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use crate::cluster::workload::chance::{between, chance, millis, pick};
 use crate::cluster::workload::life::Place;
 use crate::history::client::{Answer, CallId, DATA, Failure, Op, ReadKind};
 
-/// One of the znodes of the run.
+/// Returns a random znode of the run.
 pub(super) fn any_path(caller: &Caller) -> String {
     format!("{DATA}/znode{}", between(1, caller.profile().znodes))
 }
@@ -33,7 +33,7 @@ pub(super) fn read(kind: ReadKind, path: &str, synced: bool) -> impl FnOnce(Call
     move |_| Op::Read { kind, path, watch: None, synced }
 }
 
-/// The znode's version as a read tells it.
+/// Returns the znode's version in an answer.
 fn version(answer: &Result<Answer, Failure>) -> Option<Version> {
     match answer {
         Ok(Answer::Data(_, stat) | Answer::Exists(Some(stat)) | Answer::Set(stat)) => Some(stat.version),
@@ -41,31 +41,31 @@ fn version(answer: &Result<Answer, Failure>) -> Option<Version> {
     }
 }
 
-/// The parent of all may not be there yet.
+/// Creates a znode, after its parent if the parent is missing.
 pub(super) async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -> Result<Answer, Failure> {
-    let answer = caller.ask(create(path, mode)).await;
+    let answer = caller.call(create(path, mode)).await;
     if let Err(Failure::Refused(ErrorCode::NoNode)) = answer {
-        // Refused if another client was faster, which is as good.
-        let _ = caller.ask(create(DATA, CreateMode::Persistent)).await;
-        return caller.ask(create(path, mode)).await;
+        // A refusal means that another client has created the parent.
+        let _ = caller.call(create(DATA, CreateMode::Persistent)).await;
+        return caller.call(create(path, mode)).await;
     }
     answer
 }
 
-/// One write, mostly of a znode that is there.
+/// Writes a znode that mostly exists.
 pub(super) async fn change(place: &Place) {
     let (caller, path) = (&place.caller, any_path(&place.caller));
     let answer = match between(0, 9) {
-        0..4 => caller.ask(set(&path, Version::ANY)).await,
+        0..4 => caller.call(set(&path, Version::ANY)).await,
         4..8 => {
-            let seen = caller.ask(read(ReadKind::Data, &path, chance(30))).await;
+            let seen = caller.call(read(ReadKind::Data, &path, chance(30))).await;
             let version = version(&seen).unwrap_or(Version(0));
-            caller.ask(set(&path, version)).await
+            caller.call(set(&path, version)).await
         }
         8 => {
             let version = Version(i32::try_from(between(0, 3)).unwrap_or(0));
             let version = if chance(50) { version } else { Version::ANY };
-            caller.ask(|_| Op::Delete { path: path.clone(), version }).await
+            caller.call(|_| Op::Delete { path: path.clone(), version }).await
         }
         _ => with_parent(caller, CreateMode::Persistent, &path).await,
     };
@@ -74,22 +74,22 @@ pub(super) async fn change(place: &Place) {
     }
 }
 
-/// Reads, one after another or several at once, with and without a sync.
-pub(super) async fn look(place: &Place) {
+/// Reads znodes, with and without a sync.
+pub(super) async fn read_some(place: &Place) {
     for _ in 0..between(1, 4) {
         let path = if chance(20) { DATA.to_owned() } else { any_path(&place.caller) };
         let kind = pick(&[ReadKind::Data, ReadKind::Data, ReadKind::Exists, ReadKind::Children]);
-        let answer = place.caller.ask(read(kind, &path, chance(40))).await;
+        let answer = place.caller.call(read(kind, &path, chance(40))).await;
         if answer.is_err() {
             return;
         }
         if chance(10) {
-            let _ = place.caller.ask(|_| Op::Sync).await;
+            let _ = place.caller.call(|_| Op::Sync).await;
         }
     }
 }
 
-/// Several calls under way at once, some of whose answers are not awaited.
+/// Makes several calls at once, and drops some before their replies.
 pub(super) async fn pipeline(place: &Place) {
     let path = any_path(&place.caller);
     let mut calls: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
@@ -98,7 +98,7 @@ pub(super) async fn pipeline(place: &Place) {
         calls.push(Box::pin(one_of_many(&place.caller, path)));
     }
     if chance(20) {
-        // Their futures are dropped, wherever they are.
+        // Drops the futures wherever they are.
         let _ = time::timeout(millis(0, 20), all(calls)).await;
     } else {
         all(calls).await;
@@ -107,14 +107,14 @@ pub(super) async fn pipeline(place: &Place) {
 
 async fn one_of_many(caller: &Caller, path: String) {
     let answer = match between(0, 9) {
-        0..6 => caller.ask(set(&path, Version::ANY)).await,
-        6..9 => caller.ask(read(ReadKind::Data, &path, false)).await,
-        _ => caller.ask(create(&path, CreateMode::Persistent)).await,
+        0..6 => caller.call(set(&path, Version::ANY)).await,
+        6..9 => caller.call(read(ReadKind::Data, &path, false)).await,
+        _ => caller.call(create(&path, CreateMode::Persistent)).await,
     };
     drop(answer);
 }
 
-/// Until all are done; each is polled first in its turn.
+/// Waits for all calls; polls each call first in its turn.
 async fn all(mut calls: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     poll_fn(|cx| {
         calls.retain_mut(|call| call.as_mut().poll(cx).is_pending());
@@ -123,13 +123,13 @@ async fn all(mut calls: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     .await;
 }
 
-/// Children with numbers, made and mostly taken away again.
+/// Creates sequential children, and mostly deletes the children again.
 pub(super) async fn sequential(place: &Place) {
     let (caller, parent) = (&place.caller, any_path(&place.caller));
     let mode = pick(&[CreateMode::PersistentSequential, CreateMode::EphemeralSequential]);
     let mut made = Vec::new();
     for _ in 0..between(1, 3) {
-        match caller.ask(create(&format!("{parent}/n-"), mode)).await {
+        match caller.call(create(&format!("{parent}/n-"), mode)).await {
             Ok(Answer::Created { path, .. }) => made.push(path),
             Err(Failure::Refused(ErrorCode::NoNode)) => {
                 let _ = with_parent(caller, CreateMode::Persistent, &parent).await;
@@ -137,33 +137,33 @@ pub(super) async fn sequential(place: &Place) {
             _ => return,
         }
     }
-    let _ = caller.ask(read(ReadKind::Children, &parent, chance(30))).await;
+    let _ = caller.call(read(ReadKind::Children, &parent, chance(30))).await;
     place.rest(millis(0, 300)).await;
     for path in made {
-        let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+        let _ = caller.call(|_| Op::Delete { path, version: Version::ANY }).await;
     }
 }
 
-/// A znode that goes with the session, if it is not taken away before.
+/// Creates an ephemeral znode, and mostly deletes the znode before the session ends.
 pub(super) async fn ephemeral(place: &Place) {
     let caller = &place.caller;
     let path = format!("{DATA}/ephemeral{}", between(1, 3));
     if let Ok(Answer::Created { path, .. }) = with_parent(caller, CreateMode::Ephemeral, &path).await {
         place.rest(millis(0, 800)).await;
-        let _ = caller.ask(set(&path, Version::ANY)).await;
+        let _ = caller.call(set(&path, Version::ANY)).await;
         if chance(70) {
-            let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+            let _ = caller.call(|_| Op::Delete { path, version: Version::ANY }).await;
         }
     } else {
-        let _ = caller.ask(read(ReadKind::Exists, &path, chance(50))).await;
+        let _ = caller.call(read(ReadKind::Exists, &path, chance(50))).await;
     }
 }
 
-/// Several writes as one; some of them are refused, and then none happens.
+/// Writes several znodes in one transaction; some of the transactions are refused.
 pub(super) async fn multi(place: &Place) {
     let caller = &place.caller;
     let (first, second) = (any_path(caller), any_path(caller));
-    let seen = caller.ask(read(ReadKind::Data, &first, chance(50))).await;
+    let seen = caller.call(read(ReadKind::Data, &first, chance(50))).await;
     let version = version(&seen).unwrap_or(Version(0));
     let child = format!("{second}/both-");
     let make = |call: CallId| {
@@ -183,13 +183,13 @@ pub(super) async fn multi(place: &Place) {
         });
         Op::Multi(ops)
     };
-    let made = caller.ask(make).await;
+    let made = caller.call(make).await;
     let Ok(Answer::Multi(answers)) = made else { return };
     for answer in answers {
         if let Answer::Created { path, .. } = answer
             && chance(80)
         {
-            let _ = caller.ask(|_| Op::Delete { path, version: Version::ANY }).await;
+            let _ = caller.call(|_| Op::Delete { path, version: Version::ANY }).await;
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Quiet clients beside floods: one small request after another, each with a rest before. What they wait for
-//! each is what the checker **fair-service** judges.
+//! Quiet clients beside floods: one small request after another, with a pause before each. The checker
+//! **fair-service** bounds the waits of these clients.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::cluster::membership::Membership;
 use crate::history::client::ClientFact;
 
 const SESSION: Duration = Duration::from_secs(8);
-/// Between an answer and the next request, milliseconds.
+/// Pause between a reply and the next request, in milliseconds.
 const REST_MS: (u64, u64) = (10, 60);
 
-/// Asks until `closing` says true.
+/// Sends requests until `closing` is true.
 pub(in super::super) async fn live(journal: Journal, membership: Membership, closing: watch::Receiver<bool>) {
     let mut session = None;
     while !*closing.borrow() {
@@ -37,7 +37,7 @@ pub(in super::super) async fn live(journal: Journal, membership: Membership, clo
     journal.tell(ClientFact::Ended);
 }
 
-/// Sends the request once, with what it takes to have a session.
+/// Sends the request once, on a new session if necessary. Returns whether a reply arrived.
 async fn is_answered(
     slot: &mut Option<(Session, String)>,
     (journal, membership): (&Journal, &Membership),

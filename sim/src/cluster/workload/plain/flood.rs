@@ -1,6 +1,6 @@
-//! Floods: some sessions send as many writes at once as may be under way on their connections, and wait for
-//! no answer. Each is answered, in the order of sending; what was acknowledged stays; and all other promises
-//! hold meanwhile.
+//! Floods: several sessions send as many writes at once as their connections may have pending, without
+//! waiting for replies. Each write is answered, in the order of sending; acknowledged writes stay; and all
+//! promises hold meanwhile.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use super::session::{Answered, Fate, Session};
 
 /// Sessions that send at once.
 const SESSIONS: (u64, u64) = (6, 16);
-/// Writes of one of them: as many as may be under way on a connection.
+/// Writes of one session: up to the limit of pending requests of a connection.
 const WRITES: (u64, u64) = (500, 1_024);
-/// How often all of them send, and the longest pause before, milliseconds.
+/// Number of rounds, and the longest pause before each, in milliseconds.
 const ROUNDS: (u64, u64) = (1, 3);
 const PAUSE_MS: u64 = 4_000;
 const SESSION: Duration = Duration::from_secs(8);
 const DATA: &[u8] = &[7; 100];
 
-/// Floods a node or some, and takes away what it has made.
+/// Floods one or more nodes, and deletes the written znodes.
 pub(in super::super) async fn live(life: Life) {
     for _ in 0..between(ROUNDS.0, ROUNDS.1) {
         life.rest(millis(0, PAUSE_MS)).await;
         if life.is_over() {
             return;
         }
-        // First all sessions, so that all writes come at the same time.
+        // All sessions open first, so that all writes arrive at the same time.
         let mut sources = Vec::new();
         for _ in 0..between(SESSIONS.0, SESSIONS.1) {
             sources.extend(Source::open(&life).await);
@@ -61,7 +61,7 @@ impl Source {
     }
 
     async fn flow(mut self) {
-        // A lost session takes the znode along, and nothing is known of it then.
+        // A lost session takes its znode along; the outcome of its writes stays unknown.
         let _ = self.pour().await;
         self.session.close().await;
     }
@@ -86,7 +86,7 @@ impl Source {
     }
 }
 
-/// What the last write that was acknowledged made. Each makes the next version.
+/// Returns the version of the last acknowledged write. Each write makes the next version.
 fn last_version(answers: &[Answered]) -> Version {
     let mut last = Version(0);
     let mut is_certain = true;
@@ -105,7 +105,7 @@ fn last_version(answers: &[Answered]) -> Version {
                 (last, is_certain) = (stat.version, true);
             }
             Ok(other) => panic!("setData is answered {other:?}"),
-            // It may have happened.
+            // The write may have happened.
             Err(_) => is_certain = false,
         }
     }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "of the write after")]
-    fn a_write_that_happened_twice_is_noticed() {
+    fn a_write_that_happened_twice_fails_the_check() {
         last_version(&[made(1), made(3)]);
     }
 }

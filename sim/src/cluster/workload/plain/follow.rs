@@ -1,6 +1,6 @@
-//! A plain client with persistent watches, recursive or not, on the plain znodes. It loses and closes
-//! connections and registers its watches again on the next one. Others write there; now and then it does so
-//! itself, by reported calls.
+//! Plain client with persistent watches, recursive or not, on the plain znodes. The client loses and closes
+//! connections, and registers its watches again on the next connection. All clients write to these znodes;
+//! sometimes this client does too, by reported calls.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use super::super::theme::Operation;
 use super::session::{Fate, Session};
 use crate::history::client::{DATA, Follow};
 
-/// Mean time between two things that it does.
+/// Mean pause between two actions.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The most watches that it has at a time.
+/// Largest number of simultaneous watches.
 const WATCHES: usize = 5;
-/// What addWatch calls the two modes, and removeWatches.
+/// Modes of addWatch and the matching kinds of removeWatches.
 const MODE: [i32; 2] = [0, 1];
 const KIND: [i32; 2] = [4, 5];
 
-/// Sessions one after another, until its place in the run ends.
+/// Uses sessions one after another, until the run ends.
 pub(in super::super) async fn live(life: Life) {
     while !life.is_over() {
         let profile = life.caller.profile();
@@ -35,11 +35,11 @@ pub(in super::super) async fn live(life: Life) {
         session.follow();
         let mut follower = Follower { life: &life, session, watches: Vec::new() };
         while !life.is_over() && !follower.session.is_over() {
-            // Whatever the outcome: a lost connection is opened again, and an ended session too.
+            // Errors need no handling: the next turn opens a lost connection or an ended session again.
             let _ = follower.turn().await;
             follower.session.idle(about(PAUSE)).await;
         }
-        // Everything up to here must have been told.
+        // All events up to the zxid of this read must have arrived.
         let _ = follower.read().await;
         follower.session.close().await;
     }
@@ -48,7 +48,7 @@ pub(in super::super) async fn live(life: Life) {
 struct Follower<'a> {
     life: &'a Life,
     session: Session,
-    /// Paths, and whether all below is watched too.
+    /// Paths, and whether the watch is recursive.
     watches: Vec<(String, bool)>,
 }
 
@@ -63,7 +63,7 @@ impl Follower<'_> {
             4..6 => self.read().await.map(drop),
             6 => {
                 self.session.hang_up();
-                // Meanwhile others change what it watches.
+                // Other clients change watched znodes meanwhile.
                 self.life.rest(millis(0, 400)).await;
                 Ok(())
             }
@@ -76,7 +76,7 @@ impl Follower<'_> {
         }
     }
 
-    /// On a new connection, as clients do: before anything else.
+    /// Registers the watches on a new connection before any other request, as clients do.
     async fn come_back(&mut self) -> Result<(), Fate> {
         self.session.attach().await?;
         let of = |is_recursive: bool| {
@@ -128,7 +128,8 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// It must have been told of what it reads; after a sync that is everything.
+    /// Reads a znode. All events before the reply must have arrived; after a sync these are all acknowledged
+    /// writes.
     async fn read(&mut self) -> Result<Zxid, Fate> {
         if chance(50) {
             self.session.attempt(Request::Sync("/".to_owned())).await?;

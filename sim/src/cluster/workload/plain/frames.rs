@@ -1,5 +1,4 @@
-//! The largest allowed requests, a few in a run: each must be answered, and nothing else may suffer from
-//! them.
+//! The largest allowed requests, a few in a run: each must be answered, and no other client may suffer.
 
 use std::time::Duration;
 
@@ -16,21 +15,21 @@ use super::super::life::Place as Life;
 use super::session::{Fate, Session};
 use crate::history::client::{ClientFact, Large};
 
-/// Where it leaves its znodes.
+/// Parent of the client's znodes.
 const PARENT: &str = "/frames";
-/// How many of them it sends, and the longest pause between two, milliseconds.
+/// Number of frames, and the longest pause between two frames, in milliseconds.
 const FRAMES: (u64, u64) = (2, 6);
 const PAUSE_MS: u64 = 3_000;
-/// Places in one acquire, and claims in one release.
+/// Positions in one acquire, and claims in one release.
 const PLACES_MAX: u64 = 1_024;
-/// Missing znodes above the locks of one acquire, as core/state/src/cost.rs has it. (What the leader judges
-/// by may be older than the last answer, so one is left for the parent.)
+/// Missing znodes above the locks of one acquire, as in core/state/src/cost.rs. (The leader's estimate may be
+/// older than the last reply, so one znode is left for the parent.)
 const ANCESTORS_MAX: usize = 32;
 const SESSION: Duration = Duration::from_secs(8);
-/// Of one ACL, as core/state/src/acl.rs counts it.
+/// Size of one ACL, as counted in core/state/src/acl.rs.
 const ACL_MAX_BYTES: usize = 256 << 10;
 
-/// Sends some, and takes away what it has made.
+/// Sends large frames, and deletes the created znodes.
 pub(in super::super) async fn live(life: Life) {
     let (journal, membership) = (life.caller.journal(), &life.caller.profile().membership);
     let Some(mut session) = Session::open(journal, membership, SESSION).await else { return };
@@ -39,12 +38,12 @@ pub(in super::super) async fn live(life: Life) {
         if life.is_over() || session.is_over() {
             break;
         }
-        // Whatever the outcome: a lost connection is opened again.
+        // Errors need no handling: the next round opens a lost connection again.
         if session.is_attached() || session.attach().await.is_ok() {
             let kind = pick(&Large::ALL);
             let _ = one(&mut session, kind).await;
             if kind == Large::Creates {
-                // They go with it, and it may not have as many again.
+                // The znodes end with the session, and one session may not own a second set.
                 session.close().await;
                 let Some(next) = Session::open(journal, membership, SESSION).await else { return };
                 session = next;
@@ -54,10 +53,10 @@ pub(in super::super) async fn live(life: Life) {
     session.close().await;
 }
 
-/// One of them, and what must be done before and afterwards.
+/// Sends one large request, with its preparation and cleanup.
 async fn one(session: &mut Session, kind: Large) -> Result<(), Fate> {
     let path = format!("{PARENT}/{:x}-{}", session.id().0, between(0, u64::MAX / 2));
-    // It may be there.
+    // The parent may exist.
     session.attempt(Request::Create2(create(PARENT, None))).await?;
     if matches!(kind, Large::Set | Large::Acl) {
         session.attempt(Request::Create2(create(&path, None))).await?;
@@ -65,19 +64,19 @@ async fn one(session: &mut Session, kind: Large) -> Result<(), Fate> {
     let request = largest(kind, &path, session.id());
     let made = made_by(&request);
     let outcome = session.ask(request).await;
-    let told = match &outcome {
-        // It is unknown whether it has happened.
+    let reported = match &outcome {
+        // The outcome is unknown.
         Err(_) | Ok((_, Err(ErrorCode::OperationTimeout | ErrorCode::ConnectionLoss))) => Err(()),
         Ok((_, result)) => Ok(result.as_ref().err().copied()),
     };
-    session.journal().tell(ClientFact::Asked { kind, outcome: told });
+    session.journal().tell(ClientFact::Asked { kind, outcome: reported });
     let (_, result) = outcome?;
     if let Ok(Response::PlaceStates(place_states)) = result {
         let claims = place_states.into_iter().filter_map(claim).collect();
         session.attempt(Request::Release(claims)).await?;
     }
     if kind == Large::Watches {
-        // They go with the connection.
+        // The watches end with the connection.
         session.hang_up();
         session.attach().await?;
     }
@@ -94,7 +93,7 @@ fn claim(place_state: PlaceState) -> Option<Claim> {
     }
 }
 
-/// What a create of one znode makes, or an acquire of one lock: the lowest first.
+/// Returns the znodes created by a create of one znode or by an acquire of one lock, the lowest first.
 fn made_by(request: &Request) -> Vec<String> {
     match request {
         Request::Create2(create) => vec![create.path.clone()],
@@ -116,19 +115,19 @@ fn create(path: &str, data: Option<Bytes>) -> Create {
     Create { path: path.to_owned(), data, acl, flags }
 }
 
-/// Bytes of a request's frame.
+/// Returns the size of a request's frame in bytes.
 fn bytes(request: &Request) -> usize {
     let mut out = BytesMut::new();
     encode::request_of(Xid(1), request, &mut out);
     out.len() - frame::LENGTH_BYTES
 }
 
-/// How many bytes of the largest frame are left after this one.
+/// Returns the bytes left in the largest frame after this request.
 fn room(request: &Request) -> usize {
     frame::DEFAULT_MAX_BYTES.saturating_sub(bytes(request))
 }
 
-/// How many items fit into the largest frame, if each is as long as the one numbered `sample`.
+/// Fills the largest frame with items, each assumed to be as long as item number `sample`.
 fn fill<T>(of: impl Fn(Vec<T>) -> Request, item: impl Fn(usize) -> T, sample: usize) -> Request {
     let base = bytes(&of(Vec::new()));
     let each = bytes(&of(vec![item(sample)])) - base;
@@ -195,7 +194,7 @@ fn largest(kind: Large, path: &str, session: SessionId) -> Request {
     }
 }
 
-/// One place of many, whose lock has a name of `bytes` more bytes.
+/// Returns one of many positions, whose lock's name has `bytes` additional bytes.
 fn acquire(number: u64, bytes: usize, session: SessionId) -> Acquire {
     Acquire {
         mode: Mode::Shared,
@@ -211,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_as_large_as_a_frame_may_be_or_as_its_list() {
+    fn every_kind_fills_the_frame_or_its_list() {
         for kind in Large::ALL {
             let request = largest(kind, "/frames/1-1", SessionId(0x0102_0304_0506_0708));
             let bytes = bytes(&request);

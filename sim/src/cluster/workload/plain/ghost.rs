@@ -1,5 +1,5 @@
-//! A client that takes a shared lock with a lock-delay and dies at once. What remains is the delay, for
-//! clients that hold the lock beside it or come next.
+//! A client that takes a shared lock with a lock-delay and dies at once. The delay remains, for clients that
+//! hold the lock at the same time or come next.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::session::Session;
 
 const GRACE_MS: u32 = 100;
 
-/// Takes the lock at `path` in this mode, if it is free for it, and is gone.
+/// Takes the lock at `path` in this mode, if the lock is free for this mode, and disconnects.
 pub(in super::super) async fn pass_by(life: &Life, path: &str, mode: Mode) {
     let profile = life.caller.profile();
     let timeout = Duration::from_millis(1_500);
@@ -28,7 +28,7 @@ pub(in super::super) async fn pass_by(life: &Life, path: &str, mode: Mode) {
         lock_delay_ms: u32::try_from(between(200, 3_000)).unwrap_or(200),
         ..Acquire::exclusive(path, format!("{:016x}-ghost-", session.id().0))
     };
-    // Whatever comes of it: it may have been refused, or have happened unheard.
+    // The acquire may have been refused, or have succeeded without a reply.
     if session.ask(options).await.is_ok() {
         let _ = session.attempt(Request::Acquire([acquire].into())).await;
         session.idle(millis(0, 100)).await;

@@ -1,6 +1,6 @@
-//! Clients that speak only ZooKeeper's requests, beside those of Rowlock: `queues` works on the locks' own
-//! znodes, `follow` keeps persistent watches, `frames` sends the largest allowed requests, `flood` as
-//! many writes at once as there is room for, `ghost` takes a lock and dies, `bystander` asks little beside
+//! Clients with ZooKeeper's requests only: `queues` works on the locks' own znodes, `follow` keeps persistent
+//! watches, `frames` sends the largest allowed requests, `flood` sends as many writes at once as a connection
+//! may have pending, `ghost` takes a lock and dies, `bystander` sends small requests beside
 //! floods.
 //!
 //! `session` is a session over many connections.

@@ -1,9 +1,9 @@
-//! A plain client that works on the locks' own znodes: it takes places in their queues as Curator and kazoo
-//! do, removes other clients' places, changes limits, and deletes and recreates a lock's znode when its queue
-//! is empty.
+//! Plain client that works on the locks' own znodes: takes queue positions as Curator and kazoo do, removes
+//! the positions of others, changes limits, and deletes and recreates a lock's znode when its queue is empty.
 //!
-//! With a place that wants the lock for itself it follows ZooKeeper's recipe: it believes that it holds while
-//! its place is the first one and its session is alive. The checkers learn everything else from the log.
+//! With an exclusive position the client follows ZooKeeper's recipe: the client believes that it holds the
+//! lock while its position is the first and its session is alive. The checkers learn all remaining facts from
+//! the log.
 
 use std::time::Duration;
 
@@ -21,28 +21,26 @@ use super::session::{Fate, Session};
 use crate::history::Lock;
 use crate::history::client::ClientFact;
 
-/// Mean time between two things that it does.
+/// Mean pause between two actions.
 const PAUSE: Duration = Duration::from_millis(150);
-/// The most places that it has at a time.
+/// Largest number of simultaneous positions.
 const PLACES: usize = 3;
-/// Its znodes have the number of its session in their names, followed by one of these: who wants the lock
-/// alone, beside others, or a permit of it.
+/// Suffixes of the client's znodes after the session's number: for exclusive positions, and for shared
+/// positions and permits.
 const ALONE: [&str; 4] = ["-lock-", "__lock__", "__WRIT__", "-x-"];
 const BESIDE: [&str; 3] = ["__READ__", "__rlock__", "-lease-"];
 
-/// A place of its own.
 struct Place {
     lock: Lock,
     path: String,
     token: FencingToken,
     is_alone: bool,
-    /// It is given back then.
+    /// Time at which the client releases the position.
     until: Instant,
-    /// The recipe says that it holds the lock.
+    /// Whether the client holds the lock by the recipe.
     is_first: bool,
 }
 
-/// Next step of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Deed {
     Queue,
@@ -53,7 +51,6 @@ enum Deed {
     Litter,
 }
 
-/// The weights of the choices.
 const DEEDS: [(Deed, u64); 6] = [
     (Deed::Queue, 6),
     (Deed::QueueSeveral, 2),
@@ -63,7 +60,7 @@ const DEEDS: [(Deed, u64); 6] = [
     (Deed::Litter, 1),
 ];
 
-/// Sessions one after another, until its place in the run ends.
+/// Uses sessions one after another, until the run ends.
 pub(in super::super) async fn live(life: Life) {
     while !life.is_over() {
         let profile = life.caller.profile();
@@ -74,7 +71,7 @@ pub(in super::super) async fn live(life: Life) {
         };
         let mut worker = Worker { life: &life, session, places: Vec::new(), made: 0 };
         while !life.is_over() && !worker.session.is_over() {
-            // Whatever the outcome: a lost connection is opened again, and an ended session too.
+            // Errors need no handling: the next turn opens a lost connection or an ended session again.
             let _ = worker.turn().await;
             worker.session.idle(about(PAUSE)).await;
         }
@@ -86,18 +83,18 @@ struct Worker<'a> {
     life: &'a Life,
     session: Session,
     places: Vec<Place>,
-    /// How many names it has used.
+    /// Number of used names.
     made: u64,
 }
 
 impl Worker<'_> {
     async fn turn(&mut self) -> Result<(), Fate> {
-        self.tell_beliefs();
+        self.report_beliefs();
         if !self.session.is_attached() {
             self.session.attach().await?;
             self.clear_away_unknown().await?;
         }
-        self.give_back_due().await?;
+        self.release_due().await?;
         match weighted(&DEEDS) {
             Deed::Queue => self.queue().await?,
             Deed::QueueSeveral => self.queue_several().await?,
@@ -106,10 +103,10 @@ impl Worker<'_> {
             Deed::DeleteOthers => self.delete_others().await?,
             Deed::Litter => self.litter().await?,
         }
-        self.look_whether_first().await
+        self.update_first().await
     }
 
-    /// The locks of the run, in any order.
+    /// Returns the locks of the run in random order.
     fn locks(&self) -> Vec<Lock> {
         let profile = self.life.caller.profile();
         let mut locks = profile.plain.clone();
@@ -122,12 +119,12 @@ impl Worker<'_> {
         self.life.caller.lock_path(lock).to_owned()
     }
 
-    /// What only its places have in their names.
+    /// Returns the mark in the names of this client's positions only.
     fn mark(&self) -> String {
         format!("{:016x}", self.session.id().0)
     }
 
-    /// A new place below `lock`, as a request, and whether it wants the lock alone.
+    /// Returns a create of a new position below `lock`, and whether the position is exclusive.
     fn place_below(&mut self, lock: &str) -> (Create, bool) {
         self.made += 1;
         let is_alone = chance(50);
@@ -166,7 +163,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Places in the queues of several locks, and now and then something else, as one.
+    /// Takes positions in several queues, and sometimes makes another change, in one transaction.
     async fn queue_several(&mut self) -> Result<(), Fate> {
         if !self.has_room() {
             return Ok(());
@@ -198,7 +195,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// What may stand in a lock's znode: mostly the permits that the run's semaphore has.
+    /// Returns data for a lock's znode: mostly the permits of the run's semaphore.
     fn data(&self) -> Option<Bytes> {
         let usual = self.life.caller.profile().permits.1;
         match between(0, 9) {
@@ -225,7 +222,7 @@ impl Worker<'_> {
         Create { path: path.to_owned(), data: self.data(), acl: Some(Acl::shared_open()), flags }
     }
 
-    /// The znode of a lock; what is above it is made by those who acquire.
+    /// Creates the znode of a lock. Clients that acquire create its ancestors.
     async fn make(&mut self, path: &str) -> Result<(), Fate> {
         let create = self.znode(path);
         let request = if chance(50) {
@@ -236,8 +233,8 @@ impl Worker<'_> {
         self.session.attempt(request).await
     }
 
-    /// Deletes the znode of a lock whose queue is empty, and mostly creates it again: at once, or in the same
-    /// request.
+    /// Deletes the znode of a lock whose queue is empty, and mostly creates the znode again: at once, or in
+    /// the same request.
     async fn remake(&mut self) -> Result<(), Fate> {
         for lock in self.locks() {
             let path = self.path(lock);
@@ -272,7 +269,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// `None`: there is no such znode.
+    /// Returns the children, or `None` if the znode does not exist.
     async fn children(&mut self, path: &str) -> Result<Option<Vec<String>>, Fate> {
         let asked = Request::GetChildren(PathWatch { path: path.to_owned(), watch: false });
         match self.session.ask(asked).await?.1 {
@@ -281,7 +278,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Any place in a queue but its own, whether it holds the lock or waits.
+    /// Deletes any position of another client, held or waiting.
     async fn delete_others(&mut self) -> Result<(), Fate> {
         let path = self.path(self.locks()[0]);
         let (names, mark) = (self.children(&path).await?.unwrap_or_default(), self.mark());
@@ -293,8 +290,7 @@ impl Worker<'_> {
         self.session.attempt(Request::Delete { path, version }).await
     }
 
-    /// A child that is no place in the queue; its znode goes with the session, or is taken away by
-    /// `delete_others`.
+    /// Creates a child that is no queue position; the child ends with the session or by `delete_others`.
     async fn litter(&mut self) -> Result<(), Fate> {
         let lock = self.locks()[0];
         let mode = pick(&[CreateMode::Persistent, CreateMode::Ephemeral]);
@@ -305,7 +301,7 @@ impl Worker<'_> {
         self.session.attempt(Request::Delete { path, version: Version::ANY }).await
     }
 
-    /// A create whose answer was lost may have made a place that it does not know of.
+    /// Deletes unknown positions of this session: a create without a reply may have made one.
     async fn clear_away_unknown(&mut self) -> Result<(), Fate> {
         let mark = self.mark();
         self.session.ask(Request::Sync("/".to_owned())).await?.1.map_err(|_| Fate::Lost)?;
@@ -321,7 +317,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    async fn give_back_due(&mut self) -> Result<(), Fate> {
+    async fn release_due(&mut self) -> Result<(), Fate> {
         while let Some(at) = self.places.iter().position(|place| place.until <= time::now()) {
             let place = self.places.remove(at);
             self.let_go(&place);
@@ -330,8 +326,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// As the recipe says: who has the lowest number holds the lock.
-    async fn look_whether_first(&mut self) -> Result<(), Fate> {
+    /// Applies the recipe: the position with the lowest number holds the lock.
+    async fn update_first(&mut self) -> Result<(), Fate> {
         for at in 0..self.places.len() {
             let Place { lock, is_alone, .. } = self.places[at];
             if !is_alone {
@@ -347,12 +343,12 @@ impl Worker<'_> {
                 let place = &self.places[at];
                 self.let_go(place);
             }
-            self.tell_beliefs();
+            self.report_beliefs();
         }
         Ok(())
     }
 
-    fn tell_beliefs(&self) {
+    fn report_beliefs(&self) {
         let is_alive = self.session.is_alive();
         for Place { lock, token, .. } in self.places.iter().filter(|place| place.is_first && is_alive) {
             let (lock, token, mode) = (*lock, *token, Mode::Exclusive);
@@ -365,7 +361,7 @@ impl Worker<'_> {
         self.session.journal().tell(ClientFact::LetGo { lock, token });
     }
 
-    /// Gives everything back, or leaves it to the end of the session.
+    /// Releases all positions, or leaves their release to the end of the session.
     async fn leave(mut self) {
         self.places.iter().for_each(|place| self.let_go(place));
         if chance(20) {

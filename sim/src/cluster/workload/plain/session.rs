@@ -1,7 +1,7 @@
-//! A session that speaks the protocol by hand: one request at a time, over one connection after another. Like
-//! third-party clients, it sends no numbers with its writes and understands no notices.
+//! Session with a hand-written protocol: one request at a time, over one connection after another. Like
+//! third-party clients, the session sends writes without numbers and understands no notices.
 //!
-//! It reports to the checkers its session, every event, every zxid that it is shown, and lost connections.
+//! The session reports its opening, all events, all zxids of replies, and lost connections to the checkers.
 
 use std::io;
 use std::time::Duration;
@@ -18,25 +18,25 @@ use super::super::chance::{chance, millis, pick};
 use crate::cluster::membership::Membership;
 use crate::history::client::{ClientFact, Connect, Follow};
 
-/// A node that does not accept the connection within this time is absent.
+/// Time after which an unaccepted connection means that the node is absent.
 const DIAL: Duration = Duration::from_millis(500);
-/// Pings are sent in such a part of the session timeout.
+/// Pings within one session timeout.
 const PINGS_PER_TIMEOUT: u32 = 5;
-/// A client of this kind gives its session up when this percentage of the timeout has passed since it sent
-/// the last frame that was answered.
+/// Percentage of the session timeout, counted from the sending of the last answered ping, after which the
+/// client gives up its session.
 const BELIEVED_PERCENT: u32 = 90;
 
-/// Percentage of handshakes that are given up soon; then another node is asked.
+/// Percentage of handshakes that the client soon abandons for another node.
 const IMPATIENT_PERCENT: u64 = 40;
 
-/// Percentage of handshakes that ask for less than the session has, and the least that they ask for.
+/// Percentage of handshakes that request a shorter timeout than the session has, and the shortest timeout.
 const SHORTER_PERCENT: u64 = 15;
 const SHORTEST: Duration = Duration::from_millis(1_500);
 
-/// Why a call was not answered.
+/// Reason for a call without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The connection is gone: it may have happened.
+    /// The connection is gone: the call may have taken effect.
     Lost,
     Over,
 }
@@ -47,7 +47,7 @@ impl From<io::Error> for Fate {
     }
 }
 
-/// An answer: its header's zxid, and what it says.
+/// A reply: zxid of the header, and the result.
 pub(super) type Answered = (Zxid, Result<Response, ErrorCode>);
 
 /// A session, with or without a connection.
@@ -60,20 +60,19 @@ pub(super) struct Session {
     last_zxid: Zxid,
     next_xid: i32,
     wire: Option<Wire>,
-    /// When the last ping (or handshake) was sent that has been answered: other answers say nothing of the
-    /// session.
+    /// Send time of the last answered ping or handshake. Only these answers confirm the session.
     confirmed: Instant,
-    /// When the ping was sent that has no answer yet.
+    /// Send time of the unanswered ping.
     pinged: Option<Instant>,
-    /// When the node was last heard of.
+    /// Arrival of the last frame from the node.
     heard: Instant,
-    /// Its events and zxids are told.
+    /// Whether the session reports events and zxids.
     follows: bool,
     is_over: bool,
 }
 
 impl Session {
-    /// Opens a session with any node; none if no node could be reached at once.
+    /// Opens a session at a random node. Returns `None` if the node is out of reach.
     pub(super) async fn open(
         journal: &Journal,
         membership: &Membership,
@@ -82,7 +81,7 @@ impl Session {
         Session::open_with(journal, membership, timeout, None).await
     }
 
-    /// The same for one that will ask for this disconnect grace.
+    /// Opens a session that will request this disconnect grace.
     pub(super) async fn open_with(
         journal: &Journal,
         membership: &Membership,
@@ -123,17 +122,17 @@ impl Session {
         self.is_over
     }
 
-    /// Its session is alive as far as can be known here and now.
+    /// Returns whether the session is alive as far as the client knows.
     pub(super) fn is_alive(&self) -> bool {
         !self.is_over && time::now() < self.confirmed + self.timeout * BELIEVED_PERCENT / 100
     }
 
-    /// From now on its events, zxids and connections are told.
+    /// Begins to report events, zxids and connections.
     pub(super) fn follow(&mut self) {
         self.follows = true;
     }
 
-    /// Tells of something that concerns its watches.
+    /// Reports a fact about the session's watches.
     pub(super) fn tell(&self, what: Follow) {
         if self.follows {
             self.journal.tell(ClientFact::Follows { session: self.id, what });
@@ -146,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Gives the connection up, as a process that dies; the session stays.
+    /// Closes the connection as a dying process does; the session stays.
     pub(super) fn hang_up(&mut self) {
         if self.wire.take().is_some() {
             self.connects(Connect::Left);
@@ -154,19 +153,19 @@ impl Session {
         }
     }
 
-    /// It has a connection.
     pub(super) fn is_attached(&self) -> bool {
         self.wire.is_some()
     }
 
-    /// A connection to any node, for the session that there is or for a new one.
+    /// Connects to a random node, for the current session or for a new session.
     pub(super) async fn attach(&mut self) -> Result<(), Fate> {
         self.hang_up();
         let endpoints = self.membership.endpoints();
         let endpoints: Vec<&str> = endpoints.split(',').collect();
         let mut wire = Wire::connect(pick(&endpoints), DIAL).await?;
         if self.id != SessionId::NONE && chance(SHORTER_PERCENT) {
-            // It counts on no more from now on, since the handshake may be taken and not answered.
+            // The shorter timeout counts from now on, since the node may accept the handshake without an
+            // answer.
             self.timeout = self.timeout.min(SHORTEST.max(self.timeout * 2 / 3));
         }
         let hello = ConnectRequest {
@@ -194,20 +193,20 @@ impl Session {
         self.timeout * 2 / 3
     }
 
-    /// Sends a request and waits for its answer. It processes every other frame that comes before.
+    /// Sends a request and waits for its reply. Processes all frames that arrive before.
     pub(super) async fn ask(&mut self, request: Request) -> Result<Answered, Fate> {
         let mut answers = Vec::new();
         self.pour(&[request], &mut answers).await?;
         answers.pop().ok_or(Fate::Lost)
     }
 
-    /// The same where it does not matter whether it is refused.
+    /// Sends a request whose refusal does not matter.
     pub(super) async fn attempt(&mut self, request: Request) -> Result<(), Fate> {
         self.ask(request).await.map(drop)
     }
 
-    /// Sends all of these before it waits for an answer. The answers come in the order of the requests; those
-    /// that came before a failure are in `answers`, too.
+    /// Sends all requests before the first reply. Adds the replies to `answers` in the order of the requests,
+    /// including the replies before a failure.
     pub(super) async fn pour(
         &mut self,
         requests: &[Request],
@@ -243,7 +242,7 @@ impl Session {
         Ok(())
     }
 
-    /// An answer, if it is not about the session itself.
+    /// Returns a reply unless the reply ends the session or the connection.
     fn unless_lost(&mut self, answered: Answered) -> Result<Answered, Fate> {
         match answered.1 {
             Err(ErrorCode::SessionExpired) => {
@@ -258,7 +257,7 @@ impl Session {
         }
     }
 
-    /// Takes a frame in; the answer if it is that of `asked`.
+    /// Processes a frame. Returns the reply if the frame answers `asked`.
     fn take(&mut self, mut frame: Bytes, asked: Option<(Xid, OpCode)>) -> Result<Option<Answered>, Fate> {
         let header = decode::reply_header(&mut frame).map_err(|_| Fate::Lost)?;
         self.heard = time::now();
@@ -276,7 +275,7 @@ impl Session {
         let Some((xid, opcode)) = asked.filter(|_| header.xid.0 > 0) else { return Ok(None) };
         assert_eq!(header.xid, xid, "answers come in the order of their requests");
         self.last_zxid = self.last_zxid.max(header.zxid);
-        // A refusal of the session itself shows nothing.
+        // A refusal of the session itself shows no state.
         if matches!(header.err, None | Some(ErrorCode::NoNode | ErrorCode::NoWatcher)) {
             self.tell(Follow::Shown { zxid: header.zxid });
         }
@@ -287,13 +286,13 @@ impl Session {
         Ok(Some((header.zxid, body)))
     }
 
-    /// Lets time pass: pings, and takes in what comes. Ends early when the connection does.
+    /// Lets time pass, pings, and processes arriving frames. Returns early when the connection ends.
     pub(super) async fn idle(&mut self, long: Duration) {
         let end = time::now() + long;
         while self.pass(end).await.unwrap_or(false) {}
     }
 
-    /// True: there is more time to pass.
+    /// Returns whether time is left to pass.
     async fn pass(&mut self, end: Instant) -> Result<bool, Fate> {
         let now = time::now();
         let is_silent = now >= self.heard + self.silence_max();
@@ -349,12 +348,12 @@ impl Session {
         result.map(|_| zxid).map_err(|_| Fate::Lost)
     }
 
-    /// Closes the session; its ephemeral znodes are gone when this returns, if the cluster was reached.
+    /// Closes the session. On return the ephemeral znodes are gone, if the cluster was in reach.
     pub(super) async fn close(mut self) {
         if self.wire.is_none() {
             let _ = self.attach().await;
         }
-        // Unanswered, it expires by itself.
+        // A session that cannot be closed expires by itself.
         let _ = self.attempt(Request::CloseSession).await;
     }
 }

@@ -1,7 +1,7 @@
-//! One attempt: a place in a queue, the lock, and its release.
+//! One attempt: a queue position, the lock, and its release.
 //!
-//! Invariant: [`ClientFact::Holds`] is reported in the poll in which the lease was asked, and
-//! [`ClientFact::LetGo`] before anything that releases the lock, also when it is dropped half-way.
+//! Invariant: the client reports [`ClientFact::Holds`] in the poll in which it checks the lease, and
+//! [`ClientFact::LetGo`] before any step that releases the lock, including the drop of a hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,23 +22,24 @@ use super::lease::Lease;
 use crate::history::Lock;
 use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
 
-/// Percentages of requests of which a copy arrives late, and of releases that are repeated.
+/// Percentages of requests with a late copy, and of repeated releases.
 const STRAY_PERCENT: u64 = 20;
 const REPEATED_PERCENT: u64 = 30;
-/// Percentage of releases behind which the queue is looked at, and places of it that are shown.
+/// Percentage of releases after which the client checks the queue, and the number of queue positions
+/// requested.
 const LOOKS_PERCENT: u64 = 20;
 const QUEUE_MAX: u64 = 10_000;
-/// Percentages of attempts that campaign, that have the name of the one before, and of holds whose lease
-/// another client tries to use.
+/// Percentages of attempts that campaign, of attempts that reuse the previous attempt's name, and of holds
+/// whose lease another client tries to use.
 const ELECTION_PERCENT: u64 = 12;
 const REUSED_PERCENT: u64 = 40;
 const IMPOSTOR_PERCENT: u64 = 15;
-/// How long one node may take to answer, on top of the wait.
+/// Time limit of one node's reply, in addition to the wait.
 pub(super) const EACH: Duration = Duration::from_millis(1_500);
-/// How long an answer about a lock is waited for.
+/// Time limit of a reply about a lock.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 
-/// Takes a place, uses the lock and gives it back. False: the lease is of no more use.
+/// Takes a position, uses the lock and releases it. Returns false if the lease is of no more use.
 pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bool {
     let profile = place.caller.profile();
     if chance(ELECTION_PERCENT) {
@@ -68,7 +69,8 @@ pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bo
     Attempt::new(place, lease, lock, mode, strays).run(body, strays).await
 }
 
-/// A name for an attempt at these locks: now and then that of the one before, which was for none of them.
+/// Returns a name for an attempt at these locks: sometimes the previous attempt's name, if that attempt was
+/// for none of these locks.
 pub(super) fn request_id(locks: &[Lock], strays: &mut Strays) -> String {
     let is_free = |others: &[Lock]| others.iter().all(|other| !locks.contains(other));
     let earlier = strays.earlier.take().filter(|(others, _)| is_free(others) && chance(REUSED_PERCENT));
@@ -82,18 +84,17 @@ pub(super) fn request_id(locks: &[Lock], strays: &mut Strays) -> String {
     )
 }
 
-/// How long all requests of an attempt wait.
+/// Returns the wait of all requests of an attempt.
 pub(super) fn any_wait() -> Duration {
     if chance(80) { millis(1, 3_000) } else { Duration::ZERO }
 }
 
-/// Result of an acquire.
 enum Got {
     Held(FencingToken),
     Busy,
-    /// It had a place and was put out.
+    /// The position was removed.
     Gone,
-    /// It does not want to wait any longer.
+    /// The client's patience is over.
     Impatient,
     Over,
 }
@@ -103,7 +104,7 @@ pub(super) struct Attempt<'a> {
     pub(super) lease: &'a Lease,
     pub(super) lock: Lock,
     pub(super) mode: Mode,
-    /// Its client gives the lock up then, before the cluster takes it.
+    /// Time at which the client gives the lock up, before the cluster revokes the lock.
     pub(super) until: Option<Instant>,
     pub(super) request_id: String,
 }
@@ -151,7 +152,7 @@ impl<'a> Attempt<'a> {
         self.lock == self.place.caller.profile().election
     }
 
-    /// Method and path of a request.
+    /// Returns method and path of a request.
     fn head(&self, what: &str) -> String {
         let name = self.place.caller.lock_path(self.lock).trim_start_matches("/locks/");
         match name.strip_prefix("@elections/").filter(|_| what != "verify") {
@@ -176,7 +177,7 @@ impl<'a> Attempt<'a> {
             let left = deadline.saturating_since(sent);
             let request = Call::begin(self.lease, Op::Held { locks: vec![self.lock] });
             let Some(answer) = asking.once(each.min(left)).await else { continue };
-            self.lease.note(sent, &answer);
+            self.lease.update(sent, &answer);
             let (status, document) = &answer;
             match (*status, document["state"].as_str()) {
                 (200, Some("held")) => {
@@ -192,7 +193,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Leaves the queue. False: a copy that is still under way may take a place, so the lease has to end.
+    /// Leaves the queue. Returns false if a late copy may still take a position, so that the lease must end.
     async fn leave(&self, strays: &mut Strays) -> bool {
         let release = self.release(json!({ "request_id": self.request_id }));
         send_late(&release, strays);
@@ -205,16 +206,17 @@ impl<'a> Attempt<'a> {
         self.lease.asking(self.head(release), what)
     }
 
-    /// Works under the lock for a while, and gives it back. False: the lease is of no more use.
+    /// Works under the lock for a while, and releases the lock. Returns false if the lease is of no more use.
     pub(super) async fn hold(&self, token: FencingToken, strays: &mut Strays) -> bool {
-        let mut hold = Hold { attempt: self, token, is_told: false };
+        let mut hold = Hold { attempt: self, token, is_reported: false };
         if chance(IMPOSTOR_PERCENT) {
             self.be_refused(token).await;
         }
         let end = time::now() + about(self.place.caller.profile().work);
         while hold.is_held() && time::now() < end {
             if chance(40) && self.mode == Mode::Exclusive {
-                // On its way to the store; what happens to the lock meanwhile does not call it back.
+                // The write is on its way to the store; a loss of the lock meanwhile does not recall the
+                // write.
                 time::sleep(millis(0, 30)).await;
                 let store = self.place.caller.profile().stores.write(self.lock, token);
                 self.lease.journal().tell(ClientFact::Wrote { lock: self.lock, token, store });
@@ -226,7 +228,7 @@ impl<'a> Attempt<'a> {
             hold.let_go();
         }
         hold.let_go();
-        let Some(released) = self.give_back(token, strays).await else { return false };
+        let Some(released) = self.release_and_wait(token, strays).await else { return false };
         if chance(REPEATED_PERCENT) {
             let again = self.release(json!({ "token": token.0.to_string() }));
             if let Some((200, document)) = again.once(EACH).await
@@ -237,13 +239,13 @@ impl<'a> Attempt<'a> {
             }
         }
         if chance(LOOKS_PERCENT) {
-            // A node that does not answer shows nothing.
+            // A node without a reply shows nothing.
             let _ = self.has_left().await;
         }
         true
     }
 
-    /// Looks whether the lease has a place in the queue that it gave back, however often it asked for one.
+    /// Checks that the lease has no position left in the queue, however often the client sent its request.
     async fn has_left(&self) -> Option<()> {
         let membership = &self.place.caller.profile().membership;
         let node = any_node(membership)?;
@@ -259,7 +261,7 @@ impl<'a> Attempt<'a> {
         Some(())
     }
 
-    /// A secret that is not the lease's does nothing, and lets nothing be done.
+    /// Checks that requests with a wrong secret are refused.
     async fn be_refused(&self, token: FencingToken) {
         let mut asking = match between(0, 2) {
             0 => self.release(json!({ "token": token.0.to_string() })),
@@ -268,8 +270,8 @@ impl<'a> Attempt<'a> {
         };
         asking.body["secret"] = self.lease.wrong_secret().into();
         if let Some((status, document)) = asking.once(EACH).await {
-            // Who ends a lease that is over is told that it is, and it was not ended by this: other checkers
-            // know of what it holds.
+            // A request to end a lease that is already over gets the status of an ended lease. This request
+            // did not end the lease; other checkers know about its locks.
             let is_refused = matches!(status, 403 | 404) || (status == 204 && !self.lease.is_open().await);
             assert!(is_refused, "{} with a wrong secret gets {status} {document}", asking.head);
         }
@@ -286,8 +288,9 @@ impl<'a> Attempt<'a> {
         held
     }
 
-    /// Whether it was held until then. None: no node has answered, and the lease has to end.
-    async fn give_back(&self, token: FencingToken, strays: &mut Strays) -> Option<bool> {
+    /// Releases the lock. Returns whether the lock was held until then; `None` if no node has replied, so
+    /// that the lease must end.
+    async fn release_and_wait(&self, token: FencingToken, strays: &mut Strays) -> Option<bool> {
         let call = Call::begin(self.lease, Op::Release { lock: self.lock, token });
         let release = self.release(json!({ "token": token.0.to_string() }));
         send_late(&release, strays);
@@ -298,7 +301,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Now and then a copy of the request arrives at some node much later, and its answer is not read.
+/// Sometimes sends a copy of the request to some node much later, and ignores the reply.
 pub(super) fn send_late(asking: &Asking, strays: &mut Strays) {
     if chance(STRAY_PERCENT) {
         let asking = asking.clone();
@@ -314,11 +317,11 @@ pub(super) fn token(document: &Value) -> FencingToken {
     FencingToken(token.unwrap_or_else(|| panic!("a held lock has a token: {document}")))
 }
 
-/// A call whose beginning has been reported. If it is dropped, an unknown outcome is reported.
+/// A call whose beginning has been reported. Its drop reports an unknown outcome.
 pub(super) struct Call<'a> {
     journal: &'a Journal,
     call: CallId,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl<'a> Call<'a> {
@@ -326,42 +329,41 @@ impl<'a> Call<'a> {
         Call::of((lease.journal(), lease.session), op)
     }
 
-    /// Of a client of this session.
+    /// Reports the beginning of a call by a client of this session.
     pub(super) fn of((journal, session): (&'a Journal, SessionId), op: Op) -> Self {
         let call = journal.next_call();
         journal.tell(ClientFact::Invoked { call, session, op: Arc::new(op) });
-        Call { journal, call, is_told: false }
+        Call { journal, call, is_reported: false }
     }
 
     pub(super) fn end(mut self, result: Result<Answer, Failure>) {
-        self.is_told = true;
+        self.is_reported = true;
         self.journal.tell(ClientFact::Returned { call: self.call, result });
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if !self.is_told {
+        if !self.is_reported {
             self.journal.tell(ClientFact::Returned { call: self.call, result: Err(Failure::Unknown) });
         }
     }
 }
 
-/// A lock that is held.
 struct Hold<'a> {
     attempt: &'a Attempt<'a>,
     token: FencingToken,
-    /// The hold has been reported, its end not yet.
-    is_told: bool,
+    /// Whether the hold has been reported and its end has not.
+    is_reported: bool,
 }
 
 impl Hold<'_> {
-    /// Asks the lease once and reports the result.
+    /// Checks the lease once and reports the result.
     fn is_held(&mut self) -> bool {
         let Attempt { lease, lock, mode, until, .. } = *self.attempt;
         let is_held = until.is_none_or(|until| time::now() < until) && lease.is_alive();
         if is_held {
-            self.is_told = true;
+            self.is_reported = true;
             lease.journal().tell(ClientFact::Holds { lock, token: self.token, mode });
         } else {
             self.let_go();
@@ -370,7 +372,7 @@ impl Hold<'_> {
     }
 
     fn let_go(&mut self) {
-        if std::mem::replace(&mut self.is_told, false) {
+        if std::mem::replace(&mut self.is_reported, false) {
             let (lock, token) = (self.attempt.lock, self.token);
             self.attempt.lease.journal().tell(ClientFact::LetGo { lock, token });
         }

@@ -1,5 +1,3 @@
-//! One request and its answer.
-
 use std::time::Duration;
 
 use rowlock_env::time;
@@ -10,12 +8,12 @@ use super::super::chance::pick;
 use crate::cluster::membership::Membership;
 use crate::cluster::rest_door;
 
-/// A node that does not accept the connection within this time is absent.
+/// Time after which an unaccepted connection means that the node is absent.
 const DIAL: Duration = Duration::from_millis(500);
-/// Pause before the next node is asked.
+/// Pause before the request goes to the next node.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// The address of any node for clients by HTTP.
+/// Returns the HTTP address of a random node.
 pub(super) fn any_node(membership: &Membership) -> Option<String> {
     let endpoints = membership.endpoints();
     let nodes: Vec<&str> =
@@ -23,7 +21,7 @@ pub(super) fn any_node(membership: &Membership) -> Option<String> {
     (!nodes.is_empty()).then(|| format!("{}:{}", pick(&nodes), rest_door::PORT))
 }
 
-/// Sends a request on a connection of its own.
+/// Sends a request on a new connection.
 pub(super) async fn connect(node: &str, request: &str) -> std::io::Result<Wire> {
     let mut wire = Wire::connect(node, DIAL).await?;
     wire.send(&rest_door::frame(request)).await?;
@@ -42,12 +40,13 @@ impl Asking {
         Asking { membership: membership.clone(), head: format!("GET {question}"), body: Value::Null }
     }
 
-    /// Asks any node. None: no answer came in time, or one that says to ask again (5xx).
+    /// Sends the request to a random node. Returns `None` without a reply in time, and for a reply that
+    /// demands a retry (5xx).
     pub(super) async fn once(&self, limit: Duration) -> Option<(u16, Value)> {
         self.at(&any_node(&self.membership)?, limit).await
     }
 
-    /// As [`Asking::once`], at this node.
+    /// Sends the request to this node; otherwise as [`Asking::once`].
     pub(super) async fn at(&self, node: &str, limit: Duration) -> Option<(u16, Value)> {
         let exchange = async {
             let body = if self.body.is_null() { String::new() } else { self.body.to_string() };
@@ -59,13 +58,13 @@ impl Asking {
         let status: u16 = status.parse().ok()?;
         let body = if body.is_empty() { Value::Null } else { serde_json::from_str(body).ok()? };
         assert!(!matches!(status, 405 | 413 | 500), "{} {} gets {status} {body}", self.head, self.body);
-        // Other clients write into the znode of the permits what is no number of permits.
+        // Clients of the locks' znodes write invalid numbers of permits into the semaphore's znode.
         let may_be_bad = self.body["mode"] == "permits";
         assert!(status != 400 || may_be_bad, "{} {} gets 400 {body}", self.head, self.body);
         (status < 500).then_some((status, body))
     }
 
-    /// Has a node apply everything that was answered before. None: it does not answer.
+    /// Makes a node apply all writes acknowledged before. Returns `None` without a reply.
     pub(super) async fn sync(membership: &Membership, node: &str, limit: Duration) -> Option<()> {
         let root = Asking::get(membership, "/v1/znodes/?view=stat");
         let (status, _) = root.at(node, limit).await?;
@@ -73,7 +72,7 @@ impl Asking {
         Some(())
     }
 
-    /// Asks one node after another until one answers, or until then.
+    /// Sends the request to one node after another until a reply, or until the deadline.
     pub(super) async fn until(&self, deadline: time::Instant, each: Duration) -> Option<(u16, Value)> {
         loop {
             let left = deadline.saturating_since(time::now());

@@ -1,5 +1,5 @@
-//! Follows the events of locks by HTTP: streams that are lost and go on at another node, pages of the
-//! history, and queues. What is heard is reported as it comes.
+//! Follows lock events by HTTP: interrupted streams that continue at another node, pages of the history, and
+//! queues. The follower reports all input as it arrives.
 
 use std::time::Duration;
 
@@ -13,37 +13,37 @@ use super::super::life::Place;
 use super::call::{Asking, any_node, connect};
 use crate::history::client::{ClientFact, Events};
 
-/// Mean time of a stream, and between two of them.
+/// Mean duration of a stream, and mean pause between two streams.
 const STREAM: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(300);
-/// Percentage of streams that are kept for as long as the node keeps them.
+/// Percentage of streams kept for as long as the node keeps them open.
 const KEPT_PERCENT: u64 = 25;
-/// A stream that is silent for longer than nodes are (15 s) is dead.
+/// Silence after which a stream is dead; nodes send something every 15 s.
 const SILENT_MAX: Duration = Duration::from_secs(20);
-/// Percentage of pauses in which the history is read.
+/// Percentage of pauses in which the follower reads the history.
 const PAGES_PERCENT: u64 = 40;
-/// How long one node may take to answer.
+/// Time limit of one node's reply.
 const EACH: Duration = Duration::from_secs(3);
 
-/// Streams one after another, until its place in the run ends.
+/// Follows streams one after another, until the run ends.
 pub(in super::super) async fn live(place: Place) {
     let mut follower = Follower { scope: any_scope(&place), place, up_to: None };
     while !follower.place.is_over() {
-        // A node that does not answer shows nothing.
+        // A node without a reply shows nothing.
         if chance(PAGES_PERCENT) {
             let _ = follower.read_pages().await;
         }
         for _ in 0..between(0, 3) {
             let _ = follower.read_queues().await;
         }
-        // A lost stream goes on at any node.
+        // A lost stream continues at any node.
         let _ = follower.stream().await;
-        follower.tell(Events::Ends);
+        follower.report(Events::Ends);
         follower.place.rest(about(PAUSE)).await;
     }
 }
 
-/// The path of a lock, or all locks.
+/// Returns the path of a lock, or `None` for all locks.
 fn any_scope(place: &Place) -> Option<String> {
     let profile = place.caller.profile();
     chance(60).then(|| profile.locks.path(pick(&profile.plain)).to_owned())
@@ -52,35 +52,35 @@ fn any_scope(place: &Place) -> Option<String> {
 struct Follower {
     place: Place,
     scope: Option<String>,
-    /// All up to here is known.
+    /// Zxid up to which all events have arrived.
     up_to: Option<Zxid>,
 }
 
 impl Follower {
-    fn tell(&self, what: Events) {
+    fn report(&self, what: Events) {
         self.place.caller.journal().tell(ClientFact::Events(what));
     }
 
-    /// Path and query of a question about what it follows.
+    /// Returns path and query for the followed scope.
     fn question(&self, path: &str, more: Option<String>) -> String {
         let scope = self.scope.as_ref().map(|lock| format!("lock={}", in_query(lock)));
         let query: Vec<String> = scope.into_iter().chain(more).collect();
         format!("{path}?{}", query.join("&"))
     }
 
-    /// Follows one stream. None: it could not be had, or has ended.
+    /// Follows one stream. Returns `None` when the stream fails or ends.
     async fn stream(&mut self) -> Option<()> {
         let node = any_node(&self.place.caller.profile().membership)?;
         let after = self.up_to.map(|zxid| format!("after={}", zxid.0));
         let request = format!("GET {}\n", self.question("/v1/watch", after));
-        self.tell(Events::Begins { scope: self.scope.clone(), after: self.up_to });
+        self.report(Events::Begins { scope: self.scope.clone(), after: self.up_to });
         let mut wire = connect(&node, &request).await.ok()?;
         let status = time::timeout(EACH, wire.frame()).await.ok()?.ok()?;
         match &*status {
             b"200\n" => {}
             answer if answer.starts_with(b"400\n") => {
-                self.tell(Events::Refused);
-                // That of a cluster before this one.
+                self.report(Events::Refused);
+                // The position belongs to an earlier cluster.
                 self.up_to = None;
                 return None;
             }
@@ -99,10 +99,10 @@ impl Follower {
                 if let Events::UpTo(zxid) = what {
                     self.up_to = Some(zxid);
                 }
-                self.tell(what);
+                self.report(what);
             }
             if chance(2) {
-                // A client that is slow.
+                // A slow client.
                 self.place.rest(millis(0, 2_000)).await;
             }
         }
@@ -112,13 +112,13 @@ impl Follower {
         Asking::get(&self.place.caller.profile().membership, question)
     }
 
-    /// Looks at one queue, or at all locks. None: the node does not answer, or there is no such lock.
+    /// Reads one queue, or the list of locks. Returns `None` without a reply, or if the lock does not exist.
     async fn read_queues(&self) -> Option<()> {
         let profile = self.place.caller.profile();
         let limit = between(1, 30);
         if chance(30) {
             let (_, locks) = self.get(&format!("/v1/locks?limit={limit}")).once(EACH).await?;
-            self.tell(Events::Locks(serde_json::from_value(locks).expect("a list of locks")));
+            self.report(Events::Locks(serde_json::from_value(locks).expect("a list of locks")));
             return None;
         }
         let lock = in_query(profile.locks.path(pick(&profile.plain)));
@@ -126,16 +126,16 @@ impl Follower {
         if status == 404 {
             return None;
         }
-        self.tell(Events::Queue(serde_json::from_value(queue).expect("a queue")));
+        self.report(Events::Queue(serde_json::from_value(queue).expect("a queue")));
         Some(())
     }
 
-    /// Reads the history from the newest page back, behind all that has happened. None: the node does not
-    /// answer, or has no history.
+    /// Reads the history backwards from the newest page, after a sync. Returns `None` without a reply, or if
+    /// the node has no history.
     async fn read_pages(&self) -> Option<()> {
         let membership = &self.place.caller.profile().membership;
         let node = any_node(membership)?;
-        self.tell(Events::Pages { scope: self.scope.clone() });
+        self.report(Events::Pages { scope: self.scope.clone() });
         Asking::sync(membership, &node, EACH).await?;
         let (limit, mut before) = (between(1, 40), String::new());
         loop {
@@ -144,7 +144,7 @@ impl Follower {
             assert!(status == 200, "pages are for all: {status} {page}");
             let page: History = serde_json::from_value(page).expect("a page of the history");
             assert!(page.entries.len() as u64 <= limit, "{page:?}");
-            self.tell(Events::Page(page.entries));
+            self.report(Events::Page(page.entries));
             before = format!("&before={}", page.before?);
             if chance(5) || self.place.is_over() {
                 return None;
@@ -153,7 +153,7 @@ impl Follower {
     }
 }
 
-/// The next message of a stream, as far as it has come.
+/// Next message of a stream, as far as received.
 #[derive(Default)]
 struct Message {
     rest: String,

@@ -1,5 +1,3 @@
-//! A lease and its keep-alive.
-
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,7 +12,7 @@ use super::call::Asking;
 use crate::cluster::membership::Membership;
 use crate::history::client::ClientFact;
 
-/// Part of the time of a lease that its client counts on, in percent: clocks do not run equally fast.
+/// Part of a lease's duration on which the client relies, in percent: clocks do not run equally fast.
 const COUNTED_PERCENT: u32 = 90;
 
 /// An open lease, as far as its client knows.
@@ -25,14 +23,15 @@ pub(super) struct Lease {
     id: String,
     pub(super) secret: String,
     pub(super) ttl: Duration,
-    /// Nothing of it may be relied on from this moment on. None: it is over.
+    /// Time until which the client may rely on the lease. `None`: the lease is over.
     deadline: Mutex<Option<Instant>>,
-    /// When a lock of it may be taken away: a deadline of the lease, too (`client/README.md`).
+    /// Time at which the cluster may revoke a lock of the lease: a deadline of the lease as well
+    /// (`client/README.md`).
     revoked: Mutex<Option<Instant>>,
 }
 
 impl Lease {
-    /// One at any node; None if none answers soon.
+    /// Opens a lease at a random node. Returns `None` without a quick reply.
     pub(super) async fn open(place: &Place, ttl: Duration) -> Option<Lease> {
         let (journal, membership) =
             (place.caller.journal().clone(), place.caller.profile().membership.clone());
@@ -52,7 +51,7 @@ impl Lease {
         Some(Lease { journal, membership, session, id, secret, ttl, deadline, revoked: Mutex::default() })
     }
 
-    /// A request about it, or by it.
+    /// Returns a request with the lease's secret.
     pub(super) fn asking(&self, head: String, mut body: Value) -> Asking {
         body["secret"] = self.secret.as_str().into();
         Asking { membership: self.membership.clone(), head, body }
@@ -62,17 +61,17 @@ impl Lease {
         &self.journal
     }
 
-    /// Until when it may be relied on.
+    /// Returns the time until which the client may rely on the lease.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let mut deadline = self.deadline.lock();
-        // One that has passed is never moved.
+        // A deadline that has passed never moves.
         let revoked = *self.revoked.lock();
         *deadline = deadline.map(|known| known.min(revoked.unwrap_or(known)));
         *deadline = deadline.filter(|deadline| time::now() < *deadline);
         *deadline
     }
 
-    /// Whether it is alive as far as can be known here and now; if so, reports it.
+    /// Returns whether the lease is alive as far as the client knows, and reports a lease that is alive.
     pub(super) fn is_alive(&self) -> bool {
         let Some(deadline) = self.deadline() else { return false };
         let for_ms = deadline.saturating_since(time::now()).as_millis();
@@ -81,10 +80,11 @@ impl Lease {
         true
     }
 
-    /// A request that was sent then has got this answer.
-    pub(super) fn note(&self, sent: Instant, (status, answer): &(u16, Value)) {
+    /// Updates the deadline by the reply to a request sent at `sent`.
+    pub(super) fn update(&self, sent: Instant, (status, answer): &(u16, Value)) {
         if *status == 404 || *status == 403 {
-            // It is over; or the cluster is another one, in which a stranger has its number.
+            // The lease is over; or the cluster is a new cluster, in which another client has the lease's
+            // number.
             *self.deadline.lock() = None;
         } else if let (Some(valid_for_ms), Some(known)) = (answer["valid_for_ms"].as_u64(), self.deadline()) {
             let until = sent + Duration::from_millis(valid_for_ms) * COUNTED_PERCENT / 100;
@@ -93,7 +93,7 @@ impl Lease {
         self.hear(sent, answer);
     }
 
-    /// The deadline of questions only moves nearer.
+    /// Moves the deadline of questions, only to an earlier time.
     fn hear(&self, sent: Instant, answer: &Value) {
         let questions = answer["asked"].as_array().into_iter().flatten();
         let left = questions.filter_map(|question| question["revoked_in_ms"].as_i64());
@@ -102,7 +102,8 @@ impl Lease {
         *revoked = revoked.into_iter().chain(at).min();
     }
 
-    /// Asks for keep-alive at a third of its time, for so long (None: always). Returns when it is over.
+    /// Sends keepalives at a third of the lease's duration, until `silent_after` (`None`: always). Returns
+    /// when the lease is over.
     pub(super) async fn keep_alive(&self, silent_after: Option<Duration>) {
         let silent_from = silent_after.map(|after| time::now() + after);
         let mut due = time::now() + self.ttl / 3;
@@ -115,13 +116,13 @@ impl Lease {
             let sent = time::now();
             due = sent + self.ttl / 3;
             if let Some(answer) = self.keepalive().until(due.min(deadline), self.ttl / 6).await {
-                self.note(sent, &answer);
+                self.update(sent, &answer);
                 self.is_alive();
             }
         }
     }
 
-    /// Whether a leader knows it. Not if none has said so.
+    /// Returns whether a leader knows the lease; false without a reply.
     pub(super) async fn is_open(&self) -> bool {
         self.keepalive().once(self.ttl / 6).await.is_some_and(|(status, _)| status == 200)
     }
@@ -130,7 +131,7 @@ impl Lease {
         self.asking(format!("POST /v1/leases/{}/keepalive", self.id), json!({}))
     }
 
-    /// Gives it back, or leaves it to expire.
+    /// Ends the lease, or leaves the lease to expire.
     pub(super) async fn end(self) {
         *self.deadline.lock() = None;
         if chance(70) {
@@ -138,12 +139,12 @@ impl Lease {
         }
     }
 
-    /// The request that ends it.
+    /// Returns the request that ends the lease.
     pub(super) fn to_be_ended(&self) -> Asking {
         self.asking(format!("DELETE /v1/leases/{}", self.id), json!({}))
     }
 
-    /// Names the lease, and does not open it.
+    /// Returns a secret that has the lease's form and differs in the last digit.
     pub(super) fn wrong_secret(&self) -> String {
         let (rest, last) = self.secret.split_at(self.secret.len() - 1);
         format!("{rest}{}", if last == "0" { "1" } else { "0" })

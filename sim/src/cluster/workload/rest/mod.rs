@@ -1,8 +1,8 @@
-//! Clients by HTTP (docs/rest.md), as those of `client/`: leases with keep-alive of their own, requests that
-//! are repeated at other nodes and come late and twice, and locks in one queue with all others. They keep to
-//! what `client/README.md` demands, and report to the checkers what the other clients do.
+//! HTTP clients (docs/rest.md) like the thin clients in `client/`: leases with keepalives of their own,
+//! requests that are repeated at several nodes and arrive late or twice, and locks shared with all remaining
+//! clients. These clients obey `client/README.md`, and report the same facts to the checkers.
 //!
-//! A lease has one attempt at a time, so that a loss that its client cannot know of yet is that of a lock.
+//! A lease has one attempt at a time, so that a loss still unknown to the client concerns one attempt only.
 
 mod attempt;
 mod call;
@@ -26,16 +26,16 @@ use attempt::{ANSWERED_WITHIN, Call, EACH};
 use call::Asking;
 use lease::Lease;
 
-/// Mean time between two attempts.
+/// Mean pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Percentage of leases that fall silent at some moment, and end by themselves.
+/// Percentage of leases that fall silent at some moment and expire.
 const SILENT_PERCENT: u64 = 25;
-/// Percentage of attempts that are at several locks.
+/// Percentage of attempts at several locks.
 const SEVERAL_PERCENT: u64 = 20;
-/// Copies of requests that are still on their way when their lease is given back are dropped then.
+/// Bound on pending late copies of requests; the end of a lease drops its copies.
 const STRAYS_MAX: usize = 16;
 
-/// Leases one after another, until its place in the run ends.
+/// Uses leases one after another, until the run ends.
 pub(super) async fn live(place: Place) {
     while !place.is_over() {
         let profile = place.caller.profile();
@@ -71,13 +71,13 @@ async fn use_lease(place: &Place, lease: &Lease, attempts: u64) {
     }
 }
 
-/// Takes a lock from the holder with this token, as an operator. None: it ends a delay of the lock.
+/// Takes a lock from the holder with this token, as an operator. `None` ends a lock-delay.
 pub(super) async fn force(place: &Place, lock: Lock, token: Option<FencingToken>) {
     let profile = place.caller.profile();
     let name = profile.locks.path(lock).trim_start_matches("/locks/");
     let head = format!("DELETE /v1/locks/{name}/holders/{}", token.map_or(0, |token| token.0));
     let asking = Asking { membership: profile.membership.clone(), head, body: Value::Null };
-    // No session of ours asks, so that its other calls say nothing of when this one is answered.
+    // Reported without a session, so that the reply implies nothing about the order of the session's calls.
     let asker = (place.caller.journal(), SessionId::NONE);
     let call = token.map(|_| Call::of(asker, Op::Force { lock, token }));
     let answer = asking.until(time::now() + ANSWERED_WITHIN, EACH).await;
@@ -90,12 +90,11 @@ pub(super) async fn force(place: &Place, lock: Lock, token: Option<FencingToken>
     }
 }
 
-/// What earlier attempts of a lease have left: copies of requests whose answers are not awaited any more.
-/// They end with this.
+/// Late copies of requests whose replies the client ignores. Dropping this value aborts all copies.
 #[derive(Default)]
 pub(super) struct Strays {
     copies: Vec<Task<()>>,
-    /// Locks and name of the attempt before, if another one may have the name as well.
+    /// Locks and name of the previous attempt, if another attempt may reuse the name.
     earlier: Option<(Vec<Lock>, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! One attempt at several locks: all places by one request, each lock given back by itself.
+//! One attempt at several locks: one request for all positions, a release for each lock.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::history::client::{Answer, Failure, Op};
 
 /// Percentage of attempts whose holds have a maximum.
 const MAXIMUM_PERCENT: u64 = 50;
-/// Part of it that the client counts on, in percent.
+/// Part of the maximum on which the client relies, in percent.
 const COUNTED_PERCENT: u64 = 90;
 
-/// Takes all places, uses the locks one after the other, and gives each back. False: the lease is of no more
-/// use, since it may have places.
+/// Takes all positions, uses the locks in turn, and releases each. Returns false if the lease may have
+/// positions left and is of no more use.
 pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bool {
     let mut locks = place.caller.profile().plain.clone();
     rng::shuffle(&mut locks);
@@ -48,7 +48,7 @@ pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bo
         let request = Call::begin(lease, Op::Held { locks: locks.clone() });
         let left = deadline.saturating_since(sent);
         let Some(answer) = asking.once((wait + EACH).min(left)).await else { continue };
-        lease.note(sent, &answer);
+        lease.update(sent, &answer);
         let (status, document) = &answer;
         match (*status, document["state"].as_str()) {
             (200, Some("held")) => {
@@ -67,7 +67,7 @@ pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bo
         }
     };
     calls.into_iter().zip(&tokens).for_each(|(call, token)| call.end(Ok(Answer::Acquired(*token))));
-    // The locks are granted after the first request.
+    // The cluster grants the locks after the first request.
     let until = maximum_ms.map(|ms| began + Duration::from_millis(ms * COUNTED_PERCENT / 100));
     for (lock, token) in locks.into_iter().zip(tokens) {
         let attempt = Attempt { place, lease, lock, mode, until, request_id: request_id.clone() };

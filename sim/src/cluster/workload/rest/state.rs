@@ -1,5 +1,5 @@
-//! Programs that lock a state by HTTP, as Terraform does: they give no signs of life, ask again while another
-//! one has the lock, and are told of no loss. Now and then a person forces the lock of one.
+//! Programs that lock a state by HTTP, as Terraform does: without keepalives, with retries while another
+//! program holds the lock, and without notice of a loss. Sometimes a person forces a program's lock.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use super::call::Asking;
 use crate::history::Lock;
 use crate::history::client::{Answer, ClientFact, Failure, Op};
 
-/// Mean time between two programs of a client.
+/// Mean pause between two programs of a client.
 const PAUSE: Duration = Duration::from_millis(800);
-/// Mean time for which a program asks for the lock.
+/// Mean time for which a program tries to get the lock.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Percentages of refusals after which a person forces the lock, and of programs that die with it.
+/// Percentages of refusals after which a person forces the lock, and of programs that die with the lock.
 const FORCED_PERCENT: u64 = 6;
 const DIES_PERCENT: u64 = 5;
 
-/// Programs one after another, until their place in the run ends.
+/// Runs programs one after another, until the run ends.
 pub(in super::super) async fn live(place: Place) {
     while !place.is_over() {
         let program = Program { place: &place, id: format!("{:016x}", rng::below(u64::MAX)) };
@@ -63,12 +63,12 @@ impl Program<'_> {
         json!({ "ID": self.id, "Who": "a person", "Info": "" })
     }
 
-    /// No client knows of which session its place is.
+    /// Begins a call without a session, because no client knows the session of the program's position.
     fn begin(&self, op: Op) -> Call<'_> {
         Call::of((self.journal(), SessionId::NONE), op)
     }
 
-    /// Asks until it has the lock. None: it has given up.
+    /// Retries until the program has the lock. Returns `None` when the program gives up.
     async fn lock(&self) -> Option<FencingToken> {
         let asking = self.asking("LOCK", self.info());
         let patience = time::now() + about(PATIENCE);
@@ -96,7 +96,7 @@ impl Program<'_> {
         None
     }
 
-    /// Believes in the lock for a while.
+    /// Relies on the lock for a while.
     async fn work(&self, token: FencingToken) {
         let (lock, mode) = (self.state(), Mode::Exclusive);
         let _end = LetGo { journal: self.journal(), lock, token };
@@ -107,7 +107,7 @@ impl Program<'_> {
         }
     }
 
-    /// Gives the lock back. Only the answer to the first request says whether it was held.
+    /// Releases the lock. Only the reply to the first request tells whether the lock was held.
     async fn unlock(&self, token: FencingToken) {
         let (lock, asking) = (self.state(), self.asking("UNLOCK", self.info()));
         let call = self.begin(Op::Release { lock, token });
@@ -121,7 +121,7 @@ impl Program<'_> {
         }
     }
 
-    /// As a person who takes the program with the lock for dead.
+    /// Forces the lock, as a person who believes the program dead.
     async fn force(&self) {
         let asking = self.asking("UNLOCK", Value::Null);
         let call = self.begin(Op::Force { lock: self.state(), token: None });
@@ -131,7 +131,7 @@ impl Program<'_> {
     }
 }
 
-/// What an UNLOCK has done. 409: another program has the lock.
+/// Returns whether an UNLOCK has released the lock. 409: another program has the lock.
 fn released(asking: &Asking, (status, document): (u16, Value)) -> bool {
     match (status, document["released"].as_bool()) {
         (200, Some(released)) => released,
@@ -140,7 +140,7 @@ fn released(asking: &Asking, (status, document): (u16, Value)) -> bool {
     }
 }
 
-/// Reports the end of a hold when it is dropped.
+/// Reports the end of a hold when dropped.
 struct LetGo<'a> {
     journal: &'a Journal,
     lock: Lock,
