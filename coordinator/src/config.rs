@@ -78,7 +78,7 @@ pub struct ClusterConfig {
     pub audit: AuditConfig,
     /// Scheduled backups by the leader.
     pub backup: BackupConfig,
-    /// Finalization of upgrades.
+    /// Who finalizes an upgrade, and when.
     pub upgrade: UpgradeConfig,
     /// Automatic changes of the membership by the leader.
     pub autopilot: AutopilotConfig,
@@ -295,7 +295,7 @@ pub struct ConfigError {
     pub line: Option<usize>,
     /// Description of the mistake, with its key.
     pub what: String,
-    /// Proposed correction.
+    /// Correction to propose to the user.
     pub remedy: String,
 }
 

@@ -60,8 +60,8 @@
 //! 2. One data folder per node, on a disk with space for the log (bounded, see `docs/configuration.md`).
 //! 3. An odd number of voters in different failure domains. A cluster of one survives restarts, not the loss
 //!    of its disk: use a cluster of one for a single machine, for tests, and for trials.
-//! 4. `addresses().http` has no authentication without `tls` or `token_file` in `[http]`: keep the listener on
-//!    loopback.
+//! 4. `addresses().http` has no authentication without `tls` or `token_file` in `[http]`: keep the listener
+//!    on loopback.
 //!
 //! Embedding needs only the names at this level. The modules are internal, public for the binary, the tools
 //! and the benchmarks of this repository, and change with every release.

@@ -180,7 +180,6 @@ pub(crate) fn reason(why: Why) -> &'static str {
     }
 }
 
-/// Implements [`Mutant::MinHoldForgotten`].
 fn forget_min_hold(command: &mut Command) {
     match command {
         Command::Tagged { command, .. } => forget_min_hold(command),

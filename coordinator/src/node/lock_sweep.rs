@@ -43,7 +43,6 @@ impl LockAlarm {
     }
 }
 
-/// Finds due locks.
 pub struct LockSweep {
     pub replica: Arc<Replica>,
     /// Clock of the log. Only this node advances the clock while it leads, so the computed delay is exact.

@@ -50,7 +50,6 @@ pub struct Service {
     pub heartbeat_acks: Arc<HeartbeatAcks>,
     /// Leader lease, ended by the end of the leader's heartbeat connection.
     pub lease: LeaderLease,
-    /// Executes ZooKeeper's `reconfig`.
     pub reconfigurer: Arc<Reconfigurer>,
     /// Executes operators' requests to this node, and records founders.
     pub admin: Arc<dyn Admin>,

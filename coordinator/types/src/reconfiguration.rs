@@ -53,7 +53,7 @@ pub struct Server {
 }
 
 impl Wanted {
-    /// Parses the request.
+    /// Parses the request of `reconfig`.
     ///
     /// # Errors
     /// `BadArguments`: the text does not have ZooKeeper's form; `MarshallingError`: a server's id is not a

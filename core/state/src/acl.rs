@@ -179,7 +179,6 @@ pub(crate) struct SharedAcl(Arc<Stored>);
 #[derive(Debug)]
 struct Stored {
     hash: u64,
-    /// Permissions of `world:anyone`.
     anyone: i32,
     is_open: bool,
     entries: Vec<Acl>,

@@ -8,7 +8,6 @@ use crate::znode::{Kind, Znode};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Lives until deleted.
     Persistent,
     /// Lives as long as its session.
     Session,

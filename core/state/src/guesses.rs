@@ -8,7 +8,6 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Hints per bucket.
 const WAYS: usize = 4;
 const BUCKETS_MIN: usize = 4;
 

@@ -48,7 +48,6 @@ pub struct Machine {
     pub(crate) last_entry: Ordinal,
     /// The cluster of this state; `None` until the first leader has drawn an id.
     pub(crate) cluster: Option<NewCluster>,
-    /// The cluster's version.
     pub(crate) upgrade: Upgrade,
     /// The rules of locks. Invariant: equal to the text of the rules' znode.
     pub(crate) rules: Arc<Rules>,

@@ -109,7 +109,6 @@ pub enum LockEventKind {
     Gone {
         /// Milliseconds of holding; `None` if the position never held the lock.
         held_ms: Option<i64>,
-        /// Milliseconds of waiting.
         waited_ms: i64,
         why: Why,
     },

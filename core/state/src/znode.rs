@@ -74,7 +74,6 @@ impl Eq for ZnodeName {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// Lives until deleted.
     Persistent,
     /// Lives as long as the session; never has children.
     Ephemeral(SessionId),

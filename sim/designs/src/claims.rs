@@ -13,7 +13,6 @@ use crate::zk::core::{Core, Reply, Request};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Confirmed,
-    /// Confirmed within limits.
     Partly,
     Refuted,
 }

@@ -32,7 +32,6 @@ pub enum WhoseClock {
 pub struct About {
     /// Name on the command line.
     pub id: &'static str,
-    /// Name in reports.
     pub name: &'static str,
     pub source: &'static str,
     /// Ids in [`crate::claims`] of the claims about the design.

@@ -8,8 +8,7 @@
 //! - [`workload`]: behavior of every client; [`store`]: the protected data; [`scenario`]: the faults;
 //! - [`outside_view`]: the observer that measures; [`stage`]: one design in one scenario with one seed;
 //! - [`table`]: all runs; [`claims`]: claims about designs, confirmed or refuted; [`report`]: the table as
-//!   text,
-//! Markdown, HTML.
+//!   text, Markdown, HTML.
 //!
 //! Architecture invariant: nothing here depends on Rowlock. A crate with Rowlock's client implements
 //! [`design::Design`].

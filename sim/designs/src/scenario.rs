@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::TTL;
 
-/// Script of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
     Calm,

@@ -7,12 +7,12 @@
 //!
 //! Modeled behavior and its code:
 //! - the client believes until a time after *sending* the last answered keepalive:
-//! `client/rust/src/session/deadline.rs`
+//!   `client/rust/src/session/deadline.rs`
 //! - the leader's timer, which no touch restarts after the decision:
-//! `coordinator/raft/sessions/src/tracker.rs`
+//!   `coordinator/raft/sessions/src/tracker.rs`
 //! - contact, stalls, forgiving, expiry: `coordinator/raft/sessions/src/liveness.rs`
 //! - the leader answers a keepalive after a quorum has acknowledged the leader:
-//! `coordinator/raft/sessions/src/heartbeat_ack.rs`
+//!   `coordinator/raft/sessions/src/heartbeat_ack.rs`
 //! - an answer counts for its request: `coordinator/raft/consensus/src/raft/acks.rs`
 //!
 //! Reasons: `docs/decisions/heartbeats.md`, `docs/decisions/quorum-loss.md`, and "The clock assumption" in

@@ -88,7 +88,6 @@ enum End {
     FullSpeed(HostId),
 }
 
-/// Faults in progress.
 pub struct Injector {
     sim: Simulation,
     targets: FaultTargets,

@@ -54,7 +54,6 @@ pub struct Plan {
 
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// First broken promise.
     pub violation: Option<Violation>,
     pub stats: Stats,
     /// Fingerprint of all events.
@@ -74,7 +73,6 @@ const CLOSING: Duration = Duration::from_secs(30);
 const AUDIT: Duration = Duration::from_secs(8);
 pub(super) const SPARES: usize = 3;
 pub(crate) const CLIENTS: usize = 4;
-/// Interval of [`Fact::Passed`].
 const TICK: Duration = Duration::from_secs(1);
 
 /// Hosts for simultaneous floods.

@@ -164,7 +164,6 @@ impl Budget {
         self.cut_until.iter().filter(|until| **until > at).count()
     }
 
-    /// Records cut links.
     pub(super) fn cut(&mut self, until: Nanos) {
         self.cut_until.push(until);
     }

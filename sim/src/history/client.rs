@@ -62,7 +62,6 @@ pub enum Op {
         path: String,
         version: Version,
     },
-    /// A transaction.
     Multi(Vec<Op>),
     /// A read. `synced`: after a sync within the same call, so that the read sees all writes acknowledged
     /// before the call.
@@ -78,7 +77,6 @@ pub enum Op {
         lock: Lock,
         mode: Mode,
     },
-    /// Releases a lock.
     Release {
         lock: Lock,
         token: FencingToken,
@@ -143,10 +141,11 @@ pub enum Failure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// Accepts every write.
     Plain,
     /// Refuses tokens below the highest accepted token.
-    Fenced { accepted: bool },
+    Fenced {
+        accepted: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -207,7 +207,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Replicates a command.
+    /// Replicates a command of this caller.
     ///
     /// # Errors
     /// [`Refusal::Full`]: the command was not executed. [`Refusal::Unknown`]: the command may have been

@@ -6,7 +6,6 @@ use rowlock_proto::{ErrorCode, Right};
 /// Refusal of a request. Except for [`Refusal::Unknown`], the request had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Invalid request.
     #[error("{0}")]
     Bad(String),
     /// Unknown lease: expired or closed. All its locks are free.
@@ -49,7 +48,6 @@ pub enum Refusal {
     Restored(u64),
     #[error("this node is not in contact with a quorum; retry later or at another node")]
     NotServing,
-    /// Unknown outcome.
     #[error("unknown outcome: repeat the request with the same request_id, here or at another node")]
     Unknown,
 }

@@ -64,7 +64,6 @@ pub enum Change {
         /// Empty: open to all clients.
         acl: Vec<Acl>,
     },
-    /// Replaces the data.
     Set {
         data: Bytes,
         version: Version,

@@ -60,7 +60,6 @@ pub(super) async fn version() -> Json<Value> {
     Json(json!({ "name": "rowlock", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// Condition of readiness.
 struct Check {
     name: &'static str,
     passed: bool,

@@ -20,7 +20,6 @@ const WITHOUT_TLS: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
                              this port is for https\n";
 
-/// Pending handshake.
 pub(super) type Handshake = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
 /// State shared by all connections of the listener.

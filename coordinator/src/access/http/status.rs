@@ -40,7 +40,6 @@ pub struct StateView {
 pub struct HttpAddresses {
     pub node: u64,
     pub http: String,
-    /// `host:port` for locks.
     pub api: Option<String>,
 }
 

@@ -44,10 +44,8 @@ pub(crate) use since::{Past, Span, shown};
 pub enum Refusal {
     #[error("{0}")]
     NoSuchReport(String),
-    /// Invalid question.
     #[error("{0}")]
     BadQuestion(String),
-    /// Unknown subject.
     #[error("{0}")]
     NotThere(String),
     /// Denied by an ACL.

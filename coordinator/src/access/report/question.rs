@@ -11,7 +11,6 @@ use super::backup::Piece;
 
 pub(super) const PATHS: [&str; 6] =
     ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions", "/v1/access", "/v1/backup"];
-/// Longest accepted question.
 const QUESTION_MAX_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +93,6 @@ impl WatchQuestion {
     }
 }
 
-/// Parameters of `/v1/locks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocksQuestion {
     /// Prefix of the path.

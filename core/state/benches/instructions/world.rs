@@ -80,7 +80,6 @@ impl World {
         world
     }
 
-    /// Opens a session.
     pub fn open(&mut self, sent: &Sent) -> SessionId {
         let applied = self.machine.apply_stamped(sent.stamp, &sent.proposal, &mut ());
         applied.attached.expect("it opens").session

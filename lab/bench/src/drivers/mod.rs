@@ -183,7 +183,7 @@ impl Driver {
         }
     }
 
-    /// Closes the session.
+    /// Closes the session of the client.
     ///
     /// # Errors
     /// The connection broke.

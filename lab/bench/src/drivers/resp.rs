@@ -71,7 +71,7 @@ impl Connection {
         command(words, &mut self.output);
     }
 
-    /// Receives one reply.
+    /// Receives one reply of the server.
     ///
     /// # Errors
     /// The connection broke, or the input is not a reply.

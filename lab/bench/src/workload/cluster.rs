@@ -13,7 +13,6 @@ use crate::servers::words::word;
 
 /// Number of children of one parent.
 const FAMILY: u64 = 1_000;
-/// Znodes per transaction.
 const PER_TRANSACTION: u64 = 500;
 /// Number of sessions that create znodes.
 const MAKERS: u64 = 8;

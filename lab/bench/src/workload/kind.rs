@@ -37,7 +37,7 @@ pub enum Workload {
     Crash,
     /// Death of the leader; there is only one size.
     LeaderKill,
-    /// N idle sessions.
+    /// N sessions without any work.
     Idle,
     /// Snapshots of N znodes.
     Snapshot,

@@ -76,7 +76,6 @@ impl Phase {
 /// Cost of the counted time.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Wall time.
     pub took: Duration,
     servers: Duration,
     client: Duration,

@@ -30,7 +30,6 @@ pub enum Command {
         key: String,
         /// Value for an absent key.
         value: String,
-        /// Time to live.
         ttl_ms: i64,
     },
     SetNx {
@@ -57,7 +56,6 @@ pub enum Command {
     /// The script `if get(key) == value then del(key)`.
     CompareAndDelete {
         key: String,
-        /// Expected value.
         value: String,
     },
     /// Redisson's lock script. Absent or own key: counts up, sets the expiry and returns [`Answer::Nil`];

@@ -28,7 +28,6 @@ pub enum Ask {
     Wait {
         /// Wanted number of replicas.
         replicas: usize,
-        /// Longest wait.
         timeout_ms: u64,
     },
     /// `PING`, with the answer of `INFO replication`.

@@ -80,7 +80,6 @@ impl Injector {
         self.later(LOOK, End::Regain(regain));
     }
 
-    /// Reconnects all nodes.
     pub(super) fn reconnect(&mut self, regain: &Regain) {
         self.cuts.join(self.sim.network(), &regain.links);
     }

@@ -178,7 +178,6 @@ pub struct Profile {
     /// Members at any time; a new session uses the current members.
     pub membership: Membership,
     pub host: HostId,
-    /// Requested session timeout.
     pub session_timeout: Duration,
     /// Requested disconnect grace, if any.
     pub grace: Option<Duration>,

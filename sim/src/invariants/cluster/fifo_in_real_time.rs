@@ -10,7 +10,6 @@ use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
 use crate::history::{Fact, Lock};
 
-/// Unanswered acquire call.
 struct Asked {
     lock: Lock,
     /// Last queue position when the call began.

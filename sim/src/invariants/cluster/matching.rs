@@ -40,7 +40,6 @@ pub(super) enum Matched {
     Answered(Sent, Result<Answer, Failure>),
 }
 
-/// Unanswered writes.
 #[derive(Default)]
 pub(super) struct Matching {
     reporting: BTreeSet<SessionId>,
@@ -53,7 +52,6 @@ pub(super) struct Matching {
 }
 
 impl Matching {
-    /// Consumes a fact.
     pub(super) fn observe(&mut self, fact: &Fact) -> Matched {
         match fact {
             Fact::Client { client, what, .. } => self.client(*client, what),

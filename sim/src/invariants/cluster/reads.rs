@@ -10,7 +10,6 @@ use super::znodes::{Read, Znodes};
 use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Failure, Op};
 
-/// Unanswered call.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) client: ClientId,

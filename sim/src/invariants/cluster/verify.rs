@@ -13,7 +13,6 @@ use crate::history::{Fact, Lock};
 
 type Place = (Lock, FencingToken);
 
-/// Unanswered verify call.
 struct Asked {
     locks: Vec<Lock>,
     /// Position in question; `None` if the answer names the position.

@@ -15,7 +15,6 @@ pub(super) struct Stretch {
     znode: Arc<Znode>,
     /// XOR of the hashes of the children's names.
     children: u64,
-    /// Changes at `from`.
     is_created: bool,
     is_deleted: bool,
     has_new_data: bool,
@@ -29,7 +28,6 @@ pub(super) struct Znodes {
 }
 
 impl Znodes {
-    /// Consumes a change.
     pub(super) fn observe(&mut self, fact: &Fact) {
         let Fact::Znode(znode) = fact else { return };
         if !self.stretches.contains_key(&znode.path) {

@@ -7,7 +7,6 @@ use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-/// An opened lease.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaseOpened {
@@ -25,7 +24,6 @@ pub(super) struct LeaseOpened {
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct AskedDocument {
     pub(super) asked_ms_ago: i64,
-    /// Asking client.
     pub(super) by: String,
     /// Path of the lock.
     pub(super) lock: String,
@@ -44,11 +42,9 @@ pub(super) struct AskedDocument {
 pub(super) struct AskedOf {
     /// Number of holders; 0: the lock is free.
     pub(super) asked: u32,
-    /// First holders.
     pub(super) holders: Vec<PartyDocument>,
 }
 
-/// A renewed lease.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaseKept {
@@ -102,7 +98,6 @@ pub(super) enum StandingState {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct PartyDocument {
-    /// Label for people.
     pub(super) label: String,
     /// Path of the queue znode.
     pub(super) place: String,
@@ -226,7 +221,6 @@ pub(super) struct StatDocument {
     pub(super) mtime_ms: i64,
     /// Zxid of the last change of the data.
     pub(super) mzxid: String,
-    /// Number of children.
     pub(super) num_children: i32,
     /// Zxid of the last change of the list of children.
     pub(super) pzxid: String,
@@ -280,7 +274,6 @@ pub(super) struct ProblemDocument {
     stale: Option<bool>,
     /// Status code of the response.
     status: u16,
-    /// Status in words.
     title: String,
     /// Type of the problem: always `about:blank`.
     r#type: String,

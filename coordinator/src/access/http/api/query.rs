@@ -6,7 +6,7 @@ use crate::report::question::decoded;
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Parses a query.
+    /// Parses the query of a URL.
     ///
     /// # Errors
     /// [`Refusal::Bad`]: a percent-encoded part is not UTF-8.
@@ -61,7 +61,7 @@ impl Query {
         number.map(Some).ok_or_else(wrong)
     }
 
-    /// Refuses remaining parameters.
+    /// Refuses parameters that no caller has read.
     ///
     /// # Errors
     /// [`Refusal::Bad`].

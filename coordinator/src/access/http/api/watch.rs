@@ -30,7 +30,6 @@ const BEGIN: &str = "retry: 1000\n";
 /// Comment line for quiet periods, so that clients do not time out.
 const KEEPALIVE: &str = ":\n";
 
-/// Open stream.
 struct Stream {
     watch: Watch,
     visitor: Visitor,

@@ -18,7 +18,6 @@ const FILES: &[(&str, &str)] = &[
     ("locks.txt", include_str!("../../../testdata/locks.txt")),
 ];
 
-/// A decoded frame.
 struct Decoded {
     /// Debug text of the decoded frame.
     meaning: String,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
-use rowlock_proto::request::{Create, Op};
+use rowlock_proto::request::{Create, Op, SetAcl};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, SessionId, Stat, Version, Zxid};
@@ -146,16 +146,7 @@ impl Naive {
             Command::Client(Request::SetData(set)) => {
                 self.set(who, &set.path, &set.data, set.version).map(Response::Stat)
             }
-            Command::Client(Request::SetAcl(set)) => {
-                valid(&set.path)?;
-                let acl = resolve(set.acl.as_deref(), who)?;
-                let node = self.nodes.get_mut(&set.path).ok_or(ErrorCode::NoNode)?;
-                permit(node, perms::ADMIN, who)?;
-                expect(node.stat.aversion, set.version)?;
-                node.acl = acl;
-                node.stat.aversion.0 = if node.stat.aversion.0 == -1 { 0 } else { node.stat.aversion.0 + 1 };
-                Ok(Response::Stat(self.shown(&set.path).1))
-            }
+            Command::Client(Request::SetAcl(set)) => self.set_acl(who, set),
             Command::Client(Request::Multi(ops)) => Ok(Response::Multi(self.multi(session, who, ops))),
             Command::Reap { path } => {
                 let node = self.nodes.get(path).ok_or(ErrorCode::NoNode)?;
@@ -178,6 +169,17 @@ impl Naive {
             Command::Noop | Command::Reattach { .. } => unreachable!(),
             other => unreachable!("not part of this model: {other:?}"),
         }
+    }
+
+    fn set_acl(&mut self, who: &[Id], set: &SetAcl) -> Reply<Response> {
+        valid(&set.path)?;
+        let acl = resolve(set.acl.as_deref(), who)?;
+        let node = self.nodes.get_mut(&set.path).ok_or(ErrorCode::NoNode)?;
+        permit(node, perms::ADMIN, who)?;
+        expect(node.stat.aversion, set.version)?;
+        node.acl = acl;
+        node.stat.aversion.0 = if node.stat.aversion.0 == -1 { 0 } else { node.stat.aversion.0 + 1 };
+        Ok(Response::Stat(self.shown(&set.path).1))
     }
 
     fn created(

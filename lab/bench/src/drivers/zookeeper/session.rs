@@ -134,7 +134,7 @@ impl Session {
         }
     }
 
-    /// Closes the session.
+    /// Closes the session of the client.
     ///
     /// # Errors
     /// The connection broke before the answer.

@@ -23,7 +23,6 @@ use search::{Component, Pending};
 
 type Number = usize;
 
-/// Unanswered call.
 struct Sent {
     session: SessionId,
     order: u64,

@@ -11,7 +11,6 @@ use crate::history::client::{Answer, Failure, Op};
 /// A path; clones are cheap.
 pub(super) type Path = Arc<str>;
 
-/// Existing znode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Node {
     pub(super) version: i32,
@@ -38,7 +37,6 @@ pub(super) enum Outcome {
 const DELETED: i32 = -2;
 const CHECKED: i32 = -3;
 
-/// Executes a write.
 pub(super) fn run(nodes: &mut Nodes, op: &Op, session: SessionId) -> Outcome {
     let all = match op {
         Op::Multi(all) => &all[..],
