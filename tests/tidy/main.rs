@@ -16,6 +16,7 @@ mod promises;
 mod sizes;
 mod tour;
 mod tree;
+mod voice;
 mod weight;
 
 use tree::Tree;
@@ -75,6 +76,11 @@ fn each_promise_has_a_fault_a_workload_a_checker_and_a_mutant() {
 #[test]
 fn assertions_do_not_become_fewer() {
     holds(assertions::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn comments_are_sentences_and_functions_say_what_they_do() {
+    holds(voice::breaches(&Tree::of_the_repository()));
 }
 
 #[test]

@@ -248,7 +248,7 @@ impl Client {
     /// The close goes on when the future is dropped.
     pub async fn close(&self) -> Result<(), Error> {
         let (signal, closed) = oneshot::channel();
-        let is_gone = self.inner.core.tell(Action::Close(signal)).is_err();
+        let is_gone = self.inner.core.send(Action::Close(signal)).is_err();
         match closed.await {
             Ok(result) if !is_gone => result,
             _ if self.inner.shared.is_forked() => Err(Error::Forked),
@@ -277,7 +277,7 @@ impl Client {
         }
         self.inner
             .core
-            .tell(Action::Auth(credential, signal))
+            .send(Action::Auth(credential, signal))
             .map_err(|SessionClosed| self.inner.shared.ended())?;
         answered.await.unwrap_or_else(|_| Err(self.inner.shared.ended()))
     }
@@ -377,6 +377,6 @@ impl Client {
     /// Posts a removal. Never blocks and needs no runtime: for drops.
     pub(crate) fn post(&self, removal: ZnodeRemoval) {
         // An error means that the session has ended, and the znode with it.
-        let _ = self.inner.core.tell(Action::Removal(removal));
+        let _ = self.inner.core.send(Action::Removal(removal));
     }
 }

@@ -127,7 +127,7 @@ pub(super) struct Handles {
 
 impl Handles {
     /// Has the file of tokens looked at now. Whether there is one.
-    pub(super) fn look_at_files(&self) -> bool {
+    pub(super) fn reload_files_soon(&self) -> bool {
         self.tokens.as_ref().inspect(|keeper| keeper.reload_soon()).is_some()
     }
 }

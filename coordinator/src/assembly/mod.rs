@@ -273,7 +273,7 @@ impl Node {
     /// whether the node has any such files.
     pub fn reload_files_soon(&self) -> bool {
         let tls = self.tls.as_ref().inspect(|keeper| keeper.reload_soon()).is_some();
-        self.access.look_at_files() || tls
+        self.access.reload_files_soon() || tls
     }
 
     /// Waits until the node fails. A failed node serves no client; shut it down. Cancel safe.

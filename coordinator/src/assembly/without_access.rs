@@ -66,7 +66,7 @@ impl AccessFloor {
 pub(super) struct Handles;
 
 impl Handles {
-    pub(super) fn look_at_files(&self) -> bool {
+    pub(super) fn reload_files_soon(&self) -> bool {
         false
     }
 }

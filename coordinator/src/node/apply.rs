@@ -248,7 +248,7 @@ impl Apply for Applier {
         if self.metrics.connections.get() > 0 {
             rare::taken(Rare::SnapshotUnderClients);
         }
-        self.pending.give_up_all();
+        self.pending.abandon_all();
         if !mutant::is(Mutant::SnapshotKeepsConnections) {
             self.registry.close_all(CloseReason::NotServing);
         }

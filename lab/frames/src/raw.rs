@@ -111,7 +111,7 @@ impl RawClient {
     }
 
     /// Queues a request; returns the xid of its reply.
-    pub fn put(&mut self, request: &Request) -> Xid {
+    pub fn queue(&mut self, request: &Request) -> Xid {
         let xid = match request {
             Request::Ping => Xid::PING,
             Request::Auth { .. } => Xid::AUTH,
@@ -124,14 +124,14 @@ impl RawClient {
         // The reply to an envelope is the reply to its content.
         let content = if let Request::Tagged { request, .. } = request { request } else { request };
         self.asked.push_back((xid, content.opcode()));
-        self.wire.put_request(xid, request);
+        self.wire.queue_request(xid, request);
         self.frames_out += 1;
         xid
     }
 
     /// Sends a request; returns the xid of its reply. A broken connection shows in the missing reply.
     pub async fn send(&mut self, request: Request) -> Xid {
-        let xid = self.put(&request);
+        let xid = self.queue(&request);
         let _ = self.wire.flush().await;
         xid
     }

@@ -52,7 +52,7 @@ impl Wire {
     }
 
     /// Queues a request for [`Wire::flush`].
-    pub fn put_request(&mut self, xid: Xid, request: &Request) {
+    pub fn queue_request(&mut self, xid: Xid, request: &Request) {
         encode::request_of(xid, request, &mut self.output);
     }
 

@@ -101,7 +101,7 @@ impl Source {
 
     /// Sends one request and waits for the reply.
     async fn once(wire: &mut Wire, request: &Request) -> io::Result<()> {
-        wire.put_request(Xid(1), request);
+        wire.queue_request(Xid(1), request);
         wire.flush().await?;
         wire.frame().await.map(drop)
     }

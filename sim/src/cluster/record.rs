@@ -236,7 +236,7 @@ pub struct Journal {
 
 impl Journal {
     /// Reports an action or an observation of the client, at this moment.
-    pub fn tell(&self, what: ClientFact) {
+    pub fn record(&self, what: ClientFact) {
         self.record.report(&Fact::Client { client: self.client, at: self.record.now(), what });
     }
 

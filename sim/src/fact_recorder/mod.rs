@@ -205,7 +205,7 @@ impl FactRecorder {
             facts.push(Fact::Once { session, id, acked, changed, reply });
         }
         if let Command::Client(Request::Convert { claim, mode, prefix }) = command {
-            self.note_convert(claim, *mode, prefix, &applied.result);
+            self.record_convert(claim, *mode, prefix, &applied.result);
         }
         if let (Command::Client(Request::ForceRelease(claim)), Ok(Response::Held(ended)), true) =
             (command, &applied.result, changed)
@@ -219,7 +219,7 @@ impl FactRecorder {
         if let (true, Command::Client(Request::Acquire(all)), Ok(Response::PlaceStates(place_states))) =
             (changed, command, &applied.result)
         {
-            self.note(all, proposal);
+            self.record_acquires(all, proposal);
             let each = all.iter().zip(place_states);
             facts.extend(
                 each.filter_map(|(acquire, place_state)| self.refusal(proposal, acquire, place_state)),
@@ -321,7 +321,7 @@ impl FactRecorder {
     }
 
     /// Remembers the requests of a command, before its effects.
-    fn note(&mut self, all: &[Acquire], proposal: &Proposal) {
+    fn record_acquires(&mut self, all: &[Acquire], proposal: &Proposal) {
         for acquire in all {
             let owner = self.owner_in(acquire.owner, proposal);
             let Acquire { mode, lock_delay_ms, min_hold_ms, min_hold_lapses, .. } = *acquire;
@@ -334,7 +334,7 @@ impl FactRecorder {
 
     /// Remembers the wish of a convert, which may create a new position with the owner of the old one. The
     /// minimum hold continues in the new position.
-    fn note_convert(
+    fn record_convert(
         &mut self,
         claim: &Claim,
         mode: Mode,

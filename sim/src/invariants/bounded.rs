@@ -58,7 +58,7 @@ impl Invariant for Bounded {
 
 #[cfg(test)]
 mod tests {
-    use super::super::judge;
+    use super::super::check_history;
     use super::*;
     use crate::history::Reply;
 
@@ -71,24 +71,24 @@ mod tests {
     fn one_outcome_too_many_is_caught() {
         let max = OUTCOMES_MAX as u64;
         let mut facts: Vec<Fact> = (1..=max).map(|id| write(id, 0, 1, None)).collect();
-        assert_eq!(judge(Bounded::default(), &facts), Ok(()));
+        assert_eq!(check_history(Bounded::default(), &facts), Ok(()));
         facts.push(write(max + 1, 1, 1, None));
-        assert_eq!(judge(Bounded::default(), &facts), Ok(()), "the first is forgotten");
+        assert_eq!(check_history(Bounded::default(), &facts), Ok(()), "the first is forgotten");
         facts.push(write(max + 2, 1, 1, None));
-        assert!(judge(Bounded::default(), &facts).is_err());
+        assert!(check_history(Bounded::default(), &facts).is_err());
     }
 
     #[test]
     fn outcomes_beyond_the_bytes_are_caught() {
         let large = write(1, 0, OUTCOMES_MAX_BYTES, None);
-        assert!(judge(Bounded::default(), &[large.clone(), write(2, 0, 1, None)]).is_err());
-        assert_eq!(judge(Bounded::default(), &[large, write(2, 1, 1, None)]), Ok(()));
+        assert!(check_history(Bounded::default(), &[large.clone(), write(2, 0, 1, None)]).is_err());
+        assert_eq!(check_history(Bounded::default(), &[large, write(2, 1, 1, None)]), Ok(()));
     }
 
     #[test]
     fn refusing_a_client_that_knows_all_is_caught() {
         let refused = |acked| write(2, acked, 1, Some(ErrorCode::ThrottledOp));
-        assert!(judge(Bounded::default(), &[write(1, 0, 1, None), refused(1)]).is_err());
-        assert_eq!(judge(Bounded::default(), &[write(1, 0, 1, None), refused(0)]), Ok(()));
+        assert!(check_history(Bounded::default(), &[write(1, 0, 1, None), refused(1)]).is_err());
+        assert_eq!(check_history(Bounded::default(), &[write(1, 0, 1, None), refused(0)]), Ok(()));
     }
 }

@@ -68,7 +68,7 @@ mod tests {
     use rowlock_state::command::Attachment;
     use rowlock_state::outcome::SessionEnd;
 
-    use super::super::judge;
+    use super::super::check_history;
     use super::*;
     use crate::history::Millis;
 
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn an_ephemeral_that_outlives_its_session_is_caught() {
         let facts = [opened(), created(), ended(SessionEnd::Closed, 1)];
-        assert!(judge(EphemeralLifetime::default(), &facts).unwrap_err().contains("outlived"));
+        assert!(check_history(EphemeralLifetime::default(), &facts).unwrap_err().contains("outlived"));
     }
 
     #[test]
@@ -97,20 +97,27 @@ mod tests {
         let what = ClientFact::HasEnded { session: SESSION };
         let told = Fact::Client { client: Default::default(), at: Default::default(), what };
         let ended = ended(SessionEnd::Ended, 1);
-        assert_eq!(judge(EphemeralLifetime::default(), &[opened(), ended.clone(), told.clone()]), Ok(()));
-        assert!(judge(EphemeralLifetime::default(), &[opened(), told, ended]).unwrap_err().contains("lives"));
+        assert_eq!(
+            check_history(EphemeralLifetime::default(), &[opened(), ended.clone(), told.clone()]),
+            Ok(())
+        );
+        assert!(
+            check_history(EphemeralLifetime::default(), &[opened(), told, ended])
+                .unwrap_err()
+                .contains("lives")
+        );
     }
 
     #[test]
     fn an_ephemeral_of_a_dead_session_is_caught() {
         let facts = [opened(), ended(SessionEnd::Closed, 1), created()];
-        assert!(judge(EphemeralLifetime::default(), &facts).unwrap_err().contains("dead session"));
+        assert!(check_history(EphemeralLifetime::default(), &facts).unwrap_err().contains("dead session"));
     }
 
     #[test]
     fn a_deleted_ephemeral_does_not_outlive_anything() {
         let facts =
             [opened(), created(), Fact::Deleted { path: "/e".to_owned() }, ended(SessionEnd::Closed, 1)];
-        assert_eq!(judge(EphemeralLifetime::default(), &facts), Ok(()));
+        assert_eq!(check_history(EphemeralLifetime::default(), &facts), Ok(()));
     }
 }

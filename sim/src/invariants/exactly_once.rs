@@ -92,7 +92,7 @@ impl Invariant for ExactlyOnce {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{judge, left};
+    use super::super::{check_history, left};
     use super::*;
 
     fn write(id: u64, acked: u64, changed: bool, text: &str) -> Fact {
@@ -114,38 +114,50 @@ mod tests {
 
     #[test]
     fn a_write_that_takes_effect_again_is_caught() {
-        assert!(judge(ExactlyOnce::default(), &[write(1, 0, true, "a"), write(1, 0, true, "a")]).is_err());
+        assert!(
+            check_history(ExactlyOnce::default(), &[write(1, 0, true, "a"), write(1, 0, true, "a")]).is_err()
+        );
     }
 
     #[test]
     fn another_answer_to_the_same_write_is_caught() {
-        assert!(judge(ExactlyOnce::default(), &[write(1, 0, true, "a"), write(1, 0, false, "b")]).is_err());
-        assert_eq!(judge(ExactlyOnce::default(), &[write(1, 0, true, "a"), write(1, 0, false, "a")]), Ok(()));
+        assert!(
+            check_history(ExactlyOnce::default(), &[write(1, 0, true, "a"), write(1, 0, false, "b")])
+                .is_err()
+        );
+        assert_eq!(
+            check_history(ExactlyOnce::default(), &[write(1, 0, true, "a"), write(1, 0, false, "a")]),
+            Ok(())
+        );
         let forgotten = refused(1, 0, false, ErrorCode::BadArguments);
-        assert!(judge(ExactlyOnce::default(), &[write(1, 0, true, "a"), forgotten]).is_err());
+        assert!(check_history(ExactlyOnce::default(), &[write(1, 0, true, "a"), forgotten]).is_err());
     }
 
     #[test]
     fn another_place_for_the_same_acquire_is_caught() {
         let first = acquire(true, Some(4));
-        assert!(judge(ExactlyOnce::default(), &[first.clone(), acquire(false, Some(5))]).is_err());
+        assert!(check_history(ExactlyOnce::default(), &[first.clone(), acquire(false, Some(5))]).is_err());
         assert!(
-            judge(ExactlyOnce::default(), &[first.clone(), acquire(false, None)]).is_err(),
+            check_history(ExactlyOnce::default(), &[first.clone(), acquire(false, None)]).is_err(),
             "it has not left"
         );
-        assert_eq!(judge(ExactlyOnce::default(), &[first.clone(), acquire(false, Some(4))]), Ok(()));
-        assert_eq!(judge(ExactlyOnce::default(), &[first, left(4, 6), acquire(false, None)]), Ok(()));
+        assert_eq!(check_history(ExactlyOnce::default(), &[first.clone(), acquire(false, Some(4))]), Ok(()));
+        assert_eq!(check_history(ExactlyOnce::default(), &[first, left(4, 6), acquire(false, None)]), Ok(()));
     }
 
     #[test]
     fn a_write_whose_outcome_is_known_is_not_run_again() {
         let late = refused(1, 1, false, ErrorCode::BadArguments);
-        assert_eq!(judge(ExactlyOnce::default(), &[write(1, 0, true, "a"), late]), Ok(()));
-        assert!(judge(ExactlyOnce::default(), &[write(1, 0, true, "a"), write(1, 1, true, "a")]).is_err());
+        assert_eq!(check_history(ExactlyOnce::default(), &[write(1, 0, true, "a"), late]), Ok(()));
+        assert!(
+            check_history(ExactlyOnce::default(), &[write(1, 0, true, "a"), write(1, 1, true, "a")]).is_err()
+        );
     }
 
     #[test]
     fn a_refused_write_that_takes_effect_is_caught() {
-        assert!(judge(ExactlyOnce::default(), &[refused(1, 0, true, ErrorCode::ThrottledOp)]).is_err());
+        assert!(
+            check_history(ExactlyOnce::default(), &[refused(1, 0, true, ErrorCode::ThrottledOp)]).is_err()
+        );
     }
 }

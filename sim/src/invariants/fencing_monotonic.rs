@@ -32,15 +32,15 @@ impl Invariant for FencingMonotonic {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{entitled, judge};
+    use super::super::{check_history, entitled};
     use super::*;
     use crate::history::Millis;
 
     #[test]
     fn a_grant_with_an_older_token_or_the_same_is_caught() {
         let granted = |token| entitled(token, None, Millis(0));
-        assert!(judge(FencingMonotonic::default(), &[granted(5), granted(4)]).is_err());
-        assert!(judge(FencingMonotonic::default(), &[granted(5), granted(5)]).is_err());
-        assert_eq!(judge(FencingMonotonic::default(), &[granted(4), granted(5)]), Ok(()));
+        assert!(check_history(FencingMonotonic::default(), &[granted(5), granted(4)]).is_err());
+        assert!(check_history(FencingMonotonic::default(), &[granted(5), granted(5)]).is_err());
+        assert_eq!(check_history(FencingMonotonic::default(), &[granted(4), granted(5)]), Ok(()));
     }
 }

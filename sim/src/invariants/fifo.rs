@@ -70,7 +70,7 @@ impl Invariant for Fifo {
 mod tests {
     use rowlock_proto::lock::Mode;
 
-    use super::super::{judge, left};
+    use super::super::{check_history, left};
     use super::*;
     use crate::history::Millis;
 
@@ -85,25 +85,25 @@ mod tests {
     #[test]
     fn a_grant_past_an_earlier_waiter_is_caught() {
         let facts = [queued(1), queued(2), queued(3), left(1, 4)];
-        assert!(judge(Fifo::default(), &[&facts[..], &[entitled(3)]].concat()).is_err());
-        assert_eq!(judge(Fifo::default(), &[&facts[..], &[entitled(2)]].concat()), Ok(()));
+        assert!(check_history(Fifo::default(), &[&facts[..], &[entitled(3)]].concat()).is_err());
+        assert_eq!(check_history(Fifo::default(), &[&facts[..], &[entitled(2)]].concat()), Ok(()));
     }
 
     #[test]
     fn a_place_before_the_end_of_the_queue_is_caught() {
-        assert!(judge(Fifo::default(), &[queued(2), queued(1)]).unwrap_err().contains("at the end"));
+        assert!(check_history(Fifo::default(), &[queued(2), queued(1)]).unwrap_err().contains("at the end"));
     }
 
     #[test]
     fn a_place_that_is_granted_twice_or_is_nowhere_is_caught() {
-        assert!(judge(Fifo::default(), &[queued(1), entitled(1), entitled(1)]).is_err());
-        assert!(judge(Fifo::default(), &[queued(1), left(1, 2), entitled(1)]).is_err());
-        assert!(judge(Fifo::default(), &[queued(1), left(2, 2)]).is_err());
+        assert!(check_history(Fifo::default(), &[queued(1), entitled(1), entitled(1)]).is_err());
+        assert!(check_history(Fifo::default(), &[queued(1), left(1, 2), entitled(1)]).is_err());
+        assert!(check_history(Fifo::default(), &[queued(1), left(2, 2)]).is_err());
     }
 
     #[test]
     fn a_waiter_that_dies_in_the_queue_is_passed_over() {
         let facts = [queued(1), entitled(1), queued(2), queued(3), left(2, 4), left(1, 5), entitled(3)];
-        assert_eq!(judge(Fifo::default(), &facts), Ok(()));
+        assert_eq!(check_history(Fifo::default(), &facts), Ok(()));
     }
 }

@@ -186,7 +186,7 @@ fn observe_all(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), V
 
 /// Passes `facts` to a checker and returns the first violation.
 #[cfg(test)]
-fn judge(mut checker: impl Invariant, facts: &[Fact]) -> Result<(), String> {
+fn check_history(mut checker: impl Invariant, facts: &[Fact]) -> Result<(), String> {
     facts.iter().try_for_each(|fact| checker.observe(fact))
 }
 

@@ -108,7 +108,7 @@ impl Invariant for MutualExclusion {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{judge, left, queued};
+    use super::super::{check_history, left, queued};
     use super::*;
 
     fn entitled(token: i64, limit: Option<u32>, at: i64) -> Fact {
@@ -128,25 +128,25 @@ mod tests {
                 entitled(2, None, 0),
             ]
         };
-        assert_eq!(judge(MutualExclusion::default(), &facts(Mode::Shared)), Ok(()));
-        assert!(judge(MutualExclusion::default(), &facts(Mode::Exclusive)).is_err());
+        assert_eq!(check_history(MutualExclusion::default(), &facts(Mode::Shared)), Ok(()));
+        assert!(check_history(MutualExclusion::default(), &facts(Mode::Exclusive)).is_err());
     }
 
     #[test]
     fn more_permits_than_there_are_are_caught() {
         let place = |token| queued(token, token, Mode::Permits(2), None);
         let with = |limit| [place(1), entitled(1, Some(4), 0), place(2), entitled(2, Some(limit), 0)];
-        assert_eq!(judge(MutualExclusion::default(), &with(4)), Ok(()));
-        assert!(judge(MutualExclusion::default(), &with(3)).is_err());
+        assert_eq!(check_history(MutualExclusion::default(), &with(4)), Ok(()));
+        assert!(check_history(MutualExclusion::default(), &with(3)).is_err());
     }
 
     #[test]
     fn two_exclusive_holders_in_the_log_are_caught() {
         let place = |token| queued(token, token, Mode::Exclusive, None);
         let facts = [place(1), place(2), entitled(1, None, 0), entitled(2, None, 0)];
-        assert!(judge(MutualExclusion::default(), &facts).unwrap_err().contains("held by"));
+        assert!(check_history(MutualExclusion::default(), &facts).unwrap_err().contains("held by"));
         let facts = [place(1), place(2), entitled(1, None, 0), left(1, 3), entitled(2, None, 0)];
-        assert_eq!(judge(MutualExclusion::default(), &facts), Ok(()));
+        assert_eq!(check_history(MutualExclusion::default(), &facts), Ok(()));
     }
 
     #[test]
@@ -154,10 +154,10 @@ mod tests {
         let delayed = Fact::Delayed { lock: Lock(0), until: Millis(500) };
         let place = queued(1, 1, Mode::Exclusive, None);
         let early = [place.clone(), delayed.clone(), entitled(1, None, 449)];
-        assert!(judge(MutualExclusion::default(), &early).unwrap_err().contains("before its delay"));
+        assert!(check_history(MutualExclusion::default(), &early).unwrap_err().contains("before its delay"));
         let late = [place.clone(), delayed.clone(), entitled(1, None, 450)];
-        assert_eq!(judge(MutualExclusion::default(), &late), Ok(()));
+        assert_eq!(check_history(MutualExclusion::default(), &late), Ok(()));
         let ended = [delayed, Fact::Undelayed { lock: Lock(0) }, place, entitled(1, None, 449)];
-        assert_eq!(judge(MutualExclusion::default(), &ended), Ok(()));
+        assert_eq!(check_history(MutualExclusion::default(), &ended), Ok(()));
     }
 }

@@ -177,7 +177,7 @@ impl Invariant for NoDeadlock {
 mod tests {
     use rowlock_proto::{SessionId, Zxid};
 
-    use super::super::judge;
+    use super::super::check_history;
     use super::*;
     use crate::history::Millis;
 
@@ -206,7 +206,7 @@ mod tests {
     }
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(NoDeadlock::default(), facts)
+        check_history(NoDeadlock::default(), facts)
     }
 
     use Mode::{Exclusive, Shared};

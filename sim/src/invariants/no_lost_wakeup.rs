@@ -95,7 +95,7 @@ mod tests {
     use rowlock_proto::Zxid;
     use rowlock_proto::lock::Mode;
 
-    use super::super::{entitled, judge, left, queued};
+    use super::super::{check_history, entitled, left, queued};
     use super::*;
     use crate::history::Millis;
 
@@ -107,7 +107,7 @@ mod tests {
             let (first, second) = (queued(1, 1, first, None), queued(2, 2, second, None));
             [first, entitled(1, None, Millis(0)), second, committed.clone()]
         };
-        let check_facts = |facts: &[Fact]| judge(NoLostWakeup::default(), facts);
+        let check_facts = |facts: &[Fact]| check_history(NoLostWakeup::default(), facts);
         let permits = taken(Mode::Permits(1), Mode::Permits(2));
         assert!(check_facts(&permits).unwrap_err().contains("is free"));
         assert_eq!(check_facts(&[&[limit(Some(2))], &permits[..]].concat()), Ok(()));
@@ -125,11 +125,11 @@ mod tests {
         let committed = || Fact::Committed { zxid: Zxid(9) };
         let place = |token| queued(token, token, Mode::Exclusive, None);
         let facts = [place(1), entitled(1, None, Millis(0)), place(2), committed()];
-        assert_eq!(judge(NoLostWakeup::default(), &facts), Ok(()));
+        assert_eq!(check_history(NoLostWakeup::default(), &facts), Ok(()));
         let freed = [&facts[..], &[left(1, 9), committed()]].concat();
-        assert!(judge(NoLostWakeup::default(), &freed).unwrap_err().contains("is free"));
+        assert!(check_history(NoLostWakeup::default(), &freed).unwrap_err().contains("is free"));
         let delayed = Fact::Delayed { lock: Lock(0), until: Millis(9) };
         let kept = [&facts[..], &[left(1, 9), delayed, committed()]].concat();
-        assert_eq!(judge(NoLostWakeup::default(), &kept), Ok(()));
+        assert_eq!(check_history(NoLostWakeup::default(), &kept), Ok(()));
     }
 }

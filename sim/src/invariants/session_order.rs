@@ -54,7 +54,7 @@ mod tests {
     use rowlock_proto::ErrorCode;
     use rowlock_state::outcome::SessionEnd;
 
-    use super::super::judge;
+    use super::super::check_history;
     use super::*;
     use crate::history::Millis;
 
@@ -74,19 +74,22 @@ mod tests {
 
     #[test]
     fn an_effect_of_a_former_connections_command_is_caught() {
-        assert!(judge(SessionOrder::default(), &[opened(), attached(2), answered(1, None)]).is_err());
+        assert!(check_history(SessionOrder::default(), &[opened(), attached(2), answered(1, None)]).is_err());
         let refused = Some(ErrorCode::SessionMoved);
-        assert_eq!(judge(SessionOrder::default(), &[opened(), attached(2), answered(1, refused)]), Ok(()));
+        assert_eq!(
+            check_history(SessionOrder::default(), &[opened(), attached(2), answered(1, refused)]),
+            Ok(())
+        );
     }
 
     #[test]
     fn a_command_of_a_dead_session_that_takes_effect_is_caught() {
         let ended = Fact::SessionEnded { session: SESSION, end: SessionEnd::Closed, at: Millis(1) };
-        assert!(judge(SessionOrder::default(), &[opened(), ended, answered(1, None)]).is_err());
+        assert!(check_history(SessionOrder::default(), &[opened(), ended, answered(1, None)]).is_err());
     }
 
     #[test]
     fn an_attachment_that_does_not_grow_is_caught() {
-        assert!(judge(SessionOrder::default(), &[opened(), attached(2), attached(2)]).is_err());
+        assert!(check_history(SessionOrder::default(), &[opened(), attached(2), attached(2)]).is_err());
     }
 }

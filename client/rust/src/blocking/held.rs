@@ -52,7 +52,7 @@ pub(super) mod sealed {
         /// The news of the loss of each of its locks.
         fn losses(&self) -> Vec<Loss>;
         /// Releases what is held and waits for the answer.
-        fn give_back(self) -> impl Future<Output = Result<(), ReleaseError>>;
+        fn release_held(self) -> impl Future<Output = Result<(), ReleaseError>>;
     }
 
     /// An async guard of one lock.
@@ -109,7 +109,7 @@ impl<G: Hold> Held<G> {
     /// the background.
     pub fn release(self) -> Result<(), ReleaseError> {
         let Held { held, caller } = self;
-        let release = held.give_back();
+        let release = held.release_held();
         match caller.patience() {
             None => caller.wait(release),
             Some(patience) => caller
@@ -221,7 +221,7 @@ macro_rules! hold_one {
                 vec![self.loss()]
             }
 
-            async fn give_back(self) -> Result<(), ReleaseError> {
+            async fn release_held(self) -> Result<(), ReleaseError> {
                 self.release().await
             }
         }
@@ -246,7 +246,7 @@ impl Hold for crate::MultiGuard {
         self.guards().iter().map(crate::Guard::loss).collect()
     }
 
-    async fn give_back(self) -> Result<(), ReleaseError> {
+    async fn release_held(self) -> Result<(), ReleaseError> {
         self.release().await
     }
 }

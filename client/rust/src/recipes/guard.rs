@@ -212,10 +212,10 @@ impl Guard {
         let held = match self.held.seat {
             Some(Seat::Served(_)) => match self.verify().await {
                 // The session has moved to a server that does not keep queues.
-                Err(Error::Unsupported(_)) => self.look().await?,
+                Err(Error::Unsupported(_)) => self.check_holding().await?,
                 held => held?,
             },
-            _ => self.look().await?,
+            _ => self.check_holding().await?,
         };
         if !held {
             self.held.loss.declare(LostReason::Deleted);
@@ -235,7 +235,7 @@ impl Guard {
     }
 
     /// Checks on plain ZooKeeper for our znode, after a sync.
-    async fn look(&self) -> Result<bool, Error> {
+    async fn check_holding(&self) -> Result<bool, Error> {
         loop {
             let result = match self.held.client.sync(self.path()).await {
                 Ok(()) => self.held.client.exists(self.path()).await,
@@ -325,7 +325,7 @@ impl Guard {
 
     /// Takes the claim and queue position for a joint release; `None`: the lock is lost, or the server does
     /// not keep the queue.
-    pub(super) fn give_back(&mut self) -> Option<(Claim, Served)> {
+    pub(super) fn take_claim(&mut self) -> Option<(Claim, Served)> {
         if !self.is_held() {
             return None;
         }

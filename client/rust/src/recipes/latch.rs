@@ -181,7 +181,7 @@ impl CountDownLatch {
         let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
             match self.site.fresh(|| client.get(path)).await {
-                Ok(znode) => return self.judge(znode.bytes(), &znode.stat),
+                Ok(znode) => return self.evaluate(znode.bytes(), &znode.stat),
                 Err(Error::Rejected(ErrorCode::NoNode)) => {
                     let data = Bytes::from(format!("count={}", self.count));
                     self.site.make(data, CreateMode::Persistent).await?;
@@ -191,7 +191,7 @@ impl CountDownLatch {
         }
     }
 
-    fn judge(&self, data: &[u8], stat: &Stat) -> Result<LatchState, Error> {
+    fn evaluate(&self, data: &[u8], stat: &Stat) -> Result<LatchState, Error> {
         match count(data) {
             Some(count) if count == self.count => {
                 let ticks = u32::try_from(stat.num_children).unwrap_or_default();

@@ -179,7 +179,7 @@ async fn release_all(guards: Vec<Guard>) -> Result<(), ReleaseError> {
     let Some(client) = guards.first().map(|guard| guard.client().clone()) else { return Ok(()) };
     let (mut claims, mut places, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for mut guard in guards {
-        match guard.give_back() {
+        match guard.take_claim() {
             Some((claim, place)) => {
                 claims.push(claim);
                 places.push(place);

@@ -199,10 +199,10 @@ impl<'a> Acquisition<'a> {
                 *ungranted_at = asked_at;
             }
         }
-        self.judge(place_states, is_first, progress)
+        self.evaluate(place_states, is_first, progress)
     }
 
-    fn judge(
+    fn evaluate(
         &mut self,
         place_states: Vec<PlaceState>,
         is_first: bool,

@@ -87,14 +87,14 @@ impl<'a> Call<'a> {
     /// Finds the lease of this secret in the local state. If the local state lacks the lease, the call first
     /// applies all committed changes.
     pub(super) async fn find(&mut self, secret: &Secret) -> Result<Lease, Refusal> {
-        if let Some(lease) = self.look(secret)? {
+        if let Some(lease) = self.find_lease(secret)? {
             return Ok(lease);
         }
         self.sync().await?;
-        self.look(secret)?.ok_or(Refusal::LeaseOver)
+        self.find_lease(secret)?.ok_or(Refusal::LeaseOver)
     }
 
-    fn look(&self, secret: &Secret) -> Result<Option<Lease>, Refusal> {
+    fn find_lease(&self, secret: &Secret) -> Result<Option<Lease>, Refusal> {
         let state = self.context.replica.state.read();
         let Some(open) = state.session(secret.session) else { return Ok(None) };
         if !secret.opens(&open.proof) {
@@ -237,7 +237,7 @@ impl<'a> Call<'a> {
         loop {
             match self.hear(self.deadline).await? {
                 Some(Heard::Applied(answer)) => {
-                    self.note_slow(op, session, (received, &answer));
+                    self.log_if_slow(op, session, (received, &answer));
                     return Ok(answer.applied);
                 }
                 Some(Heard::Notice(_) | Heard::Sign) => {}
@@ -246,7 +246,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn note_slow(&self, op: &'static str, session: SessionId, (received, answer): (Instant, &Answer)) {
+    fn log_if_slow(&self, op: &'static str, session: SessionId, (received, answer): (Instant, &Answer)) {
         let replied = time::now();
         if self.context.slow.is_slow(replied.saturating_since(received)) {
             let timeline = answer.timeline.as_ref();

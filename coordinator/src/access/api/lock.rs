@@ -284,7 +284,7 @@ impl Api {
             call.sync().await?;
             found = self.find_place(lease.session, lock, wanted);
         }
-        let giving = found.map(|(claim, holds)| give_back(lock, claim, holds));
+        let giving = found.map(|(claim, holds)| release_command(lock, claim, holds));
         let gave = match giving {
             Some((giving, command)) => {
                 let attempt = which.attempt(&lock.0, giving);
@@ -373,7 +373,7 @@ pub(super) fn holder(
 }
 
 /// Returns the command for leaving a queue position.
-fn give_back(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
+fn release_command(lock: &LockName, claim: Claim, holds: bool) -> (Giving, Command) {
     if holds {
         return (Giving::Held, Command::Client(Request::Release([claim].into())));
     }

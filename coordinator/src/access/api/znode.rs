@@ -187,7 +187,7 @@ impl Api {
         consistency: Consistency,
     ) -> Result<(Bytes, Stat), Refusal> {
         let read = |state: &Machine| state.get_data(&path.0, &caller.identities);
-        let (data, stat) = self.look_at(caller, consistency, read).await?;
+        let (data, stat) = self.read_when_fresh(caller, consistency, read).await?;
         Ok((data.unwrap_or_default(), stat))
     }
 
@@ -203,7 +203,7 @@ impl Api {
     ) -> Result<Children, Refusal> {
         let most = (page.most, API_PAGE_MAX_BYTES);
         let read = |state: &Machine| state.get_children_after(&path.0, &page.after, most, &caller.identities);
-        let (names, is_more, stat) = self.look_at(caller, consistency, read).await?;
+        let (names, is_more, stat) = self.read_when_fresh(caller, consistency, read).await?;
         Ok(Children { names, is_more, stat })
     }
 
@@ -217,10 +217,10 @@ impl Api {
         path: &ZnodePath,
         consistency: Consistency,
     ) -> Result<(Vec<Acl>, Stat), Refusal> {
-        self.look_at(caller, consistency, |state| state.get_acl(&path.0, &caller.identities)).await
+        self.read_when_fresh(caller, consistency, |state| state.get_acl(&path.0, &caller.identities)).await
     }
 
-    async fn look_at<T>(
+    async fn read_when_fresh<T>(
         &self,
         caller: &Caller,
         consistency: Consistency,

@@ -174,7 +174,7 @@ impl Intake {
     }
 
     fn abandon_writes(&mut self) {
-        let lost = self.pending.give_up_all();
+        let lost = self.pending.abandon_all();
         self.line = ProposalQueue::default();
         if lost > 0 {
             rare::taken(Rare::WritesLostFromSight);

@@ -136,7 +136,7 @@ impl PendingWrites {
     }
 
     /// Sends `Lost` to every waiting connection. Returns the number of proposals.
-    pub fn give_up_all(&self) -> usize {
+    pub fn abandon_all(&self) -> usize {
         let given_up = self.waiting.lock().take_all();
         self.room.notify_one();
         let mut count = 0;
@@ -244,7 +244,7 @@ mod tests {
         let register = |tag| pending.register(outbox.clone(), tag, 100, time::now());
         let before: Vec<Origin> = (1..=3).map(register).collect();
         answer(&pending, before[1]);
-        assert_eq!(pending.give_up_all(), 2);
+        assert_eq!(pending.abandon_all(), 2);
         assert!(pending.is_empty());
         let after = pending.register(outbox, 4, 100, time::now());
         assert_eq!(after.request, 4, "a number is never given twice");

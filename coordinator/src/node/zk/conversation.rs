@@ -168,7 +168,7 @@ impl Conversation {
         self.shared.context.metrics.packets_received_total.inc();
         busy::spend(Work::Frame, 1);
         self.frame_bytes = frame.len();
-        self.note_first_requests();
+        self.record_first_requests();
         let read = decode::request(frame);
         if let Some(xid) = self.barred(&read) {
             return self.bar(xid, read.ok());
@@ -191,7 +191,7 @@ impl Conversation {
     }
 
     fn request(&mut self, xid: Xid, request: Request, now: Instant) {
-        let (opcode, note) = (request.opcode(), self.note(&request));
+        let (opcode, note) = (request.opcode(), self.audit_note(&request));
         if self.attached.access == Access::ReadOnly
             && !matches!(request, Request::Auth { .. } | Request::Sasl(_))
         {
@@ -200,7 +200,8 @@ impl Conversation {
         let what = match request {
             Request::Ping if mutant::is(Mutant::PongByItself) => {
                 self.shared.context.touch.touch(self.attached.session);
-                return self.put_reply(ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None }, None);
+                return self
+                    .write_reply(ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None }, None);
             }
             Request::Ping => {
                 let ask = self.pings.received();
@@ -258,11 +259,11 @@ impl Conversation {
 
     /// Handles a request of a read-only connection, without leader or log.
     fn read_only_request(&mut self, xid: Xid, request: Request, now: Instant) {
-        let (opcode, note) = (request.opcode(), self.note(&request));
+        let (opcode, note) = (request.opcode(), self.audit_note(&request));
         let what = match request {
             Request::Ping => {
                 let header = ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None };
-                return self.put_reply(header, None);
+                return self.write_reply(header, None);
             }
             // The cluster's session is not closed here, and lives until its timeout.
             Request::CloseSession => {
@@ -353,7 +354,7 @@ impl Conversation {
         let mut is_first = true;
         while let Some(message) = self.messages.pop_front() {
             match message {
-                Message::Event(frame) => self.put_event(&frame),
+                Message::Event(frame) => self.write_event(&frame),
                 Message::Applied { tag, answer } => {
                     self.measure_outbox(&answer, now, &mut is_first);
                     self.queue.answered(tag, answer);
@@ -376,7 +377,7 @@ impl Conversation {
     fn touched(&mut self) {
         let (answered, ask) = self.pings.confirmed();
         for _ in 0..answered {
-            self.put_reply(ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None }, None);
+            self.write_reply(ReplyHeader { xid: Xid::PING, zxid: self.last_zxid, err: None }, None);
         }
         self.may_rest = true;
         self.confirm(ask);
@@ -436,10 +437,10 @@ impl Conversation {
             invitations: self.is_at_work().then_some(&replica.invitations),
         };
         busy::spend(Work::Read, 1);
-        self.note_slow_read(&pending, &request, now);
+        self.log_slow_read(&pending, &request, now);
         let ReadReply { events, result, then } = reader.answer(request);
         for event in events {
-            self.put_event(&event);
+            self.write_event(&event);
         }
         self.seen(state.last_zxid());
         self.reply(&pending, result, now);
@@ -463,7 +464,7 @@ impl Conversation {
                     self.reply(&pending, Ok(Response::Report(document.clone())), now);
                 }
                 (What::Write { .. }, Some(answer)) => {
-                    self.note_slow_write(&pending, &answer, now);
+                    self.log_slow_write(&pending, &answer, now);
                     self.answer_write(&pending, answer.applied, now);
                 }
                 _ => unreachable!("pop_settled gives what is settled"),

@@ -269,7 +269,7 @@ impl Handshake<'_> {
         self.shared.context.proposer.submit(submission).await.map_err(|_| EndReason::Stopping)?;
         match next_message(self.inbox).await? {
             Message::Applied { answer, .. } => {
-                self.note_slow(op, (received, &answer));
+                self.log_if_slow(op, (received, &answer));
                 Ok(answer.applied)
             }
             Message::Close(reason) => Err(EndReason::Told(reason)),
@@ -284,7 +284,7 @@ impl Handshake<'_> {
         }
     }
 
-    fn note_slow(&self, op: &'static str, (received, answer): (Instant, &Answer)) {
+    fn log_if_slow(&self, op: &'static str, (received, answer): (Instant, &Answer)) {
         let (replied, slow) = (time::now(), &self.shared.context.slow);
         if slow.is_slow(replied.saturating_since(received)) {
             let (timeline, client, session) = (answer.timeline.as_ref(), self.peer.addr, SessionId::NONE);

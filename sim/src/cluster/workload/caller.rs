@@ -40,7 +40,7 @@ impl Caller {
     pub(super) fn new(client: Client, journal: Journal, profile: Arc<Profile>) -> Self {
         let session = client.session_id();
         let millis = |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        journal.tell(ClientFact::Session {
+        journal.record(ClientFact::Session {
             session,
             timeout_ms: millis(client.session_timeout()),
             grace_ms: profile.grace.map(millis),
@@ -79,7 +79,7 @@ impl Caller {
             return false;
         }
         let for_ms = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
-        self.parts.journal.tell(ClientFact::Alive { session: self.parts.session, for_ms });
+        self.parts.journal.record(ClientFact::Alive { session: self.parts.session, for_ms });
         true
     }
 
@@ -89,7 +89,7 @@ impl Caller {
 
     /// Reports the fired watches.
     pub(super) fn hear(&self) {
-        self.parts.watches.fired().into_iter().for_each(|event| self.parts.journal.tell(event));
+        self.parts.watches.fired().into_iter().for_each(|event| self.parts.journal.record(event));
     }
 
     /// Returns the number of a new watch, if there is room for another watch.
@@ -127,7 +127,7 @@ impl Caller {
 
     fn begin(&self, call: CallId, op: Arc<Op>) -> Begun {
         let session = self.parts.session;
-        self.parts.journal.tell(ClientFact::Invoked { call, session, op });
+        self.parts.journal.record(ClientFact::Invoked { call, session, op });
         Begun { caller: self.clone(), call, is_reported: false }
     }
 
@@ -254,7 +254,7 @@ impl Begun {
 
     fn report(&mut self, result: Result<Answer, Failure>) {
         self.is_reported = true;
-        self.caller.journal().tell(ClientFact::Returned { call: self.call, result });
+        self.caller.journal().record(ClientFact::Returned { call: self.call, result });
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Rec
         };
         serve(Caller::new(client, journal.clone(), profile.clone()), closing.clone()).await;
     }
-    journal.tell(ClientFact::Ended);
+    journal.record(ClientFact::Ended);
 }
 
 /// Opens a session. Returns `None` if no node is reachable or the run ends.

@@ -103,10 +103,10 @@ impl Section {
             let Stake { lock, token, is_reported, .. } = *stake;
             if let Some(question) = guard.asked().newest().filter(|it| it.asked_ms > stake.heard_ms) {
                 stake.heard_ms = question.asked_ms;
-                journal.tell(ClientFact::Heard { lock, token, asked: Millis(question.asked_ms) });
+                journal.record(ClientFact::Heard { lock, token, asked: Millis(question.asked_ms) });
             }
             if is_reported && given_up(guard) {
-                journal.tell(ClientFact::GaveUp { lock, token });
+                journal.record(ClientFact::GaveUp { lock, token });
             }
         }
         for (at, is_held) in held.iter().enumerate() {
@@ -144,7 +144,7 @@ impl Section {
     fn write(&self, Stake { lock, token, mode, .. }: Stake) {
         if mode == Mode::Exclusive {
             let store = self.caller.profile().stores.write(lock, token);
-            self.caller.journal().tell(ClientFact::Wrote { lock, token, store });
+            self.caller.journal().record(ClientFact::Wrote { lock, token, store });
         }
     }
 
@@ -237,7 +237,7 @@ impl Section {
 
     fn report_held(&mut self, at: usize) {
         let Stake { lock, token, mode, is_reported, .. } = self.stakes[at];
-        self.caller.journal().tell(ClientFact::Holds { lock, token, mode });
+        self.caller.journal().record(ClientFact::Holds { lock, token, mode });
         if !is_reported {
             self.stakes[at].is_reported = true;
             let host = self.caller.profile().host;
@@ -249,7 +249,7 @@ impl Section {
     fn report_gone(&mut self, at: usize) {
         let Stake { lock, token, .. } = self.stakes[at];
         if std::mem::replace(&mut self.stakes[at].is_reported, false) {
-            self.caller.journal().tell(ClientFact::LetGo { lock, token });
+            self.caller.journal().record(ClientFact::LetGo { lock, token });
             let host = self.caller.profile().host;
             let path = || self.caller.lock_path(lock).to_owned();
             self.caller.journal().trace(|| What::LetGo { host, lock: path(), token: token.0 });

@@ -203,7 +203,7 @@ impl Invariant for Beliefs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{entitled, judge, left, queued};
+    use super::super::super::{check_history, entitled, left, queued};
     use super::super::testing::client;
     use super::*;
     use crate::history::Millis;
@@ -222,7 +222,7 @@ mod tests {
             holds(1, Mode::Exclusive),
             holds(2, Mode::Exclusive),
         ];
-        assert_eq!(judge(Beliefs::default(), &facts), Ok(()));
+        assert_eq!(check_history(Beliefs::default(), &facts), Ok(()));
     }
 
     fn holds(who: usize, mode: Mode) -> Fact {
@@ -242,19 +242,23 @@ mod tests {
         let plain = |who| client(who, ClientFact::Plain { session: SessionId(who as i64) });
         let places = (1..=2).map(|who| queued(who, who, Mode::Exclusive, None));
         let start: Vec<Fact> = (1..=2).map(plain).chain(places).collect();
-        judge(Beliefs::default(), &[&start[..], facts].concat())
+        check_history(Beliefs::default(), &[&start[..], facts].concat())
     }
 
     #[test]
     fn a_belief_without_a_grant_in_the_log_is_caught() {
-        let check_facts = |facts: &[Fact]| judge(Beliefs::default(), facts);
+        let check_facts = |facts: &[Fact]| check_history(Beliefs::default(), facts);
         let start = [queued(1, 1, Mode::Exclusive, None), entitled(1, None, Millis(0)), alone(1)];
         assert_eq!(check_facts(&start), Ok(()));
         assert!(check_facts(&[&start[..1], &start[2..]].concat()).unwrap_err().contains("does not hold"));
         let lost = |why| [&start[..], &[left(1, 3), gone(1, why), alone(1)]].concat();
         assert!(check_facts(&lost(Why::Released)).unwrap_err().contains("does not hold"));
         assert!(check_facts(&lost(Why::Revoked)).is_err());
-        assert_eq!(judge(Beliefs::with_clocks(false), &lost(Why::Revoked)), Ok(()), "by a wrong clock");
+        assert_eq!(
+            check_history(Beliefs::with_clocks(false), &lost(Why::Revoked)),
+            Ok(()),
+            "by a wrong clock"
+        );
         assert_eq!(check_facts(&lost(Why::Deleted)), Ok(()), "by force");
     }
 

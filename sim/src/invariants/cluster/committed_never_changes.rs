@@ -94,48 +94,48 @@ impl Invariant for CommittedNeverChanges {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{appended, applied, installed, node, truncated};
     use super::*;
 
     #[test]
     fn another_entry_at_an_index_that_was_applied_is_caught() {
         let facts = [applied(1, (1, 1, 5), 7), applied(2, (2, 2, 5), 7)];
-        assert!(judge(CommittedNeverChanges::default(), &facts).is_err());
+        assert!(check_history(CommittedNeverChanges::default(), &facts).is_err());
         let facts = [applied(1, (1, 1, 5), 7), applied(2, (1, 1, 5), 8)];
-        assert!(judge(CommittedNeverChanges::default(), &facts).is_err());
+        assert!(check_history(CommittedNeverChanges::default(), &facts).is_err());
         let facts = [applied(1, (1, 1, 5), 7), applied(2, (1, 1, 5), 7), applied(2, (2, 2, 6), 7)];
-        assert_eq!(judge(CommittedNeverChanges::default(), &facts), Ok(()));
+        assert_eq!(check_history(CommittedNeverChanges::default(), &facts), Ok(()));
     }
 
     #[test]
     fn another_entry_after_a_restart_is_caught() {
         let facts = [applied(1, (1, 1, 5), 7), node(1, NodeFact::Started), applied(1, (2, 1, 5), 7)];
-        assert!(judge(CommittedNeverChanges::default(), &facts).is_err());
+        assert!(check_history(CommittedNeverChanges::default(), &facts).is_err());
     }
 
     #[test]
     fn an_entry_that_is_left_out_is_caught() {
         let skip = [applied(1, (1, 1, 5), 7), applied(1, (1, 1, 7), 7)];
-        assert!(judge(CommittedNeverChanges::default(), &skip).is_err());
+        assert!(check_history(CommittedNeverChanges::default(), &skip).is_err());
         let again = [applied(1, (1, 1, 5), 7), applied(1, (1, 1, 5), 7)];
-        assert!(judge(CommittedNeverChanges::default(), &again).is_err());
+        assert!(check_history(CommittedNeverChanges::default(), &again).is_err());
     }
 
     #[test]
     fn a_snapshot_of_what_never_was_is_caught() {
         let facts = [applied(1, (1, 1, 5), 7), installed(2, (2, 2, 5), 0)];
-        assert!(judge(CommittedNeverChanges::default(), &facts).is_err());
-        assert!(judge(CommittedNeverChanges::default(), &[installed(2, (1, 1, 5), 0)]).is_err());
+        assert!(check_history(CommittedNeverChanges::default(), &facts).is_err());
+        assert!(check_history(CommittedNeverChanges::default(), &[installed(2, (1, 1, 5), 0)]).is_err());
         let facts = [applied(1, (1, 1, 5), 7), installed(2, (1, 1, 5), 0), applied(2, (1, 1, 6), 7)];
-        assert_eq!(judge(CommittedNeverChanges::default(), &facts), Ok(()));
+        assert_eq!(check_history(CommittedNeverChanges::default(), &facts), Ok(()));
     }
 
     #[test]
     fn truncating_what_was_applied_somewhere_is_caught() {
         let facts = [appended(2, (1, 1, 5), 7), appended(2, (1, 1, 6), 7), applied(1, (1, 1, 5), 7)];
         let cut = |after| [&facts[..], &[truncated(2, after)]].concat();
-        assert!(judge(CommittedNeverChanges::default(), &cut(4)).is_err());
-        assert_eq!(judge(CommittedNeverChanges::default(), &cut(5)), Ok(()));
+        assert!(check_history(CommittedNeverChanges::default(), &cut(4)).is_err());
+        assert_eq!(check_history(CommittedNeverChanges::default(), &cut(5)), Ok(()));
     }
 }

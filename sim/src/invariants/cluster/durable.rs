@@ -84,7 +84,7 @@ impl Invariant for Durable {
 mod tests {
     use rowlock_world::time::Nanos;
 
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{applied, delete, invoked, logged, node, returned};
     use super::*;
     use crate::history::client::Answer;
@@ -95,8 +95,10 @@ mod tests {
         let op = || delete("/data/a");
         let ran = logged(1, 5, op(), Ok(Answer::Deleted));
         let answered = returned(1, 1, Ok(Answer::Deleted));
-        assert!(judge(Durable::default(), &[invoked(1, 1, op()), answered.clone(), ran.clone()]).is_err());
-        assert_eq!(judge(Durable::default(), &[invoked(1, 1, op()), ran, answered]), Ok(()));
+        assert!(
+            check_history(Durable::default(), &[invoked(1, 1, op()), answered.clone(), ran.clone()]).is_err()
+        );
+        assert_eq!(check_history(Durable::default(), &[invoked(1, 1, op()), ran, answered]), Ok(()));
     }
 
     #[test]
@@ -104,12 +106,12 @@ mod tests {
         let up = |who| node(who, NodeFact::Started);
         let lost = |who| node(who, NodeFact::Ended { how: Down::PowerLost });
         let end = [Fact::Passed { at: Nanos(1) }, Fact::Passed { at: Nanos(2) }, Fact::Settled];
-        let check_facts = |facts: &[Fact]| judge(Durable::default(), &[facts, &end].concat());
+        let check_facts = |facts: &[Fact]| check_history(Durable::default(), &[facts, &end].concat());
         let (first, second) = (applied(1, (1, 1, 1), 7), applied(1, (1, 1, 2), 7));
         let facts = [up(1), first.clone(), second.clone(), lost(1), up(1), first];
         assert!(check_facts(&facts).is_err());
         assert_eq!(
-            judge(Durable::default(), &[&facts[..], &end[2..]].concat()),
+            check_history(Durable::default(), &[&facts[..], &end[2..]].concat()),
             Ok(()),
             "it may be on its way"
         );

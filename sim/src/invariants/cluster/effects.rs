@@ -41,7 +41,7 @@ impl Invariant for Effects {
 mod tests {
     use rowlock_proto::ErrorCode;
 
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::durable::Durable;
     use super::super::testing::{delete, invoked, logged, returned, set};
     use super::*;
@@ -50,7 +50,7 @@ mod tests {
     const DONE: Result<Answer, Failure> = Ok(Answer::Deleted);
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(Effects::default(), facts)
+        check_history(Effects::default(), facts)
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
             returned(1, 2, DONE),
         ];
         assert_eq!(check_facts(&facts), Ok(()));
-        assert_eq!(judge(Durable::default(), &facts), Ok(()), "it was the second");
+        assert_eq!(check_history(Durable::default(), &facts), Ok(()), "it was the second");
         let denied = [
             invoked(1, 1, op()),
             invoked(1, 2, op()),
@@ -100,7 +100,7 @@ mod tests {
             returned(1, 2, DONE),
         ];
         assert_eq!(check_facts(&denied), Ok(()));
-        assert_eq!(judge(Durable::default(), &denied), Ok(()), "it was the second");
+        assert_eq!(check_history(Durable::default(), &denied), Ok(()), "it was the second");
     }
 
     #[test]

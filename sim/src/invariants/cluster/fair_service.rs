@@ -63,7 +63,7 @@ impl Invariant for FairService {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::client_at;
     use super::*;
 
@@ -71,7 +71,7 @@ mod tests {
 
     fn check_facts(disturbed: &[(u64, u64)], facts: &[Fact]) -> Result<(), String> {
         let times = disturbed.iter().map(|(from, to)| (Nanos::from_millis(*from), Nanos::from_millis(*to)));
-        judge(FairService::within(BOUND, Disturbances::new(times.collect())), facts)
+        check_history(FairService::within(BOUND, Disturbances::new(times.collect())), facts)
     }
 
     fn waits(at: u64) -> Fact {

@@ -41,7 +41,7 @@ impl Invariant for FencedStore {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::client;
     use super::*;
 
@@ -52,10 +52,13 @@ mod tests {
     #[test]
     fn an_accepted_old_token_or_a_refused_new_one_is_caught() {
         let fenced = |token, accepted| wrote(token, Store::Fenced { accepted });
-        assert!(judge(FencedStore::default(), &[fenced(5, true), fenced(4, true)]).is_err());
-        assert!(judge(FencedStore::default(), &[fenced(5, true), fenced(5, false)]).is_err());
+        assert!(check_history(FencedStore::default(), &[fenced(5, true), fenced(4, true)]).is_err());
+        assert!(check_history(FencedStore::default(), &[fenced(5, true), fenced(5, false)]).is_err());
         let fine = [fenced(5, true), fenced(5, true), fenced(4, false), fenced(6, true)];
-        assert_eq!(judge(FencedStore::default(), &fine), Ok(()));
-        assert_eq!(judge(FencedStore::default(), &[wrote(5, Store::Plain), wrote(4, Store::Plain)]), Ok(()));
+        assert_eq!(check_history(FencedStore::default(), &fine), Ok(()));
+        assert_eq!(
+            check_history(FencedStore::default(), &[wrote(5, Store::Plain), wrote(4, Store::Plain)]),
+            Ok(())
+        );
     }
 }

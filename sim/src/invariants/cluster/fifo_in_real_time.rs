@@ -96,7 +96,7 @@ impl Invariant for FifoInRealTime {
 mod tests {
     use rowlock_proto::lock::Mode;
 
-    use super::super::super::{entitled, judge, left};
+    use super::super::super::{check_history, entitled, left};
     use super::super::testing::{invoked, returned};
     use super::*;
     use crate::history::Millis;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(FifoInRealTime::default(), facts)
+        check_history(FifoInRealTime::default(), facts)
     }
 
     #[test]

@@ -279,14 +279,14 @@ mod tests {
     use rowlock_proto::lock::Mode;
     use rowlock_state::command::Attachment;
 
-    use super::super::super::{entitled, judge, queued};
+    use super::super::super::{check_history, entitled, queued};
     use super::super::testing::{client_at, invoked, returned};
     use super::*;
     use crate::history::Millis;
     use crate::history::client::{Failure, ReadKind};
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(GrantInTime::within(Duration::from_millis(100)), facts)
+        check_history(GrantInTime::within(Duration::from_millis(100)), facts)
     }
 
     #[test]

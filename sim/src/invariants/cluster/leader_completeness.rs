@@ -64,7 +64,7 @@ impl Invariant for LeaderCompleteness {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{appended, applied, installed, node};
     use super::*;
 
@@ -75,11 +75,13 @@ mod tests {
     #[test]
     fn a_leader_without_an_entry_that_was_applied_is_caught() {
         let facts = [appended(2, (1, 1, 4), 7), applied(1, (1, 1, 5), 7)];
-        assert!(judge(LeaderCompleteness::default(), &[&facts[..], &[leads(2, 2)]].concat()).is_err());
+        assert!(
+            check_history(LeaderCompleteness::default(), &[&facts[..], &[leads(2, 2)]].concat()).is_err()
+        );
         let complete = [&facts[..], &[appended(2, (1, 1, 5), 7), leads(2, 2)]].concat();
-        assert_eq!(judge(LeaderCompleteness::default(), &complete), Ok(()));
+        assert_eq!(check_history(LeaderCompleteness::default(), &complete), Ok(()));
         let by_snapshot = [&facts[..], &[installed(2, (1, 1, 5), 0), leads(2, 2)]].concat();
-        assert_eq!(judge(LeaderCompleteness::default(), &by_snapshot), Ok(()));
+        assert_eq!(check_history(LeaderCompleteness::default(), &by_snapshot), Ok(()));
     }
 
     /// Two nodes form the cluster at once; an entry of one node is committed in term 1. The other node was
@@ -88,13 +90,18 @@ mod tests {
     fn a_late_leader_may_lack_entries_of_a_later_one() {
         let voted = node(2, NodeFact::Voted { term: 1, candidate: NodeId(2) });
         let facts = [appended(2, (0, 2, 0), 7), voted, applied(2, (0, 2, 0), 7)];
-        assert_eq!(judge(LeaderCompleteness::default(), &[&facts[..], &[leads(1, 1)]].concat()), Ok(()));
-        assert!(judge(LeaderCompleteness::default(), &[&facts[..], &[leads(1, 2)]].concat()).is_err());
+        assert_eq!(
+            check_history(LeaderCompleteness::default(), &[&facts[..], &[leads(1, 1)]].concat()),
+            Ok(())
+        );
+        assert!(
+            check_history(LeaderCompleteness::default(), &[&facts[..], &[leads(1, 2)]].concat()).is_err()
+        );
     }
 
     #[test]
     fn what_later_leaders_commit_is_not_demanded() {
         let facts = [applied(1, (3, 1, 5), 7), leads(2, 2)];
-        assert_eq!(judge(LeaderCompleteness::default(), &facts), Ok(()));
+        assert_eq!(check_history(LeaderCompleteness::default(), &facts), Ok(()));
     }
 }

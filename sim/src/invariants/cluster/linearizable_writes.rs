@@ -134,12 +134,12 @@ impl Invariant for LinearizableWrites {
 mod tests {
     use rowlock_proto::{CreateMode, ErrorCode};
 
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{data, delete, invoked, logged, returned, set, stat, znode};
     use super::*;
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(LinearizableWrites::default(), facts)
+        check_history(LinearizableWrites::default(), facts)
     }
 
     fn answer(zxid: i64) -> Result<Answer, Failure> {

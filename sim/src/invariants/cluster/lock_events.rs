@@ -274,7 +274,7 @@ mod tests {
     use rowlock_proto::report::{HistoryPlace, ModeName};
     use rowlock_proto::{FencingToken, SessionId};
 
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{client, client_at};
     use super::*;
 
@@ -310,7 +310,7 @@ mod tests {
     fn opinion(heard: Vec<Events>) -> Result<(), String> {
         let heard = heard.into_iter().map(|what| client(1, ClientFact::Events(what)));
         let facts: Vec<Fact> = happened().into_iter().chain(heard).collect();
-        judge(LockEvents::within(Duration::from_secs(1)), &facts)
+        check_history(LockEvents::within(Duration::from_secs(1)), &facts)
     }
 
     fn told(zxid: i64) -> Events {
@@ -362,7 +362,7 @@ mod tests {
         let begins = client(1, ClientFact::Events(begins(None, 4)));
         let last = |at| Fact::Passed { at: Nanos::from_millis(at) };
         let facts = |then| [happened(), vec![begins.clone(), Fact::Healed { at: Nanos(0) }, then]].concat();
-        let opinion = |facts: Vec<Fact>| judge(LockEvents::within(Duration::from_secs(1)), &facts);
+        let opinion = |facts: Vec<Fact>| check_history(LockEvents::within(Duration::from_secs(1)), &facts);
         assert_eq!(opinion(facts(last(900))), Ok(()));
         assert!(opinion(facts(last(1_100))).is_err());
         let told = client_at(900, 1, ClientFact::Events(told(5)));

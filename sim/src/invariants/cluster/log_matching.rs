@@ -72,15 +72,18 @@ impl Invariant for LogMatching {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{appended, truncated};
     use super::*;
 
     #[test]
     fn two_contents_of_one_position_are_caught() {
         let facts = [appended(1, (1, 1, 1), 7), appended(2, (1, 1, 1), 8)];
-        assert!(judge(LogMatching::default(), &facts).is_err());
-        assert_eq!(judge(LogMatching::default(), &[facts[0].clone(), appended(2, (1, 1, 1), 7)]), Ok(()));
+        assert!(check_history(LogMatching::default(), &facts).is_err());
+        assert_eq!(
+            check_history(LogMatching::default(), &[facts[0].clone(), appended(2, (1, 1, 1), 7)]),
+            Ok(())
+        );
     }
 
     #[test]
@@ -91,15 +94,16 @@ mod tests {
             appended(1, (3, 1, 2), 9),
             appended(2, (3, 1, 2), 9),
         ];
-        assert!(judge(LogMatching::default(), &facts).unwrap_err().contains("follows"));
+        assert!(check_history(LogMatching::default(), &facts).unwrap_err().contains("follows"));
         let mended = [&facts[..3], &[truncated(2, 0), appended(2, (1, 1, 1), 7), facts[3].clone()]].concat();
-        assert_eq!(judge(LogMatching::default(), &mended), Ok(()));
+        assert_eq!(check_history(LogMatching::default(), &mended), Ok(()));
     }
 
     #[test]
     fn a_leader_that_goes_back_within_a_log_is_caught() {
         assert!(
-            judge(LogMatching::default(), &[appended(1, (2, 1, 1), 7), appended(1, (1, 3, 2), 7)]).is_err()
+            check_history(LogMatching::default(), &[appended(1, (2, 1, 1), 7), appended(1, (1, 3, 2), 7)])
+                .is_err()
         );
     }
 }

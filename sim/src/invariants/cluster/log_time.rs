@@ -87,7 +87,7 @@ impl Invariant for LogTime {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{entitled, judge};
+    use super::super::super::{check_history, entitled};
     use super::*;
 
     const BEGAN_MS: i64 = 1_700_000_000_000;
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn log_time_ahead_of_the_allowed_drift_is_caught() {
         let start = [passed(6_000), shown(6_000), passed(10_000)];
-        let check_facts = |ms| judge(LogTime::default(), &[&start[..], &[shown(ms)]].concat());
+        let check_facts = |ms| check_history(LogTime::default(), &[&start[..], &[shown(ms)]].concat());
         assert_eq!(check_facts(10_550), Ok(()));
         assert!(check_facts(10_551).unwrap_err().contains("ahead"));
         assert_eq!(check_facts(1_000), Ok(()), "faults go on: it was stamped long ago");
@@ -114,7 +114,7 @@ mod tests {
     fn what_a_cluster_that_forms_shows_may_be_late() {
         let check_facts = |late_ms: i64, then_ms: i64| {
             let facts = [passed(3_000), shown(3_000 - late_ms), passed(4_000), shown(4_000), passed(10_000)];
-            judge(LogTime::default(), &[&facts[..], &[shown(then_ms)]].concat())
+            check_history(LogTime::default(), &[&facts[..], &[shown(then_ms)]].concat())
         };
         assert_eq!(check_facts(900, 10_550), Ok(()));
         assert!(check_facts(900, 10_551).unwrap_err().contains("ahead"));
@@ -126,7 +126,7 @@ mod tests {
         let healed = Fact::Healed { at: Nanos::from_millis(3_000) };
         let check_facts = |at, ms| {
             let facts = [passed(1_000), shown(1_000), healed.clone(), passed(at), shown(ms)];
-            judge(LogTime::default(), &facts)
+            check_history(LogTime::default(), &facts)
         };
         assert!(check_facts(43_000, 1_000).unwrap_err().contains("behind"));
         assert_eq!(check_facts(8_000, 1_000), Ok(()), "it is catching up");

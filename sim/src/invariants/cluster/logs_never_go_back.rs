@@ -65,7 +65,7 @@ impl Invariant for LogsNeverGoBack {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{node, position, truncated};
     use super::*;
 
@@ -84,7 +84,7 @@ mod tests {
     }
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(LogsNeverGoBack::default(), &[facts, &[voted()]].concat())
+        check_history(LogsNeverGoBack::default(), &[facts, &[voted()]].concat())
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Invariant for MonotonicReads {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{data, get, invoked, returned, stat, znode};
     use super::*;
     use crate::history::client::{Answer, ZnodeChange};
@@ -81,23 +81,23 @@ mod tests {
     fn a_session_that_reads_the_past_is_caught() {
         let (new, old) = (read(1, 1, "y", 4, 1), read(1, 2, "x", 2, 0));
         let facts = [&history()[..], &new, &old].concat();
-        assert!(judge(MonotonicReads::default(), &facts).is_err());
+        assert!(check_history(MonotonicReads::default(), &facts).is_err());
         let facts = [&history()[..], &old, &new].concat();
-        assert_eq!(judge(MonotonicReads::default(), &facts), Ok(()));
+        assert_eq!(check_history(MonotonicReads::default(), &facts), Ok(()));
         let facts = [&history()[..], &new, &read(2, 2, "x", 2, 0)].concat();
-        assert_eq!(judge(MonotonicReads::default(), &facts), Ok(()), "another session may");
+        assert_eq!(check_history(MonotonicReads::default(), &facts), Ok(()), "another session may");
     }
 
     #[test]
     fn pipelined_reads_do_not_go_back_either() {
         let ([ask_new, new], [ask_old, old]) = (read(1, 1, "y", 4, 1), read(1, 2, "x", 2, 0));
         let facts = [&history()[..], &[ask_new, ask_old, new, old]].concat();
-        assert!(judge(MonotonicReads::default(), &facts).is_err());
+        assert!(check_history(MonotonicReads::default(), &facts).is_err());
     }
 
     #[test]
     fn what_never_was_is_caught() {
         let facts = [&history()[..], &read(1, 1, "z", 4, 1)].concat();
-        assert!(judge(MonotonicReads::default(), &facts).unwrap_err().contains("never"));
+        assert!(check_history(MonotonicReads::default(), &facts).unwrap_err().contains("never"));
     }
 }

@@ -58,13 +58,13 @@ impl Invariant for NoElectionByLoad {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::node_at;
     use super::*;
 
     fn check_facts(disturbed: &[(u64, u64)], facts: &[Fact]) -> Result<(), String> {
         let times = disturbed.iter().map(|(from, to)| (Nanos::from_millis(*from), Nanos::from_millis(*to)));
-        judge(NoElectionByLoad::new(Disturbances::new(times.collect())), facts)
+        check_history(NoElectionByLoad::new(Disturbances::new(times.collect())), facts)
     }
 
     fn voted(at: u64, node: u64, term: u64) -> Fact {

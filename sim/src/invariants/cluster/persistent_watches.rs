@@ -137,12 +137,12 @@ impl Invariant for PersistentWatches {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{client, stat, znode};
     use super::*;
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(PersistentWatches::default(), facts)
+        check_history(PersistentWatches::default(), facts)
     }
 
     fn follows(what: Follow) -> Fact {

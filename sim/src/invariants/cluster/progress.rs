@@ -84,14 +84,14 @@ impl Invariant for Progress {
 mod tests {
     use rowlock_proto::lock::Mode;
 
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{client, invoked, returned, set};
     use super::*;
     use crate::history::Lock;
     use crate::history::client::Failure;
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(Progress::within(Duration::from_millis(100)), facts)
+        check_history(Progress::within(Duration::from_millis(100)), facts)
     }
 
     fn passed(ms: u64) -> Fact {

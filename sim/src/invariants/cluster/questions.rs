@@ -167,7 +167,7 @@ mod tests {
     use rowlock_proto::{NodeId, SessionId, Zxid};
     use rowlock_state::outcome::Why;
 
-    use super::super::super::{Invariants, entitled, judge};
+    use super::super::super::{Invariants, check_history, entitled};
     use super::super::testing::client_at;
     use super::*;
     use crate::history::node::Position;
@@ -191,23 +191,27 @@ mod tests {
 
     #[test]
     fn a_revocation_before_any_deadline_is_caught() {
-        let judge = |facts: &[Fact]| judge(Questions::new(true), facts);
-        assert_eq!(judge(&[granted(), asked(1, Some(1_000)), revoked(1_001, false)]), Ok(()));
-        assert!(judge(&[granted(), asked(1, Some(1_000)), revoked(1_000, false)]).is_err());
-        assert!(judge(&[granted(), asked(1, None), revoked(60_000, false)]).is_err());
-        assert_eq!(judge(&[granted(), asked(1, None), revoked(60_000, true)]), Ok(()), "by its own maximum");
+        let check_history = |facts: &[Fact]| check_history(Questions::new(true), facts);
+        assert_eq!(check_history(&[granted(), asked(1, Some(1_000)), revoked(1_001, false)]), Ok(()));
+        assert!(check_history(&[granted(), asked(1, Some(1_000)), revoked(1_000, false)]).is_err());
+        assert!(check_history(&[granted(), asked(1, None), revoked(60_000, false)]).is_err());
+        assert_eq!(
+            check_history(&[granted(), asked(1, None), revoked(60_000, true)]),
+            Ok(()),
+            "by its own maximum"
+        );
         let gone = Fact::Gone { lock: LOCK, token: TOKEN, why: Why::Released };
-        assert_eq!(judge(&[granted(), gone, revoked(2, false)]), Ok(()), "of an earlier cluster");
+        assert_eq!(check_history(&[granted(), gone, revoked(2, false)]), Ok(()), "of an earlier cluster");
     }
 
     #[test]
     fn a_holder_that_gives_up_before_any_deadline_is_caught() {
         let asks = |within_ms| client_at(1_000, 2, ClientFact::Asks { lock: LOCK, within_ms });
         let gave_up = |ms| client_at(ms, 1, ClientFact::GaveUp { lock: LOCK, token: TOKEN });
-        let judge = |facts: &[Fact]| judge(Questions::new(true), facts);
-        assert_eq!(judge(&[asks(Some(2_000)), gave_up(3_000)]), Ok(()));
-        assert!(judge(&[asks(Some(2_000)), gave_up(2_700)]).is_err());
-        assert!(judge(&[asks(None), gave_up(90_000)]).is_err());
+        let check_history = |facts: &[Fact]| check_history(Questions::new(true), facts);
+        assert_eq!(check_history(&[asks(Some(2_000)), gave_up(3_000)]), Ok(()));
+        assert!(check_history(&[asks(Some(2_000)), gave_up(2_700)]).is_err());
+        assert!(check_history(&[asks(None), gave_up(90_000)]).is_err());
         let beginning = Position { term: 0, leader: NodeId(0), index: Index(1) };
         let begins_with = Vec::new();
         let recovered = Fact::NewLife(Arc::new(NewLife { beginning, floor: Zxid(9), begins_with }));
@@ -226,13 +230,13 @@ mod tests {
         let looks = |from: u64| (0..u64::from(LOOKS)).map(move |n| holds(from + n * 100));
         let begin = [granted(), holds(900), asked(7, None)];
         let history = |rest: Vec<Fact>| begin.iter().cloned().chain(rest).collect::<Vec<_>>();
-        let calm = |rest: Vec<Fact>| judge(Questions::new(false), &history(rest));
+        let calm = |rest: Vec<Fact>| check_history(Questions::new(false), &history(rest));
         assert!(calm(looks(4_000).collect()).is_err());
         assert_eq!(calm(looks(3_000).collect()), Ok(()), "there is time");
         assert_eq!(calm(looks(4_000).skip(1).collect()), Ok(()), "its task may not have run");
         assert_eq!(calm([heard(7)].into_iter().chain(looks(4_000)).collect()), Ok(()));
         let late = |from| {
-            judge(
+            check_history(
                 Questions::new(false),
                 &[vec![granted(), asked(7, None), holds(9_000)], looks(from).collect()].concat(),
             )
@@ -241,7 +245,7 @@ mod tests {
         assert!(late(12_500).is_err());
         assert!(calm([heard(6)].into_iter().chain(looks(4_000)).collect()).is_err(), "an older one");
         assert_eq!(
-            judge(Questions::new(true), &history(looks(4_000).collect())),
+            check_history(Questions::new(true), &history(looks(4_000).collect())),
             Ok(()),
             "the cluster owes no service"
         );

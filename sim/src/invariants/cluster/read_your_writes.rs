@@ -48,13 +48,13 @@ impl Invariant for ReadYourWrites {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{data, delete, get, invoked, logged, returned, set, stat, znode};
     use super::*;
     use crate::history::client::{Answer, Failure, Op, ZnodeChange};
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(ReadYourWrites::default(), facts)
+        check_history(ReadYourWrites::default(), facts)
     }
 
     fn history() -> Vec<Fact> {

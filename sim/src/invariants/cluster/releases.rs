@@ -94,7 +94,7 @@ impl Invariant for Releases {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{entitled, judge};
+    use super::super::super::{check_history, entitled};
     use super::super::testing::{invoked, returned};
     use super::*;
     use crate::history::Millis;
@@ -106,7 +106,7 @@ mod tests {
             let force = Op::Force { lock: Lock(0), token: token.map(FencingToken) };
             let call = [entitled(5, None, Millis(0)), invoked(1, 1, force)];
             let told = returned(1, 1, Ok(Answer::Released(told)));
-            judge(Releases::default(), &[&call[..], facts, &[told]].concat())
+            check_history(Releases::default(), &[&call[..], facts, &[told]].concat())
         };
         for token in [Some(5), None] {
             assert_eq!(check_facts(token, &[gone(Why::Forced)], true), Ok(()));
@@ -123,7 +123,7 @@ mod tests {
                 entitled(5, None, Millis(0)),
                 returned(1, 1, Ok(Answer::Released(told))),
             ];
-            judge(Releases::default(), &facts)
+            check_history(Releases::default(), &facts)
         };
         assert_eq!(granted_later(false), Ok(()));
         assert!(granted_later(true).is_err());
@@ -134,7 +134,7 @@ mod tests {
         let ask = || invoked(1, 1, Op::Release { lock: Lock(0), token: FencingToken(5) });
         let told = |released| returned(1, 1, Ok(Answer::Released(released)));
         let gone = |why| Fact::Gone { lock: Lock(0), token: FencingToken(5), why };
-        let check_facts = |facts: &[Fact]| judge(Releases::default(), facts);
+        let check_facts = |facts: &[Fact]| check_history(Releases::default(), facts);
         assert!(check_facts(&[ask(), gone(Why::Released), told(false)]).is_err());
         assert!(check_facts(&[ask(), gone(Why::Forced), told(true)]).is_err());
         assert!(check_facts(&[ask(), told(true)]).is_err());

@@ -79,7 +79,7 @@ impl Reports {
         Ok(zxid >= self.first)
     }
 
-    fn judge_queue(&self, queue: &Queue) -> Result<(), String> {
+    fn check_queue(&self, queue: &Queue) -> Result<(), String> {
         if !self.is_of_now(queue.zxid)? {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl Reports {
         Ok(())
     }
 
-    fn judge_locks(&self, locks: &Locks) -> Result<(), String> {
+    fn check_locks(&self, locks: &Locks) -> Result<(), String> {
         if !self.is_of_now(locks.zxid)? {
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl Reports {
         open
     }
 
-    fn judge_sessions(&self, report: &Sessions) -> Result<(), String> {
+    fn check_sessions(&self, report: &Sessions) -> Result<(), String> {
         if !self.is_of_now(report.zxid)? {
             return Ok(());
         }
@@ -189,13 +189,13 @@ impl Invariant for Reports {
                 *self = Reports { first, last, ..Reports::default() };
             }
             Fact::Client { what: ClientFact::Events(Events::Queue(queue)), .. } => {
-                return self.judge_queue(queue);
+                return self.check_queue(queue);
             }
             Fact::Client { what: ClientFact::Events(Events::Locks(locks)), .. } => {
-                return self.judge_locks(locks);
+                return self.check_locks(locks);
             }
             Fact::Client { what: ClientFact::Events(Events::Sessions(sessions)), .. } => {
-                return self.judge_sessions(sessions);
+                return self.check_sessions(sessions);
             }
             _ => {}
         }
@@ -209,7 +209,7 @@ mod tests {
     use rowlock_state::outcome::SessionEnd;
     use serde_json::{Value, json};
 
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::client;
     use super::*;
     use crate::history::Millis;
@@ -254,7 +254,7 @@ mod tests {
         });
         let queue = Box::new(serde_json::from_value(queue).expect("a queue"));
         let heard = client(1, ClientFact::Events(Events::Queue(queue)));
-        judge(Reports::default(), &[happened(), vec![heard]].concat())
+        check_history(Reports::default(), &[happened(), vec![heard]].concat())
     }
 
     #[test]
@@ -285,7 +285,10 @@ mod tests {
             let opened = |id| Fact::SessionOpened { session: SessionId(id), attachment, timeout_ms, at };
             let ended = Fact::SessionEnded { session: SessionId(8), end: SessionEnd::Closed, at };
             let end = vec![ended, Fact::Committed { zxid: Zxid(4) }];
-            judge(Reports::default(), &[vec![opened(7), opened(8)], happened(), end, vec![heard]].concat())
+            check_history(
+                Reports::default(),
+                &[vec![opened(7), opened(8)], happened(), end, vec![heard]].concat(),
+            )
         };
         assert_eq!(opinion(2, &[("0x7", 1, 1), ("0x8", 0, 0)], false), Ok(()));
         assert_eq!(opinion(3, &[("0x7", 1, 0)], true), Ok(()));
@@ -300,7 +303,7 @@ mod tests {
             let locks = json!({ "zxid": zxid, "time_ms": 0, "locks": locks, "more": false });
             let locks = Box::new(serde_json::from_value(locks).expect("locks"));
             let heard = client(1, ClientFact::Events(Events::Locks(locks)));
-            judge(Reports::default(), &[happened(), vec![heard]].concat())
+            check_history(Reports::default(), &[happened(), vec![heard]].concat())
         };
         let lock =
             |holders: u64, waiters: u64| json!([{ "lock": "/a", "holders": holders, "waiters": waiters }]);

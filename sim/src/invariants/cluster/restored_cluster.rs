@@ -95,7 +95,7 @@ mod tests {
     use rowlock_state::command::Attachment;
     use rowlock_world::time::Nanos;
 
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::*;
     use crate::history::client::ClientId;
     use crate::history::node::Position;
@@ -132,23 +132,26 @@ mod tests {
     #[test]
     fn a_new_cluster_goes_on_beyond_all_that_the_old_one_has_given() {
         let restored = [committed(7), new_life(8), committed(9), new_life(10)];
-        judge(checker(), &restored).unwrap();
-        assert!(judge(checker(), &[committed(7), new_life(7)]).is_err());
-        assert!(judge(checker(), &[new_life(8), new_life(8)]).is_err(), "nothing was committed in between");
+        check_history(checker(), &restored).unwrap();
+        assert!(check_history(checker(), &[committed(7), new_life(7)]).is_err());
+        assert!(
+            check_history(checker(), &[new_life(8), new_life(8)]).is_err(),
+            "nothing was committed in between"
+        );
     }
 
     #[test]
     fn no_session_of_the_old_cluster_lives_in_the_new_one() {
-        judge(checker(), &[opened(1), attached(1), new_life(8), opened(2), attached(2)]).unwrap();
-        assert!(judge(checker(), &[opened(1), new_life(8), attached(1)]).is_err());
-        assert!(judge(checker(), &[opened(1), new_life(8), opened(1)]).is_err());
+        check_history(checker(), &[opened(1), attached(1), new_life(8), opened(2), attached(2)]).unwrap();
+        assert!(check_history(checker(), &[opened(1), new_life(8), attached(1)]).is_err());
+        assert!(check_history(checker(), &[opened(1), new_life(8), opened(1)]).is_err());
     }
 
     #[test]
     fn a_session_beside_a_belief_in_an_old_one_is_caught() {
-        judge(checker(), &[opened(1), new_life(8), alive(1), opened(2), alive(2)]).unwrap();
+        check_history(checker(), &[opened(1), new_life(8), alive(1), opened(2), alive(2)]).unwrap();
         let late = [opened(1), new_life(8), opened(2), alive(1)];
-        assert!(judge(checker(), &late).is_err());
-        judge(RestoredCluster::new(false), &late).unwrap();
+        assert!(check_history(checker(), &late).is_err());
+        check_history(RestoredCluster::new(false), &late).unwrap();
     }
 }

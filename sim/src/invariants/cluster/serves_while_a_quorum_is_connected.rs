@@ -186,7 +186,7 @@ impl Invariant for ServesWhileAQuorumIsConnected {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{client_at, node_at, set};
     use super::*;
     use crate::history::Millis;
@@ -194,7 +194,7 @@ mod tests {
     use crate::history::node::Down;
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(ServesWhileAQuorumIsConnected::default(), facts)
+        check_history(ServesWhileAQuorumIsConnected::default(), facts)
     }
 
     /// Nodes 1 to 3 may lead and serve client 1.

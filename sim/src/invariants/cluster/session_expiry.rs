@@ -179,7 +179,7 @@ mod tests {
     use rowlock_proto::lock::Mode;
     use rowlock_state::command::Attachment;
 
-    use super::super::super::{judge, queued};
+    use super::super::super::{check_history, queued};
     use super::super::testing::{client_at, node_at};
     use super::*;
     use crate::history::Millis;
@@ -212,11 +212,11 @@ mod tests {
     }
 
     fn check_facts(facts: &[Fact]) -> Result<(), String> {
-        judge(SessionExpiry::new(true, false), facts)
+        check_history(SessionExpiry::new(true, false), facts)
     }
 
     fn without_bounds(facts: &[Fact]) -> Result<(), String> {
-        judge(SessionExpiry::new(false, false), facts)
+        check_history(SessionExpiry::new(false, false), facts)
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn an_early_expiry_after_a_confirmed_touch_is_caught() {
         let facts = |at_ms| [leads(100), opened(), confirms(450, 420, 400), expires(at_ms)];
-        let exact = |facts: &[Fact]| judge(SessionExpiry::new(true, true), facts);
+        let exact = |facts: &[Fact]| check_history(SessionExpiry::new(true, true), facts);
         assert!(exact(&facts(1_399)).is_err());
         assert_eq!(exact(&facts(1_400)), Ok(()));
         assert!(check_facts(&facts(1_349)).is_err());
@@ -286,7 +286,7 @@ mod tests {
         let facts = |noted| [leads(100), opened(), confirms(noted, 550, 550), alive(900, 600)];
         assert_eq!(check_facts(&facts(585)), Ok(()));
         assert!(check_facts(&facts(584)).unwrap_err().contains("noted"));
-        assert!(judge(SessionExpiry::new(true, true), &facts(599)).is_err());
+        assert!(check_history(SessionExpiry::new(true, true), &facts(599)).is_err());
         assert_eq!(without_bounds(&facts(500)), Ok(()));
     }
 

@@ -73,7 +73,7 @@ impl Invariant for SessionMoves {
 mod tests {
     use rowlock_state::command::Attachment;
 
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::client;
     use super::*;
     use crate::history::Millis;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     fn check_facts(hears_of_hang_ups: bool, facts: &[Fact]) -> Result<(), String> {
-        judge(SessionMoves::new(hears_of_hang_ups), facts)
+        check_history(SessionMoves::new(hears_of_hang_ups), facts)
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Invariant for SentOrder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{delete, invoked, logged, set};
     use super::*;
     use crate::history::client::Answer;
@@ -36,15 +36,15 @@ mod tests {
         let (one, other) = (set("/data/a", "1"), delete("/data/b"));
         let sent = [invoked(1, 1, one.clone()), invoked(1, 2, other.clone())];
         let ran = [logged(1, 5, one, Ok(Answer::Deleted)), logged(1, 6, other, Ok(Answer::Deleted))];
-        assert_eq!(judge(SentOrder::default(), &[&sent[..], &ran[..]].concat()), Ok(()));
+        assert_eq!(check_history(SentOrder::default(), &[&sent[..], &ran[..]].concat()), Ok(()));
         let [first, second] = ran;
-        assert!(judge(SentOrder::default(), &[&sent[..], &[second, first]].concat()).is_err());
+        assert!(check_history(SentOrder::default(), &[&sent[..], &[second, first]].concat()).is_err());
     }
 
     #[test]
     fn a_write_that_never_arrived_may_be_left_out() {
         let sent = [invoked(1, 1, delete("/data/b")), invoked(1, 2, set("/data/a", "1"))];
         let ran = [logged(1, 5, set("/data/a", "1"), Ok(Answer::Deleted))];
-        assert_eq!(judge(SentOrder::default(), &[&sent[..], &ran[..]].concat()), Ok(()));
+        assert_eq!(check_history(SentOrder::default(), &[&sent[..], &ran[..]].concat()), Ok(()));
     }
 }

@@ -75,7 +75,7 @@ impl Invariant for Steady {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::client;
     use super::*;
     use crate::history::client::Large;
@@ -87,12 +87,18 @@ mod tests {
     #[test]
     fn a_leader_that_goes_although_nothing_has_gone_wrong_is_caught() {
         let coming_up = [leads(500, 1, 1), leads(900, 2, 2)];
-        assert_eq!(judge(Steady::new(false, true), &coming_up), Ok(()));
+        assert_eq!(check_history(Steady::new(false, true), &coming_up), Ok(()));
         let later = [&coming_up[..], &[leads(3_001, 1, 3)]].concat();
-        assert!(judge(Steady::new(false, true), &later).unwrap_err().contains("nothing has gone wrong"));
-        assert_eq!(judge(Steady::new(true, true), &later), Ok(()));
+        assert!(
+            check_history(Steady::new(false, true), &later).unwrap_err().contains("nothing has gone wrong")
+        );
+        assert_eq!(check_history(Steady::new(true, true), &later), Ok(()));
         let stopped = [&coming_up[..], &[Fact::Settled, leads(3_001, 1, 3)]].concat();
-        assert_eq!(judge(Steady::new(false, true), &stopped), Ok(()), "nodes are stopped one after another");
+        assert_eq!(
+            check_history(Steady::new(false, true), &stopped),
+            Ok(()),
+            "nodes are stopped one after another"
+        );
     }
 
     #[test]
@@ -100,13 +106,13 @@ mod tests {
         let asked = |outcome| [client(1, ClientFact::Asked { kind: Large::Data, outcome })];
         for has_faults in [true, false] {
             let refused = asked(Ok(Some(ErrorCode::MarshallingError)));
-            assert!(judge(Steady::new(has_faults, true), &refused).is_err());
-            assert_eq!(judge(Steady::new(has_faults, true), &asked(Ok(None))), Ok(()));
-            assert_eq!(judge(Steady::new(has_faults, true), &asked(Err(()))).is_ok(), has_faults);
+            assert!(check_history(Steady::new(has_faults, true), &refused).is_err());
+            assert_eq!(check_history(Steady::new(has_faults, true), &asked(Ok(None))), Ok(()));
+            assert_eq!(check_history(Steady::new(has_faults, true), &asked(Err(()))).is_ok(), has_faults);
             let too_long = |outcome| [client(1, ClientFact::Asked { kind: Large::TooLong, outcome })];
-            assert!(judge(Steady::new(has_faults, true), &too_long(Ok(None))).is_err());
+            assert!(check_history(Steady::new(has_faults, true), &too_long(Ok(None))).is_err());
             let refused = too_long(Ok(Some(ErrorCode::BadArguments)));
-            assert_eq!(judge(Steady::new(has_faults, true), &refused), Ok(()));
+            assert_eq!(check_history(Steady::new(has_faults, true), &refused), Ok(()));
         }
     }
 
@@ -114,9 +120,11 @@ mod tests {
     fn growing_writes_are_refused_only_while_a_disk_is_full() {
         let refused = |code| [client(1, ClientFact::Asked { kind: Large::Data, outcome: Ok(Some(code)) })];
         for has_room in [true, false] {
-            let for_room = judge(Steady::new(true, has_room), &refused(ErrorCode::QuotaExceeded));
+            let for_room = check_history(Steady::new(true, has_room), &refused(ErrorCode::QuotaExceeded));
             assert_eq!(for_room.is_err(), has_room);
-            assert!(judge(Steady::new(true, has_room), &refused(ErrorCode::MarshallingError)).is_err());
+            assert!(
+                check_history(Steady::new(true, has_room), &refused(ErrorCode::MarshallingError)).is_err()
+            );
         }
     }
 }

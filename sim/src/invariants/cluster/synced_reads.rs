@@ -49,7 +49,7 @@ impl Invariant for SyncedReads {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::{data, get, invoked, returned, set, stat, znode};
     use super::*;
     use crate::history::client::{Answer, ZnodeChange};
@@ -65,7 +65,7 @@ mod tests {
             let old = Ok(Answer::Data(data("x"), stat(2, 2, 0)));
             [invoked(2, 2, get("/data/a", synced)), returned(2, 2, old)]
         };
-        let check_facts = |facts: &[&[Fact]]| judge(SyncedReads::default(), &facts.concat());
+        let check_facts = |facts: &[&[Fact]]| check_history(SyncedReads::default(), &facts.concat());
         assert!(check_facts(&[&history, &write, &read(true)]).is_err());
         assert_eq!(check_facts(&[&history, &write, &read(false)]), Ok(()), "a plain read may be old");
         assert_eq!(check_facts(&[&history, &read(true), &write]), Ok(()));

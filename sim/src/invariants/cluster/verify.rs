@@ -131,7 +131,7 @@ impl Invariant for LinearizableVerify {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{entitled, judge, left};
+    use super::super::super::{check_history, entitled, left};
     use super::super::testing::{invoked, returned};
     use super::*;
     use crate::history::Millis;
@@ -141,7 +141,7 @@ mod tests {
         let ask = || invoked(1, 1, Op::Verify { lock: Lock(0), token: FencingToken(5) });
         let told = |is_held| returned(1, 1, Ok(Answer::Verified(is_held)));
         let granted = || entitled(5, None, Millis(0));
-        let check_facts = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
+        let check_facts = |facts: &[Fact]| check_history(LinearizableVerify::default(), facts);
         assert!(check_facts(&[granted(), left(5, 6), ask(), told(true)]).is_err());
         assert!(check_facts(&[granted(), ask(), told(false)]).is_err());
         assert!(check_facts(&[ask(), told(true)]).is_err());
@@ -162,7 +162,7 @@ mod tests {
         let ask = || invoked(1, 1, Op::Held { locks: vec![Lock(0)] });
         let told = |by: &str| returned(1, 1, Ok(Answer::Taken(by.to_owned())));
         let check_facts =
-            |facts: &[Fact]| judge(LinearizableVerify::default(), &[&granted[..], facts].concat());
+            |facts: &[Fact]| check_history(LinearizableVerify::default(), &[&granted[..], facts].concat());
         assert_eq!(check_facts(&[ask(), left(5, 6), told("one")]), Ok(()));
         assert!(check_facts(&[ask(), told("two")]).is_err());
         assert!(check_facts(&[left(5, 6), ask(), told("one")]).is_err());
@@ -173,7 +173,7 @@ mod tests {
         let ask = || invoked(1, 1, Op::Held { locks: vec![Lock(0), Lock(0)] });
         let told = || returned(1, 1, Ok(Answer::Held(vec![FencingToken(5), FencingToken(6)])));
         let granted = |token| entitled(token, None, Millis(0));
-        let check_facts = |facts: &[Fact]| judge(LinearizableVerify::default(), facts);
+        let check_facts = |facts: &[Fact]| check_history(LinearizableVerify::default(), facts);
         assert_eq!(check_facts(&[granted(5), ask(), granted(6), left(5, 7), told()]), Ok(()));
         assert!(check_facts(&[granted(5), ask(), left(5, 7), granted(6), told()]).is_err());
         assert!(check_facts(&[granted(5), granted(6), left(6, 7), ask(), told()]).is_err());

@@ -49,7 +49,7 @@ impl Invariant for VotesNeverGoBack {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use super::super::testing::node;
     use super::*;
 
@@ -57,8 +57,11 @@ mod tests {
     fn a_lower_vote_is_caught_also_after_a_restart() {
         let voted = |term, candidate| node(1, NodeFact::Voted { term, candidate: NodeId(candidate) });
         let restart = node(1, NodeFact::Started);
-        assert!(judge(VotesNeverGoBack::default(), &[voted(2, 3), restart, voted(2, 1)]).is_err());
-        assert_eq!(judge(VotesNeverGoBack::default(), &[voted(2, 1), voted(2, 1), voted(2, 3)]), Ok(()));
+        assert!(check_history(VotesNeverGoBack::default(), &[voted(2, 3), restart, voted(2, 1)]).is_err());
+        assert_eq!(
+            check_history(VotesNeverGoBack::default(), &[voted(2, 1), voted(2, 1), voted(2, 3)]),
+            Ok(())
+        );
     }
 
     #[test]
@@ -66,10 +69,10 @@ mod tests {
         let opened = |vote| node(1, NodeFact::Opened { vote, purged: None, last: None });
         let voted = || node(1, NodeFact::Voted { term: 2, candidate: NodeId(3) });
         let facts = |vote| [opened(None), voted(), opened(vote)];
-        assert!(judge(VotesNeverGoBack::default(), &facts(None)).is_err());
-        assert!(judge(VotesNeverGoBack::default(), &facts(Some((1, NodeId(3))))).is_err());
-        assert_eq!(judge(VotesNeverGoBack::default(), &facts(Some((2, NodeId(3))))), Ok(()));
+        assert!(check_history(VotesNeverGoBack::default(), &facts(None)).is_err());
+        assert!(check_history(VotesNeverGoBack::default(), &facts(Some((1, NodeId(3))))).is_err());
+        assert_eq!(check_history(VotesNeverGoBack::default(), &facts(Some((2, NodeId(3))))), Ok(()));
         let emptied = [voted(), node(1, NodeFact::Forgot), opened(None)];
-        assert_eq!(judge(VotesNeverGoBack::default(), &emptied), Ok(()));
+        assert_eq!(check_history(VotesNeverGoBack::default(), &emptied), Ok(()));
     }
 }

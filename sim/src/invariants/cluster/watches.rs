@@ -145,7 +145,7 @@ impl Invariant for Watches {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::judge;
+    use super::super::super::check_history;
     use rowlock_state::outcome::SessionEnd;
 
     use super::super::testing::{client, data, get, invoked, returned, stat, znode};
@@ -154,7 +154,7 @@ mod tests {
     use crate::history::client::ZnodeChange;
 
     fn check_facts(facts: &[&[Fact]]) -> Result<(), String> {
-        judge(Watches::default(), &facts.concat())
+        check_history(Watches::default(), &facts.concat())
     }
 
     fn created() -> Fact {

@@ -170,7 +170,7 @@ impl State {
     pub fn handle(&mut self, when: Nanos, event: NetworkEvent, fx: &mut Effects<'_>) {
         match event {
             NetworkEvent::Arrive(conn, way) => self.arrive(conn, way, when, fx),
-            NetworkEvent::GiveUp(conn, way, since) => self.give_up(conn, way, since, fx),
+            NetworkEvent::GiveUp(conn, way, since) => self.abandon(conn, way, since, fx),
             NetworkEvent::Request(attempt) => self.send_request(attempt, fx),
             NetworkEvent::RequestArrived(attempt) => self.request_arrived(attempt, fx),
             NetworkEvent::Answered(attempt, listener) => self.answered(attempt, listener, fx),

@@ -131,7 +131,7 @@ impl Conn {
     }
 
     /// Breaks a side whose kernel received no acknowledgement since `since`.
-    pub fn give_up(&mut self, way: Side, since: Nanos, wire: &mut Wire, fx: &mut Effects<'_>) {
+    pub fn abandon(&mut self, way: Side, since: Nanos, wire: &mut Wire, fx: &mut Effects<'_>) {
         if self.flow(way).stuck_since == Some(since) {
             self.break_end(way, ErrorKind::TimedOut, false, wire, fx);
             self.lose(way, true, wire, fx); // also data sent by a closed end

@@ -97,9 +97,9 @@ impl State {
         self.sweep(id);
     }
 
-    pub fn give_up(&mut self, id: ConnId, way: Side, since: Nanos, fx: &mut Effects<'_>) {
+    pub fn abandon(&mut self, id: ConnId, way: Side, since: Nanos, fx: &mut Effects<'_>) {
         if let Some(conn) = self.conns.get(id) {
-            conn.give_up(way, since, &mut self.wire, fx);
+            conn.abandon(way, since, &mut self.wire, fx);
             self.sweep(id);
         }
     }

@@ -148,7 +148,7 @@ impl DoubleBarrier {
         let (client, path) = (self.site.client(), self.site.usable()?);
         loop {
             match self.site.fresh(|| client.get(path)).await {
-                Ok(znode) => drop(self.judge(znode.bytes())?),
+                Ok(znode) => drop(self.evaluate(znode.bytes())?),
                 Err(Error::Rejected(ErrorCode::NoNode)) => {
                     let data = Bytes::from(Round::none(self.size).format());
                     self.site.make(data, CreateMode::Container).await?;
@@ -164,7 +164,7 @@ impl DoubleBarrier {
         }
     }
 
-    fn judge(&self, data: &[u8]) -> Result<Round, Error> {
+    fn evaluate(&self, data: &[u8]) -> Result<Round, Error> {
         match Round::parse(data) {
             Some(round) if round.size == self.size => Ok(round),
             Some(other) => Err(Error::CountIs(other.size)),
@@ -176,7 +176,7 @@ impl DoubleBarrier {
     async fn read(&self) -> Result<(Round, Version, OneshotWatch), Error> {
         let path = self.site.usable()?;
         let Watched { value: znode, watch } = insist(|| self.site.client().get_watched(path)).await?;
-        Ok((self.judge(znode.bytes())?, znode.stat.version, watch))
+        Ok((self.evaluate(znode.bytes())?, znode.stat.version, watch))
     }
 
     /// Lists the members' znodes. Empty if the servers removed the barrier's znode, an empty container.

@@ -177,7 +177,7 @@ impl Election {
     /// Cancel safe.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         loop {
-            let (queue, successor) = self.look().await?;
+            let (queue, successor) = self.read_queue().await?;
             let Some(first) = queue.first().filter(|_| view::leads(&queue, successor.as_deref())) else {
                 return Ok(None);
             };
@@ -195,7 +195,7 @@ impl Election {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn candidates(&self) -> Result<Vec<Candidate>, Error> {
-        let (queue, _) = self.look().await?;
+        let (queue, _) = self.read_queue().await?;
         let (client, parent) = (self.site().client(), self.site().usable()?);
         let mut reads = Vec::with_capacity(queue.len());
         for name in queue {
@@ -288,7 +288,7 @@ impl Election {
     }
 
     /// Reads the queue in order, and the successor of a note.
-    async fn look(&self) -> Result<(Vec<String>, Option<String>), Error> {
+    async fn read_queue(&self) -> Result<(Vec<String>, Option<String>), Error> {
         let (client, path) = (self.site().client(), self.site().usable()?);
         let read = || async {
             let (data, names) = tokio::join!(biased; client.get(path), client.get_children(path));

@@ -66,7 +66,7 @@ impl LeaderWatcher {
             insist(|| site.client().sync(path)).await?;
         }
         loop {
-            let (leader, watches) = self.look().await?;
+            let (leader, watches) = self.read_leader().await?;
             if self.told.as_ref() != Some(&leader) {
                 self.told = Some(leader.clone());
                 return Ok(leader);
@@ -80,7 +80,7 @@ impl LeaderWatcher {
         LeaderStream { next: Some(step(self)) }
     }
 
-    async fn look(&self) -> Result<(Option<Leader>, Watches), Error> {
+    async fn read_leader(&self) -> Result<(Option<Leader>, Watches), Error> {
         let (client, parent) = (self.election.site().client(), self.election.site().usable()?);
         loop {
             let Watched { value: seen, watch: election } = match insist(|| client.get_watched(parent)).await {

@@ -143,7 +143,7 @@ impl Core {
     }
 
     /// Hands over what is for the task to do.
-    pub(crate) fn tell(&self, command: Action) -> Result<(), SessionClosed> {
+    pub(crate) fn send(&self, command: Action) -> Result<(), SessionClosed> {
         self.with_machine(|machine| machine.command(command))
     }
 
@@ -292,7 +292,7 @@ impl Core {
         if !mutant::is(Mutant::StopUnseen) {
             inside.publish(&self.shared);
         }
-        inside.machine.effects.done.drain(..).for_each(Done::tell);
+        inside.machine.effects.done.drain(..).for_each(Done::complete);
         inside.write_at_once();
     }
 }
@@ -323,7 +323,7 @@ impl Core {
         inside.publish(&self.shared);
         std::mem::swap(all, &mut inside.machine.effects.done);
         drop(lock);
-        all.drain(..).for_each(Done::tell);
+        all.drain(..).for_each(Done::complete);
     }
 }
 

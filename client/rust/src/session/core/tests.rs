@@ -202,11 +202,11 @@ fn what_is_dropped_outside_of_the_runtime_is_sent_without_it() {
     let (task, other) = (runtime(), runtime());
     let (core, server) = task.block_on(attached());
     let removal = || Action::Removal(ZnodeRemoval::new("/l".into(), "a".into(), Some("/l/a1".into()), None));
-    task.block_on(async { core.tell(removal()).unwrap() });
+    task.block_on(async { core.send(removal()).unwrap() });
     let mut room = [0; 100];
     assert!(server.try_read(&mut room).is_err(), "it is left to the task");
-    core.tell(removal()).unwrap();
-    other.block_on(async { core.tell(removal()).unwrap() });
+    core.send(removal()).unwrap();
+    other.block_on(async { core.send(removal()).unwrap() });
     let mut received = BytesMut::new();
     for _ in 0..3 {
         let reading = async {
@@ -251,7 +251,7 @@ async fn whoever_waits_when_the_task_ends_learns_it() {
     core.call(call).unwrap();
     core.end();
     assert_eq!(outcome.await.unwrap().unwrap_err(), crate::error::Error::ConnectionLoss);
-    assert!(core.call(set(1).0).is_err() && core.tell(Action::Call(set(1).0)).is_err());
+    assert!(core.call(set(1).0).is_err() && core.send(Action::Call(set(1).0)).is_err());
     assert!(core.has_ended());
     core.leave();
 }

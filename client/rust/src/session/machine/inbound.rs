@@ -16,7 +16,7 @@ use super::super::deadline::Deadline;
 use super::super::extensions::{Extensions, cluster_of, invites, leader_of};
 use super::super::znode_removal::{NextStep, ZnodeRemoval};
 use super::super::{Ending, Reply};
-use super::{Done, Fault, Link, Machine, OpenSession, put};
+use super::{Done, Fault, Link, Machine, OpenSession, write_request};
 use crate::error::Error;
 use crate::limits::{CALLS_TO_ASK, REFUSED_PAUSE};
 
@@ -92,7 +92,7 @@ impl Machine {
         let forgets = mutant::is(Mutant::WatchesNotRegistered);
         let registrations = if forgets { Vec::new() } else { self.watches.registrations(self.last_zxid) };
         for watches in registrations {
-            put(&mut self.effects.out, Xid::SET_WATCHES, Request::SetWatches(watches));
+            write_request(&mut self.effects.out, Xid::SET_WATCHES, Request::SetWatches(watches));
             attachment.set_watches += 1;
         }
         self.probe();

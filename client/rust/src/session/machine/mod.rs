@@ -93,7 +93,7 @@ pub(crate) enum Done {
 
 impl Done {
     /// Completes calls, for the executor of the machine's effects, after the vitals are published.
-    pub(crate) fn tell(self) {
+    pub(crate) fn complete(self) {
         match self {
             // The caller may have gone: nothing to do.
             Done::Call(reply, result) => drop(reply.send(result)),
@@ -327,7 +327,7 @@ impl Machine {
             }
             Link::Up(attachment) => {
                 if attachment.take_ping(now) {
-                    put(&mut self.effects.out, Xid::PING, Request::Ping);
+                    write_request(&mut self.effects.out, Xid::PING, Request::Ping);
                 }
                 self.pump(now);
             }
@@ -349,7 +349,7 @@ impl Machine {
     fn send_auth(&mut self, index: usize) {
         let Link::Up(attachment) = &mut self.link else { return };
         let Credential { scheme, secret } = self.auths[index].credential.clone();
-        put(&mut self.effects.out, Xid::AUTH, Request::Auth { auth_type: 0, scheme, auth: secret });
+        write_request(&mut self.effects.out, Xid::AUTH, Request::Auth { auth_type: 0, scheme, auth: secret });
         attachment.auths.push_back(index);
     }
 
@@ -379,7 +379,7 @@ impl Machine {
         if let Some(unsent) = unsent {
             // The server may live (and only the way back be cut): a final_write frees our locks sooner.
             self.effects.out = unsent;
-            put(&mut self.effects.out, Xid(i32::MAX), Request::CloseSession);
+            write_request(&mut self.effects.out, Xid(i32::MAX), Request::CloseSession);
         }
         for job in std::mem::take(&mut self.waiting) {
             if let Outgoing::Call(asked) = job {
@@ -398,6 +398,6 @@ impl Machine {
     }
 }
 
-fn put(out: &mut BytesMut, xid: Xid, request: Request) {
+fn write_request(out: &mut BytesMut, xid: Xid, request: Request) {
     encode::request(&RequestFrame { xid, request }, out);
 }

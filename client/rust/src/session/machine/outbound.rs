@@ -13,7 +13,7 @@ use rowlock_proto::{Request, Xid, encode, frame};
 use super::super::attachment::{Asked, InFlight, Outgoing};
 use super::super::extensions::Extensions;
 use super::super::tags::Tags;
-use super::{Link, Machine, put};
+use super::{Link, Machine, write_request};
 use crate::error::Error;
 use crate::limits::REQUEST_BYTES;
 
@@ -83,7 +83,7 @@ impl Machine {
         let Link::Up(attachment) = &mut self.link else { return };
         let opcode = request.opcode();
         let xid = if let Outgoing::Probe = job { PROBE } else { attachment.next_xid() };
-        put(&mut self.effects.out, xid, request);
+        write_request(&mut self.effects.out, xid, request);
         if let Err(error) = bounded(&mut self.effects.out, begin, max) {
             // A removal whose path is that long: the znode goes with the session.
             tracing::warn!(%error, ?opcode, "a request of the session's own is not sent");

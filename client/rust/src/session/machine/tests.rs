@@ -151,7 +151,7 @@ impl Rig {
 
     /// Tells the waiting calls, as the task does.
     pub(super) fn settle(&mut self) {
-        std::mem::take(&mut self.machine.effects.done).into_iter().for_each(Done::tell);
+        std::mem::take(&mut self.machine.effects.done).into_iter().for_each(Done::complete);
     }
 
     pub(super) fn error(&mut self, outcome: &mut Outcome) -> Error {

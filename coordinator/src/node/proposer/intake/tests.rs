@@ -109,13 +109,13 @@ async fn writes_for_which_no_client_waits_any_more_are_dropped_before_the_next_l
     let mut intake = intake();
     let (before, mut waiting) = two(&intake);
     intake.line.extend(before.concat());
-    intake.pending.give_up_all();
+    intake.pending.abandon_all();
     let (since, mut others) = two(&intake);
     intake.line.extend(since.concat());
     intake.leader_changed();
     assert_eq!(requests(&intake), [3, 4]);
     assert_eq!((heard(&mut waiting), heard(&mut others)), (vec![true; 2], vec![false; 2]));
-    intake.pending.give_up_all();
+    intake.pending.abandon_all();
     intake.leader_changed();
     assert!(intake.line.is_empty());
 }
@@ -266,7 +266,7 @@ fn batch_of_the_quiet_one(others: i64, each: usize, bytes: usize) -> usize {
         if proposals.iter().any(|proposal| proposal.session == QUIET) {
             return batch;
         }
-        intake.pending.give_up_all();
+        intake.pending.abandon_all();
     }
     unreachable!("it is in one of them")
 }
@@ -291,7 +291,7 @@ async fn writes_beyond_the_window_wait_until_others_are_answered() {
     }
     assert_eq!(intake.pending.len(), BATCH_MAX_COMMANDS, "the window at the beginning");
     assert_eq!(intake.submissions.waiting.len(), PROPOSER_QUEUE_MAX - BATCH_MAX_COMMANDS);
-    intake.pending.give_up_all();
+    intake.pending.abandon_all();
     assert!(intake.pending.room_now().is_some());
 }
 
@@ -314,7 +314,7 @@ async fn a_quiet_clients_write_goes_while_large_ones_fill_the_window() {
         assert!(intake.gather(room) && intake.pending.len() == 2 + nth);
         assert_eq!(intake.line.take().len(), 1);
     }
-    intake.pending.give_up_all();
+    intake.pending.abandon_all();
     let room = intake.pending.room_now().expect("nothing is under way");
     assert!(intake.gather(room) && intake.line.iter().all(|proposal| proposal.session.0 > 2));
 }

@@ -11,7 +11,7 @@ use crate::delivery::registry::ClientConnection;
 
 impl Conversation {
     /// Collects the request's fields for the record that follows the reply.
-    pub(super) fn note(&self, request: &Request) -> Option<Box<Note>> {
+    pub(super) fn audit_note(&self, request: &Request) -> Option<Box<Note>> {
         let client = || self.client();
         Note::of(request, client, &self.shared.context.audit)
     }
@@ -53,7 +53,7 @@ impl Conversation {
 
     /// Records a request that was refused unread for lack of authentication.
     pub(super) fn record_barred(&self, request: &Request) {
-        if let Some(note) = self.note(request) {
+        if let Some(note) = self.audit_note(request) {
             let err = Some(ErrorCode::SessionClosedRequireSaslAuth);
             note.answered(None, err, &self.shared.context.audit);
         }

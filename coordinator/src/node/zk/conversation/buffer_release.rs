@@ -16,7 +16,7 @@ const FIRST_REQUESTS: u8 = 2;
 
 impl Conversation {
     /// Counts a request, up to the first few.
-    pub(super) fn note_first_requests(&mut self) {
+    pub(super) fn record_first_requests(&mut self) {
         if self.first_requests < FIRST_REQUESTS {
             self.first_requests += 1;
             self.may_rest = true;

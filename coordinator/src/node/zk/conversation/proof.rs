@@ -42,7 +42,7 @@ impl Conversation {
             self.record_barred(&frame.request);
         }
         let err = Some(ErrorCode::SessionClosedRequireSaslAuth);
-        self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
+        self.write_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
         self.phase = Phase::Finishing;
     }
 
@@ -65,7 +65,7 @@ impl Conversation {
             (_, None) => Ok(()),
         };
         self.record_auth(&identity::attempted(scheme, auth), result);
-        self.put_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
+        self.write_reply(ReplyHeader { xid, zxid: Zxid(0), err }, None);
     }
 
     /// Replies at once like `authenticate`: clients send no other request before SASL has succeeded.
@@ -99,7 +99,7 @@ impl Conversation {
         }
         let header = ReplyHeader { xid, zxid: Zxid(0), err };
         let body = Response::Sasl(Some(token.into()));
-        self.put_reply(header, err.is_none().then_some(&body));
+        self.write_reply(header, err.is_none().then_some(&body));
     }
 
     /// Adopts the new identities, or closes the connection after a failure.

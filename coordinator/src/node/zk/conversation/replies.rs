@@ -44,7 +44,7 @@ impl Conversation {
         };
         self.record_answer(pending, body.as_ref(), err);
         let (xid, zxid) = (pending.xid, self.last_zxid);
-        self.put_reply(ReplyHeader { xid, zxid, err }, body.as_ref());
+        self.write_reply(ReplyHeader { xid, zxid, err }, body.as_ref());
         let took = now.saturating_since(pending.received);
         self.shared.stats.latency.record(took);
         self.shared.context.metrics.request_seconds.record(took);
@@ -53,7 +53,7 @@ impl Conversation {
     }
 
     /// Encodes a reply. Replies to writes arrive at their own pace, under the bound of events.
-    pub(super) fn put_reply(&mut self, header: ReplyHeader, body: Option<&Response>) {
+    pub(super) fn write_reply(&mut self, header: ReplyHeader, body: Option<&Response>) {
         if self.output.len() >= limits::WRITE_BACKLOG_MAX_BYTES {
             self.over(EndReason::Slow("too many bytes were unread"));
             return;
@@ -65,7 +65,7 @@ impl Conversation {
     }
 
     /// Appends an event. Events arrive whether or not the client reads, so this bounds the unread bytes.
-    pub(super) fn put_event(&mut self, frame: &Bytes) {
+    pub(super) fn write_event(&mut self, frame: &Bytes) {
         if matches!(self.phase, Phase::Over(_)) {
             return;
         }

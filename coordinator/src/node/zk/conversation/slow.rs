@@ -20,7 +20,7 @@ impl Conversation {
         }
     }
 
-    pub(super) fn note_slow_write(&self, pending: &Received, answer: &Answer, now: Instant) {
+    pub(super) fn log_slow_write(&self, pending: &Received, answer: &Answer, now: Instant) {
         if self.is_slow(pending, now) {
             let timeline = answer.timeline.as_ref();
             let path = timeline.and_then(|timeline| timeline.path.as_deref());
@@ -33,7 +33,7 @@ impl Conversation {
     }
 
     /// Reports a slow read. A read waits only for the client's earlier requests.
-    pub(super) fn note_slow_read(&self, pending: &Received, request: &Request, now: Instant) {
+    pub(super) fn log_slow_read(&self, pending: &Received, request: &Request, now: Instant) {
         if self.is_slow(pending, now) {
             let path = crate::audit::paths(request).first().copied();
             self.shared.context.slow.log_request(&SlowRequest { path, ..self.answered(pending, now) });

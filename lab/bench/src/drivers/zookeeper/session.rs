@@ -63,7 +63,7 @@ impl Session {
     /// The connection broke. An error code is an answer.
     pub async fn call(&mut self, request: Request) -> Result<Result<Response, ErrorCode>> {
         let opcode = request.opcode();
-        let xid = self.raw.put(&request);
+        let xid = self.raw.queue(&request);
         self.raw.wire.flush().await?;
         loop {
             match self.raw.receive().await.with_context(|| format!("waiting for the reply to {opcode:?}"))? {
@@ -80,7 +80,7 @@ impl Session {
     /// Buffers a request, which leaves with the next one. If the server refuses the request, the next call
     /// fails.
     pub fn post(&mut self, request: Request) {
-        let posted = self.raw.put(&request);
+        let posted = self.raw.queue(&request);
         self.posted.push_back(posted);
     }
 
@@ -128,7 +128,7 @@ impl Session {
         match timeout(self.heartbeat, self.raw.receive()).await {
             Ok(frame) => self.keep(frame?),
             Err(_) => {
-                self.raw.put(&Request::Ping);
+                self.raw.queue(&Request::Ping);
                 Ok(self.raw.wire.flush().await?)
             }
         }

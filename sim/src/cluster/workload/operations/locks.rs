@@ -291,7 +291,7 @@ pub(super) async fn ask_holders(place: &Place) {
     let (lock, path) = any_lock(place);
     let within = chance(40).then(|| millis(1_000, 6_000));
     let within_ms = within.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
-    place.caller.journal().tell(ClientFact::Asks { lock, within_ms });
+    place.caller.journal().record(ClientFact::Asks { lock, within_ms });
     // The checkers learn the outcome from the log.
     let _ = place.caller.client().ask_holders(&path, "it is wanted", within).await;
 }

@@ -34,10 +34,10 @@ pub(super) async fn end(place: &Place) {
     let question = format!("/v1/end-session?session={session}");
     let limit = u32::try_from(between(1, 40)).unwrap_or(1);
     if let Ok(Ok(sessions)) = time::timeout(EACH, operator.report_sessions(limit)).await {
-        journal.tell(ClientFact::Events(Events::Sessions(Box::new(sessions))));
+        journal.record(ClientFact::Events(Events::Sessions(Box::new(sessions))));
     }
     if let Ok(Ok(_)) = time::timeout(EACH, operator.operate(&question)).await {
-        journal.tell(ClientFact::HasEnded { session });
+        journal.record(ClientFact::HasEnded { session });
     }
     // A session that cannot be closed expires by itself.
     let _ = time::timeout(EACH, operator.close()).await;

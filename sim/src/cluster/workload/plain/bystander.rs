@@ -25,16 +25,16 @@ pub(in super::super) async fn live(journal: Journal, membership: Membership, clo
     while !*closing.borrow() {
         time::sleep(millis(REST_MS.0, REST_MS.1)).await;
         let is_write = chance(50);
-        journal.tell(ClientFact::Waits { request: if is_write { "write" } else { "read" } });
+        journal.record(ClientFact::Waits { request: if is_write { "write" } else { "read" } });
         while !*closing.borrow() && !is_answered(&mut session, (&journal, &membership), is_write).await {
             time::sleep(Duration::from_millis(5)).await;
         }
-        journal.tell(ClientFact::Served);
+        journal.record(ClientFact::Served);
     }
     if let Some((session, _)) = session {
         session.close().await;
     }
-    journal.tell(ClientFact::Ended);
+    journal.record(ClientFact::Ended);
 }
 
 /// Sends the request once, on a new session if necessary. Returns whether a reply arrived.

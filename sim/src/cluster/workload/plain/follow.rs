@@ -85,7 +85,7 @@ impl Follower<'_> {
         };
         let (persistent, recursive) = (of(false), of(true));
         let since = self.session.rearm(persistent, recursive).await?;
-        self.session.tell(Follow::Rearmed { since });
+        self.session.report(Follow::Rearmed { since });
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Follower<'_> {
         let mode = MODE[usize::from(is_recursive)];
         let (since, result) = self.session.ask(Request::AddWatch { path: path.clone(), mode }).await?;
         if result.is_ok() {
-            self.session.tell(Follow::Added { path: path.clone(), is_recursive, since });
+            self.session.report(Follow::Added { path: path.clone(), is_recursive, since });
             let watch = (path, is_recursive);
             if !self.watches.contains(&watch) {
                 self.watches.push(watch);
@@ -122,7 +122,7 @@ impl Follower<'_> {
         let kind = KIND[usize::from(is_recursive)];
         let (_, result) = self.session.ask(Request::RemoveWatches { path: path.clone(), kind }).await?;
         if result.is_ok() {
-            self.session.tell(Follow::Removed { path: path.clone(), is_recursive });
+            self.session.report(Follow::Removed { path: path.clone(), is_recursive });
             self.watches.retain(|watch| *watch != (path.clone(), is_recursive));
         }
         Ok(())

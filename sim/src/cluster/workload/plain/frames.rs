@@ -69,7 +69,7 @@ async fn one(session: &mut Session, kind: Large) -> Result<(), Fate> {
         Err(_) | Ok((_, Err(ErrorCode::OperationTimeout | ErrorCode::ConnectionLoss))) => Err(()),
         Ok((_, result)) => Ok(result.as_ref().err().copied()),
     };
-    session.journal().tell(ClientFact::Asked { kind, outcome: reported });
+    session.journal().record(ClientFact::Asked { kind, outcome: reported });
     let (_, result) = outcome?;
     if let Ok(Response::PlaceStates(place_states)) = result {
         let claims = place_states.into_iter().filter_map(claim).collect();

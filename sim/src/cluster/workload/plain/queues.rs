@@ -352,13 +352,13 @@ impl Worker<'_> {
         let is_alive = self.session.is_alive();
         for Place { lock, token, .. } in self.places.iter().filter(|place| place.is_first && is_alive) {
             let (lock, token, mode) = (*lock, *token, Mode::Exclusive);
-            self.session.journal().tell(ClientFact::Holds { lock, token, mode });
+            self.session.journal().record(ClientFact::Holds { lock, token, mode });
         }
     }
 
     fn let_go(&self, place: &Place) {
         let (lock, token) = (place.lock, place.token);
-        self.session.journal().tell(ClientFact::LetGo { lock, token });
+        self.session.journal().record(ClientFact::LetGo { lock, token });
     }
 
     /// Releases all positions, or leaves their release to the end of the session.

@@ -105,8 +105,8 @@ impl Session {
         };
         session.attach().await.ok()?;
         let timeout_ms = u32::try_from(session.timeout.as_millis()).unwrap_or(u32::MAX);
-        journal.tell(ClientFact::Session { session: session.id, timeout_ms, grace_ms });
-        journal.tell(ClientFact::Plain { session: session.id });
+        journal.record(ClientFact::Session { session: session.id, timeout_ms, grace_ms });
+        journal.record(ClientFact::Plain { session: session.id });
         Some(session)
     }
 
@@ -133,15 +133,15 @@ impl Session {
     }
 
     /// Reports a fact about the session's watches.
-    pub(super) fn tell(&self, what: Follow) {
+    pub(super) fn report(&self, what: Follow) {
         if self.follows {
-            self.journal.tell(ClientFact::Follows { session: self.id, what });
+            self.journal.record(ClientFact::Follows { session: self.id, what });
         }
     }
 
     fn connects(&self, what: Connect) {
         if self.id != SessionId::NONE {
-            self.journal.tell(ClientFact::Connects { session: self.id, what });
+            self.journal.record(ClientFact::Connects { session: self.id, what });
         }
     }
 
@@ -149,7 +149,7 @@ impl Session {
     pub(super) fn hang_up(&mut self) {
         if self.wire.take().is_some() {
             self.connects(Connect::Left);
-            self.tell(Follow::Cut);
+            self.report(Follow::Cut);
         }
     }
 
@@ -223,7 +223,7 @@ impl Session {
         let (first, silence) = (self.next_xid, self.silence_max());
         let wire = self.wire.as_mut().ok_or(Fate::Lost)?;
         for (xid, request) in (first..).zip(requests) {
-            wire.put_request(Xid(xid), request);
+            wire.queue_request(Xid(xid), request);
             self.next_xid = xid + 1;
         }
         let mut deadline = time::now() + silence;
@@ -265,7 +265,7 @@ impl Session {
             let mut event = decode::event(&mut frame).map_err(|_| Fate::Lost)?;
             event.zxid = header.zxid;
             let (kind, path, zxid) = (event.event_type, event.path, event.zxid);
-            self.tell(Follow::Told { kind, path, zxid });
+            self.report(Follow::Told { kind, path, zxid });
             self.last_zxid = self.last_zxid.max(header.zxid);
             return Ok(None);
         }
@@ -277,7 +277,7 @@ impl Session {
         self.last_zxid = self.last_zxid.max(header.zxid);
         // A refusal of the session itself shows no state.
         if matches!(header.err, None | Some(ErrorCode::NoNode | ErrorCode::NoWatcher)) {
-            self.tell(Follow::Shown { zxid: header.zxid });
+            self.report(Follow::Shown { zxid: header.zxid });
         }
         let body = match header.err {
             None => Ok(decode::response(&mut frame, opcode).map_err(|_| Fate::Lost)?),
@@ -307,7 +307,7 @@ impl Session {
         }
         if is_time_to_ping {
             self.pinged = Some(now);
-            wire.put_request(Xid::PING, &Request::Ping);
+            wire.queue_request(Xid::PING, &Request::Ping);
             if wire.flush().await.is_err() {
                 self.hang_up();
                 return Err(Fate::Lost);

@@ -219,7 +219,7 @@ impl<'a> Attempt<'a> {
                 // write.
                 time::sleep(millis(0, 30)).await;
                 let store = self.place.caller.profile().stores.write(self.lock, token);
-                self.lease.journal().tell(ClientFact::Wrote { lock: self.lock, token, store });
+                self.lease.journal().record(ClientFact::Wrote { lock: self.lock, token, store });
             } else {
                 time::sleep(millis(10, 150)).await;
             }
@@ -332,20 +332,20 @@ impl<'a> Call<'a> {
     /// Reports the beginning of a call by a client of this session.
     pub(super) fn of((journal, session): (&'a Journal, SessionId), op: Op) -> Self {
         let call = journal.next_call();
-        journal.tell(ClientFact::Invoked { call, session, op: Arc::new(op) });
+        journal.record(ClientFact::Invoked { call, session, op: Arc::new(op) });
         Call { journal, call, is_reported: false }
     }
 
     pub(super) fn end(mut self, result: Result<Answer, Failure>) {
         self.is_reported = true;
-        self.journal.tell(ClientFact::Returned { call: self.call, result });
+        self.journal.record(ClientFact::Returned { call: self.call, result });
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         if !self.is_reported {
-            self.journal.tell(ClientFact::Returned { call: self.call, result: Err(Failure::Unknown) });
+            self.journal.record(ClientFact::Returned { call: self.call, result: Err(Failure::Unknown) });
         }
     }
 }
@@ -364,7 +364,7 @@ impl Hold<'_> {
         let is_held = until.is_none_or(|until| time::now() < until) && lease.is_alive();
         if is_held {
             self.is_reported = true;
-            lease.journal().tell(ClientFact::Holds { lock, token: self.token, mode });
+            lease.journal().record(ClientFact::Holds { lock, token: self.token, mode });
         } else {
             self.let_go();
         }
@@ -374,7 +374,7 @@ impl Hold<'_> {
     fn let_go(&mut self) {
         if std::mem::replace(&mut self.is_reported, false) {
             let (lock, token) = (self.attempt.lock, self.token);
-            self.attempt.lease.journal().tell(ClientFact::LetGo { lock, token });
+            self.attempt.lease.journal().record(ClientFact::LetGo { lock, token });
         }
     }
 }

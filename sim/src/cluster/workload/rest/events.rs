@@ -58,7 +58,7 @@ struct Follower {
 
 impl Follower {
     fn report(&self, what: Events) {
-        self.place.caller.journal().tell(ClientFact::Events(what));
+        self.place.caller.journal().record(ClientFact::Events(what));
     }
 
     /// Returns path and query for the followed scope.

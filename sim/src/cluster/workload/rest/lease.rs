@@ -46,8 +46,8 @@ impl Lease {
         let timeout_ms = u32::try_from(answer["ttl_ms"].as_u64()?).ok()?;
         let ttl = Duration::from_millis(timeout_ms.into());
         let deadline = Mutex::new(Some(sent + ttl * COUNTED_PERCENT / 100));
-        journal.tell(ClientFact::Session { session, timeout_ms, grace_ms: None });
-        journal.tell(ClientFact::Lease { session });
+        journal.record(ClientFact::Session { session, timeout_ms, grace_ms: None });
+        journal.record(ClientFact::Lease { session });
         Some(Lease { journal, membership, session, id, secret, ttl, deadline, revoked: Mutex::default() })
     }
 
@@ -76,7 +76,7 @@ impl Lease {
         let Some(deadline) = self.deadline() else { return false };
         let for_ms = deadline.saturating_since(time::now()).as_millis();
         let for_ms = u32::try_from(for_ms).unwrap_or(u32::MAX);
-        self.journal.tell(ClientFact::Alive { session: self.session, for_ms });
+        self.journal.record(ClientFact::Alive { session: self.session, for_ms });
         true
     }
 

@@ -102,7 +102,7 @@ impl Program<'_> {
         let _end = LetGo { journal: self.journal(), lock, token };
         let end = time::now() + about(self.place.caller.profile().work);
         while time::now() < end {
-            self.journal().tell(ClientFact::Holds { lock, token, mode });
+            self.journal().record(ClientFact::Holds { lock, token, mode });
             time::sleep(millis(10, 150)).await;
         }
     }
@@ -149,6 +149,6 @@ struct LetGo<'a> {
 
 impl Drop for LetGo<'_> {
     fn drop(&mut self) {
-        self.journal.tell(ClientFact::LetGo { lock: self.lock, token: self.token });
+        self.journal.record(ClientFact::LetGo { lock: self.lock, token: self.token });
     }
 }

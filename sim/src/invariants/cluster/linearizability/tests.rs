@@ -3,7 +3,7 @@
 use rowlock_proto::{ErrorCode, Version};
 use rowlock_state::outcome::SessionEnd;
 
-use super::super::super::judge;
+use super::super::super::check_history;
 use super::super::testing::{create, data, delete, get, invoked, logged, returned, set, stat, znode};
 use super::*;
 use crate::history::Millis;
@@ -13,7 +13,7 @@ const A: &str = "/data/a";
 const B: &str = "/data/b";
 
 fn check_facts(facts: &[Fact]) -> Result<(), String> {
-    judge(Linearizability::default(), facts)
+    check_history(Linearizability::default(), facts)
 }
 
 fn created() -> Result<Answer, Failure> {
