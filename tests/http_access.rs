@@ -62,7 +62,7 @@ async fn an_operator_makes_a_token_uses_it_by_tls_and_takes_it_back() {
     let good = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, "nonsense\n").unwrap();
     it.signal(1, Signal::HUP);
-    let told = async || it.log(1).contains("a changed file of tokens cannot be used").then_some(());
+    let told = async || it.log(1).contains("cannot load the changed file of tokens").then_some(());
     eventually("the log tells", secs(60), told).await;
     assert_eq!(status(&it, &[CA], Some(&reader)).await.code, 0);
     std::fs::remove_file(&file).unwrap();

@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "clients" / "python"))
+sys.path.insert(0, str(HERE.parents[2] / "client" / "python"))
 from rowlock.fence import HEADER, header  # noqa: E402
 
 # Seconds for a server to start.
@@ -294,7 +294,7 @@ class File(Resource):
 class Http(Resource):
     @classmethod
     def start(cls, folder, mode, lock, api):
-        environment = dict(os.environ, PYTHONPATH=str(HERE.parent.parent / "clients" / "python"))
+        environment = dict(os.environ, PYTHONPATH=str(HERE.parents[2] / "client" / "python"))
         server = subprocess.Popen([sys.executable, str(HERE / "service.py"), mode, lock], stdout=subprocess.PIPE,
                                   text=True, env=environment)
         return f"{server.stdout.readline().strip()} {lock}", [server]

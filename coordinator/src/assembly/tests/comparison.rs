@@ -11,7 +11,7 @@ use crate::{Node, NodeConfig, NodeError};
 
 /// As if a bit had flipped in its memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_whose_state_differs_from_the_others_stops_and_they_go_on_even_if_it_leads() {
+async fn a_leader_with_a_differing_state_stops_and_the_others_go_on() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut text = format!("name = \"test-{}\"\n", ports::free());
     for id in 1..=3 {
