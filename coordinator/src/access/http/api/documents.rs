@@ -7,6 +7,7 @@ use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
+/// A lease that was opened.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaseOpened {
@@ -24,6 +25,7 @@ pub(super) struct LeaseOpened {
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct AskedDocument {
     pub(super) asked_ms_ago: i64,
+    /// Client that asks, for people.
     pub(super) by: String,
     /// Path of the lock.
     pub(super) lock: String,
@@ -42,9 +44,11 @@ pub(super) struct AskedDocument {
 pub(super) struct AskedOf {
     /// Number of holders; 0: the lock is free.
     pub(super) asked: u32,
+    /// First holders of the lock.
     pub(super) holders: Vec<PartyDocument>,
 }
 
+/// A lease that was renewed.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct LeaseKept {
@@ -98,6 +102,7 @@ pub(super) enum StandingState {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(super) struct PartyDocument {
+    /// Label of the client, for people.
     pub(super) label: String,
     /// Path of the queue znode.
     pub(super) place: String,
@@ -221,6 +226,7 @@ pub(super) struct StatDocument {
     pub(super) mtime_ms: i64,
     /// Zxid of the last change of the data.
     pub(super) mzxid: String,
+    /// Number of the znode's children.
     pub(super) num_children: i32,
     /// Zxid of the last change of the list of children.
     pub(super) pzxid: String,
@@ -274,6 +280,7 @@ pub(super) struct ProblemDocument {
     stale: Option<bool>,
     /// Status code of the response.
     status: u16,
+    /// Status of the answer in words.
     title: String,
     /// Type of the problem: always `about:blank`.
     r#type: String,
