@@ -434,7 +434,7 @@ fn a_run_takes_exactly_the_choices_of_its_seed() {
     }
 }
 
-/// Connections break all the time, and the seed lets clients give up requests after a break. When a guard
+/// Connections break all the time, and some seeds let clients give up requests after a break. When a guard
 /// kept its old belief, a client believed to be the only writer although the log had made the client a
 /// reader.
 #[test]
@@ -443,8 +443,11 @@ fn a_conversion_with_unknown_outcome_ends_the_belief() {
         "0s clog clients -> nodes by 5ms..25ms for 20s\n0s clog nodes -> clients by 5ms..25ms for 20s\n";
     let resets: String =
         (0..60).map(|at| format!("{}ms reset nodes -> clients\n", 3_000 + at * 180)).collect();
-    let rare = &kept(47, 14, Scenario::Calm, &format!("{slow}{resets}")).stats.rare;
-    assert!(rare.of(Rare::ConversionUnknown) > 0 && rare.of_choice(Choice::GivenUpSoon) > 0);
+    let is_lost = |seed| {
+        let rare = &kept(seed, 14, Scenario::Calm, &format!("{slow}{resets}")).stats.rare;
+        rare.of(Rare::ConversionUnknown) > 0 && rare.of_choice(Choice::GivenUpSoon) > 0
+    };
+    assert!((0..40).any(is_lost), "no conversion was under way when its client gave up");
 }
 
 /// With round trips of 200 ms the default timers elect no leader, or keep none. Each node logs timers that

@@ -285,7 +285,7 @@ fn malformed_rules_are_refused_with_the_line_number() {
         (many(IDENTITIES_OF_PATTERN_MAX + 1, of_users), "line 65: more than 64 identities"),
         ("#".repeat(RULES_MAX_BYTES + 1), "the rules have 65537 bytes"),
         ("\n# x\nsee /a".to_owned(), "line 3: it needs three words"),
-        ("write /a anyone".to_owned(), "line 1: \"write\" is no right"),
+        ("write /a anyone".to_owned(), "line 1: \"write\" is not a right"),
         ("see a anyone".to_owned(), "line 1: \"a\" is no path of locks"),
         ("see /a/*/b anyone".to_owned(), "line 1: \"/a/*/b\" is no path of locks"),
         ("see /a bob".to_owned(), "line 1: \"bob\" is no identity"),
