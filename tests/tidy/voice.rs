@@ -33,7 +33,7 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
     let crates = crates(tree);
     let mut comments: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut verbs: BTreeMap<&str, usize> = BTreeMap::new();
-    for (path, text) in tree.sources().filter(|(path, _)| is_product(path)) {
+    for (path, text) in tree.product().filter(|(path, _)| !path.starts_with("lab/third_party")) {
         let owner = crates.iter().find(|folder| path.starts_with(**folder)).copied().unwrap_or_default();
         comments.entry(owner).or_default().extend(comments_of(text));
         for verb in VAGUE {
@@ -60,12 +60,6 @@ fn crates(tree: &Tree) -> Vec<&str> {
         tree.of_kind("toml").filter_map(|(path, _)| path.strip_suffix("Cargo.toml")).collect();
     crates.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
     crates
-}
-
-fn is_product(path: &str) -> bool {
-    let (folders, file) = path.rsplit_once('/').unwrap_or(("", path));
-    let is_other = |part: &str| ["test", "tests", "benches", "examples", "third_party"].contains(&part);
-    !folders.split('/').any(is_other) && !file.contains("tests")
 }
 
 /// Runs of doc comments, each as one line.
