@@ -71,6 +71,16 @@ fn collect(folder: &Path, code: &mut String) {
             }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             code.push_str(&fs::read_to_string(&path).unwrap());
+        } else if path.extension().is_some_and(|extension| extension == "txt") {
+            // The title of a case of a story is a test's name.
+            let story = fs::read_to_string(&path).unwrap();
+            let titles = story.lines().filter_map(|line| line.strip_prefix("== "));
+            titles.for_each(|title| code.push_str(&format!("fn {}(\n", snake_case(title))));
         }
     }
+}
+
+fn snake_case(title: &str) -> String {
+    let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("_").to_lowercase()
 }
