@@ -1,4 +1,4 @@
-//! Requests as lines of text, for tests that are told as stories.
+//! Requests as lines of text, for tests in the form of stories.
 //!
 //! A line is a verb, its arguments, and options `key=value`, separated by blanks:
 //! `create /q/n- data=x mode=es acl=rw:digest:u:h,r:world:anyone`. `data=` is empty, no `data` is null.
@@ -136,10 +136,10 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Parses any request of a client: a write, or `create1`, `container`, `get`, `exists`, `ls` (with stat), `ls1`,
-    /// `getacl`, `count`, `ephemerals`, each with `watch=1` where ZooKeeper has a watch; `multiread get PATH;ls PATH`;
-    /// `sync`, `ping`, `whoami`, `check`, `auth SCHEME SECRET`, `sasl TEXT`, `report PATH`, `options grace=MS`;
-    /// `addwatch PATH mode=N`, `checkwatches PATH kind=N`, `removewatches PATH kind=N`,
+    /// Parses any request of a client: a write, or `create1`, `container`, `get`, `exists`, `ls` (with stat),
+    /// `ls1`, `getacl`, `count`, `ephemerals`, each with `watch=1` where ZooKeeper has a watch; `multiread
+    /// get PATH;ls PATH`; `sync`, `ping`, `whoami`, `check`, `auth SCHEME SECRET`, `sasl TEXT`, `report PATH`,
+    /// `options grace=MS`; `addwatch PATH mode=N`, `checkwatches PATH kind=N`, `removewatches PATH kind=N`,
     /// `setwatches zxid=N [data=] [exist=] [child=]`; `reconfig JOINING id=N`; `tagged ID ACKED REQUEST`.
     pub fn request(&self, line: &str) -> Request {
         if let Some(write) = self.write(line) {

@@ -1,4 +1,4 @@
-//! Responses as text, for tests that are told as stories.
+//! Responses as text, for tests in the form of stories.
 
 use std::fmt::Write as _;
 

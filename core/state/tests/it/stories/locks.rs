@@ -1,7 +1,7 @@
 //! Lines of stories about locks, and the text of lock events and queues.
 //!
-//! `fenced PATH TOKEN : OPERATION`; `rules RULE;RULE`, `rerules RULE;RULE`; `once ID ACKED COMMAND` (as the client
-//! sends it again after a lost reply).
+//! `fenced PATH TOKEN : OPERATION`; `rules RULE;RULE`, `rerules RULE;RULE`; `once ID ACKED COMMAND` (the
+//! client repeats a command after a lost reply).
 
 use std::fmt::Write as _;
 
