@@ -138,9 +138,10 @@ impl<'a> Words<'a> {
 
     /// Parses any request of a client: a write, or `create1`, `container`, `get`, `exists`, `ls` (with stat),
     /// `ls1`, `getacl`, `count`, `ephemerals`, each with `watch=1` where ZooKeeper has a watch; `multiread
-    /// get PATH;ls PATH`; `sync`, `ping`, `whoami`, `check`, `auth SCHEME SECRET`, `sasl TEXT`, `report PATH`,
-    /// `options grace=MS`; `addwatch PATH mode=N`, `checkwatches PATH kind=N`, `removewatches PATH kind=N`,
-    /// `setwatches zxid=N [data=] [exist=] [child=]`; `reconfig JOINING id=N`; `tagged ID ACKED REQUEST`.
+    /// get PATH;ls PATH`; `sync`, `ping`, `whoami`, `check`, `auth SCHEME SECRET`, `sasl TEXT`, `report
+    /// PATH`, `options grace=MS`; `addwatch PATH mode=N`, `checkwatches PATH kind=N`, `removewatches PATH
+    /// kind=N`, `setwatches zxid=N [data=] [exist=] [child=]`; `reconfig JOINING id=N`; `tagged ID ACKED
+    /// REQUEST`.
     pub fn request(&self, line: &str) -> Request {
         if let Some(write) = self.write(line) {
             return write;
