@@ -18,8 +18,9 @@ use rowlock_state::command::Command;
 use rowlock_state::outcome::{LockEvent, LockEventKind};
 use rowlock_state::rules::RULES_PATH;
 use rowlock_state::{ContenderView, Machine};
+use rowlock_stories::Words;
 
-use crate::stories::script::Words;
+use crate::stories::script;
 
 /// A command about locks, if the line is one.
 pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
@@ -42,7 +43,7 @@ pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
         "force" => Command::Client(Request::ForceRelease(claim(words, 1))),
         "fenced" => {
             let (_, op) = rest.split_once(" : ").unwrap();
-            Command::Fenced { claim: claim(words, 1), change: Words::new(op).op() }
+            Command::Fenced { claim: claim(words, 1), change: script::op(&Words::new(op)) }
         }
         "ask" => Command::Client(Request::Ask(Ask {
             lock: words.at(1).to_owned(),
@@ -61,7 +62,7 @@ pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
         "once" => {
             let (id, rest) = rest.split_once(' ').unwrap();
             let (acked, rest) = rest.split_once(' ').unwrap();
-            let command = Box::new(Words::new(rest).command(rest).expect("a command"));
+            let command = Box::new(script::command(&Words::new(rest), rest).expect("a command"));
             Command::Tagged { id: id.parse().unwrap(), acked: acked.parse().unwrap(), command }
         }
         _ => return None,

@@ -10,7 +10,6 @@ mod script;
 mod world;
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use rowlock_state::Machine;
@@ -19,48 +18,18 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }
 
-/// Runs the story and compares, or rewrites it.
-#[expect(clippy::disallowed_methods, reason = "tests read their own files, no product code runs in between")]
+/// Plays the story with a fresh machine. A paragraph is one line, whose answer is never empty.
 fn play(name: &str) {
-    let path = testdata().join(format!("{name}.txt"));
-    let story = std::fs::read_to_string(&path).unwrap();
-    let played = replay(&story);
-    if std::env::var_os("ROWLOCK_UPDATE").is_some() {
-        std::fs::write(&path, played).unwrap();
-    } else {
-        for (number, (written, played)) in story.lines().zip(played.lines()).enumerate() {
-            assert_eq!(written, played, "{}:{}", path.display(), number + 1);
-        }
-        assert_eq!(story.lines().count(), played.lines().count(), "{} has another length", path.display());
-    }
-}
-
-/// The story with the answers of a fresh machine: comments and blank lines stay, `----` blocks, which reach
-/// to the next blank line, are replaced.
-fn replay(story: &str) -> String {
     let mut world = world::World::default();
-    let mut played = String::new();
-    let mut lines = story.lines().peekable();
-    while let Some(line) = lines.next() {
-        played.push_str(line);
-        played.push('\n');
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        if lines.next_if_eq(&"----").is_some() {
-            while lines.next_if(|line| !line.is_empty()).is_some() {}
-        }
+    let answer = |line: &str| {
+        assert!(!line.contains('\n'), "a paragraph has one line, not {line:?}");
         let answer = world.run(line);
-        // An empty answer would end its block.
-        let answer = if answer.is_empty() { "nothing" } else { answer.trim_end() };
-        writeln!(played, "----\n{answer}").unwrap();
-        if lines.peek().is_some_and(|next| !next.is_empty()) {
-            played.push('\n');
-        }
         world.machine.check().unwrap_or_else(|error| panic!("after {line:?}: {error}"));
         restore(&world.machine).unwrap_or_else(|error| panic!("after {line:?}: {error}"));
-    }
-    played
+        if answer.is_empty() { "nothing".to_owned() } else { answer }
+    };
+    let played = rowlock_stories::play(&testdata().join(format!("{name}.txt")), answer);
+    played.unwrap_or_else(|difference| panic!("{difference}"));
 }
 
 /// Every state can be written and read back.
@@ -79,8 +48,8 @@ macro_rules! stories {
         #[test]
         fn every_story_is_played() {
             let listed: BTreeSet<String> = [$(stringify!($name)),*].map(|name| format!("{name}.txt")).into();
-            let files = std::fs::read_dir(testdata()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-            let present: BTreeSet<String> = files.filter(|name| name.ends_with(".txt")).collect();
+            let files = rowlock_stories::files(&testdata()).into_iter();
+            let present = files.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
             assert_eq!(listed, present);
         }
     };

@@ -20,9 +20,10 @@ use rowlock_state::outcome::{Applied, Attached, Change, EventSink, LockEvent, Se
 use rowlock_state::quota::Quota;
 use rowlock_state::rules::Decision;
 use rowlock_state::{Machine, Proof, Question};
+use rowlock_stories::Words;
 
 use crate::stories::locks;
-use crate::stories::script::{Words, id};
+use crate::stories::script::{self, id};
 
 #[derive(Clone, Default)]
 struct Client {
@@ -127,7 +128,7 @@ impl World {
         let mut client = self.client(name).clone();
         client.attachment = attachment.unwrap_or(client.attachment);
         let words = Words::new(rest);
-        match words.command(rest) {
+        match script::command(&words, rest) {
             Some(command) => self.propose(&client, command).1,
             None => self.read(&words, &client.who),
         }
