@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 23] = [
+const CRATES: [(&str, &[&str]); 24] = [
     ("core/proto", &[]),
     ("core/env", &[]),
     ("core/tls", &["env"]),
@@ -46,6 +46,7 @@ const CRATES: [(&str, &[&str]); 23] = [
         ],
     ),
     ("lab/frames", &["env", "proto"]),
+    ("lab/stories", &[]),
     ("lab/bench", &["client", "env", "frames", "proto"]),
     ("lab/compat", &["env", "frames", "proto", "world"]),
     (

@@ -1,5 +1,5 @@
 //! Shared test code for the wire protocol; no shipped crate links this crate. Contains a client in raw
-//! frames ([`raw`], over [`wire`]), stories as text ([`story`], [`script`], [`text`]), and the largest legal
+//! frames ([`raw`], over [`wire`]), requests and responses as text ([`script`], [`text`]), and the largest legal
 //! requests of every kind: tests apply them to the replicated state and count steps and bytes, and send them
 //! to a cluster of real processes, which must keep its leader.
 //!
@@ -11,7 +11,6 @@ mod logged;
 mod make;
 pub mod raw;
 pub mod script;
-pub mod story;
 pub mod text;
 pub mod wire;
 

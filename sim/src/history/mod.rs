@@ -6,6 +6,8 @@
 
 pub mod client;
 pub mod node;
+#[cfg(test)]
+pub mod text;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

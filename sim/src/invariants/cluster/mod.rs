@@ -39,10 +39,6 @@ pub(super) mod session_moves;
 pub(super) mod session_order;
 pub(super) mod steady;
 pub(super) mod synced_reads;
-#[cfg(test)]
-pub(super) mod testing;
-#[cfg(test)]
-mod tests;
 pub(super) mod verify;
 pub(super) mod votes_never_go_back;
 pub(super) mod watches;

@@ -27,12 +27,12 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use rowlock_env::time;
-use rowlock_frames::script::Words;
-use rowlock_frames::text;
+use rowlock_frames::{script, text};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{OpCode, SessionId, Xid, Zxid};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
+use rowlock_stories::Words;
 use rowlock_types::limits;
 use tokio::io::AsyncWriteExt;
 
@@ -46,10 +46,10 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/zk")
 }
 
-fn play(path: &Path) {
+fn play(name: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut stage: Option<Stage> = None;
-    rowlock_frames::story::play(path, &mut |line| {
+    let played = rowlock_stories::play(&testdata().join(format!("{name}.txt")), |line| {
         runtime.block_on(async {
             let words = Words::new(line);
             if line.starts_with("== ") {
@@ -66,6 +66,7 @@ fn play(path: &Path) {
             if settings.is_some() { "ready".to_owned() } else { stage.run(&words, line).await }
         })
     });
+    played.unwrap_or_else(|difference| panic!("{difference}"));
     if let Some(ended) = stage {
         runtime.block_on(ended.node.stop());
     }
@@ -100,7 +101,7 @@ impl Stage {
             "connect" => return self.connect(words).await,
             "send" => {
                 let request = rest_of(line, 2);
-                let xid = self.client(words.at(1)).send(Words::new(request).request(request)).await;
+                let xid = self.client(words.at(1)).send(script::request(&Words::new(request), request)).await;
                 return format!("request {xid}");
             }
             "raw" => {
@@ -114,7 +115,7 @@ impl Stage {
             }
             "next" => {
                 let mut frames = Vec::new();
-                for _ in 0..words.number_or(2, 1) {
+                for _ in 0..words.find(2).map_or(1, rowlock_stories::parse) {
                     frames.push(text::frame(&self.client(words.at(1)).next().await));
                 }
                 return frames.join("\n");
@@ -142,7 +143,7 @@ impl Stage {
             name => {
                 let request = rest_of(line, 1);
                 let client = self.clients.get_mut(name).unwrap_or_else(|| panic!("no client {name}"));
-                let xid = client.send(Words::new(request).request(request)).await;
+                let xid = client.send(script::request(&Words::new(request), request)).await;
                 return frames_until(client, xid).await;
             }
         }
@@ -242,7 +243,7 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-rowlock_frames::stories! {
+rowlock_stories::stories! {
     play, testdata();
     handshake
     locks

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use bytes::Bytes;
-use rowlock_frames::script::Words;
+use rowlock_frames::script;
 use rowlock_proto::Request;
 use rowlock_proto::Version;
 use rowlock_proto::acl::Acl;
@@ -15,17 +15,18 @@ use rowlock_state::command::Command;
 use rowlock_state::outcome::{LockEvent, LockEventKind};
 use rowlock_state::rules::RULES_PATH;
 use rowlock_state::{ContenderView, Machine};
+use rowlock_stories::Words;
 
 /// Returns the command of a client's line. `None`: the line is a read.
 pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
-    if let Some(write) = words.write(line) {
+    if let Some(write) = script::write(words, line) {
         return Some(Command::Client(write));
     }
     let rest = line.trim_start().split_once(' ').map_or("", |(_, rest)| rest);
     Some(match words.at(0) {
         "fenced" => {
             let (_, op) = rest.split_once(" : ").unwrap();
-            Command::Fenced { claim: words.claim(1), change: Words::new(op).op() }
+            Command::Fenced { claim: script::claim(words, 1), change: script::op(&Words::new(op)) }
         }
         "rules" => {
             let (path, data, acl) = (RULES_PATH.to_owned(), Some(rules(rest)), Some(Acl::shared_open()));
@@ -38,7 +39,7 @@ pub fn command(words: &Words<'_>, line: &str) -> Option<Command> {
         "once" => {
             let (_, again) = rest.split_once(' ').and_then(|(_, rest)| rest.split_once(' ')).unwrap();
             let command = Box::new(command(&Words::new(again), again).expect("a command"));
-            Command::Tagged { id: words.number_at(1), acked: words.number_at(2), command }
+            Command::Tagged { id: words.parse(1), acked: words.parse(2), command }
         }
         _ => return None,
     })

@@ -17,14 +17,17 @@ fn testdata() -> PathBuf {
 }
 
 /// Plays a story on a fresh machine, which is checked and restored after each line.
-fn play(path: &Path) {
+fn play(name: &str) {
     let mut world = world::World::default();
-    rowlock_frames::story::play(path, &mut |line| {
+    let answer = |line: &str| {
+        assert!(!line.contains('\n'), "a paragraph has one line, not {line:?}");
         let answer = world.run(line);
         world.machine.check().unwrap_or_else(|error| panic!("after {line:?}: {error}"));
         restore(&world.machine).unwrap_or_else(|error| panic!("after {line:?}: {error}"));
-        answer
-    });
+        if answer.is_empty() { "nothing".to_owned() } else { answer }
+    };
+    let played = rowlock_stories::play(&testdata().join(format!("{name}.txt")), answer);
+    played.unwrap_or_else(|difference| panic!("{difference}"));
 }
 
 /// Every state can be written and read back.
@@ -36,7 +39,7 @@ fn restore(machine: &Machine) -> Result<(), String> {
     if restored.digest() == machine.digest() { Ok(()) } else { Err("it is restored to another".to_owned()) }
 }
 
-rowlock_frames::stories! {
+rowlock_stories::stories! {
     play, testdata();
     access
     access_guard

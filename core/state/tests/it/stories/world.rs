@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use rowlock_frames::script::{Words, id};
+use rowlock_frames::script::id;
 use rowlock_frames::text::{self, acl_text, stat};
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::{FencingToken, NodeId, SessionId};
@@ -20,6 +20,7 @@ use rowlock_state::outcome::{Applied, Attached, Change, EventSink, LockEvent, Se
 use rowlock_state::quota::Quota;
 use rowlock_state::rules::Decision;
 use rowlock_state::{Machine, Proof, Question};
+use rowlock_stories::Words;
 
 use crate::stories::locks;
 
