@@ -53,21 +53,25 @@ pub struct Judgment {
     pub shown: Option<Shown>,
 }
 
+/// Verdict, evidence, and the run that shows it.
 type Finding = (Verdict, String, Option<Shown>);
+
+/// Test of a claim about the whole table.
+type Test = fn(&Table) -> Option<Finding>;
 
 /// Tests every claim for which the table has the needed rows.
 ///
 /// # Panics
 /// `claims.txt` does not follow its grammar: a test reads all claims.
 pub fn evaluate(table: &Table) -> Vec<Judgment> {
-    let judge = |claim: Claim| {
+    let evaluated = |claim: Claim| {
         let (verdict, evidence, shown) = match claim.function {
             Some(function) => function(table)?,
             None => claim.finding(table)?,
         };
         Some(Judgment { id: claim.id, claim: claim.text, verdict, evidence, shown })
     };
-    claims().into_iter().filter_map(judge).collect()
+    claims().into_iter().filter_map(evaluated).collect()
 }
 
 fn claims() -> Vec<Claim> {
@@ -77,7 +81,7 @@ fn claims() -> Vec<Claim> {
     include_str!("claims.txt").split("\n\n").filter(|block| !block.starts_with("--")).map(parse).collect()
 }
 
-/// Block of `claims.txt`.
+/// Claim as a block of `claims.txt` describes it.
 #[derive(Default)]
 struct Claim {
     id: &'static str,
@@ -89,7 +93,7 @@ struct Claim {
     evidence: &'static str,
     /// Name of the cell, and the choice of the seed.
     run: Option<(&'static str, &'static str)>,
-    function: Option<fn(&Table) -> Option<Finding>>,
+    function: Option<Test>,
 }
 
 impl Claim {
@@ -213,7 +217,7 @@ fn holds_if(is_so: bool) -> Verdict {
 }
 
 /// Claims that a condition on some cells cannot express.
-const FUNCTIONS: [(&str, fn(&Table) -> Option<Finding>); 5] = [
+const FUNCTIONS: [(&str, Test); 5] = [
     ("late_writes", late_writes),
     ("tokens", tokens),
     ("names_under_one_parent", |_| Some(names_under_one_parent())),
@@ -289,14 +293,16 @@ mod tests {
                 let is_known = designs.iter().any(|known| known.id() == *design);
                 assert!(is_known || design.starts_with("rowlock"), "{id}: no design {design}");
             }
-            let cell = |name: &str| {
-                claim.cells.iter().any(|(known, ..)| *known == name).then(|| vec![&one])
-            };
+            let cell = |name: &str| claim.cells.iter().any(|(known, ..)| *known == name).then(|| vec![&one]);
             for (_, condition) in &claim.verdicts {
                 assert!(condition.holds(cell).is_some(), "{id}: unknown figure in {condition:?}");
             }
             assert!(!claim.verdicts.is_empty(), "{id} has no condition");
-            assert!(fill(claim.evidence, cell).is_some_and(|text| !text.is_empty()), "{id}: {}", claim.evidence);
+            assert!(
+                fill(claim.evidence, cell).is_some_and(|text| !text.is_empty()),
+                "{id}: {}",
+                claim.evidence
+            );
             if let Some((name, choice)) = claim.run {
                 assert!(cell(name).is_some(), "{id}: no cell {name}");
                 let failing = Summary {

@@ -9,7 +9,7 @@ use crate::table::Summary;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     Number(f64),
-    /// `None`: never.
+    /// `None`: the event never happened.
     Time(Option<Duration>),
 }
 
@@ -27,11 +27,10 @@ impl Value {
 pub type Cell<'a> = Vec<&'a Summary>;
 
 /// Returns a figure by its name; `None`: no figure has the name.
-pub fn figure(cell: &Cell<'_>, name: &str) -> Option<Value> {
+pub fn figure(cell: &[&Summary], name: &str) -> Option<Value> {
     let sum = |of: fn(&Summary) -> f64| Some(Value::Number(cell.iter().map(|m| of(m)).sum()));
-    let longest = |of: fn(&Summary) -> Option<Duration>| {
-        Some(Value::Time(cell.iter().map(|m| of(m)).max().flatten()))
-    };
+    let longest =
+        |of: fn(&Summary) -> Option<Duration>| Some(Value::Time(cell.iter().map(|m| of(m)).max().flatten()));
     match name {
         "runs" => sum(|m| m.runs as f64),
         "grants" => sum(|m| m.grants as f64),
@@ -102,11 +101,6 @@ impl Condition {
             });
         }
         Some(all)
-    }
-
-    /// Returns the cells and figures that the condition names.
-    pub fn figures(&self) -> impl Iterator<Item = &(String, String)> {
-        self.0.iter().flat_map(|(left, _, right)| left.iter().chain(right)).filter_map(|(_, of)| of.as_ref())
     }
 }
 

@@ -3,7 +3,7 @@
 //! To add a design, implement [`Design`]: [`Design::build`] creates hosts in the world, and returns the
 //! targets of faults ([`Servers`]) and the maker of client libraries ([`Locker`]). The workload reports to
 //! the outside view. A design itself counts only facts that the outside view cannot see
-//! ([`Remark`](crate::outside_view::Remark)), and reports when a client is between two commands.
+//! ([`Remark`]), and reports when a client is between two commands.
 
 use std::future::Future;
 use std::pin::Pin;

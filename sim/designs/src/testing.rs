@@ -16,9 +16,9 @@ pub struct Bench {
 
 impl Bench {
     /// Makes servers, not yet running, and clients, which run: `redis1`, `redis2`, `client1`.
-    pub fn new(role: &str, servers: u8, clients: u8) -> Bench {
+    pub fn new(role: &'static str, servers: u8, clients: u8) -> Bench {
         let world = Simulation::new(1, false);
-        let add = |role: &str, net: u8, count: u8| -> Vec<HostId> {
+        let add = |role: &'static str, net: u8, count: u8| -> Vec<HostId> {
             let host = |n| world.add_host(&format!("{role}{n}"), role, Ipv4Addr::new(10, 0, net, n));
             (1..=count).map(host).collect()
         };

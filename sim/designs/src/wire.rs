@@ -164,7 +164,6 @@ impl<P: Protocol> Redial<P> {
     /// Sends a request. An [unanswered](Trouble::Unanswered) request may have taken effect.
     pub async fn call(&mut self, request: P::Request) -> Result<P::Reply, Trouble> {
         if !self.is_open() {
-            self.close();
             self.connection = Some(Connection::open(&self.addr, self.timeout, &self.meter).await?);
         }
         let Some((connection, _)) = &self.connection else { return Err(Trouble::NoConnection) };

@@ -25,7 +25,8 @@ fn predictions() -> Predictions {
         let scenarios = Scenario::ALL.into_iter().filter(|known| scenario == "*" || known.id() == scenario);
         let scenarios: Vec<Scenario> = scenarios.collect();
         assert!(!scenarios.is_empty(), "an unknown scenario in {line:?}");
-        for (design, scenario) in chosen.iter().flat_map(|design| scenarios.iter().map(move |s| (design, *s))) {
+        for (design, scenario) in chosen.iter().flat_map(|design| scenarios.iter().map(move |s| (design, *s)))
+        {
             if design.not_applicable(scenario).is_some() {
                 assert!(scenarios.len() > 1, "{line:?} is about a scenario that does not apply");
                 continue;
@@ -51,7 +52,12 @@ fn wrong_predictions(is_of: impl Fn(&str) -> bool) -> Vec<String> {
             panic!("{id} in {}: {:?}", scenario.id(), table.rows[0].cells[0].1)
         };
         let is_calm = matches!(scenario, Scenario::Calm | Scenario::TwoClients | Scenario::HundredWaiters);
-        assert_eq!(summary.faults, u64::from(!is_calm), "{id}: the fault of {} has no occasion", scenario.id());
+        assert_eq!(
+            summary.faults,
+            u64::from(!is_calm),
+            "{id}: the fault of {} has no occasion",
+            scenario.id()
+        );
         for figure in figures.into_values() {
             let condition = Condition::parse(&figure).unwrap_or_else(|error| panic!("{figure}: {error}"));
             let holds = condition.holds(|_| Some(vec![&**summary]));

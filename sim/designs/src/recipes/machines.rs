@@ -1,6 +1,6 @@
-//! Services of the recipes in a world: Redis (one server, several independent ones, or a primary with replicas
-//! and a monitor), a database, ZooKeeper. One harness makes the hosts, starts the processes, and names the
-//! targets of faults; a service differs only in what a host runs.
+//! Services of the recipes in a world: Redis (one server, several independent ones, or a primary with
+//! replicas and a monitor), a database, ZooKeeper. One harness makes the hosts, starts the processes, and
+//! names the targets of faults; a service differs only in the process of a host.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Servers for Machines {
 /// Sets up a service of one host, whose storage outlives the host.
 fn one_host(
     world: &Simulation,
-    (name, role): (&str, &str),
+    (name, role): (&str, &'static str),
     outage: Duration,
     process: impl Fn() + 'static,
     locker: LockerMaker,
@@ -142,7 +142,7 @@ pub fn redis(
         world.on(monitor, || monitor::start(addrs, &Meter::off()));
         places = vec![Where::ByMonitor(format!("monitor:{}", redis::PORT))];
     }
-    Deployment { servers, locker: Box::new(move |me| locker(me, &places)) }
+    Deployment { servers, locker: Box::new(move |me: &Contender| locker(me, &places)) }
 }
 
 /// Creates a client of a server or monitor, with the usual timeout.

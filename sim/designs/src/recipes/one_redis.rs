@@ -1,7 +1,8 @@
 //! Designs that poll one Redis server.
 //!
-//! - `SETNX`, then `EXPIRE`, and `DEL` to release, as common before Redis 2.6.12; the notes warn of this design
-//!   (S1-4, S2-3, S3-1). Claim: a client that dies between the two commands leaves the lock taken for ever.
+//! - `SETNX`, then `EXPIRE`, and `DEL` to release, as common before Redis 2.6.12; the notes warn of this
+//!   design (S1-4, S2-3, S3-1). Claim: a client that dies between the two commands leaves the lock taken for
+//!   ever.
 //! - `SETNX` with the time of expiry as value, by the client's clock. A client that finds a passed time takes
 //!   over with `GETSET`; `DEL` releases. Published in the documentation of `SETNX` and in many tutorials
 //!   (S1-5). Claims: the design needs synchronized clocks; losers of a race overwrite the winner's time; the

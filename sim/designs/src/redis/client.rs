@@ -15,7 +15,7 @@ pub enum Where {
 }
 
 pub struct Client {
-    monitor: Option<String>,
+    place: Where,
     timeout: Duration,
     server: Redial<Redis>,
 }
@@ -26,11 +26,7 @@ pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 impl Client {
     /// Creates a client without a connection.
     pub fn new(place: Where, timeout: Duration, meter: Meter) -> Self {
-        let (addr, monitor) = match place {
-            Where::Fixed(addr) => (addr, None),
-            Where::ByMonitor(monitor) => (String::new(), Some(monitor)),
-        };
-        Client { monitor, timeout, server: Redial::new(addr, timeout, &meter) }
+        Client { place, timeout, server: Redial::new("", timeout, &meter) }
     }
 
     /// Runs a command. A refusal (`READONLY`, `NOREPLICAS`) is an error too: the command had no effect.
@@ -73,12 +69,21 @@ impl Client {
     }
 
     async fn send(&mut self, ask: Ask) -> Result<Reply, Trouble> {
-        if let Some(monitor) = self.monitor.as_ref().filter(|_| !self.server.is_open()) {
+        if !self.server.is_open() {
             self.server.close();
-            let primary = Redial::<Redis>::new(monitor, self.timeout, &Meter::off()).call(Ask::Primary);
-            let Reply::Address(addr) = primary.await? else { return Err(Trouble::NoConnection) };
-            self.server.addr = addr;
+            self.server.addr = self.find().await?;
         }
         self.server.call(ask).await
+    }
+
+    async fn find(&self) -> Result<String, Trouble> {
+        let monitor = match &self.place {
+            Where::Fixed(addr) => return Ok(addr.clone()),
+            Where::ByMonitor(monitor) => monitor,
+        };
+        match Redial::<Redis>::new(monitor, self.timeout, &Meter::off()).call(Ask::Primary).await? {
+            Reply::Address(addr) => Ok(addr),
+            _ => Err(Trouble::NoConnection),
+        }
     }
 }

@@ -52,7 +52,9 @@ impl Redis {
         F: Future<Output = T> + Send + 'static,
     {
         let done = self.begin(0, work(Client::new(place, COMMAND_TIMEOUT, Meter::off())));
-        self.world.run_until_or(self.world.now() + Duration::from_secs(10), || done.lock().is_some()).expect("no halt");
+        self.world
+            .run_until_or(self.world.now() + Duration::from_secs(10), || done.lock().is_some())
+            .expect("no halt");
         done.lock().take().expect("done in time")
     }
 
