@@ -1,15 +1,15 @@
 //! Properties of the codec: encoded records decode to themselves, and no input causes a panic.
 
-mod strategies;
-
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 use proptest::test_runner::RngSeed;
-use rowlock_proto::frame::{self, DEFAULT_MAX_BYTES};
-use rowlock_proto::{OpCode, RequestFrame, Xid, Zxid, decode, encode};
 
-use crate::properties::strategies as arbitrary;
+use crate::frame::DEFAULT_MAX_BYTES;
+use crate::lock::Notice;
+use crate::wire::WireForm;
+use crate::*;
 
 fn config() -> ProptestConfig {
     ProptestConfig {
@@ -33,19 +33,33 @@ fn encode_request(request: &RequestFrame) -> BytesMut {
     wire
 }
 
+fn opcode() -> impl Strategy<Value = OpCode> {
+    select(OpCode::ALL)
+}
+
+fn request_frame() -> impl Strategy<Value = RequestFrame> {
+    (Xid::strategy(), opcode().prop_flat_map(Request::strategy_by))
+        .prop_map(|(xid, request)| RequestFrame { xid, request })
+}
+
+/// Any event that a server may send.
+fn event() -> impl Strategy<Value = WatchedEvent> {
+    (Zxid::strategy(), EventType::strategy(), any::<i32>(), String::strategy())
+        .prop_map(|(zxid, event_type, state, path)| WatchedEvent { zxid, event_type, state, path })
+}
+
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn every_request_round_trips(request in arbitrary::request_frame()) {
+    fn every_request_round_trips(request in request_frame()) {
         prop_assert_eq!(decode::request(only_frame(encode_request(&request))), Ok(request));
     }
 
     #[test]
     fn every_response_round_trips(
-        header in arbitrary::reply_header(),
-        (opcode, response) in arbitrary::opcode()
-            .prop_flat_map(|opcode| (Just(opcode), arbitrary::response_of(opcode))),
+        header in ReplyHeader::strategy(),
+        (opcode, response) in opcode().prop_flat_map(|opcode| (Just(opcode), Response::strategy_by(opcode))),
     ) {
         let mut wire = BytesMut::new();
         encode::reply(header, Some(&response), &mut wire);
@@ -58,7 +72,7 @@ proptest! {
     }
 
     #[test]
-    fn every_event_round_trips(event in arbitrary::event()) {
+    fn every_event_round_trips(event in event()) {
         let mut wire = BytesMut::new();
         encode::event(&event, &mut wire);
         let mut frame = only_frame(wire);
@@ -72,8 +86,8 @@ proptest! {
 
     #[test]
     fn every_notice_round_trips(
-        zxid in any::<i64>().prop_map(Zxid),
-        notice in arbitrary::lock::notice(),
+        zxid in Zxid::strategy(),
+        notice in Notice::strategy(),
     ) {
         let mut wire = BytesMut::new();
         encode::notice(zxid, &notice, &mut wire);
@@ -86,8 +100,8 @@ proptest! {
 
     #[test]
     fn both_handshakes_round_trip(
-        request in arbitrary::connect_request(),
-        response in arbitrary::connect_response(),
+        request in ConnectRequest::strategy(),
+        response in ConnectResponse::strategy(),
     ) {
         let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
         encode::connect_request(&request, &mut to_server);
@@ -98,7 +112,7 @@ proptest! {
 
     #[test]
     fn a_stream_in_pieces_has_the_same_frames(
-        requests in vec(arbitrary::request_frame(), 0..5),
+        requests in vec(request_frame(), 0..5),
         piece_bytes in 1..200_usize,
     ) {
         let mut wire = BytesMut::new();
@@ -116,7 +130,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_request_or_an_error(
-        opcode in arbitrary::opcode(),
+        opcode in opcode(),
         body in vec(prop_oneof![Just(0_u8), any::<u8>(), 0..8_u8], 0..200),
         with_header in any::<bool>(),
     ) {
@@ -149,7 +163,7 @@ proptest! {
 
     #[test]
     fn a_request_with_any_bytes_changed_does_not_panic(
-        request in arbitrary::request_frame(),
+        request in request_frame(),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut wire = encode_request(&request).split_off(frame::LENGTH_BYTES);
