@@ -86,6 +86,7 @@ impl Lives {
             | ClientFact::HasEnded { session }
             | ClientFact::Alive { session, .. } => self.sessions.get(session).copied(),
             ClientFact::Events(_)
+            | ClientFact::Access(_)
             | ClientFact::Asked { .. }
             | ClientFact::Holds { .. }
             | ClientFact::LetGo { .. }

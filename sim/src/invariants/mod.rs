@@ -123,6 +123,8 @@ impl Invariants {
             )),
             Box::new(cluster::no_election_by_load::NoElectionByLoad::new(terms.disturbances.clone())),
             Box::new(cluster::questions::Questions::new(terms.has_faults)),
+            Box::new(cluster::may_do::MayDo::default()),
+            Box::new(cluster::may_see::MaySee::default()),
         ];
         if terms.has_bounded_clocks {
             let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);

@@ -14,6 +14,7 @@ use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
 use crate::history::Fact;
+use crate::history::access::is_guarded;
 use crate::history::client::{ClientFact, ClientId, Events};
 
 /// Path of the followed lock; `None` follows all locks.
@@ -57,18 +58,27 @@ struct Walk {
     missing: Option<Zxid>,
 }
 
-fn is_about(scope: &Scope, entry: &HistoryEntry) -> bool {
-    let lock = match &entry.event {
+/// Returns the path of the lock that an entry is about.
+pub(super) fn lock_in(entry: &HistoryEntry) -> Option<&str> {
+    match &entry.event {
         HistoryEvent::Requested { place, .. }
         | HistoryEvent::Granted { place, .. }
         | HistoryEvent::Converted(place)
-        | HistoryEvent::Asked { place, .. } => &place.lock,
+        | HistoryEvent::Asked { place, .. } => Some(&place.lock),
         HistoryEvent::Abandoned(end) | HistoryEvent::Released(end) | HistoryEvent::Lost(end) => {
-            &end.place.lock
+            Some(&end.place.lock)
         }
-        _ => return false,
-    };
-    scope.as_ref().is_none_or(|scope| scope == lock)
+        _ => None,
+    }
+}
+
+fn is_about(scope: &Scope, entry: &HistoryEntry) -> bool {
+    lock_in(entry).is_some_and(|lock| scope.as_deref().is_none_or(|scope| scope == lock))
+}
+
+/// Returns whether a follower of the scope must receive the entry. Rules may hide a guarded lock's.
+fn is_due(scope: &Scope, entry: &HistoryEntry) -> bool {
+    is_about(scope, entry) && !lock_in(entry).is_some_and(is_guarded)
 }
 
 /// Returns the zxid after which a gap begins.
@@ -98,7 +108,7 @@ impl Stream {
     fn lacked<'a>(&self, log: &'a Log, before: usize) -> Option<&'a (Nanos, Arc<HistoryEntry>)> {
         let is_lost = |entry: &HistoryEntry| self.gap.0 < entry.zxid && entry.zxid <= self.gap.1;
         let mut due = log.events.get(self.next..before).into_iter().flatten();
-        due.find(|(_, entry)| is_about(&self.scope, entry) && !is_lost(entry))
+        due.find(|(_, entry)| is_due(&self.scope, entry) && !is_lost(entry))
     }
 
     fn told(&mut self, entry: &HistoryEntry, log: &Log) -> Result<(), String> {
@@ -165,7 +175,7 @@ impl Walk {
             };
             let may_lack = |lacked: &HistoryEntry| self.missing.is_some_and(|from| lacked.zxid > from);
             let mut left_out = (at..self.shown).map(|at| &log.events[at].1);
-            if let Some(lacked) = left_out.find(|lacked| is_about(&self.scope, lacked) && !may_lack(lacked)) {
+            if let Some(lacked) = left_out.find(|lacked| is_due(&self.scope, lacked) && !may_lack(lacked)) {
                 return Err(format!("was shown {entry:?}, and not {lacked:?}"));
             }
             let was_new = std::mem::replace(&mut self.is_new, false);

@@ -9,7 +9,9 @@ use rowlock_proto::report::{HistoryEntry, HistoryEvent, Locks, Place, Queue, Ses
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::super::Invariant;
+use super::rules::{Reader, Rules};
 use crate::history::Fact;
+use crate::history::access::Access;
 use crate::history::client::{ClientFact, Events};
 
 /// Queue positions by path.
@@ -35,6 +37,8 @@ pub struct Reports {
     news: Vec<(SessionId, bool)>,
     first: Zxid,
     last: Zxid,
+    /// Rules of locks: a list lacks the locks that they hide from its reader.
+    rules: Rules,
 }
 
 /// Returns the lock, the path and the new state of the position that an event changes; `None` is a removed
@@ -109,7 +113,7 @@ impl Reports {
         Ok(())
     }
 
-    fn check_locks(&self, locks: &Locks) -> Result<(), String> {
+    fn check_locks(&self, reader: Reader, locks: &Locks) -> Result<(), String> {
         if !self.is_of_now(locks.zxid)? {
             return Ok(());
         }
@@ -122,9 +126,17 @@ impl Reports {
                 return Err(format!("shows {lock:?}, whose places were {was:?}"));
             }
         }
-        let is_missing = |lock: &&String| !seen.contains(lock) && !self.queue(lock, locks.zxid).is_empty();
+        let times = (locks.zxid, locks.zxid);
+        let is_missing = |lock: &&String| {
+            !seen.contains(lock)
+                && !self.queue(lock, locks.zxid).is_empty()
+                && self.rules.may_see(reader, lock, times)
+        };
         match self.events.keys().find(is_missing).filter(|_| !locks.more) {
-            Some(missing) => Err(format!("does not show {missing}: {locks:?}")),
+            Some(missing) => Err(format!(
+                "does not show {missing}: {locks:?}; {}",
+                self.rules.describe(reader, locks.zxid)
+            )),
             None => Ok(()),
         }
     }
@@ -169,6 +181,7 @@ impl Invariant for Reports {
     }
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        self.rules.observe(fact);
         match fact {
             Fact::LockEvent(entry) => {
                 if let Some((lock, ..)) = effect(entry) {
@@ -186,13 +199,17 @@ impl Invariant for Reports {
             }
             Fact::NewLife(new) => {
                 let (first, last) = (new.floor, new.floor);
-                *self = Reports { first, last, ..Reports::default() };
+                let rules = std::mem::take(&mut self.rules);
+                *self = Reports { first, last, rules, ..Reports::default() };
             }
             Fact::Client { what: ClientFact::Events(Events::Queue(queue)), .. } => {
                 return self.check_queue(queue);
             }
-            Fact::Client { what: ClientFact::Events(Events::Locks(locks)), .. } => {
-                return self.check_locks(locks);
+            Fact::Client { client, what: ClientFact::Events(Events::Locks(locks)), .. } => {
+                return self.check_locks((*client, SessionId::NONE), locks);
+            }
+            Fact::Client { client, what: ClientFact::Access(Access::Listed { session, locks }), .. } => {
+                return self.check_locks((*client, *session), locks);
             }
             Fact::Client { what: ClientFact::Events(Events::Sessions(sessions)), .. } => {
                 return self.check_sessions(sessions);
