@@ -16,9 +16,13 @@ pub struct Tree {
     files: BTreeMap<String, String>,
 }
 
+pub fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
 impl Tree {
     pub fn of_the_repository() -> Tree {
-        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let root = root();
         let mut tree = Tree::default();
         tree.add(root, root);
         assert!(

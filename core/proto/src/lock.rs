@@ -116,8 +116,8 @@ const fn fnv(text: &str) -> u64 {
 pub type Few<T> = SmallVec<[T; 1]>;
 
 record! {
-    /// acquire: enters a lock's queue in one command. Creates the lock's znode and its parents as containers
-    /// if they are missing.
+    /// acquire: enters a lock's queue in one command. Creates the lock's missing znode as a container, and
+    /// missing znodes above as persistent.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Acquire {
         /// Path of the lock's znode. A decoded path is a slice of the received frame and keeps the frame in
