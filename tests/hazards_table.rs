@@ -33,7 +33,10 @@ fn rows_of(heading: &str) -> usize {
         let names: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
         assert!(!names.is_empty(), "{line}");
         for name in names {
-            let exists = code.contains(&format!("fn {name}(")) || name.parse::<Mutant>().is_ok();
+            // A function, or the title of a story.
+            let is_test =
+                [format!("fn {name}("), format!("\n== {name}\n")].iter().any(|at| code.contains(at));
+            let exists = is_test || name.parse::<Mutant>().is_ok();
             assert!(exists, "{heading} {number}: there is no test or mutant {name}");
         }
     }
@@ -69,7 +72,7 @@ fn collect(folder: &Path, code: &mut String) {
             if !SKIPPED.contains(&&*name.to_string_lossy()) {
                 collect(&path, code);
             }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "txt") {
             code.push_str(&fs::read_to_string(&path).unwrap());
         }
     }
