@@ -32,7 +32,8 @@ fn items_of(heading: &str) -> usize {
         let names: Vec<&str> = item.split('`').skip(1).step_by(2).collect();
         assert!(!names.is_empty(), "{heading} {count} names no test: {item}");
         for name in names {
-            let exists = code.contains(&format!("fn {name}(")) || name.parse::<Mutant>().is_ok();
+            let exists =
+                code.contains(&format!("fn {}(", snake_case(name))) || name.parse::<Mutant>().is_ok();
             assert!(exists, "{heading} {count}: there is no test or mutant {name}");
         }
         rest = from;

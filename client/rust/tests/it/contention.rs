@@ -1,31 +1,29 @@
-//! One program on Rowlock and on Apache ZooKeeper: nothing in it knows which of them serves it.
-//!
-//! On Rowlock the client takes a lock in one round trip, on ZooKeeper by the recipe of several; the program
-//! is the same, and so is what it may rely on. `ROWLOCK_TEST_ZK=host:port,...` names the servers of the
-//! second run.
+//! The recipes under contention: one program of several clients at once, on the servers of
+//! [`crate::stories`]. Nothing in the program knows which of them serves it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_client::{Acl, Client, CreateMode, Error, FencingToken};
 use rowlock_env::{rng, task};
 use rowlock_testkit::Cluster;
 
-use crate::support::{SOON, within};
+use crate::fake::Fake;
+use crate::stories::{PATIENCE, within};
 
 const WORKERS: usize = 4;
 const ROUNDS: usize = 10;
 
 #[tokio::test]
-async fn one_program_runs_on_rowlock() {
-    let cluster = Cluster::start(3).await;
-    program(&cluster.endpoints()).await;
+async fn recipes_keep_their_promises_under_contention_on_the_fakes_and_on_nodes() {
+    program(&Fake::start().await.endpoint).await;
+    program(&Fake::rowlock().await.endpoint).await;
+    program(&Cluster::start(3).await.endpoints()).await;
 }
 
 #[tokio::test]
-async fn the_same_program_runs_on_apache_zookeeper() {
+async fn recipes_keep_their_promises_under_contention_on_apache_zookeeper() {
     if let Ok(endpoints) = std::env::var("ROWLOCK_TEST_ZK") {
         program(&endpoints).await;
     }
@@ -51,23 +49,22 @@ impl Inside {
     }
 }
 
-/// What an application does, by sessions of their own.
+/// Runs the parts of the program, with several sessions.
 async fn program(endpoints: &str) {
     let base = format!("/rowlock-portable-{:016x}", rng::u64());
     let mut clients = Vec::new();
     for worker in 0..WORKERS {
         let config =
             Client::builder().endpoints(endpoints).lock_base(&base).label(format!("worker-{worker}"));
-        clients.push(config.session_timeout(SOON).connect_timeout(SOON).connect().await.unwrap());
+        clients.push(config.session_timeout(PATIENCE).connect_timeout(PATIENCE).connect().await.unwrap());
     }
     within("the mutex", mutex(&clients)).await;
-    within("the timeout", timeout(&clients)).await;
     within("the counter", counter(&clients)).await;
     within("the latch", latch(&clients)).await;
+    within("the double barrier", double_barrier(&clients)).await;
     within("the read-write lock", read_write(&clients)).await;
     within("the semaphore", semaphore(&clients)).await;
     within("several locks", several(&clients)).await;
-    within("the election", election(&clients)).await;
     within("the fenced write", fenced(&clients)).await;
     for client in clients {
         client.close().await.unwrap();
@@ -118,19 +115,6 @@ async fn mutex(clients: &[Client]) {
     clients[0].delete(&path, None).await.unwrap();
 }
 
-async fn timeout(clients: &[Client]) {
-    let guard = clients[0].mutex("busy").lock().await.unwrap();
-    let other = clients[1].mutex("busy");
-    assert!(other.try_lock().await.unwrap().is_none());
-    let waited = other.lock_timeout(Duration::from_secs(1)).await;
-    assert!(matches!(waited, Err(Error::Timeout { position: Some(1), .. })), "{waited:?}");
-    guard.release().await.unwrap();
-    // Who gave up waits nowhere: the lock is free.
-    let guard = clients[2].mutex("busy").lock().await.unwrap();
-    assert!(guard.check().await.unwrap());
-    guard.release().await.unwrap();
-}
-
 async fn counter(clients: &[Client]) {
     let work = |client: Client| async move {
         for _ in 0..ROUNDS {
@@ -151,6 +135,25 @@ async fn latch(clients: &[Client]) {
     };
     all(clients, work).await;
     clients[0].latch("ready", count).remove().await.unwrap();
+}
+
+async fn double_barrier(clients: &[Client]) {
+    let work = |client: Client| async move {
+        let (barrier, entered, left) = (
+            client.double_barrier("step", WORKERS as u32),
+            client.counter("entered"),
+            client.counter("left"),
+        );
+        for round in 1..=ROUNDS as i64 {
+            let inside = barrier.enter().await.unwrap();
+            assert_eq!(left.get().await, Ok(WORKERS as i64 * (round - 1)), "a member is in the round before");
+            entered.add(1).await.unwrap();
+            left.add(1).await.unwrap();
+            inside.leave().await.unwrap();
+            assert_eq!(entered.get().await, Ok(WORKERS as i64 * round), "a member left before all were done");
+        }
+    };
+    all(clients, work).await;
 }
 
 async fn read_write(clients: &[Client]) {
@@ -175,14 +178,6 @@ async fn read_write(clients: &[Client]) {
         }
     };
     all(clients, work).await;
-    // Readers are inside together, and a writer goes on as one of them.
-    let [first, second, ..] = clients else { unreachable!("there are more") };
-    let writer = first.rwlock("price").write().await.unwrap();
-    let one = writer.downgrade().await.unwrap();
-    let two = second.rwlock("price").read().await.unwrap();
-    let one = one.try_upgrade().await.expect_err("a writer beside a reader").guard;
-    two.release().await.unwrap();
-    one.release().await.unwrap();
 }
 
 async fn semaphore(clients: &[Client]) {
@@ -199,11 +194,6 @@ async fn semaphore(clients: &[Client]) {
     };
     all(clients, work).await;
     assert!(inside.most.load(Ordering::SeqCst) <= 2);
-    let other = clients[0].semaphore("downloads", 3).try_acquire().await;
-    assert!(matches!(other, Err(Error::LimitConflict { actual: 2 })), "{other:?}");
-    let both = clients[0].semaphore("downloads", 2).acquire_many(2).await.unwrap();
-    assert!(clients[1].semaphore("downloads", 2).try_acquire().await.unwrap().is_none());
-    both.release().await.unwrap();
 }
 
 async fn several(clients: &[Client]) {
@@ -227,27 +217,7 @@ async fn several(clients: &[Client]) {
     all(clients, work).await;
 }
 
-async fn election(clients: &[Client]) {
-    let [first, second, .., watcher] = clients else { unreachable!("there are more") };
-    let mut observer = watcher.election("scheduler").observe();
-    assert_eq!(observer.next().await.unwrap(), None);
-    let leadership = first.election("scheduler").campaign("first").await.unwrap();
-    let leads = |leader: Option<rowlock_client::Leader>| leader.map(|leader| leader.value);
-    assert_eq!(leads(observer.next().await.unwrap()).as_deref(), Some("first"));
-    let election = second.election("scheduler");
-    let waiting = task::spawn("second", async move { election.campaign("second").await });
-    while watcher.election("scheduler").candidates().await.unwrap().len() < 2 {
-        tokio::task::yield_now().await;
-    }
-    let token = leadership.token();
-    leadership.resign().await.unwrap();
-    let leadership = waiting.await.unwrap().unwrap();
-    assert!(leadership.token() > token);
-    while leads(observer.next().await.unwrap()).as_deref() != Some("second") {}
-    leadership.resign().await.unwrap();
-}
-
-/// What is written under a lock is refused when the lock is gone, also by a session that lives.
+/// A fenced write is refused when the lock is gone, also by a session that lives.
 async fn fenced(clients: &[Client]) {
     let path = format!("/rowlock-portable-{:016x}", rng::u64());
     let guard = clients[0].mutex("fenced").lock().await.unwrap();
