@@ -31,7 +31,8 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
 /// Plays the story at `path` and compares the answers with the recorded ones, or rewrites them. An error
 /// names the first line that differs.
 ///
-/// `answer` gets the lines of one paragraph. An empty answer leaves the paragraph without a block of dashes.
+/// `answer` gets the lines of one paragraph. An empty answer leaves the paragraph without a block of
+/// dashes.
 pub fn play(path: &Path, answer: impl FnMut(&str) -> String) -> Result<(), String> {
     let story = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let played = replay(&story, answer);
@@ -148,7 +149,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Parses a word, or panics with the word.
+/// Parses a word. Panics with a word that is no `T`.
 pub fn parse<T: FromStr>(word: &str) -> T {
     word.parse().unwrap_or_else(|_| panic!("cannot parse {word:?}"))
 }

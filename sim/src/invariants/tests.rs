@@ -1,11 +1,12 @@
 //! The checkers' cases, as text: `sim/testdata/checkers`, a file for each checker, named after its type.
 //!
-//! A paragraph is a history in the words of [`crate::history::text`], with the checker's verdict. `== TITLE`
-//! begins a case, and the history in that paragraph begins all histories of the case. `terms` sets the demands
-//! of the run: `faults=no`, `room=no`, `clocks=unbounded|true`, `starts=wrong`, `hang-ups=heard`, `grant=MS`,
-//! `answer=MS`, `fair=MS`, `disturbed=FROM-TO`.
+//! A paragraph is a history in the words of [`crate::history::text`], with the checker's verdict. `==
+//! TITLE` begins a case, and the history in that paragraph begins all histories of the case. `terms` sets
+//! the demands of the run: `faults=no`, `room=no`, `clocks=unbounded|true`, `starts=wrong`,
+//! `hang-ups=heard`, `grant=MS`, `answer=MS`, `fair=MS`, `disturbed=FROM-TO`.
 //!
-//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-sim --lib invariants` rewrites the verdicts; review the difference.
+//! `ROWLOCK_UPDATE=1 cargo test -p rowlock-sim --lib invariants` rewrites the verdicts; review the
+//! difference.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

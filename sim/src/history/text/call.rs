@@ -1,11 +1,11 @@
 //! Calls and answers.
 //!
 //! - calls: `create PATH [DATA] [mode=ephemeral|sequential]` (DATA is `new` without a word), `set PATH DATA
-//!   [version=]`, `delete PATH`, `get PATH [synced] [watch=]`, `exists PATH [synced]`, `sync`, `acquire LOCK
-//!   [MODE]`, `release LOCK TOKEN`, `held LOCK...`, `force LOCK [TOKEN]`, `verify LOCK TOKEN`, `multi CALL |
-//!   CALL`
-//! - answers: `created PATH STAT`, `set STAT`, `deleted`, `data DATA STAT`, `absent`, `synced`, `acquired TOKEN`,
-//!   `held TOKEN...`, `taken LABEL`, `released yes|no`, `verified yes|no`, `multi ANSWER | ANSWER`
+//!   [version=]`, `delete PATH`, `get PATH [synced] [watch=]`, `exists PATH [synced]`, `sync`, `acquire
+//!   LOCK [MODE]`, `release LOCK TOKEN`, `held LOCK...`, `force LOCK [TOKEN]`, `verify LOCK TOKEN`, `multi
+//!   CALL | CALL`
+//! - answers: `created PATH STAT`, `set STAT`, `deleted`, `data DATA STAT`, `absent`, `synced`, `acquired
+//!   TOKEN`, `held TOKEN...`, `taken LABEL`, `released yes|no`, `verified yes|no`, `multi ANSWER | ANSWER`
 //! - no answer: `refused ERROR`, `refused ERROR at=OPERATION` (of a multi), `undone`, `unknown`
 //!
 //! STAT: czxid, mzxid and version, as `2/4/1`.

@@ -1,8 +1,8 @@
-//! Facts of clients, after `cN`. The session has the client's number without `session=`, the lock is 0 without
-//! `lock=`, the mode is `x` without a word.
+//! Facts of clients, after `cN`. The session has the client's number without `session=`, the lock is 0
+//! without `lock=`, the mode is `x` without a word.
 //!
-//! - calls ([`super::call`]): `invokes NUMBER CALL`, `returns NUMBER ANSWER`; both at once: `call NUMBER CALL ->
-//!   ANSWER` (two facts)
+//! - calls ([`super::call`]): `invokes NUMBER CALL`, `returns NUMBER ANSWER`; both at once: `call NUMBER
+//!   CALL -> ANSWER` (two facts)
 //! - sessions: `session [timeout=] [grace=]`, `plain`, `lease`, `alive MS`, `ended-session SESSION`, `ends`
 //! - connections: `connects seen|unseen`, `connected`, `disconnects`, `told-moved`
 //! - watches: `event WATCH KIND PATH ZXID`; persistent: `watches PATH [recursive] since=`, `unwatches PATH
@@ -10,10 +10,10 @@
 //! - locks: `holds TOKEN [MODE]`, `lets-go TOKEN`, `asks [within=]`, `heard TOKEN ASKED`, `gives-up TOKEN`,
 //!   `wrote TOKEN plain|accepted|refused`
 //! - service: `waits`, `served`, `large KIND done|unanswered|ERROR`
-//! - streams of lock events: `stream [after=] [of=PATH]`, `hears ZXID KIND`, `hears FROM gap UPTO`, `hears-upto
-//!   ZXID`, `stream-refused`, `stream-ends`; the history: `pages`, `page EVENT, EVENT...`
-//! - reports: `queue ZXID HOLDER... | WAITER...` (each TOKEN:SINCE), `locks ZXID [HOLDERS:WAITERS]` (lock /a),
-//!   `sessions ZXID SESSION:HELD:WAITING... [more=yes]`
+//! - streams of lock events: `stream [after=] [of=PATH]`, `hears ZXID KIND`, `hears FROM gap UPTO`,
+//!   `hears-upto ZXID`, `stream-refused`, `stream-ends`; the history: `pages`, `page EVENT, EVENT...`
+//! - reports: `queue ZXID HOLDER... | WAITER...` (each TOKEN:SINCE), `locks ZXID [HOLDERS:WAITERS]` (lock
+//!   /a), `sessions ZXID SESSION:HELD:WAITING... [more=yes]`
 
 use rowlock_proto::{EventType, FencingToken, SessionId, Zxid};
 use rowlock_stories::{Words, parse};
@@ -23,7 +23,7 @@ use super::super::client::{CallId, ClientFact, Connect, Events, Follow, Large, S
 use super::super::{Lock, Millis};
 use super::call::{answer, call};
 use super::log::entry;
-use super::{code, mode, named, numbers};
+use super::{access, code, mode, named, numbers};
 
 const KINDS: [EventType; 4] = [
     EventType::NodeCreated,
@@ -38,7 +38,8 @@ pub(super) fn fact(text: &str, client: usize) -> Option<ClientFact> {
     let of_session = || session_fact(words, session);
     let follow = || Some(ClientFact::Follows { session, what: follow(words)? });
     let events = || Some(ClientFact::Events(events(words, text)?));
-    calls(text, session).or_else(of_session).or_else(|| lock(words)).or_else(follow).or_else(events)
+    let known = calls(text, session).or_else(of_session).or_else(|| lock(words)).or_else(follow);
+    known.or_else(events).or_else(|| access::fact(words, session))
 }
 
 fn calls(text: &str, session: SessionId) -> Option<ClientFact> {

@@ -1,5 +1,5 @@
-//! Facts about the log and the world. Options in brackets have defaults: lock 0, the session with the number
-//! of the token, no limit, time 0 of the log's clock, timeout 1000.
+//! Facts about the log and the world. Options in brackets have defaults: lock 0, the session with the
+//! number of the token, no limit, time 0 of the log's clock, timeout 1000.
 //!
 //! - sessions: `opened SESSION [timeout=]`, `attached SESSION ATTACHMENT [timeout=]`, `ended SESSION
 //!   closed|expired|ended`, `answered SESSION ATTACHMENT [ERROR]`
@@ -8,9 +8,9 @@
 //!   `granted TOKEN [session=] [limit=] [at=]`, `left TOKEN`, `gone TOKEN WHY`, `converted TOKEN MODE`,
 //!   `limit N|none`, `delayed UNTIL`, `undelayed`, `revoked TOKEN at= [maximum]`, `questioned TOKEN at=
 //!   [within=]`, `refused MODE owner= LOCK:TOKEN...` (the circle), all with `[lock=]`
-//! - `write ID [acked=] [changed=no] [reply=] [bytes=] [refused=ERROR] [position=TOKEN|none]`: a numbered write
-//!   of session 1
-//! - `event ZXID KIND [token=] [of=PATH] [label=]`: an entry of event streams
+//! - `write ID [acked=] [changed=no] [reply=] [bytes=] [refused=ERROR] [position=TOKEN|none]`: a numbered
+//!   write of session 1
+//! - `event ZXID KIND [token=] [of=PATH] [label=] [reason=] [by=]`: an entry of event streams
 //! - `logged SESSION ZXID CALL -> ANSWER`, `znode ZXID PATH created|data|child DATA STAT`, `znode ZXID PATH
 //!   deleted`
 //! - `committed ZXID`, `life FLOOR [SESSION...]`: a new cluster that begins with these open sessions
@@ -31,12 +31,14 @@ use serde_json::json;
 use super::super::client::{ClientId, Logged, Znode, ZnodeChange, name_hash};
 use super::super::node::Position;
 use super::super::{Connected, Fact, Index, Lock, Millis, NewLife, Origin, Owner, Reply};
+use super::access;
 use super::call::{answer, call, data, stat};
 use super::{code, millis, mode, named, numbers};
 
 pub(super) fn fact(text: &str, at: Nanos) -> Option<Fact> {
     let words = &Words::new(text);
-    session(words).or_else(|| lock(words)).or_else(|| change(words, text)).or_else(|| world(words, at))
+    let known = session(words).or_else(|| lock(words)).or_else(|| change(words, text));
+    known.or_else(|| world(words, at)).or_else(|| access::rules(text))
 }
 
 fn session(words: &Words<'_>) -> Option<Fact> {
@@ -167,10 +169,10 @@ fn change(words: &Words<'_>, text: &str) -> Option<Fact> {
     })
 }
 
-/// Reads an entry of event streams: `ZXID KIND [token=] [of=] [label=]`, or `FROM gap UPTO`.
+/// Reads an entry of event streams: `ZXID KIND` with options, or `FROM gap UPTO`.
 pub(super) fn entry(words: &Words<'_>, first: usize) -> HistoryEntry {
     let (zxid, kind): (i64, _) = (words.parse(first), words.at(first + 1));
-    let entry = if kind == "gap" {
+    let mut entry = if kind == "gap" {
         let upto: i64 = words.parse(first + 2);
         json!({
             "time_ms": 0, "zxid": upto, "event": "gap", "reason": "lost", "from_zxid": zxid, "missing": null,
@@ -180,11 +182,14 @@ pub(super) fn entry(words: &Words<'_>, first: usize) -> HistoryEntry {
         let label = words.option("label").map_or(String::new(), |id| json!({ "ID": id }).to_string());
         json!({
             "time_ms": zxid * 10, "zxid": zxid, "event": kind, "ahead": 0, "waited_ms": 0, "held_ms": 0,
-            "reason": "released", "lock": lock, "path": format!("{lock}/{token}"), "token": token,
+            "reason": words.option("reason").unwrap_or("released"), "lock": lock, "path": format!("{lock}/{token}"), "token": token,
             "session": "0x7", "label": label, "address": null, "mode": "exclusive", "permits": null,
             "acquired": true,
         })
     };
+    if let Some(by) = words.option("by") {
+        entry["by"] = json!(by);
+    }
     serde_json::from_value(entry).unwrap_or_else(|error| panic!("{kind}: {error}"))
 }
 

@@ -1,7 +1,8 @@
 //! Facts of nodes, after `nN`: `started`, `ended stopped|killed|powerlost`, `resumed MS`, `forgot`, `opened
-//! [vote=TERM/NODE] [last=POSITION]`, `appended POSITION [HASH]`, `acknowledged POSITION`, `truncated INDEX`,
-//! `applied POSITION [HASH]`, `installed POSITION [DIGEST]`, `voted TERM NODE`, `leads TERM`, `confirms TERM
-//! SESSION since= touched=`, `expires TERM SESSION [contact=]` (the last contact is now without the option).
+//! [vote=TERM/NODE] [last=POSITION]`, `appended POSITION [HASH]`, `acknowledged POSITION`, `truncated
+//! INDEX`, `applied POSITION [HASH]`, `installed POSITION [DIGEST]`, `voted TERM NODE`, `leads TERM`,
+//! `confirms TERM SESSION since= touched=`, `expires TERM SESSION [contact=]` (the last contact is now
+//! without the option).
 //!
 //! POSITION: term, leader and index, as `1.1.5`. HASH and DIGEST are 0 without a word.
 

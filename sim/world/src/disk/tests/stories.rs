@@ -1,13 +1,13 @@
 //! Programs as text: `sim/world/testdata/disk.txt`, with all states that may remain.
 //!
-//! - `durable PATH TEXT` (name and content), `create PATH`, `write PATH AT TEXT`, `cut PATH LENGTH`, `allocate
-//!   PATH LENGTH`, `sync PATH`, `mkdir PATH`, `rename PATH PATH`, `remove PATH`, `removeall PATH`, `syncdir PATH`,
-//!   `list PATH`
+//! - `durable PATH TEXT` (name and content), `create PATH`, `write PATH AT TEXT`, `cut PATH LENGTH`,
+//!   `allocate PATH LENGTH`, `sync PATH`, `mkdir PATH`, `rename PATH PATH`, `remove PATH`, `removeall
+//!   PATH`, `syncdir PATH`, `list PATH`
 //! - `kill` and `power`: the process or the power goes, and the next process begins
 //! - `fail` (the next flush), `broken` (every change), `healed`; `show` adds the state at this moment
 //!
-//! A refused command stands in the answer with its error, before the state at the end. A line is one outcome; a
-//! single outcome has a line for each part.
+//! A refused command stands in the answer with its error, before the state at the end. A line is one
+//! outcome; a single outcome has a line for each part.
 
 use std::collections::BTreeSet;
 use std::io;
