@@ -54,12 +54,20 @@ fn long_decisions(tree: &Tree) -> Vec<String> {
         .collect()
 }
 
-/// Finds tests that pages name and no function implements.
+fn snake_case(title: &str) -> String {
+    let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("_").to_lowercase()
+}
+
+/// Finds tests that pages name, without a function or a case of a story of that name.
 fn absent_tests(tree: &Tree) -> Vec<String> {
     let functions = tree.sources().flat_map(|(_, text)| text.split("fn ").skip(1));
-    let known: BTreeSet<&str> = functions.filter_map(|rest| rest.split(['(', '<']).next()).collect();
+    let functions = functions.filter_map(|rest| rest.split(['(', '<']).next()).map(str::to_owned);
+    let titles =
+        tree.of_kind("txt").flat_map(|(_, text)| text.lines().filter_map(|it| it.strip_prefix("== ")));
+    let known: BTreeSet<String> = functions.chain(titles.map(snake_case)).collect();
     let named = tree.of_kind("md").flat_map(|(path, text)| tests(text).map(move |name| (path, name)));
-    let absent = named.filter(|(_, name)| !known.contains(name));
+    let absent = named.filter(|(_, name)| !known.contains(*name));
     absent.map(|(path, name)| format!("{path}: no such test: {name}")).collect()
 }
 
@@ -166,9 +174,10 @@ mod tests {
 
     #[test]
     fn a_test_that_no_function_is_named_after_is_found() {
-        let page = "`a_test_that_is_there`, `a_test_that_is_gone`, `a_setting_of_four`, \
-                    `rowlock_metric_of_five_words`\n";
-        let files = [("a.md", page), ("src/a.rs", "fn a_test_that_is_there() {}")];
+        let page = "`a_test_that_is_there`, `a_test_that_is_gone`, `a_case_that_is_told_here`, \
+                    `a_setting_of_four`, `rowlock_metric_of_five_words`\n";
+        let story = "== A case, that is told here\nget /a\n";
+        let files = [("a.md", page), ("src/a.rs", "fn a_test_that_is_there() {}"), ("testdata/a.txt", story)];
         assert_eq!(breaches(&Tree::with(&files)), ["a.md: no such test: a_test_that_is_gone"]);
     }
 

@@ -45,7 +45,7 @@ const CRATES: [(&str, &[&str]); 24] = [
             "world",
         ],
     ),
-    ("lab/frames", &["env", "proto"]),
+    ("lab/frames", &["env", "proto", "stories"]),
     ("lab/stories", &[]),
     ("lab/bench", &["client", "env", "frames", "proto"]),
     ("lab/compat", &["env", "frames", "proto", "world"]),

@@ -8,7 +8,7 @@ use std::path::Path;
 const NOT_OURS: [&str; 2] = ["target", "data"];
 /// Settings of tools that pages name.
 const SETTINGS: &str = ".cargo";
-const KINDS: [&str; 6] = ["rs", "md", "toml", "snap", "yml", "json"];
+const KINDS: [&str; 7] = ["rs", "md", "toml", "snap", "yml", "json", "txt"];
 
 /// Path from the root -> text.
 #[derive(Default)]

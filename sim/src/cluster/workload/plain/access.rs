@@ -155,14 +155,14 @@ impl User<'_> {
         if !self.session.is_attached() {
             self.session.attach().await?;
         }
-        self.give_back_due().await?;
+        self.release_hold_due().await?;
         if self.is_operator && chance(CHANGES_PERCENT) {
             return self.change_rules().await;
         }
         match weighted(&ACTIONS) {
             Action::Acquire => self.acquire().await,
             Action::CreatePlace => self.create_places().await,
-            Action::GiveBack => self.give_back(0).await,
+            Action::GiveBack => self.release_hold(0).await,
             Action::Ask => self.ask_holders().await,
             Action::Meddle => self.meddle().await,
             Action::ChangeLock => self.change_lock().await,
@@ -196,7 +196,7 @@ impl User<'_> {
 
     async fn acquire(&mut self) -> Result<(), Fate> {
         if self.places.len() >= PLACES {
-            return self.give_back(0).await;
+            return self.release_hold(0).await;
         }
         let (locks, wait) = (Self::some_locks(), chance(60));
         let mut all = Vec::new();
@@ -252,7 +252,7 @@ impl User<'_> {
     /// Creates places as plain clients do: one, or two in a transaction.
     async fn create_places(&mut self) -> Result<(), Fate> {
         if self.places.len() >= PLACES {
-            return self.give_back(0).await;
+            return self.release_hold(0).await;
         }
         let locks = Self::some_locks();
         let mut ops = Vec::new();
@@ -272,7 +272,7 @@ impl User<'_> {
     }
 
     /// Gives back the place at this index, if there is one. Giving back takes no right.
-    async fn give_back(&mut self, at: usize) -> Result<(), Fate> {
+    async fn release_hold(&mut self, at: usize) -> Result<(), Fate> {
         if at >= self.places.len() {
             return Ok(());
         }
@@ -284,9 +284,9 @@ impl User<'_> {
         self.ask(Vec::new(), Request::Delete { path, version: Version::ANY }).await.map(drop)
     }
 
-    async fn give_back_due(&mut self) -> Result<(), Fate> {
+    async fn release_hold_due(&mut self) -> Result<(), Fate> {
         while let Some(at) = self.places.iter().position(|place| place.until <= time::now()) {
-            self.give_back(at).await?;
+            self.release_hold(at).await?;
         }
         Ok(())
     }
