@@ -1,4 +1,4 @@
-//! Records of the wire, each declared once: [`record!`] makes the type, its decoder, its encoder, its minimum
+//! Records of the wire, each declared once: `record!` makes the type, its decoder, its encoder, its minimum
 //! size and, for tests, a strategy of its values. A field's type determines the field's form.
 //!
 //! Between the primitives of `codec` and the frames of `decode` and `encode`. The order of fields in a
