@@ -238,11 +238,7 @@ async fn hazard_13_members_change_and_leaders_leave_and_die_while_everybody_queu
     cluster.wait_until_serves(4).await;
     let mut admin = RawClient::attach(cluster.endpoint(4), SESSION_MS).await;
     admin.become_superuser().await;
-    // It may serve before it has applied that it is a member.
-    admin.call(Request::Sync("/".to_owned())).await.unwrap();
-    let (config, _) = admin.data("/zookeeper/config", false).await.unwrap();
-    let config = String::from_utf8(config.to_vec()).unwrap();
-    let line = config.lines().find(|line| line.starts_with("server.4=")).expect("node 4 is listed");
+    let line = member_line(&mut admin, 4).await;
     reconfig(&mut admin, Some(line.replace(":observer;", ":participant;")), None).await;
     goes_on().await;
 
@@ -275,6 +271,22 @@ async fn hazard_13_members_change_and_leaders_leave_and_die_while_everybody_queu
         before = *token;
     }
     assert!(grants.len() > 20, "{}", grants.len());
+}
+
+/// Waits for the line of a node in the list of members. The leader writes the list after the change of the
+/// membership, and the node may serve before.
+async fn member_line(admin: &mut RawClient, node: u64) -> String {
+    let begin = format!("server.{node}=");
+    for _ in 0..600 {
+        admin.call(Request::Sync("/".to_owned())).await.unwrap();
+        let (config, _) = admin.data("/zookeeper/config", false).await.unwrap();
+        let config = String::from_utf8(config.to_vec()).unwrap();
+        if let Some(line) = config.lines().find(|line| line.starts_with(&begin)) {
+            return line.to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("node {node} is not listed after a minute");
 }
 
 async fn reconfig(admin: &mut RawClient, joining: Option<String>, leaving: Option<String>) {
