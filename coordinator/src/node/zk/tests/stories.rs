@@ -5,7 +5,8 @@
 //!
 //! | line | |
 //! |---|---|
-//! | `connect NAME [as=OTHER] [session=N] [password=WORD] [timeout=MS] [seen=ZXID] [ro=0,1,none]` | opens or resumes (`as`) a session |
+//! | `connect NAME [as=OTHER] [timeout=MS] [seen=ZXID] [ro=0,1,none]` | opens or resumes (`as`) a session |
+//! | `... [session=N] [password=WORD]` | the same with another number or password |
 //! | `NAME REQUEST` | sends the request; prints every frame up to the reply |
 //! | `send NAME REQUEST` | only sends |
 //! | `raw NAME HEX [reply=XID:OPCODE]` | sends bytes; `reply` announces the reply's type |

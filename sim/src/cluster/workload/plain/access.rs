@@ -60,12 +60,7 @@ const CHANGES_PERCENT: u64 = 25;
 /// Opens sessions of one user after another, until the client's time in the run ends.
 pub(in super::super) async fn live(life: Life) {
     while !life.is_over() {
-        let profile = life.caller.profile();
-        let timeout = millis(1_500, 5_000);
-        let Some(session) = Session::open(life.caller.journal(), &profile.membership, timeout).await else {
-            life.rest(millis(50, 400)).await;
-            continue;
-        };
+        let Some(session) = Session::open_or_rest(&life).await else { continue };
         let person = Person::any(life.caller.journal().address());
         let is_operator = person.is_operator;
         let mut user = User { life: &life, session, is_operator, places: Vec::new(), made: 0 };

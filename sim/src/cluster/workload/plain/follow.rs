@@ -25,13 +25,7 @@ const KIND: [i32; 2] = [4, 5];
 /// Uses sessions one after another, until the run ends.
 pub(in super::super) async fn live(life: Life) {
     while !life.is_over() {
-        let profile = life.caller.profile();
-        let timeout = millis(1_500, 5_000);
-        let Some(mut session) = Session::open(life.caller.journal(), &profile.membership, timeout).await
-        else {
-            life.rest(millis(50, 400)).await;
-            continue;
-        };
+        let Some(mut session) = Session::open_or_rest(&life).await else { continue };
         session.follow();
         let mut follower = Follower { life: &life, session, watches: Vec::new() };
         while !life.is_over() && !follower.session.is_over() {

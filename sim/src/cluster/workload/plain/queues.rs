@@ -63,12 +63,7 @@ const DEEDS: [(Deed, u64); 6] = [
 /// Uses sessions one after another, until the run ends.
 pub(in super::super) async fn live(life: Life) {
     while !life.is_over() {
-        let profile = life.caller.profile();
-        let timeout = millis(1_500, 5_000);
-        let Some(session) = Session::open(life.caller.journal(), &profile.membership, timeout).await else {
-            life.rest(millis(50, 400)).await;
-            continue;
-        };
+        let Some(session) = Session::open_or_rest(&life).await else { continue };
         let mut worker = Worker { life: &life, session, places: Vec::new(), made: 0 };
         while !life.is_over() && !worker.session.is_over() {
             // Errors need no handling: the next turn opens a lost connection or an ended session again.

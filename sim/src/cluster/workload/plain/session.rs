@@ -15,6 +15,7 @@ use rowlock_proto::{ErrorCode, OpCode, Request, SessionId, Xid, Zxid, decode};
 
 use super::super::Journal;
 use super::super::chance::{chance, millis, pick};
+use super::super::life::Place as Life;
 use crate::cluster::membership::Membership;
 use crate::history::access::Access;
 use crate::history::client::{ClientFact, Connect, Follow};
@@ -83,6 +84,17 @@ impl Session {
         timeout: Duration,
     ) -> Option<Session> {
         Session::open_with(journal, membership, timeout, None).await
+    }
+
+    /// Opens a session at a random node. If the node is out of reach, rests and returns `None`.
+    pub(super) async fn open_or_rest(life: &Life) -> Option<Session> {
+        let profile = life.caller.profile();
+        let timeout = millis(1_500, 5_000);
+        let session = Session::open(life.caller.journal(), &profile.membership, timeout).await;
+        if session.is_none() {
+            life.rest(millis(50, 400)).await;
+        }
+        session
     }
 
     /// Opens a session that will request this disconnect grace.
