@@ -1,8 +1,8 @@
 //! The heart of a node: ZooKeeper's protocol, writes on their way into the log, apply, the ways back to the
 //! clients, the leader's duties, and the audit log.
 //!
-//! Invariant: nothing here knows `cluster` or `access`, which are features. They reach the heart by three
-//! traits: [`admin::Admin`], [`apply::Observer`] and [`leader_duties::Duty`].
+//! Invariant: nothing here knows `cluster` or `access`, which are features. They reach the heart by four
+//! traits: [`admin::Admin`], [`admin::ReportSource`], [`apply::Observer`] and [`leader_duties::Duty`].
 
 pub mod admin;
 pub mod apply;

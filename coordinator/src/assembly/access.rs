@@ -19,16 +19,16 @@ use super::source::Source;
 use super::tokens;
 use super::wiring::Wires;
 use super::{Node, StartError, bind};
-use crate::admin::{Admin, Ask, Reader};
-use crate::api::Api;
-use crate::apply::Observer;
+use crate::access::api::Api;
+use crate::access::http::api::{ApiContext, Direct};
+use crate::access::http::{self, HttpAddresses, HttpContext, LeaderView};
+use crate::access::lock_feed::LockFeed;
+use crate::access::report::{Backups, Reports, Requester, Viewer};
 use crate::config::NodeConfig;
-use crate::delivery::registry::Registry;
-use crate::http::api::{ApiContext, Direct};
-use crate::http::{self, HttpAddresses, HttpContext, LeaderView};
-use crate::lock_feed::LockFeed;
-use crate::report::{Backups, Reports, Requester, Viewer};
-use crate::zk::ClientContext;
+use crate::node::admin::{Ask, Reader, ReportSource};
+use crate::node::apply::Observer;
+use crate::node::delivery::registry::Registry;
+use crate::node::zk::ClientContext;
 
 pub(super) use super::tokens::{Tokens, open as open_tokens};
 
@@ -96,7 +96,7 @@ impl AccessFloor {
         [self.feed.clone(), Arc::new(Recorded(self.sink.clone()))]
     }
 
-    pub(super) fn admin(&self) -> Arc<dyn Admin> {
+    pub(super) fn reports(&self) -> Arc<dyn ReportSource> {
         Arc::new(self.reports.clone())
     }
 
@@ -109,7 +109,7 @@ impl AccessFloor {
     }
 }
 
-impl Admin for Reports {
+impl ReportSource for Reports {
     fn report(&self, frozen: Frozen, ask: Ask<String>, reader: Reader) -> Result<(), ErrorCode> {
         let Ask { wanted, reply_to, tag } = ask;
         let Reader { who, session, address } = reader;

@@ -9,8 +9,8 @@ use rowlock_env::{time, worker};
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
-use crate::audit::{Audit, AuditRecord, AuditWriter, Client, Event, OK, text};
 use crate::config::NodeConfig;
+use crate::node::audit::{Audit, AuditRecord, AuditWriter, Client, Event, OK, text};
 
 /// Maximum wait for the last records at the end of a node.
 const END_DEADLINE: Duration = Duration::from_secs(2);

@@ -19,22 +19,22 @@ use tokio::sync::mpsc;
 use super::parts::{Parts, fail};
 use super::wiring::Wires;
 use super::{Node, NodeError, StartError};
-use crate::admin::{Admin, Ask, Operated};
-use crate::apply::Observer;
-use crate::autopilot::Autopilot;
-use crate::backups::Backups;
-use crate::bootstrap::{Bootstrap, BootstrapError, Founders};
-use crate::comparison::{Comparison, DigestMarks, Marks};
+use crate::cluster::autopilot::Autopilot;
+use crate::cluster::backups::Backups;
+use crate::cluster::bootstrap::{Bootstrap, BootstrapError, Founders};
+use crate::cluster::comparison::{Comparison, DigestMarks, Marks};
+use crate::cluster::disk_watch::DiskWatch;
+use crate::cluster::operations::log_level::{LogLevel, LogSwitch};
+use crate::cluster::operations::{Operations, Operator};
+use crate::cluster::reconfig::Reconfig;
+use crate::cluster::upgrade::Upgrades;
 use crate::config::{Discovery, NodeConfig};
-use crate::disk_watch::DiskWatch;
-use crate::end_session::EndSession;
-use crate::hand_over::HandOver;
-use crate::leader_duties::{Duty, RaisedVersion};
-use crate::operations::log_level::{LogLevel, LogSwitch};
-use crate::operations::{Operations, Operator};
-use crate::reconfig::Reconfig;
-use crate::replica::Replica;
-use crate::upgrade::Upgrades;
+use crate::node::admin::{Admin, Ask, Operated};
+use crate::node::apply::Observer;
+use crate::node::end_session::EndSession;
+use crate::node::hand_over::HandOver;
+use crate::node::leader_duties::{Duty, RaisedVersion};
+use crate::node::replica::Replica;
 
 /// Memory of the floor, there before the first task runs.
 pub(super) struct ClusterFloor {

@@ -7,10 +7,10 @@ use super::cluster;
 use super::notes::ClusterNotes;
 use super::parts::{Parts, fail};
 use super::wiring::Wires;
-use crate::leader_duties::{ClusterDuty, Duty, LeaderDuties};
-use crate::lock_sweep::LockSweep;
-use crate::slow_links::SlowLinks;
-use crate::sweep::Sweep;
+use crate::node::leader_duties::{ClusterDuty, Duty, LeaderDuties};
+use crate::node::lock_sweep::LockSweep;
+use crate::node::slow_links::SlowLinks;
+use crate::node::sweep::Sweep;
 
 impl Parts {
     pub(super) fn start_leader_duties(&self, wires: &Wires) {

@@ -11,7 +11,7 @@ use rowlock_proto::{NodeId, SessionId};
 
 use super::{Addresses, Node, NodeError};
 use crate::config::{ClusterConfig, ConfigError, NodeConfig, NodeEntry};
-use crate::end_session::{EndSession, NotExpired};
+use crate::node::end_session::{EndSession, NotExpired};
 
 /// Loopback, on a port that the system chooses.
 const ANY_PORT: &str = "127.0.0.1:0";

@@ -11,8 +11,8 @@ use std::time::Duration;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
 
-use crate::hand_over::HandOver;
-use crate::proposer::pending::PendingWrites;
+use crate::node::hand_over::HandOver;
+use crate::node::proposer::pending::PendingWrites;
 
 /// Time for the writes of this node's own clients to be answered.
 const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);

@@ -7,7 +7,6 @@
 #[cfg_attr(not(feature = "access"), path = "without_access.rs")]
 mod access;
 mod addresses;
-mod admin;
 mod audit;
 #[cfg_attr(not(feature = "cluster"), path = "without_cluster.rs")]
 mod cluster;
@@ -43,19 +42,19 @@ use rowlock_types::versions::OtherRelease;
 use rowlock_wal::StorageError;
 
 #[cfg(feature = "cluster")]
-pub use crate::bootstrap::BootstrapError;
+pub use crate::cluster::bootstrap::BootstrapError;
 #[cfg(feature = "cluster")]
-use crate::comparison::Difference;
+use crate::cluster::comparison::Difference;
+#[cfg(feature = "cluster")]
+use crate::cluster::operations::log_level::LogLevel;
+#[cfg(feature = "cluster")]
+pub use crate::cluster::operations::log_level::LogSwitch;
 use crate::config::NodeConfig;
-use crate::delivery::outbox::CloseReason;
-use crate::delivery::registry::Registry;
-pub use crate::end_session::NotExpired;
-#[cfg(feature = "cluster")]
-use crate::operations::log_level::LogLevel;
-#[cfg(feature = "cluster")]
-pub use crate::operations::log_level::LogSwitch;
-use crate::proposer::Proposer;
-use crate::replica::Replica;
+use crate::node::delivery::outbox::CloseReason;
+use crate::node::delivery::registry::Registry;
+pub use crate::node::end_session::NotExpired;
+use crate::node::proposer::Proposer;
+use crate::node::replica::Replica;
 pub use addresses::Addresses;
 pub use embed::{NotServing, SnapshotFailed, Vitals};
 use parts::{Parts, Trust};

@@ -8,7 +8,7 @@ use rowlock_state::upgrade;
 use rowlock_types::metrics::Metrics;
 use rowlock_wal::{Folder, StorageError};
 
-use crate::replica::Replica;
+use crate::node::replica::Replica;
 
 /// Interval of the comparisons between state and folder.
 const EVERY: Duration = Duration::from_millis(100);

@@ -9,8 +9,8 @@ use super::cluster::Operating;
 use super::leave::Leave;
 use super::parts::Parts;
 use crate::config::NodeConfig;
-use crate::hand_over::HandOver;
-use crate::proposer::Proposer;
+use crate::node::hand_over::HandOver;
+use crate::node::proposer::Proposer;
 
 /// Signals for other tasks.
 pub(super) struct Signals {

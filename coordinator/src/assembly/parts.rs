@@ -22,13 +22,13 @@ use super::audit::AuditLog;
 use super::cluster::ClusterFloor;
 use super::tls::{self, Tls};
 use super::{NodeError, StartError};
-use crate::apply::Applier;
 use crate::config::NodeConfig;
-use crate::delivery::registry::Registry;
-use crate::lock_sweep::LockAlarm;
-use crate::proposer::pending::PendingWrites;
-use crate::replica::Replica;
-use crate::slow::SlowRequests;
+use crate::node::apply::Applier;
+use crate::node::delivery::registry::Registry;
+use crate::node::lock_sweep::LockAlarm;
+use crate::node::proposer::pending::PendingWrites;
+use crate::node::replica::Replica;
+use crate::node::slow::SlowRequests;
 use rowlock_sessions::expiry_table::ExpiryTable;
 
 /// Parts that must exist before the first task runs.

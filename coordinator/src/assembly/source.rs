@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rowlock_state::Frozen;
 
-use crate::delivery::registry::Registry;
-use crate::http::{StateView, StatusSource};
-use crate::replica::Replica;
+use crate::access::http::{StateView, StatusSource};
+use crate::node::delivery::registry::Registry;
+use crate::node::replica::Replica;
 
 pub(super) struct Source {
     pub(super) replica: Arc<Replica>,

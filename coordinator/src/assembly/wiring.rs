@@ -18,21 +18,20 @@ use rowlock_types::limits::{INTAKE_QUEUE_MAX, KEEPALIVE_QUEUE_MAX, PROPOSER_QUEU
 use rowlock_types::status::Status;
 use tokio::sync::mpsc;
 
-use super::admin::Floors;
 use super::cluster::Operating;
 use super::operating::Signals;
 use super::parts::{Parts, fail};
 use super::stop::stop_at;
 use super::tls::Expiry;
 use super::{Addresses, Listeners, Node, NodeError};
-use crate::admin::Admin;
 use crate::config::NodeConfig;
-use crate::proposer::intake::Intake;
-use crate::proposer::{Proposer, Submission};
-use crate::service::Service;
-use crate::status_publisher::StatusPublisher;
-use crate::zk::read_only::Isolation;
-use crate::zk::{self, ClientContext, Doors, NewSessions, SecureDoor};
+use crate::node::admin::Admin;
+use crate::node::proposer::intake::Intake;
+use crate::node::proposer::{Proposer, Submission};
+use crate::node::service::Service;
+use crate::node::status_publisher::StatusPublisher;
+use crate::node::zk::read_only::Isolation;
+use crate::node::zk::{self, ClientContext, Doors, NewSessions, SecureDoor};
 use rowlock_sessions::heartbeat_ack::HeartbeatAcks;
 use rowlock_sessions::last_contact::LastContact;
 use rowlock_sessions::liveness::Liveness;
@@ -91,8 +90,7 @@ impl Parts {
         ));
         self.start_sessions(&wires, contact.clone(), heartbeat_acks.clone(), keepalives);
         self.start_status_publisher(&wires, contact.clone(), status_tx);
-        let (access, cluster) = (self.access.admin(), self.start_admin(&wires));
-        let admin: Arc<dyn Admin> = Arc::new(Floors { access, cluster });
+        let admin = self.start_admin(&wires);
         self.start_peer_server(&wires, heartbeat_acks, listeners.peer, admin.clone());
         let tls = self.trust.tls.clone();
         let secure =
@@ -280,6 +278,7 @@ impl Parts {
             replica: self.replica.clone(),
             proposer: wires.proposer.clone(),
             admin,
+            reports: self.access.reports(),
             new_sessions: Arc::new(NewSessions::new(wires.config.client.new_sessions_per_second)),
             touch,
             status: wires.status.clone(),

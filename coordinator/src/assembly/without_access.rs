@@ -9,11 +9,11 @@ use rowlock_types::metrics::Metrics;
 use super::StartError;
 use super::parts::Parts;
 use super::wiring::Wires;
-use crate::admin::{Admin, NoAdmin};
-use crate::apply::Observer;
 use crate::config::NodeConfig;
-use crate::delivery::registry::Registry;
-use crate::zk::ClientContext;
+use crate::node::admin::{NotBuilt, ReportSource};
+use crate::node::apply::Observer;
+use crate::node::delivery::registry::Registry;
+use crate::node::zk::ClientContext;
 
 pub(super) struct Listeners;
 
@@ -54,8 +54,8 @@ impl AccessFloor {
         []
     }
 
-    pub(super) fn admin(&self) -> Arc<dyn Admin> {
-        Arc::new(NoAdmin)
+    pub(super) fn reports(&self) -> Arc<dyn ReportSource> {
+        Arc::new(NotBuilt)
     }
 
     pub(super) fn start(&self, _: &TaskGroup) {}

@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 use super::parts::{Parts, fail};
 use super::wiring::Wires;
 use super::{NodeError, StartError};
-use crate::admin::Admin;
-use crate::apply::Observer;
 use crate::config::{NodeConfig, NodeEntry};
-use crate::hand_over::HandOver;
-use crate::leader_duties::{Duty, RaisedVersion};
-use crate::replica::Replica;
+use crate::node::admin::Admin;
+use crate::node::apply::Observer;
+use crate::node::hand_over::HandOver;
+use crate::node::leader_duties::{Duty, RaisedVersion};
+use crate::node::replica::Replica;
 
 /// How often a node looks whether it is a member.
 const JOINED_EVERY: Duration = Duration::from_millis(500);

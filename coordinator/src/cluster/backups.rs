@@ -20,8 +20,8 @@ use rowlock_state::Frozen;
 use rowlock_types::limits::SNAPSHOT_PIECE_PAUSE;
 use rowlock_types::metrics::Metrics;
 
-use crate::moment;
-use crate::replica::Replica;
+use crate::node::moment;
+use crate::node::replica::Replica;
 use rowlock_consensus::raft::leadership::Leadership;
 
 /// Interval at which the leader checks whether a backup is due.

@@ -17,8 +17,8 @@ use rowlock_types::metrics::Metrics;
 use rowlock_wal::Reserve;
 
 use crate::config::LimitsConfig;
-use crate::hand_over::HandOver;
-use crate::replica::Replica;
+use crate::node::hand_over::HandOver;
+use crate::node::replica::Replica;
 
 const EVERY: Duration = Duration::from_millis(500);
 /// Longest wait for a measurement; then the loop continues without a result.

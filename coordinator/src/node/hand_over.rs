@@ -15,8 +15,8 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_state::command::Command;
 
-use crate::delivery::outbox;
-use crate::proposer::{Proposer, Submission};
+use crate::node::delivery::outbox;
+use crate::node::proposer::{Proposer, Submission};
 
 /// Time for a write to be committed and to reach the next leader's disk. Long enough for a disk with flushes
 /// of one second.

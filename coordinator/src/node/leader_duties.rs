@@ -18,7 +18,7 @@ use rowlock_state::command::Command;
 use rowlock_types::limits::BATCH_MAX_COMMANDS;
 use tokio::sync::mpsc;
 
-use crate::proposer::of_the_cluster;
+use crate::node::proposer::of_the_cluster;
 pub use cluster::{ClusterDuty, RaisedVersion};
 
 /// Source of the leader's own proposals.
@@ -27,7 +27,7 @@ pub trait Duty: Send {
     /// call returns all commands still due.
     fn due(&mut self, term: u64, now: Instant) -> Due;
 
-    /// Returns whether a signal of the [`LockAlarm`](crate::lock_sweep::LockAlarm) triggers a call.
+    /// Returns whether a signal of the [`LockAlarm`](crate::node::lock_sweep::LockAlarm) triggers a call.
     fn wakes_on_alarm(&self) -> bool {
         false
     }

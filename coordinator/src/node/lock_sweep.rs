@@ -14,8 +14,8 @@ use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use rowlock_types::limits::LOCK_SWEEP_MAX;
 
-use crate::leader_duties::{Due, Duty};
-use crate::replica::Replica;
+use crate::node::leader_duties::{Due, Duty};
+use crate::node::replica::Replica;
 
 /// Interval between two proposals for the same due lock. Also the longest delay of a lock that becomes due in
 /// this interval.

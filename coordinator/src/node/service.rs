@@ -29,7 +29,7 @@ use rowlock_types::status::Status;
 use rowlock_wal::Folder;
 use tokio::sync::mpsc;
 
-use crate::admin::Admin;
+use crate::node::admin::Admin;
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
 use rowlock_sessions::liveness::REPORT_DEADLINE;

@@ -13,9 +13,9 @@ use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_types::metrics::Metrics;
 
-use crate::audit::text;
-use crate::trace::TraceParent;
-use crate::way::{Stages, WriteTimeline};
+use crate::node::audit::text;
+use crate::node::trace::TraceParent;
+use crate::node::way::{Stages, WriteTimeline};
 
 /// Shared by apply and all tasks that answer clients.
 pub struct SlowRequests {

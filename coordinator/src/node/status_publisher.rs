@@ -22,10 +22,10 @@ use rowlock_types::node_hook::Position;
 use rowlock_types::status::{NotServing, Status};
 use rowlock_wal::Log;
 
-use crate::delivery::outbox::CloseReason;
-use crate::delivery::registry::Registry;
-use crate::proposer::pending::PendingWrites;
-use crate::replica::Replica;
+use crate::node::delivery::outbox::CloseReason;
+use crate::node::delivery::registry::Registry;
+use crate::node::proposer::pending::PendingWrites;
+use crate::node::replica::Replica;
 use rowlock_sessions::last_contact::LastContact;
 
 /// Publishing interval without events.

@@ -20,10 +20,10 @@ use super::call::Call;
 use super::pace::Pace;
 use super::shares::Slot;
 use super::{Api, Caller, Refusal};
-use crate::lock_feed::{FeedEntry, Reading};
-use crate::report::question::{Scope, WatchQuestion};
-use crate::report::{Past, Span, shown};
-use crate::zk::ClientContext;
+use crate::access::lock_feed::{FeedEntry, Reading};
+use crate::access::report::question::{Scope, WatchQuestion};
+use crate::access::report::{Past, Span, shown};
+use crate::node::zk::ClientContext;
 
 #[derive(Debug)]
 pub struct EventBatch {

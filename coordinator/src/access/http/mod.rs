@@ -41,7 +41,7 @@ use rowlock_tls::Keeper;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Status;
 
-use crate::report::Reports;
+use crate::access::report::Reports;
 
 use listen::{BoundedListener, Bounds};
 use problem::Problem;

@@ -25,8 +25,8 @@ use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_types::metrics::Metrics;
 
-use crate::audit::Audit;
 use crate::config::AutopilotConfig;
+use crate::node::audit::Audit;
 use readmit::Readmission;
 use voters::Scan;
 

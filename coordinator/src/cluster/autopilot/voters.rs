@@ -10,7 +10,7 @@ use rowlock_types::reconfiguration::{Members, Wanted};
 
 use super::Autopilot;
 use super::health::{MemberChange, MemberView, Rules, Watch, decide};
-use crate::audit::{AuditRecord, Client, Event, OK};
+use crate::node::audit::{AuditRecord, Client, Event, OK};
 
 /// Interval at which the leader scans the members.
 const SCAN_EVERY: Duration = Duration::from_millis(500);

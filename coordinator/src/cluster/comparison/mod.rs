@@ -20,10 +20,10 @@ pub use marks::{Difference, Marks};
 
 use rowlock_consensus::raft::{self, Raft};
 
-use crate::delivery::outbox;
-use crate::leader_duties::{Due, Duty};
-use crate::proposer::{Proposer, Submission};
-use crate::replica::Replica;
+use crate::node::delivery::outbox;
+use crate::node::leader_duties::{Due, Duty};
+use crate::node::proposer::{Proposer, Submission};
+use crate::node::replica::Replica;
 
 /// Interval of the marks, if the state has changed. A mark costs as many small commands as there are nodes,
 /// plus one; each change updates the digest, so that reading the digest is free. A node without others writes

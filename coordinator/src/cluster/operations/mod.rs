@@ -22,8 +22,8 @@ use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_types::operation::Operation;
 use tokio::sync::mpsc;
 
-use crate::admin::Ask;
-use crate::delivery::outbox::Message;
+use crate::node::admin::Ask;
+use crate::node::delivery::outbox::Message;
 pub use operator::Operator;
 
 /// Time limit of an operation. A later operation may still happen, and the operator's reply says that.

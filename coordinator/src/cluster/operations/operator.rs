@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 
 use super::log_level::LogLevel;
 use super::token_floor;
-use crate::delivery::registry::Registry;
-use crate::end_session::{EndSession, NotExpired};
-use crate::hand_over::HandOver;
-use crate::upgrade::Upgrades;
+use crate::cluster::upgrade::Upgrades;
+use crate::node::delivery::registry::Registry;
+use crate::node::end_session::{EndSession, NotExpired};
+use crate::node::hand_over::HandOver;
 
 /// Time for the other nodes to report whether they serve.
 const STATUS_DEADLINE: Duration = Duration::from_secs(1);

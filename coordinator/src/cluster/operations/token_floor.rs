@@ -7,9 +7,9 @@ use rowlock_state::TOKEN_FLOOR_MAX;
 use rowlock_state::command::Command;
 use serde_json::{Value, json};
 
-use crate::delivery::outbox;
-use crate::end_session::EndSession;
-use crate::proposer::Submission;
+use crate::node::delivery::outbox;
+use crate::node::end_session::EndSession;
+use crate::node::proposer::Submission;
 
 /// Raises the tokens of all future queue positions above `above`. Positions that are in a queue already keep
 /// their tokens; the document counts those positions.

@@ -18,10 +18,10 @@ use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_types::reconfiguration::Wanted;
 use tokio::sync::mpsc;
 
-use crate::admin::Ask;
-use crate::delivery::outbox::Message;
-use crate::replica::Replica;
-use crate::zk::reconfig::config_version;
+use crate::node::admin::Ask;
+use crate::node::delivery::outbox::Message;
+use crate::node::replica::Replica;
+use crate::node::zk::reconfig::config_version;
 
 /// Time limit of a reconfiguration. Afterwards its client gets an unknown outcome.
 const DEADLINE: Duration = Duration::from_secs(40);

@@ -2,7 +2,7 @@
 //! while, or on an operator's request.
 //!
 //! In the flow: the leader's duties call [`Upgrades::due`] at intervals; an operator's request reaches
-//! [`Upgrades::carry_out`] of the leader through [`crate::operations`]. All decisions go through the log.
+//! [`Upgrades::carry_out`] of the leader through [`crate::cluster::operations`]. All decisions go through the log.
 //!
 //! Must never raise the version unless every member, voter or learner, is known to support the new one: a
 //! member without that support could not continue.
@@ -26,8 +26,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::config::{Finalize, UpgradeConfig};
-use crate::proposer::of_the_cluster;
-use crate::replica::Replica;
+use crate::node::proposer::of_the_cluster;
+use crate::node::replica::Replica;
 use survey::{Health, MemberVersions, Survey, UpgradeState};
 
 /// A member without an acknowledgement within this time is not up.

@@ -24,7 +24,7 @@ use rowlock_types::metrics::Metrics;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::moment;
+use crate::node::moment;
 pub(crate) use note::{Note, paths};
 pub use subject::{Client, who as named};
 pub(crate) use subject::{asker, text};

@@ -16,7 +16,7 @@ use rowlock_state::{AskedHolder, Question};
 use rowlock_types::metrics::Metrics;
 
 use super::registry::Registry;
-use crate::delivery::watch::WatchTable;
+use crate::node::delivery::watch::WatchTable;
 
 /// The event sink of apply. Dropping it updates the metrics.
 pub struct Dispatcher<'a> {

@@ -10,7 +10,7 @@ use rowlock_state::command::Command;
 
 use super::founding::Founding;
 use super::{Due, Duty, zk_config};
-use crate::replica::Replica;
+use crate::node::replica::Replica;
 
 /// Interval at which the leader compares the state with its target.
 const EVERY: Duration = Duration::from_millis(100);

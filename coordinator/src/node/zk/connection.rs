@@ -34,9 +34,9 @@ use super::listener::Shared;
 use super::liveness_timer::{LivenessTimer, Order};
 use super::secure;
 use super::wire::Wire;
-use crate::delivery::outbox::{CloseReason, Inbox};
-use crate::delivery::registry::{ClientConnection, Door};
-use crate::proposer::{NotTaken, Submission};
+use crate::node::delivery::outbox::{CloseReason, Inbox};
+use crate::node::delivery::registry::{ClientConnection, Door};
+use crate::node::proposer::{NotTaken, Submission};
 
 /// Pause before the next keepalive request to the leader after a full queue.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);

@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::super::access::AdminRequest;
 use super::documents::{StandingState, StateHeld};
 use super::{Answer, ApiCall, Denied, answer, problem, read_body};
-use crate::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
-use crate::report::question::decoded;
+use crate::access::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
+use crate::access::report::question::decoded;
 
 /// Prefix of a state's path.
 pub(in crate::access::http) const PREFIX: &str = "/v1/terraform/";

@@ -6,8 +6,8 @@ use rowlock_proto::{ErrorCode, Request};
 use super::super::listener::Shared;
 use super::super::pending::Received;
 use super::Conversation;
-use crate::audit::{AuditRecord, Client, Event, Note, OK};
-use crate::delivery::registry::ClientConnection;
+use crate::node::audit::{AuditRecord, Client, Event, Note, OK};
+use crate::node::delivery::registry::ClientConnection;
 
 impl Conversation {
     /// Collects the request's fields for the record that follows the reply.
@@ -38,7 +38,7 @@ impl Conversation {
         let (event, result) = (Event::Auth, result.err().unwrap_or(OK));
         let audit = &self.shared.context.audit;
         if audit.wants(event) {
-            let (client, detail) = (self.client(), &crate::audit::text(detail));
+            let (client, detail) = (self.client(), &crate::node::audit::text(detail));
             audit.record(&AuditRecord {
                 event,
                 op: "auth",

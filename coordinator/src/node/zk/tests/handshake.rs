@@ -15,8 +15,8 @@ use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, connect_request, create, raw, rest, set, unwatched};
 use super::node::{Log, Node};
-use crate::delivery::outbox::{self, Inbox, Message};
-use crate::proposer::Submission;
+use crate::node::delivery::outbox::{self, Inbox, Message};
+use crate::node::proposer::Submission;
 
 #[tokio::test]
 async fn a_new_session_gets_an_id_a_password_and_a_clamped_timeout() {

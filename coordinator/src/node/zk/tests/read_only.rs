@@ -8,7 +8,7 @@ use rowlock_types::limits;
 use super::client::{Client, connect_request, create, delete, set, unwatched};
 use super::node::{Node, config};
 use super::words::send_word;
-use crate::zk::read_only::Isolation;
+use crate::node::zk::read_only::Isolation;
 use rowlock_sessions::last_contact::LastContact;
 
 async fn node() -> Node {
