@@ -7,8 +7,7 @@ use rowlock_env::task::TaskGroup;
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
-use super::parts::Parts;
-use super::wiring::Wires;
+use super::open::Assembly;
 use crate::config::NodeConfig;
 use crate::node::admin::{NotBuilt, ReportSource};
 use crate::node::apply::Observer;
@@ -71,8 +70,9 @@ impl Handles {
     }
 }
 
-impl Parts {
-    pub(super) fn start_access(&self, _: &Wires, _: (Listeners, Tokens), _: ClientContext) -> Handles {
+impl Assembly {
+    pub(super) fn start_access(&self, _: Listeners, _: ClientContext) -> Handles {
+        let Tokens = self.trust.tokens;
         Handles
     }
 }
