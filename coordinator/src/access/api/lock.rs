@@ -248,12 +248,9 @@ impl Api {
                 metrics.api_waits.inc();
                 Ok(Waiting { api: self, _place: place })
             }
-            None => {
-                metrics.api_waits_refused_total.inc();
-                Err(Refusal::Full(
-                    "too many requests of all clients, or of this one, wait for locks at this node",
-                ))
-            }
+            None => Err(Refusal::Full(
+                "too many requests of all clients, or of this one, wait for locks at this node",
+            )),
         }
     }
 

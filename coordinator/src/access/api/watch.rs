@@ -109,7 +109,6 @@ impl Watch {
     }
 
     fn gap(&self, reason: &str, time_ms: i64, span: Span) -> HistoryEntry {
-        self.context.metrics.api_watch_gaps_total.inc();
         let event = HistoryEvent::Gap { reason: reason.to_owned(), from_zxid: span.after, missing: None };
         HistoryEntry { time_ms, zxid: span.last.max(span.after), event }
     }
