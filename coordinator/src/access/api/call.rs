@@ -250,9 +250,9 @@ impl<'a> Call<'a> {
         let replied = time::now();
         if self.context.slow.is_slow(replied.saturating_since(received)) {
             let timeline = answer.timeline.as_ref();
-            let path = timeline.and_then(|timeline| timeline.path.as_deref());
             let (client, trace) = (self.caller.address, self.caller.trace.as_ref());
-            let answered = SlowRequest { op, path, timeline, session, client, trace, received, replied };
+            let answered =
+                SlowRequest { op, path: None, timeline, session, client, trace, received, replied };
             self.context.slow.log_request(&answered);
         }
     }

@@ -164,8 +164,7 @@ impl Access {
             visitor.subject().map(|id| Id { scheme: "x509".to_owned(), id }).into_iter().collect();
         let client = Client::new(&who, SessionId::NONE, visitor.address).traced(trace);
         let paths = [crate::node::audit::text(path)];
-        let (detail, missing) = ("", None);
-        self.audit.record(&AuditRecord { event, op: "http", paths: &paths, detail, result, missing, client });
+        self.audit.record(&AuditRecord { paths: &paths, result, ..AuditRecord::new(event, "http", client) });
     }
 
     /// Records a request denied by an ACL or a rule for a lock.
@@ -184,15 +183,8 @@ impl Access {
         let client = principal.client(visitor);
         let AdminRequest { op, path, detail, result } = *done;
         let paths = (!path.is_empty()).then(|| crate::node::audit::text(path));
-        self.audit.record(&AuditRecord {
-            event: Event::Admin,
-            op,
-            paths: paths.as_slice(),
-            detail,
-            result,
-            missing: None,
-            client,
-        });
+        let record = AuditRecord::new(Event::Admin, op, client);
+        self.audit.record(&AuditRecord { paths: paths.as_slice(), detail, result, ..record });
     }
 
     fn count(&self, refused: Refused, address: SocketAddr, metrics: &Metrics) {

@@ -23,12 +23,7 @@ impl Conversation {
     pub(super) fn log_slow_write(&self, pending: &Received, answer: &Answer, now: Instant) {
         if self.is_slow(pending, now) {
             let timeline = answer.timeline.as_ref();
-            let path = timeline.and_then(|timeline| timeline.path.as_deref());
-            self.shared.context.slow.log_request(&SlowRequest {
-                path,
-                timeline,
-                ..self.answered(pending, now)
-            });
+            self.shared.context.slow.log_request(&SlowRequest { timeline, ..self.answered(pending, now) });
         }
     }
 
