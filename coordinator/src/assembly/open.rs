@@ -9,10 +9,11 @@ use rowlock_consensus::peer::{self, PeerPool, Releases};
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::log_store::LogStore;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
-use rowlock_consensus::raft::{self, Admission, OpenError};
+use rowlock_consensus::raft::{self, Admission, LeaderLease, OpenError, QuorumContact, Raft};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, worker};
+use rowlock_proto::NodeId;
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::last_contact::LastContact;
 use rowlock_sessions::{Keepalive, SessionTouch};
@@ -20,7 +21,9 @@ use rowlock_types::limits::{INTAKE_QUEUE_MAX, KEEPALIVE_QUEUE_MAX, PROPOSER_QUEU
 use rowlock_types::metrics::Metrics;
 use rowlock_types::node_hook::Hook;
 use rowlock_types::status::Status;
-use rowlock_wal::{DiskFailure, Identity, Opened, SnapshotStore, Storage, StorageError, check_release};
+use rowlock_wal::{
+    DiskFailure, Identity, Opened, Reserve, SnapshotStore, Storage, StorageError, check_release,
+};
 use tokio::sync::mpsc;
 
 use super::access::AccessFloor;
@@ -59,6 +62,40 @@ pub(super) struct ChannelEnds {
     pub(super) keepalives: mpsc::Receiver<Keepalive>,
     /// Earliest time at which a lock becomes due.
     pub(super) lock_alarm: watch::Receiver<Option<i64>>,
+}
+
+/// The context's side of the channels.
+struct Channels {
+    leadership: watch::Receiver<Leadership>,
+    status: watch::Receiver<Status>,
+    proposals: mpsc::Sender<TermBatch>,
+    proposer: Proposer,
+    touch: SessionTouch,
+}
+
+impl Channels {
+    fn open(me: NodeId, lock_alarm: watch::Receiver<Option<i64>>) -> (Channels, ChannelEnds) {
+        let (leadership_tx, leadership) = watch::channel(Leadership::default());
+        let (status_tx, status) = watch::channel(Status { node: me, ..Status::default() });
+        let (proposals, batches) = mpsc::channel(INTAKE_QUEUE_MAX);
+        let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
+        let (touch, keepalives) = mpsc::channel(KEEPALIVE_QUEUE_MAX);
+        let (proposer, touch) = (Proposer::new(submit), SessionTouch::new(touch));
+        let channels = Channels { leadership, status, proposals, proposer, touch };
+        let (leadership, status) = (leadership_tx, status_tx);
+        (channels, ChannelEnds { leadership, status, batches, submissions, keepalives, lock_alarm })
+    }
+}
+
+/// Raft on the opened data folder, with its connections to the other nodes.
+struct OpenedRaft {
+    raft: Raft,
+    quorum: QuorumContact,
+    lease: LeaderLease,
+    storage: LogStore,
+    snapshots: SnapshotStore,
+    reserve: Reserve,
+    peers: PeerPool,
 }
 
 /// Authentication of others, and the audit log.
@@ -127,26 +164,11 @@ impl Assembly {
             slow: slow.clone(),
             metrics: metrics.clone(),
         });
-        let opened = open_storage(&config, metrics.clone(), failure.clone()).await?;
-        let reserve = opened.reserve.clone();
-        let peers = peers_of(&config, &trust.tls, &opened, &replica, &tasks);
-        let settings = raft::Settings { cluster: config.name.clone(), node: me, raft: config.raft };
-        let (raft, quorum, lease, storage, snapshots) = raft::open(
-            &settings,
-            opened,
-            replica.applied().clone(),
-            applier,
-            peers.clone(),
-            metrics.clone(),
-            hook.clone(),
-        )
-        .await
-        .map_err(|error| failure.cause(error))?;
-        let (leadership_tx, leadership) = watch::channel(Leadership::default());
-        let (status_tx, status) = watch::channel(Status { node: me, ..Status::default() });
-        let (proposals, batches) = mpsc::channel(INTAKE_QUEUE_MAX);
-        let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
-        let (touch, keepalives) = mpsc::channel(KEEPALIVE_QUEUE_MAX);
+        let (tls, applied) = (&trust.tls, (applier, replica.clone()));
+        let opened = open_raft(&config, applied, (tls, &tasks, &failure), (metrics.clone(), hook.clone()));
+        let OpenedRaft { raft, quorum, lease, storage, snapshots, reserve, peers } = opened.await?;
+        let (channels, ends) = Channels::open(me, lock_rings);
+        let Channels { leadership, status, proposals, proposer, touch } = channels;
         let reconfigurer = Reconfigurer::new(me, raft.clone(), leadership.clone(), peers.clone());
         let context = NodeContext {
             me,
@@ -164,9 +186,9 @@ impl Assembly {
             peers,
             registry,
             pending,
-            proposer: Proposer::new(submit),
+            proposer,
             proposals,
-            touch: SessionTouch::new(touch),
+            touch,
             expiry_table,
             clock,
             status,
@@ -177,18 +199,29 @@ impl Assembly {
             metrics,
             hook,
         };
-        let ends = ChannelEnds {
-            leadership: leadership_tx,
-            status: status_tx,
-            batches,
-            submissions,
-            keepalives,
-            lock_alarm: lock_rings,
-        };
         let context = Arc::new(context);
         let assembly = Assembly { context, storage, snapshots, cluster, access, trust, tasks, failure };
         Ok((assembly, ends))
     }
+}
+
+/// Opens the data folder, connects the other nodes, and starts Raft.
+async fn open_raft(
+    config: &NodeConfig,
+    (applier, replica): (Arc<Applier>, Arc<Replica>),
+    (tls, tasks, failure): (&Tls, &TaskGroup, &Failure),
+    (metrics, hook): (Arc<Metrics>, Hook),
+) -> Result<OpenedRaft, StartError> {
+    let opened = open_storage(config, metrics.clone(), failure.clone()).await?;
+    let reserve = opened.reserve.clone();
+    let peers = peers_of(config, tls, &opened, &replica, tasks);
+    let settings = raft::Settings { cluster: config.name.clone(), node: config.id, raft: config.raft };
+    let applied = replica.applied().clone();
+    let (raft, quorum, lease, storage, snapshots) =
+        raft::open(&settings, opened, applied, applier, peers.clone(), metrics, hook)
+            .await
+            .map_err(|error| failure.cause(error))?;
+    Ok(OpenedRaft { raft, quorum, lease, storage, snapshots, reserve, peers })
 }
 
 /// Opens the data folder and recovers.

@@ -1,7 +1,8 @@
 //! Requests of a client that the heart of a node passes on: reports, changes of the membership, operations.
 //!
-//! In the flow: a connection gives an [`Ask`] to the [`Admin`] or the [`ReportSource`] of its node and goes on;
-//! the answer comes through the outbox. Another node's requests of this kind come from [`crate::node::service`].
+//! In the flow: a connection gives an [`Ask`] to the [`Admin`] or the [`ReportSource`] of its node and goes
+//! on; the answer comes through the outbox. Another node's requests of this kind come from
+//! [`crate::node::service`].
 //!
 //! Must never do: wait, or be asked for a client that has no right to it; connections check that before.
 

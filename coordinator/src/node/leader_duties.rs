@@ -1,4 +1,5 @@
-//! Proposals of the leader without a client's request: one duty of the node calls each [`LeaderDuty`] in turn.
+//! Proposals of the leader without a client's request: one duty of the node calls each [`LeaderDuty`] in
+//! turn.
 //!
 //! A duty decides from the applied state and never waits, so no duty delays another. Work with waits for
 //! other nodes or for a disk (`autopilot/`, `backups.rs`) and the expiry of sessions run in tasks of their

@@ -1,8 +1,8 @@
 //! Endpoint of a node for HTTP clients. The routes and all code behind them are production code; only the
 //! transport differs, because axum starts its connections outside `env` (see
-//! `rowlock_coordinator::access::http::api::Direct`). A request is a frame `METHOD PATH\nDOCUMENT`, its answer a
-//! frame `STATUS\nDOCUMENT`. The answer of a stream continues with a frame for each piece and ends with the
-//! connection. As with HTTP, the node drops a request whose connection ends.
+//! `rowlock_coordinator::access::http::api::Direct`). A request is a frame `METHOD PATH\nDOCUMENT`, its
+//! answer a frame `STATUS\nDOCUMENT`. The answer of a stream continues with a frame for each piece and ends
+//! with the connection. As with HTTP, the node drops a request whose connection ends.
 
 use std::time::Duration;
 

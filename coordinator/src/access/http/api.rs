@@ -1,9 +1,9 @@
-//! Listener for locks and znodes (docs/rest.md): parses JSON requests, calls [`crate::access::api`], and encodes the
-//! results. Certificates, tokens and host checks are shared with the operators' listener.
+//! Listener for locks and znodes (docs/rest.md): parses JSON requests, calls [`crate::access::api`], and
+//! encodes the results. Certificates, tokens and host checks are shared with the operators' listener.
 //!
-//! Invariant: [`crate::access::api`] bounds the requests waiting for locks; each request gets a response within
-//! `limits::API_REQUEST_MAX`, or its connection ends. Invariant: requests from pages of other sites are
-//! refused, since a browser may reach a loopback address without a token.
+//! Invariant: [`crate::access::api`] bounds the requests waiting for locks; each request gets a response
+//! within `limits::API_REQUEST_MAX`, or its connection ends. Invariant: requests from pages of other sites
+//! are refused, since a browser may reach a loopback address without a token.
 
 mod answer;
 mod ask;

@@ -2,7 +2,8 @@
 //! while, or on an operator's request.
 //!
 //! In the flow: the leader's duties call the duty [`Upgrades`] at intervals; an operator's request reaches
-//! [`Upgrades::carry_out`] of the leader through [`crate::cluster::operations`]. All decisions go through the log.
+//! [`Upgrades::carry_out`] of the leader through [`crate::cluster::operations`]. All decisions go through
+//! the log.
 //!
 //! Must never raise the version unless every member, voter or learner, is known to support the new one: a
 //! member without that support could not continue.

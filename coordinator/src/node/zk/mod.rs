@@ -2,7 +2,8 @@
 //!
 //! In the flow: bytes arrive and frames become requests; writes go to the proposer, the local replica answers
 //! reads; replies and watch events leave in the order that the protocol promises. Apply reaches connections
-//! only through their outbox, by way of [`Dispatcher`](crate::node::delivery::events::Dispatcher) and [`Registry`].
+//! only through their outbox, by way of [`Dispatcher`](crate::node::delivery::events::Dispatcher) and
+//! [`Registry`].
 //!
 //! Must never change the replicated state, decide about a session's life, or make apply wait for a client.
 
