@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rowlock_coordinator::moment::parse_rfc3339;
-pub use rowlock_coordinator::moment::rfc3339;
+use rowlock_coordinator::node::moment::parse_rfc3339;
+pub use rowlock_coordinator::node::moment::rfc3339;
 
 const DAY_S: i64 = 86_400;
 

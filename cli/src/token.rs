@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rowlock_coordinator::tokens::{Role, Token, Tokens};
+use rowlock_coordinator::access::tokens::{Role, Token, Tokens};
 use rowlock_env::disk::Dir;
 use rowlock_env::time;
 

@@ -76,21 +76,6 @@ pub mod cluster;
 pub mod config;
 pub mod node;
 
-#[cfg(feature = "access")]
-pub use access::{api, http, report, tokens};
-#[cfg(feature = "cluster")]
-pub use cluster::{autopilot, backups, bootstrap, comparison, operations, reconfig, upgrade};
-pub use node::{
-    admin, apply, audit, delivery, end_session, hand_over, leader_duties, lock_sweep, moment, proposer,
-    replica, service, slow, status_publisher, sweep, trace, way, zk,
-};
-
-#[cfg(feature = "access")]
-use access::lock_feed;
-#[cfg(feature = "cluster")]
-use cluster::disk_watch;
-use node::{guesses, slow_links};
-
 pub use assembly::{Addresses, Node, NodeError, NotExpired, NotServing, SnapshotFailed, StartError, Vitals};
 #[cfg(feature = "cluster")]
 pub use assembly::{BootstrapError, LogSwitch};

@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn tokens_are_removed_and_names_of_metrics_stay() {
-        let (_, token) = rowlock_coordinator::tokens::Token::new("ci".to_owned(), [].into(), None);
+        let (_, token) = rowlock_coordinator::access::tokens::Token::new("ci".to_owned(), [].into(), None);
         let text = format!("?token={token}&a rowlock_sessions 7, rowlock_added {token}");
         let clean = "?token=rowlock_(removed)&a rowlock_sessions 7, rowlock_added rowlock_(removed)";
         assert_eq!(Redactor::new([]).text(&text), clean);

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use rowlock_client::{Client, Created, Error};
-use rowlock_coordinator::api::acl_entry;
+use rowlock_coordinator::access::api::acl_entry;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::{CreateMode, ErrorCode, path};
 use serde_json::json;

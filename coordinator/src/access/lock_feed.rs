@@ -23,7 +23,7 @@ use rowlock_state::command::Proposal;
 use rowlock_state::outcome::LockEvent;
 use rowlock_types::limits::{LOCK_FEED_MAX, LOCK_FEED_MAX_BYTES};
 
-use crate::apply::Observer;
+use crate::node::apply::Observer;
 
 pub(crate) struct Happened {
     pub(crate) at: (Key, Entry<'static>),

@@ -8,12 +8,12 @@ use rowlock_consensus::log_clock::LogClock;
 use rowlock_history::History;
 use rowlock_types::limits;
 
-use crate::api::Api;
+use crate::access::api::Api;
+use crate::access::lock_feed::LockFeed;
+use crate::access::report::{Backups, Reports};
 use crate::config::NodeConfig;
-use crate::lock_feed::LockFeed;
-use crate::report::{Backups, Reports};
-use crate::zk::ClientContext;
-use crate::zk::tests::node::{self, Around};
+use crate::node::zk::ClientContext;
+use crate::node::zk::tests::node::{self, Around};
 
 /// As the node of `zk/tests`, with reports and a feed of its locks. It keeps no history.
 pub(crate) struct Node {

@@ -22,8 +22,8 @@ use rowlock_state::rules::Pattern;
 use rowlock_types::limits::TOKENS_MAX;
 use sha2::{Digest as _, Sha256};
 
-use crate::moment;
-use crate::report::question::Scope;
+use crate::access::report::question::Scope;
+use crate::node::moment;
 pub use keeper::{TokenKeeper, open};
 
 /// Prefix of a token's text, for secret scanners.

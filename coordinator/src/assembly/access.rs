@@ -14,21 +14,20 @@ use rowlock_state::outcome::LockEvent;
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::metrics::Metrics;
 
-use super::parts::Parts;
-use super::source::Source;
+use super::open::Assembly;
 use super::tokens;
-use super::wiring::Wires;
 use super::{Node, StartError, bind};
-use crate::admin::{Admin, Ask, Reader};
-use crate::api::Api;
-use crate::apply::Observer;
+use crate::access::api::Api;
+use crate::access::http::api::{ApiContext, Direct};
+use crate::access::http::{self, HttpAddresses, HttpContext, LeaderView, StateView, StatusSource};
+use crate::access::lock_feed::LockFeed;
+use crate::access::report::{Backups, Reports, Requester, Viewer};
 use crate::config::NodeConfig;
-use crate::delivery::registry::Registry;
-use crate::http::api::{ApiContext, Direct};
-use crate::http::{self, HttpAddresses, HttpContext, LeaderView};
-use crate::lock_feed::LockFeed;
-use crate::report::{Backups, Reports, Requester, Viewer};
-use crate::zk::ClientContext;
+use crate::node::admin::{Ask, Reader, ReportSource};
+use crate::node::apply::Observer;
+use crate::node::context::NodeContext;
+use crate::node::delivery::registry::Registry;
+use crate::node::zk::ClientContext;
 
 pub(super) use super::tokens::{Tokens, open as open_tokens};
 
@@ -96,12 +95,14 @@ impl AccessFloor {
         [self.feed.clone(), Arc::new(Recorded(self.sink.clone()))]
     }
 
-    pub(super) fn admin(&self) -> Arc<dyn Admin> {
+    pub(super) fn reports(&self) -> Arc<dyn ReportSource> {
         Arc::new(self.reports.clone())
     }
 
     pub(super) fn start(&self, tasks: &TaskGroup) {
-        tasks.spawn_until_shutdown("history", self.history.clone().keep_trimmed());
+        if let Some(trimming) = self.history.trimming() {
+            tasks.spawn_duty("history", trimming);
+        }
     }
 
     pub(super) async fn close(self) {
@@ -109,7 +110,7 @@ impl AccessFloor {
     }
 }
 
-impl Admin for Reports {
+impl ReportSource for Reports {
     fn report(&self, frozen: Frozen, ask: Ask<String>, reader: Reader) -> Result<(), ErrorCode> {
         let Ask { wanted, reply_to, tag } = ask;
         let Reader { who, session, address } = reader;
@@ -140,35 +141,31 @@ impl Node {
     }
 }
 
-impl Parts {
-    pub(super) fn start_access(
-        &self,
-        wires: &Wires,
-        (listeners, tokens): (Listeners, Tokens),
-        clients: ClientContext,
-    ) -> Handles {
-        let api = self.start_http(wires, listeners, clients);
+impl Assembly {
+    pub(super) fn start_access(&self, listeners: Listeners, clients: ClientContext) -> Handles {
+        let api = self.start_http(listeners, clients);
         self.start_tokens();
-        Handles { tokens, api }
+        Handles { tokens: self.trust.tokens.clone(), api }
     }
 
-    /// In a simulated world nothing is started: there requests come by what is returned.
-    fn start_http(&self, wires: &Wires, listeners: Listeners, clients: ClientContext) -> Option<Direct> {
+    /// Starts the listeners; in a simulated world, returns the routes instead.
+    fn start_http(&self, listeners: Listeners, clients: ClientContext) -> Option<Direct> {
+        let (node, config) = (&self.context, &self.context.config);
         let context = HttpContext {
-            metrics: self.metrics.clone(),
-            status: wires.status.clone(),
-            source: Arc::new(Source { replica: self.replica.clone(), registry: self.registry.clone() }),
+            metrics: node.metrics.clone(),
+            status: node.status.clone(),
+            source: node.clone(),
             reports: self.access.reports.clone(),
-            hosts: wires.config.http_hosts(),
-            access: Arc::new(self.http_access(&wires.config)),
-            nodes: HttpAddresses::of(&wires.config),
-            elections: http::Elections::start(&self.tasks, wires.status.clone()),
-            leader_view: LeaderView::start(&self.tasks, self.peers.clone(), wires.status.clone()),
+            hosts: config.http_hosts(),
+            access: Arc::new(self.http_access()),
+            nodes: HttpAddresses::of(config),
+            elections: http::Elections::start(&self.tasks, node.status.clone()),
+            leader_view: LeaderView::start(&self.tasks, node),
             started: time::now(),
-            turnstile: self.registry.turnstile.clone(),
+            turnstile: node.registry.turnstile.clone(),
         };
         let api = Arc::new(Api::new(clients, self.access.reports.clone(), self.access.feed.clone()));
-        let keeper = self.trust.tls.clone().filter(|_| wires.config.http.tls);
+        let keeper = self.trust.tls.clone().filter(|_| config.http.tls);
         let shutdown = self.tasks.shutdown().clone();
         let api_context = ApiContext { http: context.clone(), api };
         if rowlock_env::world::is_simulated() {
@@ -179,7 +176,7 @@ impl Parts {
             self.tasks.spawn("api", http::api::serve(listener, context, false, keeper, shutdown));
         }
         let listener = listeners.http;
-        if wires.config.http.api {
+        if config.http.api {
             self.tasks.spawn("http", http::api::serve(listener, api_context, true, keeper, shutdown));
         } else {
             self.tasks.spawn("http", http::serve(listener, context, keeper, shutdown));
@@ -187,20 +184,44 @@ impl Parts {
         None
     }
 
-    fn http_access(&self, config: &NodeConfig) -> http::Access {
+    fn http_access(&self) -> http::Access {
+        let config = &self.context.config;
         let superusers = config.client.x509_superusers.clone();
         http::Access::new(config.http.is_closed(), self.trust.tokens.clone(), superusers)
-            .recorded_in(self.trust.audit.handle.clone())
+            .recorded_in(self.context.audit.clone())
     }
 
-    /// Reads the tokens again when their file changes.
+    /// Starts the task that rereads a changed token file.
     fn start_tokens(&self) {
         let Some(keeper) = self.trust.tokens.clone() else { return };
-        let metrics = self.metrics.clone();
+        let metrics = self.context.metrics.clone();
         self.tasks.spawn_until_shutdown("token-file", async move {
             let reader = keeper.clone();
             let on_reload = |reloaded| tokens::report(&keeper, &metrics, reloaded);
             keeper.run("token-file", move || reader.reload(), on_reload).await;
         });
+    }
+}
+
+impl StatusSource for NodeContext {
+    fn freeze(&self) -> Frozen {
+        self.replica.state.read().freeze()
+    }
+
+    fn state(&self) -> StateView {
+        let machine = self.replica.state.read();
+        let counts = machine.counts();
+        StateView {
+            applied_index: self.replica.applied_index(),
+            zxid: machine.last_zxid(),
+            digest: format!("{:016x}", machine.digest()),
+            cluster: machine.cluster(),
+            grace_ms: machine.grace_ms(),
+            sessions: counts.sessions,
+            znodes: counts.znodes,
+            ephemerals: counts.ephemerals,
+            watches: self.replica.watches.lock().len() as u64,
+            connections: self.registry.len() as u64,
+        }
     }
 }

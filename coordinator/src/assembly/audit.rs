@@ -9,8 +9,8 @@ use rowlock_env::{time, worker};
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
-use crate::audit::{Audit, AuditRecord, AuditWriter, Client, Event, OK, text};
 use crate::config::NodeConfig;
+use crate::node::audit::{Audit, AuditRecord, AuditWriter, Client, Event, text};
 
 /// Maximum wait for the last records at the end of a node.
 const END_DEADLINE: Duration = Duration::from_secs(2);
@@ -34,16 +34,7 @@ pub(super) async fn open(config: &NodeConfig, metrics: Arc<Metrics>) -> Result<A
 
 /// Records an act of the node itself.
 pub(super) fn record(audit: &Audit, op: &str) {
-    let client = Client::default();
-    audit.record(&AuditRecord {
-        event: Event::Admin,
-        op,
-        paths: &[],
-        detail: "",
-        result: OK,
-        missing: None,
-        client,
-    });
+    audit.record(&AuditRecord::new(Event::Admin, op, Client::default()));
 }
 
 /// Records the connections that the nodes' port refuses.
@@ -51,16 +42,8 @@ pub(super) fn of_nodes_port(audit: Audit) -> RefusalListener {
     Arc::new(move |address, reason| {
         let client = Client { address: Some(address), ..Client::default() };
         let detail = text(reason);
-        let (op, result) = ("nodePort", "refused");
-        audit.record(&AuditRecord {
-            event: Event::Denied,
-            op,
-            paths: &[],
-            detail: &detail,
-            result,
-            missing: None,
-            client,
-        });
+        let record = AuditRecord::new(Event::Denied, "nodePort", client);
+        audit.record(&AuditRecord { detail: &detail, result: "refused", ..record });
     })
 }
 

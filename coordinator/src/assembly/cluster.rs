@@ -3,11 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rowlock_consensus::batching::TermBatch;
-use rowlock_consensus::raft::Raft;
-use rowlock_env::sync::watch;
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_types::limits::{OPERATIONS_QUEUE_MAX, RECONFIG_QUEUE_MAX};
 use rowlock_types::member::Member;
@@ -16,25 +12,22 @@ use rowlock_types::reconfiguration::Wanted;
 use rowlock_wal::StorageError;
 use tokio::sync::mpsc;
 
-use super::parts::{Parts, fail};
-use super::wiring::Wires;
+use super::open::Assembly;
 use super::{Node, NodeError, StartError};
-use crate::admin::{Admin, Ask, Operated};
-use crate::apply::Observer;
-use crate::autopilot::Autopilot;
-use crate::backups::Backups;
-use crate::bootstrap::{Bootstrap, BootstrapError, Founders};
-use crate::comparison::{Comparison, DigestMarks, Marks};
+use crate::cluster::autopilot::Autopilot;
+use crate::cluster::backups::Backups;
+use crate::cluster::bootstrap::{Bootstrap, BootstrapError, Founders};
+use crate::cluster::comparison::{Comparison, DigestMarks, Marks};
+use crate::cluster::disk_watch::DiskWatch;
+use crate::cluster::operations::log_level::{FilterReset, LogLevel, LogSwitch};
+use crate::cluster::operations::{Operations, Operator};
+use crate::cluster::reconfig::Reconfig;
+use crate::cluster::upgrade::Upgrades;
 use crate::config::{Discovery, NodeConfig};
-use crate::disk_watch::DiskWatch;
-use crate::end_session::EndSession;
-use crate::hand_over::HandOver;
-use crate::leader_duties::{Duty, RaisedVersion};
-use crate::operations::log_level::{LogLevel, LogSwitch};
-use crate::operations::{Operations, Operator};
-use crate::reconfig::Reconfig;
-use crate::replica::Replica;
-use crate::upgrade::Upgrades;
+use crate::node::admin::{Admin, Ask, Operated};
+use crate::node::apply::Observer;
+use crate::node::context::NodeContext;
+use crate::node::leader_duties::LeaderDuty;
 
 /// Memory of the floor, there before the first task runs.
 pub(super) struct ClusterFloor {
@@ -50,10 +43,6 @@ impl ClusterFloor {
 
     pub(super) fn observers(&self) -> [Arc<dyn Observer>; 1] {
         [self.marks.clone()]
-    }
-
-    pub(super) fn duties(&self, raft: &Raft, replica: &Arc<Replica>) -> [Box<dyn Duty>; 1] {
-        [Box::new(DigestMarks::new(raft.clone(), replica.clone()))]
     }
 }
 
@@ -94,137 +83,57 @@ impl Admin for AdminQueues {
     }
 }
 
-/// Carries out operations at this node.
+/// Operator of this node.
 pub(super) type Operating = Arc<Operator>;
 
-/// The error of a folder that does not take what it must hold.
+pub(super) fn operator(node: &Arc<NodeContext>) -> Operating {
+    let (upgrades, log_level) = (Arc::new(Upgrades::new(node.clone())), Arc::new(LogLevel::of(node.me)));
+    Arc::new(Operator { node: node.clone(), upgrades, log_level })
+}
+
+/// Returns the failure of a data folder that does not accept a fact about the cluster.
 pub(super) fn of_folder(error: StorageError) -> NodeError {
     BootstrapError::from(error).into()
 }
 
-/// The version of the cluster, as the leader raises it.
-pub(super) fn raised(operator: &Operating) -> RaisedVersion {
-    let upgrades = operator.upgrades.clone();
-    Box::new(move |term, now| upgrades.due(term, now))
+pub(super) fn leader_duties(node: &Arc<NodeContext>, operator: &Operating) -> [Box<dyn LeaderDuty>; 2] {
+    [Box::new(operator.upgrades.clone()), Box::new(DigestMarks::new(node.clone()))]
 }
 
-impl Parts {
-    pub(super) fn operator(
-        &self,
-        config: &NodeConfig,
-        hand_over: HandOver,
-        wires: (watch::Sender<bool>, mpsc::Sender<TermBatch>),
-    ) -> Operating {
-        let (drained, proposals) = wires;
-        let ending = EndSession { replica: self.replica.clone(), proposer: hand_over.proposer.clone() };
-        let upgrades = Upgrades::new(
-            (config.id, config.upgrade),
-            (self.raft.clone(), hand_over.leadership.clone()),
-            self.replica.clone(),
-            self.peers.clone(),
-            proposals,
-        );
-        Arc::new(Operator {
-            hand_over,
-            upgrades: Arc::new(upgrades),
-            registry: self.registry.clone(),
-            ending,
-            log_level: Arc::new(LogLevel::of(config.id)),
-            drained,
-        })
-    }
-
-    /// Starts the tasks that carry out what superusers want; returns the way to them.
-    pub(super) fn start_admin(&self, wires: &Wires) -> Arc<dyn Admin> {
+impl Assembly {
+    /// Starts the duties of this floor, and the tasks that carry out superusers' requests. Returns the queues
+    /// of those requests.
+    pub(super) fn start_cluster(&self, operator: &Operating) -> Arc<dyn Admin> {
+        let (node, tasks) = (&self.context, &self.tasks);
+        if let Some(backups) = Backups::scheduled(node.clone()) {
+            tasks.spawn("backups", backups.run(tasks.shutdown().clone()));
+        }
+        tasks.spawn_duty("disk-watch", DiskWatch::new(node.clone()));
+        tasks.spawn_duty("autopilot", Autopilot::new(node.clone()));
+        tasks.spawn_duty("log-level", FilterReset::new(operator.log_level.clone()));
         let (reconfig, queue) = mpsc::channel(RECONFIG_QUEUE_MAX);
-        let reconfigurations = Reconfig {
-            me: wires.config.id,
-            queue,
-            leadership: wires.leadership.clone(),
-            here: wires.reconfigurer.clone(),
-            peers: self.peers.clone(),
-            replica: self.replica.clone(),
-        };
-        self.tasks.spawn_until_shutdown("reconfig", reconfigurations.run());
+        tasks.spawn_until_shutdown("reconfig", Reconfig { node: node.clone(), queue }.run());
         let (operations, queue) = mpsc::channel(OPERATIONS_QUEUE_MAX);
-        let operator = wires.operator.clone();
-        self.tasks.spawn_until_shutdown("log-level", operator.log_level.clone().run());
-        let (me, leadership, peers) = (wires.config.id, wires.leadership.clone(), self.peers.clone());
-        let passing_on = Operations { me, queue, leadership, here: operator.clone(), peers };
-        self.tasks.spawn_until_shutdown("operations", passing_on.run());
-        let (discovery, founders) = (wires.config.discovery.clone(), self.cluster.founders.clone());
-        Arc::new(AdminQueues { reconfig, operations, operator, discovery, founders })
+        let passing_on = Operations { node: node.clone(), queue, here: operator.clone() };
+        tasks.spawn_until_shutdown("operations", passing_on.run());
+        let (discovery, founders) = (node.config.discovery.clone(), self.cluster.founders.clone());
+        Arc::new(AdminQueues { reconfig, operations, operator: operator.clone(), discovery, founders })
     }
 
-    /// Starts the leader's tasks that wait for other nodes or for a disk.
-    pub(super) fn start_cluster_tasks(&self, wires: &Wires) {
-        self.start_backups(wires);
-        self.start_disk_watch(wires);
-        self.start_autopilot(wires);
-    }
-
-    pub(super) fn start_bootstrap(&self, wires: &Wires) {
-        let (raft, peers) = (self.raft.clone(), self.peers.clone());
-        let admission = self.admission.clone();
-        let (config, founders) = (wires.config.clone(), self.cluster.founders.clone());
-        let status = wires.status.clone();
-        let bootstrap = Bootstrap { config, raft, peers, admission, founders, status };
-        let (failure, shutdown) = (self.failure.0.clone(), self.tasks.shutdown().clone());
+    /// Brings the node into its cluster, and compares its state with the other nodes from then on.
+    pub(super) fn enter_cluster(&self) {
+        let (node, failure, shutdown) =
+            (self.context.clone(), self.failure.clone(), self.tasks.shutdown().clone());
+        let bootstrap = Bootstrap { node: node.clone(), founders: self.cluster.founders.clone() };
         self.tasks.spawn("bootstrap", async move {
             if let Err(error) = bootstrap.run(shutdown).await {
-                fail(&failure, error.into());
+                failure.fail(error.into());
             }
         });
-    }
-
-    pub(super) fn start_comparison(&self, wires: &Wires) {
-        let (raft, marks) = (self.raft.clone(), self.cluster.marks.clone());
-        let comparison = Comparison { raft, marks, proposer: wires.proposer.clone() };
-        let failure = self.failure.0.clone();
+        let (failure, comparison) =
+            (self.failure.clone(), Comparison { node, marks: self.cluster.marks.clone() });
         self.tasks.spawn_until_shutdown("comparison", async move {
-            fail(&failure, NodeError::Differs(comparison.run().await));
+            failure.fail(NodeError::Differs(comparison.run().await));
         });
-    }
-
-    fn start_disk_watch(&self, wires: &Wires) {
-        let watch = DiskWatch {
-            reserve: self.reserve.clone(),
-            limits: wires.config.limits,
-            replica: self.replica.clone(),
-            hand_over: wires.operator.hand_over.clone(),
-            metrics: self.metrics.clone(),
-        };
-        self.tasks.spawn_until_shutdown("disk-watch", watch.run());
-    }
-
-    fn start_autopilot(&self, wires: &Wires) {
-        let autopilot = Autopilot {
-            me: wires.config.id,
-            config: wires.config.autopilot,
-            raft: self.raft.clone(),
-            leadership: wires.leadership.clone(),
-            quorum: self.quorum.clone(),
-            reconfigurer: wires.reconfigurer.clone(),
-            peers: self.peers.clone(),
-            audit: self.trust.audit.handle.clone(),
-            metrics: self.metrics.clone(),
-        };
-        self.tasks.spawn_until_shutdown("autopilot", autopilot.run());
-    }
-
-    fn start_backups(&self, wires: &Wires) {
-        let config = &wires.config;
-        let Some(every_ms) = config.backup.every_ms else { return };
-        let backups = Backups {
-            me: config.id,
-            cluster: config.name.clone(),
-            folder: config.backup.folder(config.id, &config.data_dir),
-            every: Duration::from_millis(every_ms),
-            keep: config.backup.keep as usize,
-            leadership: wires.leadership.clone(),
-            replica: self.replica.clone(),
-            metrics: self.metrics.clone(),
-        };
-        self.tasks.spawn("backups", backups.run(self.tasks.shutdown().clone()));
     }
 }

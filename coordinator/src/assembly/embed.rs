@@ -11,7 +11,7 @@ use rowlock_proto::{NodeId, SessionId};
 
 use super::{Addresses, Node, NodeError};
 use crate::config::{ClusterConfig, ConfigError, NodeConfig, NodeEntry};
-use crate::end_session::{EndSession, NotExpired};
+use crate::node::end_session::{EndSession, NotExpired};
 
 /// Loopback, on a port that the system chooses.
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -76,10 +76,10 @@ impl NodeConfig {
 impl Node {
     /// Returns the signs of progress, with or without a quorum. Never waits.
     pub fn vitals(&self) -> Vitals {
-        let status = self.status.borrow();
-        let waits = self.metrics.wal_waits_for_room.get() == 1;
+        let status = self.context.status.borrow();
+        let waits = self.context.metrics.wal_waits_for_room.get() == 1;
         Vitals {
-            rounds: self.replica.rounds.load(Ordering::Relaxed),
+            rounds: self.context.replica.rounds.load(Ordering::Relaxed),
             applied: status.applied_index,
             // A full disk hides the backlog: a restart would give the disk no room.
             committed: if waits { status.applied_index } else { status.committed_index },
@@ -113,7 +113,7 @@ impl Node {
     /// nothing if this node does not lead, or if `to` is no voter: a learner would never take over.
     pub async fn hand_over(&self, to: NodeId) {
         if self.status().borrow().voters.contains(&to) {
-            facts::hand_over(&self.raft, to).await;
+            facts::hand_over(&self.context.raft, to).await;
         }
     }
 
@@ -125,7 +125,7 @@ impl Node {
     /// # Cancel safety
     /// A begun snapshot is completed, or leaves nothing.
     pub async fn take_snapshot(&self) -> Result<u64, SnapshotFailed> {
-        take_snapshot(&self.raft).await.map_err(|error| SnapshotFailed(error.to_string()))
+        take_snapshot(&self.context.raft).await.map_err(|error| SnapshotFailed(error.to_string()))
     }
 
     /// Ends a session now, whatever its client does: through the log, as the leader ends a silent session.
@@ -138,7 +138,8 @@ impl Node {
     /// # Cancel safety
     /// Once polled, the session may end even when the future is dropped.
     pub async fn expire_session(&self, session: SessionId, deadline: Instant) -> Result<(), NotExpired> {
-        let ending = EndSession { replica: self.replica.clone(), proposer: self.proposer.clone() };
+        let ending =
+            EndSession { replica: self.context.replica.clone(), proposer: self.context.proposer.clone() };
         ending.run(session, Default::default(), deadline).await
     }
 }

@@ -1,4 +1,4 @@
-//! A node: opens the storage, starts Raft, and connects all parts (`parts.rs`, `wiring.rs`): the one place
+//! A node: opens the storage, starts Raft, and connects all parts (`open.rs`, `wiring.rs`): the one place
 //! that knows every part.
 //!
 //! To embed a node in a program: [`Node::start`], then [`Node::stopped`] beside the program's own work, and
@@ -7,18 +7,12 @@
 #[cfg_attr(not(feature = "access"), path = "without_access.rs")]
 mod access;
 mod addresses;
-mod admin;
 mod audit;
 #[cfg_attr(not(feature = "cluster"), path = "without_cluster.rs")]
 mod cluster;
-mod duties;
 mod embed;
 mod leave;
-mod notes;
-mod operating;
-mod parts;
-#[cfg(feature = "access")]
-mod source;
+mod open;
 mod stop;
 mod tls;
 #[cfg(feature = "access")]
@@ -30,7 +24,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use rowlock_consensus::raft::{OpenError, Raft};
+use rowlock_consensus::raft::OpenError;
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task};
@@ -43,22 +37,21 @@ use rowlock_types::versions::OtherRelease;
 use rowlock_wal::StorageError;
 
 #[cfg(feature = "cluster")]
-pub use crate::bootstrap::BootstrapError;
+pub use crate::cluster::bootstrap::BootstrapError;
 #[cfg(feature = "cluster")]
-use crate::comparison::Difference;
+use crate::cluster::comparison::Difference;
+#[cfg(feature = "cluster")]
+use crate::cluster::operations::log_level::LogLevel;
+#[cfg(feature = "cluster")]
+pub use crate::cluster::operations::log_level::LogSwitch;
 use crate::config::NodeConfig;
-use crate::delivery::outbox::CloseReason;
-use crate::delivery::registry::Registry;
-pub use crate::end_session::NotExpired;
-#[cfg(feature = "cluster")]
-use crate::operations::log_level::LogLevel;
-#[cfg(feature = "cluster")]
-pub use crate::operations::log_level::LogSwitch;
-use crate::proposer::Proposer;
-use crate::replica::Replica;
+use crate::node::context::NodeContext;
+use crate::node::delivery::outbox::CloseReason;
+pub use crate::node::end_session::NotExpired;
+use crate::node::proposer::Proposer;
 pub use addresses::Addresses;
 pub use embed::{NotServing, SnapshotFailed, Vitals};
-use parts::{Parts, Trust};
+use open::{Assembly, Trust};
 use tls::Tls;
 
 /// Reason why a node does not start, in one line with the remedy.
@@ -154,18 +147,13 @@ pub enum NodeError {
 /// A running node. Dropping the handle starts a shutdown, like [`Node::shutdown`], without waiting for its
 /// end.
 pub struct Node {
-    raft: Raft,
+    context: Arc<NodeContext>,
     shutdown_signal: Shutdown,
     /// Task that stops all parts in order when the shutdown fires. Present until [`Node::shutdown`] awaits
     /// it.
     end: Option<Task<()>>,
     addresses: Addresses,
-    registry: Arc<Registry>,
-    replica: Arc<Replica>,
-    status: watch::Receiver<Status>,
     failure: watch::Receiver<Option<NodeError>>,
-    proposer: Proposer,
-    metrics: Arc<Metrics>,
     #[cfg(feature = "cluster")]
     log_level: Arc<LogLevel>,
     tls: Tls,
@@ -245,28 +233,27 @@ impl Node {
             let audit = audit::open(&config, metrics.clone()).await?;
             let trust = Trust { tls, tokens, audit, metrics };
             Addresses::of(&listeners).write_into(&mut config);
-            let config = Arc::new(config);
-            let parts = Parts::open(&config, trust, hook).await?;
-            Ok(parts.run(config, listeners))
+            let (assembly, ends) = Assembly::open(Arc::new(config), trust, hook).await?;
+            Ok(assembly.run(ends, listeners))
         })
     }
 
     /// Returns a channel with the current status of this node.
     pub fn status(&self) -> watch::Receiver<Status> {
-        self.status.clone()
+        self.context.status.clone()
     }
 
     /// Returns the handle for writes, bypassing ZooKeeper's protocol: for the benchmarks of this repository,
     /// not for embedders.
     #[doc(hidden)]
     pub fn proposer(&self) -> Proposer {
-        self.proposer.clone()
+        self.context.proposer.clone()
     }
 
     /// Returns the node's metrics: for tests of this repository. Other programs read `/metrics`.
     #[doc(hidden)]
     pub fn metrics(&self) -> Arc<Metrics> {
-        self.metrics.clone()
+        self.context.metrics.clone()
     }
 
     /// Triggers a check of the certificate and token files now, instead of within ten seconds. Returns
@@ -304,7 +291,7 @@ impl Node {
     }
 
     fn trigger_shutdown(&self) {
-        self.registry.close_all(CloseReason::Leaving);
+        self.context.registry.close_all(CloseReason::Leaving);
         self.shutdown_signal.trigger();
     }
 }

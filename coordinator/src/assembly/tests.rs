@@ -44,7 +44,7 @@ fn opening() -> Proposal {
 }
 
 fn sessions(node: &Node) -> u64 {
-    node.replica.state.read().counts().sessions
+    node.context.replica.state.read().counts().sessions
 }
 
 async fn forward(node: &Node, term: u64) -> Response {
@@ -83,7 +83,7 @@ async fn a_leader_takes_forwarded_writes_of_its_own_term_only() {
         assert_eq!(forward(&node, other).await, Response::Refused(refusal), "term {other} of {term}");
     }
     assert_eq!(forward(&node, term).await, Response::Forwarded);
-    let wait = node.raft.wait(Some(PATIENCE));
+    let wait = node.context.raft.wait(Some(PATIENCE));
     wait.metrics(|_| sessions(&node) > 0, "is applied").await.expect("the write of this term is applied");
     assert_eq!(sessions(&node), 1, "the others were refused");
     node.shutdown().await;
@@ -131,7 +131,7 @@ async fn an_unreachable_term_is_refused_and_a_later_one_is_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_that_cannot_be_read_is_refused_before_it_is_stored() {
     let (node, folder) = serving().await;
-    let before = facts::facts(&node.raft).last_index.expect("is not empty");
+    let before = facts::facts(&node.context.raft).last_index.expect("is not empty");
     let term = node.status().borrow().term + 1;
     let last = Some(LogId::new(Vote::new_committed(term - 1, 1).leader_id, before));
     let log_id = LogId::new(Vote::new_committed(term, 2).leader_id, before + 1);
@@ -145,7 +145,7 @@ async fn an_entry_that_cannot_be_read_is_refused_before_it_is_stored() {
     };
     let said = refused(call(&node, Lane::Raft, &Request::Raft(RaftRequest::Append(append))).await);
     assert!(said.contains("cannot be read: the batch has version"), "{said}");
-    assert_eq!(facts::facts(&node.raft).term, term - 1, "it has not followed the sender");
+    assert_eq!(facts::facts(&node.context.raft).term, term - 1, "it has not followed the sender");
     node.serving(Instant::now() + PATIENCE).await.expect("serves");
     node.shutdown().await;
     let node = Node::start(NodeConfig::single(folder.path())).await.expect("starts");
@@ -163,7 +163,7 @@ async fn an_entry_that_overtook_another_is_skipped_and_may_return() {
     let last = Ordinal { term, number: 1 };
     let write = async |ordinal| {
         let batch = Batch { ordinal, proposals: vec![opening()], ..Batch::default() };
-        node.raft.client_write(Payload(batch.encode())).await.expect("is committed").data
+        node.context.raft.client_write(Payload(batch.encode())).await.expect("is committed").data
     };
     let then = last.next_in(term);
     assert_eq!(write(then).await, EntryOutcome::Skipped, "the one before it is missing");

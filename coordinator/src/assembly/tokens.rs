@@ -7,8 +7,8 @@ use rowlock_env::worker;
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
+use crate::access::tokens::{self, TokenKeeper};
 use crate::config::NodeConfig;
-use crate::tokens::{self, TokenKeeper};
 
 /// Keeper of the node's tokens, if it has a token file.
 pub(super) type Tokens = Option<Arc<TokenKeeper>>;

@@ -7,13 +7,12 @@ use rowlock_env::task::TaskGroup;
 use rowlock_types::metrics::Metrics;
 
 use super::StartError;
-use super::parts::Parts;
-use super::wiring::Wires;
-use crate::admin::{Admin, NoAdmin};
-use crate::apply::Observer;
+use super::open::Assembly;
 use crate::config::NodeConfig;
-use crate::delivery::registry::Registry;
-use crate::zk::ClientContext;
+use crate::node::admin::{NotBuilt, ReportSource};
+use crate::node::apply::Observer;
+use crate::node::delivery::registry::Registry;
+use crate::node::zk::ClientContext;
 
 pub(super) struct Listeners;
 
@@ -54,8 +53,8 @@ impl AccessFloor {
         []
     }
 
-    pub(super) fn admin(&self) -> Arc<dyn Admin> {
-        Arc::new(NoAdmin)
+    pub(super) fn reports(&self) -> Arc<dyn ReportSource> {
+        Arc::new(NotBuilt)
     }
 
     pub(super) fn start(&self, _: &TaskGroup) {}
@@ -71,8 +70,9 @@ impl Handles {
     }
 }
 
-impl Parts {
-    pub(super) fn start_access(&self, _: &Wires, _: (Listeners, Tokens), _: ClientContext) -> Handles {
+impl Assembly {
+    pub(super) fn start_access(&self, _: Listeners, _: ClientContext) -> Handles {
+        let Tokens = self.trust.tokens;
         Handles
     }
 }

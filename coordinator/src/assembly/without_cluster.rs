@@ -4,25 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::batching::TermBatch;
-use rowlock_consensus::raft::{Raft, facts};
-use rowlock_env::sync::watch;
+use rowlock_consensus::raft::facts;
 use rowlock_env::time;
 use rowlock_types::member::Member;
 use rowlock_wal::{FolderState, StorageError};
-use tokio::sync::mpsc;
 
-use super::parts::{Parts, fail};
-use super::wiring::Wires;
+use super::open::Assembly;
 use super::{NodeError, StartError};
-use crate::admin::Admin;
-use crate::apply::Observer;
 use crate::config::{NodeConfig, NodeEntry};
-use crate::hand_over::HandOver;
-use crate::leader_duties::{Duty, RaisedVersion};
-use crate::replica::Replica;
+use crate::node::admin::{Admin, NotBuilt};
+use crate::node::apply::Observer;
+use crate::node::context::NodeContext;
+use crate::node::leader_duties::LeaderDuty;
 
-/// How often a node looks whether it is a member.
+/// Interval of the checks whether the node is a member.
 const JOINED_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) struct ClusterFloor;
@@ -43,77 +38,56 @@ impl ClusterFloor {
     pub(super) fn observers(&self) -> [Arc<dyn Observer>; 0] {
         []
     }
-
-    pub(super) fn duties(&self, _: &Raft, _: &Arc<Replica>) -> [Box<dyn Duty>; 0] {
-        []
-    }
 }
 
-/// No operator is there. The signal that he would give is kept open, and never fires.
-pub(super) type Operating = Arc<watch::Sender<bool>>;
+/// A node without this floor has no operator.
+pub(super) struct Operating;
 
-/// The admin of a node without operators, which refuses what they want.
-struct NoOperator {
-    _operator: Operating,
+pub(super) fn operator(_: &Arc<NodeContext>) -> Operating {
+    Operating
 }
 
-impl Admin for NoOperator {}
-
-/// The error of a folder that does not take what it must hold.
+/// Returns the failure of a data folder that does not accept a fact about the cluster.
 pub(super) fn of_folder(error: StorageError) -> NodeError {
     NodeError::Disk(error.to_string())
 }
 
-/// The version of the cluster, which stays.
-pub(super) fn raised(_: &Operating) -> RaisedVersion {
-    Box::new(|_, _| None)
+/// The cluster's version stays, and nothing compares the nodes' states.
+pub(super) fn leader_duties(_: &Arc<NodeContext>, _: &Operating) -> [Box<dyn LeaderDuty>; 0] {
+    []
 }
 
-impl Parts {
-    pub(super) fn operator(
-        &self,
-        _: &NodeConfig,
-        _: HandOver,
-        (drained, _): (watch::Sender<bool>, mpsc::Sender<TermBatch>),
-    ) -> Operating {
-        Arc::new(drained)
+impl Assembly {
+    pub(super) fn start_cluster(&self, _: &Operating) -> Arc<dyn Admin> {
+        let ClusterFloor = self.cluster;
+        Arc::new(NotBuilt)
     }
-
-    pub(super) fn start_admin(&self, wires: &Wires) -> Arc<dyn Admin> {
-        Arc::new(NoOperator { _operator: wires.operator.clone() })
-    }
-
-    /// The room that is kept for the log stays kept.
-    pub(super) fn start_cluster_tasks(&self, _: &Wires) {
-        let _ = &self.reserve;
-    }
-
-    pub(super) fn start_comparison(&self, _: &Wires) {}
 
     /// Takes part at once, and forms the cluster if there is no log. All voters form the same one.
-    pub(super) fn start_bootstrap(&self, wires: &Wires) {
-        let (raft, admission, folder) =
-            (self.raft.clone(), self.admission.clone(), self.peers.folder().clone());
-        let (failure, config) = (self.failure.0.clone(), wires.config.clone());
+    pub(super) fn enter_cluster(&self) {
+        let (node, failure) = (self.context.clone(), self.failure.clone());
         self.tasks.spawn_until_shutdown("bootstrap", async move {
-            if let Err(error) = folder.rise_to(FolderState::Admitted).await {
-                return fail(&failure, of_folder(error));
-            }
-            admission.grant();
-            let voters = config.nodes.iter().filter(|node| !node.learner);
-            let voters = voters.map(|node| (node.id, member(node))).collect();
-            // Refused if there is a log, or another node has formed the cluster meanwhile.
-            if let Err(error) = facts::form(&raft, voters).await {
-                tracing::debug!(%error, "the cluster has been formed before");
-            }
-            while !facts::has_joined(&raft, config.id) {
-                time::sleep(JOINED_EVERY).await;
-            }
-            if let Err(error) = folder.rise_to(FolderState::Member).await {
-                fail(&failure, of_folder(error));
+            if let Err(error) = enter(&node).await {
+                failure.fail(of_folder(error));
             }
         });
     }
+}
+
+async fn enter(node: &NodeContext) -> Result<(), StorageError> {
+    let folder = node.peers.folder();
+    folder.rise_to(FolderState::Admitted).await?;
+    node.admission.grant();
+    let voters = node.config.nodes.iter().filter(|node| !node.learner);
+    let voters = voters.map(|node| (node.id, member(node))).collect();
+    // Refused if there is a log, or another node has formed the cluster meanwhile.
+    if let Err(error) = facts::form(&node.raft, voters).await {
+        tracing::debug!(%error, "the cluster has been formed before");
+    }
+    while !facts::has_joined(&node.raft, node.me) {
+        time::sleep(JOINED_EVERY).await;
+    }
+    folder.rise_to(FolderState::Member).await.map(|_| ())
 }
 
 fn member(entry: &NodeEntry) -> Member {

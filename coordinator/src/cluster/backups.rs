@@ -12,17 +12,13 @@ use std::time::Duration;
 use rowlock_backup::file;
 use rowlock_backup::place::Target;
 use rowlock_env::disk::Dir;
-use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::{time, worker};
-use rowlock_proto::NodeId;
 use rowlock_state::Frozen;
 use rowlock_types::limits::SNAPSHOT_PIECE_PAUSE;
-use rowlock_types::metrics::Metrics;
 
-use crate::moment;
-use crate::replica::Replica;
-use rowlock_consensus::raft::leadership::Leadership;
+use crate::node::context::NodeContext;
+use crate::node::moment;
 
 /// Interval at which the leader checks whether a backup is due.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -30,25 +26,26 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_secs(60);
 const SUFFIX: &str = ".backup";
 
-/// Dependencies of the task.
+/// Task that makes the scheduled backups.
 pub struct Backups {
-    pub me: NodeId,
-    pub cluster: String,
-    pub folder: PathBuf,
-    pub every: Duration,
-    /// Number of backups to keep.
-    pub keep: usize,
-    pub leadership: watch::Receiver<Leadership>,
-    pub replica: Arc<Replica>,
-    pub metrics: Arc<Metrics>,
+    node: Arc<NodeContext>,
+    folder: PathBuf,
+    every: Duration,
 }
 
 impl Backups {
+    /// Returns `None` if the configuration has no schedule.
+    pub fn scheduled(node: Arc<NodeContext>) -> Option<Backups> {
+        let config = &node.config;
+        let every = Duration::from_millis(config.backup.every_ms?);
+        let folder = config.backup.folder(config.id, &config.data_dir);
+        Some(Backups { node, folder, every })
+    }
+
     pub async fn run(self, shutdown: Shutdown) {
         loop {
-            let view = *self.leadership.borrow();
             let mut pause = CHECK_EVERY;
-            if view.is_led_by(self.me) && self.make_if_due().await.is_err() {
+            if self.node.leads() && self.make_if_due().await.is_err() {
                 pause = RETRY_PAUSE;
             }
             tokio::select! {
@@ -65,8 +62,9 @@ impl Backups {
         let made = match due {
             Ok(false) => return Ok(()),
             Ok(true) => {
-                let frozen = self.replica.state.read().freeze();
-                let (folder, cluster, keep) = (self.folder.clone(), self.cluster.clone(), self.keep);
+                let frozen = self.node.replica.state.read().freeze();
+                let (folder, cluster) = (self.folder.clone(), self.node.config.name.clone());
+                let keep = self.node.config.backup.keep as usize;
                 worker::run_blocking("backup", move || make(&folder, &cluster, keep, now_ms, &frozen)).await
             }
             Err(error) => Err(error),
@@ -74,12 +72,11 @@ impl Backups {
         match made {
             Ok((name, bytes)) => {
                 tracing::info!(name, bytes, folder = %self.folder.display(), "made a backup");
-                self.metrics.backups_made_total.inc();
-                self.metrics.backup_bytes.set(bytes);
+                self.node.metrics.backups_made_total.inc();
                 Ok(())
             }
             Err(error) => {
-                self.metrics.backups_failed_total.inc();
+                self.node.metrics.backups_failed_total.inc();
                 let folder = self.folder.display();
                 tracing::error!(%error, %folder, "no backup could be made: look at the folder and its disk; tried again in a minute");
                 Err(())

@@ -5,20 +5,21 @@
 //! the leader. A leader short of space hands over to a voter with space: a log without disk space does less
 //! harm on a follower. An unresponsive disk counts as a disk without space.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rowlock_env::duty::Duty;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_env::worker;
 use rowlock_proto::NodeId;
-use rowlock_types::metrics::Metrics;
-use rowlock_wal::Reserve;
 
 use crate::config::LimitsConfig;
-use crate::hand_over::HandOver;
-use crate::replica::Replica;
+use crate::node::context::NodeContext;
 
 const EVERY: Duration = Duration::from_millis(500);
 /// Longest wait for a measurement; then the loop continues without a result.
@@ -31,14 +32,12 @@ const HAND_OVER_PAUSE: Duration = Duration::from_secs(10);
 const MORE_BY_PART: u64 = 8;
 
 pub struct DiskWatch {
-    /// Disk space reserved for the log.
-    pub reserve: Reserve,
-    pub limits: LimitsConfig,
-    /// Record of the nodes' disk space.
-    pub replica: Arc<Replica>,
-    /// Handover of the leadership.
-    pub hand_over: HandOver,
-    pub metrics: Arc<Metrics>,
+    node: Arc<NodeContext>,
+    /// Measurement under way; an unresponsive disk delays it over several turns.
+    measurement: BoxFuture<'static, io::Result<u64>>,
+    level: Level,
+    short_since: Option<Instant>,
+    handed_over: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,65 +49,69 @@ enum Level {
     Short,
 }
 
-impl DiskWatch {
-    pub async fn run(self) {
-        let (mut level, mut short_since, mut handed_over) = (Level::default(), None, None);
-        let mut measurement = Box::pin(measure_free_bytes(self.reserve.clone(), self.limits));
-        loop {
-            // An unresponsive disk also delays the measurement.
-            let found = time::timeout(MEASURE_MAX, &mut measurement).await.ok();
-            if found.is_some() {
-                measurement = Box::pin(measure_free_bytes(self.reserve.clone(), self.limits));
-            }
-            match found {
-                Some(Ok(free)) => level = self.update_level(level, free),
-                Some(Err(error)) => tracing::debug!(%error, "cannot measure free disk space"),
-                None => {}
-            }
-            let hangs = self.metrics.disk_hangs.get() == 1;
-            let is_short = level == Level::Short || hangs;
-            self.replica.room.set_short(is_short);
-            assert!(level != Level::Short || self.replica.room.is_short(), "reports carry the shortage");
-            short_since = is_short.then(|| short_since.unwrap_or_else(time::now));
-            let is_due = short_since
-                .is_some_and(|since: Instant| hangs || since.elapsed() >= HAND_OVER_AFTER)
-                && handed_over.is_none_or(|at: Instant| at.elapsed() >= HAND_OVER_PAUSE);
-            if let Some(next) = is_due.then(|| self.roomier_voter()).flatten() {
-                handed_over = Some(time::now());
-                rare::taken(Rare::HandedOverForRoom);
-                tracing::warn!(
-                    to = %next,
-                    "this leader's disk is full or unresponsive: handing over to another voter"
-                );
-                self.hand_over.to(next).await;
-            }
-            time::sleep_about(EVERY).await;
+impl Duty for DiskWatch {
+    type End = Infallible;
+
+    async fn turn(&mut self) -> Result<Option<Instant>, Infallible> {
+        let found = time::timeout(MEASURE_MAX, &mut self.measurement).await.ok();
+        if found.is_some() {
+            self.measurement = measure_free_bytes(&self.node);
         }
+        match found {
+            Some(Ok(free)) => self.update_level(free),
+            Some(Err(error)) => tracing::debug!(%error, "cannot measure free disk space"),
+            None => {}
+        }
+        let hangs = self.node.metrics.disk_hangs.get() == 1;
+        let (is_short, room) = (self.level == Level::Short || hangs, &self.node.replica.room);
+        room.set_short(is_short);
+        assert!(self.level != Level::Short || room.is_short(), "reports carry the shortage");
+        self.short_since = is_short.then(|| self.short_since.unwrap_or_else(time::now));
+        let is_due = self.short_since.is_some_and(|since| hangs || since.elapsed() >= HAND_OVER_AFTER)
+            && self.handed_over.is_none_or(|at| at.elapsed() >= HAND_OVER_PAUSE);
+        if let Some(next) = is_due.then(|| self.roomier_voter()).flatten() {
+            self.handed_over = Some(time::now());
+            rare::taken(Rare::HandedOverForRoom);
+            tracing::warn!(
+                to = %next,
+                "this leader's disk is full or unresponsive: handing over to another voter"
+            );
+            self.node.hand_over_to(next).await;
+        }
+        Ok(Some(time::about(EVERY)))
+    }
+}
+
+impl DiskWatch {
+    pub fn new(node: Arc<NodeContext>) -> DiskWatch {
+        let measurement = measure_free_bytes(&node);
+        DiskWatch { node, measurement, level: Level::default(), short_since: None, handed_over: None }
     }
 
     /// Returns the voter with the longest stored log among the voters with space, while this node leads.
     fn roomier_voter(&self) -> Option<NodeId> {
-        if !self.hand_over.leads() {
+        if !self.node.leads() {
             return None;
         }
-        let term = self.hand_over.leadership.borrow().term;
-        let with_room = self.replica.room.others_with_room(term);
-        let alive = self.hand_over.alive_voters().into_iter();
+        let term = self.node.leadership.borrow().term;
+        let with_room = self.node.replica.room.others_with_room(term);
+        let alive = self.node.alive_voters().into_iter();
         let fit = alive.filter(|(node, _)| with_room.contains(node));
         let next = fit.max_by_key(|(_, stored)| *stored).map(|(node, _)| node);
-        assert!(next != Some(self.hand_over.me), "a leader does not hand over to itself");
+        assert!(next != Some(self.node.me), "a leader does not hand over to itself");
         next
     }
 
-    fn update_level(&self, before: Level, free: u64) -> Level {
-        let log_waits = self.metrics.wal_waits_for_room.get() == 1;
-        let level = level(&self.limits, before, free, log_waits);
+    fn update_level(&mut self, free: u64) {
+        let (metrics, limits) = (&self.node.metrics, &self.node.config.limits);
+        let log_waits = metrics.wal_waits_for_room.get() == 1;
+        let level = level(limits, self.level, free, log_waits);
         assert!(level == Level::Short || !log_waits, "a log that waits for room makes the node short");
-        self.metrics.disk_free_bytes.set(free);
-        self.metrics.disk_low.set(u64::from(level >= Level::Low));
-        self.metrics.disk_short.set(u64::from(level == Level::Short));
-        let LimitsConfig { warn_free_bytes, min_free_bytes, .. } = self.limits;
-        match (before, level) {
+        metrics.disk_free_bytes.set(free);
+        metrics.disk_low.set(u64::from(level >= Level::Low));
+        metrics.disk_short.set(u64::from(level == Level::Short));
+        let LimitsConfig { warn_free_bytes, min_free_bytes, .. } = *limits;
+        match (self.level, level) {
             (Level::Plenty | Level::Low, Level::Short) => tracing::error!(
                 free,
                 min_free_bytes,
@@ -120,7 +123,7 @@ impl DiskWatch {
             (Level::Short, Level::Low | Level::Plenty) => tracing::info!(free, "the disk has space again"),
             _ => {}
         }
-        level
+        self.level = level;
     }
 }
 
@@ -139,7 +142,8 @@ fn level(limits: &LimitsConfig, before: Level, free: u64, log_waits: bool) -> Le
 }
 
 /// Keeps the reserve and returns the free bytes beside the reserve. May take long.
-async fn measure_free_bytes(reserve: Reserve, limits: LimitsConfig) -> io::Result<u64> {
+fn measure_free_bytes(node: &NodeContext) -> BoxFuture<'static, io::Result<u64>> {
+    let (reserve, limits) = (node.reserve.clone(), node.config.limits);
     let work = move || {
         let rest = limits.min_free_bytes.saturating_add(limits.reserve_bytes);
         match reserve.keep(limits.reserve_bytes, rest) {
@@ -150,7 +154,7 @@ async fn measure_free_bytes(reserve: Reserve, limits: LimitsConfig) -> io::Resul
         reserve.free_bytes()
     };
     // A worker ends with its node, a thread of its own could outlive the node.
-    worker::run_blocking("disk-look", work).await
+    worker::run_blocking("disk-look", work).boxed()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::audit::{Event, Settings};
+use crate::node::audit::{Event, Settings};
 
 /// Section `[audit]` of `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,8 @@
 //! Requests of a client that the heart of a node passes on: reports, changes of the membership, operations.
 //!
-//! In the flow: a connection gives an [`Ask`] to the [`Admin`] of its node and goes on; the answer comes
-//! through the outbox. Another node's requests of this kind come from [`crate::service`].
+//! In the flow: a connection gives an [`Ask`] to the [`Admin`] or the [`ReportSource`] of its node and goes
+//! on; the answer comes through the outbox. Another node's requests of this kind come from
+//! [`crate::node::service`].
 //!
 //! Must never do: wait, or be asked for a client that has no right to it; connections check that before.
 
@@ -17,7 +18,7 @@ use rowlock_types::member::Member;
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
-use crate::delivery::outbox::Outbox;
+use crate::node::delivery::outbox::Outbox;
 
 /// A request, and where its answer goes.
 pub struct Ask<T> {
@@ -39,7 +40,7 @@ pub struct Reader {
 /// node.
 pub type Operated = Result<Result<String, ErrorCode>, Refusal>;
 
-/// Carries out requests beyond ZooKeeper's reads and writes. A node without such a part refuses them.
+/// Changes of the membership and operations: the floor `cluster`. A node without this floor refuses them.
 pub trait Admin: Send + Sync + 'static {
     /// Begins a change of the membership, answered by `Message::Reconfigured`.
     ///
@@ -57,14 +58,6 @@ pub trait Admin: Send + Sync + 'static {
         Err(ErrorCode::Unimplemented)
     }
 
-    /// Begins a report on the state `frozen`, answered by `Message::Reported`.
-    ///
-    /// # Errors
-    /// Nothing has begun, and no answer comes.
-    fn report(&self, _frozen: Frozen, _: Ask<String>, _: Reader) -> Result<(), ErrorCode> {
-        Err(ErrorCode::Unimplemented)
-    }
-
     /// Carries out an operation at this node for another node.
     fn carry_out<'a>(&'a self, _: &'a Operation) -> Pin<Box<dyn Future<Output = Operated> + Send + 'a>> {
         Box::pin(ready(Ok(Err(ErrorCode::Unimplemented))))
@@ -74,7 +67,20 @@ pub trait Admin: Send + Sync + 'static {
     fn record_founder(&self, _: NodeId, _: Member) {}
 }
 
-/// The admin of a node that has neither reports nor operators.
-pub struct NoAdmin;
+/// Reports: the floor `access`. A node without this floor refuses them.
+pub trait ReportSource: Send + Sync + 'static {
+    /// Begins a report on the state `frozen`, answered by `Message::Reported`.
+    ///
+    /// # Errors
+    /// Nothing has begun, and no answer comes.
+    fn report(&self, _frozen: Frozen, _: Ask<String>, _: Reader) -> Result<(), ErrorCode> {
+        Err(ErrorCode::Unimplemented)
+    }
+}
 
-impl Admin for NoAdmin {}
+/// Stands for a floor that is not built in.
+pub struct NotBuilt;
+
+impl Admin for NotBuilt {}
+
+impl ReportSource for NotBuilt {}

@@ -20,14 +20,14 @@ use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, Sessio
 use rowlock_state::{Machine, Question};
 use rowlock_types::metrics::{Metrics, Stage};
 
-use crate::delivery::events::Dispatcher;
-use crate::delivery::outbox::CloseReason;
-use crate::delivery::registry::Registry;
-use crate::delivery::watch::WatchTable;
-use crate::lock_sweep::LockAlarm;
-use crate::proposer::pending::PendingWrites;
-use crate::replica::Replica;
-use crate::slow::SlowRequests;
+use crate::node::delivery::events::Dispatcher;
+use crate::node::delivery::outbox::CloseReason;
+use crate::node::delivery::registry::Registry;
+use crate::node::delivery::watch::WatchTable;
+use crate::node::lock_sweep::LockAlarm;
+use crate::node::proposer::pending::PendingWrites;
+use crate::node::replica::Replica;
+use crate::node::slow::SlowRequests;
 use rowlock_sessions::expiry_table::ExpiryTable;
 
 /// Number of commands between two clock reads: a command takes microseconds.

@@ -7,16 +7,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
-use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_consensus::raft::{Raft, facts};
-use rowlock_env::sync::watch;
+use rowlock_consensus::peer::{Lane, Request, Response};
+use rowlock_consensus::raft::facts;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_state::command::Command;
 
-use crate::delivery::outbox;
-use crate::proposer::{Proposer, Submission};
+use crate::node::context::NodeContext;
+use crate::node::delivery::outbox;
+use crate::node::proposer::Submission;
 
 /// Time for a write to be committed and to reach the next leader's disk. Long enough for a disk with flushes
 /// of one second.
@@ -29,24 +28,7 @@ const HAND_OVER_DEADLINE: Duration = Duration::from_secs(6);
 /// A member without an acknowledgement within this time does not count as alive.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Dependencies of a hand-over. Cheap to clone.
-#[derive(Clone)]
-pub struct HandOver {
-    pub me: NodeId,
-    pub raft: Raft,
-    pub leadership: watch::Receiver<Leadership>,
-    /// Accepts the no-op that tests whether commits proceed.
-    pub proposer: Proposer,
-    /// Connections to the other nodes.
-    pub peers: PeerPool,
-}
-
-impl HandOver {
-    /// Returns whether this node leads, and has applied the entries of earlier leaders.
-    pub fn leads(&self) -> bool {
-        self.leadership.borrow().is_led_by(self.me)
-    }
-
+impl NodeContext {
     /// Returns the voter that is alive and has stored most of the log.
     pub fn successor(&self) -> Option<NodeId> {
         self.alive_voters().into_iter().max_by_key(|(_, stored)| *stored).map(|(node, _)| node)
@@ -60,7 +42,7 @@ impl HandOver {
     /// Hands the leadership to `next`, within fifteen seconds at most. Returns the new leader, if it is
     /// another node. Does nothing unless a write commits here and reaches the disk of `next`: a node that
     /// answers heartbeats may have a disk that hangs, and such a node wins no election.
-    pub async fn to(&self, next: NodeId) -> Option<NodeId> {
+    pub async fn hand_over_to(&self, next: NodeId) -> Option<NodeId> {
         assert!(next != self.me, "a node does not hand over to itself");
         if time::timeout(COMMIT_DEADLINE, self.commits_reach(next)).await != Ok(true) {
             tracing::warn!(to = %next, "does not hand leadership over: no write is committed and on the disk of that node");

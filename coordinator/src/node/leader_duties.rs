@@ -1,4 +1,5 @@
-//! Proposals of the leader without a client's request: one task calls each [`Duty`] in turn.
+//! Proposals of the leader without a client's request: one duty of the node calls each [`LeaderDuty`] in
+//! turn.
 //!
 //! A duty decides from the applied state and never waits, so no duty delays another. Work with waits for
 //! other nodes or for a disk (`autopilot/`, `backups.rs`) and the expiry of sessions run in tasks of their
@@ -11,6 +12,7 @@ mod zk_config;
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::duty::Duty;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
@@ -18,16 +20,16 @@ use rowlock_state::command::Command;
 use rowlock_types::limits::BATCH_MAX_COMMANDS;
 use tokio::sync::mpsc;
 
-use crate::proposer::of_the_cluster;
-pub use cluster::{ClusterDuty, RaisedVersion};
+use crate::node::proposer::of_the_cluster;
+pub use cluster::ClusterDuty;
 
 /// Source of the leader's own proposals.
-pub trait Duty: Send {
+pub trait LeaderDuty: Send {
     /// Returns the commands for the leader of `term` to propose at `now`. A proposal can get lost, so a later
     /// call returns all commands still due.
     fn due(&mut self, term: u64, now: Instant) -> Due;
 
-    /// Returns whether a signal of the [`LockAlarm`](crate::lock_sweep::LockAlarm) triggers a call.
+    /// Returns whether a signal of the [`LockAlarm`](crate::node::lock_sweep::LockAlarm) triggers a call.
     fn wakes_on_alarm(&self) -> bool {
         false
     }
@@ -43,53 +45,68 @@ pub struct Due {
 }
 
 pub struct LeaderDuties {
-    pub me: NodeId,
+    me: NodeId,
     /// All duties are called at once when this node begins to lead.
-    pub leadership: watch::Receiver<Leadership>,
+    leadership: watch::Receiver<Leadership>,
     /// Queue of the intake.
-    pub proposals: mpsc::Sender<TermBatch>,
+    proposals: mpsc::Sender<TermBatch>,
     /// Signaled by apply when a lock may become due earlier.
-    pub alarm: watch::Receiver<Option<i64>>,
-    /// Called in this order.
-    pub duties: Vec<Box<dyn Duty>>,
+    alarm: watch::Receiver<Option<i64>>,
+    /// Duties in the order of the calls, with their next calls.
+    duties: Vec<(Box<dyn LeaderDuty>, Option<Instant>)>,
+    view: Leadership,
+    is_rung: bool,
 }
 
 impl LeaderDuties {
-    pub async fn run(mut self) {
-        let mut view = Leadership::default();
-        let mut next_calls = vec![None; self.duties.len()];
-        let mut is_rung = false;
-        loop {
-            let (now, seen) = (time::now(), *self.leadership.borrow_and_update());
-            let leads = seen.is_led_by(self.me);
-            if seen != view {
-                view = seen;
-                next_calls.fill(leads.then_some(now));
+    /// Creates the leader's duties of node `me`, which calls `duties` in their order.
+    pub fn new(
+        me: NodeId,
+        leadership: watch::Receiver<Leadership>,
+        proposals: mpsc::Sender<TermBatch>,
+        alarm: watch::Receiver<Option<i64>>,
+        duties: Vec<Box<dyn LeaderDuty>>,
+    ) -> LeaderDuties {
+        let duties = duties.into_iter().map(|duty| (duty, None)).collect();
+        LeaderDuties { me, leadership, proposals, alarm, duties, view: Leadership::default(), is_rung: false }
+    }
+}
+
+impl Duty for LeaderDuties {
+    /// A closed channel: the node stops.
+    type End = ();
+
+    async fn turn(&mut self) -> Result<Option<Instant>, ()> {
+        let (now, seen) = (time::now(), *self.leadership.borrow_and_update());
+        let leads = seen.is_led_by(self.me);
+        if seen != self.view {
+            self.view = seen;
+            self.duties.iter_mut().for_each(|(_, next)| *next = leads.then_some(now));
+        }
+        // Marks the alarm as seen before reading the state: a later change signals again.
+        let was_rung = std::mem::take(&mut self.is_rung);
+        let is_rung = leads && (was_rung || self.alarm.has_changed());
+        let _ = self.alarm.borrow_and_update();
+        for (duty, next) in &mut self.duties {
+            if next.is_none_or(|at| at > now) && !(is_rung && duty.wakes_on_alarm()) {
+                continue;
             }
-            // Marks the alarm as seen before reading the state: a later change signals again.
-            is_rung = leads && (is_rung || self.alarm.has_changed());
-            let _ = self.alarm.borrow_and_update();
-            for (duty, next) in self.duties.iter_mut().zip(&mut next_calls) {
-                if next.is_none_or(|at| at > now) && !(is_rung && duty.wakes_on_alarm()) {
-                    continue;
-                }
-                let due = duty.due(view.term, now);
-                *next = due.next;
-                // Waits for space in the queue; the intake empties the queue even after the end of the term.
-                if propose(&self.proposals, view.term, due.commands).await.is_err() {
-                    return;
-                }
-            }
-            is_rung = false;
-            let next = next_calls.iter().flatten().min().copied();
-            tokio::select! {
-                biased;
-                changed = self.leadership.changed() => if changed.is_err() { return },
-                rung = self.alarm.changed(), if leads => match rung {
-                    Ok(()) => is_rung = true,
-                    Err(_) => return,
-                },
-                () = time::sleep_until(next.unwrap_or(now)), if next.is_some() => {}
+            let due = duty.due(self.view.term, now);
+            *next = due.next;
+            // Waits for space in the queue; the intake empties the queue even after the end of the term.
+            propose(&self.proposals, self.view.term, due.commands).await.map_err(|_| ())?;
+        }
+        Ok(self.duties.iter().filter_map(|(_, next)| *next).min())
+    }
+
+    async fn event(&mut self) -> Result<(), ()> {
+        let leads = self.view.is_led_by(self.me);
+        tokio::select! {
+            biased;
+            changed = self.leadership.changed() => changed.map_err(|_| ()),
+            rung = self.alarm.changed(), if leads => {
+                self.is_rung = rung.is_ok();
+                rung.map_err(|_| ())
             }
         }
     }

@@ -14,8 +14,8 @@ use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use rowlock_types::limits::LOCK_SWEEP_MAX;
 
-use crate::leader_duties::{Due, Duty};
-use crate::replica::Replica;
+use crate::node::leader_duties::{Due, LeaderDuty};
+use crate::node::replica::Replica;
 
 /// Interval between two proposals for the same due lock. Also the longest delay of a lock that becomes due in
 /// this interval.
@@ -49,7 +49,7 @@ pub struct LockSweep {
     pub clock: Arc<LogClock>,
 }
 
-impl Duty for LockSweep {
+impl LeaderDuty for LockSweep {
     fn due(&mut self, _: u64, now: Instant) -> Due {
         due(&self.replica.state.read(), self.clock.now_ms(), now)
     }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rowlock_consensus::applied_state::AppliedState;
 use rowlock_types::versions::Versions;
 
-use crate::delivery::watch::WatchTable;
+use crate::node::delivery::watch::WatchTable;
 
 /// Shared by apply (the only writer) and all connections (readers).
 #[derive(Default)]

@@ -6,31 +6,26 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::applied_state::AppliedState;
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::peer::{Introduction, Lane, PeerService, Refusal};
 use rowlock_consensus::raft::facts::NotDone;
 use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_consensus::raft::reconfigure::Reconfigurer;
-use rowlock_consensus::raft::{Admission, LeaderLease, QuorumContact, Raft, facts, is_member};
+use rowlock_consensus::raft::{facts, is_member};
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
 use rowlock_types::client_disconnect::ClientDisconnect;
 use rowlock_types::member::Member;
-use rowlock_types::metrics::{LeaderEnd, Metrics, Silence};
+use rowlock_types::metrics::{LeaderEnd, Silence};
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::Status;
-use rowlock_wal::Folder;
-use tokio::sync::mpsc;
 
-use crate::admin::Admin;
-use rowlock_sessions::expiry_table::ExpiryTable;
+use crate::node::admin::Admin;
+use crate::node::context::NodeContext;
 use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
 use rowlock_sessions::liveness::REPORT_DEADLINE;
 
@@ -38,62 +33,42 @@ use rowlock_sessions::liveness::REPORT_DEADLINE;
 const QUORUM_DEADLINE: Duration = Duration::from_secs(10);
 
 pub struct Service {
-    pub me: NodeId,
-    pub raft: Raft,
-    pub leadership: watch::Receiver<Leadership>,
-    pub proposals: mpsc::Sender<TermBatch>,
-    /// Set before this node stops: proposals are refused and belong to the next leader.
-    pub leaving: watch::Receiver<bool>,
-    /// Timers of all sessions while this node leads.
-    pub expiry_table: Arc<ExpiryTable>,
+    pub node: Arc<NodeContext>,
     /// Confirms the keepalives reported by other nodes.
     pub heartbeat_acks: Arc<HeartbeatAcks>,
-    /// Leader lease, ended by the end of the leader's heartbeat connection.
-    pub lease: LeaderLease,
-    pub reconfigurer: Arc<Reconfigurer>,
     /// Executes operators' requests to this node, and records founders.
     pub admin: Arc<dyn Admin>,
-    pub status: watch::Receiver<Status>,
-    /// Stored log index of each other node while this node leads.
-    pub quorum: QuorumContact,
-    /// Admission of this node as a member.
-    pub admission: Admission,
-    /// Data folder with the known incarnations of other nodes.
-    pub data_folder: Folder,
-    /// Discovery with `[cluster]`: founders are recorded until the cluster exists.
-    pub discovers: bool,
-    /// Applied state, and the record of the nodes' disk space.
-    pub replica: Arc<AppliedState>,
-    pub metrics: Arc<Metrics>,
 }
 
 impl Service {
     fn not_leader(&self) -> Refusal {
-        Refusal::NotLeader { leader: self.leadership.borrow().leader.filter(|leader| *leader != self.me) }
+        Refusal::NotLeader {
+            leader: self.node.leadership.borrow().leader.filter(|leader| *leader != self.node.me),
+        }
     }
 
     fn leads(&self) -> Option<Leadership> {
-        let view = *self.leadership.borrow();
-        (view.leader == Some(self.me)).then_some(view)
+        let view = *self.node.leadership.borrow();
+        (view.leader == Some(self.node.me)).then_some(view)
     }
 
     /// Returns the number of sessions per second that another member may invite to this node.
     fn invites_per_second(&self) -> u32 {
-        let status = self.status.borrow();
+        let status = self.node.status.borrow();
         let followers = (status.voters.len() + status.learners.len()).saturating_sub(1);
-        if !status.serving || self.replica.memory.is_full() {
+        if !status.serving || self.node.replica.memory.is_full() {
             return 0;
         }
-        self.replica.invitations.per_second(followers, self.metrics.connections.get())
+        self.node.replica.invitations.per_second(followers, self.node.metrics.connections.get())
     }
 
     /// Checks that this node leads `term`, runs the session timers, and that `from` is a member.
     fn leads_for(&self, from: NodeId, term: u64) -> Result<(), Refusal> {
         match self.leads() {
-            Some(view) if view.ready && view.term == term && self.expiry_table.term() == Some(term) => {}
+            Some(view) if view.ready && view.term == term && self.node.expiry_table.term() == Some(term) => {}
             _ => return Err(self.not_leader()),
         }
-        if is_member(&self.raft, from) { Ok(()) } else { Err(Refusal::NotServing) }
+        if is_member(&self.node.raft, from) { Ok(()) } else { Err(Refusal::NotServing) }
     }
 
     /// Runs an operation of the leader. An operation still pending after [`QUORUM_DEADLINE`] has no quorum.
@@ -120,8 +95,7 @@ impl PeerService for Service {
     /// Takes forwarded proposals, only in the same term: a leader that lost and regained its leadership has
     /// dropped the proposals taken before.
     async fn forward(&self, _from: NodeId, term: u64, proposals: Vec<Proposal>) -> Result<(), Refusal> {
-        if *self.leaving.borrow() {
-            self.metrics.forwards_refused_total.inc();
+        if *self.node.leaving.borrow() {
             return Err(Refusal::NotServing);
         }
         let leads_in = self.leads().map(|view| view.term);
@@ -130,11 +104,9 @@ impl PeerService for Service {
         }
         let is_refused = choice::taken(Choice::ForwardRefused, 50);
         let Some(term) = taken_in(leads_in, term).filter(|_| !is_refused) else {
-            self.metrics.forwards_refused_total.inc();
             return Err(self.not_leader());
         };
-        self.metrics.forwards_received_total.add(proposals.len() as u64);
-        self.proposals.send(TermBatch { term, proposals }).await.map_err(|_| Refusal::NotServing)
+        self.node.proposals.send(TermBatch { term, proposals }).await.map_err(|_| Refusal::NotServing)
     }
 
     /// Confirms keepalives, only for members: a follower takes the reply as its contact with the quorum, the
@@ -147,7 +119,7 @@ impl PeerService for Service {
         is_short: bool,
     ) -> Result<(Vec<SessionId>, u32), Refusal> {
         self.leads_for(from, term)?;
-        self.replica.room.record(term, from, is_short);
+        self.node.replica.room.record(term, from, is_short);
         match self.heartbeat_acks.touch(term, sessions, REPORT_DEADLINE).await {
             Ok(refused) => Ok((refused, self.invites_per_second())),
             Err(Unconfirmed::NotLeader) => Err(self.not_leader()),
@@ -173,19 +145,19 @@ impl PeerService for Service {
     /// own.
     fn peer_disconnected(&self, from: NodeId, lane: Lane) {
         if lane == Lane::Heartbeat
-            && let Some(term) = self.lease.disconnected(from.0)
+            && let Some(term) = self.node.lease.disconnected(from.0)
         {
-            self.metrics.leaderships_total.ends(term, LeaderEnd::Disconnected);
+            self.node.metrics.leaderships_total.ends(term, LeaderEnd::Disconnected);
             tracing::debug!(node = %from, "the leader's connection ended");
         }
     }
 
     async fn read_index(&self) -> Result<u64, Refusal> {
-        self.lead(facts::read_index(&self.raft)).await
+        self.lead(facts::read_index(&self.node.raft)).await
     }
 
     async fn introduce(&self, from: NodeId) -> Introduction {
-        let (raft, stored) = (facts::facts(&self.raft), self.quorum.stored_by(from.0));
+        let (raft, stored) = (facts::facts(&self.node.raft), self.node.quorum.stored_by(from.0));
         let nodes = raft.members.nodes.iter();
         let addresses = nodes.map(|(node, member)| (*node, member.dial_addr())).collect();
         Introduction {
@@ -193,34 +165,34 @@ impl PeerService for Service {
             learners: raft.learners(),
             members_at: raft.members_at.map(|at| at.index),
             last_index: raft.last_index,
-            is_admitted: self.admission.is_granted(),
+            is_admitted: self.node.admission.is_granted(),
             term: stored.map_or(raft.term, |(term, _)| term),
             leader: raft.leader,
             acknowledged: stored.map(|(_, index)| index),
-            known: self.data_folder.known(),
+            known: self.node.peers.folder().known(),
             addresses,
         }
     }
 
     async fn status(&self) -> Status {
-        let status = self.status.borrow().clone();
-        Status { silent: Silence::known(&self.quorum.silences()), ..status }
+        let status = self.node.status.borrow().clone();
+        Status { silent: Silence::known(&self.node.quorum.silences()), ..status }
     }
 
     async fn add_learner(&self, node: NodeId, member: Member) -> Result<u64, Refusal> {
-        if self.discovers && facts::voters(&self.raft).is_empty() {
+        if self.node.config.discovery.is_some() && facts::voters(&self.node.raft).is_empty() {
             self.admin.record_founder(node, member);
             return Err(self.not_leader());
         }
-        self.lead(facts::add_learner(&self.raft, node, member)).await
+        self.lead(facts::add_learner(&self.node.raft, node, member)).await
     }
 
     async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<u64, Refusal> {
-        self.lead(facts::change_voters(&self.raft, voters)).await
+        self.lead(facts::change_voters(&self.node.raft, voters)).await
     }
 
     async fn reconfigure(&self, wanted: Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {
-        self.reconfigurer.reconfigure(&wanted).await
+        self.node.reconfigurer.reconfigure(&wanted).await
     }
 
     async fn operate(&self, operation: Operation) -> Result<Result<String, ErrorCode>, Refusal> {

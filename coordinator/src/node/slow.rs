@@ -13,9 +13,9 @@ use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_types::metrics::Metrics;
 
-use crate::audit::text;
-use crate::trace::TraceParent;
-use crate::way::{Stages, WriteTimeline};
+use crate::node::audit::text;
+use crate::node::trace::TraceParent;
+use crate::node::way::{Stages, WriteTimeline};
 
 /// Shared by apply and all tasks that answer clients.
 pub struct SlowRequests {
@@ -28,7 +28,7 @@ pub struct SlowRequests {
 #[derive(Debug)]
 pub(crate) struct SlowRequest<'a> {
     pub op: &'static str,
-    /// Path of the lock or znode, if any.
+    /// Path of the lock or znode of a read; a write has its path in the timeline.
     pub path: Option<&'a str>,
     pub timeline: Option<&'a WriteTimeline>,
     pub session: SessionId,
@@ -57,6 +57,7 @@ impl SlowRequests {
         let Some(left_out) = self.requests_log.admit() else { return };
         let SlowRequest { op, path, timeline, session, client, trace, received, replied } = *request;
         let stages = timeline.map(|timeline| timeline.stages(received, replied));
+        let path = path.or_else(|| timeline?.path.as_deref());
         let of = |part: fn(&Stages) -> Duration| stages.as_ref().map(|stages| ms(part(stages)));
         tracing::warn!(
             op,

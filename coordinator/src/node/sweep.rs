@@ -17,8 +17,8 @@ use rowlock_state::command::Command;
 use rowlock_state::quota::Quota;
 use rowlock_types::limits::{BATCH_MAX_COMMANDS, SWEEP_MAX_QUOTA_WARNINGS, SWEEP_MAX_ZNODES};
 
-use crate::leader_duties::{Due, Duty};
-use crate::replica::Replica;
+use crate::node::leader_duties::{Due, LeaderDuty};
+use crate::node::replica::Replica;
 
 /// Interval of polling the search thread.
 const POLL_EVERY: Duration = Duration::from_millis(10);
@@ -65,7 +65,7 @@ impl Sweep {
     }
 }
 
-impl Duty for Sweep {
+impl LeaderDuty for Sweep {
     fn due(&mut self, term: u64, now: Instant) -> Due {
         if self.term != term {
             // A new leader sweeps at once, so frequent changes of the leader do not postpone the sweep.

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::support::{cluster, in_time};
-use rowlock_coordinator::delivery::outbox::{self, Message};
-use rowlock_coordinator::proposer::{Proposer, Submission};
+use rowlock_coordinator::node::delivery::outbox::{self, Message};
+use rowlock_coordinator::node::proposer::{Proposer, Submission};
 use rowlock_coordinator::{Instant, SessionId};
 use rowlock_env::task::{Shutdown, spawn};
 use rowlock_env::time;

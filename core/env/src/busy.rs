@@ -2,10 +2,9 @@
 //!
 //! A *turn* is a single poll of a task. Code with a cost proportional to foreign input (received bytes,
 //! decoded frames, validated and applied commands, encoded replies and events, handshakes, hashes, reports)
-//! calls [`spend`]. The sum of a turn has four uses: loops end their turn at [`TURN_MAX`] ([`turn_is_over`],
-//! [`end_turn_if_over`]), so that no client blocks the other tasks of a thread; a metric shows the longest
-//! turn ([`take_longest_turn`]); a node reports its load by [`total`]; and a simulated world advances its
-//! hosts' time by the sum.
+//! calls [`spend`]. The sum of a turn has three uses: loops end their turn at [`TURN_MAX`] ([`turn_is_over`],
+//! [`end_turn_if_over`]), so that no client blocks the other tasks of a thread; a node reports its load by
+//! [`total`]; and a simulated world advances its hosts' time by the sum.
 //!
 //! Each thread has its own counts. A call costs an addition.
 
@@ -96,9 +95,6 @@ static TOTAL_STEPS: AtomicU64 = AtomicU64::new(0);
 const STEP_MICROS: u64 = 100;
 const STEP: u64 = STEP_MICROS * 1_000_000;
 
-/// Longest turn of this process since the last call of [`take_longest_turn`], in nanoseconds.
-static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
-
 /// Adds units of work to the running turn.
 #[inline]
 pub fn spend(work: Work, units: u64) {
@@ -143,7 +139,7 @@ pub fn begin_turn() {
     SPENT.with(|spent| spent.set(0));
 }
 
-/// Ends a turn: returns its accounted work, and updates the longest turn.
+/// Ends a turn. Returns its accounted work.
 #[inline]
 pub fn finish_turn() -> Duration {
     let spent = SPENT.with(|spent| spent.replace(0));
@@ -153,11 +149,7 @@ pub fn finish_turn() -> Duration {
     if steps > 0 {
         TOTAL_STEPS.fetch_add(steps, Ordering::Relaxed);
     }
-    let nanos = spent / 1_000;
-    if nanos > LONGEST_NS.load(Ordering::Relaxed) {
-        LONGEST_NS.fetch_max(nanos, Ordering::Relaxed);
-    }
-    Duration::from_nanos(nanos)
+    Duration::from_nanos(spent / 1_000)
 }
 
 /// Returns the accounted work of this thread's finished turns.
@@ -174,11 +166,6 @@ pub fn total() -> Duration {
     }
 }
 
-/// Returns and resets the longest turn of this process.
-pub fn take_longest_turn() -> Duration {
-    Duration::from_nanos(LONGEST_NS.swap(0, Ordering::Relaxed))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +179,6 @@ mod tests {
         assert!(turn_is_over());
         assert_eq!(finish_turn(), Work::Read.cost(2_000));
         assert!(!turn_is_over() && spent().is_zero());
-        assert!(take_longest_turn() >= Work::Read.cost(2_000));
         assert!(total() >= Work::Read.cost(1_800));
     }
 }

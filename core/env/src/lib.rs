@@ -12,6 +12,7 @@ pub mod busy;
 pub mod busy_poll;
 pub mod choice;
 pub mod disk;
+pub mod duty;
 pub mod mutant;
 pub mod net;
 pub mod process;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::busy;
+use crate::duty::{self, Duty};
 use crate::sync::watch;
 use crate::time;
 use crate::world::{self, TaskId, World};
@@ -296,6 +297,13 @@ impl TaskGroup {
                 () = shutdown.wait() => {}
                 () = future => {}
             }
+        });
+    }
+
+    /// Starts a task that runs the duty, dropped at an await when the group stops.
+    pub fn spawn_duty(&self, name: &'static str, duty: impl Duty) {
+        self.spawn_until_shutdown(name, async move {
+            duty::run(duty).await;
         });
     }
 

@@ -4,7 +4,7 @@
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use rowlock_coordinator::report::question::{HistoryQuestion, LocksQuestion, Question};
+use rowlock_coordinator::access::report::question::{HistoryQuestion, LocksQuestion, Question};
 use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_proto::path;
 use rowlock_types::limits::REPORT_MAX_ITEMS;

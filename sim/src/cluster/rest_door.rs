@@ -1,13 +1,13 @@
 //! Endpoint of a node for HTTP clients. The routes and all code behind them are production code; only the
 //! transport differs, because axum starts its connections outside `env` (see
-//! `rowlock_coordinator::http::api::Direct`). A request is a frame `METHOD PATH\nDOCUMENT`, its answer a
-//! frame `STATUS\nDOCUMENT`. The answer of a stream continues with a frame for each piece and ends with the
-//! connection. As with HTTP, the node drops a request whose connection ends.
+//! `rowlock_coordinator::access::http::api::Direct`). A request is a frame `METHOD PATH\nDOCUMENT`, its
+//! answer a frame `STATUS\nDOCUMENT`. The answer of a stream continues with a frame for each piece and ends
+//! with the connection. As with HTTP, the node drops a request whose connection ends.
 
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use rowlock_coordinator::http::api::Direct;
+use rowlock_coordinator::access::http::api::Direct;
 use rowlock_env::busy;
 use rowlock_env::net::Listener;
 use rowlock_env::task::{self, Task};

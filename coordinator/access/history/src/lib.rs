@@ -39,10 +39,12 @@ mod store;
 mod table;
 mod worker;
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::duty::Duty;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::{self as threads, Worker};
 use rowlock_types::limits::{
@@ -134,14 +136,9 @@ impl History {
         }
     }
 
-    /// Removes old entries periodically, without end.
-    pub async fn keep_trimmed(self) {
-        let Some(worker) = self.worker else { return };
-        loop {
-            time::sleep(TRIM_EVERY).await;
-            // A full queue means a busy thread; the next round tries again.
-            drop(worker.submit(Job::Trim));
-        }
+    /// Returns the duty that removes old entries, unless the history is off.
+    pub fn trimming(&self) -> Option<Trimming> {
+        self.worker.clone().map(|worker| Trimming { worker, is_due: false })
     }
 
     /// Writes the pending entries. Called after apply has stopped; the next start replays late entries from
@@ -154,6 +151,25 @@ impl History {
         {
             tracing::info!("the lock history was not closed in time; the next start replays its last part");
         }
+    }
+}
+
+/// Duty that removes old entries.
+pub struct Trimming {
+    worker: Worker<Job>,
+    /// Unset before the first turn: a node that starts has other work for its disk.
+    is_due: bool,
+}
+
+impl Duty for Trimming {
+    type End = Infallible;
+
+    async fn turn(&mut self) -> Result<Option<Instant>, Infallible> {
+        if std::mem::replace(&mut self.is_due, true) {
+            // A full queue means a busy thread; the next turn tries again.
+            drop(self.worker.submit(Job::Trim));
+        }
+        Ok(Some(time::now() + TRIM_EVERY))
     }
 }
 

@@ -13,7 +13,7 @@ use rowlock_types::limits::API_QUESTIONS_MAX;
 
 use super::call::Call;
 use super::{Api, Caller, Refusal};
-use crate::report;
+use crate::access::report;
 
 /// Question to the holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,12 +17,12 @@ use rowlock_types::limits::API_ANSWER_MAX;
 
 use super::page::{self, PageEntry};
 use super::{Api, Caller, Lease, Refusal, Secret};
-use crate::delivery::outbox::{self, Answer, CloseReason, Inbox, Message, Outbox};
-use crate::delivery::registry::{Door, Most};
-use crate::delivery::watch::ConnectionId;
-use crate::proposer::Submission;
-use crate::slow::SlowRequest;
-use crate::zk::ClientContext;
+use crate::node::delivery::outbox::{self, Answer, CloseReason, Inbox, Message, Outbox};
+use crate::node::delivery::registry::{Door, Most};
+use crate::node::delivery::watch::ConnectionId;
+use crate::node::proposer::Submission;
+use crate::node::slow::SlowRequest;
+use crate::node::zk::ClientContext;
 
 /// Pause before a keepalive without an acknowledgment is sent to the leader again.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -250,9 +250,9 @@ impl<'a> Call<'a> {
         let replied = time::now();
         if self.context.slow.is_slow(replied.saturating_since(received)) {
             let timeline = answer.timeline.as_ref();
-            let path = timeline.and_then(|timeline| timeline.path.as_deref());
             let (client, trace) = (self.caller.address, self.caller.trace.as_ref());
-            let answered = SlowRequest { op, path, timeline, session, client, trace, received, replied };
+            let answered =
+                SlowRequest { op, path: None, timeline, session, client, trace, received, replied };
             self.context.slow.log_request(&answered);
         }
     }

@@ -16,7 +16,7 @@ use rowlock_types::limits::{API_WAIT_MAX, API_WATCH_BATCH};
 
 use super::call::Call;
 use super::{Api, Caller, For, LockName, Place, Refusal, Standing, Wanted, Which};
-use crate::lock_feed::Reading;
+use crate::access::lock_feed::Reading;
 
 /// Folder of named elections.
 const FOLDER: &str = "/locks/@elections";

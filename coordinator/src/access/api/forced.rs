@@ -9,7 +9,7 @@ use rowlock_state::rules::Decision;
 
 use super::call::Call;
 use super::{Api, Caller, LockName, Refusal};
-use crate::zk::Opener;
+use crate::node::zk::Opener;
 
 /// TTL of the lease for the command, in milliseconds; clamped to the shortest session timeout.
 const TTL_MS: u32 = 1_000;

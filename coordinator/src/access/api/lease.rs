@@ -14,7 +14,7 @@ use rowlock_state::{Proof, acl};
 use super::call::Call;
 use super::request_id::hex;
 use super::{Api, Caller, Refusal};
-use crate::zk::Opener;
+use crate::node::zk::Opener;
 
 /// Secret of a lease: session id and password.
 #[derive(Clone, PartialEq, Eq)]

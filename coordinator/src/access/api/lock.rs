@@ -21,7 +21,7 @@ use rowlock_types::limits::{API_LABEL_MAX_BYTES, API_WAIT_MAX};
 use super::call::{Call, MOVES_MAX};
 use super::request_id::{Giving, RequestId};
 use super::{Api, Caller, Lease, Refusal, Secret};
-use crate::report::access;
+use crate::access::report::access;
 
 /// Number of digits at the end of a queue znode's name.
 const NUMBER_LEN: usize = 10;
@@ -248,12 +248,9 @@ impl Api {
                 metrics.api_waits.inc();
                 Ok(Waiting { api: self, _place: place })
             }
-            None => {
-                metrics.api_waits_refused_total.inc();
-                Err(Refusal::Full(
-                    "too many requests of all clients, or of this one, wait for locks at this node",
-                ))
-            }
+            None => Err(Refusal::Full(
+                "too many requests of all clients, or of this one, wait for locks at this node",
+            )),
         }
     }
 

@@ -34,10 +34,10 @@ use rowlock_proto::acl::Id;
 use rowlock_types::limits::{API_WAITS_MAX, API_WATCHES_MAX};
 use tokio::sync::Semaphore;
 
-use crate::lock_feed::LockFeed;
-use crate::report::Reports;
-use crate::trace::TraceParent;
-use crate::zk::ClientContext;
+use crate::access::lock_feed::LockFeed;
+use crate::access::report::Reports;
+use crate::node::trace::TraceParent;
+use crate::node::zk::ClientContext;
 pub use ask::Questioned;
 pub use election::{Led, election};
 pub use lease::{Lease, Opened, Secret};

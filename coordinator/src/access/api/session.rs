@@ -6,7 +6,7 @@ use rowlock_types::limits::API_ANSWER_MAX;
 
 use super::call::Call;
 use super::{Api, Caller, Refusal};
-use crate::end_session::{EndSession, NotExpired};
+use crate::node::end_session::{EndSession, NotExpired};
 
 impl Api {
     /// Expires a session or lease of any client. Returns false if there was no such session; repeating the

@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use super::call::{Call, MOVES_MAX};
 use super::request_id::RequestId;
 use super::{Api, Caller, LockName, Refusal, Secret};
-use crate::moment;
-use crate::zk::Opener;
+use crate::node::moment;
+use crate::node::zk::Opener;
 
 const FOLDER: &str = "/locks/@terraform";
 /// Session timeout of an attempt before the grant, in milliseconds.

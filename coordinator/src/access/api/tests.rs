@@ -22,9 +22,9 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::access::tests::Node;
-use crate::delivery::outbox;
-use crate::proposer::{Proposer, Submission};
-use crate::zk::tests::node::{Log, config};
+use crate::node::delivery::outbox;
+use crate::node::proposer::{Proposer, Submission};
+use crate::node::zk::tests::node::{Log, config};
 
 fn caller() -> Caller {
     Caller { address: SocketAddr::from(([127, 0, 0, 1], 7)), identities: Arc::default(), trace: None }

@@ -20,10 +20,10 @@ use super::call::Call;
 use super::pace::Pace;
 use super::shares::Slot;
 use super::{Api, Caller, Refusal};
-use crate::lock_feed::{FeedEntry, Reading};
-use crate::report::question::{Scope, WatchQuestion};
-use crate::report::{Past, Span, shown};
-use crate::zk::ClientContext;
+use crate::access::lock_feed::{FeedEntry, Reading};
+use crate::access::report::question::{Scope, WatchQuestion};
+use crate::access::report::{Past, Span, shown};
+use crate::node::zk::ClientContext;
 
 #[derive(Debug)]
 pub struct EventBatch {
@@ -109,7 +109,6 @@ impl Watch {
     }
 
     fn gap(&self, reason: &str, time_ms: i64, span: Span) -> HistoryEntry {
-        self.context.metrics.api_watch_gaps_total.inc();
         let event = HistoryEvent::Gap { reason: reason.to_owned(), from_zxid: span.after, missing: None };
         HistoryEntry { time_ms, zxid: span.last.max(span.after), event }
     }

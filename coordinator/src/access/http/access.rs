@@ -24,11 +24,11 @@ use rowlock_types::metrics::Metrics;
 use super::connection::Visitor;
 use super::problem::{Denial, Problem};
 use super::{HttpContext, api};
-use crate::audit::{Audit, AuditRecord, Client, Event};
-use crate::report::Viewer;
-use crate::report::question::Scope;
-use crate::tokens::{Role, TokenKeeper};
-use crate::trace::{self, TraceParent};
+use crate::access::report::Viewer;
+use crate::access::report::question::Scope;
+use crate::access::tokens::{Role, TokenKeeper};
+use crate::node::audit::{Audit, AuditRecord, Client, Event};
+use crate::node::trace::{self, TraceParent};
 
 /// Paths for orchestrators and load balancers.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/health"];
@@ -163,9 +163,8 @@ impl Access {
         let who: Vec<Id> =
             visitor.subject().map(|id| Id { scheme: "x509".to_owned(), id }).into_iter().collect();
         let client = Client::new(&who, SessionId::NONE, visitor.address).traced(trace);
-        let paths = [crate::audit::text(path)];
-        let (detail, missing) = ("", None);
-        self.audit.record(&AuditRecord { event, op: "http", paths: &paths, detail, result, missing, client });
+        let paths = [crate::node::audit::text(path)];
+        self.audit.record(&AuditRecord { paths: &paths, result, ..AuditRecord::new(event, "http", client) });
     }
 
     /// Records a request denied by an ACL or a rule for a lock.
@@ -173,7 +172,7 @@ impl Access {
         let Denial { missing } = denial;
         let (event, op, result) = (Event::Denied, "http", "NoAuth");
         if self.audit.wants(event) {
-            let (paths, client) = ([crate::audit::text(path)], who.0.client(who.1));
+            let (paths, client) = ([crate::node::audit::text(path)], who.0.client(who.1));
             let detail = method.as_str();
             self.audit.record(&AuditRecord { event, op, paths: &paths, detail, result, missing, client });
         }
@@ -183,16 +182,9 @@ impl Access {
     pub(super) fn record_admin(&self, done: &AdminRequest<'_>, principal: &Principal, visitor: &Visitor) {
         let client = principal.client(visitor);
         let AdminRequest { op, path, detail, result } = *done;
-        let paths = (!path.is_empty()).then(|| crate::audit::text(path));
-        self.audit.record(&AuditRecord {
-            event: Event::Admin,
-            op,
-            paths: paths.as_slice(),
-            detail,
-            result,
-            missing: None,
-            client,
-        });
+        let paths = (!path.is_empty()).then(|| crate::node::audit::text(path));
+        let record = AuditRecord::new(Event::Admin, op, client);
+        self.audit.record(&AuditRecord { paths: paths.as_slice(), detail, result, ..record });
     }
 
     fn count(&self, refused: Refused, address: SocketAddr, metrics: &Metrics) {

@@ -1,9 +1,9 @@
-//! Listener for locks and znodes (docs/rest.md): parses JSON requests, calls [`crate::api`], and encodes the
-//! results. Certificates, tokens and host checks are shared with the operators' listener.
+//! Listener for locks and znodes (docs/rest.md): parses JSON requests, calls [`crate::access::api`], and
+//! encodes the results. Certificates, tokens and host checks are shared with the operators' listener.
 //!
-//! Invariant: [`crate::api`] bounds the requests waiting for locks; each request gets a response within
-//! `limits::API_REQUEST_MAX`, or its connection ends. Invariant: requests from pages of other sites are
-//! refused, since a browser may reach a loopback address without a token.
+//! Invariant: [`crate::access::api`] bounds the requests waiting for locks; each request gets a response
+//! within `limits::API_REQUEST_MAX`, or its connection ends. Invariant: requests from pages of other sites
+//! are refused, since a browser may reach a loopback address without a token.
 
 mod answer;
 mod ask;
@@ -53,9 +53,9 @@ use super::listen::Bounds;
 use super::problem::Problem;
 use super::serve::{self, serve_connections};
 use super::{HttpContext, finish_kept, host, not_here, not_taken, report};
-use crate::api::{Api, Caller, LockName, Place, Refusal, Secret, Standing};
-use crate::report::question::{Question, Scope};
-use crate::tokens::Role;
+use crate::access::api::{Api, Caller, LockName, Place, Refusal, Secret, Standing};
+use crate::access::report::question::{Question, Scope};
+use crate::access::tokens::Role;
 pub use direct::{Direct, Pieces};
 use path_text::PathText;
 use request::{Acquire, NewLease, Release, Shown, Verify};

@@ -94,7 +94,6 @@ impl BoundedListener {
                 let connection = HttpConnection::new(stream, slot, self.bounds, secure, &visitor);
                 return (connection, visitor);
             }
-            self.metrics.http_connections_refused_total.inc();
             busy::end_turn_if_over().await;
         }
     }

@@ -41,7 +41,7 @@ use rowlock_tls::Keeper;
 use rowlock_types::metrics::Metrics;
 use rowlock_types::status::Status;
 
-use crate::report::Reports;
+use crate::access::report::Reports;
 
 use listen::{BoundedListener, Bounds};
 use problem::Problem;
@@ -145,7 +145,6 @@ async fn finish_kept(mut response: Response) -> Response {
 
 async fn metrics(State(context): State<HttpContext>) -> Response {
     let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    context.metrics.turn_longest_seconds.raise_to(busy::take_longest_turn());
     ([(header::CONTENT_TYPE, content_type)], context.metrics.render()).into_response()
 }
 

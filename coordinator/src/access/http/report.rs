@@ -14,7 +14,7 @@ use super::HttpContext;
 use super::access::Principal;
 use super::connection::Visitor;
 use super::problem::Problem;
-use crate::report::{Refusal, Requester};
+use crate::access::report::{Refusal, Requester};
 
 /// Returns the report's question for a URI: `/v1/locks/NAME` is the queue of that lock.
 pub(super) fn question_of(uri: &Uri) -> Cow<'_, str> {

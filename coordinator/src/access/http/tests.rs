@@ -23,8 +23,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::listen::{BoundedListener, Bounds};
 use super::*;
-use crate::delivery::registry::Registry;
-use crate::report::Backups;
+use crate::access::report::Backups;
+use crate::node::delivery::registry::Registry;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -53,7 +53,7 @@ pub(super) fn rights(
     let Decision { rights, pattern } = machine.rules().decide(lock, who, is_guarded);
     Ok(LockAccess {
         lock: lock.to_owned(),
-        who: crate::audit::named(who),
+        who: crate::node::audit::named(who),
         rights: rights.iter().collect(),
         rule: pattern.map(|pattern| pattern.to_string()),
         guarded: is_guarded,

@@ -12,7 +12,7 @@ use super::list::List;
 use super::locks::{address, label, permits};
 use super::question::{HistoryQuestion, cursor_text};
 use super::{Refusal, Viewer};
-use crate::apply::reason;
+use crate::node::apply::reason;
 
 /// Collects the visible entries, newest first. Also returns the position for the next page, if more entries
 /// may exist.

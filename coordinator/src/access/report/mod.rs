@@ -29,8 +29,8 @@ use rowlock_proto::{ErrorCode, Right};
 use rowlock_state::{Frozen, Machine, acl};
 use serde::Serialize;
 
-use crate::delivery::outbox::{Message, Outbox};
-use crate::delivery::registry::Registry;
+use crate::node::delivery::outbox::{Message, Outbox};
+use crate::node::delivery::registry::Registry;
 pub use access::Viewer;
 pub use backup::Backups;
 pub(crate) use locks::shown_question;

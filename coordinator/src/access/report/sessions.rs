@@ -7,7 +7,7 @@ use rowlock_state::{Machine, Session};
 
 use super::list::List;
 use super::{Refusal, Viewer};
-use crate::delivery::registry::Registry;
+use crate::node::delivery::registry::Registry;
 
 /// Lists the visible sessions in the order of their ids, or one session.
 pub(super) fn overview(

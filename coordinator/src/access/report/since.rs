@@ -15,7 +15,7 @@ use super::Reports;
 use super::access::ReaderCache;
 use super::history::item;
 use super::question::Scope;
-use crate::lock_feed::{FeedEntry, Happened};
+use crate::access::lock_feed::{FeedEntry, Happened};
 
 /// Entries per page of the history.
 const PAGE: usize = 1_000;

@@ -50,7 +50,7 @@ mod tests {
     use rowlock_env::reload::Reloaded;
 
     use super::*;
-    use crate::tokens::{Role, Token};
+    use crate::access::tokens::{Role, Token};
 
     fn write(path: &Path, text: &str, mode: u32) {
         fs::write(path, text).unwrap();

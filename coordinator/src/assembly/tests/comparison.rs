@@ -31,7 +31,7 @@ async fn a_leader_with_a_differing_state_stops_and_the_others_go_on() {
     let leader =
         nodes.iter().position(|node| node.status().borrow().leader == Some(node.status().borrow().node));
     let wrong = nodes.swap_remove(leader.expect("one leads"));
-    wrong.replica.state.write().apply(1, &opening(), &mut ()).result.expect("opens");
+    wrong.context.replica.state.write().apply(1, &opening(), &mut ()).result.expect("opens");
     let stopped = time::timeout(PATIENCE, wrong.stopped()).await.expect("it notices");
     let NodeError::Differs(difference) = &stopped else { panic!("{stopped}") };
     assert!(difference.to_string().contains("a majority has another one"), "{difference}");

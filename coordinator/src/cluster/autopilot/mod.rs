@@ -13,56 +13,51 @@ mod health;
 mod readmit;
 mod voters;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::peer::PeerPool;
-use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_consensus::raft::reconfigure::Reconfigurer;
-use rowlock_consensus::raft::{QuorumContact, Raft};
-use rowlock_env::sync::watch;
-use rowlock_env::time;
-use rowlock_proto::NodeId;
-use rowlock_types::metrics::Metrics;
+use rowlock_env::duty::Duty;
+use rowlock_env::time::{self, Instant};
 
-use crate::audit::Audit;
-use crate::config::AutopilotConfig;
+use crate::node::context::NodeContext;
 use readmit::Readmission;
 use voters::Scan;
 
 /// Interval of the autopilot's scans.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Dependencies of the task.
+/// Duty that changes the members without a request. A step whose future is dropped may still happen;
+/// otherwise the next leader repeats the step.
 pub struct Autopilot {
-    pub me: NodeId,
-    /// Enabled changes and their times.
-    pub config: AutopilotConfig,
-    pub raft: Raft,
-    pub leadership: watch::Receiver<Leadership>,
-    /// Log indexes stored by the other nodes under this leader.
-    pub quorum: QuorumContact,
-    /// Changes the members while this node leads.
-    pub reconfigurer: Arc<Reconfigurer>,
-    /// Connections to the others, and the incarnations of known nodes.
-    pub peers: PeerPool,
-    /// Records the autopilot's changes of members.
-    pub audit: Audit,
-    /// Counts promotions and removals.
-    pub metrics: Arc<Metrics>,
+    changes: MemberChanges,
+    readmission: Readmission,
+    scan: Scan,
+}
+
+/// Changes of the members on behalf of the autopilot.
+struct MemberChanges {
+    node: Arc<NodeContext>,
 }
 
 impl Autopilot {
-    /// Runs forever. A step whose future is dropped may still happen; otherwise the next leader repeats the
-    /// step.
-    pub async fn run(self) {
-        let (mut readmission, mut scan) = (Readmission::default(), Scan::default());
-        loop {
-            time::sleep_about(EVERY).await;
-            if self.config.readmit_wiped {
-                self.readmit(&mut readmission).await;
-            }
-            self.scan_voters(&mut scan).await;
+    pub fn new(node: Arc<NodeContext>) -> Autopilot {
+        Autopilot {
+            changes: MemberChanges { node },
+            readmission: Readmission::default(),
+            scan: Scan::default(),
         }
+    }
+}
+
+impl Duty for Autopilot {
+    type End = Infallible;
+
+    async fn turn(&mut self) -> Result<Option<Instant>, Infallible> {
+        if self.changes.node.config.autopilot.readmit_wiped {
+            self.changes.readmit(&mut self.readmission).await;
+        }
+        self.changes.scan_voters(&mut self.scan).await;
+        Ok(Some(time::about(EVERY)))
     }
 }

@@ -35,7 +35,7 @@ use rowlock_proto::NodeId;
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::reconfiguration::Wanted;
 
-use super::Autopilot;
+use super::MemberChanges;
 use super::health::MemberChange;
 
 /// A waiting node retries repeatedly; after this time without a retry, the node has gone.
@@ -88,32 +88,34 @@ impl Underway {
     }
 }
 
-impl Autopilot {
+impl MemberChanges {
     /// Handles each node that has come with another folder.
     pub(super) async fn readmit(&self, readmission: &mut Readmission) {
-        let mut strangers = self.peers.folder().strangers(CAME_WITHIN);
-        let view = *self.leadership.borrow();
+        let mut strangers = self.node.peers.folder().strangers(CAME_WITHIN);
+        let view = *self.node.leadership.borrow();
         let (now, asked) = (time::now(), readmission.asked);
-        if view.is_led_by(self.me) && asked.is_none_or(|at| now.saturating_since(at) >= ASK_EVERY) {
+        if view.is_led_by(self.node.me) && asked.is_none_or(|at| now.saturating_since(at) >= ASK_EVERY) {
             readmission.asked = Some(now);
             strangers.extend(self.strangers_to_others().await);
             self.promote_again(readmission).await;
         }
-        if view.leader != Some(self.me) {
+        if view.leader != Some(self.node.me) {
             readmission.voted.clear();
             readmission.logged.clear();
         }
         // A node that comes under this node's own number is refused for ever.
-        for (node, incarnation) in strangers.into_iter().filter(|(node, _)| *node != self.me) {
-            let view = *self.leadership.borrow();
+        for (node, incarnation) in strangers.into_iter().filter(|(node, _)| *node != self.node.me) {
+            let view = *self.node.leadership.borrow();
             match view.leader {
-                _ if view.is_led_by(self.me) => {
+                _ if view.is_led_by(self.node.me) => {
                     self.readmit_as_leader(node, incarnation, readmission).await;
                 }
                 _ if self.is_known_to_voters(node, incarnation).await => {
                     self.accept_folder(node, incarnation).await
                 }
-                Some(leader) if leader != self.me => self.accept_as_follower(leader, node, incarnation).await,
+                Some(leader) if leader != self.node.me => {
+                    self.accept_as_follower(leader, node, incarnation).await
+                }
                 _ => {}
             }
         }
@@ -121,10 +123,10 @@ impl Autopilot {
 
     /// Returns silent, empty voters whose old folder is known to other nodes than this leader.
     async fn strangers_to_others(&self) -> Vec<(NodeId, Incarnation)> {
-        let facts = facts::facts(&self.raft);
-        let alive = facts::alive_members(&self.raft, UP_WITHIN);
+        let facts = facts::facts(&self.node.raft);
+        let alive = facts::alive_members(&self.node.raft, UP_WITHIN);
         let voters: Vec<NodeId> =
-            facts.members.voters.iter().copied().filter(|node| *node != self.me).collect();
+            facts.members.voters.iter().copied().filter(|node| *node != self.node.me).collect();
         let silent = voters.iter().copied().filter(|node| !alive.contains(node)).collect();
         let mut waiting = self.introductions(silent).await;
         waiting.retain(|_, answer| answer.is_fresh() && !answer.is_admitted);
@@ -133,7 +135,7 @@ impl Autopilot {
         }
         let others = voters.into_iter().filter(|node| !waiting.contains_key(node)).collect();
         let others = self.introductions(others).await;
-        let met = self.peers.folder().known();
+        let met = self.node.peers.folder().known();
         met.into_iter()
             .filter(|(node, ours)| {
                 waiting.contains_key(node) && is_known_by_other_folder(*node, *ours, &others)
@@ -144,14 +146,14 @@ impl Autopilot {
     /// Promotes a removed voter as soon as the node has the log and each voter knows the new folder, so that
     /// no voter refuses its connections.
     async fn promote_again(&self, readmission: &mut Readmission) {
-        let Some((members, version)) = facts::settled_members(&self.raft) else { return };
-        let facts = facts::facts(&self.raft);
+        let Some((members, version)) = facts::settled_members(&self.node.raft) else { return };
+        let facts = facts::facts(&self.node.raft);
         // The log grows while a member stores entries: the member must have what was committed at the
         // previous scan.
         let needed = std::mem::replace(&mut readmission.committed, facts.committed_index);
         let voted = &mut readmission.voted;
         voted.retain(|node| !members.voters.contains(node));
-        let alive = facts::alive_members(&self.raft, UP_WITHIN);
+        let alive = facts::alive_members(&self.node.raft, UP_WITHIN);
         let has_log = |node: &NodeId| {
             let stored = facts.replicated.iter().find(|(other, _)| other == node);
             stored.is_some_and(|(_, index)| *index >= needed)
@@ -159,9 +161,10 @@ impl Autopilot {
         let is_ready =
             |node: &NodeId| members.nodes.contains_key(node) && alive.contains(node) && has_log(node);
         let Some(node) = voted.iter().copied().find(is_ready) else { return };
-        let known = self.peers.folder().known();
+        let known = self.node.peers.folder().known();
         let Some(known) = known.into_iter().find(|(met, _)| *met == node) else { return };
-        let others: Vec<NodeId> = members.voters.iter().copied().filter(|voter| *voter != self.me).collect();
+        let others: Vec<NodeId> =
+            members.voters.iter().copied().filter(|voter| *voter != self.node.me).collect();
         let count = others.len();
         let answers = self.introductions(others).await;
         if answers.len() == count && answers.values().all(|answer| answer.known.contains(&known)) {
@@ -173,19 +176,20 @@ impl Autopilot {
     /// Returns whether this node does not vote, and more than half of the other voters know `node` by this
     /// folder.
     async fn is_known_to_voters(&self, node: NodeId, incarnation: Incarnation) -> bool {
-        let facts = facts::facts(&self.raft);
-        if facts.members.voters.contains(&self.me) {
+        let facts = facts::facts(&self.node.raft);
+        if facts.members.voters.contains(&self.node.me) {
             return false;
         }
-        let others = facts.members.nodes.keys().copied().filter(|other| *other != self.me && *other != node);
+        let others =
+            facts.members.nodes.keys().copied().filter(|other| *other != self.node.me && *other != node);
         let answers = self.introductions(others.collect()).await;
-        majority_knows(self.me, (node, incarnation), &answers)
+        majority_knows(self.node.me, (node, incarnation), &answers)
     }
 
     async fn introductions(&self, nodes: Vec<NodeId>) -> BTreeMap<NodeId, Introduction> {
         let deadline = Instant::now() + ASK_DEADLINE;
         let asked = nodes.into_iter().map(|node| async move {
-            match self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await {
+            match self.node.peers.call(node, Lane::Control, &Request::Introduce, deadline).await {
                 Ok(Response::Introduced(introduction)) => Some((node, introduction)),
                 _ => None,
             }
@@ -194,7 +198,7 @@ impl Autopilot {
     }
 
     async fn readmit_as_leader(&self, node: NodeId, incarnation: Incarnation, readmission: &mut Readmission) {
-        let facts = facts::facts(&self.raft);
+        let facts = facts::facts(&self.node.raft);
         let (is_member, votes) =
             (facts.members.nodes.contains_key(&node), facts.members.voters.contains(&node));
         // A member that never acknowledged anything to this leader joined under another leader.
@@ -203,7 +207,7 @@ impl Autopilot {
         if mutant::is(Mutant::ReadmitAVoter) || !is_member || (!votes && stored(node) == 0) {
             return self.accept_as_leader(node, incarnation).await;
         }
-        if facts::alive_members(&self.raft, UP_WITHIN).contains(&node) {
+        if facts::alive_members(&self.node.raft, UP_WITHIN).contains(&node) {
             // The node with the old folder still runs: two nodes use its number.
             return;
         }
@@ -218,7 +222,7 @@ impl Autopilot {
             );
         }
         let leaving = Wanted { leaving: Some(node.to_string()), config_id: -1, ..Wanted::default() };
-        match self.reconfigurer.reconfigure(&leaving).await {
+        match self.node.reconfigurer.reconfigure(&leaving).await {
             Ok(Ok(index)) => {
                 rare::taken(Rare::WipedTakenOut);
                 tracing::info!(%node, index, "taken out of the members");
@@ -234,9 +238,9 @@ impl Autopilot {
 
     /// Accepts the new folder as the leader, if a quorum confirms the leadership.
     async fn accept_as_leader(&self, node: NodeId, incarnation: Incarnation) {
-        let confirmed = time::timeout(MEMBERS_DEADLINE, facts::read_index(&self.raft)).await;
+        let confirmed = time::timeout(MEMBERS_DEADLINE, facts::read_index(&self.node.raft)).await;
         if matches!(confirmed, Ok(Ok(_))) && self.does_not_vote(node) {
-            self.quorum.forget(node.0);
+            self.node.quorum.forget(node.0);
             self.accept_folder(node, incarnation).await;
         }
     }
@@ -244,16 +248,16 @@ impl Autopilot {
     /// Accepts the new folder as a follower, once this node's membership is as new as the leader's.
     async fn accept_as_follower(&self, leader: NodeId, node: NodeId, incarnation: Incarnation) {
         let deadline = Instant::now() + MEMBERS_DEADLINE;
-        let answer = self.peers.call(leader, Lane::Control, &Request::ReadIndex, deadline).await;
+        let answer = self.node.peers.call(leader, Lane::Control, &Request::ReadIndex, deadline).await;
         let Ok(Response::ReadIndex { index }) = answer else { return };
-        while facts::applied_index(&self.raft) < index {
+        while facts::applied_index(&self.node.raft) < index {
             if Instant::now() >= deadline {
                 return;
             }
             time::sleep(SCAN_EVERY).await;
         }
         if self.does_not_vote(node) {
-            assert!(facts::applied_index(&self.raft) >= index, "the members are as new as the leader's");
+            assert!(facts::applied_index(&self.node.raft) >= index, "the members are as new as the leader's");
             self.accept_folder(node, incarnation).await;
         }
     }
@@ -261,11 +265,11 @@ impl Autopilot {
     /// Returns whether `node` is no voter in the newest membership of the log; during a change, in neither of
     /// the two.
     fn does_not_vote(&self, node: NodeId) -> bool {
-        !facts::voters(&self.raft).contains(&node) || mutant::is(Mutant::ReadmitAVoter)
+        !facts::voters(&self.node.raft).contains(&node) || mutant::is(Mutant::ReadmitAVoter)
     }
 
     async fn accept_folder(&self, node: NodeId, incarnation: Incarnation) {
-        match self.peers.folder().replace_known(node, incarnation).await {
+        match self.node.peers.folder().replace_known(node, incarnation).await {
             Ok(()) => tracing::info!(%node, "known by its new data folder from now on"),
             Err(error) => tracing::warn!(%node, %error, "not known by its new data folder"),
         }

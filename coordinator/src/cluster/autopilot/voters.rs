@@ -8,9 +8,9 @@ use rowlock_consensus::raft::facts;
 use rowlock_env::time::{self, Instant};
 use rowlock_types::reconfiguration::{Members, Wanted};
 
-use super::Autopilot;
+use super::MemberChanges;
 use super::health::{MemberChange, MemberView, Rules, Watch, decide};
-use crate::audit::{AuditRecord, Client, Event, OK};
+use crate::node::audit::{AuditRecord, Client, Event};
 
 /// Interval at which the leader scans the members.
 const SCAN_EVERY: Duration = Duration::from_millis(500);
@@ -30,12 +30,12 @@ pub(super) struct Scan {
     retry_at: Option<Instant>,
 }
 
-impl Autopilot {
+impl MemberChanges {
     fn rules(&self) -> Rules {
         Rules {
-            promote_after: self.config.promote_after_ms.map(Duration::from_millis),
-            remove_dead_after: self.config.remove_dead_after_ms.map(Duration::from_millis),
-            min_voters: self.config.min_voters as usize,
+            promote_after: self.node.config.autopilot.promote_after_ms.map(Duration::from_millis),
+            remove_dead_after: self.node.config.autopilot.remove_dead_after_ms.map(Duration::from_millis),
+            min_voters: self.node.config.autopilot.min_voters as usize,
         }
     }
 
@@ -45,8 +45,8 @@ impl Autopilot {
         if rules.promote_after.is_none() && rules.remove_dead_after.is_none() {
             return;
         }
-        let view = *self.leadership.borrow();
-        if !view.is_led_by(self.me) {
+        let view = *self.node.leadership.borrow();
+        if !view.is_led_by(self.node.me) {
             *scan = Scan::default();
             return;
         }
@@ -57,8 +57,8 @@ impl Autopilot {
         }
         scan.last = Some(now);
         // During a change of voters, the membership is not settled.
-        let Some((members, version)) = facts::settled_members(&self.raft) else { return };
-        let facts = facts::facts(&self.raft);
+        let Some((members, version)) = facts::settled_members(&self.node.raft) else { return };
+        let facts = facts::facts(&self.node.raft);
         let seen = self.seen(&members, &facts);
         let log_end = facts.last_index.unwrap_or(0);
         let healths = scan.watch.record(view.term, elapsed.min(SCAN_GAP_MAX), log_end, &seen);
@@ -72,10 +72,10 @@ impl Autopilot {
     }
 
     fn seen(&self, members: &Members, facts: &facts::Facts) -> Vec<MemberView> {
-        let up = facts::alive_members(&self.raft, UP_WITHIN);
+        let up = facts::alive_members(&self.node.raft, UP_WITHIN);
         let seen = |node| {
             let stored = facts.replicated.iter().find(|(other, _)| *other == node).map_or(0, |(_, at)| *at);
-            let is_me = node == self.me;
+            let is_me = node == self.node.me;
             MemberView {
                 node,
                 votes: members.voters.contains(&node),
@@ -97,35 +97,28 @@ impl Autopilot {
                 (Wanted { joining: Some(line), config_id, ..Wanted::default() }, node, "promote")
             }
             MemberChange::Remove(node) => {
-                assert!(node != self.me, "a leader answers itself");
+                assert!(node != self.node.me, "a leader answers itself");
                 (Wanted { leaving: Some(node.to_string()), config_id, ..Wanted::default() }, node, "remove")
             }
         };
-        match self.reconfigurer.reconfigure(&wanted).await {
+        match self.node.reconfigurer.reconfigure(&wanted).await {
             Ok(Ok(index)) => {
                 match step {
                     MemberChange::Promote(_) => {
-                        self.metrics.autopilot_promoted_total.inc();
+                        self.node.metrics.autopilot_promoted_total.inc();
                         tracing::info!(%node, index, "a learner has had the log for long enough: it votes now");
                     }
                     MemberChange::Remove(_) => {
-                        self.metrics.autopilot_removed_total.inc();
+                        self.node.metrics.autopilot_removed_total.inc();
                         tracing::warn!(
                             %node, index,
                             "a voter has been silent for too long and was removed: replace it, and give the new node another number"
                         );
                     }
                 }
-                let (detail, client) = (format!("autopilot: node {node}"), Client::default());
-                self.audit.record(&AuditRecord {
-                    event: Event::Admin,
-                    op,
-                    paths: &[],
-                    detail: &detail,
-                    result: OK,
-                    missing: None,
-                    client,
-                });
+                let detail = format!("autopilot: node {node}");
+                let record = AuditRecord::new(Event::Admin, op, Client::default());
+                self.node.audit.record(&AuditRecord { detail: &detail, ..record });
                 true
             }
             Ok(Err(code)) => {

@@ -66,15 +66,15 @@ impl Bootstrap {
     /// Searches for the founders while this node has no log. Never returns.
     pub(super) async fn discover(&self) {
         let (mut tried, mut logged_at) = (BTreeMap::new(), None);
-        while let Some(discovery) = &self.config.discovery {
-            match facts::recovered(&self.raft).await {
+        while let Some(discovery) = &self.node.config.discovery {
+            match facts::recovered(&self.node.raft).await {
                 Ok(found) if found.last_index.is_none() => {}
                 // The log contains the addresses.
                 _ => break,
             }
             for (node, told) in self.founders.get() {
-                if self.peers.peer(node).is_none() {
-                    self.peers.set_address(node, &told.dial_addr());
+                if self.node.peers.peer(node).is_none() {
+                    self.node.peers.set_address(node, &told.dial_addr());
                 }
             }
             self.search_seeds(discovery, &mut tried).await;
@@ -97,8 +97,8 @@ impl Bootstrap {
     fn missing(&self, discovery: &Discovery) -> BTreeSet<NodeId> {
         // A founder that was found and answers no more may have another address now.
         let answers =
-            |node: NodeId| self.peers.peer(node).is_some_and(|peer| peer.is_connected(Lane::Control));
-        let is_missing = |node: &NodeId| *node != self.config.id && !answers(*node);
+            |node: NodeId| self.node.peers.peer(node).is_some_and(|peer| peer.is_connected(Lane::Control));
+        let is_missing = |node: &NodeId| *node != self.node.config.id && !answers(*node);
         discovery.founders().filter(is_missing).collect()
     }
 
@@ -130,13 +130,13 @@ impl Bootstrap {
     /// Returns the founder at this address, or `None` if the address does not answer.
     async fn try_at(&self, discovery: &Discovery, address: SocketAddr) -> Option<Tried> {
         for node in self.missing(discovery) {
-            let peer = self.peers.stranger(node, &address.to_string());
+            let peer = self.node.peers.stranger(node, &address.to_string());
             let deadline = Instant::now() + ASK_DEADLINE;
             match peer.call(Lane::Control, &Request::Introduce, deadline).await {
                 // The other node may know this node by another folder; the admission round reports that.
                 Ok(_) | Err(PeerError::Refused { refusal: HandshakeRefusal::OtherFolder { .. }, .. }) => {
                     tracing::info!(%node, %address, "found");
-                    self.peers.set_address(node, &address.to_string());
+                    self.node.peers.set_address(node, &address.to_string());
                     return Some(Tried::Found(node));
                 }
                 Err(PeerError::Refused { refusal, .. }) => {
@@ -154,12 +154,12 @@ impl Bootstrap {
     /// Returns the members with which this node forms the cluster now, or `None` if another node forms the
     /// cluster or a founder is missing. Without `[cluster]` these are the voters of `cluster.toml`.
     pub(super) async fn founding_members(&self) -> Option<BTreeMap<NodeId, Member>> {
-        let Some(discovery) = &self.config.discovery else {
-            let voters = self.config.nodes.iter().filter(|m| !m.learner);
+        let Some(discovery) = &self.node.config.discovery else {
+            let voters = self.node.config.nodes.iter().filter(|m| !m.learner);
             return Some(voters.map(|m| (m.id, member(m))).collect());
         };
-        let me = self.config.id;
-        let entry = self.config.nodes.iter().find(|m| m.id == me);
+        let me = self.node.config.id;
+        let entry = self.node.config.nodes.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
         // A majority does not suffice here: the caller needs every founder.
         let answers = self.all_introductions().await;
@@ -182,9 +182,9 @@ impl Bootstrap {
         if !answers.get(&FOUNDER).is_some_and(|answer| answer.is_fresh() && answer.voters.is_empty()) {
             return;
         }
-        let request = Request::AddLearner { node: self.config.id, member: ours };
+        let request = Request::AddLearner { node: self.node.config.id, member: ours };
         let deadline = Instant::now() + ASK_DEADLINE;
-        let answer = self.peers.call(FOUNDER, Lane::Control, &request, deadline).await;
+        let answer = self.node.peers.call(FOUNDER, Lane::Control, &request, deadline).await;
         if !matches!(answer, Ok(Response::Refused(_))) {
             tracing::debug!(?answer, "node 1 was not told the addresses of this node");
         }

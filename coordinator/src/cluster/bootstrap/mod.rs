@@ -23,24 +23,20 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use rowlock_consensus::peer::{
-    HandshakeRefusal, Introduction, Lane, PeerError, PeerPool, Refusal, Request, Response,
-};
-use rowlock_consensus::raft::{Admission, Raft, facts};
+use rowlock_consensus::peer::{HandshakeRefusal, Introduction, Lane, PeerError, Refusal, Request, Response};
+use rowlock_consensus::raft::facts;
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::advice::{Heard, Replace};
 use rowlock_types::member::Member;
-use rowlock_types::status::Status;
 use rowlock_wal::{FolderState, StorageError};
 
 pub use self::discovery::Founders;
 use self::judge::{Answers, OwnState, Verdict, decide};
 use self::readmission::LostData;
-use crate::config::NodeConfig;
+use crate::node::context::NodeContext;
 
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);
@@ -108,17 +104,11 @@ impl From<StorageError> for BootstrapError {
     }
 }
 
-/// Dependencies of a node's startup.
+/// Startup of a node, and its watch over its membership.
 pub struct Bootstrap {
-    pub config: Arc<NodeConfig>,
-    /// Raft, which takes no part yet.
-    pub raft: Raft,
-    pub peers: PeerPool,
-    pub admission: Admission,
+    pub node: Arc<NodeContext>,
     /// Addresses that the founders have sent to this node.
     pub founders: Founders,
-    /// Shows whether this node serves clients.
-    pub status: watch::Receiver<Status>,
 }
 
 /// Logs the nodes to start, and the operator's next step. The empty node votes and acknowledges nothing
@@ -158,14 +148,14 @@ impl Bootstrap {
     async fn advised(&self, mut error: BootstrapError) -> BootstrapError {
         if let BootstrapError::DataLost { heard, .. } | BootstrapError::RolledBack { heard, .. } = &mut error
         {
-            *heard = judge::heard(self.config.id, &self.all_introductions().await);
+            *heard = judge::heard(self.node.config.id, &self.all_introductions().await);
         }
         error
     }
 
     async fn enter(&self) -> Result<(), BootstrapError> {
         self.wait_for_admission().await?;
-        if self.config.learner {
+        if self.node.config.learner {
             self.join().await?;
         } else {
             self.form().await?;
@@ -181,9 +171,9 @@ impl Bootstrap {
     async fn watch_membership(&self) -> Result<(), BootstrapError> {
         loop {
             time::sleep(LOG_EVERY).await;
-            if !self.status.borrow().serving {
+            if !self.node.status.borrow().serving {
                 self.warn_if_removed(&self.own_state().await?).await?;
-            } else if !facts::voters(&self.raft).contains(&self.config.id) {
+            } else if !facts::voters(&self.node.raft).contains(&self.node.config.id) {
                 self.all_introductions().await;
             }
         }
@@ -191,7 +181,7 @@ impl Bootstrap {
 
     /// Asks the others until the answers exclude a loss of data.
     async fn wait_for_admission(&self) -> Result<(), BootstrapError> {
-        let folder = self.peers.folder();
+        let folder = self.node.peers.folder();
         let (begun, mut logged_at) = (time::now(), None::<Instant>);
         let mut lost = LostData::default();
         let answers = loop {
@@ -208,7 +198,7 @@ impl Bootstrap {
                         log_missing_nodes(own.node, &nodes, judge::newest(&answers).is_some());
                         logged_at = Some(time::now());
                     }
-                    self.admission.wait_for(if own.is_newcomer() { nodes } else { Vec::new() });
+                    self.node.admission.wait_for(if own.is_newcomer() { nodes } else { Vec::new() });
                 }
             }
             time::sleep(RETRY_PAUSE).await;
@@ -217,14 +207,14 @@ impl Bootstrap {
         // This precedes the first vote or acknowledgement: a restart must not begin to wait again. From now
         // on others ask this node about nodes that it may never meet.
         folder.rise_to(FolderState::Admitted).await?;
-        self.admission.grant();
+        self.node.admission.grant();
         Ok(())
     }
 
     /// Records the others' incarnations of nodes unknown to this node.
     async fn record_hearsay(&self, answers: &Answers) {
-        let folder = self.peers.folder();
-        for (node, incarnation) in judge::hearsay(self.config.id, &folder.known(), answers) {
+        let folder = self.node.peers.folder();
+        for (node, incarnation) in judge::hearsay(self.node.config.id, &folder.known(), answers) {
             if let Err(error) = folder.record(node, incarnation).await {
                 tracing::warn!(%node, %error, "cannot record the folder by which others know a node");
             }
@@ -233,15 +223,15 @@ impl Bootstrap {
 
     /// Collects this node's knowledge of itself.
     async fn own_state(&self) -> Result<OwnState, BootstrapError> {
-        let (node, is_learner) = (self.config.id, self.config.learner);
-        let state = self.peers.folder().state();
-        let founders: BTreeSet<NodeId> = match &self.config.discovery {
+        let (node, is_learner) = (self.node.config.id, self.node.config.learner);
+        let state = self.node.peers.folder().state();
+        let founders: BTreeSet<NodeId> = match &self.node.config.discovery {
             Some(discovery) => discovery.founders().collect(),
-            None => self.config.nodes.iter().filter(|m| !m.learner).map(|m| m.id).collect(),
+            None => self.node.config.nodes.iter().filter(|m| !m.learner).map(|m| m.id).collect(),
         };
-        let found = facts::recovered(&self.raft).await.map_err(BootstrapError::Raft)?;
+        let found = facts::recovered(&self.node.raft).await.map_err(BootstrapError::Raft)?;
         let facts::Recovered { voters, members_at, last_index, term } = found;
-        let comes_again = self.config.autopilot.readmit_wiped && state != FolderState::Member;
+        let comes_again = self.node.config.autopilot.readmit_wiped && state != FolderState::Member;
         Ok(OwnState { node, state, is_learner, founders, voters, members_at, last_index, term, comes_again })
     }
 
@@ -252,7 +242,7 @@ impl Bootstrap {
         let mut calls: FuturesUnordered<_> = self
             .others()
             .map(|node| async move {
-                (node, self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await)
+                (node, self.node.peers.call(node, Lane::Control, &Request::Introduce, deadline).await)
             })
             .collect();
         let (mut answers, mut witness) = (Answers::new(), None);
@@ -291,16 +281,16 @@ impl Bootstrap {
 
     /// Iterates over the other nodes with an address from `cluster.toml`, the log or an introduction.
     fn others(&self) -> impl Iterator<Item = NodeId> {
-        let me = self.config.id;
-        self.peers.nodes().into_iter().filter(move |node| *node != me)
+        let me = self.node.config.id;
+        self.node.peers.nodes().into_iter().filter(move |node| *node != me)
     }
 
     /// Adds the addresses of unknown members: members added after this node's `cluster.toml` may be the
     /// voters and the leader.
     fn add_addresses(&self, introduction: &Introduction) {
         for (node, address) in &introduction.addresses {
-            if *node != self.config.id && self.peers.peer(*node).is_none() {
-                self.peers.set_address(*node, address);
+            if *node != self.node.config.id && self.node.peers.peer(*node).is_none() {
+                self.node.peers.set_address(*node, address);
             }
         }
     }
@@ -311,20 +301,21 @@ impl Bootstrap {
         let mut logged_at: Option<Instant> = None;
         loop {
             let own = self.own_state().await?;
-            let leader = facts::leader(&self.raft);
-            let joined = facts::has_joined(&self.raft, own.node);
+            let leader = facts::leader(&self.node.raft);
+            let joined = facts::has_joined(&self.node.raft, own.node);
             if logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_EVERY) {
                 self.warn_if_removed(&own).await?;
                 logged_at = Some(time::now());
             }
             if joined {
-                self.peers.folder().rise_to(FolderState::Member).await?;
+                self.node.peers.folder().rise_to(FolderState::Member).await?;
             }
             match leader {
                 Some(leader) if leader == own.node && joined => return Ok(()),
                 Some(leader) if leader != own.node => {
                     let deadline = Instant::now() + ASK_DEADLINE;
-                    let answer = self.peers.call(leader, Lane::Control, &Request::Introduce, deadline).await;
+                    let answer =
+                        self.node.peers.call(leader, Lane::Control, &Request::Introduce, deadline).await;
                     if let Ok(Response::Introduced(introduction)) = answer {
                         // Read again: the log now contains the entries acknowledged meanwhile.
                         judge::check_log(&self.own_state().await?, leader, &introduction)?;
@@ -380,7 +371,7 @@ impl Bootstrap {
             {
                 let count = voters.len();
                 assert!(voters.keys().eq(&own.founders), "exactly the founders vote");
-                match facts::form(&self.raft, voters).await {
+                match facts::form(&self.node.raft, voters).await {
                     Ok(()) => {
                         tracing::info!(voters = count, "formed the cluster");
                         return Ok(());
@@ -394,21 +385,21 @@ impl Bootstrap {
 
     /// Joins as a learner: asks any node, follows its hint to the leader, until the change is committed.
     async fn join(&self) -> Result<(), BootstrapError> {
-        let me = self.config.id;
-        let entry = self.config.nodes.iter().find(|m| m.id == me);
+        let me = self.node.config.id;
+        let entry = self.node.config.nodes.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
         // The log's membership may come from a deposed leader, and may be truncated. A node that was a member
         // once and is none any more was removed: it does not join again by itself.
-        if self.peers.folder().state() == FolderState::Member {
+        if self.node.peers.folder().state() == FolderState::Member {
             return Ok(());
         }
-        while !facts::has_joined(&self.raft, me) {
+        while !facts::has_joined(&self.node.raft, me) {
             // Each answer names further members.
             let mut candidates: Vec<NodeId> = self.all_introductions().await.into_keys().collect();
             while let Some(node) = candidates.pop() {
                 let request = Request::AddLearner { node: me, member: ours.clone() };
                 let deadline = Instant::now() + JOIN_DEADLINE;
-                match self.peers.call(node, Lane::Control, &request, deadline).await {
+                match self.node.peers.call(node, Lane::Control, &request, deadline).await {
                     Ok(Response::MembershipChanged { index }) => {
                         tracing::info!(index, "joined the cluster as a learner");
                         return Ok(());

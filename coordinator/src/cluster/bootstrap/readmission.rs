@@ -101,7 +101,8 @@ impl Bootstrap {
             if !own.comes_again {
                 return Ok(());
             }
-            let votes_here = facts::has_joined(&self.raft, me) && facts::voters(&self.raft).contains(&me);
+            let votes_here =
+                facts::has_joined(&self.node.raft, me) && facts::voters(&self.node.raft).contains(&me);
             let answers = self.all_introductions().await;
             let newest = judge::newest(&answers);
             // A snapshot may be older than the removal: its members still have this node as a voter.
@@ -133,7 +134,7 @@ impl Bootstrap {
     pub(super) async fn all_introductions(&self) -> Answers {
         let deadline = Instant::now() + super::ASK_DEADLINE;
         let asked = self.others().map(|node| async move {
-            match self.peers.call(node, Lane::Control, &Request::Introduce, deadline).await {
+            match self.node.peers.call(node, Lane::Control, &Request::Introduce, deadline).await {
                 Ok(Response::Introduced(introduction)) => Some((node, introduction)),
                 _ => None,
             }
@@ -147,19 +148,20 @@ impl Bootstrap {
     /// answered.
     async fn request_promotion(&self, known: &Introduction, end: Option<u64>, answers: &Answers) {
         let Some(leader) = known.leader else { return };
-        if Some(facts::applied_index(&self.raft)) < end
+        if Some(facts::applied_index(&self.node.raft)) < end
             || !known.voters.iter().all(|voter| answers.contains_key(voter))
         {
             return;
         }
-        let me = self.config.id;
-        let entry = self.config.nodes.iter().find(|m| m.id == me);
+        let me = self.node.config.id;
+        let entry = self.node.config.nodes.iter().find(|m| m.id == me);
         let ours = entry.map(member).expect("a node's configuration holds its own entry");
         assert!(!known.voters.contains(&me), "a voter does not ask for the vote");
         let line = format!("server.{me}={}:participant;{}", ours.zookeeper_addr(), ours.client_addr);
         let wanted = Wanted { joining: Some(line), config_id: -1, ..Wanted::default() };
         let deadline = Instant::now() + JOIN_DEADLINE;
-        let answer = self.peers.call(leader, Lane::Control, &Request::Reconfigure(wanted), deadline).await;
+        let answer =
+            self.node.peers.call(leader, Lane::Control, &Request::Reconfigure(wanted), deadline).await;
         tracing::debug!(?answer, "asked to vote again");
     }
 }

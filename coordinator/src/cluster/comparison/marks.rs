@@ -14,7 +14,7 @@ use rowlock_state::command::{Command, Proposal};
 use rowlock_types::advice::Replace;
 use rowlock_types::limits::MARKS_MAX;
 
-use crate::apply::Observer;
+use crate::node::apply::Observer;
 
 /// Digests at the recent marks. Apply records them, and the comparison task decides.
 pub struct Marks {

@@ -18,12 +18,12 @@ use rowlock_state::command::Command;
 
 pub use marks::{Difference, Marks};
 
-use rowlock_consensus::raft::{self, Raft};
+use rowlock_consensus::raft;
 
-use crate::delivery::outbox;
-use crate::leader_duties::{Due, Duty};
-use crate::proposer::{Proposer, Submission};
-use crate::replica::Replica;
+use crate::node::context::NodeContext;
+use crate::node::delivery::outbox;
+use crate::node::leader_duties::{Due, LeaderDuty};
+use crate::node::proposer::Submission;
 
 /// Interval of the marks, if the state has changed. A mark costs as many small commands as there are nodes,
 /// plus one; each change updates the digest, so that reading the digest is free. A node without others writes
@@ -32,23 +32,21 @@ const EVERY: Duration = Duration::from_secs(5);
 
 /// Proposes the leader's marks.
 pub struct DigestMarks {
-    raft: Raft,
-    replica: Arc<Replica>,
+    node: Arc<NodeContext>,
     /// Term and zxid of the last mark.
     marked: Option<(u64, Zxid)>,
 }
 
 impl DigestMarks {
-    /// Creates the duty. `replica` shows whether the state has changed since the last mark.
-    pub fn new(raft: Raft, replica: Arc<Replica>) -> DigestMarks {
-        DigestMarks { raft, replica, marked: None }
+    pub fn new(node: Arc<NodeContext>) -> DigestMarks {
+        DigestMarks { node, marked: None }
     }
 }
 
-impl Duty for DigestMarks {
+impl LeaderDuty for DigestMarks {
     fn due(&mut self, term: u64, now: Instant) -> Due {
-        let state = (term, self.replica.state.read().last_zxid());
-        let is_due = self.marked != Some(state) && !raft::is_alone(&self.raft);
+        let state = (term, self.node.replica.state.read().last_zxid());
+        let is_due = self.marked != Some(state) && !raft::is_alone(&self.node.raft);
         if is_due {
             self.marked = Some(state);
         }
@@ -61,11 +59,8 @@ impl Duty for DigestMarks {
 
 /// Task that publishes this node's digests and compares all digests.
 pub struct Comparison {
-    /// Source of the current voters.
-    pub raft: Raft,
+    pub node: Arc<NodeContext>,
     pub marks: Arc<Marks>,
-    /// Accepts the commands that publish digests.
-    pub proposer: Proposer,
 }
 
 impl Comparison {
@@ -77,7 +72,7 @@ impl Comparison {
             if let Some(command) = self.marks.take_due_digest() {
                 self.publish(command);
             }
-            if let Some(difference) = self.marks.find_difference(&raft::voters(&self.raft)) {
+            if let Some(difference) = self.marks.find_difference(&raft::voters(&self.node.raft)) {
                 return difference;
             }
             // The voters may have changed meanwhile.
@@ -88,6 +83,6 @@ impl Comparison {
     /// Publishes a digest. A full queue drops it: the next mark follows.
     fn publish(&self, command: Command) {
         // The node reads the outcome from the log, like the digests of the other nodes.
-        let _ = self.proposer.try_submit(Submission::of_node(command, outbox::channel().0));
+        let _ = self.node.proposer.try_submit(Submission::of_node(command, outbox::channel().0));
     }
 }

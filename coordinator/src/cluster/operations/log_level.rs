@@ -3,9 +3,11 @@
 //! The node logs through `tracing` and does not own the subscriber. So the program that runs the node passes
 //! a [`LogSwitch`]; a node without one refuses. The filter is in memory only: a restart ends it.
 
+use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rowlock_env::duty::Duty;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
@@ -68,22 +70,6 @@ impl LogLevel {
         json!({ "node": self.me.0, "filter": switch.current(), "ends_in_ms": ends_in_ms })
     }
 
-    /// Resets filters at their end. Never returns.
-    pub async fn run(self: Arc<Self>) {
-        let mut changes = self.until.subscribe();
-        loop {
-            let until = *changes.borrow_and_update();
-            // `self` keeps the channel open.
-            let _ = match until {
-                Some(until) => time::timeout_at(until, changes.changed()).await,
-                None => Ok(changes.changed().await),
-            };
-            if until.is_some_and(|until| time::now() >= until) {
-                self.end(until);
-            }
-        }
-    }
-
     /// Resets the filter, unless an operator has changed it meanwhile.
     fn end(&self, was: Option<Instant>) {
         let is_that = |until: &mut Option<Instant>| *until == was && until.take().is_some();
@@ -93,5 +79,36 @@ impl LogLevel {
         {
             tracing::info!(now = switch.current(), "the operator's filter of the log has ended");
         }
+    }
+}
+
+/// Duty that resets each filter at its end.
+pub struct FilterReset {
+    log_level: Arc<LogLevel>,
+    until: watch::Receiver<Option<Instant>>,
+}
+
+impl FilterReset {
+    pub fn new(log_level: Arc<LogLevel>) -> FilterReset {
+        FilterReset { until: log_level.until.subscribe(), log_level }
+    }
+}
+
+impl Duty for FilterReset {
+    type End = Infallible;
+
+    async fn turn(&mut self) -> Result<Option<Instant>, Infallible> {
+        let until = *self.until.borrow_and_update();
+        let is_over = until.is_some_and(|until| time::now() >= until);
+        if is_over {
+            self.log_level.end(until);
+        }
+        Ok(until.filter(|_| !is_over))
+    }
+
+    async fn event(&mut self) -> Result<(), Infallible> {
+        // `log_level` keeps the channel open.
+        let _ = self.until.changed().await;
+        Ok(())
     }
 }

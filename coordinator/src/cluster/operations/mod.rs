@@ -14,16 +14,15 @@ mod token_floor;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::peer::{Lane, PeerPool, Refusal, Request, Response};
-use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_env::sync::watch;
+use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_types::operation::Operation;
 use tokio::sync::mpsc;
 
-use crate::admin::Ask;
-use crate::delivery::outbox::Message;
+use crate::node::admin::Ask;
+use crate::node::context::NodeContext;
+use crate::node::delivery::outbox::Message;
 pub use operator::Operator;
 
 /// Time limit of an operation. A later operation may still happen, and the operator's reply says that.
@@ -38,12 +37,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Task that forwards this node's operations, sequentially.
 pub struct Operations {
-    pub me: NodeId,
+    pub node: Arc<NodeContext>,
     pub queue: mpsc::Receiver<Ask<Operation>>,
-    pub leadership: watch::Receiver<Leadership>,
     pub here: Arc<Operator>,
-    /// Connections to the other nodes.
-    pub peers: PeerPool,
 }
 
 impl Operations {
@@ -72,11 +68,11 @@ impl Operations {
 
     async fn pass_on(&self, operation: &Operation) -> Result<String, ErrorCode> {
         loop {
-            let leader = self.leadership.borrow().leader;
-            let answer = match operation.executor(self.me, leader) {
+            let leader = self.node.leadership.borrow().leader;
+            let answer = match operation.executor(self.node.me, leader) {
                 None => None,
-                Some(node) if node == self.me => self.here.carry_out(operation).await.ok(),
-                Some(node) if self.peers.peer(node).is_none() => return Err(ErrorCode::NoNode),
+                Some(node) if node == self.node.me => self.here.carry_out(operation).await.ok(),
+                Some(node) if self.node.peers.peer(node).is_none() => return Err(ErrorCode::NoNode),
                 Some(node) => self.call_node(node, operation).await?,
             };
             match answer {
@@ -92,9 +88,9 @@ impl Operations {
         node: NodeId,
         operation: &Operation,
     ) -> Result<Option<Result<String, ErrorCode>>, ErrorCode> {
-        assert!(node != self.me, "this node carries out its own operations");
+        assert!(node != self.node.me, "this node carries out its own operations");
         let request = Request::Operate(operation.clone());
-        match self.peers.call(node, Lane::Control, &request, Instant::now() + DEADLINE).await {
+        match self.node.peers.call(node, Lane::Control, &request, Instant::now() + DEADLINE).await {
             Ok(Response::Operated(result)) => Ok(Some(result)),
             Ok(Response::Refused(Refusal::NotLeader { .. })) => Ok(None),
             Err(error) if !error.may_have_happened() => Ok(None),

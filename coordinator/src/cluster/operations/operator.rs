@@ -9,7 +9,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
 use rowlock_consensus::raft::facts;
-use rowlock_env::sync::watch;
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
@@ -18,10 +17,9 @@ use serde_json::{Value, json};
 
 use super::log_level::LogLevel;
 use super::token_floor;
-use crate::delivery::registry::Registry;
-use crate::end_session::{EndSession, NotExpired};
-use crate::hand_over::HandOver;
-use crate::upgrade::Upgrades;
+use crate::cluster::upgrade::Upgrades;
+use crate::node::context::NodeContext;
+use crate::node::end_session::{EndSession, NotExpired};
 
 /// Time for the other nodes to report whether they serve.
 const STATUS_DEADLINE: Duration = Duration::from_secs(1);
@@ -29,13 +27,9 @@ const STATUS_DEADLINE: Duration = Duration::from_secs(1);
 const END_DEADLINE: Duration = Duration::from_secs(10);
 
 pub struct Operator {
-    pub hand_over: HandOver,
+    pub node: Arc<NodeContext>,
     pub upgrades: Arc<Upgrades>,
-    pub registry: Arc<Registry>,
-    pub ending: EndSession,
     pub log_level: Arc<LogLevel>,
-    /// Watched by the status publisher, which stops serving.
-    pub drained: watch::Sender<bool>,
 }
 
 impl Operator {
@@ -51,8 +45,8 @@ impl Operator {
     /// A begun operation may continue.
     pub async fn carry_out(&self, operation: &Operation) -> Result<Result<String, ErrorCode>, Refusal> {
         let done = match operation {
-            Operation::HandOver { .. } | Operation::Upgrade(_) if !self.hand_over.leads() => {
-                let leader = self.hand_over.leadership.borrow().leader;
+            Operation::HandOver { .. } | Operation::Upgrade(_) if !self.node.leads() => {
+                let leader = self.node.leadership.borrow().leader;
                 return Err(Refusal::NotLeader { leader });
             }
             Operation::HandOver { to } => self.transfer_leadership(*to).await,
@@ -62,26 +56,26 @@ impl Operator {
             Operation::LogLevel { change, .. } => self.log_level.carry_out(change),
             Operation::EndSession { session } => self.end_session(*session).await,
             Operation::RaiseTokens { above } => {
-                token_floor::raise(&self.ending, *above, Instant::now() + END_DEADLINE).await
+                token_floor::raise(&self.node, *above, Instant::now() + END_DEADLINE).await
             }
         };
         Ok(done.map(|document| document.to_string()))
     }
 
     async fn transfer_leadership(&self, to: Option<NodeId>) -> Result<Value, ErrorCode> {
-        let me = self.hand_over.me;
+        let me = self.node.me;
         if to == Some(me) {
             return Ok(json!({ "leader": me.0 }));
         }
-        if to.is_some_and(|to| !facts::voters(&self.hand_over.raft).contains(&to)) {
+        if to.is_some_and(|to| !facts::voters(&self.node.raft).contains(&to)) {
             return Err(ErrorCode::BadArguments);
         }
-        let alive = self.hand_over.alive_voters();
+        let alive = self.node.alive_voters();
         let next = to.filter(|to| alive.contains_key(to));
-        let next = if to.is_some() { next } else { self.hand_over.successor() };
+        let next = if to.is_some() { next } else { self.node.successor() };
         let next = next.ok_or(ErrorCode::NewConfigNoQuorum)?;
         assert!(alive.contains_key(&next) || to.is_none(), "the successor is a live voter");
-        let leads = self.hand_over.to(next).await.ok_or(ErrorCode::OperationTimeout)?;
+        let leads = self.node.hand_over_to(next).await.ok_or(ErrorCode::OperationTimeout)?;
         Ok(json!({ "leader": leads.0 }))
     }
 
@@ -90,35 +84,36 @@ impl Operator {
             if !self.another_serves().await {
                 return Err(ErrorCode::NewConfigNoQuorum);
             }
-            if self.hand_over.leads() {
+            if self.node.leads() {
                 self.transfer_leadership(None).await?;
             }
         }
-        self.drained.send(on);
+        self.node.drained.send(on);
         tracing::info!(on, "drained by an operator");
-        Ok(json!({ "node": self.hand_over.me.0, "drained": on }))
+        Ok(json!({ "node": self.node.me.0, "drained": on }))
     }
 
     /// Returns whether another node serves the clients of this one.
     async fn another_serves(&self) -> bool {
-        let members = facts::facts(&self.hand_over.raft).members;
-        let (me, deadline) = (self.hand_over.me, Instant::now() + STATUS_DEADLINE);
+        let members = facts::facts(&self.node.raft).members;
+        let (me, deadline) = (self.node.me, Instant::now() + STATUS_DEADLINE);
         let asked = members.nodes.keys().filter(|node| **node != me).map(|node| async move {
-            let answer = self.hand_over.peers.call(*node, Lane::Control, &Request::Status, deadline).await;
+            let answer = self.node.peers.call(*node, Lane::Control, &Request::Status, deadline).await;
             matches!(answer, Ok(Response::Status(status)) if status.serving)
         });
         join_all(asked).await.contains(&true)
     }
 
     fn rebalance(&self, percent: u8) -> Value {
-        let (closed, of) = self.registry.close_share(percent);
+        let (closed, of) = self.node.registry.close_share(percent);
         tracing::info!(closed, of, "closing clients' connections for an operator, so that they spread");
-        json!({ "node": self.hand_over.me.0, "closed": closed, "connections": of })
+        json!({ "node": self.node.me.0, "closed": closed, "connections": of })
     }
 
     async fn end_session(&self, session: SessionId) -> Result<Value, ErrorCode> {
         let by_superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
-        match self.ending.run(session, by_superuser.into(), Instant::now() + END_DEADLINE).await {
+        let ending = EndSession { replica: self.node.replica.clone(), proposer: self.node.proposer.clone() };
+        match ending.run(session, by_superuser.into(), Instant::now() + END_DEADLINE).await {
             Ok(()) => Ok(json!({ "session": session.to_string(), "ended": true })),
             Err(NotExpired::NoSession) => Err(ErrorCode::NoNode),
             Err(NotExpired::Unknown) => Err(ErrorCode::OperationTimeout),
@@ -127,11 +122,11 @@ impl Operator {
 
     /// Hands leadership over again if this drained node has been elected.
     pub(super) async fn stay_drained(&self) {
-        if *self.drained.borrow()
-            && self.hand_over.leads()
-            && let Some(next) = self.hand_over.successor()
+        if *self.node.drained.borrow()
+            && self.node.leads()
+            && let Some(next) = self.node.successor()
         {
-            self.hand_over.to(next).await;
+            self.node.hand_over_to(next).await;
         }
     }
 }

@@ -7,9 +7,9 @@ use rowlock_state::TOKEN_FLOOR_MAX;
 use rowlock_state::command::Command;
 use serde_json::{Value, json};
 
-use crate::delivery::outbox;
-use crate::end_session::EndSession;
-use crate::proposer::Submission;
+use crate::node::context::NodeContext;
+use crate::node::delivery::outbox;
+use crate::node::proposer::Submission;
 
 /// Raises the tokens of all future queue positions above `above`. Positions that are in a queue already keep
 /// their tokens; the document counts those positions.
@@ -21,7 +21,7 @@ use crate::proposer::Submission;
 /// # Cancel safety
 /// Once polled, the floor may be raised even when the future is dropped.
 pub(super) async fn raise(
-    by: &EndSession,
+    node: &NodeContext,
     above: FencingToken,
     deadline: Instant,
 ) -> Result<Value, ErrorCode> {
@@ -30,11 +30,11 @@ pub(super) async fn raise(
     }
     let (reply_to, inbox) = outbox::channel();
     let submission = Submission::of_node(Command::RaiseTokens { above }, reply_to);
-    by.proposer.submit(submission).await.map_err(|_| ErrorCode::OperationTimeout)?;
+    node.proposer.submit(submission).await.map_err(|_| ErrorCode::OperationTimeout)?;
     if !time::timeout_at(deadline, inbox.is_applied()).await.unwrap_or(false) {
         return Err(ErrorCode::OperationTimeout);
     }
-    let state = by.replica.state.read();
+    let state = node.replica.state.read();
     let counts = state.counts();
     assert!(state.last_zxid().0 >= above.0, "the floor is applied here");
     tracing::info!(%above, "fencing tokens raised by an operator");

@@ -9,19 +9,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::peer::{Lane, PeerPool, Refusal, Request, Response};
-use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_consensus::raft::reconfigure::Reconfigurer;
-use rowlock_env::sync::watch;
+use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::{ErrorCode, NodeId};
+use rowlock_proto::ErrorCode;
 use rowlock_types::reconfiguration::Wanted;
 use tokio::sync::mpsc;
 
-use crate::admin::Ask;
-use crate::delivery::outbox::Message;
-use crate::replica::Replica;
-use crate::zk::reconfig::config_version;
+use crate::node::admin::Ask;
+use crate::node::context::NodeContext;
+use crate::node::delivery::outbox::Message;
+use crate::node::zk::reconfig::config_version;
 
 /// Time limit of a reconfiguration. Afterwards its client gets an unknown outcome.
 const DEADLINE: Duration = Duration::from_secs(40);
@@ -34,14 +31,8 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 
 /// Task that forwards this node's reconfigurations to the leader, sequentially.
 pub struct Reconfig {
-    pub me: NodeId,
+    pub node: Arc<NodeContext>,
     pub queue: mpsc::Receiver<Ask<Wanted>>,
-    pub leadership: watch::Receiver<Leadership>,
-    pub here: Arc<Reconfigurer>,
-    /// Connections to the other nodes.
-    pub peers: PeerPool,
-    /// The state in which the change appears.
-    pub replica: Arc<Replica>,
 }
 
 impl Reconfig {
@@ -52,7 +43,7 @@ impl Reconfig {
             // The check precedes the queue: a client that sends requests without a pause must not block the
             // end of a change.
             if Instant::now() >= next_check {
-                self.here.finish_interrupted().await;
+                self.node.reconfigurer.finish_interrupted().await;
                 next_check = Instant::now() + FINISH_EVERY;
             }
             let ask = match time::timeout_at(next_check, self.queue.recv()).await {
@@ -81,19 +72,19 @@ impl Reconfig {
                 Asked::Unknown => return None,
             }
         };
-        while config_version(&self.replica.state.read()).is_none_or(|version| version < index) {
+        while config_version(&self.node.replica.state.read()).is_none_or(|version| version < index) {
             time::sleep(POLL_EVERY).await;
         }
         Some(Ok(()))
     }
 
     async fn call_leader(&self, wanted: &Wanted) -> Asked {
-        let Some(leader) = self.leadership.borrow().leader else { return Asked::Again };
-        let answer = if leader == self.me {
-            self.here.reconfigure(wanted).await
+        let Some(leader) = self.node.leadership.borrow().leader else { return Asked::Again };
+        let answer = if leader == self.node.me {
+            self.node.reconfigurer.reconfigure(wanted).await
         } else {
             let request = Request::Reconfigure(wanted.clone());
-            match self.peers.call(leader, Lane::Control, &request, Instant::now() + DEADLINE).await {
+            match self.node.peers.call(leader, Lane::Control, &request, Instant::now() + DEADLINE).await {
                 Ok(Response::Reconfigured(result)) => Ok(result),
                 Ok(Response::Refused(refusal)) => Err(refusal),
                 Err(error) if !error.may_have_happened() => return Asked::Again,

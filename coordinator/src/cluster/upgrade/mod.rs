@@ -1,8 +1,9 @@
 //! Upgrade of the cluster's version to a new release: automatic when all members have been healthy for a
 //! while, or on an operator's request.
 //!
-//! In the flow: the leader's duties call [`Upgrades::due`] at intervals; an operator's request reaches
-//! [`Upgrades::carry_out`] of the leader through [`crate::operations`]. All decisions go through the log.
+//! In the flow: the leader's duties call the duty [`Upgrades`] at intervals; an operator's request reaches
+//! [`Upgrades::carry_out`] of the leader through [`crate::cluster::operations`]. All decisions go through
+//! the log.
 //!
 //! Must never raise the version unless every member, voter or learner, is known to support the new one: a
 //! member without that support could not continue.
@@ -14,54 +15,47 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_consensus::batching::TermBatch;
-use rowlock_consensus::peer::PeerPool;
-use rowlock_consensus::raft::leadership::Leadership;
-use rowlock_consensus::raft::{Raft, facts};
-use rowlock_env::sync::watch;
+use rowlock_consensus::raft::facts;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_state::command::Command;
 use rowlock_types::operation::UpgradeStep;
 use serde_json::Value;
-use tokio::sync::mpsc;
 
-use crate::config::{Finalize, UpgradeConfig};
-use crate::proposer::of_the_cluster;
-use crate::replica::Replica;
+use crate::config::Finalize;
+use crate::node::context::NodeContext;
+use crate::node::leader_duties::{Due, LeaderDuty};
+use crate::node::proposer::of_the_cluster;
+use crate::node::replica::Replica;
 use survey::{Health, MemberVersions, Survey, UpgradeState};
 
+/// Interval at which the leader checks whether the version is due.
+const EVERY: Duration = Duration::from_millis(100);
 /// A member without an acknowledgement within this time is not up.
 const UP_WITHIN: Duration = Duration::from_secs(2);
 const APPLIED_DEADLINE: Duration = Duration::from_secs(5);
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// Dependencies and state of the upgrade duty.
+/// State of the upgrade duty.
 pub struct Upgrades {
-    me: NodeId,
-    raft: Raft,
-    leadership: watch::Receiver<Leadership>,
-    replica: Arc<Replica>,
-    peers: PeerPool,
-    config: UpgradeConfig,
-    proposals: mpsc::Sender<TermBatch>,
+    node: Arc<NodeContext>,
     /// Time for which all members have been ready.
     health: Mutex<Health>,
 }
 
+impl LeaderDuty for Arc<Upgrades> {
+    fn due(&mut self, term: u64, now: Instant) -> Due {
+        Due { commands: self.raised(term, now).into_iter().collect(), next: Some(time::about(EVERY)) }
+    }
+}
+
 impl Upgrades {
-    /// Creates the duty of node `me`. The `peers` know the others' releases; commands go to `proposals`.
-    pub fn new(
-        (me, config): (NodeId, UpgradeConfig),
-        (raft, leadership): (Raft, watch::Receiver<Leadership>),
-        replica: Arc<Replica>,
-        peers: PeerPool,
-        proposals: mpsc::Sender<TermBatch>,
-    ) -> Upgrades {
-        Upgrades { me, raft, leadership, replica, peers, config, proposals, health: Mutex::default() }
+    pub fn new(node: Arc<NodeContext>) -> Upgrades {
+        Upgrades { node, health: Mutex::default() }
     }
 
     /// Returns the command that the leader of this term must propose now without a request.
-    pub fn due(&self, term: u64, now: Instant) -> Option<Command> {
+    fn raised(&self, term: u64, now: Instant) -> Option<Command> {
         let survey = self.survey();
         let state = survey.state();
         let ready_for = self.health.lock().record(term, &state, now)?;
@@ -101,47 +95,47 @@ impl Upgrades {
 
     fn status(&self) -> Value {
         let survey = self.survey();
-        let since = self.health.lock().since(self.leadership.borrow().term);
+        let since = self.health.lock().since(self.node.leadership.borrow().term);
         let since = since.filter(|_| self.is_automatic(&survey));
         let left = since.map(|since| self.health_needed().saturating_sub(since.elapsed()));
-        survey.document(self.config.finalize, left)
+        survey.document(self.node.config.upgrade.finalize, left)
     }
 
     fn is_automatic(&self, survey: &Survey) -> bool {
-        self.config.finalize == Finalize::Auto && !survey.is_held
+        self.node.config.upgrade.finalize == Finalize::Auto && !survey.is_held
     }
 
     fn health_needed(&self) -> Duration {
-        Duration::from_millis(self.config.health_ms)
+        Duration::from_millis(self.node.config.upgrade.health_ms)
     }
 
     fn survey(&self) -> Survey {
-        let facts = facts::facts(&self.raft);
-        let up = facts::alive_members(&self.raft, UP_WITHIN);
-        let releases = self.peers.releases();
+        let facts = facts::facts(&self.node.raft);
+        let up = facts::alive_members(&self.node.raft, UP_WITHIN);
+        let releases = self.node.peers.releases();
         let seen = |node: &NodeId| {
-            let is_me = *node == self.me;
+            let is_me = *node == self.node.me;
             let versions = if is_me { Some(releases.ours().clone()) } else { releases.heard_of(*node) };
             MemberVersions { node: *node, versions, is_up: is_me || up.contains(node) }
         };
-        let state = self.replica.state.read();
+        let state = self.node.replica.state.read();
         Survey {
             version: state.version().clone(),
             is_held: state.is_version_held(),
-            is_settled: facts::settled_members(&self.raft).is_some(),
+            is_settled: facts::settled_members(&self.node.raft).is_some(),
             members: facts.members.nodes.keys().map(seen).collect(),
         }
     }
 
     async fn propose(&self, command: Command) -> Result<(), ErrorCode> {
-        let term = self.leadership.borrow().term;
+        let term = self.node.leadership.borrow().term;
         let proposals = vec![of_the_cluster(command)];
-        self.proposals.send(TermBatch { term, proposals }).await.map_err(|_| ErrorCode::OperationTimeout)
+        self.node.proposals.send(TermBatch { term, proposals }).await.map_err(|_| ErrorCode::OperationTimeout)
     }
 
     async fn wait_until_applied(&self, is_applied: impl Fn(&Replica) -> bool) -> Result<Value, ErrorCode> {
         let deadline = time::now() + APPLIED_DEADLINE;
-        while !is_applied(&self.replica) {
+        while !is_applied(&self.node.replica) {
             if time::now() >= deadline {
                 return Err(ErrorCode::OperationTimeout);
             }

@@ -24,7 +24,7 @@ use rowlock_types::metrics::Metrics;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::moment;
+use crate::node::moment;
 pub(crate) use note::{Note, paths};
 pub use subject::{Client, who as named};
 pub(crate) use subject::{asker, text};
@@ -67,7 +67,12 @@ pub(crate) struct AuditRecord<'a> {
     pub client: Client,
 }
 
-impl AuditRecord<'_> {
+impl<'a> AuditRecord<'a> {
+    /// Creates the record of a successful request, without paths and details.
+    pub fn new(event: Event, op: &'a str, client: Client) -> AuditRecord<'a> {
+        AuditRecord { event, op, paths: &[], detail: "", result: OK, missing: None, client }
+    }
+
     /// Logs operators' requests, also without an audit log. Refused requests are not logged: unauthenticated
     /// clients could flood the log.
     fn log(&self) {
@@ -191,13 +196,9 @@ mod tests {
     fn failed(who: Vec<String>) -> AuditRecord<'static> {
         let client = Client { who, address: Some("10.0.0.1:5".parse().unwrap()), ..Client::default() };
         AuditRecord {
-            event: Event::Auth,
-            op: "auth",
-            paths: &[],
             detail: "digest",
             result: "AuthFailed",
-            missing: None,
-            client,
+            ..AuditRecord::new(Event::Auth, "auth", client)
         }
     }
 

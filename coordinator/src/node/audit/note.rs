@@ -232,7 +232,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::audit::tests::{audit, next};
+    use crate::node::audit::tests::{audit, next};
 
     fn set_acl(path: &str) -> Request {
         let acl = Acl { perms: 1, id: Id { scheme: "digest".to_owned(), id: "u:hash".to_owned() } };

@@ -8,7 +8,7 @@ use rowlock_proto::lock::ASK_BY_MAX_BYTES;
 use rowlock_state::acl;
 use serde::Serialize;
 
-use crate::trace::TraceParent;
+use crate::node::trace::TraceParent;
 
 /// Maximum recorded bytes of a client's text. A longer text is cut and ends in `…`.
 const TEXT_MAX_BYTES: usize = 1_024;

@@ -16,7 +16,7 @@ use rowlock_state::{AskedHolder, Question};
 use rowlock_types::metrics::Metrics;
 
 use super::registry::Registry;
-use crate::delivery::watch::WatchTable;
+use crate::node::delivery::watch::WatchTable;
 
 /// The event sink of apply. Dropping it updates the metrics.
 pub struct Dispatcher<'a> {
@@ -39,19 +39,15 @@ impl EventSink for Dispatcher<'_> {
         self.watches.fire(change);
     }
 
-    fn session_opened(&mut self, _session: SessionId, _attachment: Attachment, _timeout_ms: u32) {
-        self.metrics.sessions_opened_total.inc();
-    }
+    fn session_opened(&mut self, _session: SessionId, _attachment: Attachment, _timeout_ms: u32) {}
 
     fn session_attached(&mut self, session: SessionId, attachment: Attachment, _timeout_ms: u32) {
         self.registry.session_attached(session, attachment);
     }
 
     fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
-        match end {
-            SessionEnd::Closed => self.metrics.sessions_closed_total.inc(),
-            SessionEnd::Expired => self.metrics.sessions_expired_total.inc(),
-            SessionEnd::Ended => self.metrics.sessions_ended_total.inc(),
+        if end == SessionEnd::Expired {
+            self.metrics.sessions_expired_total.inc();
         }
         self.registry.session_ended(session);
     }

@@ -16,7 +16,7 @@ use rowlock_sessions::HeartbeatWaiter;
 use rowlock_state::outcome::Applied;
 use rowlock_types::limits;
 
-use crate::way::WriteTimeline;
+use crate::node::way::WriteTimeline;
 
 /// Message to a connection's task.
 #[derive(Debug)]

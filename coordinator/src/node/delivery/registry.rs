@@ -23,7 +23,7 @@ use rowlock_state::command::Attachment;
 
 use super::outbox::{CloseReason, Message, Outbox};
 use super::stats::ConnectionStats;
-use crate::delivery::watch::ConnectionId;
+use crate::node::delivery::watch::ConnectionId;
 
 #[derive(Default)]
 pub struct Registry {

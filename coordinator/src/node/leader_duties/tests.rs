@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rowlock_env::duty;
 use rowlock_env::task::{self, Shutdown, TaskGroup};
 
 use super::*;
@@ -22,15 +23,15 @@ impl Stage {
     pub(crate) fn new(
         leadership: Leadership,
         alarm: Option<watch::Receiver<Option<i64>>>,
-        duty: impl Duty + 'static,
+        duty: impl LeaderDuty + 'static,
     ) -> Stage {
         let (publish, leadership) = watch::channel(leadership);
         let (proposals, proposed) = mpsc::channel(4);
         let (ring, own) = watch::channel(None);
-        let (alarm, duties): (_, Vec<Box<dyn Duty>>) = (alarm.unwrap_or(own), vec![Box::new(duty)]);
+        let (alarm, duties): (_, Vec<Box<dyn LeaderDuty>>) = (alarm.unwrap_or(own), vec![Box::new(duty)]);
         let tasks = TaskGroup::new(Shutdown::new());
-        let duties = LeaderDuties { me: ME, leadership, proposals, alarm, duties };
-        tasks.spawn_until_shutdown("leader-duties", duties.run());
+        let duties = LeaderDuties::new(ME, leadership, proposals, alarm, duties);
+        tasks.spawn_until_shutdown("leader-duties", duty::run(duties));
         Stage { leadership: publish, alarm: ring, proposed, tasks }
     }
 
@@ -53,7 +54,7 @@ struct Counter {
     wakes_on_alarm: bool,
 }
 
-impl Duty for Counter {
+impl LeaderDuty for Counter {
     fn due(&mut self, _: u64, now: Instant) -> Due {
         Due { commands: vec![Command::Noop; self.count], next: self.every.map(|every| now + every) }
     }

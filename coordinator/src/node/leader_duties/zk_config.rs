@@ -45,7 +45,10 @@ mod tests {
         });
         for (voters, version) in [(&[1][..], 5), (&[1, 2], 5), (&[1, 2], 6)] {
             let command = due(&state, &members(voters), version).expect("it has changed");
-            state.apply(1_000, &crate::proposer::of_the_cluster(command), &mut ()).result.expect("is taken");
+            state
+                .apply(1_000, &crate::node::proposer::of_the_cluster(command), &mut ())
+                .result
+                .expect("is taken");
             assert_eq!(due(&state, &members(voters), version), None);
         }
     }

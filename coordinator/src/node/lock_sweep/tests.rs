@@ -11,8 +11,8 @@ use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Proposal};
 
 use super::*;
-use crate::leader_duties::tests::{LEADS, Stage};
-use crate::proposer::of_the_cluster;
+use crate::node::leader_duties::tests::{LEADS, Stage};
+use crate::node::proposer::of_the_cluster;
 
 const TIMEOUT_MS: u32 = 10;
 

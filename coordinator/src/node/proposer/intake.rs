@@ -178,7 +178,6 @@ impl Intake {
         self.line = ProposalQueue::default();
         if lost > 0 {
             rare::taken(Rare::WritesLostFromSight);
-            self.metrics.proposals_lost_total.add(lost as u64);
             tracing::info!(
                 lost,
                 "the outcome of forwarded writes cannot be known; their connections are closed"
@@ -268,7 +267,6 @@ impl Intake {
             all.reverse();
             self.line.push_front(all);
         }
-        self.metrics.proposals_total.add(count as u64);
         has_any
     }
 

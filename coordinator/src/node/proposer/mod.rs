@@ -15,7 +15,7 @@ use rowlock_proto::acl::Id;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use crate::delivery::outbox::Outbox;
+use crate::node::delivery::outbox::Outbox;
 
 /// A client's write, on its way into the log.
 pub struct Submission {

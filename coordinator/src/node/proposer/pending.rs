@@ -16,8 +16,8 @@ use rowlock_state::outcome::Applied;
 use tokio::sync::Notify;
 
 use super::window::{Room, Window};
-use crate::delivery::outbox::{Answer, Message, Outbox};
-use crate::way::WriteTimeline;
+use crate::node::delivery::outbox::{Answer, Message, Outbox};
+use crate::node::way::WriteTimeline;
 
 /// Writes of this node that wait for their results. Shared by the intake (registers, gives up) and apply
 /// (answers; gives up when a snapshot has skipped the results).
@@ -198,8 +198,8 @@ mod tests {
     use rowlock_state::command::Command;
 
     use super::*;
-    use crate::delivery::outbox::{self, Inbox};
-    use crate::proposer::of_the_cluster;
+    use crate::node::delivery::outbox::{self, Inbox};
+    use crate::node::proposer::of_the_cluster;
 
     fn answer(pending: &PendingWrites, origin: Origin) {
         let applied = Applied { zxid: Zxid(1), result: Err(ErrorCode::NoNode), attached: None };

@@ -12,8 +12,8 @@ use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Proposal};
 
 use super::*;
-use crate::leader_duties::tests::{LEADS, Stage};
-use crate::proposer::of_the_cluster;
+use crate::node::leader_duties::tests::{LEADS, Stage};
+use crate::node::proposer::of_the_cluster;
 
 fn apply_at(time_ms: i64, replica: &Replica, session: SessionId, command: Command) -> Response {
     let proposal = Proposal { session, attachment: Attachment(1), ..of_the_cluster(command) };

@@ -14,7 +14,7 @@ use rowlock_state::Machine;
 use rowlock_types::status::Status;
 
 use crate::config::NodeConfig;
-use crate::delivery::registry::Door;
+use crate::node::delivery::registry::Door;
 
 /// Supported extensions, one `name version` per line.
 const TEXT: &str = match (cfg!(feature = "access"), cfg!(feature = "cluster")) {

@@ -34,9 +34,9 @@ use super::listener::Shared;
 use super::liveness_timer::{LivenessTimer, Order};
 use super::secure;
 use super::wire::Wire;
-use crate::delivery::outbox::{CloseReason, Inbox};
-use crate::delivery::registry::{ClientConnection, Door};
-use crate::proposer::{NotTaken, Submission};
+use crate::node::delivery::outbox::{CloseReason, Inbox};
+use crate::node::delivery::registry::{ClientConnection, Door};
+use crate::node::proposer::{NotTaken, Submission};
 
 /// Pause before the next keepalive request to the leader after a full queue.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -292,7 +292,7 @@ impl ActiveConnection {
             }
             Event::Wrote(written) => match written? {
                 0 => return Err(EndReason::HungUp),
-                count => self.wrote(count, now, liveness),
+                _ => self.wrote(now, liveness),
             },
             Event::Read(read) => {
                 let count = self.connection.wire.was_read(read)?;
@@ -369,8 +369,7 @@ impl ActiveConnection {
     }
 
     /// Excuses silence while the client's reading is the bottleneck: the client shows its life by reading.
-    fn wrote(&self, count: usize, now: Instant, liveness: &mut LivenessTimer) {
-        self.context().metrics.bytes_sent_total.add(count as u64);
+    fn wrote(&self, now: Instant, liveness: &mut LivenessTimer) {
         if !self.conversation.accepts() {
             liveness.excuse(now);
         }
@@ -399,8 +398,7 @@ impl ActiveConnection {
             }
             let (was_full, is_over) = (conversation.is_full(), busy::turn_is_over());
             if progress == 0 || was_full || is_over {
-                let written = wire.try_write(&mut conversation.output)?;
-                context.metrics.bytes_sent_total.add(written as u64);
+                wire.try_write(&mut conversation.output)?;
                 if let Some(end) = conversation.take_end() {
                     return Err(end);
                 }

@@ -44,11 +44,11 @@ use super::pings::{AskConfirmation, Pings};
 use super::read::{LocalReader, ReadReply, Then};
 use super::write::Route;
 use super::{read_only, sasl, write};
-use crate::admin::Ask;
-use crate::audit::{Note, asker};
-use crate::delivery::outbox::{CloseReason, Inbox, Message};
-use crate::delivery::registry::ClientConnection;
-use crate::proposer::Submission;
+use crate::node::admin::Ask;
+use crate::node::audit::{Note, asker};
+use crate::node::delivery::outbox::{CloseReason, Inbox, Message};
+use crate::node::delivery::registry::ClientConnection;
+use crate::node::proposer::Submission;
 
 /// Maximum reads under one read lock. Beyond: the conversation releases the lock, so that apply gets its
 /// turn.

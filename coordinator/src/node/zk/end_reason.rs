@@ -4,7 +4,7 @@ use std::io;
 
 use rowlock_proto::{FrameError, SessionId};
 
-use crate::delivery::outbox::CloseReason;
+use crate::node::delivery::outbox::CloseReason;
 
 /// Reason for the end of a connection. All but `Finished` close without a further reply.
 #[derive(Debug, thiserror::Error)]

@@ -14,8 +14,8 @@ use rowlock_proto::FourLetterWord;
 use rowlock_types::status::{Role, Status};
 
 use super::listener::Shared;
-use crate::delivery::registry::ClientConnection;
-use crate::delivery::watch::ConnectionId;
+use crate::node::delivery::registry::ClientConnection;
+use crate::node::delivery::watch::ConnectionId;
 
 /// Server version for clients: the protocol's dialect, then the program.
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));

@@ -25,11 +25,11 @@ use super::liveness_timer::SessionTimeout;
 use super::new_sessions::Opener;
 use super::read_only::{self, Admission};
 use super::wire::Wire;
-use crate::delivery::events::question_frame;
-use crate::delivery::outbox::{Answer, CloseReason, Inbox, Message};
-use crate::delivery::registry::ClientConnection;
-use crate::proposer::Submission;
-use crate::slow::SlowRequest;
+use crate::node::delivery::events::question_frame;
+use crate::node::delivery::outbox::{Answer, CloseReason, Inbox, Message};
+use crate::node::delivery::registry::ClientConnection;
+use crate::node::proposer::Submission;
+use crate::node::slow::SlowRequest;
 
 /// The answers of a handshake's submissions all carry this tag: only one is under way at a time.
 const TAG: u64 = 0;

@@ -17,10 +17,10 @@ use rowlock_types::limits;
 use super::end_reason::EndReason;
 use super::identity::Neighbours;
 use super::{ClientContext, connection};
-use crate::delivery::outbox::{self, CloseReason};
-use crate::delivery::registry::{ClientConnection, Door, Most};
-use crate::delivery::stats::ListenerStats;
-use crate::guesses::{PasswordThrottle, Verdict};
+use crate::node::delivery::outbox::{self, CloseReason};
+use crate::node::delivery::registry::{ClientConnection, Door, Most};
+use crate::node::delivery::stats::ListenerStats;
+use crate::node::guesses::{PasswordThrottle, Verdict};
 
 /// Simulated delay of an accepted connection.
 const ACCEPTED_LATE: Duration = Duration::from_millis(25);

@@ -2,7 +2,8 @@
 //!
 //! In the flow: bytes arrive and frames become requests; writes go to the proposer, the local replica answers
 //! reads; replies and watch events leave in the order that the protocol promises. Apply reaches connections
-//! only through their outbox, by way of [`Dispatcher`](crate::delivery::events::Dispatcher) and [`Registry`].
+//! only through their outbox, by way of [`Dispatcher`](crate::node::delivery::events::Dispatcher) and
+//! [`Registry`].
 //!
 //! Must never change the replicated state, decide about a session's life, or make apply wait for a client.
 
@@ -40,13 +41,13 @@ pub use listener::{Doors, Listener, SecureDoor};
 pub use new_sessions::NewSessions;
 pub use new_sessions::Opener;
 
-use crate::admin::Admin;
-use crate::audit::Audit;
 use crate::config::NodeConfig;
-use crate::delivery::registry::Registry;
-use crate::proposer::Proposer;
-use crate::replica::Replica;
-use crate::slow::SlowRequests;
+use crate::node::admin::{Admin, ReportSource};
+use crate::node::audit::Audit;
+use crate::node::delivery::registry::Registry;
+use crate::node::proposer::Proposer;
+use crate::node::replica::Replica;
+use crate::node::slow::SlowRequests;
 use read_only::Isolation;
 use rowlock_sessions::SessionTouch;
 
@@ -56,8 +57,9 @@ pub struct ClientContext {
     /// The local state and its watches.
     pub replica: Arc<Replica>,
     pub proposer: Proposer,
-    /// Accepts requests for reports, and superusers' changes and operations.
+    /// Accepts superusers' changes of the membership and operations.
     pub admin: Arc<dyn Admin>,
+    pub reports: Arc<dyn ReportSource>,
     /// Admission of new sessions.
     pub new_sessions: Arc<NewSessions>,
     /// Accepts keepalives for the leader.

@@ -19,8 +19,8 @@ use rowlock_types::limits::{
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
-use crate::audit::Note;
-use crate::delivery::outbox::Answer;
+use crate::node::audit::Note;
+use crate::node::delivery::outbox::Answer;
 
 /// A received, unanswered request.
 #[derive(Debug)]

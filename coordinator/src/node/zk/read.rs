@@ -24,8 +24,8 @@ use rowlock_types::reconfiguration::Wanted;
 use super::announcement::Whereabouts;
 use super::reconfig;
 use super::{announcement, identity, watching};
-use crate::delivery::outbox::Outbox;
-use crate::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
+use crate::node::delivery::outbox::Outbox;
+use crate::node::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
 
 /// Bytes per name in a reply besides the name itself.
 const NAME_BYTES: usize = 4;

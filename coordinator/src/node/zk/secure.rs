@@ -14,8 +14,8 @@ use super::end_reason::EndReason;
 use super::handshake::next_message;
 use super::identity;
 use super::listener::Shared;
-use crate::delivery::outbox::{Inbox, Message};
-use crate::delivery::registry::ClientConnection;
+use crate::node::delivery::outbox::{Inbox, Message};
+use crate::node::delivery::registry::ClientConnection;
 
 /// Does the handshake. Writes the identity of the client's certificate into `peer`.
 pub(super) async fn shake_hands(

@@ -11,7 +11,7 @@ use rowlock_proto::{ErrorCode, Stat, Zxid};
 use rowlock_state::Machine;
 
 use super::announcement;
-use crate::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame};
+use crate::node::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame};
 
 /// The zxid of a missed event, whose change is not known any more.
 const UNKNOWN_CHANGE: Zxid = Zxid(-1);

@@ -116,17 +116,13 @@ impl Wire {
         pin!(self.stream.write_buf(output)).poll(cx)
     }
 
-    /// Writes the bytes that the socket takes without waiting. Returns their number.
-    pub(super) fn try_write(&mut self, output: &mut BytesMut) -> Result<usize, EndReason> {
-        let mut written = 0;
+    /// Writes the bytes that the socket takes without waiting.
+    pub(super) fn try_write(&mut self, output: &mut BytesMut) -> Result<(), EndReason> {
         let before = output.len();
         while !output.is_empty() {
             match self.stream.try_write(output) {
                 Ok(0) => return Err(EndReason::HungUp),
-                Ok(count) => {
-                    output.advance(count);
-                    written += count;
-                }
+                Ok(count) => output.advance(count),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.into()),
@@ -135,7 +131,7 @@ impl Wire {
         if output.is_empty() && before > BUFFER_KEEP_BYTES {
             *output = BytesMut::new();
         }
-        Ok(written)
+        Ok(())
     }
 
     /// Sends the last bytes and hangs up gracefully: closing a socket with unread input would reset the

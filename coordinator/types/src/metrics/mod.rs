@@ -35,18 +35,12 @@ macro_rules! metrics {
 metrics! {
     /// Open sessions in the replicated state.
     sessions: Gauge,
-    /// Sessions opened since the start.
-    sessions_opened_total: Counter,
     /// New sessions refused by this node (rate, limit, memory).
     sessions_refused_total: Counter,
     /// Clients at work that this follower has invited to the leader.
     sessions_invited_total: Counter,
-    /// Sessions closed by their client.
-    sessions_closed_total: Counter,
     /// Sessions expired by the leader.
     sessions_expired_total: Counter,
-    /// Sessions ended by superusers.
-    sessions_ended_total: Counter,
     /// Znodes in the replicated state.
     znodes: Gauge,
     /// Ephemeral znodes in the replicated state.
@@ -133,8 +127,6 @@ metrics! {
     packets_sent_total: Counter,
     /// Bytes received from clients.
     bytes_received_total: Counter,
-    /// Bytes sent to clients.
-    bytes_sent_total: Counter,
     /// Client requests received without a reply yet.
     requests_outstanding: Gauge,
     /// Time from decoding a client request to encoding its reply.
@@ -149,12 +141,6 @@ metrics! {
     /// Lock events missing in the history.
     history_dropped_total: Counter,
 
-    /// Commands submitted to the proposer of this node.
-    proposals_total: Counter,
-    /// Commands awaited by this node.
-    proposals_in_flight: Gauge,
-    /// Commands with an unknown outcome (leader lost).
-    proposals_lost_total: Counter,
     /// Log entries proposed by this node as the leader.
     batches_total: Counter,
     /// Log entries proposed only to compare digests.
@@ -163,31 +149,21 @@ metrics! {
     batches_skipped_total: Counter,
     /// Commands refused by this node as leader because of their cost.
     commands_refused_total: Counter,
-    /// Log entries cut short: their commands cost too much.
-    batches_cut_total: Counter,
     /// Commands per log entry proposed.
     batch_commands: SizeHistogram,
     /// Time from proposing a log entry to its apply, on the leader.
     commit_seconds: Histogram,
     /// Longest apply of one log entry since the start.
     apply_longest_seconds: LongestGauge,
-    /// Longest turn of a task since the start, in accounted work.
-    turn_longest_seconds: LongestGauge,
     /// Accounted work of the last second, percent of the threads' time.
     load_percent: Gauge,
     /// Commands sent to the leader by this node.
     forwarded_total: Counter,
-    /// Commands received from other nodes as leader.
-    forwards_received_total: Counter,
-    /// Forwarded commands refused because this node does not lead.
-    forwards_refused_total: Counter,
 
     /// Flushes of the write-ahead log.
     wal_fsync_seconds: Histogram,
     /// Bytes written to the write-ahead log.
     wal_bytes_total: Counter,
-    /// Records per flush of the write-ahead log.
-    wal_flush_records: SizeHistogram,
     /// Failed flushes; the node stops at the first.
     fsync_errors_total: Counter,
     /// Free bytes on the data folder's file system.
@@ -208,23 +184,11 @@ metrics! {
     snapshots_written_total: Counter,
     /// Failed writes of snapshots.
     snapshots_failed_total: Counter,
-    /// Snapshots received from the leader and installed.
-    snapshots_installed_total: Counter,
-    /// Snapshots sent to other nodes.
-    snapshots_sent_total: Counter,
-    /// Time from freezing the state to the durable snapshot file.
-    snapshot_write_seconds: Histogram,
-    /// Time from the received snapshot file to the replaced state.
-    snapshot_install_seconds: Histogram,
     /// Bytes of the last snapshot file written or installed.
     snapshot_bytes: Gauge,
 
     /// Raft role of this node.
     raft_role: RoleGauge,
-    /// Raft term of this node.
-    raft_term: Gauge,
-    /// Last log index stored by this node.
-    raft_last_log_index: Gauge,
     /// Last log index known to this node as committed.
     raft_committed_index: Gauge,
     /// Last log index applied by this node.
@@ -239,8 +203,6 @@ metrics! {
     serving: Gauge,
     /// HTTP connections accepted since the start.
     http_connections_total: Counter,
-    /// HTTP connections closed at the limit of their address.
-    http_connections_refused_total: Counter,
     /// HTTP requests refused without a valid certificate or token.
     http_unauthorized_total: Counter,
     /// HTTP requests refused for lack of permission.
@@ -253,12 +215,8 @@ metrics! {
     api_requests_total: Counter,
     /// API requests waiting for a lock.
     api_waits: Gauge,
-    /// API requests refused because too many wait.
-    api_waits_refused_total: Counter,
     /// Streams of lock events at the API.
     api_watches: Gauge,
-    /// Gaps in streams of lock events.
-    api_watch_gaps_total: Counter,
     /// Failed reloads of tokens; the previous ones stay in use.
     token_reload_failures_total: Counter,
     /// 1 while the file of tokens is missing or invalid; the previous tokens stay in use.
@@ -273,8 +231,6 @@ metrics! {
     backups_made_total: Counter,
     /// Failed scheduled backups of this node.
     backups_failed_total: Counter,
-    /// Size of the last scheduled backup.
-    backup_bytes: Gauge,
 }
 
 impl Metrics {

@@ -208,7 +208,6 @@ impl Entries {
             tracing::debug!(refused, "commands refused: too expensive for the log");
         }
         if !rest.is_empty() {
-            self.maker.metrics.batches_cut_total.inc();
             line.push_front(rest);
         }
         entry

@@ -18,7 +18,8 @@ use futures_util::FutureExt as _;
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::backoff::Backoff;
 use rowlock_env::choice::{self, Choice};
-use rowlock_env::time;
+use rowlock_env::duty::Duty;
+use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES};
 use rowlock_types::metrics::Metrics;
@@ -41,7 +42,7 @@ const _: () = assert!(LOG_MEMORY_BYTES <= LOG_MEMORY_MAX_BYTES);
 /// 2^64 divided by the golden ratio: multiples modulo 2^64 are spread evenly, for any number of nodes.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Dependencies of the task.
+/// Duty that bounds the log.
 pub struct Compaction {
     pub schedule: Schedule,
     pub raft: Raft,
@@ -54,17 +55,17 @@ pub struct Compaction {
     pub retry: Backoff,
 }
 
-impl Compaction {
-    /// Runs until Raft has stopped.
-    pub async fn run(mut self) {
-        loop {
-            time::sleep_about(EVERY).await;
-            if self.compact_if_due().await.is_err() {
-                return;
-            }
-        }
-    }
+impl Duty for Compaction {
+    /// Means that Raft has stopped.
+    type End = ();
 
+    async fn turn(&mut self) -> Result<Option<Instant>, ()> {
+        self.compact_if_due().await?;
+        Ok(Some(time::about(EVERY)))
+    }
+}
+
+impl Compaction {
     /// Takes a snapshot or purges the log if due. The error means that Raft has stopped.
     async fn compact_if_due(&mut self) -> Result<(), ()> {
         let (applied, snapshot) = {

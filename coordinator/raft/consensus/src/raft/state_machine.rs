@@ -203,7 +203,6 @@ impl SnapshotWriter {
     ///
     /// Dropping the future does not stop the work.
     pub async fn write(self) -> Result<SnapshotFile, StorageError> {
-        let begun = time::now();
         let SnapshotWriter { frozen, meta, snapshots, metrics } = self;
         let covers = meta.last_log_id;
         // The worker also drops the state, which is long work after many changes.
@@ -216,7 +215,6 @@ impl SnapshotWriter {
         let snapshot = written.inspect_err(|_| metrics.snapshots_failed_total.inc())?;
         assert!(snapshot.meta().last_log_id >= covers, "the newest snapshot is kept");
         metrics.snapshots_written_total.inc();
-        metrics.snapshot_write_seconds.record(begun.elapsed());
         metrics.snapshot_bytes.set(snapshot.len());
         tracing::info!(meta = %stored::raft_meta(snapshot.meta()), bytes = snapshot.len(), "wrote a snapshot");
         Ok(snapshot)
@@ -305,7 +303,6 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             let why = format!("it covers {found} and was announced as {meta}");
             return Err(StorageError::BadSnapshot { path: snapshot.path(), why }.into());
         }
-        let begun = time::now();
         let (store, replica) = (self.snapshots.clone(), self.replica.clone());
         let (machine, snapshot) = worker::run_blocking("snapshot-install", move || {
             // Decode the snapshot before it becomes the newest: an unreadable snapshot must not replace a
@@ -317,8 +314,6 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         let old = self.replace(machine, &snapshot);
         // Dropping a large tree takes long, and this thread has other work.
         worker::run_in_background("state-drop", move || drop(old)).await;
-        self.metrics.snapshots_installed_total.inc();
-        self.metrics.snapshot_install_seconds.record(begun.elapsed());
         tracing::info!(%meta, bytes = snapshot.len(), "installed a snapshot");
         Ok(())
     }

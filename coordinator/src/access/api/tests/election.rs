@@ -6,7 +6,7 @@ use rowlock_proto::{Version, Zxid, path};
 use rowlock_state::command::Command;
 
 use super::*;
-use crate::api::call::Call;
+use crate::access::api::call::Call;
 
 async fn campaign(api: &Api, secret: &Secret, id: &str, wait_ms: u64) -> Place {
     let wanted = Wanted { label: format!("host {id}"), ..wanted(secret, id, wait_ms) };

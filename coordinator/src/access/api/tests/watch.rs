@@ -5,8 +5,8 @@ use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_types::limits::LOCK_FEED_MAX;
 
 use super::*;
-use crate::lock_feed::FeedEntry;
-use crate::report::question::{Scope, WatchQuestion};
+use crate::access::lock_feed::FeedEntry;
+use crate::access::report::question::{Scope, WatchQuestion};
 
 fn all(after: Option<Zxid>) -> WatchQuestion {
     WatchQuestion { scope: Scope::All, after }

@@ -12,7 +12,7 @@ use super::documents::{
     PartyDocument, PlaceDocument, Released, StandingDocument, StandingState, StandingsDocument,
 };
 use super::{Denied, Problem};
-use crate::api::{Led, Opened, Part, Place, Questioned, Refusal, Secret, Standing, Standings};
+use crate::access::api::{Led, Opened, Part, Place, Questioned, Refusal, Secret, Standing, Standings};
 
 /// Encodes a document; members are in alphabetical order.
 pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Response {

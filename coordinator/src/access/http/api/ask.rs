@@ -6,7 +6,7 @@ use axum::extract::Request;
 use super::super::access::AdminRequest;
 use super::request::AskHolders;
 use super::{Answer, ApiCall, answer, body};
-use crate::api::{LockName, Refusal};
+use crate::access::api::{LockName, Refusal};
 
 pub(super) async fn ask(call: &ApiCall, name: &LockName, request: Request) -> Answer {
     let wanted: AskHolders = body(request.into_body()).await?;

@@ -15,7 +15,7 @@ use rowlock_env::turnstile::{Class, Turnstile};
 use tower_service::Service as _;
 
 use super::ApiContext;
-use crate::http::connection::Visitor;
+use crate::access::http::connection::Visitor;
 
 /// Larger than any response except a stream of events, which has no end.
 const ANSWER_MAX_BYTES: usize = 1 << 20;

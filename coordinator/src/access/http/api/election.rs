@@ -9,8 +9,8 @@ use rowlock_proto::{Right, Zxid};
 use super::path_text::PathText;
 use super::request::{Campaign, Release};
 use super::{Answer, ApiCall, Denied, answer, body, standing};
-use crate::api::{self, LockName, Refusal};
-use crate::report::question::Scope;
+use crate::access::api::{self, LockName, Refusal};
+use crate::access::report::question::Scope;
 
 pub(super) async fn campaign(call: ApiCall, PathText(name): PathText, request: Request) -> Answer {
     let election = own(&call, &name)?;

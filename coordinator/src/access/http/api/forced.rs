@@ -5,7 +5,7 @@ use rowlock_proto::FencingToken;
 use super::super::access::AdminRequest;
 use super::path_text::PathText;
 use super::{Answer, ApiCall, allowed, answer};
-use crate::api::{LockName, Refusal};
+use crate::access::api::{LockName, Refusal};
 
 pub(super) async fn force(call: ApiCall, PathText(rest): PathText) -> Answer {
     let holder =

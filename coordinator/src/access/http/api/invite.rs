@@ -50,9 +50,9 @@ mod tests {
     use tower_service::Service as _;
 
     use super::{ApiContext, Response};
+    use crate::access::http::connection::Visitor;
+    use crate::access::http::{HttpAddresses, HttpContext, tests};
     use crate::access::tests::Node;
-    use crate::http::connection::Visitor;
-    use crate::http::{HttpAddresses, HttpContext, tests};
 
     const LEASES: (Method, &str) = (Method::POST, "/v1/leases");
 

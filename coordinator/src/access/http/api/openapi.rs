@@ -8,7 +8,7 @@
 
 use axum::Router;
 
-use crate::http::ui::{self, zipped};
+use crate::access::http::ui::{self, zipped};
 
 pub(super) const OPENAPI_PATH: &str = "/v1/openapi.json";
 

@@ -1,7 +1,7 @@
 //! Query parameters of a request: duplicate and unknown parameters are errors.
 
-use crate::api::Refusal;
-use crate::report::question::decoded;
+use crate::access::api::Refusal;
+use crate::access::report::question::decoded;
 
 pub(super) struct Query(Vec<(String, String)>);
 

@@ -10,8 +10,8 @@ use serde::Deserialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::api::{For, LockName, Part, Refusal, Secret, Wanted, Which};
-use crate::audit;
+use crate::access::api::{For, LockName, Part, Refusal, Secret, Wanted, Which};
+use crate::node::audit;
 
 /// Header with the secret of a lease, as an alternative to the body.
 const LEASE_HEADER: &str = "rowlock-lease";

@@ -6,8 +6,8 @@ use super::super::access::AdminRequest;
 use super::documents::Ended;
 use super::path_text::PathText;
 use super::{Answer, ApiCall, answer};
-use crate::api::Refusal;
-use crate::report::question;
+use crate::access::api::Refusal;
+use crate::access::report::question;
 
 pub(super) async fn end(call: ApiCall, PathText(id): PathText) -> Answer {
     // Needs a proven operator: an open listener proves nothing, and ACLs cover locks, not sessions.

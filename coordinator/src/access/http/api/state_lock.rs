@@ -13,8 +13,8 @@ use super::super::access::AdminRequest;
 use super::documents::{StandingState, StateHeld};
 use super::forced::audited;
 use super::{Answer, ApiCall, Denied, answer, problem, read_body};
-use crate::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
-use crate::report::question::decoded;
+use crate::access::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
+use crate::access::report::question::decoded;
 
 /// Prefix of a state's path.
 pub(in crate::access::http) const PREFIX: &str = "/v1/terraform/";

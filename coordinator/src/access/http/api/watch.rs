@@ -20,8 +20,8 @@ use rowlock_types::limits::{API_REQUEST_MAX, API_WATCH_MAX};
 
 use super::super::connection::{PendingRequest, Visitor};
 use super::{Answer, ApiCall, Denied, report};
-use crate::api::{EventBatch, Refusal, Watch};
-use crate::report::question::WatchQuestion;
+use crate::access::api::{EventBatch, Refusal, Watch};
+use crate::access::report::question::WatchQuestion;
 
 /// Header with the id of the last received event, sent by browsers.
 const LAST_EVENT_ID: &str = "last-event-id";
@@ -149,7 +149,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::lock_feed::FeedEntry;
+    use crate::access::lock_feed::FeedEntry;
 
     fn gap(zxid: i64) -> Arc<FeedEntry> {
         let event = HistoryEvent::Gap { reason: "a\nb".to_owned(), from_zxid: Zxid(1), missing: None };

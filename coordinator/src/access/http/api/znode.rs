@@ -21,11 +21,11 @@ use super::documents::{StatDocument, ZnodeDocument};
 use super::query::Query;
 use super::request::secret_in;
 use super::{Answer, ApiCall, Denied, read_body};
-use crate::api::{
+use crate::access::api::{
     By, Change, Changed, Children, Consistency, LockName, Page, Refusal, ZnodePath, acl_entry, acl_text,
 };
-use crate::report::question::decoded;
-use crate::tokens::Role;
+use crate::access::report::question::decoded;
+use crate::access::tokens::Role;
 
 /// Prefix of a znode's path.
 pub(super) const PREFIX: &str = "/v1/znodes";

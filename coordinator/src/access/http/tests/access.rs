@@ -11,7 +11,7 @@ use rowlock_types::limits::{HTTP_TLS_HANDSHAKES_PER_SECOND, WRONG_PASSWORDS_PER_
 use tempfile::TempDir;
 
 use super::*;
-use crate::tokens::{self, Token};
+use crate::access::tokens::{self, Token};
 
 const HOUR: i64 = 3_600;
 

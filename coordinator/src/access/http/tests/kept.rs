@@ -3,7 +3,7 @@
 use axum::routing::post;
 
 use super::*;
-use crate::http::api::take_turn;
+use crate::access::http::api::take_turn;
 
 const HEAD: Duration = Duration::from_millis(300);
 const IDLE: Duration = Duration::from_millis(900);

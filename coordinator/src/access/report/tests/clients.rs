@@ -5,10 +5,10 @@ use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, Request, perms};
 use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use serde_json::{Value, json};
 
+use crate::access::report::{ReportSlot, Requester};
 use crate::access::tests::Node;
-use crate::report::{ReportSlot, Requester};
-use crate::zk::tests::client::{Client, create, set, unwatched};
-use crate::zk::tests::locks::acquire;
+use crate::node::zk::tests::client::{Client, create, set, unwatched};
+use crate::node::zk::tests::locks::acquire;
 
 fn report_request(what: &str) -> Request {
     Request::Report(what.to_owned())

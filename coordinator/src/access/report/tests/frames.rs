@@ -5,7 +5,7 @@ use rowlock_proto::{CreateMode, FencingToken, frame};
 use rowlock_types::limits;
 
 use crate::access::tests::Node;
-use crate::zk::tests::client::{Client, Frame, create};
+use crate::node::zk::tests::client::{Client, Frame, create};
 
 #[tokio::test]
 async fn the_answer_to_the_largest_request_of_every_kind_is_bounded() {

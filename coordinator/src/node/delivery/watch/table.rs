@@ -15,7 +15,7 @@ use rowlock_types::metrics::Metrics;
 
 use super::weight::{WatchBounds, weight};
 use super::{ConnectionId, Kinds};
-use crate::delivery::outbox::{Message, Outbox};
+use crate::node::delivery::outbox::{Message, Outbox};
 
 /// `WatchedEvent::state` of all server events: SyncConnected.
 const SYNC_CONNECTED: i32 = 3;

@@ -16,7 +16,7 @@ use rowlock_types::limits::{
 };
 
 use super::*;
-use crate::delivery::outbox::{self, Inbox, Message, Outbox};
+use crate::node::delivery::outbox::{self, Inbox, Message, Outbox};
 use crate::peer_support::{PATIENCE, Service, listen_anywhere, pool};
 
 const ME: NodeId = NodeId(1);

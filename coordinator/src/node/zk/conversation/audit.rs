@@ -6,8 +6,8 @@ use rowlock_proto::{ErrorCode, Request};
 use super::super::listener::Shared;
 use super::super::pending::Received;
 use super::Conversation;
-use crate::audit::{AuditRecord, Client, Event, Note, OK};
-use crate::delivery::registry::ClientConnection;
+use crate::node::audit::{AuditRecord, Client, Event, Note, OK};
+use crate::node::delivery::registry::ClientConnection;
 
 impl Conversation {
     /// Collects the request's fields for the record that follows the reply.
@@ -38,16 +38,8 @@ impl Conversation {
         let (event, result) = (Event::Auth, result.err().unwrap_or(OK));
         let audit = &self.shared.context.audit;
         if audit.wants(event) {
-            let (client, detail) = (self.client(), &crate::audit::text(detail));
-            audit.record(&AuditRecord {
-                event,
-                op: "auth",
-                paths: &[],
-                detail,
-                result,
-                missing: None,
-                client,
-            });
+            let (client, detail) = (self.client(), &crate::node::audit::text(detail));
+            audit.record(&AuditRecord { detail, result, ..AuditRecord::new(event, "auth", client) });
         }
     }
 
@@ -69,13 +61,5 @@ pub(in crate::node::zk) fn record_tls(shared: &Shared, peer: &ClientConnection, 
     let proven = peer.proven.get().map(|identities| identities.to_vec()).unwrap_or_default();
     let client = Client::new(&proven, rowlock_proto::SessionId::NONE, peer.addr);
     let (detail, result) = (refused.unwrap_or_default(), if refused.is_some() { "Refused" } else { OK });
-    audit.record(&AuditRecord {
-        event: Event::Auth,
-        op: "tls",
-        paths: &[],
-        detail,
-        result,
-        missing: None,
-        client,
-    });
+    audit.record(&AuditRecord { detail, result, ..AuditRecord::new(Event::Auth, "tls", client) });
 }

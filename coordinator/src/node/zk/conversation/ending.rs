@@ -5,7 +5,7 @@
 
 use super::super::end_reason::EndReason;
 use super::{Conversation, Phase};
-use crate::delivery::outbox::CloseReason;
+use crate::node::delivery::outbox::CloseReason;
 
 impl Conversation {
     /// Returns, once, the reason for the end; `output` then holds the last bytes. `None` while the

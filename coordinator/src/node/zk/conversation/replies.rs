@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::super::end_reason::EndReason;
 use super::super::pending::Received;
 use super::{Conversation, Phase};
-use crate::delivery::outbox::CloseReason;
-use crate::delivery::stats::LastReply;
+use crate::node::delivery::outbox::CloseReason;
+use crate::node::delivery::stats::LastReply;
 
 impl Conversation {
     pub(super) fn answer_write(&mut self, pending: &Received, applied: Applied, now: Instant) {

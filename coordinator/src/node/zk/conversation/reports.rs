@@ -6,8 +6,8 @@
 use rowlock_env::time::Instant;
 
 use super::Conversation;
-use crate::admin::{Ask, Reader};
-use crate::delivery::outbox::Inbox;
+use crate::node::admin::{Ask, Reader};
+use crate::node::delivery::outbox::Inbox;
 
 impl Conversation {
     /// Forwards each operation whose turn has come.
@@ -35,7 +35,7 @@ impl Conversation {
             let (who, session) = (self.identities.to_vec(), self.attached.session);
             let reader = Reader { who, session, address: self.peer.addr.ip() };
             let ask = Ask { wanted: question, reply_to: self.peer.outbox.clone(), tag };
-            if let Err(code) = self.shared.context.admin.report(frozen, ask, reader) {
+            if let Err(code) = self.shared.context.reports.report(frozen, ask, reader) {
                 self.queue.reported(tag, Err(code));
             }
             answered += self.answer_settled(now);

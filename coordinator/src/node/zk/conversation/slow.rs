@@ -6,8 +6,8 @@ use rowlock_types::metrics::Stage;
 
 use super::super::pending::Received;
 use super::Conversation;
-use crate::delivery::outbox::Answer;
-use crate::slow::SlowRequest;
+use crate::node::delivery::outbox::Answer;
+use crate::node::slow::SlowRequest;
 
 impl Conversation {
     /// Measures the outbox delay of the first result of a burst.
@@ -23,19 +23,14 @@ impl Conversation {
     pub(super) fn log_slow_write(&self, pending: &Received, answer: &Answer, now: Instant) {
         if self.is_slow(pending, now) {
             let timeline = answer.timeline.as_ref();
-            let path = timeline.and_then(|timeline| timeline.path.as_deref());
-            self.shared.context.slow.log_request(&SlowRequest {
-                path,
-                timeline,
-                ..self.answered(pending, now)
-            });
+            self.shared.context.slow.log_request(&SlowRequest { timeline, ..self.answered(pending, now) });
         }
     }
 
     /// Reports a slow read. A read waits only for the client's earlier requests.
     pub(super) fn log_slow_read(&self, pending: &Received, request: &Request, now: Instant) {
         if self.is_slow(pending, now) {
-            let path = crate::audit::paths(request).first().copied();
+            let path = crate::node::audit::paths(request).first().copied();
             self.shared.context.slow.log_request(&SlowRequest { path, ..self.answered(pending, now) });
         }
     }

@@ -26,17 +26,18 @@ use tokio::sync::mpsc;
 use super::client::{create, set, unwatched, watched};
 use super::locks::acquire;
 use super::node::{Reporter, config};
-use crate::delivery::events::Dispatcher;
-use crate::delivery::outbox::{self, CloseReason, Inbox, Message};
-use crate::delivery::registry::{Door, Most, Registry};
-use crate::delivery::watch::{WatchBounds, WatchTable};
-use crate::proposer::{Proposer, Submission};
-use crate::replica::Replica;
-use crate::slow::SlowRequests;
-use crate::zk::conversation::{Access, Attached, Conversation};
-use crate::zk::end_reason::EndReason;
-use crate::zk::read_only::Isolation;
-use crate::zk::{ClientContext, Listener};
+use crate::node::admin::NotBuilt;
+use crate::node::delivery::events::Dispatcher;
+use crate::node::delivery::outbox::{self, CloseReason, Inbox, Message};
+use crate::node::delivery::registry::{Door, Most, Registry};
+use crate::node::delivery::watch::{WatchBounds, WatchTable};
+use crate::node::proposer::{Proposer, Submission};
+use crate::node::replica::Replica;
+use crate::node::slow::SlowRequests;
+use crate::node::zk::conversation::{Access, Attached, Conversation};
+use crate::node::zk::end_reason::EndReason;
+use crate::node::zk::read_only::Isolation;
+use crate::node::zk::{ClientContext, Listener};
 use rowlock_sessions::{Keepalive, SessionTouch};
 
 /// A conversation of a session that may have two watches, with a log that the test drives.
@@ -54,10 +55,11 @@ impl Stage {
     fn new() -> Stage {
         let (to_leader, touches) = mpsc::channel(4);
         let context = ClientContext {
-            new_sessions: Arc::new(crate::zk::NewSessions::new(0)),
+            new_sessions: Arc::new(crate::node::zk::NewSessions::new(0)),
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(mpsc::channel(1).0),
-            admin: Arc::new(Reporter),
+            admin: Arc::new(NotBuilt),
+            reports: Arc::new(Reporter),
             touch: SessionTouch::new(to_leader),
             status: watch::channel(Status::default()).1,
             isolation: Arc::new(Isolation::new(false, Arc::default(), Duration::ZERO)),

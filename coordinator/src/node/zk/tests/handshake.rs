@@ -14,8 +14,8 @@ use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, connect_request, create, raw, rest, unwatched};
 use super::node::{Log, Node};
-use crate::delivery::outbox::{self, Inbox};
-use crate::proposer::Submission;
+use crate::node::delivery::outbox::{self, Inbox};
+use crate::node::proposer::Submission;
 
 #[tokio::test]
 async fn requests_may_be_sent_right_behind_the_handshake() {

@@ -17,16 +17,16 @@ use rowlock_types::reconfiguration::Wanted;
 use rowlock_types::status::{Role, Status};
 use tokio::sync::mpsc;
 
-use crate::admin::{Admin, Ask, Reader};
-use crate::apply::{Observer, Sink};
 use crate::config::{ClientConfig, NodeConfig};
-use crate::delivery::outbox::{CloseReason, Message};
-use crate::delivery::registry::Registry;
-use crate::proposer::{Proposer, Submission};
-use crate::replica::Replica;
-use crate::slow::SlowRequests;
-use crate::zk::read_only::Isolation;
-use crate::zk::{ClientContext, Doors, Listener, NewSessions};
+use crate::node::admin::{Admin, Ask, Reader, ReportSource};
+use crate::node::apply::{Observer, Sink};
+use crate::node::delivery::outbox::{CloseReason, Message};
+use crate::node::delivery::registry::Registry;
+use crate::node::proposer::{Proposer, Submission};
+use crate::node::replica::Replica;
+use crate::node::slow::SlowRequests;
+use crate::node::zk::read_only::Isolation;
+use crate::node::zk::{ClientContext, Doors, Listener, NewSessions};
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::{Keepalive, SessionTouch};
 
@@ -107,7 +107,8 @@ impl Node {
             new_sessions,
             replica: Arc::new(Replica::default()),
             proposer: Proposer::new(proposals),
-            admin: Arc::new(TestAdmin { reports, questions }),
+            admin: Arc::new(TestAdmin(questions)),
+            reports,
             touch: SessionTouch::new(touches),
             status: status_seen,
             isolation: Arc::new(isolation),
@@ -180,7 +181,7 @@ async fn until(stop: Shutdown, work: impl Future<Output = ()>) {
 pub(crate) struct Around {
     pub(crate) registry: Arc<Registry>,
     pub(crate) tasks: TaskGroup,
-    pub(crate) reports: Arc<dyn Admin>,
+    pub(crate) reports: Arc<dyn ReportSource>,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
 }
 
@@ -194,7 +195,7 @@ impl Around {
 /// Answers each report at once, by the zxid of the state.
 pub(crate) struct Reporter;
 
-impl Admin for Reporter {
+impl ReportSource for Reporter {
     fn report(&self, frozen: Frozen, ask: Ask<String>, _: Reader) -> Result<(), ErrorCode> {
         let result = Ok(frozen.machine().last_zxid().0.to_string());
         ask.reply_to.push(Message::Reported { tag: ask.tag, result });
@@ -203,18 +204,11 @@ impl Admin for Reporter {
 }
 
 /// Passes changes of the membership to [`reconfigure`].
-struct TestAdmin {
-    reports: Arc<dyn Admin>,
-    questions: mpsc::Sender<Ask<Wanted>>,
-}
+struct TestAdmin(mpsc::Sender<Ask<Wanted>>);
 
 impl Admin for TestAdmin {
     fn reconfigure(&self, ask: Ask<Wanted>) -> Result<(), ErrorCode> {
-        self.questions.try_send(ask).map_err(|_| ErrorCode::ReconfigInProgress)
-    }
-
-    fn report(&self, frozen: Frozen, ask: Ask<String>, reader: Reader) -> Result<(), ErrorCode> {
-        self.reports.report(frozen, ask, reader)
+        self.0.try_send(ask).map_err(|_| ErrorCode::ReconfigInProgress)
     }
 }
 
@@ -223,7 +217,7 @@ async fn reconfigure(context: ClientContext, mut asked: mpsc::Receiver<Ask<Wante
     while let Some(Ask { wanted, reply_to, tag }) = asked.recv().await {
         let result = wanted.change().map(|_| ());
         if result.is_ok() {
-            let (outbox, mut answer) = crate::delivery::outbox::channel();
+            let (outbox, mut answer) = crate::node::delivery::outbox::channel();
             let config = format!("{}\nversion=1", wanted.joining.unwrap_or_default());
             let submission = Submission {
                 session: SessionId::NONE,
@@ -341,7 +335,7 @@ impl Leader {
             attachment: Attachment::default(),
             identities: Default::default(),
             command,
-            reply_to: crate::delivery::outbox::channel().0,
+            reply_to: crate::node::delivery::outbox::channel().0,
             tag: 0,
             received: time::now(),
         };

@@ -1,6 +1,6 @@
 //! Tests of the contact with a quorum; `testdata/zk/read_only.txt` tells the rest.
 
-use crate::zk::read_only::Isolation;
+use crate::node::zk::read_only::Isolation;
 use rowlock_sessions::last_contact::LastContact;
 
 #[test]

@@ -106,7 +106,8 @@ async fn a_ping_beyond_the_leaders_full_queue_is_answered_later() {
     let node = Node::start().await;
     let mut client = Client::connect(&node).await;
     node.leader_in_contact.send(false);
-    let fill = || while node.context.touch.confirm(SessionId(1), crate::delivery::outbox::channel().0) {};
+    let fill =
+        || while node.context.touch.confirm(SessionId(1), crate::node::delivery::outbox::channel().0) {};
     fill();
     // Meanwhile the leader takes one keepalive out of the queue, and keeps it.
     client.call(Request::WhoAmI).await.unwrap();

@@ -40,8 +40,8 @@ use tokio::io::AsyncWriteExt;
 use super::client::{Client, Frame, connect_request, raw, rest};
 use super::node::{Log, Node, config};
 use super::words::send_word;
-use crate::delivery::outbox::{self, Message};
-use crate::proposer::Submission;
+use crate::node::delivery::outbox::{self, Message};
+use crate::node::proposer::Submission;
 
 fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/zk")

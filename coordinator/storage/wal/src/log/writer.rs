@@ -176,7 +176,6 @@ impl Writer {
         assert!(self.staged.is_empty(), "an acknowledged write has no staged bytes");
         self.active.check();
         self.is_marked = false;
-        self.metrics.wal_flush_records.record(count);
         self.recycle()
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use rowlock_proto::decode;
 
 use super::*;
-use crate::delivery::outbox::{self, Inbox};
+use crate::node::delivery::outbox::{self, Inbox};
 
 /// A table with connections 1, 2, 3, ... and their inboxes.
 struct Room {

@@ -1,0 +1,257 @@
+//! Opens a node: storage, Raft, and the context that the tasks share. No task runs before that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowlock_consensus::batching::TermBatch;
+use rowlock_consensus::log_clock::LogClock;
+use rowlock_consensus::peer::{self, PeerPool, Releases};
+use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::log_store::LogStore;
+use rowlock_consensus::raft::reconfigure::Reconfigurer;
+use rowlock_consensus::raft::{self, Admission, LeaderLease, OpenError, QuorumContact, Raft};
+use rowlock_env::sync::watch;
+use rowlock_env::task::{Shutdown, TaskGroup};
+use rowlock_env::{rng, worker};
+use rowlock_proto::NodeId;
+use rowlock_sessions::expiry_table::ExpiryTable;
+use rowlock_sessions::last_contact::LastContact;
+use rowlock_sessions::{Keepalive, SessionTouch};
+use rowlock_types::limits::{INTAKE_QUEUE_MAX, KEEPALIVE_QUEUE_MAX, PROPOSER_QUEUE_MAX};
+use rowlock_types::metrics::Metrics;
+use rowlock_types::node_hook::Hook;
+use rowlock_types::status::Status;
+use rowlock_wal::{
+    DiskFailure, Identity, Opened, Reserve, SnapshotStore, Storage, StorageError, check_release,
+};
+use tokio::sync::mpsc;
+
+use super::access::AccessFloor;
+use super::audit::AuditLog;
+use super::cluster::ClusterFloor;
+use super::tls::{self, Tls};
+use super::{NodeError, StartError};
+use crate::config::NodeConfig;
+use crate::node::apply::Applier;
+use crate::node::context::NodeContext;
+use crate::node::delivery::registry::Registry;
+use crate::node::lock_sweep::LockAlarm;
+use crate::node::proposer::pending::PendingWrites;
+use crate::node::proposer::{Proposer, Submission};
+use crate::node::replica::Replica;
+use crate::node::slow::SlowRequests;
+
+/// A node before its first task runs.
+pub(super) struct Assembly {
+    pub(super) context: Arc<NodeContext>,
+    pub(super) storage: LogStore,
+    pub(super) snapshots: SnapshotStore,
+    pub(super) cluster: ClusterFloor,
+    pub(super) access: AccessFloor,
+    pub(super) trust: Trust,
+    pub(super) tasks: TaskGroup,
+    pub(super) failure: Failure,
+}
+
+/// Ends of the context's channels, each for one task.
+pub(super) struct ChannelEnds {
+    pub(super) leadership: watch::Sender<Leadership>,
+    pub(super) status: watch::Sender<Status>,
+    pub(super) batches: mpsc::Receiver<TermBatch>,
+    pub(super) submissions: mpsc::Receiver<Submission>,
+    pub(super) keepalives: mpsc::Receiver<Keepalive>,
+    /// Earliest time at which a lock becomes due.
+    pub(super) lock_alarm: watch::Receiver<Option<i64>>,
+}
+
+/// The context's side of the channels.
+struct Channels {
+    leadership: watch::Receiver<Leadership>,
+    status: watch::Receiver<Status>,
+    proposals: mpsc::Sender<TermBatch>,
+    proposer: Proposer,
+    touch: SessionTouch,
+}
+
+impl Channels {
+    fn open(me: NodeId, lock_alarm: watch::Receiver<Option<i64>>) -> (Channels, ChannelEnds) {
+        let (leadership_tx, leadership) = watch::channel(Leadership::default());
+        let (status_tx, status) = watch::channel(Status { node: me, ..Status::default() });
+        let (proposals, batches) = mpsc::channel(INTAKE_QUEUE_MAX);
+        let (submit, submissions) = mpsc::channel(PROPOSER_QUEUE_MAX);
+        let (touch, keepalives) = mpsc::channel(KEEPALIVE_QUEUE_MAX);
+        let (proposer, touch) = (Proposer::new(submit), SessionTouch::new(touch));
+        let channels = Channels { leadership, status, proposals, proposer, touch };
+        let (leadership, status) = (leadership_tx, status_tx);
+        (channels, ChannelEnds { leadership, status, batches, submissions, keepalives, lock_alarm })
+    }
+}
+
+/// Raft on the opened data folder, with its connections to the other nodes.
+struct OpenedRaft {
+    raft: Raft,
+    quorum: QuorumContact,
+    lease: LeaderLease,
+    storage: LogStore,
+    snapshots: SnapshotStore,
+    reserve: Reserve,
+    peers: PeerPool,
+}
+
+/// Authentication of others, and the audit log.
+pub(super) struct Trust {
+    pub(super) tls: Tls,
+    pub(super) tokens: super::access::Tokens,
+    pub(super) audit: AuditLog,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Failure of the running node.
+#[derive(Clone)]
+pub(super) struct Failure(watch::Sender<Option<NodeError>>);
+
+impl Failure {
+    /// Records a failure. The first failure wins.
+    pub(super) fn fail(&self, error: NodeError) {
+        self.0.send_if_modified(|current| {
+            let first = current.is_none();
+            current.get_or_insert(error);
+            first
+        });
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Option<NodeError>> {
+        self.0.subscribe()
+    }
+
+    /// Returns the cause of a failed start: Raft reports only that it stops, and the log has recorded the
+    /// reason.
+    fn cause(&self, error: OpenError) -> StartError {
+        match &*self.0.borrow() {
+            Some(NodeError::Disk(why)) => StartError::Disk(why.clone()),
+            _ => error.into(),
+        }
+    }
+}
+
+impl Assembly {
+    pub(super) async fn open(
+        config: Arc<NodeConfig>,
+        trust: Trust,
+        hook: Hook,
+    ) -> Result<(Assembly, ChannelEnds), StartError> {
+        let (me, metrics, failure) = (config.id, trust.metrics.clone(), Failure(watch::channel(None).0));
+        let replica = Arc::new(Replica::of(config.versions.clone()));
+        replica.memory.limit_to(config.limits.memory_bytes());
+        let incarnation = rng::u64();
+        let pending = Arc::new(PendingWrites::new(me, incarnation));
+        let cluster = ClusterFloor::new(&config, incarnation)?;
+        let (registry, expiry_table) = (Arc::new(Registry::new()), Arc::new(ExpiryTable::default()));
+        let clock = Arc::new(LogClock::starting_now());
+        let slow_after = config.log.slow_request_ms.map(Duration::from_millis);
+        let slow = Arc::new(SlowRequests::new(slow_after, metrics.clone()));
+        let (lock_alarm, lock_rings) = LockAlarm::new();
+        let tasks = TaskGroup::new(Shutdown::new());
+        let access = AccessFloor::open(&config, metrics.clone(), (&registry, &clock, &tasks)).await;
+        let applier = Arc::new(Applier {
+            replica: replica.clone(),
+            pending: pending.clone(),
+            registry: registry.clone(),
+            expiry_table: expiry_table.clone(),
+            clock: clock.clone(),
+            observers: cluster.observers().into_iter().chain(access.observers()).collect(),
+            lock_alarm,
+            slow: slow.clone(),
+            metrics: metrics.clone(),
+        });
+        let (tls, applied) = (&trust.tls, (applier, replica.clone()));
+        let opened = open_raft(&config, applied, (tls, &tasks, &failure), (metrics.clone(), hook.clone()));
+        let OpenedRaft { raft, quorum, lease, storage, snapshots, reserve, peers } = opened.await?;
+        let (channels, ends) = Channels::open(me, lock_rings);
+        let Channels { leadership, status, proposals, proposer, touch } = channels;
+        let reconfigurer = Reconfigurer::new(me, raft.clone(), leadership.clone(), peers.clone());
+        let context = NodeContext {
+            me,
+            config,
+            raft,
+            leadership,
+            quorum,
+            lease,
+            contact: Arc::new(LastContact::default()),
+            admission: Admission::default(),
+            reconfigurer: Arc::new(reconfigurer),
+            log: storage.log().clone(),
+            reserve,
+            replica,
+            peers,
+            registry,
+            pending,
+            proposer,
+            proposals,
+            touch,
+            expiry_table,
+            clock,
+            status,
+            leaving: watch::channel(false).0,
+            drained: watch::channel(false).0,
+            slow,
+            audit: trust.audit.handle.clone(),
+            metrics,
+            hook,
+        };
+        let context = Arc::new(context);
+        let assembly = Assembly { context, storage, snapshots, cluster, access, trust, tasks, failure };
+        Ok((assembly, ends))
+    }
+}
+
+/// Opens the data folder, connects the other nodes, and starts Raft.
+async fn open_raft(
+    config: &NodeConfig,
+    (applier, replica): (Arc<Applier>, Arc<Replica>),
+    (tls, tasks, failure): (&Tls, &TaskGroup, &Failure),
+    (metrics, hook): (Arc<Metrics>, Hook),
+) -> Result<OpenedRaft, StartError> {
+    let opened = open_storage(config, metrics.clone(), failure.clone()).await?;
+    let reserve = opened.reserve.clone();
+    let peers = peers_of(config, tls, &opened, &replica, tasks);
+    let settings = raft::Settings { cluster: config.name.clone(), node: config.id, raft: config.raft };
+    let applied = replica.applied().clone();
+    let (raft, quorum, lease, storage, snapshots) =
+        raft::open(&settings, opened, applied, applier, peers.clone(), metrics, hook)
+            .await
+            .map_err(|error| failure.cause(error))?;
+    Ok(OpenedRaft { raft, quorum, lease, storage, snapshots, reserve, peers })
+}
+
+/// Opens the data folder and recovers.
+async fn open_storage(
+    config: &NodeConfig,
+    metrics: Arc<Metrics>,
+    failure: Failure,
+) -> Result<Opened, StorageError> {
+    let identity = Identity { cluster: config.name.clone(), node: config.id };
+    let (folder, versions) = (config.data_dir.clone(), config.versions.clone());
+    worker::run_blocking("folder-release", move || check_release(&folder, &versions)).await?;
+    let on_fatal = move |error: &DiskFailure| failure.fail(NodeError::Disk(error.to_string()));
+    let (on_fatal, segment_bytes) = (Arc::new(on_fatal), config.log_segment_bytes);
+    Storage::open_with(&config.data_dir, identity, on_fatal, metrics, segment_bytes).await
+}
+
+/// Creates the pool of the other nodes, with their configured addresses.
+fn peers_of(
+    config: &NodeConfig,
+    tls: &Tls,
+    opened: &Opened,
+    replica: &Replica,
+    tasks: &TaskGroup,
+) -> PeerPool {
+    let us = peer::Identity { cluster: config.name.clone(), node: config.id };
+    let peers = PeerPool::new(us, tasks.clone())
+        .of_folder(opened.folder.clone(), Releases::of(config.versions.clone()));
+    let peers = peers.counted_in(replica.memory.peers.clone()).secured_by(tls::security(config, tls));
+    for other in config.nodes.iter().filter(|member| member.id != config.id) {
+        peers.set_address(other.id, &other.peer_addr);
+    }
+    peers
+}
