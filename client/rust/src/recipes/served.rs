@@ -21,6 +21,7 @@ use super::guard::{Grant, Guard, Seat};
 use super::names;
 use crate::client::Client;
 use crate::error::Error;
+use crate::party::Party;
 use crate::session::lock_states::{LockState, LockStateCell};
 use crate::session::znode_removal::ZnodeRemoval;
 
@@ -225,7 +226,8 @@ impl<'a> Acquisition<'a> {
                 }
                 PlaceState::Busy { .. } => refusal = refusal.or(Some(Ok(AttemptResult::Busy))),
                 PlaceState::Deadlock(cycle) => {
-                    let cycle = cycle.into_iter().map(|party| self.client.party(party)).collect();
+                    let relative = |path| self.client.relative(path);
+                    let cycle = cycle.into_iter().map(|party| Party::of(party, relative)).collect();
                     refusal = Some(Err(Error::Deadlock { cycle }));
                 }
                 PlaceState::LimitIs(actual) => refusal = Some(Err(Error::LimitConflict { actual })),
