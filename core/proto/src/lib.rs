@@ -22,6 +22,7 @@ pub mod event;
 pub mod frame;
 pub mod ids;
 pub mod lock;
+pub mod lock_event;
 pub mod name;
 pub mod opcode;
 pub mod path;

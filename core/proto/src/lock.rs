@@ -61,6 +61,13 @@ pub enum Mode {
     Permits(u32),
 }
 
+impl Mode {
+    /// Returns the number of permits; `None` in other modes.
+    pub fn permits(self) -> Option<u32> {
+        if let Mode::Permits(permits) = self { Some(permits) } else { None }
+    }
+}
+
 /// Identity of the lock's user in deadlock detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Owner {
@@ -132,7 +139,7 @@ pub struct Acquire {
     /// Mode in which to hold the lock.
     pub mode: Mode,
     /// Number of permits of the lock, with [`Mode::Permits`]. The first request decides; another number gets
-    /// [`PlaceState::LimitIs`]. 0 accepts any limit.
+    /// [`QueuePosition::LimitIs`]. 0 accepts any limit.
     pub limit: u32,
     /// Wait in the queue if the lock is not free. Otherwise the request leaves nothing behind.
     pub wait: bool,
@@ -252,9 +259,9 @@ pub struct Party {
     pub since_ms: i64,
 }
 
-/// State of a queue position in a reply.
+/// State of a queue position: the reply for each requested lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PlaceState {
+pub enum QueuePosition {
     /// The client holds the lock.
     Held(Claim),
     /// The client waits in the queue; the server pushes the grant as a [`Notice`].
@@ -270,7 +277,7 @@ pub enum PlaceState {
     Busy {
         /// Number of positions before the request.
         ahead: u32,
-        /// The first holder, as in [`PlaceState::Waiting`].
+        /// The first holder, as in [`QueuePosition::Waiting`].
         holder: Option<Party>,
     },
     /// Waiting would close a cycle of owners that wait for each other: nothing was left behind. Each party
@@ -280,6 +287,19 @@ pub enum PlaceState {
     LimitIs(u32),
     /// The client is not in the queue, or no longer.
     Absent,
+}
+
+impl QueuePosition {
+    /// Returns the queue znode and its token; `None` without a position in the queue.
+    pub fn claim(&self) -> Option<&Claim> {
+        match self {
+            QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. } => Some(claim),
+            QueuePosition::Busy { .. }
+            | QueuePosition::Deadlock(_)
+            | QueuePosition::LimitIs(_)
+            | QueuePosition::Absent => None,
+        }
+    }
 }
 
 /// An event at a queue position, pushed to the owning session in a frame with [`crate::Xid::NOTICE`].

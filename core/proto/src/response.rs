@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::acl::{Acl, Id};
 use crate::error::ErrorCode;
 use crate::ids::{SessionId, Xid, Zxid};
-use crate::lock::{Few, PlaceState};
+use crate::lock::{Few, QueuePosition};
 use crate::stat::Stat;
 
 /// The response to a [`crate::request::ConnectRequest`], without a header.
@@ -90,7 +90,7 @@ pub enum Response {
     /// Reply to whoAmI: scheme and user of each identity.
     WhoAmI(Vec<Id>),
     /// Reply to acquire and convert: the state of one queue position per lock.
-    PlaceStates(Few<PlaceState>),
+    QueuePositions(Few<QueuePosition>),
     /// Reply to release, verify and forceRelease: for each claim, true if the lock was held.
     Held(SmallVec<[bool; 8]>),
     /// Reply to report: a JSON document.

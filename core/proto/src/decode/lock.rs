@@ -10,7 +10,7 @@ use super::shared_acl;
 use crate::codec::{DecodeError, Decoded, Reader};
 use crate::ids::{FencingToken, SessionId};
 use crate::lock::{
-    Acquire, Ask, Attempt, Claim, Few, Mode, Notice, NoticeEvent, Owner, Party, PlaceState, QuestionNotice,
+    Acquire, Ask, Attempt, Claim, Few, Mode, Notice, NoticeEvent, Owner, Party, QuestionNotice, QueuePosition,
 };
 
 /// Decodes the body of a frame with [`crate::Xid::NOTICE`].
@@ -111,15 +111,15 @@ pub(super) fn attempts(r: &mut Reader<'_>) -> Decoded<Vec<Attempt>> {
     r.vector(ATTEMPT_BYTES, |r| Ok(Attempt { lock: r.string()?, prefix: r.string()? }))
 }
 
-pub(super) fn place_states(r: &mut Reader<'_>) -> Decoded<Vec<PlaceState>> {
+pub(super) fn positions(r: &mut Reader<'_>) -> Decoded<Vec<QueuePosition>> {
     r.vector(STANDING_BYTES, |r| {
         Ok(match r.int()? {
-            0 => PlaceState::Held(claim(r)?),
-            1 => PlaceState::Waiting { claim: claim(r)?, ahead: number(r)?, holder: holder(r)? },
-            2 => PlaceState::Busy { ahead: number(r)?, holder: holder(r)? },
-            3 => PlaceState::Deadlock(r.vector(PARTY_BYTES, party)?),
-            4 => PlaceState::LimitIs(number(r)?),
-            5 => PlaceState::Absent,
+            0 => QueuePosition::Held(claim(r)?),
+            1 => QueuePosition::Waiting { claim: claim(r)?, ahead: number(r)?, holder: holder(r)? },
+            2 => QueuePosition::Busy { ahead: number(r)?, holder: holder(r)? },
+            3 => QueuePosition::Deadlock(r.vector(PARTY_BYTES, party)?),
+            4 => QueuePosition::LimitIs(number(r)?),
+            5 => QueuePosition::Absent,
             number => return Err(DecodeError::UnknownVariant { number }),
         })
     })
@@ -164,10 +164,10 @@ mod tests {
         out.len() - REQUEST_BYTES
     }
 
-    fn reply_bytes(place_state: PlaceState) -> usize {
+    fn reply_bytes(position: QueuePosition) -> usize {
         let mut out = BytesMut::new();
         let header = ReplyHeader { xid: Xid(1), zxid: Zxid(2), err: None };
-        encode::reply(header, Some(&Response::PlaceStates(vec![place_state].into())), &mut out);
+        encode::reply(header, Some(&Response::QueuePositions(vec![position].into())), &mut out);
         out.len() - REPLY_BYTES
     }
 
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(request_bytes(Request::Release([claim].into())), CLAIM_BYTES);
         let attempt = Attempt { lock: String::new(), prefix: String::new() };
         assert_eq!(request_bytes(Request::Abandon(vec![attempt])), ATTEMPT_BYTES);
-        assert_eq!(reply_bytes(PlaceState::Absent), STANDING_BYTES);
+        assert_eq!(reply_bytes(QueuePosition::Absent), STANDING_BYTES);
         let party = Party {
             path: "".into(),
             session: SessionId(0),
@@ -190,8 +190,8 @@ mod tests {
             label: Bytes::new(),
             since_ms: 0,
         };
-        let empty = reply_bytes(PlaceState::Deadlock(Vec::new()));
-        assert_eq!(reply_bytes(PlaceState::Deadlock(vec![party])) - empty, PARTY_BYTES);
+        let empty = reply_bytes(QueuePosition::Deadlock(Vec::new()));
+        assert_eq!(reply_bytes(QueuePosition::Deadlock(vec![party])) - empty, PARTY_BYTES);
     }
 
     #[test]

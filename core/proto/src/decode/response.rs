@@ -40,7 +40,7 @@ fn body(r: &mut Reader<'_>, opcode: OpCode) -> Decoded<Response> {
         OpCode::AddWatch | OpCode::GetAllChildrenNumber | OpCode::Ask => Response::Number(r.int()?),
         OpCode::Sasl => Response::Sasl(r.buffer()?),
         OpCode::WhoAmI => Response::WhoAmI(ids(r)?),
-        OpCode::Acquire | OpCode::Convert => Response::PlaceStates(lock::place_states(r)?.into()),
+        OpCode::Acquire | OpCode::Convert => Response::QueuePositions(lock::positions(r)?.into()),
         OpCode::Release | OpCode::Verify | OpCode::ForceRelease => {
             Response::Held(r.vector(1, Reader::boolean)?.into())
         }

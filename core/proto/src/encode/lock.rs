@@ -7,7 +7,7 @@ use super::{last_frame, write_acl};
 use crate::codec::{Writer, write_frame};
 use crate::decode;
 use crate::ids::{Xid, Zxid};
-use crate::lock::{Acquire, Ask, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState};
+use crate::lock::{Acquire, Ask, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, QueuePosition};
 use crate::response::ReplyHeader;
 
 /// Appends a notice as a frame.
@@ -100,37 +100,37 @@ pub(super) fn write_attempts(out: &mut BytesMut, attempts: &[Attempt]) {
     }
 }
 
-pub(super) fn write_place_states(out: &mut BytesMut, place_states: &[PlaceState]) {
-    out.count(place_states.len());
-    for place_state in place_states {
-        match place_state {
-            PlaceState::Held(claim) => {
+pub(super) fn write_positions(out: &mut BytesMut, positions: &[QueuePosition]) {
+    out.count(positions.len());
+    for position in positions {
+        match position {
+            QueuePosition::Held(claim) => {
                 out.int(0);
                 write_claim(out, claim);
             }
-            PlaceState::Waiting { claim, ahead, holder } => {
+            QueuePosition::Waiting { claim, ahead, holder } => {
                 out.int(1);
                 write_claim(out, claim);
                 out.int(*ahead as i32);
                 write_holder(out, holder.as_ref());
             }
-            PlaceState::Busy { ahead, holder } => {
+            QueuePosition::Busy { ahead, holder } => {
                 out.int(2);
                 out.int(*ahead as i32);
                 write_holder(out, holder.as_ref());
             }
-            PlaceState::Deadlock(circle) => {
+            QueuePosition::Deadlock(circle) => {
                 out.int(3);
                 out.count(circle.len());
                 for party in circle {
                     write_party(out, party);
                 }
             }
-            PlaceState::LimitIs(limit) => {
+            QueuePosition::LimitIs(limit) => {
                 out.int(4);
                 out.int(*limit as i32);
             }
-            PlaceState::Absent => out.int(5),
+            QueuePosition::Absent => out.int(5),
         }
     }
 }

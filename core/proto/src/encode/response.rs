@@ -82,7 +82,7 @@ fn write_body(out: &mut BytesMut, body: &Response) {
         Response::Multi(results) => multi::write_results(out, results),
         Response::Number(number) => out.int(*number),
         Response::Sasl(token) => out.buffer(token.as_deref()),
-        Response::PlaceStates(place_states) => lock::write_place_states(out, place_states),
+        Response::QueuePositions(positions) => lock::write_positions(out, positions),
         Response::Held(held) => {
             out.count(held.len());
             for one in held {

@@ -15,7 +15,7 @@ use crate::arena::Number;
 use crate::command::Proposal;
 use crate::machine::Machine;
 use crate::ops::{Author, Done, permit};
-use crate::outcome::{ChangeKind, EventSink, Why};
+use crate::outcome::{ChangeKind, EndReason, EventSink};
 use crate::shared_map::Slot;
 use crate::steps;
 use crate::tree::{Path, TreePosition};
@@ -52,7 +52,7 @@ impl Machine {
                 done.push(gone);
             }
         }
-        let why = Some(Why::Released);
+        let why = Some(EndReason::Released);
         self.publish(Cause::new(by, why), &mut done, sink);
         assert!(held.len() == claims.len(), "an answer for each claim");
         debug_assert!(
@@ -80,7 +80,7 @@ impl Machine {
                 done.push(gone);
             }
         }
-        let why = Some(Why::Released);
+        let why = Some(EndReason::Released);
         self.publish(Cause::new(by, why), &mut done, sink);
         Ok(Response::Empty)
     }
@@ -107,7 +107,7 @@ impl Machine {
         }
         assert!(found.is_some(), "a lock with a holder is a znode");
         let mut done = [self.remove(by.zxid, &claim.path)];
-        let why = Some(Why::Forced);
+        let why = Some(EndReason::Forced);
         self.publish(Cause::new(by, why), &mut done, sink);
         debug_assert_eq!(
             steps::uncounted(|| self.holder_of(claim)),

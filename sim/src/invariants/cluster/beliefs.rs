@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId};
-use rowlock_state::outcome::Why;
+use rowlock_state::outcome::EndReason;
 
 use super::super::Invariant;
 use crate::history::client::{CallId, ClientFact, ClientId, Op};
@@ -162,9 +162,10 @@ impl Invariant for Beliefs {
             Fact::Gone { lock, token, why } => {
                 let session = self.sessions.remove(&(*lock, *token));
                 let has_grace = session.is_some_and(|session| self.with_grace.contains(&session));
-                let by_force = matches!(why, Why::Deleted | Why::Forced | Why::SessionEnded);
-                let is_early = self.has_wrong_clocks && *why == Why::Revoked;
-                if by_force || is_early || has_grace && *why == Why::SessionExpired {
+                let by_force =
+                    matches!(why, EndReason::Deleted | EndReason::Forced | EndReason::SessionEnded);
+                let is_early = self.has_wrong_clocks && *why == EndReason::Revoked;
+                if by_force || is_early || has_grace && *why == EndReason::SessionExpired {
                     self.excused.insert((*lock, *token));
                 }
                 if let Some(session) = session.filter(|_| by_force) {
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_grant_heard_of_after_its_forced_loss_is_allowed() {
-        let gone = Fact::Gone { lock: Lock(0), token: FencingToken(1), why: Why::Deleted };
+        let gone = Fact::Gone { lock: Lock(0), token: FencingToken(1), why: EndReason::Deleted };
         let facts = [
             queued(1, 1, Mode::Exclusive, None),
             queued(2, 2, Mode::Exclusive, None),
@@ -233,7 +234,7 @@ mod tests {
         holds(who, Mode::Exclusive)
     }
 
-    fn gone(token: i64, why: Why) -> Fact {
+    fn gone(token: i64, why: EndReason) -> Fact {
         Fact::Gone { lock: Lock(0), token: FencingToken(token), why }
     }
 
@@ -252,14 +253,14 @@ mod tests {
         assert_eq!(check_facts(&start), Ok(()));
         assert!(check_facts(&[&start[..1], &start[2..]].concat()).unwrap_err().contains("does not hold"));
         let lost = |why| [&start[..], &[left(1, 3), gone(1, why), alone(1)]].concat();
-        assert!(check_facts(&lost(Why::Released)).unwrap_err().contains("does not hold"));
-        assert!(check_facts(&lost(Why::Revoked)).is_err());
+        assert!(check_facts(&lost(EndReason::Released)).unwrap_err().contains("does not hold"));
+        assert!(check_facts(&lost(EndReason::Revoked)).is_err());
         assert_eq!(
-            check_history(Beliefs::with_clocks(false), &lost(Why::Revoked)),
+            check_history(Beliefs::with_clocks(false), &lost(EndReason::Revoked)),
             Ok(()),
             "by a wrong clock"
         );
-        assert_eq!(check_facts(&lost(Why::Deleted)), Ok(()), "by force");
+        assert_eq!(check_facts(&lost(EndReason::Deleted)), Ok(()), "by force");
     }
 
     #[test]
@@ -302,16 +303,16 @@ mod tests {
                 alone(1),
             ]
         };
-        assert!(check_facts(&facts(Why::SessionExpired)).is_err());
-        assert_eq!(check_facts(&facts(Why::Forced)), Ok(()));
-        assert_eq!(check_facts(&facts(Why::SessionEnded)), Ok(()));
+        assert!(check_facts(&facts(EndReason::SessionExpired)).is_err());
+        assert_eq!(check_facts(&facts(EndReason::Forced)), Ok(()));
+        assert_eq!(check_facts(&facts(EndReason::SessionEnded)), Ok(()));
         assert_eq!(
-            check_facts(&facts(Why::SessionExpired)[..6]),
+            check_facts(&facts(EndReason::SessionExpired)[..6]),
             Ok(()),
             "no other client holds the lock yet"
         );
         let (session, timeout_ms, grace_ms) = (SessionId(1), 1_000, Some(500));
         let grace = client(1, ClientFact::Session { session, timeout_ms, grace_ms });
-        assert_eq!(check_facts(&[&[grace], &facts(Why::SessionExpired)[..]].concat()), Ok(()));
+        assert_eq!(check_facts(&[&[grace], &facts(EndReason::SessionExpired)[..]].concat()), Ok(()));
     }
 }

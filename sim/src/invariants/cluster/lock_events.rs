@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_proto::Zxid;
-use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_proto::report::{HistoryEntry, HistoryEvent, LockEvent};
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
@@ -58,22 +58,13 @@ struct Walk {
 }
 
 fn is_about(scope: &Scope, entry: &HistoryEntry) -> bool {
-    let lock = match &entry.event {
-        HistoryEvent::Requested { place, .. }
-        | HistoryEvent::Granted { place, .. }
-        | HistoryEvent::Converted(place)
-        | HistoryEvent::Asked { place, .. } => &place.lock,
-        HistoryEvent::Abandoned(end) | HistoryEvent::Released(end) | HistoryEvent::Lost(end) => {
-            &end.place.lock
-        }
-        _ => return false,
-    };
-    scope.as_ref().is_none_or(|scope| scope == lock)
+    let is_in = |event: &LockEvent| scope.as_ref().is_none_or(|scope| *scope == event.lock);
+    entry.event.lock().is_some_and(is_in)
 }
 
 /// Returns the zxid after which a gap begins.
 fn gap(entry: &HistoryEntry) -> Option<Zxid> {
-    if let HistoryEvent::Gap { from_zxid, .. } = entry.event { Some(from_zxid) } else { None }
+    if let HistoryEvent::Gap(gap) = entry.event { Some(gap.from_zxid) } else { None }
 }
 
 impl Log {
@@ -271,7 +262,8 @@ impl Invariant for LockEvents {
 
 #[cfg(test)]
 mod tests {
-    use rowlock_proto::report::{HistoryPlace, ModeName};
+    use rowlock_proto::lock::Mode;
+    use rowlock_proto::report::{Gap, GapReason, LockEventKind};
     use rowlock_proto::{FencingToken, SessionId};
 
     use super::super::super::check_history;
@@ -279,22 +271,22 @@ mod tests {
     use super::*;
 
     fn entry(zxid: i64, lock: &str) -> HistoryEntry {
-        let place = HistoryPlace {
+        let event = LockEvent {
+            kind: LockEventKind::Converted,
             lock: lock.to_owned(),
             path: format!("{lock}/place"),
             token: FencingToken(zxid),
             session: SessionId(1),
             label: String::new(),
             address: None,
-            mode: ModeName::Exclusive,
-            permits: None,
+            mode: Mode::Exclusive,
             acquired: true,
         };
-        HistoryEntry { time_ms: 0, zxid: Zxid(zxid), event: HistoryEvent::Converted(place) }
+        HistoryEntry { time_ms: 0, zxid: Zxid(zxid), event: HistoryEvent::Lock(event) }
     }
 
     fn gap_between(from: i64, zxid: i64) -> HistoryEntry {
-        let event = HistoryEvent::Gap { reason: "lost".to_owned(), from_zxid: Zxid(from), missing: None };
+        let event = HistoryEvent::Gap(Gap { reason: GapReason::Lost, from_zxid: Zxid(from), missing: None });
         HistoryEntry { time_ms: 0, zxid: Zxid(zxid), event }
     }
 

@@ -165,7 +165,7 @@ mod tests {
 
     use rowlock_proto::lock::Mode;
     use rowlock_proto::{NodeId, SessionId, Zxid};
-    use rowlock_state::outcome::Why;
+    use rowlock_state::outcome::EndReason;
 
     use super::super::super::{Invariants, check_history, entitled};
     use super::super::testing::client_at;
@@ -200,7 +200,7 @@ mod tests {
             Ok(()),
             "by its own maximum"
         );
-        let gone = Fact::Gone { lock: LOCK, token: TOKEN, why: Why::Released };
+        let gone = Fact::Gone { lock: LOCK, token: TOKEN, why: EndReason::Released };
         assert_eq!(check_history(&[granted(), gone, revoked(2, false)]), Ok(()), "of an earlier cluster");
     }
 

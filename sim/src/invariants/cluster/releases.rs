@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::FencingToken;
-use rowlock_state::outcome::Why;
+use rowlock_state::outcome::EndReason;
 
 use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
@@ -54,10 +54,10 @@ impl Invariant for Releases {
             }
             Fact::Gone { lock, token, why } => {
                 let was_held = self.held.remove(&(*lock, *token));
-                if was_held && matches!(why, Why::Released | Why::Forced) {
+                if was_held && matches!(why, EndReason::Released | EndReason::Forced) {
                     self.put_out.push((*lock, *token));
                 }
-                if *why == Why::Released {
+                if *why == EndReason::Released {
                     self.released.insert((*lock, *token));
                 }
             }
@@ -109,13 +109,13 @@ mod tests {
             check_history(Releases::default(), &[&call[..], facts, &[told]].concat())
         };
         for token in [Some(5), None] {
-            assert_eq!(check_facts(token, &[gone(Why::Forced)], true), Ok(()));
-            assert!(check_facts(token, &[gone(Why::SessionExpired)], true).is_err());
-            assert_eq!(check_facts(token, &[gone(Why::SessionExpired)], false), Ok(()));
+            assert_eq!(check_facts(token, &[gone(EndReason::Forced)], true), Ok(()));
+            assert!(check_facts(token, &[gone(EndReason::SessionExpired)], true).is_err());
+            assert_eq!(check_facts(token, &[gone(EndReason::SessionExpired)], false), Ok(()));
         }
         assert!(check_facts(Some(5), &[], false).unwrap_err().contains("after its forced release"));
         assert_eq!(check_facts(Some(4), &[], false), Ok(()));
-        assert!(check_facts(Some(4), &[gone(Why::Forced)], true).is_err());
+        assert!(check_facts(Some(4), &[gone(EndReason::Forced)], true).is_err());
         let granted_later = |told| {
             let force = Op::Force { lock: Lock(0), token: Some(FencingToken(5)) };
             let facts = [
@@ -135,10 +135,10 @@ mod tests {
         let told = |released| returned(1, 1, Ok(Answer::Released(released)));
         let gone = |why| Fact::Gone { lock: Lock(0), token: FencingToken(5), why };
         let check_facts = |facts: &[Fact]| check_history(Releases::default(), facts);
-        assert!(check_facts(&[ask(), gone(Why::Released), told(false)]).is_err());
-        assert!(check_facts(&[ask(), gone(Why::Forced), told(true)]).is_err());
+        assert!(check_facts(&[ask(), gone(EndReason::Released), told(false)]).is_err());
+        assert!(check_facts(&[ask(), gone(EndReason::Forced), told(true)]).is_err());
         assert!(check_facts(&[ask(), told(true)]).is_err());
-        assert_eq!(check_facts(&[ask(), gone(Why::Released), told(true)]), Ok(()));
-        assert_eq!(check_facts(&[gone(Why::Forced), ask(), told(false)]), Ok(()));
+        assert_eq!(check_facts(&[ask(), gone(EndReason::Released), told(true)]), Ok(()));
+        assert_eq!(check_facts(&[gone(EndReason::Forced), ask(), told(false)]), Ok(()));
     }
 }

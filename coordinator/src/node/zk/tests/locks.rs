@@ -1,7 +1,7 @@
 //! Tests of lock requests: the frames and log entries of each step, and the receivers of notices.
 
 use rowlock_env::time;
-use rowlock_proto::lock::{Acquire, Ask, Claim, Notice, NoticeEvent, PlaceState, SessionOptions};
+use rowlock_proto::lock::{Acquire, Ask, Claim, Notice, NoticeEvent, QueuePosition, SessionOptions};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, Request, Xid, Zxid};
@@ -16,23 +16,23 @@ pub fn acquire(prefix: &str) -> Acquire {
     Acquire::exclusive(LOCK, prefix)
 }
 
-fn place_state(response: Result<Response, ErrorCode>) -> PlaceState {
+fn position(response: Result<Response, ErrorCode>) -> QueuePosition {
     match response {
-        Ok(Response::PlaceStates(place_states)) if place_states.len() == 1 => place_states[0].clone(),
-        other => panic!("one place_state was expected: {other:?}"),
+        Ok(Response::QueuePositions(positions)) if positions.len() == 1 => positions[0].clone(),
+        other => panic!("one position was expected: {other:?}"),
     }
 }
 
 async fn hold(client: &mut Client, prefix: &str) -> Claim {
-    match place_state(client.call(Request::Acquire([acquire(prefix)].into())).await) {
-        PlaceState::Held(claim) => claim,
+    match position(client.call(Request::Acquire([acquire(prefix)].into())).await) {
+        QueuePosition::Held(claim) => claim,
         other => panic!("it is free: {other:?}"),
     }
 }
 
 async fn wait(client: &mut Client, prefix: &str) -> Claim {
-    match place_state(client.call(Request::Acquire([acquire(prefix)].into())).await) {
-        PlaceState::Waiting { claim, .. } => claim,
+    match position(client.call(Request::Acquire([acquire(prefix)].into())).await) {
+        QueuePosition::Waiting { claim, .. } => claim,
         other => panic!("it is held: {other:?}"),
     }
 }
@@ -119,7 +119,7 @@ async fn one_wake_with_a_thousand_waiters() {
             waiter.send(Request::Acquire([acquire(&format!("{i}-{j}-lock-"))].into())).await;
         }
         for _ in 0..50 {
-            assert!(matches!(place_state(waiter.reply().await.1), PlaceState::Waiting { .. }));
+            assert!(matches!(position(waiter.reply().await.1), QueuePosition::Waiting { .. }));
         }
         waiters.push(waiter);
     }
@@ -175,8 +175,8 @@ async fn a_grant_goes_to_the_connection_that_the_session_has_now() {
     release(&mut holder, &held).await;
     assert_eq!(new.notice().await.1, Notice { claim: claim.clone(), event: NoticeEvent::Granted });
     // The client repeats its request to find a missed notice.
-    let again = place_state(new.call(Request::Acquire([acquire("b-lock-")].into())).await);
-    assert_eq!(again, PlaceState::Held(claim));
+    let again = position(new.call(Request::Acquire([acquire("b-lock-")].into())).await);
+    assert_eq!(again, QueuePosition::Held(claim));
     old.send(Request::Ping).await;
     old.closed().await;
     node.stop().await;
@@ -191,9 +191,9 @@ async fn a_tagged_acquire_that_is_sent_again_on_another_connection_takes_one_pla
         acked: 0,
         request: Box::new(Request::Acquire([acquire("a-lock-")].into())),
     };
-    let held = place_state(first.call(tagged()).await);
+    let held = position(first.call(tagged()).await);
     let mut second = Client::open(&node, connect_request(Some(&first.opened))).await.unwrap();
-    assert_eq!(place_state(second.call(tagged()).await), held);
+    assert_eq!(position(second.call(tagged()).await), held);
     let children = second.call(Request::GetChildren(unwatched(LOCK))).await;
     assert!(matches!(children, Ok(Response::Children(names)) if names.len() == 1));
     node.stop().await;

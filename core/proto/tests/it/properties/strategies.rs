@@ -254,7 +254,7 @@ pub fn response_of(opcode: OpCode) -> BoxedStrategy<Response> {
         | OpCode::SessionOptions => Just(Response::Empty).boxed(),
         OpCode::Tagged => Just(Response::Empty).boxed(),
         OpCode::Acquire | OpCode::Convert => {
-            vec(lock::place_state(), 0..4).prop_map(|all| Response::PlaceStates(all.into())).boxed()
+            vec(lock::position(), 0..4).prop_map(|all| Response::QueuePositions(all.into())).boxed()
         }
         OpCode::Release | OpCode::Verify | OpCode::ForceRelease => {
             vec(any::<bool>(), 0..6).prop_map(|held| Response::Held(held.into())).boxed()

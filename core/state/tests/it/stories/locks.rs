@@ -11,11 +11,11 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner, Party, PlaceState};
+use rowlock_proto::lock::{Acquire, Ask, Attempt, Claim, Mode, Owner, Party, QueuePosition};
 use rowlock_proto::request::{Create, SetData};
-use rowlock_proto::{FencingToken, Version};
+use rowlock_proto::{FencingToken, Version, Zxid};
 use rowlock_state::command::Command;
-use rowlock_state::outcome::{LockEvent, LockEventKind};
+use rowlock_state::outcome::{LockEvent, LockEventKind, PositionEnd};
 use rowlock_state::rules::RULES_PATH;
 use rowlock_state::{ContenderView, Machine};
 
@@ -107,18 +107,18 @@ fn claim(words: &Words<'_>, at: usize) -> Claim {
     Claim { path: words.at(at).into(), token: FencingToken(words.at(at + 1).parse().unwrap()) }
 }
 
-pub fn place_state(place_state: &PlaceState) -> String {
-    match place_state {
-        PlaceState::Held(Claim { path, token }) => format!("held {path} token {token}"),
-        PlaceState::Waiting { claim: Claim { path, token }, ahead, holder } => {
+pub fn position(position: &QueuePosition) -> String {
+    match position {
+        QueuePosition::Held(Claim { path, token }) => format!("held {path} token {token}"),
+        QueuePosition::Waiting { claim: Claim { path, token }, ahead, holder } => {
             format!("waiting {path} token {token} ahead {ahead} {}", holder_text(holder))
         }
-        PlaceState::Busy { ahead, holder } => format!("busy ahead {ahead} {}", holder_text(holder)),
-        PlaceState::Deadlock(circle) => {
+        QueuePosition::Busy { ahead, holder } => format!("busy ahead {ahead} {}", holder_text(holder)),
+        QueuePosition::Deadlock(circle) => {
             format!("deadlock {}", circle.iter().map(party).collect::<Vec<_>>().join(" -> "))
         }
-        PlaceState::LimitIs(limit) => format!("limit is {limit}"),
-        PlaceState::Absent => "absent".to_owned(),
+        QueuePosition::LimitIs(limit) => format!("limit is {limit}"),
+        QueuePosition::Absent => "absent".to_owned(),
     }
 }
 
@@ -131,20 +131,20 @@ fn party(Party { path, session, token, label, since_ms }: &Party) -> String {
     format!("{path} of {session} token {token} label {label:?} since {since_ms}")
 }
 
-pub fn event(event: &LockEvent<'_>) -> String {
-    let LockEvent { zxid, path, token, session, mode, is_acquired, kind, label, by, .. } = event;
+pub fn event(event: &LockEvent<&str>, zxid: Zxid) -> String {
+    let LockEvent { path, token, session, mode, acquired, kind, label, .. } = event;
     let what = match kind {
         LockEventKind::Requested { ahead } => format!("requested {mode:?} ahead {ahead}"),
         LockEventKind::Granted { waited_ms } => format!("granted after {waited_ms}"),
         LockEventKind::Converted => format!("converted to {mode:?}"),
-        LockEventKind::Asked => "asked".to_owned(),
-        LockEventKind::Gone { held_ms, waited_ms, why } => {
-            let by = if by.is_empty() { String::new() } else { format!(" by {by}") };
-            format!("gone {why:?}{by} held {held_ms:?} waited {waited_ms}")
+        LockEventKind::Asked { question } => format!("asked {question:?}"),
+        LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {
+            let PositionEnd { reason, waited_ms, held_ms, by } = end;
+            let by = by.map_or_else(String::new, |by| format!(" by {by}"));
+            format!("{} {reason:?}{by} held {held_ms:?} waited {waited_ms}", kind.name())
         }
     };
-    let pushed = if *is_acquired { "" } else { " (plain)" };
-    let label = String::from_utf8_lossy(label);
+    let pushed = if *acquired { "" } else { " (plain)" };
     format!("  lock {path} token {token} of {session}{pushed} {label:?}: {what} at {}\n", zxid.0)
 }
 

@@ -16,7 +16,7 @@ use rowlock_proto::response::OpResult;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Stat};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Attached, Change, EventSink, LockEvent, SessionEnd};
+use rowlock_state::outcome::{Applied, Attached, Change, EventContext, EventSink, LockEvent, SessionEnd};
 use rowlock_state::quota::Quota;
 use rowlock_state::rules::Decision;
 use rowlock_state::{Machine, Proof, Question};
@@ -217,12 +217,12 @@ impl EventSink for Told {
         writeln!(self.0, "  attached {session} attachment {} timeout_ms {timeout_ms}", attachment.0).unwrap();
     }
 
-    fn lock(&mut self, event: &LockEvent<'_>) {
-        self.0.push_str(&locks::event(event));
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        self.0.push_str(&locks::event(event, context.zxid));
     }
 
-    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
-        self.0.push_str(&locks::event(event));
+    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
+        self.0.push_str(&locks::event(event, context.zxid));
         writeln!(self.0, "    {question:?}").unwrap();
     }
 
@@ -243,8 +243,8 @@ fn answer(applied: &Applied) -> String {
             let results: String = results.iter().map(|result| format!("\n{}", op_result(result))).collect();
             format!("multi{results}")
         }
-        Ok(Response::PlaceStates(place_states)) => {
-            place_states.iter().map(locks::place_state).collect::<Vec<_>>().join("\n")
+        Ok(Response::QueuePositions(positions)) => {
+            positions.iter().map(locks::position).collect::<Vec<_>>().join("\n")
         }
         Ok(Response::Held(held)) => format!("held {held:?}"),
         Ok(Response::Number(count)) => format!("asked {count}"),

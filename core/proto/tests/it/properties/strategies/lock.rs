@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use rowlock_proto::lock::{
-    Acquire, Ask, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, PlaceState, QuestionNotice,
+    Acquire, Ask, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, Party, QuestionNotice, QueuePosition,
     SessionOptions,
 };
 use rowlock_proto::{FencingToken, SessionId};
@@ -79,15 +79,19 @@ fn party() -> impl Strategy<Value = Party> {
     )
 }
 
-pub fn place_state() -> impl Strategy<Value = PlaceState> {
+pub fn position() -> impl Strategy<Value = QueuePosition> {
     let place = || (any::<u32>(), option::of(party()));
     prop_oneof![
-        claim().prop_map(PlaceState::Held),
-        (claim(), place()).prop_map(|(claim, (ahead, holder))| PlaceState::Waiting { claim, ahead, holder }),
-        place().prop_map(|(ahead, holder)| PlaceState::Busy { ahead, holder }),
-        vec(party(), 0..4).prop_map(PlaceState::Deadlock),
-        any::<u32>().prop_map(PlaceState::LimitIs),
-        Just(PlaceState::Absent),
+        claim().prop_map(QueuePosition::Held),
+        (claim(), place()).prop_map(|(claim, (ahead, holder))| QueuePosition::Waiting {
+            claim,
+            ahead,
+            holder
+        }),
+        place().prop_map(|(ahead, holder)| QueuePosition::Busy { ahead, holder }),
+        vec(party(), 0..4).prop_map(QueuePosition::Deadlock),
+        any::<u32>().prop_map(QueuePosition::LimitIs),
+        Just(QueuePosition::Absent),
     ]
 }
 
