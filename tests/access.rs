@@ -418,3 +418,18 @@ async fn without_rules_an_ordinary_certificate_forces_no_lock_and_an_operator_do
     assert_eq!(said.code, 0, "{}", said.err);
     assert_eq!(command(&it, "ops", &["acl", "rm", "payroll", "x509:CN=bob"]).await.code, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_credential_of_auth_new_makes_a_superuser() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = run(folder.path(), &["auth", "new", "-o", "json"]);
+    let made: Value = serde_json::from_str(&said.out).unwrap();
+    let settings = format!("{FAST}[client]\nsuper_digest = {}\n", made["digest"]);
+    let cluster = Cluster::start(1, &settings).await;
+    for (credential, code) in [(made["auth"].as_str().unwrap(), 0), ("digest:super:other", 1)] {
+        let mut command = rowlock(&cluster.folder, &["rebalance", "--percent", "100"]);
+        let child = command.env("ROWLOCK_AUTH", credential).spawn().unwrap();
+        let said = tokio::task::spawn_blocking(|| finish(child)).await.unwrap();
+        assert_eq!(said.code, code, "{}", said.err);
+    }
+}

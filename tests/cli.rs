@@ -1,427 +1,357 @@
-//! The commands as a shell sees them: stdout, stderr, exit codes.
+//! The command line as a shell sees it: stories in `testdata/cli/*.txt`, each with a cluster of its own.
+//!
+//! ```text
+//! cluster 1                        nodes; then `encrypted`, if TLS is wanted, and lines of settings
+//! needs curl                       a program without which the story is left out
+//!
+//! == title of a part
+//! $ rowlock create /app one        any command of sh(1); `> ` continues it
+//! /app                             its stdout
+//! ! rowlock: /app: znode exists    its stderr
+//! ? 1                              its exit code, unless 0
+//! ```
+//!
+//! One shell runs all commands of a file, so that variables, files and background jobs last; functions for
+//! them are in `prelude.sh`. In expected lines `[..]` is any text, a line `...` any number of lines, a line
+//! `! ...` any number of lines of stderr, `${name}` the value of a variable of the shell, and several spaces
+//! count as one. Control characters are escaped. A file without the line `cluster` runs in an empty folder.
+//! `ROWLOCK_UPDATE=1` rewrites what differs; review the difference.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, ChildStdout};
-use std::time::Instant;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::support::cluster::{Cluster, FAST};
-use crate::support::command::{Said, finish, rowlock, run};
-use crate::support::{eventually, secs};
+use crate::support::{command, ports, secs};
 
-const REFUSED: i32 = 1;
-const USAGE: i32 = 64;
-const UNAVAILABLE: i32 = 69;
-const LOST: i32 = 75;
+/// The longest that a story may take.
+const LIMIT: Duration = secs(240);
 
-/// Runs it beside the async tests.
-async fn ask(cluster: &Cluster, arguments: &[&str]) -> Said {
-    let (folder, arguments) =
-        (cluster.folder.clone(), arguments.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>());
-    let job = move || run(&folder, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
-    tokio::task::spawn_blocking(job).await.unwrap()
+fn testdata() -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/testdata/cli")).to_owned()
 }
 
-async fn told(cluster: &Cluster, arguments: &[&str]) -> String {
-    let said = ask(cluster, arguments).await;
-    assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
-    said.out
+pub fn path_with_rowlock() -> OsString {
+    let binary = Path::new(env!("CARGO_BIN_EXE_rowlock")).parent().unwrap();
+    let mut path = OsString::from(binary);
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap());
+    path
+}
+
+/// A command of a story and its expected outcome.
+#[derive(Default)]
+struct Block {
+    /// Number of its first line.
+    line: usize,
+    command: String,
+    expected: Vec<String>,
+}
+
+/// A file of a story.
+#[derive(Default)]
+struct Story {
+    nodes: u64,
+    needs: Option<String>,
+    is_encrypted: bool,
+    settings: String,
+    blocks: Vec<Block>,
+}
+
+impl Story {
+    fn parse(text: &str) -> Story {
+        let mut story = Story::default();
+        let (mut in_head, mut in_block) = (true, false);
+        for (number, line) in text.lines().enumerate() {
+            if let Some(command) = line.strip_prefix("$ ") {
+                (in_head, in_block) = (false, true);
+                let block = Block { line: number + 1, command: command.to_owned(), expected: Vec::new() };
+                story.blocks.push(block);
+            } else if line.is_empty() {
+                in_block = false;
+            } else if in_block {
+                let block = story.blocks.last_mut().unwrap();
+                match line.strip_prefix("> ") {
+                    Some(more) if block.expected.is_empty() => {
+                        block.command.push('\n');
+                        block.command.push_str(more);
+                    }
+                    _ => block.expected.push(line.to_owned()),
+                }
+            } else if line.starts_with("== ") {
+                in_head = false;
+            } else if let Some(words) = line.strip_prefix("cluster ") {
+                story.is_encrypted = words.ends_with(" encrypted");
+                story.nodes = words.trim_end_matches(" encrypted").parse().unwrap();
+            } else if let Some(program) = line.strip_prefix("needs ") {
+                story.needs = Some(program.to_owned());
+            } else if in_head && !line.starts_with('#') {
+                story.settings.push_str(line);
+                story.settings.push('\n');
+            } else {
+                assert!(line.starts_with('#'), "line {} is neither a comment nor output", number + 1);
+            }
+        }
+        story
+    }
+
+    async fn start_cluster(&self) -> Option<Cluster> {
+        let settings = match self.settings.contains("[raft]") {
+            true => self.settings.clone(),
+            false => format!("{FAST}{}", self.settings),
+        };
+        match self.nodes {
+            0 => None,
+            nodes if self.is_encrypted => Some(Cluster::start_encrypted(nodes).await),
+            nodes => Some(Cluster::start(nodes, &settings).await),
+        }
+    }
+
+    /// The commands as a script that leaves the outcome of each in `$T`. Its last line ends all processes
+    /// that the story has started and not ended.
+    fn script(&self) -> String {
+        let mut script = format!(". '{}'\n", testdata().join("prelude.sh").display());
+        for (number, block) in self.blocks.iter().enumerate() {
+            writeln!(
+                script,
+                "{{ {}\n}} >\"$T/{number}.out\" 2>\"$T/{number}.err\" </dev/null",
+                block.command
+            )
+            .unwrap();
+            writeln!(script, "echo \"$?\" >\"$T/{number}.code\"").unwrap();
+            for name in block.expected.iter().flat_map(|line| variables(line)) {
+                writeln!(script, "echo \"{name}=${{{name}}}\" >>\"$T/{number}.variables\"").unwrap();
+            }
+        }
+        script.push_str(": >\"$T/ended\"; kill -KILL 0\n");
+        script
+    }
+}
+
+/// The names of the variables in a line.
+fn variables(line: &str) -> impl Iterator<Item = &str> {
+    line.split("${").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
+}
+
+/// The addresses and processes of a cluster, as variables of the shell.
+fn environment(cluster: &Cluster, story: &Story) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::from([("ENDPOINTS".to_owned(), cluster.endpoints())]);
+    for id in cluster.ids() {
+        all.insert(format!("CLIENT_{id}"), cluster.endpoint(id).to_owned());
+        all.insert(format!("PEER_{id}"), cluster.peer(id).to_owned());
+        all.insert(format!("HTTP_{id}"), cluster.http(id).to_owned());
+        all.insert(format!("NODE_{id}"), cluster.pid(id).to_string());
+        if story.is_encrypted {
+            all.insert(format!("SECURE_{id}"), cluster.secure(id).to_owned());
+        }
+    }
+    all
+}
+
+/// Runs the script of a story in `folder`; outcomes are in `results`.
+fn run_script(story: &Story, folder: &Path, results: &Path, environment: &BTreeMap<String, String>) {
+    let script = results.join("story.sh");
+    fs::write(&script, story.script()).unwrap();
+    let mut shell: Command = command::clean("sh");
+    shell
+        .arg(&script)
+        .current_dir(folder)
+        .envs(environment)
+        .env("T", results)
+        .env("PATH", path_with_rowlock());
+    for name in ["NOWHERE", "FREE_1", "FREE_2", "FREE_3"] {
+        shell.env(name, ports::address());
+    }
+    // Into a file: processes that outlive the shell would keep a pipe open.
+    let complaints = results.join("story.err");
+    let stderr = fs::File::create(&complaints).unwrap();
+    let shell = shell.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn();
+    let (mut shell, begun) = (shell.unwrap(), Instant::now());
+    while shell.try_wait().unwrap().is_none() {
+        if begun.elapsed() > LIMIT {
+            kill_process_group(Pid::from_child(&shell), Signal::KILL).unwrap();
+            shell.wait().unwrap();
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if !results.join("ended").exists() {
+        println!("the story did not reach its end: {}", fs::read_to_string(complaints).unwrap());
+    }
+}
+
+/// The outcome of a command in the form of expected lines; `None` if the story ended before it.
+fn outcome(results: &Path, number: usize) -> Option<Vec<String>> {
+    let read = |what: &str| fs::read(results.join(format!("{number}.{what}"))).ok();
+    let code = String::from_utf8(read("code")?).unwrap();
+    let mut all = lines(&read("out")?, "");
+    all.extend(lines(&read("err")?, "! "));
+    if code.trim() != "0" {
+        all.push(format!("? {}", code.trim()));
+    }
+    Some(all)
+}
+
+fn lines(bytes: &[u8], mark: &str) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let visible = |line: &str| {
+        let mut shown = mark.to_owned();
+        for character in line.trim_end_matches('\n').chars() {
+            match character.is_control() {
+                true => shown.extend(character.escape_default()),
+                false => shown.push(character),
+            }
+        }
+        if !line.ends_with('\n') {
+            shown.push_str("(no newline)");
+        } else if line == "\n" {
+            shown.push_str("(blank)");
+        }
+        shown
+    };
+    text.split_inclusive('\n').map(visible).collect()
+}
+
+/// Expected lines with the values of their variables.
+fn substituted(results: &Path, number: usize, expected: &[String]) -> Vec<String> {
+    let values = fs::read_to_string(results.join(format!("{number}.variables"))).unwrap_or_default();
+    let values: Vec<_> = values.lines().filter_map(|line| line.split_once('=')).collect();
+    let line = |line: &String| {
+        values.iter().fold(line.clone(), |line, (name, value)| line.replace(&format!("${{{name}}}"), value))
+    };
+    expected.iter().map(line).collect()
+}
+
+fn lines_match(expected: &[String], actual: &[String]) -> bool {
+    match expected.split_first() {
+        None => actual.is_empty(),
+        Some((first, rest)) if first == "..." || first == "! ..." => (0..=actual.len())
+            .take_while(|skipped| {
+                actual[..*skipped].iter().all(|line| first == "..." || line.starts_with('!'))
+            })
+            .any(|skipped| lines_match(rest, &actual[skipped..])),
+        Some((first, rest)) => actual.split_first().is_some_and(|(line, others)| {
+            line_matches(&squeezed(first), &squeezed(line)) && lines_match(rest, others)
+        }),
+    }
+}
+
+/// The line with one space in the place of several: the widths of columns differ from run to run.
+fn squeezed(line: &str) -> String {
+    line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn line_matches(pattern: &str, line: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once("[..]") else { return pattern == line };
+    let Some(line) = line.strip_prefix(start) else { return false };
+    (0..=line.len()).any(|at| line.is_char_boundary(at) && line_matches(rest, &line[at..]))
+}
+
+/// The differences between a story and its outcomes, and the text with the outcomes in their place.
+fn compare(text: &str, story: &Story, results: &Path) -> (Vec<String>, String) {
+    let mut differences = Vec::new();
+    let mut updated: Vec<String> = text.lines().map(str::to_owned).collect();
+    for (number, block) in story.blocks.iter().enumerate().rev() {
+        let actual = outcome(results, number).unwrap_or_else(|| vec!["did not run to its end".to_owned()]);
+        if lines_match(&substituted(results, number, &block.expected), &actual) {
+            continue;
+        }
+        let of = |lines: &[String]| lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
+        differences.push(format!(
+            "line {}: $ {}\n  expected:\n{}  actual:\n{}",
+            block.line,
+            block.command,
+            of(&block.expected),
+            of(&actual)
+        ));
+        let first = block.line - 1 + block.command.lines().count();
+        updated.splice(first..first + block.expected.len(), actual);
+    }
+    differences.reverse();
+    (differences, updated.join("\n") + "\n")
+}
+
+async fn play(text: &str) -> (Vec<String>, String) {
+    let story = Story::parse(text);
+    let cluster = story.start_cluster().await;
+    let (empty, results) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = cluster.as_ref().map_or(empty.path(), |cluster| &cluster.folder);
+    let environment = cluster.as_ref().map(|cluster| environment(cluster, &story)).unwrap_or_default();
+    tokio::task::block_in_place(|| run_script(&story, folder, results.path(), &environment));
+    compare(text, &story, results.path())
+}
+
+async fn play_file(name: &str) {
+    let file = testdata().join(format!("{name}.txt"));
+    if let Some(program) = Story::parse(&fs::read_to_string(&file).unwrap()).needs
+        && Command::new(&program).arg("--version").stdout(Stdio::null()).status().is_err()
+    {
+        println!("{program} is not installed: {name} is LEFT OUT");
+        return;
+    }
+    let (differences, updated) = play(&fs::read_to_string(&file).unwrap()).await;
+    if std::env::var_os("ROWLOCK_UPDATE").is_some() {
+        fs::write(&file, updated).unwrap();
+    } else {
+        assert!(differences.is_empty(), "{}:\n{}", file.display(), differences.join("\n"));
+    }
+}
+
+macro_rules! stories {
+    ($($name:ident)*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { play_file(stringify!($name)).await; })*
+
+        #[test]
+        fn every_story_is_played() {
+            let listed: BTreeSet<String> = [$(stringify!($name)),*].map(|name| format!("{name}.txt")).into();
+            let files = fs::read_dir(testdata()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+            let present: BTreeSet<String> = files.filter(|name| name.ends_with(".txt")).collect();
+            assert_eq!(listed, present);
+        }
+    };
+}
+
+stories! {
+    znodes
+    lock
+    nested_locks
+    asked
+    elect
+    sem
+    once
+    explain
+    usage
+    fence
+    tls
+    encrypted
+    authentication
+    addresses
+    status
+    machine
+    startup
+    terraform
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn znode_commands_answer_on_stdout_and_refusals_have_code_one() {
-    let cluster = Cluster::start(1, FAST).await;
-    assert_eq!(told(&cluster, &["create", "/app", "one"]).await, "/app\n");
-    assert_eq!(told(&cluster, &["get", "/app"]).await, "one");
-    assert_eq!(told(&cluster, &["set", "--version", "0", "/app", "two"]).await, "");
-    assert_eq!(told(&cluster, &["get", "/app"]).await, "two");
-    assert_eq!(told(&cluster, &["create", "-s", "/app/n-"]).await, "/app/n-0000000000\n");
-    assert_eq!(told(&cluster, &["create", "-s", "/app/n-"]).await, "/app/n-0000000001\n");
-    assert_eq!(told(&cluster, &["ls", "/app"]).await, "n-0000000000\nn-0000000001\n");
-    assert_eq!(told(&cluster, &["ls", "-R", "/app"]).await, "/app\n/app/n-0000000000\n/app/n-0000000001\n");
-    assert!(told(&cluster, &["stat", "/app"]).await.contains("version = 1\n"));
-    let stat: Value = serde_json::from_str(&told(&cluster, &["stat", "-o", "json", "/app"]).await).unwrap();
-    assert_eq!((&stat["version"], &stat["num_children"]), (&1.into(), &2.into()));
-    let got: Value = serde_json::from_str(&told(&cluster, &["get", "-o", "json", "/app"]).await).unwrap();
-    assert_eq!(got["data"], "two");
-    for (arguments, message) in [
-        (&["get", "/absent"][..], "rowlock: /absent: no such znode\n"),
-        (&["stat", "/absent"], "rowlock: /absent: no such znode\n"),
-        (&["create", "/app"], "rowlock: /app: znode exists\n"),
-        (&["set", "--version", "7", "/app", "x"], "rowlock: /app: version conflict: its version is 1\n"),
-        (
-            &["delete", "--version", "7", "/app/n-0000000000"],
-            "rowlock: /app/n-0000000000: version conflict: its version is 0\n",
-        ),
-        (&["delete", "/app"], "rowlock: /app: there are znodes below it; -r removes them, too\n"),
-    ] {
-        let said = ask(&cluster, arguments).await;
-        assert_eq!(
-            (said.code, said.err.as_str(), said.out.as_str()),
-            (REFUSED, message, ""),
-            "{arguments:?}"
+async fn a_story_that_differs_in_output_error_or_code_is_found_and_rewritten() {
+    let right = "$ x=5; echo one; echo two\none\n...\n$ printf 'a\\tb'; echo e$x >&2; (exit 3)\na\\tb(no newline)\n! e${x}\n? 3\n\
+                 $ cat <<END\n> $x[..]\n> END\n5[..]\n";
+    assert_eq!(play(right).await, (Vec::new(), right.to_owned()));
+    for (part, wrong) in [("one\n...", "two"), ("e${x}", "${x}"), ("? 3\n", ""), ("5[..]", "6[..]")] {
+        let changed = right.replacen(&format!("\n{part}"), &format!("\n{wrong}"), 1).replacen(
+            part,
+            wrong,
+            usize::from(part == "e${x}"),
         );
+        let (differences, updated) = play(&changed).await;
+        assert_eq!(differences.len(), 1, "{part}: {differences:?}");
+        assert_eq!(play(&updated).await.0, Vec::<String>::new());
     }
-    for child in ["/app/n-0000000000", "/app/n-0000000001", "/app"] {
-        assert_eq!(told(&cluster, &["delete", child]).await, "");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_parents_are_made_and_a_whole_tree_is_deleted_on_request_only() {
-    let cluster = Cluster::start(1, FAST).await;
-    let said = ask(&cluster, &["create", "/a/b/c"]).await;
-    let message = "rowlock: /a/b/c: its parent /a/b does not exist; create it first, or use -p to create all missing parents\n";
-    assert_eq!((said.code, said.err.as_str()), (REFUSED, message));
-    assert_eq!(told(&cluster, &["create", "-p", "/a/b/c", "x"]).await, "/a/b/c\n");
-    assert_eq!(
-        told(&cluster, &["create", "-p", "/a/b/d"]).await,
-        "/a/b/d\n",
-        "parents that are there are left"
-    );
-    assert_eq!(told(&cluster, &["create", "-p", "-s", "/a/q/n-"]).await, "/a/q/n-0000000000\n");
-    assert_eq!(ask(&cluster, &["create", "-p", "/a/b/c"]).await.err, "rowlock: /a/b/c: znode exists\n");
-    assert_eq!(told(&cluster, &["get", "/a/b/c"]).await, "x");
-    let refused = ask(&cluster, &["delete", "/a"]).await.err;
-    assert_eq!(refused, "rowlock: /a: there are znodes below it; -r removes them, too\n");
-    assert_eq!(told(&cluster, &["delete", "-r", "/a"]).await, "");
-    assert_eq!(ask(&cluster, &["delete", "-r", "/a"]).await.err, "rowlock: /a: no such znode\n");
-    for (arguments, message) in [
-        (&["create", "x"][..], "rowlock: x: path does not start with /; did you mean /x?\n"),
-        (&["get", "/x/"], "rowlock: /x/: path ends with /; did you mean /x?\n"),
-        (&["delete", "-r", "/"], "rowlock: /: the root cannot be removed\n"),
-    ] {
-        let said = ask(&cluster, arguments).await;
-        assert_eq!((said.code, said.err.as_str()), (USAGE, message), "{arguments:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn data_that_no_server_takes_is_refused_at_once() {
-    let cluster = Cluster::start(1, FAST).await;
-    told(&cluster, &["create", "/x", "before"]).await;
-    let file = cluster.folder.join("large");
-    fs::write(&file, vec![b'x'; 1_500_000]).unwrap();
-    for arguments in [["set", "/x", "-"], ["create", "/y", "-"]] {
-        let begun = Instant::now();
-        let stdin = fs::File::open(&file).unwrap();
-        let child = rowlock(&cluster.folder, &arguments).stdin(stdin).spawn().unwrap();
-        let said = tokio::task::spawn_blocking(|| finish(child)).await.unwrap();
-        assert_eq!((said.code, said.out.as_str()), (REFUSED, ""), "{}", said.err);
-        let (path, rest) = (arguments[1], "bytes, the server takes 1048575\n");
-        assert!(said.err.starts_with(&format!("rowlock: {path}: the request has 15000")), "{}", said.err);
-        assert!(said.err.ends_with(rest), "{}", said.err);
-        assert!(begun.elapsed() < secs(8), "it waited for the end of its session: {:?}", begun.elapsed());
-    }
-    assert_eq!(told(&cluster, &["get", "/x"]).await, "before");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn status_shows_a_line_per_node_and_fails_when_one_is_silent() {
-    let mut cluster = Cluster::start(3, FAST).await;
-    let out = told(&cluster, &["status"]).await;
-    assert_eq!(out.lines().count(), 4, "{out}");
-    assert_eq!(out.matches("leader").count(), 1, "{out}");
-    assert_eq!(out.matches("follower").count(), 2, "{out}");
-    let json: Value = serde_json::from_str(&told(&cluster, &["status", "-o", "json"]).await).unwrap();
-    assert_eq!(json.as_array().map(Vec::len), Some(3));
-    // Without the file, by the client ports.
-    let by_word = told(&cluster, &["status", "--endpoints", &cluster.endpoints()]).await;
-    assert_eq!(by_word.matches("leader").count(), 1, "{by_word}");
-    let down = cluster.follower().await;
-    cluster.kill(down);
-    let said = ask(&cluster, &["status"]).await;
-    assert_eq!(said.code, UNAVAILABLE);
-    assert!(said.out.contains("no answer"), "{}", said.out);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lock_exits_with_the_code_of_its_command() {
-    let cluster = Cluster::start(1, FAST).await;
-    for (command, code) in
-        [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 128 + 15), ("kill -KILL $$", 128 + 9)]
-    {
-        assert_eq!(ask(&cluster, &["lock", "l", "-c", command]).await.code, code, "{command}");
-    }
-    let said = ask(&cluster, &["lock", "l", "--", "no-such-command"]).await;
-    assert_eq!((said.code, said.err.as_str()), (127, "rowlock: no-such-command: no such command\n"));
-    let plain = cluster.config();
-    assert_eq!(ask(&cluster, &["lock", "l", "--", plain.to_str().unwrap()]).await.code, 126);
-
-    let out = told(&cluster, &["lock", "my lock", "--", "sh", "-c", "env | grep '^ROWLOCK_' | sort"]).await;
-    let value = |name: &str| {
-        let found = out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-        found.unwrap_or_else(|| panic!("{name} in {out}")).to_owned()
-    };
-    assert_eq!(
-        (value("ROWLOCK_LOCK_NAME").as_str(), value("ROWLOCK_LOCK_HELD").as_str()),
-        ("my lock", "true")
-    );
-    assert!(value("ROWLOCK_LOCK_KEY").starts_with("/locks/my%20lock/"), "{out}");
-    assert!(value("ROWLOCK_SESSION_ID").starts_with("0x"), "{out}");
-    assert!(!out.contains("ROWLOCK_AUTH"), "{out}");
-    let credentials =
-        [("ROWLOCK_AUTH", "digest:u:p"), ("ROWLOCK_TOKEN", "rowlock_t"), ("ROWLOCK_FROM_AUTH", "digest:v:q")];
-    for (flags, expected) in
-        [(&[][..], "none none none\n"), (&["--pass-auth"], "digest:u:p rowlock_t digest:v:q\n")]
-    {
-        let show =
-            ["l", "-c", "echo ${ROWLOCK_AUTH:-none} ${ROWLOCK_TOKEN:-none} ${ROWLOCK_FROM_AUTH:-none}"];
-        let arguments: Vec<&str> = ["lock"].iter().chain(flags).chain(&show).copied().collect();
-        let child = rowlock(&cluster.folder, &arguments).envs(credentials).spawn().unwrap();
-        let said = tokio::task::spawn_blocking(move || finish(child)).await.unwrap();
-        assert_eq!((said.code, said.out.as_str()), (0, expected), "{}", said.err);
-    }
-    let first: i64 = value("ROWLOCK_LOCK_TOKEN").parse().unwrap();
-    let second = told(&cluster, &["lock", "my lock", "-c", "echo $ROWLOCK_LOCK_TOKEN"]).await;
-    assert!(second.trim().parse::<i64>().unwrap() > first);
-}
-
-/// `rowlock lock NAME` without a command, which holds the lock and says so.
-struct Holder {
-    child: Child,
-    _out: BufReader<ChildStdout>,
-    key: String,
-}
-
-fn hold(folder: &Path, name: &str) -> Holder {
-    let mut child = rowlock(folder, &["lock", name, "--session-timeout", "4"]).spawn().unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    let key = line.split_whitespace().next().expect("key and token").to_owned();
-    Holder { child, _out: out, key }
-}
-
-impl Holder {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.child.id().cast_signed()).unwrap(), signal).unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn busy_lock_ends_with_the_conflict_code_and_a_signal_releases_it() {
-    let cluster = Cluster::start(1, FAST).await;
-    let folder = cluster.folder.clone();
-    let mut holder = tokio::task::spawn_blocking(move || hold(&folder, "l")).await.unwrap();
-    assert_eq!(ask(&cluster, &["lock", "-n", "l", "--", "true"]).await.code, REFUSED);
-    assert_eq!(ask(&cluster, &["lock", "-n", "-E", "9", "l", "--", "true"]).await.code, 9);
-    let said = ask(&cluster, &["lock", "-v", "-w", "0.2", "l", "--", "true"]).await;
-    assert_eq!(said.code, REFUSED);
-    assert!(said.err.contains("timed out waiting for the lock"), "{}", said.err);
-    // The client that gave up has left the queue.
-    assert_eq!(told(&cluster, &["ls", "/locks/l"]).await.lines().count(), 1);
-    // (SIGINT may be ignored where the tests were started in the background.)
-    holder.signal(Signal::TERM);
-    assert_eq!(holder.child.wait().unwrap().code(), Some(0));
-    assert_eq!(ask(&cluster, &["lock", "-n", "l", "--", "true"]).await.code, 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holder_whose_znode_is_deleted_ends_with_the_code_for_a_lost_lock() {
-    let cluster = Cluster::start(1, FAST).await;
-    let folder = cluster.folder.clone();
-    let mut holder = tokio::task::spawn_blocking(move || hold(&folder, "l")).await.unwrap();
-    told(&cluster, &["delete", &holder.key]).await;
-    assert_eq!(holder.child.wait().unwrap().code(), Some(LOST));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn command_is_ended_before_the_lock_can_be_granted_to_another() {
-    let mut cluster = Cluster::start(1, FAST).await;
-    let mark = cluster.folder.join("started");
-    let command = format!(
-        "echo $$ > {}.tmp && mv {0}.tmp {0}; trap '' TERM; while :; do sleep 0.05; done",
-        mark.display()
-    );
-    let arguments = ["lock", "l", "--session-timeout", "4", "-c", &command];
-    let child = rowlock(&cluster.folder, &arguments).spawn().unwrap();
-    let started = || async { fs::read_to_string(&mark).ok() };
-    let pid: u32 = eventually("the command runs", secs(30), started).await.trim().parse().unwrap();
-    // No node answers any more: the lock is lost at the local deadline, and SIGTERM is ignored.
-    cluster.kill(1);
-    let said = tokio::task::spawn_blocking(move || finish(child)).await.unwrap();
-    assert_eq!(said.code, LOST, "{}", said.err);
-    assert!(said.err.contains("the command must end"), "{}", said.err);
-    assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the command was killed");
-}
-
-#[test]
-fn completions_know_the_commands_and_not_our_own_secrets() {
-    let folder = tempfile::tempdir().unwrap();
-    for shell in ["bash", "zsh", "fish"] {
-        let said = run(folder.path(), &["completions", shell]);
-        assert_eq!(said.code, 0, "{shell}");
-        assert!(said.out.contains("history") && !said.out.contains("__warden"), "{shell}");
-    }
-}
-
-#[test]
-fn wrong_usage_and_unreachable_clusters_have_their_own_codes() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = |arguments: &[&str]| run(folder.path(), arguments);
-    assert_eq!(run(&["lock"]).code, USAGE);
-    assert_eq!(run(&["nonsense"]).code, USAGE);
-    assert_eq!(run(&["up", "--nodes", "2"]).code, USAGE);
-    assert_eq!(run(&["--help"]).code, 0);
-    let nobody = crate::support::ports::address();
-    let said = run(&["get", "/x", "--endpoints", &nobody, "--connect-timeout", "0.3"]);
-    assert_eq!(said.code, UNAVAILABLE);
-    let remedy = "; start the cluster, name it with --endpoints, or ask `rowlock doctor`\n";
-    assert!(said.err.ends_with(remedy), "{}", said.err);
-    let said = run(&["get", "/x", "--endpoints", &nobody, "--connect-timeout", "3"]);
-    let (first, last) = said.err.split_once('\n').unwrap();
-    assert!(first.ends_with("no server has opened a session yet; still trying"), "{first}");
-    assert!(last.ends_with(remedy), "{last}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_credential_of_auth_new_makes_a_superuser() {
-    let folder = tempfile::tempdir().unwrap();
-    let said = run(folder.path(), &["auth", "new", "-o", "json"]);
-    let made: Value = serde_json::from_str(&said.out).unwrap();
-    let settings = format!("{FAST}[client]\nsuper_digest = {}\n", made["digest"]);
-    let cluster = Cluster::start(1, &settings).await;
-    for (credential, code) in [(made["auth"].as_str().unwrap(), 0), ("digest:super:other", REFUSED)] {
-        let mut command = rowlock(&cluster.folder, &["rebalance", "--percent", "100"]);
-        let child = command.env("ROWLOCK_AUTH", credential).spawn().unwrap();
-        let said = tokio::task::spawn_blocking(|| finish(child)).await.unwrap();
-        assert_eq!(said.code, code, "{}", said.err);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flags_beat_the_environment_and_that_beats_the_file_that_lies_here() {
-    let cluster = Cluster::start(1, FAST).await;
-    // A cluster.toml lies in this folder.
-    let (nobody, endpoints) = (crate::support::ports::address(), cluster.endpoints());
-    let elsewhere = tempfile::tempdir().unwrap();
-    let file = cluster.config();
-    let (here, away, file) = (cluster.folder.as_path(), elsewhere.path(), file.to_str().unwrap());
-    for (folder, variables, flags, code) in [
-        (here, &[("ROWLOCK_ENDPOINTS", nobody.as_str())][..], &["--config", file][..], 0),
-        (here, &[("ROWLOCK_ENDPOINTS", &nobody)], &["--endpoints", &endpoints], 0),
-        (here, &[("ROWLOCK_ENDPOINTS", &nobody)], &[], UNAVAILABLE),
-        (here, &[("ROWLOCK_ENDPOINTS", "")], &[], 0),
-        (away, &[("ROWLOCK_CONFIG", file)], &[], 0),
-        (away, &[("ROWLOCK_CONFIG", "/no/such/file"), ("ROWLOCK_ENDPOINTS", &endpoints)], &[], 0),
-        (away, &[("ROWLOCK_CONFIG", "/no/such/file")], &["--endpoints", &endpoints], 0),
-        (here, &[], &["--endpoints", &nobody, "--config", file], UNAVAILABLE),
-    ] {
-        let mut command = rowlock(folder, &["ls", "/", "--connect-timeout", "2"]);
-        let child = command.args(flags).envs(variables.iter().copied()).spawn().unwrap();
-        let said = tokio::task::spawn_blocking(|| finish(child)).await.unwrap();
-        assert_eq!(said.code, code, "{variables:?} {flags:?}: {}", said.err);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_requires_authentication_says_how_and_serves_who_authenticates() {
-    let cluster = Cluster::start(1, &format!("{FAST}[client]\nrequire_auth = true\n")).await;
-    let hint = "rowlock: the cluster requires authentication, and no credential was presented; set \
-                ROWLOCK_AUTH=digest:USER:PASSWORD\n";
-    for arguments in [&["create", "/a"][..], &["ls", "/"], &["lock", "l", "--", "true"], &["locks"]] {
-        let said = ask(&cluster, arguments).await;
-        assert_eq!((said.code, said.err.as_str()), (REFUSED, hint), "{arguments:?}");
-    }
-    for arguments in [&["create", "/a"][..], &["lock", "l", "--", "true"]] {
-        let mut command = rowlock(&cluster.folder, arguments);
-        command.env("ROWLOCK_AUTH", "digest:user:password");
-        let said = tokio::task::spawn_blocking(move || finish(command.spawn().unwrap())).await.unwrap();
-        assert_eq!(said.code, 0, "{arguments:?}: {}", said.err);
-    }
-}
-
-#[test]
-fn the_simulator_is_started_from_beside_the_program_or_its_absence_is_told_with_the_remedy() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("rowlock");
-    std::fs::copy(env!("CARGO_BIN_EXE_rowlock"), &program).unwrap();
-    let sim = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(&program);
-        command.arg("sim").args(arguments).env("PATH", folder.path()).output().unwrap()
-    };
-    let absent = sim(&["run", "--seed", "1"]);
-    assert_eq!(absent.status.code(), Some(69));
-    let said = String::from_utf8(absent.stderr).unwrap();
-    assert!(said.contains("cannot find rowlock-sim") && said.lines().count() == 1, "{said}");
-    let simulator = folder.path().join("rowlock-sim");
-    std::fs::write(&simulator, "#!/bin/sh\necho \"$@\"\nexit 3\n").unwrap();
-    std::fs::set_permissions(&simulator, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    for arguments in [&["run", "--seed", "1", "--help"][..], &["--help"]] {
-        let started = sim(arguments);
-        assert_eq!(started.status.code(), Some(3));
-        assert_eq!(String::from_utf8(started.stdout).unwrap().trim(), arguments.join(" "));
-    }
-}
-
-#[test]
-fn a_fence_lets_in_no_smaller_token_and_holds_later_ones_back_until_the_write_has_ended() {
-    let folder = tempfile::tempdir().unwrap();
-    let fence = |arguments: &[&str]| run(folder.path(), &[&["fence", "check", "data"], arguments].concat());
-    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-    let write = |token: &str| fence(&["--token", token, "--", "sh", "-c", "echo $0 >data", token]);
-    assert_eq!(write("9007199254740993").code, 0);
-    let late = write("9007199254740992");
-    assert_eq!((late.code, read("data").trim()), (REFUSED, "9007199254740993"), "{}", late.err);
-    assert!(late.err.contains("stale token 9007199254740992"), "{}", late.err);
-    assert_eq!(fence(&["--token", "9007199254740994"]).code, 0);
-    assert_eq!(read("data.fence"), "00009007199254740994\n");
-    assert_eq!(write("9007199254740993").code, REFUSED, "no one has written, and still it is late");
-    assert_eq!(fence(&["--token", "9007199254740994", "--", "sh", "-c", "exit 7"]).code, 7);
-    assert_eq!(fence(&[]).code, USAGE, "no token");
-
-    // The command of an earlier holder goes on although its `rowlock` is killed.
-    let slow = ["fence", "check", "data", "--token", "9007199254740995", "--", "sh", "-c"];
-    let script = "echo in; read end <end; echo slow >data";
-    assert!(std::process::Command::new("mkfifo").arg(folder.path().join("end")).status().unwrap().success());
-    let mut earlier = rowlock(folder.path(), &[&slow[..], &[script]].concat()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(earlier.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "in\n");
-    earlier.kill().unwrap();
-    earlier.wait().unwrap();
-    let later = rowlock(folder.path(), &["fence", "check", "data", "--token", "9007199254740996"]).spawn();
-    // That it does not end cannot be waited for.
-    std::thread::sleep(secs(1));
-    let mut later = later.unwrap();
-    assert!(later.try_wait().unwrap().is_none(), "it waits for the write that is under way");
-    fs::write(folder.path().join("end"), "\n").unwrap();
-    assert_eq!((finish(later).code, read("data").trim()), (0, "slow"));
-    fs::write(folder.path().join("data.fence"), "nonsense").unwrap();
-    assert_eq!(fence(&["--token", "9007199254740997"]).code, 73);
-}
-
-#[test]
-fn a_fence_is_given_back_by_its_command_and_follows_no_link_and_takes_no_token_beyond_all() {
-    let folder = tempfile::tempdir().unwrap();
-    let fence = |arguments: &[&str]| run(folder.path(), &[&["fence", "check", "data"], arguments].concat());
-    let script = "sleep 30 <&- >/dev/null 2>&1 &";
-    assert_eq!(fence(&["--token", "1", "--", "sh", "-c", script]).code, 0);
-    let begun = Instant::now();
-    assert_eq!(fence(&["--token", "2"]).code, 0);
-    assert!(begun.elapsed() < secs(10), "a process in the background holds the fence: {:?}", begun.elapsed());
-
-    let largest = i64::MAX.to_string();
-    for beyond in ["9223372036854775808", "18446744073709551615", "18446744073709551616"] {
-        assert_eq!(fence(&["--token", beyond]).code, USAGE, "{beyond}");
-    }
-    assert_eq!(fs::read_to_string(folder.path().join("data.fence")).unwrap(), "00000000000000000002\n");
-    assert_eq!(fence(&["--token", &largest]).code, 0);
-
-    let (fence_file, victim) = (folder.path().join("data.fence"), folder.path().join("victim"));
-    fs::remove_file(&fence_file).unwrap();
-    fs::write(&victim, "").unwrap();
-    std::os::unix::fs::symlink(&victim, &fence_file).unwrap();
-    for arguments in [&["--token", "3"][..], &["--token", "3", "--", "sh", "-c", "echo ran >data"]] {
-        let said = fence(arguments);
-        assert_eq!(said.code, 73, "{}", said.err);
-        assert!(said.err.contains("data.fence is a link"), "{}", said.err);
-    }
-    assert_eq!(fs::read_to_string(&victim).unwrap(), "");
-    assert!(!folder.path().join("data").exists(), "the command must not run");
 }

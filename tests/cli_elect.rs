@@ -1,6 +1,4 @@
-//! `rowlock elect`: leading while a command runs, following the leader.
-
-use std::io::{BufRead, BufReader};
+//! `rowlock elect --http`: the address at which a candidate answers whether it leads.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -10,75 +8,8 @@ use crate::cli_under_lock::start;
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::{eventually, http, ports, secs, wire};
 
-const REFUSED: i32 = 1;
-const USAGE: i32 = 64;
 const UNAVAILABLE: i32 = 69;
 const LOST: i32 = 75;
-const DEADLOCK: i32 = 79;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listener_is_told_every_leader_and_the_end_of_each() {
-    let cluster = Cluster::start(1, FAST).await;
-    let mut listener = start(&cluster.folder, &["elect", "--listen", "-o", "json", "e"]);
-    let mut told = BufReader::new(listener.child.stdout.take().unwrap()).lines();
-    let (send, mut news) = tokio::sync::mpsc::unbounded_channel();
-    let reader = std::thread::spawn(move || {
-        while let Some(Ok(line)) = told.next() {
-            send.send(serde_json::from_str::<Value>(&line).unwrap()).unwrap();
-        }
-    });
-    assert_eq!(news.recv().await.unwrap(), Value::Null);
-    let mut first = start(&cluster.folder, &["elect", "e", "host-1"]);
-    let said = first.first_line().await;
-    let leader = news.recv().await.unwrap();
-    assert_eq!(leader["value"], "host-1");
-    assert_eq!(said, format!("{} {}", leader["key"].as_str().unwrap(), leader["token"]));
-
-    let script = "echo $ROWLOCK_LOCK_TOKEN > leads; while [ ! -e finish ]; do sleep 0.02; done; exit 5";
-    let second = start(&cluster.folder, &["elect", "e", "host-2", "--", "sh", "-c", script]);
-    // Another one who does not want to wait for long.
-    let third =
-        start(&cluster.folder, &["elect", "-w", "0.2", "-E", "4", "e", "host-3", "--", "true"]).end().await;
-    assert_eq!((third.code, third.out.as_str()), (4, ""));
-    first.end_with_signal().await;
-    let token: u64 = second.wrote("leads").await.trim().parse().unwrap();
-    assert!(token > leader["token"].as_u64().unwrap());
-    while news.recv().await.unwrap()["value"] != "host-2" {}
-    std::fs::write(cluster.folder.join("finish"), "").unwrap();
-    assert_eq!(second.end().await.code, 5);
-    assert_eq!(news.recv().await.unwrap(), Value::Null);
-    listener.end_with_signal().await;
-    reader.join().unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn command_that_waits_for_what_is_held_for_it_is_refused_rather_than_stuck() {
-    let cluster = Cluster::start(1, FAST).await;
-    let binary = env!("CARGO_BIN_EXE_rowlock");
-    // A command that leads wants the lead, or the lock under which it runs; -w, so that it is not stuck for
-    // ever.
-    for arguments in [
-        &["elect", "e", "outer", "--", binary, "elect", "-w", "20", "e", "inner", "--", "true"][..],
-        &["lock", "a", binary, "elect", "e", "v", "--", binary, "lock", "-w", "20", "a", "true"],
-        &["elect", "e", "v", "--", binary, "lock", "a", binary, "elect", "-w", "20", "e", "w", "--", "true"],
-    ] {
-        let said = start(&cluster.folder, arguments).end().await;
-        assert_eq!(said.code, DEADLOCK, "{arguments:?}: {}", said.err);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn candidate_without_a_value_is_a_mistake_and_a_taken_lead_a_refusal() {
-    let cluster = Cluster::start(1, FAST).await;
-    for arguments in [&["elect", "e"][..], &["elect", "e", "--", "true"], &["elect", "-l", "e", "v"]] {
-        assert_eq!(start(&cluster.folder, arguments).end().await.code, USAGE, "{arguments:?}");
-    }
-    let mut leader = start(&cluster.folder, &["elect", "e", "host-1"]);
-    leader.first_line().await;
-    let said = start(&cluster.folder, &["elect", "-w", "0.1", "e", "host-2"]).end().await;
-    assert_eq!(said.code, REFUSED, "{}", said.err);
-    leader.end_with_signal().await;
-}
 
 /// What a candidate's `--http` answers: whether it leads, and the leader.
 async fn sign_says(addr: &str) -> Option<(bool, Value)> {
@@ -138,9 +69,6 @@ async fn candidate_that_no_server_hears_is_no_leader_and_one_whose_port_is_taken
     assert!(said.err.contains("--http") && said.err.contains(&at), "{}", said.err);
     candidate.signal(Signal::TERM);
     assert_eq!(candidate.code().await, Some(128 + Signal::TERM.as_raw()));
-    for arguments in [&["elect", "--http", "4040", "e", "v"][..], &["elect", "--http", ":0", "-l", "e"]] {
-        assert_eq!(start(folder.path(), arguments).end().await.code, USAGE, "{arguments:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -25,8 +25,6 @@ use crate::support::tools::preloaded;
 use crate::support::{eventually, secs};
 
 const BUSY: i32 = 1;
-const USAGE: i32 = 64;
-const RAN_ELSEWHERE: i32 = 80;
 const HOSTS: usize = 20;
 const INTERVAL_MS: i64 = 5_000;
 /// From one run to the next: what is left of the interval, the death of the holder's session, an election.
@@ -37,11 +35,6 @@ const DEATHS: usize = 70;
 
 async fn ask(cluster: &Cluster, arguments: &[&str]) -> Said {
     start(&cluster.folder, arguments).end().await
-}
-
-async fn last_run(cluster: &Cluster, lock: &str) -> Value {
-    let said = ask(cluster, &["get", lock]).await;
-    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {} {}", said.out, said.err))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,61 +118,6 @@ async fn no_two_starts_are_within_the_interval_though_the_answer_of_a_grant_is_l
     let runs = fs::read_to_string(runs).unwrap();
     let at: Vec<i64> = runs.lines().map(|line| line.parse().unwrap()).collect();
     assert!(at.len() == 2 && at[1] - at[0] >= EVERY_MS, "{at:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn once_runs_once_per_interval_and_notes_the_run() {
-    let cluster = Cluster::start(1, FAST).await;
-    let job =
-        async |words: &[&str]| ask(&cluster, &[&["once", "--every", "1h", "-w", "0"], words].concat()).await;
-    let said = job(&["ci/job", "--", "sh", "-c", "echo ran"]).await;
-    assert_eq!((said.code, said.out.as_str()), (0, "ran\n"), "{}", said.err);
-    let noted = last_run(&cluster, "/locks/ci/job").await;
-    assert_eq!((&noted["state"], &noted["exit"]), (&json!("ended"), &json!(0)), "{noted}");
-    assert!(noted["host"].as_str().unwrap().contains('/') && noted["started_ms"].is_i64(), "{noted}");
-    let history = ask(&cluster, &["history", "ci/job", "-o", "json"]).await;
-    let history: Value = serde_json::from_str(&history.out).unwrap();
-    let last = history["entries"].as_array().unwrap().last().unwrap();
-    let label = last["label"].as_str().unwrap();
-    assert!(last["event"] == "released" && label.ends_with("\nexit=0"), "{last}");
-    let said = job(&["ci/job", "--", "echo", "again"]).await;
-    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (RAN_ELSEWHERE, "", ""));
-    assert_eq!(job(&["-E", "0", "ci/job", "true"]).await.code, 0);
-    assert_eq!(ask(&cluster, &["release", "--force", "--token", "0", "ci/job"]).await.code, 0);
-    assert_eq!(job(&["ci/job", "true"]).await.code, 0);
-    for wrong in [
-        &["once", "--every", "32d", "x", "true"][..],
-        &["once", "--every", "1h", "x"],
-        &["once", "x", "true"],
-    ] {
-        assert_eq!(ask(&cluster, wrong).await.code, USAGE, "{wrong:?}");
-    }
-    // One that fails counts, unless it is to be run again.
-    assert_eq!(job(&["fails", "-c", "exit 3"]).await.code, 3);
-    assert_eq!(job(&["fails", "true"]).await.code, RAN_ELSEWHERE);
-    assert_eq!(last_run(&cluster, "/locks/fails").await["exit"], 3);
-    assert_eq!(job(&["--retry-failed", "again", "-c", "exit 3"]).await.code, 3);
-    assert_eq!(last_run(&cluster, "/locks/again").await["exit"], 3);
-    assert_eq!(job(&["--retry-failed", "again", "true"]).await.code, 0);
-    assert_eq!(job(&["--retry-failed", "again", "true"]).await.code, RAN_ELSEWHERE);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_whose_host_dies_counts_unless_failed_runs_are_to_be_retried() {
-    let cluster = Cluster::start(1, FAST).await;
-    for (flags, code) in [(&[][..], RAN_ELSEWHERE), (&["--retry-failed"], 0)] {
-        let lock = format!("job{}", flags.len());
-        let command = format!("echo > started-{lock}; sleep 600");
-        let all = [&["once", "--every", "1h"], flags, &[&lock, "-c", &command]].concat();
-        let mut host = start(&cluster.folder, &all);
-        host.wrote(&format!("started-{lock}")).await;
-        let noted = last_run(&cluster, &format!("/locks/{lock}")).await;
-        assert_eq!(noted["state"], "running", "{noted}");
-        host.child.kill().unwrap();
-        host.child.wait().unwrap();
-        let all = [&["once", "--every", "1h", "-w", "6"], flags, &[&lock, "true"]].concat();
-        assert_eq!(ask(&cluster, &all).await.code, code, "{flags:?}");
-    }
 }
 
 #[derive(Clone)]

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::cli_under_lock::{Running, queue_of, start};
-use crate::config_errors::one_node;
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{finish, rowlock};
-use crate::support::{eventually, http, secs};
+use crate::support::{eventually, http, one_node, secs};
 
 /// 128 and the number of SIGTERM. (SIGINT may be ignored where the tests were started in the background.)
 const TERMINATED: i32 = 128 + 15;

@@ -10,10 +10,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::config_errors::one_node;
+use crate::cli::path_with_rowlock;
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::{Said, finish, rowlock};
-use crate::support::{eventually, http, secs};
+use crate::support::{eventually, http, one_node, secs};
 
 const LOST: i32 = 75;
 /// The shortest that FAST allows, twice: the tests wait for it to pass.
@@ -112,19 +112,6 @@ fn is_alive(pid: u32) -> bool {
 async fn gone(pid: u32) {
     let gone = || async { (!is_alive(pid)).then_some(()) };
     eventually(&format!("process {pid} ends"), secs(20), gone).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stdin_reaches_the_command_and_its_words_are_its_own() {
-    let cluster = Cluster::start(1, FAST).await;
-    let mut cat = start(&cluster.folder, &["lock", "l", "cat", "-n"]);
-    cat.stdin().write_all(b"one\ntwo\n").unwrap();
-    let said = cat.end().await;
-    assert_eq!((said.code, said.out.as_str()), (0, "     1\tone\n     2\ttwo\n"), "{}", said.err);
-    // The same with the separator, and options of ours after the name.
-    let said = start(&cluster.folder, &["lock", "l", "-v", "--", "echo", "-v"]).end().await;
-    assert_eq!((said.code, said.out.as_str()), (0, "-v\n"));
-    assert!(said.err.contains("rowlock: l: got it with token "), "{}", said.err);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -318,21 +305,6 @@ async fn command_is_asked_to_end_when_a_broken_connection_brings_the_deadline_ne
     assert!(cut.elapsed() < secs(10), "not at the session's own deadline: {:?}", cut.elapsed());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn command_gets_time_to_end_when_its_lock_is_taken_away() {
-    let cluster = Cluster::start(1, FAST).await;
-    let script = "trap 'echo bye > goodbye; exit 0' TERM; echo $ROWLOCK_LOCK_KEY > key; \
-                  while :; do sleep 0.02; done";
-    let running = start(&cluster.folder, &["lock", "l", "-c", script]);
-    let key = running.wrote("key").await;
-    let client = cluster.client().await;
-    client.delete(key.trim(), None).await.unwrap();
-    let folder = cluster.folder.clone();
-    assert_eq!(running.end().await.code, LOST);
-    assert_eq!(wrote(&folder, "goodbye").await, "bye\n");
-    client.close().await.unwrap();
-}
-
 /// The command at a terminal of its own, as util-linux's `script` makes one; its stdin is the keyboard. None,
 /// and a word about it, where one of the tools is missing.
 fn at_a_terminal(folder: &Path, line: &str) -> Option<Running> {
@@ -351,11 +323,6 @@ fn at_a_terminal(folder: &Path, line: &str) -> Option<Running> {
     command.env("PATH", path_with_rowlock()).env("SHELL", "/bin/sh").env_remove("ROWLOCK_ENDPOINTS");
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     Some(Running { child: spawned.unwrap(), folder: folder.to_owned(), out: None })
-}
-
-fn path_with_rowlock() -> String {
-    let binary = Path::new(env!("CARGO_BIN_EXE_rowlock")).parent().unwrap();
-    format!("{}:{}", binary.display(), std::env::var("PATH").unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,10 +8,9 @@ use rowlock_proto::ErrorCode;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::config_errors::one_node;
 use crate::support::cluster::{Cluster, FAST, turn};
 use crate::support::command::{Said, finish, rowlock};
-use crate::support::{eventually, secs};
+use crate::support::{eventually, one_node, secs};
 
 const SETTINGS: &str =
     "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n[audit]\nfile = \"audit.log\"\n";

@@ -8,9 +8,8 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::config_errors::one_node;
 use crate::support::command::{finish, rowlock, run};
-use crate::support::{cluster, secs};
+use crate::support::{cluster, one_node, secs};
 
 /// The manager's end of the socket.
 struct Manager(UnixDatagram);

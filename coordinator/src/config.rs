@@ -52,7 +52,8 @@ pub use upgrade::{Finalize, UpgradeConfig};
 pub struct ClusterConfig {
     /// Name of the cluster; data folders and peers of another name are refused.
     pub name: String,
-    /// Parent of data folders without a path of their own. `None` after parsing.
+    /// Parent of the data folders: node N keeps its files in `data/node-N`.
+    // `None` after parsing.
     #[serde(skip_serializing)]
     pub(crate) data: Option<PathBuf>,
     /// Log level and format.
@@ -100,33 +101,34 @@ pub struct ClusterConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeEntry {
-    /// Number of the node: 1 to 254.
+    /// Number of the node, 1 to 254, never used again after a removal.
     pub id: NodeId,
-    /// `host:port` for clients without TLS. A node has this address, `secure_client_addr`, or both.
+    /// `host:port` for clients without TLS. A node has this address, `secure_client`, or both.
     #[serde(rename = "client")]
     pub client_addr: Option<String>,
-    /// `host:port` for clients with TLS.
+    /// `host:port` for clients with TLS; needs `[tls]`.
     #[serde(rename = "secure_client")]
     pub secure_client_addr: Option<String>,
     /// `host:port` for the other nodes.
     #[serde(rename = "peer")]
     pub peer_addr: String,
-    /// `host:port` for health, metrics and reports.
+    /// `host:port` for health, metrics, reports and the console, port 8080 plus `id` by default. Open unless
+    /// `[http]` requires a token or a certificate.
     #[serde(rename = "http", default)]
     pub http_addr: String,
-    /// `host:port` for locks by HTTP. `None`: no listener.
+    /// `host:port` for locks and znodes by HTTP: on loopback, or with `tls` and `token_file` of `[http]`.
     #[serde(rename = "api")]
     pub api_addr: Option<String>,
-    /// Listen address for clients, if different from `client_addr` (container, NAT).
+    /// Listen address for clients, if different from `client` (container, NAT).
     pub client_listen: Option<String>,
-    /// Listen address for clients with TLS, if different from `secure_client_addr`.
+    /// Listen address for clients with TLS, if different from `secure_client`.
     pub secure_client_listen: Option<String>,
-    /// Listen address for the other nodes, if different from `peer_addr`.
+    /// Listen address for the other nodes, if different from `peer`.
     pub peer_listen: Option<String>,
     /// Data folder of the node.
     #[serde(rename = "data", default)]
     pub data_dir: PathBuf,
-    /// Replicates without a vote.
+    /// Replicates without a vote; joins an existing cluster.
     #[serde(default)]
     pub learner: bool,
 }
@@ -135,9 +137,9 @@ pub struct NodeEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionConfig {
-    /// Shortest session timeout a client can get.
+    /// Shortest session timeout that a client gets, in milliseconds.
     pub min_timeout_ms: u32,
-    /// Longest session timeout a client can get.
+    /// Longest session timeout that a client gets, in milliseconds.
     pub max_timeout_ms: u32,
 }
 
@@ -145,34 +147,38 @@ pub struct SessionConfig {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
-    /// Bound of open connections per node. Further connections are closed at once.
+    /// Open client connections of a node; also at most 768 fewer than the files that the process may open.
     pub max_connections: usize,
-    /// Bound of open connections per address, except loopback. Further connections are closed at once. 0: no
-    /// bound.
+    /// Open client connections of one address, except loopback; 0: no bound. Raise it behind NAT or a proxy.
     pub max_connections_per_address: usize,
-    /// New sessions per second at this node, with a burst of five times as many. Connections of further new
-    /// sessions are closed. 0: no bound.
+    /// New sessions per second at a node, with a burst of five times as many, shared by `sessions_share` of
+    /// `[limits]`; 0: no bound.
     pub new_sessions_per_second: u32,
-    /// Enabled four-letter words; `*` enables all.
+    /// Four-letter words that the node answers; `"*"`: all.
     pub words: Vec<String>,
-    /// `super:<base64 of sha1>`, ZooKeeper's superDigest: the owner of the password passes every ACL.
+    /// `super:` and the base64 of SHA-1(`super:PASSWORD`): the owner of the password is a superuser and
+    /// passes every ACL.
     pub super_digest: Option<String>,
-    /// SASL users (DIGEST-MD5) with their passwords.
+    /// Table `[client.sasl_users]` of users and passwords for DIGEST-MD5. MD5 is weak: use TLS or a private
+    /// network.
     pub sasl_users: BTreeMap<String, String>,
-    /// Permits superusers to change the membership by reconfig.
+    /// Permits superusers to change the membership by ZooKeeper's `reconfig`.
     pub reconfig: bool,
-    /// Serves reads without a quorum to clients that accept read-only sessions.
+    /// Lets a node without a quorum serve reads to clients that accept read-only sessions.
     pub read_only_mode: bool,
-    /// Requires authentication before the first request (ZooKeeper's `enforce.auth`).
+    /// Requires authentication (digest, SASL, certificate) before the first request (ZooKeeper's
+    /// `enforce.auth`).
     pub require_auth: bool,
-    /// Certificate requirement of the listener with TLS.
+    /// Certificate requirement at `secure_client`: `"need"`, `"want"` or `"none"`.
     pub client_auth: ClientAuth,
-    /// Certificate subjects of superusers (RFC 2253, in Java's format).
+    /// Certificate subjects of superusers, as `rowlock tls check` prints them.
     pub x509_superusers: Vec<String>,
-    /// File with `super_digest`. `None` after reading.
+    /// File that contains `super_digest`.
+    // `None` after reading.
     #[serde(skip_serializing)]
     pub(crate) super_digest_file: Option<PathBuf>,
-    /// File with lines `user:password`. `None` after reading.
+    /// File with a line `user:password` per SASL user.
+    // `None` after reading.
     #[serde(skip_serializing)]
     pub(crate) sasl_users_file: Option<PathBuf>,
 }
@@ -216,9 +222,9 @@ impl fmt::Debug for ClientConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ZnodesConfig {
-    /// Interval of the leader's sweep for empty containers and expired TTL znodes.
+    /// Milliseconds between the leader's removals of empty containers and expired TTL znodes.
     pub sweep_interval_ms: u64,
-    /// Makes hard quotas refuse excess writes. The leader's value applies to all nodes.
+    /// Makes hard quotas (`setquota -N`, `-B`) refuse excess writes. The leader's value counts.
     pub enforce_quota: bool,
 }
 
@@ -226,13 +232,16 @@ pub struct ZnodesConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Permitted host names of requests, besides IP addresses, localhost and the hosts of the nodes' `http`.
+    /// Permitted host names of requests, besides IP addresses, localhost and the hosts of the nodes' `http`
+    /// and `api`. Requests for other hosts get 421 (DNS rebinding).
     pub hosts: Vec<String>,
     /// Uses TLS with the certificates of `[tls]`.
     pub tls: bool,
-    /// File of the clients' tokens.
+    /// File of tokens (mode 0600). With this file or `tls`, all requests except probes need a token or a
+    /// certificate.
     pub token_file: Option<PathBuf>,
-    /// Serves locks and znodes at the nodes' `http` addresses as well.
+    /// Serves locks and znodes at the nodes' `http` addresses as well, which are then on loopback or have
+    /// `tls` and `token_file`.
     pub api: bool,
 }
 

@@ -9,7 +9,9 @@ pub mod ports;
 pub mod tools;
 pub mod wire;
 
+use std::fs;
 use std::future::Future;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Polls until `condition` gives a value; panics with `what` after `limit`.
@@ -30,4 +32,12 @@ where
 
 pub const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
+}
+
+/// Writes a cluster.toml of one node, after the lines `settings`. Returns its HTTP address.
+pub fn one_node(folder: &Path, settings: &str) -> String {
+    let (client, peer, http) = (ports::address(), ports::address(), ports::address());
+    let node = format!("[[node]]\nid = 1\nclient = \"{client}\"\npeer = \"{peer}\"\nhttp = \"{http}\"\n");
+    fs::write(folder.join("cluster.toml"), format!("{settings}{node}")).unwrap();
+    http
 }

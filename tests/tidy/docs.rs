@@ -1,4 +1,6 @@
-//! Links and paths in the documentation.
+//! Links, paths and tests that the documentation names.
+
+use std::collections::BTreeSet;
 
 use super::tree::Tree;
 
@@ -8,10 +10,14 @@ const CONTENTS: &str = "docs/SUMMARY.md";
 /// A decision is one page: the most words beside its tables and code.
 const DECISIONS: &str = "docs/decisions/";
 const DECISION_WORDS: usize = 300;
+/// Least number of words in the name of a test: names of settings and metrics are shorter, or begin with
+/// `rowlock_`.
+const TEST_WORDS: usize = 5;
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
     let mut found = absent_from_the_site(tree);
     found.extend(long_decisions(tree));
+    found.extend(absent_tests(tree));
     for (path, text) in tree.of_kind("md").filter(|(path, _)| !path.ends_with(GOLDEN)) {
         let mut fenced = false;
         for (at, line) in text.lines().enumerate() {
@@ -46,6 +52,35 @@ fn long_decisions(tree: &Tree) -> Vec<String> {
         .filter(|(_, words)| *words > DECISION_WORDS)
         .map(|(path, words)| format!("{path}: {words} words beside its tables, at most {DECISION_WORDS}"))
         .collect()
+}
+
+fn snake_case(title: &str) -> String {
+    let words = title.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("_").to_lowercase()
+}
+
+/// Finds tests that pages name, without a function or a case of a story of that name.
+fn absent_tests(tree: &Tree) -> Vec<String> {
+    let functions = tree.sources().flat_map(|(_, text)| text.split("fn ").skip(1));
+    let functions = functions.filter_map(|rest| rest.split(['(', '<']).next()).map(str::to_owned);
+    let titles =
+        tree.of_kind("txt").flat_map(|(_, text)| text.lines().filter_map(|it| it.strip_prefix("== ")));
+    let known: BTreeSet<String> = functions.chain(titles.map(snake_case)).collect();
+    let named = tree.of_kind("md").flat_map(|(path, text)| tests(text).map(move |name| (path, name)));
+    let absent = named.filter(|(_, name)| !known.contains(*name));
+    absent.map(|(path, name)| format!("{path}: no such test: {name}")).collect()
+}
+
+/// Returns the names of tests between backticks, also over the end of a line.
+fn tests(page: &str) -> impl Iterator<Item = &str> {
+    let spans = page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2));
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+    let is_test = move |span: &&str| {
+        span.chars().all(plain)
+            && span.split('_').filter(|word| !word.is_empty()).count() >= TEST_WORDS
+            && !span.starts_with("rowlock_")
+    };
+    spans.filter(is_test)
 }
 
 /// Words outside of tables and fenced blocks.
@@ -135,6 +170,15 @@ mod tests {
             "2: no such path: locks/mod.rs",
         ];
         assert_eq!(found, wanted.map(|rest| format!("docs/a.md:{rest}")));
+    }
+
+    #[test]
+    fn a_test_that_no_function_is_named_after_is_found() {
+        let page = "`a_test_that_is_there`, `a_test_that_is_gone`, `a_case_that_is_told_here`, \
+                    `a_setting_of_four`, `rowlock_metric_of_five_words`\n";
+        let story = "== A case, that is told here\nget /a\n";
+        let files = [("a.md", page), ("src/a.rs", "fn a_test_that_is_there() {}"), ("testdata/a.txt", story)];
+        assert_eq!(breaches(&Tree::with(&files)), ["a.md: no such test: a_test_that_is_gone"]);
     }
 
     #[test]

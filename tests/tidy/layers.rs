@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 23] = [
+const CRATES: [(&str, &[&str]); 24] = [
     ("core/proto", &[]),
     ("core/env", &[]),
     ("core/tls", &["env"]),
@@ -45,7 +45,8 @@ const CRATES: [(&str, &[&str]); 23] = [
             "world",
         ],
     ),
-    ("lab/frames", &["env", "proto"]),
+    ("lab/frames", &["env", "proto", "stories"]),
+    ("lab/stories", &[]),
     ("lab/bench", &["client", "env", "frames", "proto"]),
     ("lab/compat", &["env", "frames", "proto", "world"]),
     (

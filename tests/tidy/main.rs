@@ -9,6 +9,7 @@ mod advice;
 mod assertions;
 mod circles;
 mod docs;
+mod generated;
 mod glossary;
 mod layers;
 mod names;
@@ -57,6 +58,16 @@ fn links_and_paths_of_the_documentation_lead_somewhere() {
 #[test]
 fn metrics_config_keys_and_exit_codes_are_documented_and_exist() {
     holds(names::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn generated_parts_of_the_pages_are_those_of_the_code() {
+    if std::env::var_os("ROWLOCK_UPDATE").is_some() {
+        for (path, page) in generated::pages(&Tree::of_the_repository()) {
+            std::fs::write(tree::root().join(path), page).unwrap();
+        }
+    }
+    holds(generated::breaches(&Tree::of_the_repository()));
 }
 
 #[test]

@@ -41,6 +41,7 @@ const WORK: &[(&str, &[&str])] = &[
     ("workload/plain/queues", &["fifo"]),
     ("workload/plain/follow", &["persistent-watches"]),
     ("workload/plain/session", &["session-moves"]),
+    ("workload/plain/access", &["may-do", "may-see"]),
     ("workload/plain/frames", &["bounded"]),
     ("workload/plain/flood", &["bounded", "fair-service", "no-election-by-load"]),
     ("workload/plain/bystander", &["fair-service"]),
@@ -68,6 +69,8 @@ const HOLES: &[(&str, &str, &str)] = &[
     ("need-to-know", "fault", PURE),
     ("need-to-know", "workload", "simulated clients ask nothing of strangers: tests do, one per operation"),
     ("need-to-know", "mutant", PURE),
+    ("may-do", "fault", CALM),
+    ("may-see", "fault", CALM),
     ("bounded", "fault", "the load is the fault"),
     ("lock-events", "fault", NEW),
     ("lock-events", "mutant", NEW),
@@ -76,6 +79,7 @@ const HOLES: &[(&str, &str, &str)] = &[
     ("bounded", "mutant", "three of a hundred runs send the largest frames: tests send them all"),
 ];
 const NEW: &str = "the checker is new: a mutant of it is still to be planted";
+const CALM: &str = "its mutants show without faults; runs with faults have the workload, too";
 const PURE: &str = "kept in pure code of `state`, where mistakes were planted by hand";
 
 const ATTACH: &str = "kept twice: a session comes to a node by a log entry, behind all that it has seen";

@@ -8,7 +8,7 @@ use std::path::Path;
 const NOT_OURS: [&str; 2] = ["target", "data"];
 /// Settings of tools that pages name.
 const SETTINGS: &str = ".cargo";
-const KINDS: [&str; 6] = ["rs", "md", "toml", "snap", "yml", "json"];
+const KINDS: [&str; 7] = ["rs", "md", "toml", "snap", "yml", "json", "txt"];
 
 /// Path from the root -> text.
 #[derive(Default)]
@@ -16,9 +16,13 @@ pub struct Tree {
     files: BTreeMap<String, String>,
 }
 
+pub fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
 impl Tree {
     pub fn of_the_repository() -> Tree {
-        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let root = root();
         let mut tree = Tree::default();
         tree.add(root, root);
         assert!(

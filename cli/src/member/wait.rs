@@ -28,11 +28,12 @@ impl Wait {
     pub(super) async fn run(self) -> Result<ExitCode, Failure> {
         let deadline = time::now() + self.timeout;
         loop {
-            let missing = match self.missing().await {
-                Ok(missing) if missing.is_empty() => return Ok(ExitCode::SUCCESS),
-                Ok(missing) => missing.join(", "),
-                Err(failure) if failure.code == UNAVAILABLE => failure.message,
-                Err(failure) => return Err(failure),
+            let missing = match time::timeout_at(deadline, self.missing()).await {
+                Ok(Ok(missing)) if missing.is_empty() => return Ok(ExitCode::SUCCESS),
+                Ok(Ok(missing)) => missing.join(", "),
+                Ok(Err(failure)) if failure.code == UNAVAILABLE => failure.message,
+                Ok(Err(failure)) => return Err(failure),
+                Err(_) => "no server has answered in time".to_owned(),
             };
             if time::now() + POLL_PAUSE > deadline {
                 return Err(Failure::new(UNAVAILABLE, format!("not all members serve: {missing}")));

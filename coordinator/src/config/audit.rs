@@ -12,12 +12,11 @@ use crate::audit::{Event, Settings};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditConfig {
-    /// Name in the node's data folder, or absolute path; `{id}` stands for the node's number. `None`: no
-    /// audit log.
+    /// Name in the data folder, or absolute path; `{id}` stands for the node's number. Not set: no audit log.
     pub file: Option<PathBuf>,
-    /// Recorded kinds of events.
+    /// Recorded kinds of events: `auth`, `acl`, `admin`, `denied`, `locks`, `writes`.
     pub events: BTreeSet<Event>,
-    /// Size at which the node begins a new file.
+    /// Bytes of a file, which then becomes `audit.log.1`.
     pub max_bytes: u64,
     /// Number of older files to keep.
     pub keep: u32,

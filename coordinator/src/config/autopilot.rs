@@ -19,15 +19,12 @@ const MIN_VOTERS: RangeInclusive<u32> = 1..=254;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AutopilotConfig {
-    /// Readmits a node with an emptied data folder: the leader removes the node from the members and adds it
-    /// again. The same on all nodes, because the returned node waits for the others.
+    /// Readmits a node that lost its data under its number: the leader removes and adds the node.
     pub readmit_wiped: bool,
-    /// Time for which a learner must have had the log and answered before the leader makes it a voter,
-    /// milliseconds. `None`: learners stay learners. The leader's value counts.
+    /// Time for which a learner must have kept up before it votes, `"1s"` to `"1d"`.
     #[serde(rename = "promote_after", with = "duration::or_off")]
     pub promote_after_ms: Option<u64>,
-    /// Time for which a voter must have been silent before the leader removes it, milliseconds. `None`:
-    /// never. The leader's value counts.
+    /// Time for which a voter must have been silent before its removal, `"5s"` to `"30d"`.
     #[serde(rename = "remove_dead_after", with = "duration::or_off")]
     pub remove_dead_after_ms: Option<u64>,
     /// Minimum number of remaining voters after a removal.

@@ -19,12 +19,13 @@ const KEEP_MAX: u32 = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BackupConfig {
-    /// Interval of the backups, milliseconds. `None`: never.
+    /// Time between the leader's scheduled backups.
     #[serde(rename = "every", with = "duration::or_off")]
     pub every_ms: Option<u64>,
     /// Number of backups to keep.
     pub keep: u32,
-    /// Folder: `{id}` stands for the node's number; a relative path is in the node's data folder.
+    /// Folder of the backups, relative to the data folder; better on another disk. `{id}` stands for the
+    /// node's number.
     pub dir: PathBuf,
 }
 

@@ -16,9 +16,10 @@ const EXPECT: RangeInclusive<u64> = 2..=9;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Discovery {
-    /// Number of founders: the nodes 1 to this number form the cluster together. The same on all nodes.
+    /// Number of founders, 2 to 9: the nodes 1 to this number form the cluster. Never change it later.
     pub expect: u64,
-    /// Addresses `host:port` of the nodes' peer ports. The names together resolve to all nodes.
+    /// Names or addresses of peer ports, `host:port` with commas between, that together resolve to all nodes.
+    /// Resolved every half second while a node is missing.
     #[serde(with = "with_commas")]
     pub seeds: Vec<String>,
 }

@@ -17,21 +17,22 @@ const MEMORY_PART: u64 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Maximum open sessions of the cluster. Beyond: a node refuses new sessions. 0: no bound.
+    /// Open sessions of the cluster; 0: no bound. Forced releases by HTTP, and superusers with a certificate
+    /// or token, have a sixteenth more.
     pub sessions: u64,
-    /// Share of one host (an IPv4 address, or the /64 of an IPv6 address): the host may open a session while
-    /// it has fewer than this many times the number of free sessions: 4 leaves four fifths of the sessions to
-    /// one host, and four ninths to each of two. 0: no shares.
+    /// Share of a host (an IPv4 address, an IPv6 /64): the host may open a session while it has fewer than
+    /// this many times the free sessions. With 4, one host alone gets four fifths. Raise it, or `sessions`,
+    /// behind NAT or a proxy; 0: no shares.
     pub sessions_share: u64,
-    /// Maximum memory of a node. Beyond: the node refuses growing writes. 0: no bound. `None`: a third of the
-    /// memory of the machine (or the cgroup).
+    /// Memory of a node in bytes, at least 256 MiB; beyond, the node refuses growing writes. 0: no bound. Not
+    /// set: a third of the memory of the machine or the cgroup.
     pub memory_bytes: Option<u64>,
-    /// Free bytes on the data folder's file system below which the node warns. 0: never.
+    /// Free bytes on the data folder's file system below which the node warns; 0: never.
     pub warn_free_bytes: u64,
     /// Free bytes below which the node is short of room: growing writes are refused while too few voters have
-    /// more. 0: no bound.
+    /// more; 0: never.
     pub min_free_bytes: u64,
-    /// Size of a reserve file for the log on a full disk. 0: none.
+    /// Size in bytes of the file `reserve`, which gives its room to the log on a full disk; 0: none.
     pub reserve_bytes: u64,
 }
 

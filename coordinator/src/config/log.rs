@@ -11,9 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// Level or filter (`--log` and ROWLOCK_LOG take precedence).
+    /// Level or filter such as `info,rowlock_consensus::raft=debug`; `--log` and `ROWLOCK_LOG` take
+    /// precedence.
     pub level: String,
-    /// Duration in milliseconds from which the node logs a request with its stages. `None`: never.
+    /// Duration from which the node logs a request with its stages; `"0s"`: each, `"off"`: none.
     #[serde(rename = "slow_request", with = "duration::or_off")]
     pub slow_request_ms: Option<u64>,
 }

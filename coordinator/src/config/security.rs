@@ -16,7 +16,8 @@ const ID: &str = "{id}";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PeerConfig {
-    /// Authentication between nodes. `None`: not configured, so the port may only be on loopback.
+    /// Authentication between nodes: `"mtls"`, `"both"` (for the change-over) or `"none"`. Not set: as none,
+    /// and the port must be on loopback.
     pub security: Option<PeerSecurity>,
 }
 

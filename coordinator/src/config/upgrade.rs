@@ -27,7 +27,8 @@ impl Finalize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpgradeConfig {
-    /// Party that finalizes an upgrade. The leader's value counts.
+    /// Party that finalizes an upgrade: the leader after a minute of health (`"auto"`), or an operator
+    /// (`"manual"`).
     pub finalize: Finalize,
     /// Time for which all members must have been healthy under one leader before the leader finalizes,
     /// milliseconds. Not in `cluster.toml`: only tests need less.

@@ -5,11 +5,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HistoryConfig {
+    /// Records the lock events on each node.
     pub enabled: bool,
-    /// Age after which entries are removed, in milliseconds.
+    /// Age after which records are removed.
     #[serde(rename = "max_age", with = "crate::duration")]
     pub max_age_ms: u64,
-    /// Bound of the history's disk space per node, in bytes. Above the bound the oldest entries are removed.
+    /// Disk space per node in bytes, at least 64 MiB. A record takes about 130 bytes, an undisturbed lock
+    /// three records.
     pub max_bytes: u64,
 }
 

@@ -230,6 +230,19 @@ mutants! {
     /// Derives the fencing token from the number in the znode's name, which restarts with its parent.
     TokenFromName = "token-from-name", by ["fencing-monotonic", "fifo-in-real-time"], when "a lock's znode is deleted and created again";
 
+    // Rules of locks.
+
+    /// Compares the prefix of a rule without its boundary: a rule for `/ci/*` names `/city` too.
+    PrefixWithoutBoundary = "prefix-without-boundary", by ["may-do", "may-see"], when "nothing: the name of one folder of locks begins with that of another";
+    /// Goes by the first rules after an operator has changed them.
+    FirstRulesStay = "first-rules-stay", by ["may-do", "may-see"], when "nothing: an operator changes the rules";
+    /// Forces releases for clients that may take the lock.
+    ForceAsksForTake = "force-asks-for-take", by ["may-do"], when "nothing: a client forces a lock that it may only take";
+    /// Lists locks that the rules hide from the reader.
+    ListShowsHidden = "list-shows-hidden", by ["may-see"], when "nothing: a client lists locks of others";
+    /// Checks the right to see a lock when a client sets a watch, and not when the watch fires.
+    WatchOutlivesRules = "watch-outlives-rules", by ["may-see"], when "nothing: a lock is hidden from a client that watches it";
+
     // Clients by HTTP.
 
     /// A node treats a repeated acquire by HTTP as a new acquire.

@@ -112,12 +112,15 @@ impl HandshakePace {
     /// Reserves the next handshake of a host. Returns the wait, or `None` if the wait would be `most` or
     /// longer.
     pub fn reserve(&self, addr: IpAddr, now: Instant, most: Duration) -> Option<Duration> {
+        let mut all = self.all.lock();
+        let mut after = all.clone();
+        let of_all = after.take_within(now, most)?;
         let of_host = if addr.to_canonical().is_loopback() {
             Duration::ZERO
         } else {
             self.hosts.with(addr, now, |bucket| bucket.take_within(now, most))?
         };
-        let of_all = self.all.lock().take_within(now, most)?;
+        *all = after;
         Some(of_host.max(of_all))
     }
 }
@@ -229,6 +232,16 @@ mod tests {
         assert!(pace.reserve(v4(2), now, most).is_some_and(|wait| wait < Duration::from_secs(1)));
         let local = IpAddr::from([127, 0, 0, 1]);
         assert_eq!(begun(local, 10_000), 409 - 205, "the machine itself may use all that is left");
+    }
+
+    #[test]
+    fn a_refused_handshake_costs_its_host_nothing() {
+        let (pace, now, most) = (HandshakePace::new(200, HOSTS_MAX), Instant::now(), Duration::from_secs(2));
+        let local = IpAddr::from([127, 0, 0, 1]);
+        while pace.reserve(local, now, most).is_some() {}
+        assert!((0..1_000).all(|_| pace.reserve(v4(1), now, most).is_none()));
+        let later = now + Duration::from_millis(100);
+        assert!(pace.reserve(v4(1), later, most).is_some(), "its own half is unused");
     }
 
     #[test]

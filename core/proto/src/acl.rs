@@ -4,22 +4,28 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
-/// An identity: a scheme (`world`, `digest`, `ip`, `auth`, `sasl`, `x509`) and a name in this scheme.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Id {
-    /// Scheme of the identification.
-    pub scheme: String,
-    /// Name that the scheme checks.
-    pub id: String,
+use crate::wire::NullIsEmpty;
+
+record! {
+    /// An identity: a scheme (`world`, `digest`, `ip`, `auth`, `sasl`, `x509`) and a name in this scheme.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    pub struct Id {
+        /// Scheme of the identification.
+        pub scheme: String,
+        /// Name that the scheme checks.
+        pub id: String as NullIsEmpty,
+    }
 }
 
-/// Permissions of an identity for one znode.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Acl {
-    /// Granted permissions: bits of [`perms`].
-    pub perms: i32,
-    /// Identity that has the permissions.
-    pub id: Id,
+record! {
+    /// Permissions of an identity for one znode.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    pub struct Acl {
+        /// Granted permissions: bits of [`perms`].
+        pub perms: i32,
+        /// Identity that has the permissions.
+        pub id: Id,
+    }
 }
 
 /// Bits of [`Acl::perms`], with ZooKeeper's values.

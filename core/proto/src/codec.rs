@@ -1,15 +1,14 @@
 //! Jute primitives: the few shapes that every record consists of.
 //!
-//! Used by `decode` and `encode`; depends on neither. Must never trust a received length or count: the code
-//! compares every announced size with the bytes present before it allocates, and no input causes a panic.
-
-use std::sync::Arc;
+//! Used by `wire`, `decode` and `encode`; depends on none of them. Must never trust a received length or
+//! count: the code compares every announced size with the bytes present before it allocates, and no input
+//! causes a panic.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use bytestring::ByteString;
+use smallvec::{Array, SmallVec};
 
 use crate::frame::LENGTH_BYTES;
-use crate::lock::Few;
 
 /// Errors of decoding a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -179,7 +178,7 @@ impl<'a> Reader<'a> {
         self.take_slice(length).map(Some)
     }
 
-    fn nullable_text(&mut self) -> Decoded<Option<&'a str>> {
+    pub(crate) fn nullable_text(&mut self) -> Decoded<Option<&'a str>> {
         let Some(length) = self.length()? else { return Ok(None) };
         std::str::from_utf8(self.take(length)?).map(Some).map_err(|_| DecodeError::NotUtf8)
     }
@@ -190,16 +189,8 @@ impl<'a> Reader<'a> {
         ByteString::try_from(self.take_slice(length)?).map_err(|_| DecodeError::NotUtf8)
     }
 
-    pub(crate) fn nullable_string(&mut self) -> Decoded<Option<String>> {
-        Ok(self.nullable_text()?.map(str::to_owned))
-    }
-
-    pub(crate) fn string(&mut self) -> Decoded<String> {
-        self.nullable_text()?.map(str::to_owned).ok_or(DecodeError::NullString)
-    }
-
-    pub(crate) fn shared_string(&mut self) -> Decoded<Arc<str>> {
-        self.nullable_text()?.map(Arc::from).ok_or(DecodeError::NullString)
+    pub(crate) fn text(&mut self) -> Decoded<&'a str> {
+        self.nullable_text()?.ok_or(DecodeError::NullString)
     }
 
     /// Reads a vector whose elements take at least `element_bytes` each.
@@ -244,66 +235,27 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a vector that mostly has one element. Null is empty.
-    pub(crate) fn few<T>(
+    /// Reads a vector that mostly has few elements. Null is empty.
+    pub(crate) fn few<A: Array>(
         &mut self,
         element_bytes: usize,
-        element: impl FnMut(&mut Self) -> Decoded<T>,
-    ) -> Decoded<Few<T>> {
+        element: impl FnMut(&mut Self) -> Decoded<A::Item>,
+    ) -> Decoded<SmallVec<A>> {
         let count = self.count(element_bytes)?.unwrap_or_default();
-        let mut few = Few::with_capacity(count);
+        let mut few = SmallVec::with_capacity(count);
         self.each((count, element_bytes), element, |element| few.push(element))?;
         Ok(few)
-    }
-
-    /// Reads a vector. Null is empty.
-    pub(crate) fn vector<T>(
-        &mut self,
-        element_bytes: usize,
-        element: impl FnMut(&mut Self) -> Decoded<T>,
-    ) -> Decoded<Vec<T>> {
-        Ok(self.nullable_vector(element_bytes, element)?.unwrap_or_default())
-    }
-
-    pub(crate) fn strings(&mut self) -> Decoded<Vec<String>> {
-        self.vector(4, Self::string)
     }
 }
 
 pub(crate) trait Writer {
-    fn int(&mut self, value: i32);
-    fn long(&mut self, value: i64);
-    fn boolean(&mut self, value: bool);
+    /// Appends the length of a buffer, string or vector.
     fn count(&mut self, count: usize);
     fn buffer(&mut self, bytes: Option<&[u8]>);
     fn string(&mut self, text: &str);
-
-    fn nullable_string(&mut self, text: Option<&str>) {
-        self.buffer(text.map(str::as_bytes));
-    }
-
-    fn strings(&mut self, texts: &[String]) {
-        self.count(texts.len());
-        for text in texts {
-            self.string(text);
-        }
-    }
 }
 
 impl Writer for BytesMut {
-    fn int(&mut self, value: i32) {
-        self.put_i32(value);
-    }
-
-    fn long(&mut self, value: i64) {
-        self.put_i64(value);
-    }
-
-    fn boolean(&mut self, value: bool) {
-        self.put_u8(u8::from(value));
-    }
-
-    /// Appends the length of a buffer, string or vector.
     fn count(&mut self, count: usize) {
         self.put_i32(i32::try_from(count).expect("senders bound their frames far below 2 GiB"));
     }
@@ -359,7 +311,7 @@ mod tests {
             rest in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let mut frame = BytesMut::new();
-            frame.int(count);
+            frame.put_i32(count);
             frame.extend_from_slice(&rest);
             let frame = frame.freeze();
             let mut elements_read = 0;

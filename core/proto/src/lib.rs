@@ -12,6 +12,11 @@
 
 #![warn(missing_docs)]
 
+#[macro_use]
+mod wire;
+#[macro_use]
+pub mod opcode;
+
 pub mod acl;
 mod codec;
 pub mod create_mode;
@@ -23,8 +28,8 @@ pub mod frame;
 pub mod ids;
 pub mod lock;
 pub mod lock_event;
+mod multi;
 pub mod name;
-pub mod opcode;
 pub mod path;
 pub mod report;
 pub mod request;
@@ -32,6 +37,9 @@ pub mod response;
 pub mod right;
 pub mod stat;
 pub mod word;
+
+#[cfg(test)]
+mod tests;
 
 pub use acl::{Acl, Id, perms};
 pub use codec::DecodeError;

@@ -122,40 +122,42 @@ const fn fnv(text: &str) -> u64 {
 /// A list that mostly has one element, stored without an allocation.
 pub type Few<T> = SmallVec<[T; 1]>;
 
-/// acquire: enters a lock's queue in one command. Creates the lock's znode and its parents as containers if
-/// they are missing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Acquire {
-    /// Path of the lock's znode. A decoded path is a slice of the received frame and keeps the frame in
-    /// memory.
-    pub lock: ByteString,
-    /// Name of the queue znode before the server's number. Contains an id that is unique to the attempt: a
-    /// repeated acquire finds its queue znode by the prefix.
-    pub prefix: ByteString,
-    /// Data of the queue znode: a label for people who inspect the queue.
-    pub data: Option<Bytes>,
-    /// ACL of the queue znode: mostly the same list in all requests.
-    pub acl: Option<Arc<[Acl]>>,
-    /// Mode in which to hold the lock.
-    pub mode: Mode,
-    /// Number of permits of the lock, with [`Mode::Permits`]. The first request decides; another number gets
-    /// [`QueuePosition::LimitIs`]. 0 accepts any limit.
-    pub limit: u32,
-    /// Wait in the queue if the lock is not free. Otherwise the request leaves nothing behind.
-    pub wait: bool,
-    /// Owner of the request, for deadlock detection.
-    pub owner: Owner,
-    /// Maximum hold in milliseconds: the cluster revokes the lock afterwards. 0: no maximum.
-    pub max_hold_ms: u32,
-    /// Time for which the lock stays free after its holder's session expired, in milliseconds. At most
-    /// [`LOCK_DELAY_MAX_MS`].
-    pub lock_delay_ms: u32,
-    /// Minimum time from the grant to the next grant at another queue position, in milliseconds. Applies
-    /// however the hold ends, except by a forced release. At most [`MIN_HOLD_MAX_MS`].
-    pub min_hold_ms: u32,
-    /// Apply the minimum hold only if the session ends the hold itself (release, abandon, or deletion of its
-    /// znode): after any other loss the lock is free at once.
-    pub min_hold_lapses: bool,
+record! {
+    /// acquire: enters a lock's queue in one command. Creates the lock's missing znode as a container, and
+    /// missing znodes above as persistent.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Acquire {
+        /// Path of the lock's znode. A decoded path is a slice of the received frame and keeps the frame in
+        /// memory.
+        pub lock: ByteString,
+        /// Name of the queue znode before the server's number. Contains an id that is unique to the attempt:
+        /// a repeated acquire finds its queue znode by the prefix.
+        pub prefix: ByteString,
+        /// Data of the queue znode: a label for people who inspect the queue.
+        pub data: Option<Bytes>,
+        /// ACL of the queue znode: mostly the same list in all requests.
+        pub acl: Option<Arc<[Acl]>>,
+        /// Mode in which to hold the lock.
+        pub mode: Mode,
+        /// Number of permits of the lock, with [`Mode::Permits`]. The first request decides; another number
+        /// gets [`QueuePosition::LimitIs`]. 0 accepts any limit.
+        pub limit: u32,
+        /// Wait in the queue if the lock is not free. Otherwise the request leaves nothing behind.
+        pub wait: bool,
+        /// Owner of the request, for deadlock detection.
+        pub owner: Owner,
+        /// Maximum hold in milliseconds: the cluster revokes the lock afterwards. 0: no maximum.
+        pub max_hold_ms: u32,
+        /// Time for which the lock stays free after its holder's session expired, in milliseconds. At most
+        /// [`LOCK_DELAY_MAX_MS`].
+        pub lock_delay_ms: u32,
+        /// Minimum time from the grant to the next grant at another queue position, in milliseconds. Applies
+        /// however the hold ends, except by a forced release. At most [`MIN_HOLD_MAX_MS`].
+        pub min_hold_ms: u32,
+        /// Apply the minimum hold only if the session ends the hold itself (release, abandon, or deletion of
+        /// its znode): after any other loss the lock is free at once.
+        pub min_hold_lapses: bool,
+    }
 }
 
 impl Acquire {
@@ -185,20 +187,22 @@ impl Acquire {
     }
 }
 
-/// ask: notifies the holders of a lock that another client wants the lock, and why. Leaves the queue
-/// unchanged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
-    /// Path of the lock's znode.
-    pub lock: String,
-    /// Reason, for people. Up to [`ASK_REASON_MAX_BYTES`].
-    pub reason: String,
-    /// Name of the asking client. In a request the client chooses the text; the node puts the client's proven
-    /// identity in front. Up to [`ASK_BY_MAX_BYTES`].
-    pub by: String,
-    /// Deadline for the holders in milliseconds, within [`ASK_WITHIN_MS`]: the cluster revokes the lock
-    /// afterwards. A deadline needs the right to force a release. 0: no deadline, only a notice.
-    pub within_ms: u32,
+record! {
+    /// ask: notifies the holders of a lock that another client wants the lock, and why. Leaves the queue
+    /// unchanged.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Ask {
+        /// Path of the lock's znode.
+        pub lock: String,
+        /// Reason, for people. Up to [`ASK_REASON_MAX_BYTES`].
+        pub reason: String,
+        /// Name of the asking client. In a request the client chooses the text; the node puts the client's
+        /// proven identity in front. Up to [`ASK_BY_MAX_BYTES`].
+        pub by: String,
+        /// Deadline for the holders in milliseconds, within [`ASK_WITHIN_MS`]: the cluster revokes the lock
+        /// afterwards. A deadline needs the right to force a release. 0: no deadline, only a notice.
+        pub within_ms: u32,
+    }
 }
 
 impl Ask {
@@ -210,83 +214,94 @@ impl Ask {
     }
 }
 
-/// The newest question to the holder of a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QuestionNotice {
-    /// Reason why the other client wants the lock.
-    pub reason: String,
-    /// Name of the asking client: the identity that the client's node knows, followed by the client's own
-    /// text.
-    pub by: String,
-    /// Time of the question by the leader's clock, milliseconds since 1970. A later question to the same
-    /// holder has a later time.
-    pub asked_ms: i64,
-    /// Time left to release the lock, in milliseconds from the receipt of the notice; `None`: no deadline.
-    pub left_ms: Option<u32>,
+record! {
+    /// The newest question to the holder of a lock.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct QuestionNotice {
+        /// Reason why the other client wants the lock.
+        pub reason: String,
+        /// Name of the asking client: the identity that the client's node knows, followed by the client's own
+        /// text.
+        pub by: String,
+        /// Time of the question by the leader's clock, milliseconds since 1970. A later question to the same
+        /// holder has a later time.
+        pub asked_ms: i64,
+        /// Time left to release the lock, in milliseconds from the receipt of the notice; `None`: no
+        /// deadline.
+        pub left_ms: Option<u32>,
+    }
 }
 
-/// A queue position as a client names it: exactly this znode with exactly this token.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
-    /// Path of the queue znode. The state, replies and caches share one allocation.
-    pub path: Arc<str>,
-    /// The fencing token: the znode's czxid.
-    pub token: FencingToken,
+record! {
+    /// A queue position as a client names it: exactly this znode with exactly this token.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Claim {
+        /// Path of the queue znode. The state, replies and caches share one allocation.
+        pub path: Arc<str>,
+        /// The fencing token: the znode's czxid.
+        pub token: FencingToken,
+    }
 }
 
-/// An acquire attempt, known to its client even if the reply was lost.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
-    /// Path of the lock's znode.
-    pub lock: String,
-    /// [`Acquire::prefix`] of the attempt's request.
-    pub prefix: String,
+record! {
+    /// An acquire attempt, known to its client even if the reply was lost.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Attempt {
+        /// Path of the lock's znode.
+        pub lock: String,
+        /// [`Acquire::prefix`] of the attempt's request.
+        pub prefix: String,
+    }
 }
 
-/// A queue position as other clients see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Party {
-    /// Path of the queue znode.
-    pub path: Arc<str>,
-    /// The session that owns the position; 0 if hidden from the reader.
-    pub session: SessionId,
-    /// Fencing token of the position; 0 if hidden from the reader.
-    pub token: FencingToken,
-    /// The beginning of the queue znode's data.
-    pub label: Bytes,
-    /// Time of the grant, or of the entry into the queue if the position waits: the leader's clock,
-    /// milliseconds since 1970.
-    pub since_ms: i64,
+record! {
+    /// A queue position as other clients see it.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Party {
+        /// Path of the queue znode.
+        pub path: Arc<str>,
+        /// The session that owns the position; 0 if hidden from the reader.
+        pub session: SessionId,
+        /// Fencing token of the position; 0 if hidden from the reader.
+        pub token: FencingToken,
+        /// The beginning of the queue znode's data.
+        pub label: Bytes,
+        /// Time of the grant, or of the entry into the queue if the position waits: the leader's clock,
+        /// milliseconds since 1970.
+        pub since_ms: i64,
+    }
 }
 
-/// State of a queue position: the reply for each requested lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum QueuePosition {
-    /// The client holds the lock.
-    Held(Claim),
-    /// The client waits in the queue; the server pushes the grant as a [`Notice`].
-    Waiting {
-        /// The queue znode and its token.
-        claim: Claim,
-        /// Number of positions before this one.
-        ahead: u32,
-        /// The first holder; `None` during a lock-delay.
-        holder: Option<Party>,
-    },
-    /// The lock is not free and the client did not want to wait; nothing was left behind.
-    Busy {
-        /// Number of positions before the request.
-        ahead: u32,
-        /// The first holder, as in [`QueuePosition::Waiting`].
-        holder: Option<Party>,
-    },
-    /// Waiting would close a cycle of owners that wait for each other: nothing was left behind. Each party
-    /// waits for the next; the last waits for the requesting client.
-    Deadlock(Vec<Party>),
-    /// The lock has another number of permits, or fewer than requested: nothing was left behind.
-    LimitIs(u32),
-    /// The client is not in the queue, or no longer.
-    Absent,
+record! {
+    /// State of a queue position: the reply for each requested lock.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum QueuePosition {
+        /// The client holds the lock.
+        Held(claim: Claim) = 0,
+        /// The client waits in the queue; the server pushes the grant as a [`Notice`].
+        Waiting {
+            /// The queue znode and its token.
+            claim: Claim,
+            /// Number of positions before this one.
+            ahead: u32,
+            /// The first holder; `None` during a lock-delay.
+            holder: Option<Party>,
+        } = 1,
+        /// The lock is not free and the client did not want to wait; nothing was left behind.
+        Busy {
+            /// Number of positions before the request.
+            ahead: u32,
+            /// The first holder, as in [`QueuePosition::Waiting`].
+            holder: Option<Party>,
+        } = 2,
+        /// Waiting would close a cycle of owners that wait for each other: nothing was left behind. Each
+        /// party waits for the next; the last waits for the requesting client.
+        Deadlock(circle: Vec<Party>) = 3,
+        /// The lock has another number of permits, or fewer than requested: nothing was left behind.
+        LimitIs(limit: u32) = 4,
+        /// The client is not in the queue, or no longer.
+        Absent = 5,
+    }
 }
 
 impl QueuePosition {
@@ -302,36 +317,42 @@ impl QueuePosition {
     }
 }
 
-/// An event at a queue position, pushed to the owning session in a frame with [`crate::Xid::NOTICE`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notice {
-    /// The queue position of the event.
-    pub claim: Claim,
-    /// The event at this position.
-    pub event: NoticeEvent,
+record! {
+    /// An event at a queue position, pushed to the owning session in a frame with [`crate::Xid::NOTICE`].
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Notice {
+        /// The queue position of the event.
+        pub claim: Claim,
+        /// The event at this position.
+        pub event: NoticeEvent,
+    }
 }
 
-/// Kinds of events at a queue position.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NoticeEvent {
-    /// The client holds the lock now.
-    Granted,
-    /// The position is lost: another client deleted its znode.
-    Deleted,
-    /// The position is lost: an operator or client forced a release.
-    Forced,
-    /// The position is lost: the hold exceeded its `max_hold_ms` or the deadline of a question.
-    Revoked,
-    /// The client holds the lock, and another client wants the lock.
-    Asked(QuestionNotice),
+record! {
+    /// Kinds of events at a queue position.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum NoticeEvent {
+        /// The client holds the lock now.
+        Granted = 0,
+        /// The position is lost: another client deleted its znode.
+        Deleted = 1,
+        /// The position is lost: an operator or client forced a release.
+        Forced = 2,
+        /// The position is lost: the hold exceeded its `max_hold_ms` or the deadline of a question.
+        Revoked = 3,
+        /// The client holds the lock, and another client wants the lock.
+        Asked(question: QuestionNotice) = 4,
+    }
 }
 
-/// Options of a client's connection and session, sent on each new connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionOptions {
-    /// Time after which the session expires if the client's socket closes and the client does not return; 0:
-    /// the whole session timeout.
-    pub disconnect_grace_ms: u32,
+record! {
+    /// Options of a client's connection and session, sent on each new connection.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SessionOptions {
+        /// Time after which the session expires if the client's socket closes and the client does not return;
+        /// 0: the whole session timeout.
+        pub disconnect_grace_ms: u32,
+    }
 }
 
 #[cfg(test)]

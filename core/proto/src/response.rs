@@ -8,91 +8,101 @@ use crate::acl::{Acl, Id};
 use crate::error::ErrorCode;
 use crate::ids::{SessionId, Xid, Zxid};
 use crate::lock::{Few, QueuePosition};
+use crate::multi::UntilEnd;
 use crate::stat::Stat;
 
-/// The response to a [`crate::request::ConnectRequest`], without a header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConnectResponse {
-    /// The protocol version, always 0.
-    pub protocol_version: i32,
-    /// The negotiated session timeout in milliseconds; 0 if the session is not valid.
-    pub timeout_ms: i32,
-    /// The session; 0 if not valid.
-    pub session_id: SessionId,
-    /// The session's password, 16 bytes.
-    pub password: Bytes,
-    /// True if the server is read-only. `None` leaves the byte out, for clients that sent no such byte.
-    pub read_only: Option<bool>,
+record! {
+    /// The response to a [`crate::request::ConnectRequest`], without a header.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ConnectResponse {
+        /// The protocol version, always 0.
+        pub protocol_version: i32,
+        /// The negotiated session timeout in milliseconds; 0 if the session is not valid.
+        pub timeout_ms: i32,
+        /// The session; 0 if not valid.
+        pub session_id: SessionId,
+        /// The session's password, 16 bytes.
+        pub password: Bytes,
+        /// True if the server is read-only. `None` leaves the byte out, for clients that sent no such byte.
+        pub read_only: Option<bool>,
+    }
 }
 
-/// Header of every reply and event (16 bytes).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplyHeader {
-    /// Xid of the request, or a special xid.
-    pub xid: Xid,
-    /// The last zxid applied by the server.
-    pub zxid: Zxid,
-    /// Error code of a failed request; `None` is 0. With an error there is no body.
-    pub err: Option<ErrorCode>,
+record! {
+    /// Header of every reply and event (16 bytes).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ReplyHeader {
+        /// Xid of the request, or a special xid.
+        pub xid: Xid,
+        /// The last zxid applied by the server.
+        pub zxid: Zxid,
+        /// Error code of a failed request; `None` is 0. With an error there is no body.
+        pub err: Option<ErrorCode>,
+    }
 }
 
-/// Result of one operation of a multi.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OpResult {
-    /// Result of a create: the path.
-    Create(String),
-    /// Result of a create2 (type 15).
-    Create2(String, Stat),
-    /// Result of a createContainer (type 19).
-    CreateContainer(String, Stat),
-    /// Result of a createTTL (type 21).
-    CreateTtl(String, Stat),
-    /// Result of a delete: nothing.
-    Delete,
-    /// Result of a setData: the new Stat.
-    SetData(Stat),
-    /// Result of a check: nothing.
-    Check,
-    /// An error. In a failed multi: the code of this operation (`None` is 0: this operation alone would
-    /// succeed). In a multiRead: the error of this read.
-    Error(Option<ErrorCode>),
-    /// Result of a getData in a multiRead.
-    GetData(Option<Bytes>, Stat),
-    /// Result of a getChildren in a multiRead.
-    GetChildren(Vec<String>),
+record! {
+    /// Result of one operation of a multi.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum OpResult {
+        /// Result of a create: the path.
+        Create(path: String) = 1,
+        /// Result of a create2 (type 15).
+        Create2(path: String, stat: Stat) = 15,
+        /// Result of a createContainer (type 19).
+        CreateContainer(path: String, stat: Stat) = 19,
+        /// Result of a createTTL (type 21).
+        CreateTtl(path: String, stat: Stat) = 21,
+        /// Result of a delete: nothing.
+        Delete = 2,
+        /// Result of a setData: the new Stat.
+        SetData(stat: Stat) = 5,
+        /// Result of a check: nothing.
+        Check = 13,
+        /// An error. In a failed multi: the code of this operation (`None` is 0: this operation alone would
+        /// succeed). In a multiRead: the error of this read.
+        Error(err: Option<ErrorCode>) = -1,
+        /// Result of a getData in a multiRead.
+        GetData(data: Option<Bytes>, stat: Stat) = 4,
+        /// Result of a getChildren in a multiRead.
+        GetChildren(names: Vec<String>) = 8,
+    }
 }
 
-/// Body of a successful reply. Also the answer of the replicated state to a request of the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Response {
-    /// No body: delete, abandon, ping, auth, setWatches, checkWatches, removeWatches, closeSession.
-    Empty,
-    /// Reply to create and sync.
-    Path(String),
-    /// Reply to create2, createContainer and createTTL.
-    PathStat(String, Stat),
-    /// Reply to exists, setData and setACL.
-    Stat(Stat),
-    /// Reply to getData and reconfig.
-    Data(Option<Bytes>, Stat),
-    /// Reply to getACL: the list and the Stat.
-    Acl(Vec<Acl>, Stat),
-    /// Reply to getChildren and getEphemerals.
-    Children(Vec<String>),
-    /// Reply to getChildren2: names and Stat.
-    Children2(Vec<String>, Stat),
-    /// Reply to multi and multiRead, in the order of the operations.
-    Multi(Vec<OpResult>),
-    /// Reply to getAllChildrenNumber, to addWatch (always 0), and to ask (number of notified holders).
-    Number(i32),
-    /// Reply to sasl: the server's token.
-    Sasl(Option<Bytes>),
-    /// Reply to whoAmI: scheme and user of each identity.
-    WhoAmI(Vec<Id>),
-    /// Reply to acquire and convert: the state of one queue position per lock.
-    QueuePositions(Few<QueuePosition>),
-    /// Reply to release, verify and forceRelease: for each claim, true if the lock was held.
-    Held(SmallVec<[bool; 8]>),
-    /// Reply to report: a JSON document.
-    Report(String),
+record! {
+    /// Body of a successful reply. Also the answer of the replicated state to a request of the log.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Response by OpCode {
+        /// No body: delete, abandon, ping, auth, setWatches, checkWatches, removeWatches, closeSession.
+        Empty = Delete | Ping | Check | CheckWatches | RemoveWatches | Auth | SetWatches | SetWatches2 | CloseSession
+            | Abandon | SessionOptions | Tagged,
+        /// Reply to create and sync.
+        Path(path: String) = Create | Sync,
+        /// Reply to create2, createContainer and createTTL.
+        PathStat(path: String, stat: Stat) = Create2 | CreateContainer | CreateTtl,
+        /// Reply to exists, setData and setACL.
+        Stat(stat: Stat) = Exists | SetData | SetAcl,
+        /// Reply to getData and reconfig.
+        Data(data: Option<Bytes>, stat: Stat) = GetData | Reconfig,
+        /// Reply to getACL: the list and the Stat.
+        Acl(acl: Vec<Acl>, stat: Stat) = GetAcl,
+        /// Reply to getChildren and getEphemerals.
+        Children(names: Vec<String>) = GetChildren | GetEphemerals,
+        /// Reply to getChildren2: names and Stat.
+        Children2(names: Vec<String>, stat: Stat) = GetChildren2,
+        /// Reply to multi and multiRead, in the order of the operations.
+        Multi(results: Vec<OpResult> as UntilEnd) = Multi | MultiRead,
+        /// Reply to getAllChildrenNumber, to addWatch (always 0), and to ask (number of notified holders).
+        Number(number: i32) = GetAllChildrenNumber | AddWatch | Ask,
+        /// Reply to sasl: the server's token.
+        Sasl(token: Option<Bytes>) = Sasl,
+        /// Reply to whoAmI: scheme and user of each identity.
+        WhoAmI(ids: Vec<Id>) = WhoAmI,
+        /// Reply to acquire and convert: the state of one queue position per lock.
+        QueuePositions(positions: Few<QueuePosition>) = Acquire | Convert,
+        /// Reply to release, verify and forceRelease: for each claim, true if the lock was held.
+        Held(held: SmallVec<[bool; 8]>) = Release | Verify | ForceRelease,
+        /// Reply to report: a JSON document.
+        Report(document: String) = Report | Operate,
+    }
 }

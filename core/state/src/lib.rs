@@ -26,6 +26,7 @@ mod layout;
 mod locks;
 mod machine;
 mod multi;
+pub mod mutant;
 mod ops;
 pub mod outcome;
 mod proof;

@@ -27,7 +27,7 @@ use rowlock_proto::name::{LOCK_BASE, reads_as_queue_znode};
 use rowlock_proto::path as paths;
 use rowlock_proto::right::Right;
 
-use crate::acl;
+use crate::{acl, mutant};
 pub use pattern::Pattern;
 
 /// Path of the rules' znode. Absent: no rules.
@@ -242,6 +242,13 @@ impl Rules {
             return None;
         }
         crate::steps::take(1);
+        if mutant::is("prefix-without-boundary") {
+            return self
+                .by_pattern
+                .iter()
+                .rev()
+                .find(|(pattern, _)| path.starts_with(pattern.without_boundary()));
+        }
         pattern::longest_first(path, self.levels).find_map(|pattern| {
             crate::steps::take(1);
             self.by_pattern.get_key_value(pattern)

@@ -15,12 +15,13 @@ const FILE_MAX_BYTES: u64 = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
-    /// The node's certificate, followed by the intermediate certificates.
+    /// Certificate of the node, followed by the intermediate certificates (PEM).
     pub cert: PathBuf,
-    /// Key of the certificate, readable by its owner only.
+    /// Private key of the certificate (PEM, mode 0600).
     pub key: PathBuf,
-    /// Authorities of nodes' certificates, for the port of the nodes.
+    /// Authorities whose certificates are accepted from nodes.
     pub peer_ca: Option<PathBuf>,
+    /// Authorities whose certificates identify clients.
     pub client_ca: Option<PathBuf>,
     /// Lists of revoked certificates.
     pub crl: Option<PathBuf>,

@@ -16,6 +16,7 @@
 use std::time::Duration;
 
 pub mod claims;
+pub mod condition;
 pub mod database;
 pub mod design;
 pub mod outside_view;
@@ -26,6 +27,8 @@ pub mod scenario;
 pub mod stage;
 pub mod store;
 pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod wire;
 pub mod workload;
 pub mod zk;

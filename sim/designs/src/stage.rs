@@ -9,7 +9,7 @@ use rowlock_world::executor::{Halt, Simulation};
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 
-use crate::design::{Contender, Deployment, Design, WhoseClock};
+use crate::design::{About, Contender, Deployment, Design};
 use crate::outside_view::{Between, ClientId, Deed, FactRecorder, Measured, OutsideView, Phase};
 use crate::scenario::{FITTING_JOB, LONG_JOB, Scenario};
 use crate::store::{Losses, Stores};
@@ -52,8 +52,7 @@ pub fn run(design: &dyn Design, scenario: Scenario, seed: u64, record: bool) -> 
         .with_fact_recorder(fact_recorder(&world, hosts.clone()));
     let deployment = design.build(&world, &view);
     let mut stage = Stage {
-        whose_clock: design.about().clock,
-        long_jobs: design.about().keeps_alive,
+        about: design.about(),
         hosts,
         stores: Stores::default(),
         world,
@@ -102,8 +101,7 @@ struct Stage {
     stores: Stores,
     scenario: Scenario,
     hosts: Arc<Mutex<Vec<HostId>>>,
-    whose_clock: WhoseClock,
-    long_jobs: bool,
+    about: About,
     had_fault: bool,
 }
 
@@ -305,14 +303,14 @@ impl Stage {
 
     /// Returns the longest job that the design allows.
     fn longest_job(&self) -> Duration {
-        if self.long_jobs { LONG_JOB } else { FITTING_JOB }
+        if self.about.keeps_alive { LONG_JOB } else { FITTING_JOB }
     }
 
     fn clock_jump(&mut self) -> Result<(), Halt> {
         let Some(victim) = self.holder_with_job(self.longest_job(), INTO_THE_JOB)? else { return Ok(()) };
-        let mut hosts = match self.whose_clock {
-            WhoseClock::Servers => self.deployment.servers.all(),
-            WhoseClock::Clients => self.hosts.lock().clone(),
+        let mut hosts = match self.about.clocks_of_clients {
+            true => self.hosts.lock().clone(),
+            false => self.deployment.servers.all(),
         };
         hosts.retain(|host| *host != self.host_of(victim));
         self.fault("wall clocks jump ahead by a minute", &hosts);

@@ -138,6 +138,53 @@ impl<P: Protocol> Connection<P> {
     }
 }
 
+/// Client of one server: connects on demand and drops the connection after an error. Never sends a request
+/// twice.
+pub struct Redial<P: Protocol> {
+    pub addr: String,
+    timeout: Duration,
+    meter: Meter,
+    connection: Option<(Connection<P>, mpsc::Receiver<P::Push>)>,
+}
+
+impl<P: Protocol> Redial<P> {
+    /// Creates a client without a connection.
+    pub fn new(addr: impl Into<String>, timeout: Duration, meter: &Meter) -> Self {
+        Redial { addr: addr.into(), timeout, meter: meter.clone(), connection: None }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.connection.as_ref().is_some_and(|(connection, _)| !connection.is_closed())
+    }
+
+    pub fn close(&mut self) {
+        self.connection = None;
+    }
+
+    /// Sends a request. An [unanswered](Trouble::Unanswered) request may have taken effect.
+    pub async fn call(&mut self, request: P::Request) -> Result<P::Reply, Trouble> {
+        if !self.is_open() {
+            self.connection = Some(Connection::open(&self.addr, self.timeout, &self.meter).await?);
+        }
+        let Some((connection, _)) = &self.connection else { return Err(Trouble::NoConnection) };
+        let reply = connection.call(request, self.timeout).await;
+        if reply.is_err() {
+            self.close();
+        }
+        reply
+    }
+
+    /// Waits for the next push, or the end of the connection. Cancel safe.
+    pub async fn next_push(&mut self) -> Result<P::Push, Trouble> {
+        let Some((_, pushes)) = &mut self.connection else { return Err(Trouble::NoConnection) };
+        let pushed = pushes.recv().await;
+        if pushed.is_none() {
+            self.close();
+        }
+        pushed.ok_or(Trouble::NoConnection)
+    }
+}
+
 async fn read_replies<P: Protocol>(
     mut read: ReadHalf,
     waiting: Arc<Mutex<Waiting<P>>>,

@@ -38,18 +38,12 @@ impl Design for Rowlock {
             id,
             name,
             source: "this project: real nodes and clients",
-            claims: &["mutual-exclusion", "fencing-monotonic", "fifo", "one-wake", "no-lost-wakeup"],
+            claims: vec!["mutual-exclusion", "fencing-monotonic", "fifo", "one-wake", "no-lost-wakeup"],
             is_fenced: self.is_fenced,
+            not_applicable: [Scenario::CrashBetween, Scenario::CutBetween, Scenario::PauseBetween]
+                .map(|scenario| (scenario, "acquire and release are one command each"))
+                .into(),
             ..About::of_sessions()
-        }
-    }
-
-    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
-        match scenario {
-            Scenario::CrashBetween | Scenario::CutBetween | Scenario::PauseBetween => {
-                Some("acquire and release are one command each")
-            }
-            _ => None,
         }
     }
 

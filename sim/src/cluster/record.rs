@@ -1,6 +1,7 @@
 //! Passes all facts of a run to the checkers at once, and counts them. Every source of facts has a handle.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,11 @@ use crate::history::client::{Answer, CallId, ClientFact, ClientId, Op, WatchId};
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index, Locks};
 use crate::invariants::{Invariants, Terms, Violation};
+
+/// Returns the address of the host that runs this client.
+pub fn client_address(client: ClientId) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 1, u8::try_from(client.0 + 1).expect("a run has few clients"))
+}
 
 #[derive(Clone)]
 pub struct Record {
@@ -238,6 +244,11 @@ impl Journal {
     /// Reports an action or an observation of the client, at this moment.
     pub fn record(&self, what: ClientFact) {
         self.record.report(&Fact::Client { client: self.client, at: self.record.now(), what });
+    }
+
+    /// Returns the address of the client's host.
+    pub fn address(&self) -> Ipv4Addr {
+        client_address(self.client)
     }
 
     /// Returns a unique number for a call.

@@ -22,7 +22,7 @@ use super::node;
 use super::node_statuses::{NodeStatuses, Process, node_id};
 use super::operator::{Job, Operator, OperatorQueue};
 use super::probe::Probes;
-use super::record::Record;
+use super::record::{Record, client_address};
 use super::releases::Releases;
 use super::revenant::ReturnedNode;
 use super::scenario::Scenario;
@@ -115,6 +115,8 @@ pub(super) fn theme_stream(seed: u64) -> Rng {
 
 pub fn run(plan: &Plan) -> Outcome {
     let _mistake = mutant::with(plan.mutant);
+    #[cfg(feature = "mutants")]
+    rowlock_state::mutant::choose(plan.mutant.map(Mutant::name));
     let _choices = choice::enable(choices_of(plan.seed));
     let _before = Counts::take();
     let mut run = Run::new(plan);
@@ -201,8 +203,8 @@ impl Run {
             .collect();
         let membership = Membership::new(&shape, SPARES);
         let theme = Theme::of(&mut rng, membership.clone());
-        let clients: Vec<HostId> = (1..=CLIENTS as u8)
-            .map(|n| sim.add_host(&format!("client{n}"), "client", Ipv4Addr::new(10, 0, 1, n)))
+        let clients: Vec<HostId> = (0..CLIENTS)
+            .map(|n| sim.add_host(&format!("client{}", n + 1), "client", client_address(ClientId(n))))
             .collect();
         let statuses = NodeStatuses::new(nodes.len());
         let load_ends = Nanos::from_millis(plan.seconds * 1_000);

@@ -141,6 +141,8 @@ impl Scenario {
             M::QuestionMissed | M::VerifyByBelief => Scenario::Clients,
             M::PersistentOnce => Scenario::Calm,
             M::RequestIdIgnored => Scenario::Calm,
+            M::PrefixWithoutBoundary | M::FirstRulesStay | M::ForceAsksForTake => Scenario::Calm,
+            M::ListShowsHidden | M::WatchOutlivesRules => Scenario::Calm,
             M::KeepAliveUnnoted => Scenario::Isolation,
             M::ReleaseForgotten => Scenario::Clients,
             M::TurnsWithoutEnd | M::FirstComeFirstServed => Scenario::Floods,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use rowlock_proto::Request;
+use rowlock_proto::acl::Id;
 use rowlock_proto::path;
 use rowlock_proto::request::{Create, Op as LogOp, SetData};
 use rowlock_proto::response::OpResult;
@@ -15,6 +16,7 @@ use rowlock_state::outcome::{Applied, ChangeKind};
 
 use super::written;
 use crate::history::Fact;
+use crate::history::access::RULES;
 use crate::history::client::{Answer, DATA, Failure, Logged, Op, Znode, ZnodeChange, name_hash};
 
 /// Reports whether facts about the znode at `path` are recorded.
@@ -156,6 +158,13 @@ pub(super) fn changed(machine: &Machine, zxid: Zxid, path: &str, kind: ChangeKin
         ));
     }
     facts
+}
+
+/// Returns the rules of locks in a state.
+pub(super) fn rules(machine: &Machine, zxid: Zxid) -> Fact {
+    let superuser = [Id { scheme: "super".to_owned(), id: String::new() }];
+    let data = machine.get_data(RULES, &superuser).ok().and_then(|(data, _)| data).unwrap_or_default();
+    Fact::Rules { zxid, text: String::from_utf8_lossy(&data).into_owned() }
 }
 
 fn znode(machine: &Machine, zxid: Zxid, path: &str, change: ZnodeChange) -> Fact {

@@ -9,6 +9,7 @@ use rowlock_state::Machine;
 use rowlock_state::command::Batch;
 
 use super::{FactRecorder, Recorded, Recorder, data};
+use crate::history::access::RULES;
 use crate::history::node::Position;
 use crate::history::{Fact, Index, Locks, Millis, NewLife, Origin};
 
@@ -38,6 +39,7 @@ impl Reference {
         self.states.clear();
         let mut begins_with = self.fact_recorder.limits(&self.machine);
         begins_with.extend(data::all(&self.machine));
+        begins_with.push(data::rules(&self.machine, self.machine.last_zxid()));
         begins_with.push(self.shown());
         let floor = self.machine.last_zxid();
         Fact::NewLife(Arc::new(NewLife { beginning, floor, begins_with }))
@@ -106,6 +108,7 @@ impl Reference {
             for recorded in recorder.0 {
                 if let Recorded::Changed { zxid, path, kind } = &recorded {
                     facts.extend(data::changed(machine, *zxid, path, *kind));
+                    facts.extend((path == RULES).then(|| data::rules(machine, *zxid)));
                 }
                 facts.extend(fact_recorder.facts(recorded, machine, at));
             }

@@ -17,6 +17,7 @@ use rowlock_proto::lock::Mode;
 use rowlock_proto::report::{HistoryEntry, Locks, Queue, Sessions};
 use rowlock_proto::{CreateMode, ErrorCode, EventType, FencingToken, SessionId, Stat, Version, Zxid};
 
+use super::access::Access;
 use super::{Lock, Millis};
 
 /// Parent of all plain znodes of the workloads.
@@ -182,6 +183,8 @@ pub enum ClientFact {
     /// An event of a client that follows lock events by HTTP, on one stream at a time, or pages through the
     /// history.
     Events(Events),
+    /// Request on a lock under rules, or its answer.
+    Access(Access),
     /// The client believes at this moment that its session is alive, and will be for at least `for_ms` by the
     /// client's clock.
     Alive {

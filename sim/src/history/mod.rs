@@ -4,8 +4,11 @@
 //! [`crate::fact_recorder`] makes the facts about the log; clients and nodes report the facts in [`client`]
 //! and [`node`], with true times.
 
+pub mod access;
 pub mod client;
 pub mod node;
+#[cfg(test)]
+pub mod text;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -145,6 +148,8 @@ pub enum Fact {
     Logged(Arc<Logged>),
     /// A znode below [`client::DATA`], or its list of children, has changed.
     Znode(Arc<Znode>),
+    /// The rules of locks have this text from now on. An empty text: there are no rules.
+    Rules { zxid: Zxid, text: String },
     /// All facts of a command have been reported.
     Committed { zxid: Zxid },
     /// A new cluster begins with the state of the old cluster.

@@ -29,18 +29,3 @@ impl Invariant for FencingMonotonic {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::{check_history, entitled};
-    use super::*;
-    use crate::history::Millis;
-
-    #[test]
-    fn a_grant_with_an_older_token_or_the_same_is_caught() {
-        let granted = |token| entitled(token, None, Millis(0));
-        assert!(check_history(FencingMonotonic::default(), &[granted(5), granted(4)]).is_err());
-        assert!(check_history(FencingMonotonic::default(), &[granted(5), granted(5)]).is_err());
-        assert_eq!(check_history(FencingMonotonic::default(), &[granted(4), granted(5)]), Ok(()));
-    }
-}

@@ -86,6 +86,7 @@ impl Lives {
             | ClientFact::HasEnded { session }
             | ClientFact::Alive { session, .. } => self.sessions.get(session).copied(),
             ClientFact::Events(_)
+            | ClientFact::Access(_)
             | ClientFact::Asked { .. }
             | ClientFact::Holds { .. }
             | ClientFact::LetGo { .. }
@@ -102,18 +103,10 @@ impl Lives {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use rowlock_proto::{NodeId, Zxid};
-    use rowlock_state::command::Attachment;
-    use rowlock_world::time::Nanos;
-
     use super::*;
-    use crate::history::client::ClientId;
-    use crate::history::node::Position;
-    use crate::history::{Index, Millis, NewLife};
+    use crate::history::text::history;
 
-    /// Rejects the second fact about a session.
+    /// Rejects the third fact about a session.
     struct Once(u32);
 
     impl Invariant for Once {
@@ -128,35 +121,21 @@ mod tests {
         }
     }
 
-    fn opened(session: i64) -> Fact {
-        let (session, attachment) = (SessionId(session), Attachment(1));
-        Fact::SessionOpened { session, attachment, timeout_ms: 1_000, at: Millis(1) }
-    }
-
-    fn alive(session: i64) -> Fact {
-        let what = ClientFact::Alive { session: SessionId(session), for_ms: 1 };
-        Fact::Client { client: ClientId(0), at: Nanos(1), what }
-    }
-
-    fn new_life(begins_with: Vec<Fact>) -> Fact {
-        let beginning = Position { term: 0, leader: NodeId(0), index: Index(1) };
-        Fact::NewLife(Arc::new(NewLife { beginning, floor: Zxid(9), begins_with }))
+    fn observe(text: &str) -> Result<(), Violation> {
+        let mut lives = Lives::of(|| vec![Box::new(Once(0))]);
+        history(text).iter().try_for_each(|fact| lives.observe(fact))
     }
 
     #[test]
     fn late_facts_belong_to_the_life_of_their_session() {
-        let mut lives = Lives::of(|| vec![Box::new(Once(0))]);
-        let new = new_life(Vec::new());
-        for fact in [opened(1), new, opened(2), alive(1), alive(2)] {
-            lives.observe(&fact).expect("it is the second of its life");
-        }
-        assert!(lives.observe(&alive(1)).is_err() && lives.observe(&alive(2)).is_err());
+        let facts = "opened 1; life 9; opened 2; c1 alive 1; c2 alive 1";
+        assert_eq!(observe(facts), Ok(()), "a fact is the third of its life");
+        assert!(observe(&format!("{facts}; c1 alive 1")).is_err());
+        assert!(observe(&format!("{facts}; c2 alive 1")).is_err());
     }
 
     #[test]
-    fn a_life_begins_with_what_the_new_cluster_has() {
-        let mut lives = Lives::of(|| vec![Box::new(Once(0))]);
-        let begins_with = vec![opened(1), opened(2), opened(3)];
-        assert!(lives.observe(&new_life(begins_with)).is_err());
+    fn a_life_begins_with_the_state_of_the_new_cluster() {
+        assert!(observe("life 9 1 2 3").is_err());
     }
 }

@@ -1,5 +1,6 @@
-//! The promises of docs/guarantees.md as checkers, one file each, under the same names. Each checker has a
-//! test with a history that breaks the promise: a checker that cannot fail proves nothing.
+//! The promises of docs/guarantees.md as checkers, one file each, under the same names. Each checker has
+//! histories that keep and break the promise, in `sim/testdata/checkers`: a checker that cannot fail proves
+//! nothing.
 
 mod bounded;
 mod cluster;
@@ -13,6 +14,8 @@ mod no_deadlock;
 mod no_lost_wakeup;
 mod replica_equality;
 mod session_order;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::time::Duration;
@@ -27,6 +30,12 @@ pub trait Invariant: Send {
     fn name(&self) -> &'static str;
     /// Consumes a fact. An error describes how the promise was broken.
     fn observe(&mut self, fact: &Fact) -> Result<(), String>;
+
+    /// Returns the name of the checker's type, which names the file of the checker's cases.
+    #[cfg(test)]
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<Self>().rsplit("::").next().expect("Invariant: a type has a name")
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +123,8 @@ impl Invariants {
             )),
             Box::new(cluster::no_election_by_load::NoElectionByLoad::new(terms.disturbances.clone())),
             Box::new(cluster::questions::Questions::new(terms.has_faults)),
+            Box::new(cluster::may_do::MayDo::default()),
+            Box::new(cluster::may_see::MaySee::default()),
         ];
         if terms.has_bounded_clocks {
             let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);
@@ -182,35 +193,4 @@ fn observe_all(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), V
     checkers.iter_mut().try_for_each(|checker| {
         checker.observe(fact).map_err(|what| Violation { invariant: checker.name(), what })
     })
-}
-
-/// Passes `facts` to a checker and returns the first violation.
-#[cfg(test)]
-fn check_history(mut checker: impl Invariant, facts: &[Fact]) -> Result<(), String> {
-    facts.iter().try_for_each(|fact| checker.observe(fact))
-}
-
-#[cfg(test)]
-use crate::history::{Lock, Millis, Owner};
-#[cfg(test)]
-use rowlock_proto::{FencingToken, SessionId, Zxid, lock::Mode};
-
-/// Fact of a new queue position in the first lock's queue.
-#[cfg(test)]
-fn queued(session: i64, token: i64, mode: Mode, owner: Option<Owner>) -> Fact {
-    let (token, session) = (FencingToken(token), SessionId(session));
-    Fact::Queued { lock: Lock(0), token, session, mode, owner, number: 0 }
-}
-
-/// Fact of a grant of the first lock to a position of a session with the same number.
-#[cfg(test)]
-fn entitled(token: i64, limit: Option<u32>, at: Millis) -> Fact {
-    let (session, zxid) = (SessionId(token), Zxid(token));
-    Fact::Entitled { lock: Lock(0), token: FencingToken(token), session, limit, zxid, at }
-}
-
-/// Fact of a position that leaves the first lock's queue.
-#[cfg(test)]
-fn left(token: i64, at: i64) -> Fact {
-    Fact::Left { lock: Lock(0), token: FencingToken(token), at: Zxid(at) }
 }

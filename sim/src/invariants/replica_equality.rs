@@ -46,34 +46,3 @@ impl Invariant for ReplicaEquality {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::check_history;
-    use super::super::cluster::testing::{applied, installed};
-    use super::*;
-
-    fn replica(node: u64, index: u64, digest: u64, origin: Origin) -> Fact {
-        Fact::Replica { node: NodeId(node), index: Index(index), digest, origin }
-    }
-
-    #[test]
-    fn two_digests_at_one_index_are_caught() {
-        let facts = [replica(1, 7, 0xaa, Origin::Apply), replica(2, 7, 0xab, Origin::Install)];
-        assert!(check_history(ReplicaEquality::default(), &facts).unwrap_err().contains("Install"));
-    }
-
-    #[test]
-    fn a_snapshot_that_is_not_what_the_log_gives_is_caught() {
-        let facts = [replica(0, 7, 0xaa, Origin::Apply), installed(2, (1, 1, 7), 0xab)];
-        assert!(check_history(ReplicaEquality::default(), &facts).is_err());
-        let facts = [replica(0, 7, 0, Origin::Apply), applied(1, (1, 1, 7), 1), installed(2, (1, 1, 7), 0)];
-        assert_eq!(check_history(ReplicaEquality::default(), &facts), Ok(()));
-    }
-
-    #[test]
-    fn different_indexes_may_differ() {
-        let facts = [replica(1, 7, 0xaa, Origin::Apply), replica(2, 8, 0xab, Origin::Apply)];
-        assert_eq!(check_history(ReplicaEquality::default(), &facts), Ok(()));
-    }
-}

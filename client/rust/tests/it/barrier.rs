@@ -1,7 +1,5 @@
 //! The barrier: who waits passes when it is removed, and only then.
 
-use std::time::Duration;
-
 use rowlock_client::{Client, Error};
 use rowlock_env::task::{self, Task};
 use rowlock_proto::{OpCode, Request};
@@ -20,24 +18,6 @@ async fn waiter(fake: &Fake, client: &Client) -> Task<Result<(), Error>> {
     })
     .await;
     task
-}
-
-#[tokio::test]
-async fn a_barrier_holds_everybody_until_somebody_removes_it() {
-    let fake = Fake::start().await;
-    let (raiser, one, two) = (fake.client().await, fake.client().await, fake.client().await);
-    assert_eq!(one.barrier("b").wait().await, Ok(()), "it was never raised");
-    raiser.barrier("b").raise().await.unwrap();
-    one.barrier("b").raise().await.unwrap();
-    assert_eq!(two.barrier("b").is_raised().await, Ok(true));
-    let (first, second) = (waiter(&fake, &one).await, waiter(&fake, &two).await);
-    assert_eq!(raiser.barrier("b").wait_timeout(Duration::from_millis(1)).await, Ok(false));
-    assert!(!first.is_finished() && !second.is_finished());
-    two.barrier("b").remove().await.unwrap();
-    two.barrier("b").remove().await.unwrap();
-    assert_eq!(first.await.unwrap(), Ok(()));
-    assert_eq!(second.await.unwrap(), Ok(()));
-    assert_eq!(raiser.barrier("b").is_raised().await, Ok(false));
 }
 
 #[tokio::test]

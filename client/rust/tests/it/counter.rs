@@ -14,26 +14,6 @@ fn is_set(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn a_counter_starts_at_zero_and_follows_every_change() {
-    let fake = Fake::start().await;
-    let counter = fake.client().await.counter("n");
-    assert_eq!(counter.get().await, Ok(0));
-    assert!(fake.world().children("/locks/@counters").is_empty(), "a read made the znode");
-    assert_eq!(counter.add(5).await, Ok(5));
-    assert_eq!(counter.add(-7).await, Ok(-2));
-    assert_eq!(counter.compare_and_set(-2, 40).await, Ok(true));
-    assert_eq!(counter.compare_and_set(-2, 41).await, Ok(false));
-    assert_eq!(counter.get().await, Ok(40));
-    counter.set(1).await.unwrap();
-    assert_eq!(counter.get().await, Ok(1));
-    counter.remove().await.unwrap();
-    counter.remove().await.unwrap();
-    assert_eq!(counter.get().await, Ok(0));
-    counter.set(9).await.unwrap();
-    assert_eq!(counter.add(1).await, Ok(10));
-}
-
-#[tokio::test]
 async fn additions_of_many_clients_at_once_are_all_counted_and_each_sees_its_own_sum() {
     let fake = Fake::start().await;
     let mut adders = Vec::new();
@@ -96,16 +76,6 @@ async fn a_lost_reply_before_the_first_number_is_no_doubt() {
 }
 
 #[tokio::test]
-async fn a_sum_out_of_range_changes_nothing() {
-    let fake = Fake::start().await;
-    let counter = fake.client().await.counter("n");
-    counter.set(i64::MAX).await.unwrap();
-    assert_eq!(counter.add(1).await, Err(Error::Overflow));
-    assert_eq!(counter.get().await, Ok(i64::MAX));
-    assert_eq!(counter.add(i64::MIN).await, Ok(-1));
-}
-
-#[tokio::test]
 async fn a_znode_that_is_no_counter_is_left_alone() {
     let fake = Fake::start().await;
     let client = fake.client().await;
@@ -114,19 +84,6 @@ async fn a_znode_that_is_no_counter_is_left_alone() {
     let counter = client.counter_at("/mine");
     assert_eq!(counter.add(1).await, Err(Error::UnexpectedData("/mine".into())));
     assert_eq!(client.get("/mine").await.unwrap().data, data);
-}
-
-#[tokio::test]
-async fn counters_whose_names_are_prefixes_of_each_other_or_of_locks_are_different() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
-    for name in ["1", "10", "1/0", "@counters/1"] {
-        client.counter(name).add(1).await.unwrap();
-        assert!(client.mutex(name).try_lock().await.unwrap().is_some());
-    }
-    for name in ["1", "10", "1/0", "@counters/1"] {
-        assert_eq!(client.counter(name).get().await, Ok(1), "{name}");
-    }
 }
 
 #[tokio::test]

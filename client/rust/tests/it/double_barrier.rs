@@ -53,26 +53,6 @@ async fn inside<const N: usize>(fake: &Fake) -> ([Client; N], Vec<Membership>) {
 }
 
 #[tokio::test]
-async fn all_enter_when_the_last_one_has_come_and_leave_when_the_last_one_is_done() {
-    let fake = Fake::start().await;
-    let [a, b, c] = clients::<3>(&fake).await;
-    for _ in 0..3 {
-        let (first, second) = (entrant(&fake, &a, 3).await, entrant(&fake, &b, 3).await);
-        assert!(!first.is_finished() && !second.is_finished());
-        let third = c.double_barrier("d", 3).enter().await.unwrap();
-        let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
-        let first = task::spawn("leaver", first.leave());
-        let second = task::spawn("leaver", second.leave());
-        fake.until("the others have begun to leave", |world| world.children(BARRIER).len() <= 2).await;
-        assert!(!first.is_finished() && !second.is_finished());
-        third.leave().await.unwrap();
-        first.await.unwrap().unwrap();
-        second.await.unwrap().unwrap();
-        assert!(fake.world().children(BARRIER).is_empty());
-    }
-}
-
-#[tokio::test]
 async fn a_member_that_dies_inside_does_not_hang_the_others_at_leave() {
     // Whichever of them dies, the lowest (which the others look at) included.
     for dead in 0..3 {

@@ -9,7 +9,6 @@ use rowlock_client::{
     Candidate, Client, Election, Error, Kept, Leadership, LostReason, ReleaseError, TransferError,
 };
 use rowlock_env::task::{self, Task};
-use rowlock_env::time;
 use rowlock_proto::{OpCode, Request, SessionId};
 
 use crate::cancel::poll_at_most;
@@ -45,64 +44,13 @@ fn named(candidates: &[Candidate], value: &str) -> Candidate {
 }
 
 #[tokio::test]
-async fn a_try_takes_a_free_lead_and_leaves_nothing_behind_otherwise() {
+async fn the_leader_is_shown_with_its_token_session_and_path() {
     let fake = Fake::start().await;
-    let (one, two) = (fake.client().await, fake.client().await);
-    let leads = one.election("e").try_campaign("one").await.unwrap().unwrap();
-    assert!(two.election("e").try_campaign("two").await.unwrap().is_none());
-    assert_eq!(one.election("e").candidates().await.unwrap().len(), 1);
-    leads.resign().await.unwrap();
-    assert!(two.election("e").try_campaign("two").await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn candidates_lead_in_the_order_in_which_they_came_and_all_are_seen() {
-    let fake = Fake::start().await;
-    let (one, two, anybody) = (fake.client().await, fake.client().await, fake.client().await);
-    let election = anybody.election("e");
-    assert_eq!(election.leader().await, Ok(None));
+    let (one, other) = (fake.client().await, fake.client().await);
     let first = one.election("e").campaign("one").await.unwrap();
-    let second = candidate(&fake, &two, "two").await;
-    let leader = election.leader().await.unwrap().unwrap();
-    assert_eq!(
-        (leader.value.as_str(), leader.token, leader.session),
-        ("one", first.token(), one.session_id())
-    );
+    let leader = other.election("e").leader().await.unwrap().unwrap();
+    assert_eq!((leader.token, leader.session), (first.token(), one.session_id()));
     assert_eq!(leader.path, first.path());
-    assert_eq!(values(&election).await, ["one", "two"]);
-    assert!(!second.is_finished());
-    let token = first.token();
-    first.resign().await.unwrap();
-    let second = second.await.unwrap().unwrap();
-    assert!(second.token() > token && second.is_held());
-    assert_eq!(led_by(&election).await, "two");
-    second.set_value("two, busy").await.unwrap();
-    assert_eq!(led_by(&election).await, "two, busy");
-    drop(second);
-    fake.until("resigned", |world| world.children(ELECTION).is_empty()).await;
-    assert_eq!(election.leader().await, Ok(None));
-}
-
-#[tokio::test]
-async fn an_observer_is_told_of_every_leader_and_of_none() {
-    let fake = Fake::start().await;
-    let (one, two, anybody) = (fake.client().await, fake.client().await, fake.client().await);
-    let mut observer = anybody.election("e").observe();
-    assert_eq!(observer.next().await, Ok(None));
-    let first = one.election("e").campaign("one").await.unwrap();
-    let told = observer.next().await.unwrap().unwrap();
-    assert_eq!((told.value.as_str(), told.token), ("one", first.token()));
-    let second = candidate(&fake, &two, "two").await;
-    let nothing_new = time::timeout(Duration::from_millis(20), observer.next()).await;
-    assert!(nothing_new.is_err(), "told of somebody who only waits");
-    first.set_value("one, busy").await.unwrap();
-    assert_eq!(observer.next().await.unwrap().unwrap().value, "one, busy");
-    first.resign().await.unwrap();
-    assert_eq!(observer.next().await.unwrap().unwrap().value, "two");
-    second.await.unwrap().unwrap().resign().await.unwrap();
-    assert_eq!(observer.next().await, Ok(None));
-    let _third = one.election("e").campaign("three").await.unwrap();
-    assert_eq!(observer.next().await.unwrap().unwrap().value, "three");
 }
 
 #[tokio::test]

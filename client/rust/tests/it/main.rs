@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used)] // tests and what only tests use
 
 mod apache;
-mod apache_recipes;
 mod barrier;
 #[cfg(feature = "blocking")]
 mod blocking;
 mod cancel;
 mod connect;
+mod contention;
 mod counter;
 mod double_barrier;
 mod election;
@@ -28,4 +28,5 @@ mod served_cancel;
 mod served_guard;
 mod served_recipes;
 mod session;
+mod stories;
 mod znode;

@@ -50,16 +50,6 @@ async fn a_free_lock_is_granted_and_released() {
 }
 
 #[tokio::test]
-async fn locks_whose_names_are_prefixes_of_each_other_do_not_queue_together() {
-    let fake = Fake::start().await;
-    let client = fake.client().await;
-    let _one = client.mutex("1").lock().await.unwrap();
-    let ten = client.mutex("10").try_lock().await.unwrap();
-    let nested = client.mutex("1/0").try_lock().await.unwrap();
-    assert!(ten.is_some() && nested.is_some());
-}
-
-#[tokio::test]
 async fn a_retry_after_a_lost_create_reply_finds_the_same_node() {
     let fake = Fake::start().await;
     let client = fake.client().await;

@@ -12,7 +12,6 @@ mod ending;
 mod examples;
 mod members;
 mod opposite_orders;
-mod portable;
 mod recipes;
 mod reports;
 mod support;

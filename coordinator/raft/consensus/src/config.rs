@@ -7,18 +7,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RaftConfig {
-    /// Period of the leader's heartbeats; each is up to 25 ms later. At least 10.
+    /// Milliseconds between the leader's heartbeats, at least 10; each is up to 25 ms later.
     pub heartbeat_ms: u64,
-    /// Shortest silence after which a follower stands for election.
+    /// Shortest silence in milliseconds after which a follower stands for election, at least three
+    /// heartbeats. A voter that hears its leader refuses other candidates for this time.
     pub election_timeout_min_ms: u64,
-    /// Longest silence after which a follower stands for election.
+    /// Longest silence in milliseconds after which a follower stands for election, above the shortest.
     pub election_timeout_max_ms: u64,
-    /// Log entries after which a node takes a snapshot. Each node counts from another entry.
+    /// Log entries between snapshots. Each node counts from another entry.
     pub snapshot_every: u64,
-    /// Log entries that stay behind a snapshot, for followers that are slightly late.
+    /// Log entries kept behind a snapshot for followers that are slightly late.
     pub keep_logs: u64,
-    /// Longest time that a node polls instead of sleeping, while most log entries arrive within this time of
-    /// the previous one, µs.
+    /// Longest time in microseconds, up to 10,000, that a node polls its sockets for the next entry instead
+    /// of sleeping, while most entries arrive that soon; 0: the node sleeps.
     pub busy_poll_us: u64,
 }
 

@@ -40,6 +40,8 @@ pub enum Refusal {
     /// Deduplication memory of the lease is full.
     #[error("no memory for another request_id of this lease: open a new lease")]
     Spent,
+    #[error("a quota, the queue of the lock, or the cluster's memory is full: make room, then retry")]
+    NoRoom,
     /// Bound of this node.
     #[error("{0}; retry later or at another node")]
     Full(&'static str),
@@ -60,9 +62,7 @@ impl Refusal {
             ErrorCode::NoAuth => Refusal::NotPermitted,
             ErrorCode::NoRight(right) => Refusal::NoRight(right),
             ErrorCode::ThrottledOp => Refusal::Spent,
-            ErrorCode::QuotaExceeded => {
-                Refusal::Full("a quota, the queue of the lock, or the memory of the cluster is full")
-            }
+            ErrorCode::QuotaExceeded => Refusal::NoRoom,
             ErrorCode::NoNode => Refusal::NoZnode,
             ErrorCode::NodeExists => Refusal::InTheWay("there is a znode at this path"),
             ErrorCode::NotEmpty => Refusal::InTheWay("the znode has children"),
@@ -80,6 +80,7 @@ impl Refusal {
 
     /// Returns whether retrying later may succeed.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Refusal::Full(_) | Refusal::Restored(_) | Refusal::NotServing | Refusal::Unknown)
+        use Refusal::{Full, NoRoom, NotServing, Restored, Unknown};
+        matches!(self, NoRoom | Full(_) | Restored(_) | NotServing | Unknown)
     }
 }

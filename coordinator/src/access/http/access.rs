@@ -229,13 +229,14 @@ fn superuser(is_super: bool) -> impl Iterator<Item = Id> {
 
 impl Principal {
     /// Returns the viewer for reports.
-    pub(super) fn reader(&self) -> Viewer {
-        Viewer { who: self.who.clone(), session: SessionId::NONE }
+    pub(super) fn reader(&self, visitor: &Visitor) -> Viewer {
+        Viewer { who: self.identities(visitor), session: SessionId::NONE }
     }
 
-    /// Returns the identities for writes, without the address. Rules for locks refer to tokens by name.
-    pub(super) fn who(&self) -> &[Id] {
-        &self.who
+    /// Returns the address and the proven identities, for rules of locks and ACLs.
+    pub(super) fn identities(&self, visitor: &Visitor) -> Vec<Id> {
+        let address = visitor.address.ip().to_canonical().to_string();
+        [Id { scheme: "ip".to_owned(), id: address }].into_iter().chain(self.who.iter().cloned()).collect()
     }
 
     fn client(&self, visitor: &Visitor) -> Client {

@@ -39,7 +39,6 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_env::turnstile::Class;
 use rowlock_proto::Right;
-use rowlock_proto::acl::Id;
 use rowlock_proto::lock::QueuePosition;
 use rowlock_tls::Keeper;
 use rowlock_types::limits::{
@@ -238,8 +237,7 @@ impl ApiCall {
 
     fn caller(&self) -> Caller {
         let address = self.visitor.address;
-        let ip = Id { scheme: "ip".to_owned(), id: address.ip().to_canonical().to_string() };
-        let identities = [ip].into_iter().chain(self.principal.who().iter().cloned()).collect();
+        let identities = self.principal.identities(&self.visitor).into();
         Caller { address, identities, trace: self.principal.trace().cloned() }
     }
 

@@ -1,6 +1,6 @@
 //! Reports: `/v1/locks`, `/v1/queue`, `/v1/history`, `/v1/sessions`, `/v1/access`. The caller's identity
-//! selects the visible data: a certificate sees the data readable for its subject, an operator's token sees
-//! all data, other callers see the data readable for `world:anyone`.
+//! selects the visible data: a certificate sees the data readable for its subject and address, an operator's
+//! token sees all data, other callers see the data readable for their address.
 
 use std::borrow::Cow;
 
@@ -41,7 +41,7 @@ pub(super) async fn answer(
     (principal, visitor): (&Principal, &Visitor),
     uri: &Uri,
 ) -> Response {
-    let reader = principal.reader();
+    let reader = principal.reader(visitor);
     let what = question_of(uri);
     let place = match context.reports.begin(&reader.who, Requester::Http(visitor.address.ip())) {
         Ok(place) => place,

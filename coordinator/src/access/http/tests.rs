@@ -456,3 +456,11 @@ impl Drop for Stop {
         self.0.store(true, Relaxed);
     }
 }
+
+#[tokio::test]
+async fn rules_of_locks_see_the_address_of_a_reader() {
+    let server = start().await;
+    let (code, _, body) = send(&server.addr, "GET /v1/access?lock=/locks/a").await;
+    let access: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, &access["who"]), (200, &json!(["ip:127.0.0.1"])));
+}

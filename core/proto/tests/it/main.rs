@@ -1,4 +1,3 @@
-//! Tests of the wire protocol through its public functions: golden frames and properties.
+//! Tests of the wire protocol through its public functions: golden frames.
 
 mod golden;
-mod properties;

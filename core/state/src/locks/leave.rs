@@ -14,6 +14,7 @@ use super::publish::{Cause, path_of, place};
 use crate::arena::Number;
 use crate::command::Proposal;
 use crate::machine::Machine;
+use crate::mutant;
 use crate::ops::{Author, Done, permit};
 use crate::outcome::{ChangeKind, EndReason, EventSink};
 use crate::shared_map::Slot;
@@ -100,7 +101,8 @@ impl Machine {
             permit(&lock.acl, perms::DELETE, by.who)?;
         }
         if let Some((lock, _)) = place(claim) {
-            self.require(lock, Right::Force, (by.who, by.stamp))?;
+            let right = if mutant::is("force-asks-for-take") { Right::Take } else { Right::Force };
+            self.require(lock, right, (by.who, by.stamp))?;
         }
         if self.holder_of(claim).is_none() {
             return Ok(Response::Held(smallvec![false]));

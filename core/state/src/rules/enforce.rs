@@ -12,11 +12,11 @@ use rowlock_proto::right::Right;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 
 use super::{RULES_PATH, Rules, is_below_base, lock_of};
-use crate::acl;
 use crate::command::Stamp;
 use crate::machine::Machine;
 use crate::ops::Author;
 use crate::znode::Kind;
+use crate::{acl, mutant};
 
 impl Machine {
     /// Returns the present rules of locks.
@@ -134,7 +134,8 @@ impl Machine {
 
     /// Reads the rules again if their znode has changed. Call for each change of data, also for a revert.
     pub(crate) fn rules_changed(&mut self, path: &str) {
-        if path == RULES_PATH {
+        let keeps_old = mutant::is("first-rules-stay") && !self.rules.is_empty();
+        if path == RULES_PATH && !keeps_old {
             let text = self.rules_text();
             self.rules = Arc::new(text.expect("Invariant: a malformed text of rules is refused"));
             debug_assert_eq!(self.rules_text().as_ref(), Ok(&*self.rules), "rules are other than their text");

@@ -21,6 +21,11 @@ impl Pattern {
         &self.0
     }
 
+    /// Returns the text that the [`mutant`](crate::mutant) `prefix-without-boundary` compares.
+    pub(super) fn without_boundary(&self) -> &str {
+        self.0.trim_end_matches('/')
+    }
+
     fn is_folder(&self) -> bool {
         self.0.ends_with('/')
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rowlock_env::{task, time};
 
 use self::core::{Outcome, Table, Transaction};
-use crate::wire::{Connection, Meter, Peer, PeerId, Protocol, Service, Trouble, serve};
+use crate::wire::{Meter, Peer, PeerId, Protocol, Redial, Service, serve};
 
 pub const PORT: u16 = 5432;
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -44,28 +44,7 @@ pub fn start(storage: Storage, meter: &Meter) {
     drop(task::spawn("database.serve", serve(format!("0.0.0.0:{PORT}"), server, meter.clone())));
 }
 
-pub struct Client {
-    addr: String,
-    meter: Meter,
-    connection: Option<Connection<Sql>>,
-}
-
-impl Client {
-    /// Creates a client without a connection.
-    pub fn new(addr: String, meter: Meter) -> Self {
-        Client { addr, meter, connection: None }
-    }
-
-    /// Runs a transaction. An [unanswered](Trouble::Unanswered) transaction may have been committed.
-    pub async fn run(&mut self, transaction: Transaction) -> Result<Outcome, Trouble> {
-        if self.connection.as_ref().is_none_or(Connection::is_closed) {
-            self.connection = Some(Connection::open(&self.addr, TIMEOUT, &self.meter).await?.0);
-        }
-        let Some(connection) = &self.connection else { return Err(Trouble::NoConnection) };
-        let outcome = connection.call(transaction, TIMEOUT).await;
-        if outcome.is_err() {
-            self.connection = None;
-        }
-        outcome
-    }
+/// Creates a client. An [unanswered](crate::wire::Trouble::Unanswered) transaction may have been committed.
+pub fn client(meter: &Meter) -> Redial<Sql> {
+    Redial::new(format!("database:{PORT}"), TIMEOUT, meter)
 }

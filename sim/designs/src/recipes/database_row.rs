@@ -3,119 +3,52 @@
 //!
 //! Claims: a crashed holder keeps the lock for ever (the reason for expiry); a bottleneck under load (S2-2).
 
-use std::net::Ipv4Addr;
-use std::time::Duration;
-
 use rowlock_world::executor::Simulation;
-use rowlock_world::time::HostId;
 
+use super::machines;
+use crate::database::Sql;
 use crate::database::core::{Outcome, Transaction};
-use crate::database::{self, Client, PORT, Storage};
-use crate::design::{About, Contender, Deployment, Design, Doing, Grant, Locker, Servers, poll_interval};
-use crate::outside_view::{OutsideView, Released, Remark};
-use crate::scenario::Scenario;
-use crate::wire::{Meter, Trouble};
+use crate::design::{Build, Contender, Deployment, Doing, Grant, Polling};
+use crate::outside_view::OutsideView;
+use crate::wire::{Redial, Trouble};
 use crate::{LOCK, TTL};
 
-pub struct DatabaseRow {
-    /// The table has a column of expiry.
-    pub expires: bool,
-}
+pub(super) const MODELS: [(&str, Build); 2] = [
+    ("row", |world, view| build(world, view, None)),
+    ("row-expiry", |world, view| build(world, view, Some(TTL.as_millis() as i64))),
+];
 
-impl Design for DatabaseRow {
-    fn about(&self) -> About {
-        let (id, name, source) = match self.expires {
-            true => ("row-expiry", "database row with expiry", "ShedLock and others"),
-            false => ("row", "database row", "tutorials"),
-        };
-        About { id, name, source, claims: &["S1-1", "S2-2"], keeps_alive: !self.expires, ..About::default() }
-    }
-
-    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
-        match scenario {
-            Scenario::CrashBetween | Scenario::CutBetween | Scenario::PauseBetween => {
-                Some(super::ONE_COMMAND)
-            }
-            Scenario::HolderCutOff if self.expires => Some(super::NO_LONG_JOBS),
-            Scenario::ClockJump if !self.expires => Some("no clock decides anything"),
-            _ => None,
-        }
-    }
-
-    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
-        let host = world.add_host("database", "database", Ipv4Addr::new(10, 0, 0, 1));
-        let servers = OneDatabase {
-            world: world.clone(),
-            meter: view.meter().clone(),
-            host,
-            storage: Storage::default(),
-        };
-        world.boot(host);
-        servers.start(host);
-        let ttl_ms = self.expires.then_some(TTL.as_millis() as i64);
-        let locker = move |me: &Contender| -> Box<dyn Locker> {
-            let database = Client::new(format!("database:{PORT}"), me.view.meter().clone());
-            Box::new(RowLocker { me: me.clone(), database, ttl_ms })
-        };
-        Deployment { servers: Box::new(servers), locker: Box::new(locker) }
-    }
-}
-
-struct OneDatabase {
-    world: Simulation,
-    meter: Meter,
-    host: HostId,
-    storage: Storage,
-}
-
-impl Servers for OneDatabase {
-    fn all(&self) -> Vec<HostId> {
-        vec![self.host]
-    }
-    fn primary(&self) -> HostId {
-        self.host
-    }
-    fn outage(&self) -> Duration {
-        Duration::from_secs(30)
-    }
-    fn minority(&self) -> Vec<HostId> {
-        Vec::new()
-    }
-    fn start(&self, host: HostId) {
-        self.world.on(host, || database::start(self.storage.clone(), &self.meter));
-    }
+fn build(world: &Simulation, view: &OutsideView, ttl_ms: Option<i64>) -> Deployment {
+    machines::database(world, view, move |me, database| {
+        Box::new(RowLocker { me: me.clone(), database, ttl_ms })
+    })
 }
 
 struct RowLocker {
     me: Contender,
-    database: Client,
+    database: Redial<Sql>,
+    /// Time to live of a row, if the table has a column of expiry.
     ttl_ms: Option<i64>,
 }
 
-impl Locker for RowLocker {
-    fn lock(&mut self) -> Doing<'_, Result<Grant, Trouble>> {
+impl Polling for RowLocker {
+    fn contender(&self) -> &Contender {
+        &self.me
+    }
+
+    fn attempt(&mut self) -> Doing<'_, Result<Option<Grant>, Trouble>> {
         Box::pin(async {
-            loop {
-                let value = self.me.unique();
-                let insert =
-                    Transaction::Insert { name: LOCK.to_owned(), owner: value.clone(), ttl_ms: self.ttl_ms };
-                if self.database.run(insert).await? == Outcome::Rows(1) {
-                    return Ok(Grant { token: None, value });
-                }
-                self.me.view.remark(Remark::Denied);
-                poll_interval().await;
-            }
+            let value = self.me.unique();
+            let (name, owner, ttl_ms) = (LOCK.to_owned(), value.clone(), self.ttl_ms);
+            let inserted = self.database.call(Transaction::Insert { name, owner, ttl_ms }).await?;
+            Ok((inserted == Outcome::Rows(1)).then_some(Grant { token: None, value }))
         })
     }
 
-    fn unlock(&mut self, grant: Grant) -> Doing<'_, Released> {
-        Box::pin(async move {
+    fn release(&mut self, grant: Grant) -> Doing<'_, Result<bool, Trouble>> {
+        Box::pin(async {
             let delete = Transaction::Delete { name: LOCK.to_owned(), owner: grant.value };
-            match self.database.run(delete).await {
-                Ok(Outcome::Rows(1)) => Released::Freed,
-                Ok(_) => Released::WasNotHeld,
-                Err(_) => Released::Unknown,
-            }
+            Ok(self.database.call(delete).await? == Outcome::Rows(1))
         })
     }
 }

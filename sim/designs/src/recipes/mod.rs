@@ -1,59 +1,41 @@
-//! Designs, one file each (variants of one algorithm share a file). Each header names the publisher of the
-//! design and the claims about the design.
+//! Designs, one file for each algorithm with its variants. Each header names the publisher of the design and
+//! the claims about the design; `designs.txt` describes every variant for the table.
 
-mod client_timestamps;
 mod database_row;
-mod redis_setting;
+mod machines;
+mod one_redis;
 mod redisson;
 mod redlock;
-mod set_nx_px;
-mod setnx_expire;
 mod zk_one_znode;
 mod zk_queue;
 mod zk_queue_wrong;
-mod zk_setting;
 
-pub use client_timestamps::ClientTimestamps;
-pub use database_row::DatabaseRow;
-pub use redisson::{Redisson, Replication};
-pub use redlock::Redlock;
-pub use set_nx_px::{Release, SetNxPx};
-pub use setnx_expire::SetnxExpire;
-pub use zk_one_znode::OneZnode;
-pub use zk_queue::Queue;
-pub use zk_queue_wrong::{Flaw, WrongQueue};
+use crate::design::{About, Build, Design, Model};
 
-use crate::design::Design;
+/// Models by the ids of the designs.
+const MODELS: [&[(&str, Build)]; 7] = [
+    &one_redis::MODELS,
+    &redisson::MODELS,
+    &redlock::MODELS,
+    &database_row::MODELS,
+    &zk_one_znode::MODELS,
+    &zk_queue_wrong::MODELS,
+    &zk_queue::MODELS,
+];
 
 /// Returns all designs of this crate, in the order of the table.
+///
+/// # Panics
+/// `designs.txt` does not follow its grammar, or describes other designs than the models.
 pub fn all() -> Vec<Box<dyn Design>> {
-    vec![
-        Box::new(SetnxExpire),
-        Box::new(ClientTimestamps),
-        Box::new(SetNxPx { release: Release::Del }),
-        Box::new(SetNxPx { release: Release::GetThenDel }),
-        Box::new(SetNxPx { release: Release::CompareAndDelete }),
-        Box::new(SetNxPx { release: Release::CompareAndDeleteAlways }),
-        Box::new(Redisson { replication: Replication::None }),
-        Box::new(Redisson { replication: Replication::Asynchronous }),
-        Box::new(Redisson { replication: Replication::MinReplicas }),
-        Box::new(Redisson { replication: Replication::Wait }),
-        Box::new(Redisson { replication: Replication::WaitForAll }),
-        Box::new(Redlock { flushes: false }),
-        Box::new(Redlock { flushes: true }),
-        Box::new(DatabaseRow { expires: false }),
-        Box::new(DatabaseRow { expires: true }),
-        Box::new(OneZnode),
-        Box::new(WrongQueue { flaw: Flaw::AsPrinted }),
-        Box::new(WrongQueue { flaw: Flaw::WakeIsGrant }),
-        Box::new(WrongQueue { flaw: Flaw::WatchBeforeLatch }),
-        Box::new(Queue { is_fenced: false }),
-        Box::new(Queue { is_fenced: true }),
-    ]
+    let blocks = include_str!("designs.txt").split("\n\n").filter(|block| !block.starts_with("--"));
+    let models: Vec<&(&str, Build)> = MODELS.into_iter().flatten().collect();
+    let described: Vec<About> = blocks.map(About::parse).collect();
+    assert_eq!(described.len(), models.len(), "designs.txt describes all models");
+    let model = |about: About| -> Box<dyn Design> {
+        let found = models.iter().find(|(id, _)| *id == about.id);
+        let (_, build) = found.unwrap_or_else(|| panic!("designs.txt: no model has the id {}", about.id));
+        Box::new(Model { about, build: *build })
+    };
+    described.into_iter().map(model).collect()
 }
-
-/// Reason why scenarios between two commands do not apply to a design with one command per acquire and
-/// release.
-const ONE_COMMAND: &str = "acquire and release are one command each";
-/// Reason why a cut-off holder with a long job does not apply to a design that does not keep its lock alive.
-const NO_LONG_JOBS: &str = "the lock is not kept alive: see long-job";

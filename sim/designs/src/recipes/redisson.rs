@@ -16,102 +16,42 @@ use rowlock_env::task::{self, Task};
 use rowlock_env::time;
 use rowlock_world::executor::Simulation;
 
-use super::redis_setting::{Plan, RedisSetting};
-use crate::design::{About, Contender, Deployment, Design, Doing, Grant, Locker};
+use super::machines::{Plan, redis, redis_client};
+use crate::design::{Build, Contender, Deployment, Doing, Grant, Locker, fate};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
 use crate::redis::client::{COMMAND_TIMEOUT, Client, Where};
 use crate::redis::core::{Answer, Command, channel_of};
 use crate::redis::log::Persistence;
-use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::{LOCK, TTL};
 
-/// Replicas of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replication {
-    None,
-    /// Two replicas and a monitor.
-    Asynchronous,
-    /// Three replicas, and the primary refuses writes unless two have reported within 10 s.
-    MinReplicas,
-    /// Like `Asynchronous`, and a grant counts only after one replica has acknowledged the grant.
-    Wait,
-    /// Like `Wait`, with both replicas.
-    WaitForAll,
+/// Redisson's own setup here: `appendfsync everysec`, and two replicas with a monitor or none.
+const fn plan(servers: usize, min_replicas: usize) -> Plan {
+    Plan { servers, is_replicated: servers > 1, persistence: Persistence::EverySecond, min_replicas }
 }
 
-pub struct Redisson {
-    pub replication: Replication,
-}
+pub(super) const MODELS: [(&str, Build); 5] = [
+    ("redisson", |world, view| build(world, view, plan(1, 0), 0)),
+    ("redisson-replicas", |world, view| build(world, view, plan(3, 0), 0)),
+    ("redisson-min-replicas", |world, view| build(world, view, plan(4, 2), 0)),
+    ("redisson-wait", |world, view| build(world, view, plan(3, 0), 1)),
+    ("redisson-wait-all", |world, view| build(world, view, plan(3, 0), 2)),
+];
 
-impl Redisson {
-    /// Returns the number of replicas that must acknowledge a grant.
-    fn waits_for(&self) -> usize {
-        match self.replication {
-            Replication::Wait => 1,
-            Replication::WaitForAll => 2,
-            _ => 0,
-        }
-    }
-}
-
-impl Design for Redisson {
-    fn about(&self) -> About {
-        let (id, name, claims): (_, _, &[_]) = match self.replication {
-            Replication::None => {
-                ("redisson", "Redisson, one server", &["S0-8", "S0-10", "S3-7", "S3-13", "E9", "E10"])
-            }
-            Replication::Asynchronous => {
-                ("redisson-replicas", "Redisson, replicas and failover", &["S0-12", "S2-7", "S4-3", "E9"])
-            }
-            Replication::MinReplicas => {
-                ("redisson-min-replicas", "Redisson, min-replicas-to-write 2", &["S2-8", "E8"])
-            }
-            Replication::Wait => ("redisson-wait", "Redisson, WAIT 1", &["E8"]),
-            Replication::WaitForAll => ("redisson-wait-all", "Redisson, WAIT for all replicas", &["E8"]),
-        };
-        About { id, name, claims, source: "Redisson's RLock", keeps_alive: true, ..About::default() }
-    }
-
-    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
-        match scenario {
-            Scenario::CrashBetween | Scenario::CutBetween if self.waits_for() == 0 => {
-                Some(super::ONE_COMMAND)
-            }
-            Scenario::PauseBetween => Some("the release is one command"),
-            _ => None,
-        }
-    }
-
-    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
-        let is_replicated = self.replication != Replication::None;
-        let plan = Plan {
-            servers: match self.replication {
-                Replication::None => 1,
-                Replication::Asynchronous | Replication::Wait | Replication::WaitForAll => 3,
-                Replication::MinReplicas => 4,
-            },
-            is_replicated,
-            persistence: Persistence::EverySecond,
-            min_replicas: if self.replication == Replication::MinReplicas { 2 } else { 0 },
-        };
-        let servers = RedisSetting::build(world, view, plan);
-        let (place, waits) = (servers.place(), self.waits_for());
-        let locker = move |me: &Contender| -> Box<dyn Locker> {
-            let client = || Client::new(place.clone(), COMMAND_TIMEOUT, me.view.meter().clone());
-            Box::new(RedissonLocker {
-                owner: me.unique(),
-                commands: client(),
-                messages: client(),
-                is_subscribed: false,
-                watchdog: Mutex::new(None),
-                place: place.clone(),
-                me: me.clone(),
-                waits,
-            })
-        };
-        Deployment { servers: Box::new(servers), locker: Box::new(locker) }
-    }
+/// Sets up a design that waits for `waits` replicas after each grant.
+fn build(world: &Simulation, view: &OutsideView, plan: Plan, waits: usize) -> Deployment {
+    redis(world, view, plan, move |me, places| {
+        Box::new(RedissonLocker {
+            owner: me.unique(),
+            commands: redis_client(me, &places[0]),
+            messages: redis_client(me, &places[0]),
+            is_subscribed: false,
+            watchdog: Mutex::new(None),
+            place: places[0].clone(),
+            me: me.clone(),
+            waits,
+        })
+    })
 }
 
 struct RedissonLocker {
@@ -127,10 +67,6 @@ struct RedissonLocker {
     waits: usize,
 }
 
-fn ttl_ms() -> i64 {
-    TTL.as_millis() as i64
-}
-
 impl Drop for RedissonLocker {
     fn drop(&mut self) {
         self.stop_watchdog();
@@ -140,9 +76,7 @@ impl Drop for RedissonLocker {
 impl RedissonLocker {
     /// Tries to lock. `None` means success, else the result is the rest of the holder's lease.
     async fn try_once(&mut self) -> Result<Option<Duration>, Trouble> {
-        let lock =
-            Command::RedissonLock { key: LOCK.to_owned(), owner: self.owner.clone(), ttl_ms: ttl_ms() };
-        match self.commands.run(lock).await? {
+        match self.commands.run(Command::redisson_lock(&self.owner)).await? {
             Answer::Nil => {}
             Answer::Number(left) => return Ok(Some(Duration::from_millis(left.max(0).unsigned_abs()))),
             _ => return Err(Trouble::NoConnection),
@@ -159,9 +93,7 @@ impl RedissonLocker {
     }
 
     async fn unlock_once(&mut self) -> Result<Answer, Trouble> {
-        let unlock =
-            Command::RedissonUnlock { key: LOCK.to_owned(), owner: self.owner.clone(), ttl_ms: ttl_ms() };
-        self.commands.run(unlock).await
+        self.commands.run(Command::redisson_unlock(&self.owner)).await
     }
 
     /// Sleeps until a message arrives or the rest of the holder's lease is over.
@@ -176,14 +108,12 @@ impl RedissonLocker {
     }
 
     fn start_watchdog(&self) {
-        let mut redis = Client::new(self.place.clone(), COMMAND_TIMEOUT, self.me.view.meter().clone());
+        let mut redis = redis_client(&self.me, &self.place);
         let (owner, view) = (self.owner.clone(), self.me.view.clone());
         let watchdog = task::spawn("redisson.watchdog", async move {
             loop {
                 time::sleep(TTL / 3).await;
-                let renew =
-                    Command::RedissonRenew { key: LOCK.to_owned(), owner: owner.clone(), ttl_ms: ttl_ms() };
-                match redis.run(renew).await {
+                match redis.run(Command::redisson_renew(&owner)).await {
                     Ok(Answer::Number(1)) => view.remark(Remark::Renewed),
                     // The lock has another owner, or the server failed: renewal stops without notice to the
                     // application (S3-10, E9).
@@ -230,11 +160,7 @@ impl Locker for RedissonLocker {
         Box::pin(async {
             let answer = self.unlock_once().await;
             self.stop_watchdog();
-            match answer {
-                Ok(Answer::Number(1)) => Released::Freed,
-                Ok(_) => Released::WasNotHeld,
-                Err(_) => Released::Unknown,
-            }
+            fate(answer.map(|answer| answer == Answer::Number(1)))
         })
     }
 }

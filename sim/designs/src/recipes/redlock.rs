@@ -12,55 +12,31 @@ use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
 use rowlock_world::executor::Simulation;
 
-use super::redis_setting::{Plan, RedisSetting};
-use crate::design::{About, Contender, Deployment, Design, Doing, Grant, Locker};
+use super::machines::{Plan, redis};
+use crate::TTL;
+use crate::design::{Build, Contender, Deployment, Doing, Grant, Locker};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
-use crate::redis::client::Client;
+use crate::redis::client::{Client, Where};
 use crate::redis::core::{Answer, Command};
 use crate::redis::log::Persistence;
-use crate::scenario::Scenario;
 use crate::wire::Trouble;
-use crate::{LOCK, TTL};
 
 const MASTERS: usize = 5;
 const QUORUM: usize = MASTERS / 2 + 1;
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(50);
 
-pub struct Redlock {
-    /// Masters flush every write before they answer.
-    pub flushes: bool,
-}
+pub(super) const MODELS: [(&str, Build); 2] = [
+    ("redlock", |world, view| build(world, view, Persistence::None)),
+    ("redlock-fsync", |world, view| build(world, view, Persistence::Always)),
+];
 
-impl Design for Redlock {
-    fn about(&self) -> About {
-        let (id, name) = match self.flushes {
-            true => ("redlock-fsync", "RedLock, five masters, fsync always"),
-            false => ("redlock", "RedLock, five masters"),
-        };
-        let source = "Redis: \"Distributed locks with Redis\"";
-        About { id, name, source, claims: &["S0-11", "S4-1"], ..About::default() }
-    }
-
-    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
-        match scenario {
-            Scenario::PauseBetween => Some("a release on each master is one command"),
-            Scenario::HolderCutOff => Some(super::NO_LONG_JOBS),
-            _ => None,
-        }
-    }
-
-    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
-        let persistence = if self.flushes { Persistence::Always } else { Persistence::None };
-        let plan = Plan { servers: MASTERS, is_replicated: false, persistence, min_replicas: 0 };
-        let servers = RedisSetting::build(world, view, plan);
-        let places = servers.places();
-        let locker = move |me: &Contender| -> Box<dyn Locker> {
-            let client = |place| Client::new(place, COMMAND_TIMEOUT, me.view.meter().clone());
-            let masters = places.iter().cloned().map(client).collect();
-            Box::new(RedlockLocker { me: me.clone(), masters, valid_until: time::now() })
-        };
-        Deployment { servers: Box::new(servers), locker: Box::new(locker) }
-    }
+fn build(world: &Simulation, view: &OutsideView, persistence: Persistence) -> Deployment {
+    let plan = Plan { servers: MASTERS, ..Plan::one(persistence) };
+    redis(world, view, plan, |me, places| {
+        let client = |place: &Where| Client::new(place.clone(), COMMAND_TIMEOUT, me.view.meter().clone());
+        let masters = places.iter().map(client).collect();
+        Box::new(RedlockLocker { me: me.clone(), masters, valid_until: time::now() })
+    })
 }
 
 struct RedlockLocker {
@@ -82,12 +58,8 @@ impl RedlockLocker {
             if index == 2 {
                 self.me.between(Between::Acquire).await;
             }
-            let set = Command::SetNxPx {
-                key: LOCK.to_owned(),
-                value: value.to_owned(),
-                ttl_ms: TTL.as_millis() as i64,
-            };
-            given += usize::from(self.masters[index].run(set).await == Ok(Answer::Ok));
+            let set = self.masters[index].run(Command::set_nx_px(value)).await;
+            given += usize::from(set == Ok(Answer::Ok));
         }
         given
     }
@@ -96,8 +68,7 @@ impl RedlockLocker {
     async fn delete_everywhere(&mut self, value: &str) -> (usize, usize) {
         let (mut ours, mut answered) = (0, 0);
         for master in &mut self.masters {
-            let delete = Command::CompareAndDelete { key: LOCK.to_owned(), value: value.to_owned() };
-            let answer = master.run(delete).await;
+            let answer = master.run(Command::compare_and_delete(value)).await;
             ours += usize::from(answer == Ok(Answer::Number(1)));
             answered += usize::from(answer.is_ok());
         }

@@ -3,43 +3,16 @@
 //!
 //! Claim: a herd: one release wakes all waiters (S2-11), and one of them wins.
 
-use rowlock_world::executor::Simulation;
-
-use super::zk_setting::{self, ZkClient};
-use crate::design::{About, Deployment, Design, Doing, Grant, Locker};
-use crate::outside_view::{OutsideView, Released, Remark};
-use crate::scenario::Scenario;
+use super::machines::{ZkClient, zookeeper};
+use crate::design::{Build, Doing, Grant, Locker, fate};
+use crate::outside_view::{Released, Remark};
 use crate::wire::Trouble;
 use crate::zk::core::{Reply, Request};
 
-pub struct OneZnode;
-
 const PATH: &str = "/locks/stock";
 
-impl Design for OneZnode {
-    fn about(&self) -> About {
-        About {
-            id: "zk-one-znode",
-            name: "ZooKeeper, one ephemeral znode",
-            source: "tutorials; ZooKeeper's recipes name its herd effect",
-            claims: &["S2-10", "S2-11", "S4-5"],
-            ..About::of_sessions()
-        }
-    }
-
-    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
-        match scenario {
-            Scenario::CrashBetween | Scenario::CutBetween | Scenario::PauseBetween => {
-                Some(super::ONE_COMMAND)
-            }
-            _ => None,
-        }
-    }
-
-    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
-        zk_setting::build(world, view, |zk| Box::new(HerdLocker { zk }))
-    }
-}
+pub(super) const MODELS: [(&str, Build); 1] =
+    [("zk-one-znode", |world, view| zookeeper(world, view, |zk| Box::new(HerdLocker { zk })))];
 
 struct HerdLocker {
     zk: ZkClient,
@@ -69,15 +42,12 @@ impl Locker for HerdLocker {
 
     fn unlock(&mut self, grant: Grant) -> Doing<'_, Released> {
         Box::pin(async move {
-            match self.zk.run(Request::Delete { path: grant.value }).await {
-                Ok(Reply::Done) => Released::Freed,
-                Ok(_) => Released::WasNotHeld,
-                Err(_) => {
-                    // The client abandons the session, whose end deletes the znode.
-                    self.zk.session = None;
-                    Released::Unknown
-                }
+            let deleted = self.zk.delete(grant.value).await;
+            if deleted.is_err() {
+                // The client abandons the session, whose end deletes the znode.
+                self.zk.session = None;
             }
+            fate(deleted)
         })
     }
 }

@@ -13,52 +13,21 @@ use std::time::Duration;
 use rowlock_env::time;
 use rowlock_world::executor::Simulation;
 
-use super::zk_setting::{self, ZkClient};
-use crate::design::{About, Deployment, Design, Doing, Grant, Locker};
+use super::machines::{ZkClient, zookeeper};
+use crate::design::{Build, Deployment, Doing, Grant, Locker, fate};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
-use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::zk::core::{Reply, Request};
 use crate::zk::session::Session;
-
-pub struct Queue {
-    /// The store checks the znodes' numbers as tokens.
-    pub is_fenced: bool,
-}
 
 /// Parent of one lock: numbers of different locks never meet (E4).
 pub(super) const PARENT: &str = "/locks/stock";
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-impl Design for Queue {
-    fn about(&self) -> About {
-        let (id, name, source, claims): (_, _, _, &[_]) = match self.is_fenced {
-            true => (
-                "zk-queue-fenced",
-                "ZooKeeper, sequential recipe, with fencing",
-                "Kleppmann's advice on the same recipe",
-                &["K1"],
-            ),
-            false => (
-                "zk-queue",
-                "ZooKeeper, sequential recipe",
-                "ZooKeeper's recipes; Apache Curator",
-                &["S2-9", "S2-12", "S2-14", "S2-15", "S4-6", "S4-7", "S4-8", "S4-9", "E7"],
-            ),
-        };
-        About { id, name, source, claims, is_fenced: self.is_fenced, ..About::of_sessions() }
-    }
+pub(super) const MODELS: [(&str, Build); 2] = [("zk-queue", build), ("zk-queue-fenced", build)];
 
-    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
-        match scenario {
-            Scenario::PauseBetween => Some("the release is one command"),
-            _ => None,
-        }
-    }
-
-    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
-        zk_setting::build(world, view, |zk| Box::new(QueueLocker { zk, place: None }))
-    }
+fn build(world: &Simulation, view: &OutsideView) -> Deployment {
+    zookeeper(world, view, |zk| Box::new(QueueLocker { zk, place: None }))
 }
 
 #[derive(Debug)]
@@ -173,9 +142,8 @@ impl Locker for QueueLocker {
         Box::pin(async move {
             self.place = None;
             loop {
-                match self.zk.run(Request::Delete { path: grant.value.clone() }).await {
-                    Ok(Reply::Done) => return Released::Freed,
-                    Ok(_) => return Released::WasNotHeld,
+                match self.zk.delete(grant.value.clone()).await {
+                    Ok(was_held) => return fate(Ok(was_held)),
                     // Repeats the delete until an answer: all other clients would wait for a remaining znode.
                     Err(_) if self.zk.session.as_ref().is_some_and(Session::is_expired) => {
                         return Released::WasNotHeld;

@@ -11,18 +11,17 @@ use std::time::Duration;
 use rowlock_env::time;
 use rowlock_world::executor::Simulation;
 
+use super::machines::{ZkClient, zookeeper};
 use super::zk_queue::{PARENT, list};
-use super::zk_setting::{self, ZkClient};
 use crate::TTL;
-use crate::design::{About, Deployment, Design, Doing, Grant, Locker};
+use crate::design::{Build, Deployment, Doing, Grant, Locker, fate};
 use crate::outside_view::{Between, OutsideView, Released, Remark};
-use crate::scenario::Scenario;
 use crate::wire::Trouble;
 use crate::zk::core::{Reply, Request};
 use crate::zk::session::Session;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
+enum Flaw {
     /// E1, E2, E5, E6.
     AsPrinted,
     /// A wake-up, or a timeout, counts as a grant (E2).
@@ -34,37 +33,14 @@ pub enum Flaw {
 /// Time between the reply to `exists` and the next line of the program, in which the event thread may run.
 const NEXT_LINE: Duration = Duration::from_millis(1);
 
-pub struct WrongQueue {
-    pub flaw: Flaw,
-}
+pub(super) const MODELS: [(&str, Build); 3] = [
+    ("zk-queue-as-printed", |world, view| build(world, view, Flaw::AsPrinted)),
+    ("zk-queue-wake-is-grant", |world, view| build(world, view, Flaw::WakeIsGrant)),
+    ("zk-queue-watch-before-latch", |world, view| build(world, view, Flaw::WatchBeforeLatch)),
+];
 
-impl Design for WrongQueue {
-    fn about(&self) -> About {
-        let (id, name, claims): (_, _, &[_]) = match self.flaw {
-            Flaw::AsPrinted => {
-                ("zk-queue-as-printed", "ZooKeeper, sequential, as printed in the notes", &["E1", "E2", "E5"])
-            }
-            Flaw::WakeIsGrant => {
-                ("zk-queue-wake-is-grant", "ZooKeeper, sequential, wake-up taken as grant", &["E2", "S2-14"])
-            }
-            Flaw::WatchBeforeLatch => {
-                ("zk-queue-watch-before-latch", "ZooKeeper, sequential, watch before latch", &["E3", "E6"])
-            }
-        };
-        About { id, name, claims, source: "the notes' second class; many blogs", ..About::of_sessions() }
-    }
-
-    fn not_applicable(&self, scenario: Scenario) -> Option<&'static str> {
-        match scenario {
-            Scenario::PauseBetween => Some("the release is one command"),
-            _ => None,
-        }
-    }
-
-    fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
-        let flaw = self.flaw;
-        zk_setting::build(world, view, move |zk| Box::new(WrongLocker { zk, flaw }))
-    }
+fn build(world: &Simulation, view: &OutsideView, flaw: Flaw) -> Deployment {
+    zookeeper(world, view, move |zk| Box::new(WrongLocker { zk, flaw }))
 }
 
 struct WrongLocker {
@@ -134,11 +110,8 @@ impl Locker for WrongLocker {
 
     fn unlock(&mut self, grant: Grant) -> Doing<'_, Released> {
         Box::pin(async move {
-            match self.zk.run(Request::Delete { path: grant.value }).await {
-                Ok(Reply::Done) => Released::Freed,
-                Ok(_) => Released::WasNotHeld,
-                Err(_) => Released::Unknown, // and the znode stays
-            }
+            // After an error the znode stays.
+            fate(self.zk.delete(grant.value).await)
         })
     }
 }

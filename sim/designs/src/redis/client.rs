@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use super::core::{Answer, Command};
-use super::{Ask, Push, Redis, Reply};
-use crate::wire::{Connection, Meter, Trouble};
+use super::{Ask, Redis, Reply};
+use crate::wire::{Meter, Redial, Trouble};
 
 #[derive(Clone, Debug)]
 pub enum Where {
@@ -18,9 +16,8 @@ pub enum Where {
 
 pub struct Client {
     place: Where,
-    meter: Meter,
     timeout: Duration,
-    connection: Option<(Connection<Redis>, mpsc::Receiver<Push>)>,
+    server: Redial<Redis>,
 }
 
 /// Timeout of a command, unless the design has another one.
@@ -29,14 +26,14 @@ pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 impl Client {
     /// Creates a client without a connection.
     pub fn new(place: Where, timeout: Duration, meter: Meter) -> Self {
-        Client { place, meter, timeout, connection: None }
+        Client { place, timeout, server: Redial::new("", timeout, &meter) }
     }
 
     /// Runs a command. A refusal (`READONLY`, `NOREPLICAS`) is an error too: the command had no effect.
     pub async fn run(&mut self, command: Command) -> Result<Answer, Trouble> {
         match self.send(Ask::Run(command)).await? {
             Reply::Answer(Answer::Refused(_)) => {
-                self.connection = None;
+                self.server.close();
                 Err(Trouble::NoConnection)
             }
             Reply::Answer(answer) => Ok(answer),
@@ -60,36 +57,23 @@ impl Client {
 
     /// Checks the existing connection with a request.
     pub async fn ping(&mut self) -> Result<(), Trouble> {
-        if self.connection.as_ref().is_none_or(|(connection, _)| connection.is_closed()) {
+        if !self.server.is_open() {
             return Err(Trouble::NoConnection);
         }
-        self.send(Ask::Info).await.map(drop)
+        self.server.call(Ask::Info).await.map(drop)
     }
 
     /// Waits for the next message, or the end of the connection. Cancel safe.
     pub async fn next_message(&mut self) -> Result<(), Trouble> {
-        let Some((_, pushes)) = &mut self.connection else { return Err(Trouble::NoConnection) };
-        match pushes.recv().await {
-            Some(_) => Ok(()),
-            None => {
-                self.connection = None;
-                Err(Trouble::NoConnection)
-            }
-        }
+        self.server.next_push().await.map(drop)
     }
 
     async fn send(&mut self, ask: Ask) -> Result<Reply, Trouble> {
-        if self.connection.as_ref().is_none_or(|(connection, _)| connection.is_closed()) {
-            self.connection = None;
-            let addr = self.find().await?;
-            self.connection = Some(Connection::open(&addr, self.timeout, &self.meter).await?);
+        if !self.server.is_open() {
+            self.server.close();
+            self.server.addr = self.find().await?;
         }
-        let Some((connection, _)) = &self.connection else { return Err(Trouble::NoConnection) };
-        let replied = connection.call(ask, self.timeout).await;
-        if replied.is_err() {
-            self.connection = None;
-        }
-        replied
+        self.server.call(ask).await
     }
 
     async fn find(&self) -> Result<String, Trouble> {
@@ -97,8 +81,7 @@ impl Client {
             Where::Fixed(addr) => return Ok(addr.clone()),
             Where::ByMonitor(monitor) => monitor,
         };
-        let (connection, _) = Connection::<Redis>::open(monitor, self.timeout, &Meter::off()).await?;
-        match connection.call(Ask::Primary, self.timeout).await? {
+        match Redial::<Redis>::new(monitor, self.timeout, &Meter::off()).call(Ask::Primary).await? {
             Reply::Address(addr) => Ok(addr),
             _ => Err(Trouble::NoConnection),
         }

@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{LOCK, TTL};
+
+const TTL_MS: i64 = TTL.as_millis() as i64;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Data {
     Text(String),
@@ -79,6 +83,49 @@ pub enum Command {
         owner: String,
         ttl_ms: i64,
     },
+}
+
+/// The commands of the recipes: all have the key [`LOCK`], and set the time to live [`TTL`].
+impl Command {
+    pub fn set_nx_px(value: &str) -> Command {
+        Command::SetNxPx { key: LOCK.to_owned(), value: value.to_owned(), ttl_ms: TTL_MS }
+    }
+
+    pub fn set_nx(value: &str) -> Command {
+        Command::SetNx { key: LOCK.to_owned(), value: value.to_owned() }
+    }
+
+    pub fn expire() -> Command {
+        Command::Expire { key: LOCK.to_owned(), ttl_ms: TTL_MS }
+    }
+
+    pub fn get() -> Command {
+        Command::Get { key: LOCK.to_owned() }
+    }
+
+    pub fn get_set(value: &str) -> Command {
+        Command::GetSet { key: LOCK.to_owned(), value: value.to_owned() }
+    }
+
+    pub fn del() -> Command {
+        Command::Del { key: LOCK.to_owned() }
+    }
+
+    pub fn compare_and_delete(value: &str) -> Command {
+        Command::CompareAndDelete { key: LOCK.to_owned(), value: value.to_owned() }
+    }
+
+    pub fn redisson_lock(owner: &str) -> Command {
+        Command::RedissonLock { key: LOCK.to_owned(), owner: owner.to_owned(), ttl_ms: TTL_MS }
+    }
+
+    pub fn redisson_renew(owner: &str) -> Command {
+        Command::RedissonRenew { key: LOCK.to_owned(), owner: owner.to_owned(), ttl_ms: TTL_MS }
+    }
+
+    pub fn redisson_unlock(owner: &str) -> Command {
+        Command::RedissonUnlock { key: LOCK.to_owned(), owner: owner.to_owned(), ttl_ms: TTL_MS }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,87 +315,71 @@ impl Run<'_> {
 mod tests {
     use super::*;
 
-    fn key() -> String {
-        "stock".to_owned()
-    }
-
-    fn set(keys: &mut Keyspace, value: &str, now_ms: i64) -> Answer {
-        keys.run(Command::SetNxPx { key: key(), value: value.to_owned(), ttl_ms: 30_000 }, now_ms).answer
+    fn answer(keys: &mut Keyspace, command: Command, now_ms: i64) -> Answer {
+        keys.run(command, now_ms).answer
     }
 
     #[test]
     fn set_nx_px_takes_a_free_key_and_frees_it_by_the_wall_clock() {
         let mut keys = Keyspace::default();
-        assert_eq!(set(&mut keys, "a", 0), Answer::Ok);
-        assert_eq!(set(&mut keys, "b", 29_999), Answer::Nil);
-        assert_eq!(set(&mut keys, "b", 30_000), Answer::Ok);
+        assert_eq!(answer(&mut keys, Command::set_nx_px("a"), 0), Answer::Ok);
+        assert_eq!(answer(&mut keys, Command::set_nx_px("b"), TTL_MS - 1), Answer::Nil);
+        assert_eq!(answer(&mut keys, Command::set_nx_px("b"), TTL_MS), Answer::Ok);
     }
 
     #[test]
     fn setnx_without_expire_stays_for_ever() {
         let mut keys = Keyspace::default();
-        let setnx = |value: &str| Command::SetNx { key: key(), value: value.to_owned() };
-        assert_eq!(keys.run(setnx("a"), 0).answer, Answer::Number(1));
-        assert_eq!(keys.run(setnx("b"), i64::MAX).answer, Answer::Number(0));
-        assert_eq!(keys.run(Command::Expire { key: key(), ttl_ms: 10 }, 0).answer, Answer::Number(1));
-        assert_eq!(keys.run(setnx("b"), 10).answer, Answer::Number(1));
+        assert_eq!(answer(&mut keys, Command::set_nx("a"), 0), Answer::Number(1));
+        assert_eq!(answer(&mut keys, Command::set_nx("b"), i64::MAX), Answer::Number(0));
+        assert_eq!(answer(&mut keys, Command::expire(), 0), Answer::Number(1));
+        assert_eq!(answer(&mut keys, Command::set_nx("b"), TTL_MS), Answer::Number(1));
     }
 
     #[test]
     fn compare_and_delete_frees_only_an_own_key() {
         let mut keys = Keyspace::default();
-        set(&mut keys, "a", 0);
-        let cad = |value: &str| Command::CompareAndDelete { key: key(), value: value.to_owned() };
-        assert_eq!(keys.run(cad("b"), 1).answer, Answer::Number(0));
-        assert_eq!(keys.run(cad("a"), 1).answer, Answer::Number(1));
-        set(&mut keys, "a", 2);
-        assert_eq!(keys.run(Command::Del { key: key() }, 3).answer, Answer::Number(1));
+        answer(&mut keys, Command::set_nx_px("a"), 0);
+        assert_eq!(answer(&mut keys, Command::compare_and_delete("b"), 1), Answer::Number(0));
+        assert_eq!(answer(&mut keys, Command::compare_and_delete("a"), 1), Answer::Number(1));
+        answer(&mut keys, Command::set_nx_px("a"), 2);
+        assert_eq!(answer(&mut keys, Command::del(), 3), Answer::Number(1));
     }
 
     #[test]
     fn getset_overwrites_the_timestamp_and_clears_the_expiry() {
         let mut keys = Keyspace::default();
-        set(&mut keys, "100", 0);
-        let done = keys.run(Command::GetSet { key: key(), value: "200".to_owned() }, 1);
-        assert_eq!(done.answer, Answer::Text("100".to_owned()));
-        assert_eq!(keys.get("stock", i64::MAX).map(|entry| entry.expires_at_ms), Some(None));
+        answer(&mut keys, Command::set_nx_px("100"), 0);
+        assert_eq!(answer(&mut keys, Command::get_set("200"), 1), Answer::Text("100".to_owned()));
+        assert_eq!(keys.get(LOCK, i64::MAX).map(|entry| entry.expires_at_ms), Some(None));
     }
 
     #[test]
     fn redissons_scripts_count_and_return_the_remaining_time() {
         let mut keys = Keyspace::default();
-        let lock =
-            |owner: &str| Command::RedissonLock { key: key(), owner: owner.to_owned(), ttl_ms: 30_000 };
-        let unlock =
-            |owner: &str| Command::RedissonUnlock { key: key(), owner: owner.to_owned(), ttl_ms: 30_000 };
-        assert_eq!(keys.run(lock("a"), 0).answer, Answer::Nil);
-        assert_eq!(keys.run(lock("a"), 10).answer, Answer::Nil);
-        assert_eq!(keys.run(lock("b"), 20).answer, Answer::Number(29_990));
-        assert_eq!(keys.run(unlock("b"), 20).answer, Answer::Nil);
-        assert_eq!(keys.run(unlock("a"), 20).answer, Answer::Number(0));
-        let last = keys.run(unlock("a"), 20);
-        assert_eq!((last.answer, last.publish), (Answer::Number(1), Some(channel_of("stock"))));
-        let renew = Command::RedissonRenew { key: key(), owner: "a".to_owned(), ttl_ms: 30_000 };
-        assert_eq!(keys.run(renew, 21).answer, Answer::Number(0));
+        assert_eq!(answer(&mut keys, Command::redisson_lock("a"), 0), Answer::Nil);
+        assert_eq!(answer(&mut keys, Command::redisson_lock("a"), 10), Answer::Nil);
+        assert_eq!(answer(&mut keys, Command::redisson_lock("b"), 20), Answer::Number(TTL_MS - 10));
+        assert_eq!(answer(&mut keys, Command::redisson_unlock("b"), 20), Answer::Nil);
+        assert_eq!(answer(&mut keys, Command::redisson_unlock("a"), 20), Answer::Number(0));
+        let last = keys.run(Command::redisson_unlock("a"), 20);
+        assert_eq!((last.answer, last.publish), (Answer::Number(1), Some(channel_of(LOCK))));
+        assert_eq!(answer(&mut keys, Command::redisson_renew("a"), 21), Answer::Number(0));
     }
 
     /// S3-13, E10: a release of a vanished lock reports success.
     #[test]
     fn redissons_unlock_of_a_vanished_lock_reports_success() {
         let mut keys = Keyspace::default();
-        let unlock = Command::RedissonUnlock { key: key(), owner: "a".to_owned(), ttl_ms: 30_000 };
-        assert_eq!(keys.run(unlock, 0).answer, Answer::Number(1));
+        assert_eq!(answer(&mut keys, Command::redisson_unlock("a"), 0), Answer::Number(1));
     }
 
     #[test]
     fn a_replica_that_applies_the_effects_has_the_same_keys() {
         let (mut keys, mut replica) = (Keyspace::default(), Keyspace::default());
-        for command in [
-            Command::SetNxPx { key: key(), value: "a".to_owned(), ttl_ms: 5 },
-            Command::Expire { key: key(), ttl_ms: 9 },
-            Command::Del { key: key() },
-            Command::RedissonLock { key: key(), owner: "b".to_owned(), ttl_ms: 5 },
-        ] {
+        for command in
+            [Command::set_nx_px("a"), Command::expire(), Command::del(), Command::redisson_lock("b")]
+        {
             keys.run(command, 0).effects.into_iter().for_each(|effect| replica.apply(effect));
             assert_eq!(keys, replica);
         }

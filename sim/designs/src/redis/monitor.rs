@@ -12,7 +12,7 @@ use rowlock_env::{task, time};
 
 use super::core::Answer;
 use super::{Ask, PORT, Redis, Reply};
-use crate::wire::{Connection, Meter, Peer, PeerId, Service, serve};
+use crate::wire::{Meter, Peer, PeerId, Redial, Service, serve};
 
 /// `down-after-milliseconds`; Sentinel's default is 30 s, most operators set less.
 const DOWN_AFTER: Duration = Duration::from_secs(5);
@@ -67,8 +67,7 @@ async fn most_advanced(servers: &[String], primary: &str) -> Option<String> {
 /// Sends one request on a new connection: requests are rare, and a broken connection never blocks the next
 /// one.
 async fn query(server: &str, question: Ask) -> Option<Reply> {
-    let (connection, _) = Connection::<Redis>::open(server, PING_TIMEOUT, &Meter::off()).await.ok()?;
-    connection.call(question, PING_TIMEOUT).await.ok()
+    Redial::<Redis>::new(server, PING_TIMEOUT, &Meter::off()).call(question).await.ok()
 }
 
 impl Service for Monitor {

@@ -1,68 +1,31 @@
 //! Sessions in a world: kept alive, expired, watches over reconnects.
 
-use std::future::Future;
-use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rowlock_env::time;
-use rowlock_world::executor::Simulation;
-use rowlock_world::time::HostId;
 
 use super::PORT;
 use super::core::{Reply, Request};
 use super::server::{self, Storage};
 use super::session::Session;
 use crate::TTL;
+use crate::testing::Bench;
 use crate::wire::Meter;
 
-struct Bench {
-    world: Simulation,
-    zk: HostId,
-    clients: [HostId; 2],
-    storage: Storage,
+fn start(bench: &Bench, storage: &Storage) {
+    bench.world.boot(bench.servers[0]);
+    bench.world.on(bench.servers[0], || server::start(storage.clone(), &Meter::off()));
 }
 
-impl Bench {
-    fn new() -> Bench {
-        let world = Simulation::new(1, false);
-        let zk = world.add_host("zk", "zookeeper", Ipv4Addr::new(10, 0, 0, 1));
-        let clients =
-            [1, 2].map(|n| world.add_host(&format!("client{n}"), "client", Ipv4Addr::new(10, 0, 1, n)));
-        let bench = Bench { world, zk, clients, storage: Storage::default() };
-        bench.start();
-        bench.clients.iter().for_each(|client| bench.world.boot(*client));
-        bench
-    }
-
-    fn start(&self) {
-        self.world.boot(self.zk);
-        self.world.on(self.zk, || server::start(self.storage.clone(), &Meter::off()));
-    }
-
-    fn pass(&self, time: Duration) {
-        self.world.run_until(self.world.now() + time).expect("no halt");
-    }
-
-    /// Starts `work` on a client and returns the slot of its result.
-    fn begin<T: Send + 'static>(
-        &self,
-        client: usize,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Arc<Mutex<Option<T>>> {
-        let result = Arc::new(Mutex::new(None));
-        let slot = result.clone();
-        self.world.spawn(self.clients[client], "test", async move {
-            let it = work.await;
-            *slot.lock() = Some(it);
-        });
-        result
-    }
+/// Starts the service and two clients.
+fn begin() -> (Bench, Storage) {
+    let (bench, storage) = (Bench::new("zk", 1, 2), Storage::default());
+    start(&bench, &storage);
+    (bench, storage)
 }
 
 async fn open() -> Session {
-    Session::open(&format!("zk:{PORT}"), &Meter::off()).await.expect("opens")
+    Session::open(&format!("zk1:{PORT}"), &Meter::off()).await.expect("opens")
 }
 
 fn create() -> Request {
@@ -71,7 +34,7 @@ fn create() -> Request {
 
 #[test]
 fn a_session_lives_until_its_client_dies() {
-    let bench = Bench::new();
+    let (bench, _) = begin();
     let _holding = bench.begin(0, async {
         let session = open().await;
         session.run(create()).await.expect("creates");
@@ -92,12 +55,12 @@ fn a_session_lives_until_its_client_dies() {
     let (exists, waited) = watching.lock().take().expect("was told");
     assert_eq!(exists, Ok(Reply::Exists));
     assert!(waited > TTL / 2, "E7: not at once but after the session timeout: {waited:?}");
-    bench.world.end_of_world().expect("no halt");
+    bench.end();
 }
 
 #[test]
 fn an_event_arrives_after_the_reconnect() {
-    let bench = Bench::new();
+    let (bench, storage) = begin();
     let holder = bench.begin(0, async {
         let session = open().await;
         session.run(create()).await.expect("creates");
@@ -114,18 +77,18 @@ fn an_event_arrives_after_the_reconnect() {
         gone.await.is_ok()
     });
     bench.pass(Duration::from_secs(3));
-    bench.world.kill(bench.zk).expect("no halt");
+    bench.world.kill(bench.servers[0]).expect("no halt");
     bench.pass(Duration::from_secs(2));
-    bench.start();
+    start(&bench, &storage);
     bench.pass(Duration::from_secs(5));
     assert!(holder.lock().is_some(), "its session outlives the outage");
     assert_eq!(*watcher.lock(), Some(true));
-    bench.world.end_of_world().expect("no halt");
+    bench.end();
 }
 
 #[test]
 fn a_cut_off_client_knows_before_its_znode_is_deleted() {
-    let bench = Bench::new();
+    let (bench, _) = begin();
     let unsafe_after = bench.begin(0, async {
         let session = open().await;
         session.run(create()).await.expect("creates");
@@ -134,11 +97,9 @@ fn a_cut_off_client_knows_before_its_znode_is_deleted() {
         (begun.elapsed(), session.is_expired())
     });
     bench.pass(Duration::from_secs(1));
-    for (from, to) in [(bench.zk, bench.clients[0]), (bench.clients[0], bench.zk)] {
-        bench.world.network().cut(from, to);
-    }
+    bench.cut(bench.servers[0], bench.clients[0]);
     bench.pass(TTL * 2);
     let (after, was_expired) = unsafe_after.lock().take().expect("it noticed");
     assert!(after < TTL && !was_expired, "{after:?}");
-    bench.world.end_of_world().expect("no halt");
+    bench.end();
 }

@@ -7,11 +7,13 @@ use rowlock_client::{Client, SessionState};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Task};
 use rowlock_env::time;
+use rowlock_proto::SessionId;
 
 use super::caller::Caller;
 use super::chance::{about, between, chance, millis, weighted};
 use super::theme::Operation;
 use super::{Journal, Profile, operations, plain, rest};
+use crate::history::access::Access;
 use crate::history::client::ClientFact;
 
 /// Longest delay from a process's start to its first session, in milliseconds.
@@ -27,6 +29,8 @@ const BURSTS_PERCENT: u64 = 4;
 
 pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
     let profile = Arc::new(profile);
+    let who = vec![format!("ip:{}", journal.address())];
+    journal.record(ClientFact::Access(Access::Proves { session: SessionId::NONE, who }));
     // A client that starts together with the cluster finds only the leader serving; without the delay all
     // clients would use that node.
     time::sleep(millis(0, COMES_WITHIN_MS)).await;
@@ -101,6 +105,9 @@ async fn serve(caller: Caller, closing: watch::Receiver<bool>) {
     }
     if sides.follows {
         tasks.push(task::spawn("follow", plain::follow::live(place.clone())));
+    }
+    if sides.access {
+        tasks.push(task::spawn("access", plain::access::live(place.clone())));
     }
     if sides.frames {
         tasks.push(task::spawn("frames", plain::frames::live(place.clone())));

@@ -8,6 +8,7 @@ use rowlock_world::rng::Rng;
 use rowlock_world::time::HostId;
 
 use super::super::membership::Membership;
+use super::plain::guarded::Guarded;
 use super::store::Stores;
 use crate::history::{Lock, Locks};
 
@@ -106,6 +107,10 @@ const EVENTS_STREAM: u64 = 0x6576_656e_7473;
 const STATES_PERCENT: usize = 30;
 /// XORed into the seed of this decision.
 const STATES_STREAM: u64 = 0x0073_7461_7465;
+/// Percentage of runs in which some clients work under changing rules of locks.
+const ACCESS_PERCENT: usize = 30;
+/// XORed into the seed of this decision.
+const ACCESS_STREAM: u64 = 0x6163_6365_7373;
 /// Percentage of runs in which an operator ends sessions.
 const ENDS_PERCENT: usize = 25;
 /// XORed into the seed of this decision.
@@ -132,6 +137,8 @@ pub(super) struct Sides {
     pub(super) rest: bool,
     pub(super) events: bool,
     pub(super) states: bool,
+    /// Some clients work under changing rules of locks.
+    pub(super) access: bool,
 }
 
 /// Work of a run's clients: an operation, or additional work.
@@ -143,6 +150,7 @@ pub enum Work {
     Rest,
     Events,
     States,
+    Access,
     Grace,
     Sessions,
 }
@@ -164,6 +172,7 @@ pub struct Theme {
     /// Number of plain znodes.
     znodes: u64,
     stores: Stores,
+    guarded: Guarded,
     operations: Vec<(Operation, u64)>,
     pause: Duration,
     work: Duration,
@@ -183,6 +192,8 @@ pub struct Profile {
     pub grace: Option<Duration>,
     pub locks: Locks,
     pub stores: Stores,
+    /// Places in the queues of locks under rules.
+    pub guarded: Guarded,
     pub(super) plain: Vec<Lock>,
     pub(super) permits: (Lock, u32),
     pub(super) lead: Lock,
@@ -255,6 +266,7 @@ impl Theme {
             rest: Rng::new(rng.clone().u64() ^ REST_STREAM).chance(REST_PERCENT),
             events: Rng::new(rng.clone().u64() ^ EVENTS_STREAM).chance(EVENTS_PERCENT),
             states: Rng::new(rng.clone().u64() ^ STATES_STREAM).chance(STATES_PERCENT),
+            access: Rng::new(rng.clone().u64() ^ ACCESS_STREAM).chance(ACCESS_PERCENT),
         };
         if beside.chance(UPGRADES_PERCENT) {
             operations.push((Operation::Upgrade, 1 + beside.below(5) as u64));
@@ -274,6 +286,7 @@ impl Theme {
             state,
             znodes: 1 + rng.below(6) as u64,
             stores: Stores::new(rng.chance(80)),
+            guarded: Guarded::default(),
             operations,
             pause: Duration::from_millis(rng.pick(&[100, 200, 400, 800])),
             work: Duration::from_millis(rng.pick(&[20, 60, 150, 400])),
@@ -290,13 +303,14 @@ impl Theme {
 
     /// Returns the clients' work, except floods and large frames, which make a run several times as long.
     pub fn works(&self) -> Vec<Work> {
-        let Sides { queues, follows, rest, events, states, frames: _, floods: _ } = self.sides;
+        let Sides { queues, follows, rest, events, states, access, frames: _, floods: _ } = self.sides;
         let sides = [
             (queues, Work::Queues),
             (follows, Work::Follows),
             (rest, Work::Rest),
             (events, Work::Events),
             (states, Work::States),
+            (access, Work::Access),
             (self.has_grace, Work::Grace),
             (self.changes_sessions, Work::Sessions),
         ];
@@ -313,7 +327,7 @@ impl Theme {
 impl Profile {
     /// Draws the settings of the client on this host.
     pub fn of(rng: &mut Rng, theme: &Theme, host: HostId) -> Self {
-        let Theme { membership, locks, stores, operations, .. } = theme.clone();
+        let Theme { membership, locks, stores, guarded, operations, .. } = theme.clone();
         let session_timeout = Duration::from_millis(1_500 + rng.below(6_501) as u64);
         let grace = Duration::from_millis(700 + rng.below(3_000) as u64);
         let life = Duration::from_secs(3 + rng.below(20) as u64);
@@ -324,6 +338,7 @@ impl Profile {
             grace: (theme.has_grace && rng.chance(60)).then_some(grace.min(session_timeout)),
             locks,
             stores,
+            guarded,
             plain: theme.plain.clone(),
             permits: theme.permits,
             lead: theme.lead,
@@ -340,11 +355,11 @@ impl Profile {
         };
         let mut beside = Rng::new(rng.clone().u64() ^ SIDES_STREAM);
         let mut takes_part = |is_in_run: bool| is_in_run && beside.chance(BESIDE_PERCENT);
-        let Sides { queues, follows, frames, rest, floods, events, states } = theme.sides;
+        let Sides { queues, follows, frames, rest, floods, events, states, access } = theme.sides;
         let (queues, follows, frames) = (takes_part(queues), takes_part(follows), takes_part(frames));
         let (rest, floods, events) = (takes_part(rest), takes_part(floods), takes_part(events));
-        let states = takes_part(states);
-        let sides = Sides { queues, follows, frames, rest, floods, events, states };
+        let (states, access) = (takes_part(states), takes_part(access));
+        let sides = Sides { queues, follows, frames, rest, floods, events, states, access };
         let profile = Profile { sides, ..profile };
         // Drawn from a separate stream, so that busy clients keep their choices.
         let mut beside = Rng::new(rng.clone().u64() ^ QUIET_STREAM);
@@ -413,6 +428,8 @@ mod tests {
         let (ends, states) = (with(&|theme| theme.has(Operation::End)), with(&|theme| theme.sides.states));
         assert!((45..110).contains(&ends) && (60..120).contains(&states), "{ends} and {states} of 300");
         assert!(own.iter().any(|sides| sides.states));
+        let access = with(&|theme| theme.sides.access);
+        assert!((60..120).contains(&access) && own.iter().any(|sides| sides.access), "{access} of 300");
     }
 
     #[test]

@@ -38,27 +38,3 @@ impl Invariant for FencedStore {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::check_history;
-    use super::super::testing::client;
-    use super::*;
-
-    fn wrote(token: i64, store: Store) -> Fact {
-        client(1, ClientFact::Wrote { lock: Lock(0), token: FencingToken(token), store })
-    }
-
-    #[test]
-    fn an_accepted_old_token_or_a_refused_new_one_is_caught() {
-        let fenced = |token, accepted| wrote(token, Store::Fenced { accepted });
-        assert!(check_history(FencedStore::default(), &[fenced(5, true), fenced(4, true)]).is_err());
-        assert!(check_history(FencedStore::default(), &[fenced(5, true), fenced(5, false)]).is_err());
-        let fine = [fenced(5, true), fenced(5, true), fenced(4, false), fenced(6, true)];
-        assert_eq!(check_history(FencedStore::default(), &fine), Ok(()));
-        assert_eq!(
-            check_history(FencedStore::default(), &[wrote(5, Store::Plain), wrote(4, Store::Plain)]),
-            Ok(())
-        );
-    }
-}

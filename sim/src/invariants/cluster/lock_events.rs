@@ -14,6 +14,7 @@ use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
 use crate::history::Fact;
+use crate::history::access::is_guarded;
 use crate::history::client::{ClientFact, ClientId, Events};
 
 /// Path of the followed lock; `None` follows all locks.
@@ -57,9 +58,18 @@ struct Walk {
     missing: Option<Zxid>,
 }
 
+/// Returns the path of the lock that an entry is about.
+pub(super) fn lock_in(entry: &HistoryEntry) -> Option<&str> {
+    entry.event.lock().map(|event| event.lock.as_str())
+}
+
 fn is_about(scope: &Scope, entry: &HistoryEntry) -> bool {
-    let is_in = |event: &LockEvent| scope.as_ref().is_none_or(|scope| *scope == event.lock);
-    entry.event.lock().is_some_and(is_in)
+    lock_in(entry).is_some_and(|lock| scope.as_deref().is_none_or(|scope| scope == lock))
+}
+
+/// Returns whether a follower of the scope must receive the entry. Rules may hide a guarded lock's.
+fn is_due(scope: &Scope, entry: &HistoryEntry) -> bool {
+    is_about(scope, entry) && !lock_in(entry).is_some_and(is_guarded)
 }
 
 /// Returns the zxid after which a gap begins.
@@ -89,7 +99,7 @@ impl Stream {
     fn lacked<'a>(&self, log: &'a Log, before: usize) -> Option<&'a (Nanos, Arc<HistoryEntry>)> {
         let is_lost = |entry: &HistoryEntry| self.gap.0 < entry.zxid && entry.zxid <= self.gap.1;
         let mut due = log.events.get(self.next..before).into_iter().flatten();
-        due.find(|(_, entry)| is_about(&self.scope, entry) && !is_lost(entry))
+        due.find(|(_, entry)| is_due(&self.scope, entry) && !is_lost(entry))
     }
 
     fn told(&mut self, entry: &HistoryEntry, log: &Log) -> Result<(), String> {
@@ -156,7 +166,7 @@ impl Walk {
             };
             let may_lack = |lacked: &HistoryEntry| self.missing.is_some_and(|from| lacked.zxid > from);
             let mut left_out = (at..self.shown).map(|at| &log.events[at].1);
-            if let Some(lacked) = left_out.find(|lacked| is_about(&self.scope, lacked) && !may_lack(lacked)) {
+            if let Some(lacked) = left_out.find(|lacked| is_due(&self.scope, lacked) && !may_lack(lacked)) {
                 return Err(format!("was shown {entry:?}, and not {lacked:?}"));
             }
             let was_new = std::mem::replace(&mut self.is_new, false);
@@ -257,127 +267,5 @@ impl Invariant for LockEvents {
             _ => {}
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rowlock_proto::lock::Mode;
-    use rowlock_proto::report::{Gap, GapReason, LockEventKind};
-    use rowlock_proto::{FencingToken, SessionId};
-
-    use super::super::super::check_history;
-    use super::super::testing::{client, client_at};
-    use super::*;
-
-    fn entry(zxid: i64, lock: &str) -> HistoryEntry {
-        let event = LockEvent {
-            kind: LockEventKind::Converted,
-            lock: lock.to_owned(),
-            path: format!("{lock}/place"),
-            token: FencingToken(zxid),
-            session: SessionId(1),
-            label: String::new(),
-            address: None,
-            mode: Mode::Exclusive,
-            acquired: true,
-        };
-        HistoryEntry { time_ms: 0, zxid: Zxid(zxid), event: HistoryEvent::Lock(event) }
-    }
-
-    fn gap_between(from: i64, zxid: i64) -> HistoryEntry {
-        let event = HistoryEvent::Gap(Gap { reason: GapReason::Lost, from_zxid: Zxid(from), missing: None });
-        HistoryEntry { time_ms: 0, zxid: Zxid(zxid), event }
-    }
-
-    /// Changes 1 to 5: those of `/b` are 2 and 4.
-    fn happened() -> Vec<Fact> {
-        let fact = |zxid| {
-            let entry = entry(zxid, if zxid % 2 == 0 { "/b" } else { "/a" });
-            [Fact::LockEvent(Arc::new(entry)), Fact::Committed { zxid: Zxid(zxid) }]
-        };
-        (1..=5).flat_map(fact).collect()
-    }
-
-    fn opinion(heard: Vec<Events>) -> Result<(), String> {
-        let heard = heard.into_iter().map(|what| client(1, ClientFact::Events(what)));
-        let facts: Vec<Fact> = happened().into_iter().chain(heard).collect();
-        check_history(LockEvents::within(Duration::from_secs(1)), &facts)
-    }
-
-    fn told(zxid: i64) -> Events {
-        Events::Told(Box::new(entry(zxid, if zxid % 2 == 0 { "/b" } else { "/a" })))
-    }
-
-    fn begins(scope: Option<&str>, after: i64) -> Events {
-        Events::Begins { scope: scope.map(str::to_owned), after: Some(Zxid(after)) }
-    }
-
-    #[test]
-    fn a_stream_that_misses_repeats_or_mixes_up_is_caught() {
-        let all = |rest: Vec<Events>| opinion([vec![begins(None, 2)], rest].concat());
-        assert_eq!(
-            all(vec![told(3), Events::UpTo(Zxid(3)), told(4), told(5), Events::UpTo(Zxid(5))]),
-            Ok(())
-        );
-        assert!(all(vec![told(3), told(5)]).is_err(), "misses 4");
-        assert!(all(vec![told(3), Events::UpTo(Zxid(4))]).is_err(), "says that it has told of 4");
-        assert!(all(vec![told(3), told(3)]).is_err());
-        assert!(all(vec![told(4), told(3)]).is_err());
-        assert!(all(vec![told(2)]).is_err(), "it is known");
-        assert!(all(vec![Events::UpTo(Zxid(6))]).is_err(), "it has not happened");
-        assert!(all(vec![Events::Refused]).is_err());
-        let again = vec![told(3), Events::Ends, begins(None, 2), told(3), told(4)];
-        assert_eq!(all(again), Ok(()), "an id had not come yet");
-    }
-
-    #[test]
-    fn a_stream_of_one_lock_tells_of_that_alone_and_a_gap_excuses_what_is_in_it() {
-        let b = |rest: Vec<Events>| opinion([vec![begins(Some("/b"), 0)], rest].concat());
-        assert_eq!(b(vec![told(2), told(4), Events::UpTo(Zxid(5))]), Ok(()));
-        assert!(b(vec![told(1)]).is_err());
-        let gap = |from, zxid| Events::Told(Box::new(gap_between(from, zxid)));
-        assert_eq!(b(vec![gap(0, 3), told(4)]), Ok(()));
-        assert_eq!(b(vec![gap(0, 2), gap(2, 3), told(4)]), Ok(()), "one gap goes on behind the other");
-        assert_eq!(b(vec![gap(0, 2), gap(3, 4), Events::UpTo(Zxid(5))]), Ok(()), "or later");
-        assert!(b(vec![gap(2, 3), told(4)]).is_err(), "2 is before the gap");
-        assert!(b(vec![gap(0, 1), told(4)]).is_err(), "2 is behind the gap");
-        assert_eq!(b(vec![gap(0, 2), told(2), told(4)]), Ok(()), "a part of a change may be there");
-        assert!(b(vec![gap(0, 2), Events::UpTo(Zxid(4))]).is_err());
-        let new = Events::Begins { scope: None, after: None };
-        assert_eq!(opinion(vec![new.clone(), Events::UpTo(Zxid(4)), told(5)]), Ok(()));
-        assert!(opinion(vec![new, told(5)]).is_err());
-    }
-
-    #[test]
-    fn a_stream_that_does_not_tell_in_time_is_caught() {
-        let begins = client(1, ClientFact::Events(begins(None, 4)));
-        let last = |at| Fact::Passed { at: Nanos::from_millis(at) };
-        let facts = |then| [happened(), vec![begins.clone(), Fact::Healed { at: Nanos(0) }, then]].concat();
-        let opinion = |facts: Vec<Fact>| check_history(LockEvents::within(Duration::from_secs(1)), &facts);
-        assert_eq!(opinion(facts(last(900))), Ok(()));
-        assert!(opinion(facts(last(1_100))).is_err());
-        let told = client_at(900, 1, ClientFact::Events(told(5)));
-        assert_eq!(opinion([facts(told), vec![last(1_100)]].concat()), Ok(()));
-    }
-
-    #[test]
-    fn pages_that_leave_out_repeat_or_invent_are_caught() {
-        let page = |zxids: &[i64]| {
-            let entry = |zxid: &i64| entry(*zxid, if zxid % 2 == 0 { "/b" } else { "/a" });
-            Events::Page(zxids.iter().map(entry).collect())
-        };
-        let walk = |pages: Vec<Events>| opinion([vec![Events::Pages { scope: None }], pages].concat());
-        assert_eq!(walk(vec![page(&[4, 5]), page(&[2, 3])]), Ok(()), "1 may be too old");
-        assert!(walk(vec![page(&[3, 4])]).is_err(), "5 had happened");
-        assert!(walk(vec![page(&[3, 5])]).is_err());
-        assert!(walk(vec![page(&[4, 5]), page(&[2])]).is_err(), "3 is between the pages");
-        assert!(walk(vec![page(&[4, 5]), page(&[4])]).is_err());
-        let invented = Events::Page(vec![entry(5, "/c")]);
-        assert!(walk(vec![invented]).is_err());
-        let with_gap = Events::Page(vec![entry(2, "/b"), gap_between(2, 4), entry(5, "/a")]);
-        assert_eq!(walk(vec![with_gap]), Ok(()));
-        let too_late = Events::Page(vec![entry(1, "/a"), gap_between(2, 4), entry(5, "/a")]);
-        assert!(walk(vec![too_late]).is_err(), "2 is before the gap");
     }
 }

@@ -21,6 +21,8 @@ pub(super) mod log_matching;
 pub(super) mod log_time;
 pub(super) mod logs_never_go_back;
 mod matching;
+pub(super) mod may_do;
+pub(super) mod may_see;
 pub(super) mod monotonic_reads;
 pub(super) mod no_election_by_load;
 mod node_log;
@@ -33,16 +35,13 @@ mod reads;
 pub(super) mod releases;
 pub(super) mod reports;
 pub(super) mod restored_cluster;
+mod rules;
 pub(super) mod serves_while_a_quorum_is_connected;
 pub(super) mod session_expiry;
 pub(super) mod session_moves;
 pub(super) mod session_order;
 pub(super) mod steady;
 pub(super) mod synced_reads;
-#[cfg(test)]
-pub(super) mod testing;
-#[cfg(test)]
-mod tests;
 pub(super) mod verify;
 pub(super) mod votes_never_go_back;
 pub(super) mod watches;

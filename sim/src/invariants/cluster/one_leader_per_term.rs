@@ -49,18 +49,3 @@ impl Invariant for OneLeaderPerTerm {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::check_history;
-    use super::super::testing::appended;
-    use super::*;
-
-    #[test]
-    fn an_entry_that_its_leader_has_not_made_is_caught() {
-        assert!(check_history(OneLeaderPerTerm::default(), &[appended(2, (1, 1, 1), 7)]).is_err());
-        let facts = [appended(1, (1, 1, 1), 7), appended(2, (1, 1, 1), 7), appended(2, (1, 1, 2), 7)];
-        assert_eq!(check_history(OneLeaderPerTerm::default(), &facts[..2]), Ok(()));
-        assert!(check_history(OneLeaderPerTerm::default(), &facts).is_err());
-    }
-}

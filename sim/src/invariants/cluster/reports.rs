@@ -9,7 +9,9 @@ use rowlock_proto::report::{HistoryEntry, LockEventKind, Locks, Place, Queue, Se
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::super::Invariant;
+use super::rules::{Reader, Rules};
 use crate::history::Fact;
+use crate::history::access::Access;
 use crate::history::client::{ClientFact, Events};
 
 /// Queue positions by path.
@@ -35,6 +37,8 @@ pub struct Reports {
     news: Vec<(SessionId, bool)>,
     first: Zxid,
     last: Zxid,
+    /// Rules of locks: a list lacks the locks that they hide from its reader.
+    rules: Rules,
 }
 
 /// Returns the lock, the path and the new state of the position that an event changes; `None` is a removed
@@ -110,7 +114,7 @@ impl Reports {
         Ok(())
     }
 
-    fn check_locks(&self, locks: &Locks) -> Result<(), String> {
+    fn check_locks(&self, reader: Reader, locks: &Locks) -> Result<(), String> {
         if !self.is_of_now(locks.zxid)? {
             return Ok(());
         }
@@ -123,9 +127,17 @@ impl Reports {
                 return Err(format!("shows {lock:?}, whose places were {was:?}"));
             }
         }
-        let is_missing = |lock: &&String| !seen.contains(lock) && !self.queue(lock, locks.zxid).is_empty();
+        let times = (locks.zxid, locks.zxid);
+        let is_missing = |lock: &&String| {
+            !seen.contains(lock)
+                && !self.queue(lock, locks.zxid).is_empty()
+                && self.rules.may_see(reader, lock, times)
+        };
         match self.events.keys().find(is_missing).filter(|_| !locks.more) {
-            Some(missing) => Err(format!("does not show {missing}: {locks:?}")),
+            Some(missing) => Err(format!(
+                "does not show {missing}: {locks:?}; {}",
+                self.rules.describe(reader, locks.zxid)
+            )),
             None => Ok(()),
         }
     }
@@ -170,6 +182,7 @@ impl Invariant for Reports {
     }
 
     fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        self.rules.observe(fact);
         match fact {
             Fact::LockEvent(entry) => {
                 if let Some((lock, ..)) = effect(entry) {
@@ -187,13 +200,17 @@ impl Invariant for Reports {
             }
             Fact::NewLife(new) => {
                 let (first, last) = (new.floor, new.floor);
-                *self = Reports { first, last, ..Reports::default() };
+                let rules = std::mem::take(&mut self.rules);
+                *self = Reports { first, last, rules, ..Reports::default() };
             }
             Fact::Client { what: ClientFact::Events(Events::Queue(queue)), .. } => {
                 return self.check_queue(queue);
             }
-            Fact::Client { what: ClientFact::Events(Events::Locks(locks)), .. } => {
-                return self.check_locks(locks);
+            Fact::Client { client, what: ClientFact::Events(Events::Locks(locks)), .. } => {
+                return self.check_locks((*client, SessionId::NONE), locks);
+            }
+            Fact::Client { client, what: ClientFact::Access(Access::Listed { session, locks }), .. } => {
+                return self.check_locks((*client, *session), locks);
             }
             Fact::Client { what: ClientFact::Events(Events::Sessions(sessions)), .. } => {
                 return self.check_sessions(sessions);
@@ -201,115 +218,5 @@ impl Invariant for Reports {
             _ => {}
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rowlock_state::command::Attachment;
-    use rowlock_state::outcome::SessionEnd;
-    use serde_json::{Value, json};
-
-    use super::super::super::check_history;
-    use super::super::testing::client;
-    use super::*;
-    use crate::history::Millis;
-
-    fn event(zxid: i64, token: i64, event: &str) -> Fact {
-        let entry = json!({
-            "time_ms": zxid * 10, "zxid": zxid, "event": event, "ahead": 0, "waited_ms": 0, "held_ms": 0,
-            "reason": "released", "lock": "/a", "path": format!("/a/{token}"), "token": token, "session": "0x7",
-            "label": "", "address": null, "mode": "exclusive", "permits": null, "acquired": true,
-        });
-        Fact::LockEvent(Arc::new(serde_json::from_value(entry).expect("an entry")))
-    }
-
-    /// Place 1 holds from 1 on and is gone at 3, when place 2 is granted the lock.
-    fn happened() -> Vec<Fact> {
-        let committed = |zxid| Fact::Committed { zxid: Zxid(zxid) };
-        vec![
-            event(1, 1, "requested"),
-            event(1, 1, "granted"),
-            committed(1),
-            event(2, 2, "requested"),
-            committed(2),
-            event(3, 1, "released"),
-            event(3, 2, "granted"),
-            committed(3),
-        ]
-    }
-
-    fn place(position: u64, token: i64, since_ms: i64) -> Value {
-        json!({
-            "position": position, "path": format!("/a/{token}"), "session": "0x7", "token": token, "label": "",
-            "address": null, "mode": "exclusive", "permits": null, "owner": null, "acquired": true,
-            "since_ms": since_ms, "held_ms": 0, "waited_ms": 0, "revoke_at_ms": null, "waits_for": null,
-        })
-    }
-
-    fn of_queue(zxid: i64, holders: Vec<Value>, waiters: Vec<Value>) -> Result<(), String> {
-        let queue = json!({
-            "zxid": zxid, "time_ms": 0, "lock": "/a", "limit": null, "delayed_until_ms": null,
-            "holder_count": holders.len(), "waiter_count": waiters.len(), "holders": holders,
-            "waiters": waiters, "more": false,
-        });
-        let queue = Box::new(serde_json::from_value(queue).expect("a queue"));
-        let heard = client(1, ClientFact::Events(Events::Queue(queue)));
-        check_history(Reports::default(), &[happened(), vec![heard]].concat())
-    }
-
-    #[test]
-    fn a_queue_that_never_was_so_is_caught() {
-        assert_eq!(of_queue(2, vec![place(1, 1, 10)], vec![place(2, 2, 20)]), Ok(()), "it may be older");
-        assert_eq!(of_queue(3, vec![place(1, 2, 30)], vec![]), Ok(()));
-        assert!(of_queue(4, vec![place(1, 2, 30)], vec![]).is_err(), "of the future");
-        assert!(of_queue(3, vec![place(1, 1, 10)], vec![place(2, 2, 20)]).is_err());
-        assert!(of_queue(2, vec![place(1, 1, 10)], vec![]).is_err(), "the waiter is missing");
-        assert!(of_queue(2, vec![place(1, 2, 20)], vec![place(2, 1, 10)]).is_err());
-        assert!(of_queue(3, vec![place(1, 2, 20)], vec![]).is_err(), "that is when it was requested");
-    }
-
-    #[test]
-    fn sessions_that_were_not_open_or_had_other_locks_are_caught() {
-        let opinion = |zxid: i64, sessions: &[(&str, u64, u64)], more: bool| {
-            let one = |(session, held, waiting): &(&str, u64, u64)| {
-                json!({
-                    "session": session, "timeout_ms": 9, "attachment": 1, "address": null, "ephemerals": 0,
-                    "locks_held": held, "locks_waiting": waiting,
-                })
-            };
-            let sessions: Vec<Value> = sessions.iter().map(one).collect();
-            let report = json!({ "zxid": zxid, "session_count": 2, "sessions": sessions, "more": more });
-            let report = Box::new(serde_json::from_value(report).expect("sessions"));
-            let heard = client(1, ClientFact::Events(Events::Sessions(report)));
-            let (attachment, timeout_ms, at) = (Attachment(1), 9, Millis(0));
-            let opened = |id| Fact::SessionOpened { session: SessionId(id), attachment, timeout_ms, at };
-            let ended = Fact::SessionEnded { session: SessionId(8), end: SessionEnd::Closed, at };
-            let end = vec![ended, Fact::Committed { zxid: Zxid(4) }];
-            check_history(
-                Reports::default(),
-                &[vec![opened(7), opened(8)], happened(), end, vec![heard]].concat(),
-            )
-        };
-        assert_eq!(opinion(2, &[("0x7", 1, 1), ("0x8", 0, 0)], false), Ok(()));
-        assert_eq!(opinion(3, &[("0x7", 1, 0)], true), Ok(()));
-        assert!(opinion(2, &[("0x7", 1, 0), ("0x8", 0, 0)], false).is_err());
-        assert!(opinion(2, &[("0x8", 0, 0)], true).is_err());
-        assert!(opinion(4, &[("0x7", 1, 0), ("0x8", 0, 0)], false).is_err(), "it has ended");
-    }
-
-    #[test]
-    fn wrong_counts_and_missing_locks_are_caught() {
-        let opinion = |zxid: i64, locks: Value| {
-            let locks = json!({ "zxid": zxid, "time_ms": 0, "locks": locks, "more": false });
-            let locks = Box::new(serde_json::from_value(locks).expect("locks"));
-            let heard = client(1, ClientFact::Events(Events::Locks(locks)));
-            check_history(Reports::default(), &[happened(), vec![heard]].concat())
-        };
-        let lock =
-            |holders: u64, waiters: u64| json!([{ "lock": "/a", "holders": holders, "waiters": waiters }]);
-        assert_eq!(opinion(2, lock(1, 1)), Ok(()));
-        assert!(opinion(3, lock(1, 1)).is_err());
-        assert!(opinion(2, json!([])).is_err());
     }
 }

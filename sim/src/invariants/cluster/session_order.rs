@@ -23,28 +23,3 @@ impl Invariant for SentOrder {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::check_history;
-    use super::super::testing::{delete, invoked, logged, set};
-    use super::*;
-    use crate::history::client::Answer;
-
-    #[test]
-    fn a_write_that_overtakes_an_earlier_one_is_caught() {
-        let (one, other) = (set("/data/a", "1"), delete("/data/b"));
-        let sent = [invoked(1, 1, one.clone()), invoked(1, 2, other.clone())];
-        let ran = [logged(1, 5, one, Ok(Answer::Deleted)), logged(1, 6, other, Ok(Answer::Deleted))];
-        assert_eq!(check_history(SentOrder::default(), &[&sent[..], &ran[..]].concat()), Ok(()));
-        let [first, second] = ran;
-        assert!(check_history(SentOrder::default(), &[&sent[..], &[second, first]].concat()).is_err());
-    }
-
-    #[test]
-    fn a_write_that_never_arrived_may_be_left_out() {
-        let sent = [invoked(1, 1, delete("/data/b")), invoked(1, 2, set("/data/a", "1"))];
-        let ran = [logged(1, 5, set("/data/a", "1"), Ok(Answer::Deleted))];
-        assert_eq!(check_history(SentOrder::default(), &[&sent[..], &ran[..]].concat()), Ok(()));
-    }
-}

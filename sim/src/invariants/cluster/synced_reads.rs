@@ -46,30 +46,3 @@ impl Invariant for SyncedReads {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::check_history;
-    use super::super::testing::{data, get, invoked, returned, set, stat, znode};
-    use super::*;
-    use crate::history::client::{Answer, ZnodeChange};
-
-    #[test]
-    fn a_synced_read_that_misses_an_answered_write_is_caught() {
-        let history = [
-            znode(2, "/data/a", ZnodeChange::Created, Some(("x", stat(2, 2, 0)))),
-            znode(4, "/data/a", ZnodeChange::Data, Some(("y", stat(2, 4, 1)))),
-        ];
-        let write = [invoked(1, 1, set("/data/a", "y")), returned(1, 1, Ok(Answer::Set(stat(2, 4, 1))))];
-        let read = |synced| {
-            let old = Ok(Answer::Data(data("x"), stat(2, 2, 0)));
-            [invoked(2, 2, get("/data/a", synced)), returned(2, 2, old)]
-        };
-        let check_facts = |facts: &[&[Fact]]| check_history(SyncedReads::default(), &facts.concat());
-        assert!(check_facts(&[&history, &write, &read(true)]).is_err());
-        assert_eq!(check_facts(&[&history, &write, &read(false)]), Ok(()), "a plain read may be old");
-        assert_eq!(check_facts(&[&history, &read(true), &write]), Ok(()));
-        let [ask, answer] = read(true);
-        assert_eq!(check_facts(&[&history, &[ask], &write, &[answer]]), Ok(()), "asked before the answer");
-    }
-}

@@ -46,33 +46,3 @@ impl Invariant for VotesNeverGoBack {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::check_history;
-    use super::super::testing::node;
-    use super::*;
-
-    #[test]
-    fn a_lower_vote_is_caught_also_after_a_restart() {
-        let voted = |term, candidate| node(1, NodeFact::Voted { term, candidate: NodeId(candidate) });
-        let restart = node(1, NodeFact::Started);
-        assert!(check_history(VotesNeverGoBack::default(), &[voted(2, 3), restart, voted(2, 1)]).is_err());
-        assert_eq!(
-            check_history(VotesNeverGoBack::default(), &[voted(2, 1), voted(2, 1), voted(2, 3)]),
-            Ok(())
-        );
-    }
-
-    #[test]
-    fn a_reported_vote_missing_at_the_nodes_start_is_caught() {
-        let opened = |vote| node(1, NodeFact::Opened { vote, purged: None, last: None });
-        let voted = || node(1, NodeFact::Voted { term: 2, candidate: NodeId(3) });
-        let facts = |vote| [opened(None), voted(), opened(vote)];
-        assert!(check_history(VotesNeverGoBack::default(), &facts(None)).is_err());
-        assert!(check_history(VotesNeverGoBack::default(), &facts(Some((1, NodeId(3))))).is_err());
-        assert_eq!(check_history(VotesNeverGoBack::default(), &facts(Some((2, NodeId(3))))), Ok(()));
-        let emptied = [voted(), node(1, NodeFact::Forgot), opened(None)];
-        assert_eq!(check_history(VotesNeverGoBack::default(), &emptied), Ok(()));
-    }
-}

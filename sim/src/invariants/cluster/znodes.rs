@@ -175,19 +175,20 @@ impl Read {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{stat, znode};
     use super::*;
+    use crate::history::text;
+    use rowlock_proto::Version;
 
     fn history() -> Znodes {
         let mut znodes = Znodes::default();
-        for fact in [
-            znode(2, "/data/a", ZnodeChange::Created, Some(("x", stat(2, 2, 0)))),
-            znode(4, "/data/a", ZnodeChange::Data, Some(("y", stat(2, 4, 1)))),
-            znode(6, "/data/a", ZnodeChange::Deleted, None),
-        ] {
-            znodes.observe(&fact);
-        }
+        let changes =
+            "znode 2 /data/a created x 2/2/0; znode 4 /data/a data y 2/4/1; znode 6 /data/a deleted";
+        text::history(changes).iter().for_each(|fact| znodes.observe(fact));
         znodes
+    }
+
+    fn stat(czxid: i64, mzxid: i64, version: i32) -> Stat {
+        Stat { czxid: Zxid(czxid), mzxid: Zxid(mzxid), version: Version(version), ..Stat::default() }
     }
 
     #[test]
@@ -211,8 +212,7 @@ mod tests {
         assert_eq!(znodes.fires("/data/a", ReadKind::Children, Zxid(2)), Some(Zxid(6)));
         assert_eq!(znodes.fires("/data/a", ReadKind::Exists, Zxid(6)), None);
         assert!(znodes.is_deleted_since("/data/a", Zxid(6)) && !znodes.is_deleted_since("/data/a", Zxid(7)));
-        let child = ZnodeChange::Child { name_hash: name_hash("a") };
-        znodes.observe(&znode(2, "/data", child, Some(("", stat(1, 1, 0)))));
+        text::history("znode 2 /data child x 1/1/0").iter().for_each(|fact| znodes.observe(fact));
         assert_eq!(znodes.fires("/data", ReadKind::Children, Zxid(1)), Some(Zxid(2)));
         assert_eq!(znodes.fires("/data", ReadKind::Data, Zxid(1)), None);
     }

@@ -150,9 +150,11 @@ impl From<Refusal> for Denied {
             Refusal::OtherVersion | Refusal::Stale => StatusCode::PRECONDITION_FAILED,
             Refusal::Limit(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Spent => StatusCode::TOO_MANY_REQUESTS,
-            Refusal::Full(_) | Refusal::Restored(_) | Refusal::NotServing | Refusal::Unknown => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Refusal::NoRoom
+            | Refusal::Full(_)
+            | Refusal::Restored(_)
+            | Refusal::NotServing
+            | Refusal::Unknown => StatusCode::SERVICE_UNAVAILABLE,
         };
         let problem = Problem::new(status, refusal.to_string());
         let problem = match &refusal {

@@ -16,15 +16,20 @@ pub(super) async fn force(call: ApiCall, PathText(rest): PathText) -> Answer {
     let wrong = || Refusal::Bad("the token is not a number".to_owned());
     let token = token.parse().map(FencingToken).map_err(|_| wrong())?;
     let forced = call.api().force(&call.caller(), &name, token).await;
-    let result = match &forced {
+    let result = audited(forced.as_ref().map(|done| *done));
+    let detail = format!("token={token}");
+    let done = AdminRequest { op: "forceRelease", path: name.path(), detail: &detail, result };
+    call.context.http.access.record_admin(&done, &call.principal, &call.visitor);
+    Ok(answer::released(forced?))
+}
+
+/// Returns the outcome of a forced release as the audit log has it; `Ok` says whether the lock was held.
+pub(super) fn audited(forced: Result<bool, &Refusal>) -> &'static str {
+    match forced {
         Ok(true) => "ok",
         Ok(false) => "NotHeld",
         Err(Refusal::NotPermitted | Refusal::NoRight(_)) => "NoAuth",
         Err(Refusal::Unknown) => "unknown",
         Err(_) => "failed",
-    };
-    let detail = format!("token={token}");
-    let done = AdminRequest { op: "forceRelease", path: name.path(), detail: &detail, result };
-    call.context.http.access.record_admin(&done, &call.principal, &call.visitor);
-    Ok(answer::released(forced?))
+    }
 }

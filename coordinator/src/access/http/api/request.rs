@@ -54,18 +54,19 @@ enum ModeName {
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct Acquire {
-    /// Secret of the lease; the header Rowlock-Lease is an alternative.
+    /// Secret of the lease that is to hold the lock; the header Rowlock-Lease is an alternative.
     #[cfg_attr(test, schema(pattern = "^[0-7][0-9a-fA-F]{47}$"))]
     secret: Option<String>,
-    /// Without a secret: TTL of a new lease in milliseconds; 10,000 by default.
+    /// Without a secret: TTL of a new lease in milliseconds, 10,000 by default. The response has its secret.
     ttl_ms: Option<u32>,
-    /// Client's name of the attempt: 1 to 64 visible ASCII characters.
+    /// Client's name of the attempt: 1 to 64 visible ASCII characters, only with a secret; random by default.
     #[cfg_attr(test, schema(min_length = 1, max_length = 64, pattern = "^[!-~]+$", example = "attempt-1"))]
     request_id: Option<String>,
-    /// Longest time before the response, in milliseconds; 0: a busy lock gives no queue position.
+    /// Longest time before the response in milliseconds, at most 60,000; 0: a busy lock gives no position.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 60000, example = 5000))]
     wait_ms: u32,
+    /// Mode of the hold: `exclusive` (default), `shared` or `permits`.
     #[serde(default)]
     mode: ModeName,
     /// Number of requested permits, for mode `permits`; 1 by default.
@@ -78,14 +79,14 @@ pub(super) struct Acquire {
     /// Label in the queue, for people: up to 256 bytes.
     #[serde(default)]
     label: String,
-    /// Time without a holder after the lease expired while holding the lock, in milliseconds.
+    /// Time without a holder after the lease expired while holding the lock, in milliseconds, at most 60,000.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 60000))]
     lock_delay_ms: u32,
     /// Longest time of holding in milliseconds; then the lock is revoked. 0: no bound.
     #[serde(default)]
     max_hold_ms: u32,
-    /// Least time from this grant to the next in milliseconds, however this hold ends.
+    /// Least time from this grant to the next in milliseconds, at most 31 days, unless an operator ends it.
     #[serde(default)]
     #[cfg_attr(test, schema(maximum = 2678400000_u32))]
     min_hold_ms: u32,

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::super::access::AdminRequest;
 use super::documents::{PositionState, StateHeld};
+use super::forced::audited;
 use super::{Answer, ApiCall, Denied, answer, problem, read_body};
 use crate::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
 use crate::report::question::decoded;
@@ -64,12 +65,9 @@ async fn unlock(call: &ApiCall, request: Request) -> Answer {
 async fn force(call: &ApiCall, name: &LockName) -> Answer {
     call.check_force(name)?;
     let forced = call.api().force_state(&call.caller(), name).await;
-    let (detail, result) = match &forced {
-        Ok(Some(token)) => (format!("token={}", token.0), "ok"),
-        Ok(None) => (String::new(), "NotHeld"),
-        Err(Refusal::NotPermitted | Refusal::NoRight(_)) => (String::new(), "NoAuth"),
-        Err(_) => (String::new(), "Failed"),
-    };
+    let token = forced.as_ref().ok().copied().flatten();
+    let detail = token.map_or(String::new(), |token| format!("token={token}"));
+    let result = audited(forced.as_ref().map(Option::is_some));
     let done = AdminRequest { op: "forceRelease", path: name.path(), detail: &detail, result };
     call.context.http.access.record_admin(&done, &call.principal, &call.visitor);
     Ok(answer::released(forced?.is_some()))

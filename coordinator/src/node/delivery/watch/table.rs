@@ -295,7 +295,8 @@ impl WatchTable {
         for connection in receivers {
             let watcher = self.watchers.get(connection).expect("the indexes agree");
             let who = &watcher.identities;
-            if !(acl::may(draft.acl, perms::READ, who) && draft.rules.may_see(draft.path, who)) {
+            let is_shown = draft.rules.may_see(draft.path, who) || mutant::is(Mutant::WatchOutlivesRules);
+            if !(acl::may(draft.acl, perms::READ, who) && is_shown) {
                 continue;
             }
             // Encoded once for all receivers.

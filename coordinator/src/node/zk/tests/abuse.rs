@@ -42,29 +42,6 @@ async fn an_oversized_first_frame_closes_its_connection_at_once() {
 }
 
 #[tokio::test]
-async fn frames_of_a_forbidden_length_close_their_connection() {
-    let node = Node::start().await;
-    for length in [limits::CLIENT_FRAME_MAX_BYTES as i32 + 1, i32::MAX, -1, i32::MIN] {
-        let mut client = Client::connect(&node).await;
-        client.send_raw(&length.to_be_bytes(), None).await;
-        client.closed().await;
-    }
-    assert_eq!(node.context.metrics.connections_overflowed_total.get(), 2);
-    still_serves(&node).await;
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn garbage_behind_the_handshake_closes_its_connection() {
-    let node = Node::start().await;
-    let mut client = Client::connect(&node).await;
-    client.send_raw(&[0, 0, 0, 4, 1, 2, 3, 4], None).await;
-    client.closed().await;
-    still_serves(&node).await;
-    node.stop().await;
-}
-
-#[tokio::test]
 async fn a_client_that_never_reads_is_closed_and_slows_no_other() {
     let node = Node::start().await;
     let mut deaf = Client::connect(&node).await;
@@ -123,17 +100,6 @@ async fn a_full_proposer_does_not_delay_the_end_of_service() {
     for client in &mut clients {
         client.closed().await;
     }
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn the_number_of_connections_is_bounded() {
-    let mut config = config();
-    config.client.max_connections = 2;
-    let node = Node::with(config, "127.0.0.1:0", limits::HANDSHAKE_MAX).await;
-    let (mut a, _b) = (Client::connect(&node).await, Client::connect(&node).await);
-    assert!(rest(&mut raw(&node).await).await.is_empty());
-    assert!(a.call(Request::Exists(unwatched("/"))).await.is_ok());
     node.stop().await;
 }
 

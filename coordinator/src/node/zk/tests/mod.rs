@@ -13,6 +13,7 @@ pub(crate) mod node;
 mod proof;
 mod read_only;
 mod requests;
+mod stories;
 mod turns;
 mod watches;
 mod words;

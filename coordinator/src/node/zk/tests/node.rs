@@ -285,11 +285,11 @@ impl Applier {
                 identities: submission.identities,
                 command: submission.command,
             };
-            let applied = state.apply(time::wall_ms(), &proposal, &mut sink);
+            let applied = state.apply(0, &proposal, &mut sink);
             if let (true, Some(Attached { session, attachment, .. })) = (expires, applied.attached) {
                 let command = Command::ExpireSession { session, attachment };
                 let expiry = Proposal { session: SessionId::NONE, command, ..proposal };
-                state.apply(time::wall_ms(), &expiry, &mut sink);
+                state.apply(0, &expiry, &mut sink);
             }
             submission.reply_to.push(Message::applied(submission.tag, applied));
         }

@@ -1,16 +1,13 @@
-//! Stories in `testdata/*.txt`: commands and, under a dashed line, what the machine answered and told.
+//! Stories in `testdata/*.txt`: commands and, under a dashed line, the machine's answers and events.
 //!
 //! `ROWLOCK_UPDATE=1 cargo test -p rowlock-state --test it stories` rewrites the answers; review the
-//! difference. What can be written there is described in [`script`]; what comes out in [`world`].
+//! difference. Requests are written as [`rowlock_frames::script`] says, other lines as [`world`] says.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
 mod locks;
-mod script;
 mod world;
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use rowlock_state::Machine;
@@ -19,48 +16,18 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
 }
 
-/// Runs the story and compares, or rewrites it.
-#[expect(clippy::disallowed_methods, reason = "tests read their own files, no product code runs in between")]
+/// Plays a story on a fresh machine, which is checked and restored after each line.
 fn play(name: &str) {
-    let path = testdata().join(format!("{name}.txt"));
-    let story = std::fs::read_to_string(&path).unwrap();
-    let played = replay(&story);
-    if std::env::var_os("ROWLOCK_UPDATE").is_some() {
-        std::fs::write(&path, played).unwrap();
-    } else {
-        for (number, (written, played)) in story.lines().zip(played.lines()).enumerate() {
-            assert_eq!(written, played, "{}:{}", path.display(), number + 1);
-        }
-        assert_eq!(story.lines().count(), played.lines().count(), "{} has another length", path.display());
-    }
-}
-
-/// The story with the answers of a fresh machine: comments and blank lines stay, `----` blocks, which reach
-/// to the next blank line, are replaced.
-fn replay(story: &str) -> String {
     let mut world = world::World::default();
-    let mut played = String::new();
-    let mut lines = story.lines().peekable();
-    while let Some(line) = lines.next() {
-        played.push_str(line);
-        played.push('\n');
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        if lines.next_if_eq(&"----").is_some() {
-            while lines.next_if(|line| !line.is_empty()).is_some() {}
-        }
+    let answer = |line: &str| {
+        assert!(!line.contains('\n'), "a paragraph has one line, not {line:?}");
         let answer = world.run(line);
-        // An empty answer would end its block.
-        let answer = if answer.is_empty() { "nothing" } else { answer.trim_end() };
-        writeln!(played, "----\n{answer}").unwrap();
-        if lines.peek().is_some_and(|next| !next.is_empty()) {
-            played.push('\n');
-        }
         world.machine.check().unwrap_or_else(|error| panic!("after {line:?}: {error}"));
         restore(&world.machine).unwrap_or_else(|error| panic!("after {line:?}: {error}"));
-    }
-    played
+        if answer.is_empty() { "nothing".to_owned() } else { answer }
+    };
+    let played = rowlock_stories::play(&testdata().join(format!("{name}.txt")), answer);
+    played.unwrap_or_else(|difference| panic!("{difference}"));
 }
 
 /// Every state can be written and read back.
@@ -72,21 +39,8 @@ fn restore(machine: &Machine) -> Result<(), String> {
     if restored.digest() == machine.digest() { Ok(()) } else { Err("it is restored to another".to_owned()) }
 }
 
-macro_rules! stories {
-    ($($name:ident)*) => {
-        $(#[test] fn $name() { play(stringify!($name)); })*
-
-        #[test]
-        fn every_story_is_played() {
-            let listed: BTreeSet<String> = [$(stringify!($name)),*].map(|name| format!("{name}.txt")).into();
-            let files = std::fs::read_dir(testdata()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-            let present: BTreeSet<String> = files.filter(|name| name.ends_with(".txt")).collect();
-            assert_eq!(listed, present);
-        }
-    };
-}
-
-stories! {
+rowlock_stories::stories! {
+    play, testdata();
     access
     access_guard
     acl

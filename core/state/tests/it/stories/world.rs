@@ -11,18 +11,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use rowlock_proto::acl::{Acl, Id, perms};
-use rowlock_proto::response::OpResult;
-use rowlock_proto::response::Response;
-use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Stat};
+use rowlock_frames::script::id;
+use rowlock_frames::text::{self, acl_text, stat};
+use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::{FencingToken, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Attached, Change, EventContext, EventSink, LockEvent, SessionEnd};
 use rowlock_state::quota::Quota;
 use rowlock_state::rules::Decision;
 use rowlock_state::{Machine, Proof, Question};
+use rowlock_stories::Words;
 
 use crate::stories::locks;
-use crate::stories::script::{Words, id};
 
 #[derive(Clone, Default)]
 struct Client {
@@ -127,7 +127,7 @@ impl World {
         let mut client = self.client(name).clone();
         client.attachment = attachment.unwrap_or(client.attachment);
         let words = Words::new(rest);
-        match words.command(rest) {
+        match locks::command(&words, rest) {
             Some(command) => self.propose(&client, command).1,
             None => self.read(&words, &client.who),
         }
@@ -191,7 +191,7 @@ impl World {
             "count" => machine.all_children_number(path, who).map(|count| count.to_string()),
             verb => panic!("unknown verb {verb}"),
         };
-        result.unwrap_or_else(error)
+        result.unwrap_or_else(text::error)
     }
 }
 
@@ -235,75 +235,5 @@ fn answer(applied: &Applied) -> String {
     if let Some(Attached { session, attachment, timeout_ms }) = applied.attached {
         return format!("session {session} attachment {} timeout_ms {timeout_ms}", attachment.0);
     }
-    match &applied.result {
-        Ok(Response::Empty) => "done".to_owned(),
-        Ok(Response::PathStat(path, it)) => format!("created {path}\n{}", stat(it)),
-        Ok(Response::Stat(it)) => format!("stat\n{}", stat(it)),
-        Ok(Response::Multi(results)) => {
-            let results: String = results.iter().map(|result| format!("\n{}", op_result(result))).collect();
-            format!("multi{results}")
-        }
-        Ok(Response::QueuePositions(positions)) => {
-            positions.iter().map(locks::position).collect::<Vec<_>>().join("\n")
-        }
-        Ok(Response::Held(held)) => format!("held {held:?}"),
-        Ok(Response::Number(count)) => format!("asked {count}"),
-        Ok(other) => unreachable!("no story asks for {other:?}"),
-        Err(code) => error(*code),
-    }
-}
-
-fn op_result(result: &OpResult) -> String {
-    match result {
-        OpResult::Create(path) => format!("create {path}"),
-        OpResult::Create2(path, it) => format!("create2 {path} {}", stat(it)),
-        OpResult::CreateContainer(path, it) => format!("container {path} {}", stat(it)),
-        OpResult::CreateTtl(path, it) => format!("ttl {path} {}", stat(it)),
-        OpResult::Delete => "delete".to_owned(),
-        OpResult::SetData(it) => format!("set {}", stat(it)),
-        OpResult::Check => "check".to_owned(),
-        OpResult::Error(code) => code.map_or("error 0".to_owned(), error),
-        OpResult::GetData(..) | OpResult::GetChildren(_) => unreachable!("multiRead is no command"),
-    }
-}
-
-fn error(code: ErrorCode) -> String {
-    format!("error {} ({code})", code.code())
-}
-
-/// The zero fields are left out, but for the three zxids and the versions.
-fn stat(it: &Stat) -> String {
-    let mut out = format!(
-        "c {} m {} p {} ctime {} mtime {} version {} cversion {} aversion {} length {} children {}",
-        it.czxid.0,
-        it.mzxid.0,
-        it.pzxid.0,
-        it.ctime_ms,
-        it.mtime_ms,
-        it.version,
-        it.cversion,
-        it.aversion,
-        it.data_length,
-        it.num_children
-    );
-    if it.ephemeral_owner != SessionId::NONE {
-        write!(out, " owner {}", it.ephemeral_owner).unwrap();
-    }
-    out
-}
-
-fn acl_text(acl: &[Acl]) -> String {
-    let letters = [
-        (perms::CREATE, 'c'),
-        (perms::DELETE, 'd'),
-        (perms::READ, 'r'),
-        (perms::WRITE, 'w'),
-        (perms::ADMIN, 'a'),
-    ];
-    let entry = |entry: &Acl| {
-        let letters: String =
-            letters.iter().filter(|(bit, _)| entry.perms & bit != 0).map(|(_, letter)| letter).collect();
-        format!("{letters}:{}:{}", entry.id.scheme, entry.id.id)
-    };
-    acl.iter().map(entry).collect::<Vec<_>>().join(",")
+    text::result(&applied.result)
 }

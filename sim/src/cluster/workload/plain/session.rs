@@ -16,6 +16,7 @@ use rowlock_proto::{ErrorCode, OpCode, Request, SessionId, Xid, Zxid, decode};
 use super::super::Journal;
 use super::super::chance::{chance, millis, pick};
 use crate::cluster::membership::Membership;
+use crate::history::access::Access;
 use crate::history::client::{ClientFact, Connect, Follow};
 
 /// Time after which an unaccepted connection means that the node is absent.
@@ -68,6 +69,9 @@ pub(super) struct Session {
     heard: Instant,
     /// Whether the session reports events and zxids.
     follows: bool,
+    /// User and password of each digest that the session proves on each connection. `Some`: the session
+    /// records the locks that a node shows to it.
+    proofs: Option<Vec<Bytes>>,
     is_over: bool,
 }
 
@@ -101,6 +105,7 @@ impl Session {
             pinged: None,
             heard: time::now(),
             follows: false,
+            proofs: None,
             is_over: false,
         };
         session.attach().await.ok()?;
@@ -130,6 +135,32 @@ impl Session {
     /// Begins to report events, zxids and connections.
     pub(super) fn follow(&mut self) {
         self.follows = true;
+    }
+
+    /// Proves these digests from now on, and records all locks that a node shows.
+    pub(super) async fn prove(&mut self, proofs: Vec<Bytes>) -> Result<(), Fate> {
+        self.proofs = Some(proofs);
+        self.authenticate().await
+    }
+
+    async fn authenticate(&mut self) -> Result<(), Fate> {
+        let (Some(proofs), Some(wire)) = (&self.proofs, &mut self.wire) else { return Ok(()) };
+        for auth in proofs.iter().cloned() {
+            wire.queue_request(Xid::AUTH, &Request::Auth { auth_type: 0, scheme: "digest".to_owned(), auth });
+        }
+        Ok(wire.flush().await?)
+    }
+
+    /// Records an answer about locks, if the session proves digests.
+    pub(super) fn record_access(&self, what: Access) {
+        if self.proofs.is_some() {
+            self.journal.record(ClientFact::Access(what));
+        }
+    }
+
+    /// Returns the zxid of the newest state that a node has shown to the session.
+    pub(super) fn last_zxid(&self) -> Zxid {
+        self.last_zxid
     }
 
     /// Reports a fact about the session's watches.
@@ -186,7 +217,7 @@ impl Session {
         self.timeout = Duration::from_millis(u64::try_from(answer.timeout_ms).unwrap_or(0));
         (self.confirmed, self.pinged, self.heard, self.wire) = (sent, None, time::now(), Some(wire));
         self.connects(Connect::Done);
-        Ok(())
+        self.authenticate().await
     }
 
     fn silence_max(&self) -> Duration {
@@ -265,9 +296,14 @@ impl Session {
             let mut event = decode::event(&mut frame).map_err(|_| Fate::Lost)?;
             event.zxid = header.zxid;
             let (kind, path, zxid) = (event.event_type, event.path, event.zxid);
+            self.record_access(Access::Shown { session: self.id, zxid, path: path.clone() });
             self.report(Follow::Told { kind, path, zxid });
             self.last_zxid = self.last_zxid.max(header.zxid);
             return Ok(None);
+        }
+        if header.xid == Xid::NOTICE {
+            let place = decode::notice(&mut frame).map_err(|_| Fate::Lost)?.claim.path.to_string();
+            self.record_access(Access::Noticed { session: self.id, place });
         }
         if header.xid == Xid::PING {
             self.confirmed = self.pinged.take().unwrap_or(self.confirmed);

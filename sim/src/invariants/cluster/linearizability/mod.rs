@@ -203,6 +203,3 @@ impl Invariant for Linearizability {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,6 +5,7 @@ mod faults;
 mod lives;
 mod model;
 mod power_loss;
+mod stories;
 
 use std::path::Path;
 use std::sync::Arc;

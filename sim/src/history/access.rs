@@ -1,0 +1,37 @@
+//! Requests of clients on locks under rules, and their answers.
+
+use rowlock_proto::report::Locks;
+use rowlock_proto::{ErrorCode, Right, SessionId, Zxid};
+
+/// Folder of all locks under rules. No other workload uses this folder.
+pub const GUARDED: &str = "/guarded";
+/// Path of the znode of the rules, which only superusers see and change.
+pub const RULES: &str = "/zookeeper/access";
+
+/// Returns whether rules may name the lock at this path.
+pub fn is_guarded(path: &str) -> bool {
+    path.strip_prefix(GUARDED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A right that a request takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Path of the lock, or of a folder of locks, or [`RULES`].
+    pub lock: String,
+    pub right: Right,
+}
+
+/// A fact that a client records. [`SessionId::NONE`] stands for requests by HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The session has these identities from now on, as rules name them; a superuser's also has `super`.
+    Proves { session: SessionId, who: Vec<String> },
+    /// A request has an answer, from a state between `since` and `zxid`.
+    Answered { session: SessionId, since: Zxid, zxid: Zxid, needs: Vec<Need>, result: Result<(), ErrorCode> },
+    /// A node has shown the existence of a path, from the state of `zxid`.
+    Shown { session: SessionId, zxid: Zxid, path: String },
+    /// A node has sent a notice about a place.
+    Noticed { session: SessionId, place: String },
+    /// A node has sent a list of locks.
+    Listed { session: SessionId, locks: Box<Locks> },
+}

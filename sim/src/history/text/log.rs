@@ -1,0 +1,223 @@
+//! Facts about the log and the world. Options in brackets have defaults: lock 0, the session with the
+//! number of the token, no limit, time 0 of the log's clock, timeout 1000.
+//!
+//! - sessions: `opened SESSION [timeout=]`, `attached SESSION ATTACHMENT [timeout=]`, `ended SESSION
+//!   closed|expired|ended`, `answered SESSION ATTACHMENT [ERROR]`
+//! - ephemeral znodes: `ephemeral PATH SESSION`, `deleted PATH`
+//! - locks (MODE: `x`, `s` or permits): `queued TOKEN [MODE] [session=] [owner=N|SESSION/POSITION]`,
+//!   `granted TOKEN [session=] [limit=] [at=]`, `left TOKEN`, `gone TOKEN WHY`, `converted TOKEN MODE`,
+//!   `limit N|none`, `delayed UNTIL`, `undelayed`, `revoked TOKEN at= [maximum]`, `questioned TOKEN at=
+//!   [within=]`, `refused MODE owner= LOCK:TOKEN...` (the circle), all with `[lock=]`
+//! - `write ID [acked=] [changed=no] [reply=] [bytes=] [refused=ERROR] [position=TOKEN|none]`: a numbered
+//!   write of session 1
+//! - `event ZXID KIND [token=] [of=PATH] [label=] [reason=] [by=]`: an entry of event streams
+//! - `logged SESSION ZXID CALL -> ANSWER`, `znode ZXID PATH created|data|child DATA STAT`, `znode ZXID PATH
+//!   deleted`
+//! - `committed ZXID`, `life FLOOR [SESSION...]`: a new cluster that begins with these open sessions
+//! - `replica NODE INDEX DIGEST apply|install`
+//! - the world: `settled`, `healed`, `passed`, `connected none`, `connected [nodes=1,2,3] [clients=1]`,
+//!   `electable NODE,NODE`, `probed NODE began= [without=SERVICE]`
+
+use std::sync::Arc;
+
+use rowlock_proto::report::HistoryEntry;
+use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
+use rowlock_state::command::Attachment;
+use rowlock_state::outcome::{EndReason, SessionEnd};
+use rowlock_stories::{Words, parse};
+use rowlock_world::time::Nanos;
+use serde_json::json;
+
+use super::super::client::{ClientId, Logged, Znode, ZnodeChange, name_hash};
+use super::super::node::Position;
+use super::super::{Connected, Fact, Index, Lock, Millis, NewLife, Origin, Owner, Reply};
+use super::access;
+use super::call::{answer, call, data, stat};
+use super::{code, millis, mode, named, numbers};
+
+pub(super) fn fact(text: &str, at: Nanos) -> Option<Fact> {
+    let words = &Words::new(text);
+    let known = session(words).or_else(|| lock(words)).or_else(|| change(words, text));
+    known.or_else(|| world(words, at)).or_else(|| access::rules(text))
+}
+
+fn session(words: &Words<'_>) -> Option<Fact> {
+    let session = || SessionId(words.parse(1));
+    let (timeout_ms, at) = (words.number("timeout", 1_000), Millis(words.number("at", 0)));
+    Some(match words.at(0) {
+        "opened" => Fact::SessionOpened { session: session(), attachment: Attachment(1), timeout_ms, at },
+        "attached" => {
+            let attachment = Attachment(words.parse(2));
+            Fact::SessionAttached { session: session(), attachment, timeout_ms, at }
+        }
+        "ended" => {
+            let ends = [SessionEnd::Closed, SessionEnd::Expired, SessionEnd::Ended];
+            Fact::SessionEnded { session: session(), end: named(&ends, words.at(2)), at }
+        }
+        "answered" => {
+            let (attachment, refused) = (Attachment(words.parse(2)), words.find(3).map(code));
+            Fact::Answered { session: session(), attachment, refused }
+        }
+        "ephemeral" => {
+            Fact::EphemeralCreated { path: words.at(1).to_owned(), session: SessionId(words.parse(2)) }
+        }
+        "deleted" => Fact::Deleted { path: words.at(1).to_owned() },
+        "write" => Fact::Once {
+            session: SessionId(1),
+            id: words.parse(1),
+            acked: words.number("acked", 0),
+            changed: words.option("changed") != Some("no"),
+            reply: reply(words),
+        },
+        _ => return None,
+    })
+}
+
+fn reply(words: &Words<'_>) -> Reply {
+    let position = |word| (Lock(0), (word != "none").then(|| FencingToken(parse(word))));
+    Reply {
+        places: words.option("position").map(position).into_iter().collect(),
+        text: words.option("reply").unwrap_or_default().to_owned(),
+        bytes: words.number("bytes", 1),
+        refused: words.option("refused").map(code),
+    }
+}
+
+fn lock(words: &Words<'_>) -> Option<Fact> {
+    let (lock, at) = (Lock(words.number("lock", 0)), Millis(words.number("at", 0)));
+    let token = || FencingToken(words.parse(1));
+    let session = || SessionId(words.number("session", token().0));
+    Some(match words.at(0) {
+        "queued" => Fact::Queued {
+            lock,
+            token: token(),
+            session: session(),
+            mode: mode(words.find(2)),
+            owner: words.option("owner").map(owner),
+            number: words.parse(1),
+        },
+        "granted" => {
+            let (limit, zxid) = (words.option("limit").map(parse), Zxid(words.parse(1)));
+            Fact::Entitled { lock, token: token(), session: session(), limit, zxid, at }
+        }
+        "left" => Fact::Left { lock, token: token(), at: Zxid(words.parse(1)) },
+        "gone" => {
+            use EndReason::{
+                Deleted, Forced, Released, Revoked, SessionClosed, SessionEnded, SessionExpired,
+            };
+            let reasons = [Released, SessionClosed, SessionExpired, Deleted, Forced, Revoked, SessionEnded];
+            Fact::Gone { lock, token: token(), why: named(&reasons, words.at(2)) }
+        }
+        "converted" => Fact::Converted { lock, token: token(), mode: mode(words.find(2)) },
+        "limit" => Fact::Limit { lock, limit: words.at(1).parse().ok() },
+        "delayed" => Fact::Delayed { lock, until: Millis(words.parse(1)) },
+        "undelayed" => Fact::Undelayed { lock },
+        "revoked" => {
+            let has_maximum = words.find(2) == Some("maximum");
+            Fact::Revoked { lock, token: token(), session: session(), at, has_maximum }
+        }
+        "questioned" => {
+            let deadline = words.option("within").map(|within_ms| (at, parse(within_ms)));
+            Fact::Questioned { lock, token: token(), asked: at, deadline }
+        }
+        "refused" => {
+            let (mode, owner) = (mode(words.find(1)), words.option("owner").map(owner));
+            let position = |word: &&str| {
+                let pair: Vec<i64> = numbers(word, ':');
+                (Lock(pair[0] as usize), FencingToken(pair[1]))
+            };
+            let circle = words.from(2).iter().map(position).collect();
+            Fact::Refused { lock, session: SessionId(words.number("session", 1)), mode, owner, circle }
+        }
+        _ => return None,
+    })
+}
+
+fn owner(word: &str) -> Owner {
+    match word.split_once('/') {
+        Some((session, position)) => Owner::Under(SessionId(parse(session)), parse(position)),
+        None => Owner::Named(parse(word)),
+    }
+}
+
+fn change(words: &Words<'_>, text: &str) -> Option<Fact> {
+    Some(match words.at(0) {
+        "event" => Fact::LockEvent(Arc::new(entry(words, 1))),
+        "logged" => {
+            let (op, result) = text.splitn(4, ' ').nth(3)?.split_once(" -> ")?;
+            let (zxid, session) = (Zxid(words.parse(2)), SessionId(words.parse(1)));
+            Fact::Logged(Arc::new(Logged { zxid, session, op: call(op)?, result: answer(result)? }))
+        }
+        "znode" => {
+            let change = match words.at(3) {
+                "created" => ZnodeChange::Created,
+                "data" => ZnodeChange::Data,
+                "deleted" => ZnodeChange::Deleted,
+                "child" => ZnodeChange::Child { name_hash: name_hash("a") },
+                _ => return None,
+            };
+            let now = words.find(4).map(|text| (data(text), stat(words.at(5))));
+            let (zxid, path) = (Zxid(words.parse(1)), words.at(2).to_owned());
+            Fact::Znode(Arc::new(Znode { zxid, path, change, now }))
+        }
+        "committed" => Fact::Committed { zxid: Zxid(words.parse(1)) },
+        "life" => {
+            let beginning = Position { term: 0, leader: NodeId(0), index: Index(1) };
+            let opened = |session: &&str| super::fact(&format!("opened {session}"));
+            let begins_with = words.from(2).iter().map(opened).collect();
+            Fact::NewLife(Arc::new(NewLife { beginning, floor: Zxid(words.parse(1)), begins_with }))
+        }
+        _ => return None,
+    })
+}
+
+/// Reads an entry of event streams: `ZXID KIND` with options, or `FROM gap UPTO`.
+pub(super) fn entry(words: &Words<'_>, first: usize) -> HistoryEntry {
+    let (zxid, kind): (i64, _) = (words.parse(first), words.at(first + 1));
+    let mut entry = if kind == "gap" {
+        let upto: i64 = words.parse(first + 2);
+        json!({
+            "time_ms": 0, "zxid": upto, "event": "gap", "reason": "lost", "from_zxid": zxid, "missing": null,
+        })
+    } else {
+        let (token, lock) = (words.number("token", zxid), words.option("of").unwrap_or("/a"));
+        let label = words.option("label").map_or(String::new(), |id| json!({ "ID": id }).to_string());
+        json!({
+            "time_ms": zxid * 10, "zxid": zxid, "event": kind, "ahead": 0, "waited_ms": 0, "held_ms": 0,
+            "reason": words.option("reason").unwrap_or("released"), "lock": lock, "path": format!("{lock}/{token}"), "token": token,
+            "session": "0x7", "label": label, "address": null, "mode": "exclusive", "permits": null,
+            "acquired": true,
+        })
+    };
+    if let Some(by) = words.option("by") {
+        entry["by"] = json!(by);
+    }
+    serde_json::from_value(entry).unwrap_or_else(|error| panic!("{kind}: {error}"))
+}
+
+fn world(words: &Words<'_>, at: Nanos) -> Option<Fact> {
+    let nodes = |word: &str| numbers(word, ',').into_iter().map(NodeId).collect();
+    Some(match words.at(0) {
+        "replica" => Fact::Replica {
+            node: NodeId(words.parse(1)),
+            index: Index(words.parse(2)),
+            digest: words.parse(3),
+            origin: named(&[Origin::Apply, Origin::Install], words.at(4)),
+        },
+        "settled" => Fact::Settled,
+        "healed" => Fact::Healed { at },
+        "passed" => Fact::Passed { at },
+        "connected" if words.find(1) == Some("none") => Fact::Connected { at, now: None },
+        "connected" => {
+            let (may_lead, serving) = (nodes(words.option("nodes")?), nodes(words.option("nodes")?));
+            let served = numbers(words.option("clients")?, ',').into_iter().map(ClientId).collect();
+            Fact::Connected { at, now: Some(Arc::new(Connected { may_lead, serving, served })) }
+        }
+        "electable" => Fact::Electable { at, may_lead: Some(Arc::new(nodes(words.at(1)))) },
+        "probed" => {
+            let outcome = words.option("without").map_or(Ok(()), |service| Err(format!("has no {service}")));
+            Fact::Probed { at, began: millis(words.option("began")?), node: NodeId(words.parse(1)), outcome }
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,79 @@
+//! may-do: no request that the rules in force at its position of the log forbid succeeds or changes a queue,
+//! and no request that they permit is refused for lack of a right.
+
+use rowlock_proto::report::{HistoryEntry, LockEventKind, PositionEnd};
+use rowlock_proto::{ErrorCode, Right};
+
+use super::super::Invariant;
+use super::rules::{Reader, Rules};
+use crate::history::Fact;
+use crate::history::access::{Access, Need, is_guarded};
+use crate::history::client::ClientFact;
+
+#[derive(Default)]
+pub struct MayDo(Rules);
+
+impl MayDo {
+    fn check_answer(&self, reader: Reader, what: &Access) -> Result<(), String> {
+        let Access::Answered { since, zxid, needs, result, .. } = what else { return Ok(()) };
+        if !needs.is_empty() && needs.iter().all(|need| need.right == Right::See) {
+            return Ok(());
+        }
+        let met = self.0.met(reader, needs, (*since, *zxid));
+        match result {
+            Ok(()) if !met.contains(&true) => Err(format!(
+                "a request without {needs:?} succeeded at {zxid}: {}",
+                self.0.describe(reader, *zxid)
+            )),
+            Err(ErrorCode::NoAuth) if !met.contains(&false) => Err(format!(
+                "a request with {needs:?} was refused at {zxid}: {}",
+                self.0.describe(reader, *zxid)
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the author of a new position, or of the end of another client's position. The request may have
+    /// been refused, or never answered.
+    fn check_effect(&self, entry: &HistoryEntry) -> Result<(), String> {
+        let Some(event) = entry.event.lock() else { return Ok(()) };
+        let lock = &event.lock;
+        let (right, authors) = match &event.kind {
+            LockEventKind::Requested { .. } => {
+                (Right::Take, self.0.readers(|(_, session), _| session == event.session))
+            }
+            LockEventKind::Abandoned(PositionEnd { by: Some(by), .. })
+            | LockEventKind::Lost(PositionEnd { by: Some(by), .. }) => {
+                // The name of a digest lacks the hash.
+                let digest = format!("{by}:");
+                let is_author = |one: &String| one == by || one.starts_with(&digest);
+                (Right::Force, self.0.readers(|_, who| who.iter().any(is_author)))
+            }
+            _ => return Ok(()),
+        };
+        let (needs, times) = ([Need { lock: lock.clone(), right }], (entry.zxid, entry.zxid));
+        let is_permitted = |author: &Reader| self.0.met(*author, &needs, times).contains(&true);
+        match !is_guarded(lock) || authors.is_empty() || authors.iter().any(is_permitted) {
+            true => Ok(()),
+            false => Err(format!("{entry:?} without {needs:?}: {}", self.0.describe(authors[0], entry.zxid))),
+        }
+    }
+}
+
+impl Invariant for MayDo {
+    fn name(&self) -> &'static str {
+        "may-do"
+    }
+
+    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        self.0.observe(fact);
+        match fact {
+            Fact::Client { client, what: ClientFact::Access(what), .. } => {
+                let Access::Answered { session, .. } = what else { return Ok(()) };
+                self.check_answer((*client, *session), what)
+            }
+            Fact::LockEvent(entry) => self.check_effect(entry),
+            _ => Ok(()),
+        }
+    }
+}
