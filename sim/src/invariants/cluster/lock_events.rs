@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_proto::Zxid;
-use rowlock_proto::report::{HistoryEntry, HistoryEvent, LockEvent};
+use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
