@@ -266,7 +266,7 @@ impl RawClient {
     pub async fn acquire_all(&mut self, all: Vec<Acquire>) -> Vec<QueuePosition> {
         match self.call(Request::Acquire(all.into())).await {
             Ok(Response::QueuePositions(positions)) => positions.into_vec(),
-            other => panic!("not place states: {other:?}"),
+            other => panic!("not queue positions: {other:?}"),
         }
     }
 

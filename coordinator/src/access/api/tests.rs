@@ -273,8 +273,8 @@ async fn acquire_without_lease_opens_one_and_closes_it_if_busy() {
         let by = For::New(10_000);
         AcquireOptions { by, request_id: None, ..wanted(&"0".repeat(48).parse().unwrap(), "-", 0) }
     };
-    let standing = api.acquire(&caller(), &[Part::exclusive(&lock())], new()).await.unwrap();
-    let secret = standing.secret.expect("it is new");
+    let acquired = api.acquire(&caller(), &[Part::exclusive(&lock())], new()).await.unwrap();
+    let secret = acquired.secret.expect("it is new");
     assert_eq!(api.keep_alive(&caller(), &secret).await, Ok(10_000));
     let busy = api.acquire(&caller(), &[Part::exclusive(&lock())], new()).await.unwrap();
     assert!(busy.secret.is_none() && matches!(only(busy), QueuePosition::Busy { .. }));
@@ -330,8 +330,8 @@ async fn waiting_acquire_survives_the_beginning_of_a_page() {
     // Each round uses two page entries: the acquire and its release.
     for round in 0..=page::PAGE_LEN / 2 {
         let wanted = wanted(&secret, &round.to_string(), 0);
-        let standing = api.acquire(&caller(), &[Part::exclusive(&elsewhere)], wanted).await.unwrap();
-        let QueuePosition::Held(claim) = only(standing) else { panic!("it is free") };
+        let acquired = api.acquire(&caller(), &[Part::exclusive(&elsewhere)], wanted).await.unwrap();
+        let QueuePosition::Held(claim) = only(acquired) else { panic!("it is free") };
         let which = Which::Token(claim.token);
         assert_eq!(api.release(&caller(), &elsewhere, (&secret, &which)).await, Ok(true));
     }

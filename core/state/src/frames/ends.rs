@@ -90,7 +90,7 @@ fn queue(world: &mut World) -> (SessionId, Claim) {
     let Response::QueuePositions(positions) =
         world.run(Command::Client(Request::Acquire([Acquire::exclusive("/l", "holder-")].into())))
     else {
-        panic!("acquire gives place states")
+        panic!("acquire gives queue positions")
     };
     let [QueuePosition::Held(claim)] = &positions[..] else { panic!("{positions:?}") };
     let holder = std::mem::take(&mut world.session);

@@ -57,7 +57,7 @@ fn a_circle_is_found_after_the_entrys_budget_is_used_up() {
     world.run(named("/b", "w-", 1));
     world.machine.searched = 1_000_000;
     let Response::QueuePositions(positions) = world.run(named("/a", "w-", 2)) else {
-        panic!("acquire gives place states")
+        panic!("acquire gives queue positions")
     };
     assert!(
         matches!(&positions[..], [rowlock_proto::lock::QueuePosition::Deadlock(circle)] if circle.len() == 2)

@@ -36,8 +36,8 @@ fn what(entry: &HistoryEntry) -> (&'static str, &str) {
 }
 
 async fn take_and_give_back(api: &Api, secret: &Secret, lock: &LockName, id: &str) {
-    let standing = api.acquire(&caller(), &[Part::exclusive(lock)], wanted(secret, id, 0)).await.unwrap();
-    let QueuePosition::Held(claim) = only(standing) else { panic!("it is free") };
+    let acquired = api.acquire(&caller(), &[Part::exclusive(lock)], wanted(secret, id, 0)).await.unwrap();
+    let QueuePosition::Held(claim) = only(acquired) else { panic!("it is free") };
     assert_eq!(api.release(&caller(), lock, (secret, &Which::Token(claim.token))).await, Ok(true));
 }
 

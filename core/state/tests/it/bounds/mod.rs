@@ -97,7 +97,7 @@ fn a_long_circle_is_cut_off_at_the_end() {
         );
     }
     let Response::QueuePositions(positions) = wait(&mut machine, OWNERS - 1) else {
-        panic!("acquire gives place states")
+        panic!("acquire gives queue positions")
     };
     let [QueuePosition::Deadlock(circle)] = &positions[..] else { panic!("{positions:?}") };
     let circle: Vec<&Party> = circle.iter().collect();
