@@ -1,8 +1,8 @@
 //! Circles of files that import each other. A person who wants to understand one file of a circle has to read
 //! all of them, so the longest circle of each crate has a ceiling.
 //!
-//! Counted are the `use` declarations of a file's own module, outside its tests, that name an item of the same
-//! crate: an edge leads to the file that defines the item, through re-exports. A circle is a strongly
+//! Counted are the `use` declarations of a file's own module, outside its tests, that name an item of the
+//! same crate: an edge leads to the file that defines the item, through re-exports. A circle is a strongly
 //! connected component of that graph.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -42,7 +42,8 @@ pub fn election(name: &str) -> Result<LockName, Refusal> {
 
 impl Api {
     /// Campaigns like [`Api::acquire`]. A candidate with a grant during a handover to another candidate
-    /// releases the grant and gets [`QueuePosition::Absent`]; the candidate may campaign again with another request id.
+    /// releases the grant and gets [`QueuePosition::Absent`]; the candidate may campaign again with another
+    /// request id.
     ///
     /// # Errors
     /// Same as [`Api::acquire`].
