@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rowlock_client::{Acl, Client, Error};
-use rowlock_proto::lock::{Acquire, Mode, Notice, NoticeEvent, PlaceState};
+use rowlock_proto::lock::{Acquire, Mode, Notice, NoticeEvent, QueuePosition};
 use rowlock_proto::request::Create;
 use rowlock_proto::{CreateMode, ErrorCode, Request, Response};
 use tokio::task::JoinSet;
@@ -37,11 +37,11 @@ async fn resumed(raw: &RawClient, cluster: &Cluster) -> RawClient {
 }
 
 /// Asks until a node answers who leads.
-async fn place_states(raw: &mut RawClient, cluster: &Cluster, request: &Request) -> Vec<PlaceState> {
+async fn positions(raw: &mut RawClient, cluster: &Cluster, request: &Request) -> Vec<QueuePosition> {
     loop {
         let sent = raw.send(request.clone()).await;
         match raw.answer(sent).await {
-            Some(Ok(Response::PlaceStates(place_states))) => return place_states.into_vec(),
+            Some(Ok(Response::QueuePositions(positions))) => return positions.into_vec(),
             Some(other) => panic!("{other:?}"),
             None => *raw = resumed(raw, cluster).await,
         }
@@ -65,10 +65,10 @@ async fn hazard_1_a_leader_that_dies_before_its_reply_leaves_no_ghost_and_no_sec
         }
         cluster.kill(leader);
         let mut raw = resumed(&raw, &cluster).await;
-        let claim = held(place_states(&mut raw, &cluster, &request).await.remove(0));
+        let claim = held(positions(&mut raw, &cluster, &request).await.remove(0));
         let again = Request::Acquire([exclusive(&lock, "_c_1-lock-")].into());
         assert_eq!(
-            held(place_states(&mut raw, &cluster, &again).await.remove(0)),
+            held(positions(&mut raw, &cluster, &again).await.remove(0)),
             claim,
             "also without its number"
         );
@@ -153,7 +153,7 @@ async fn hazard_12_queue_tokens_numbers_limits_and_outcomes_survive_the_death_of
     assert_eq!(holder.call(held_ones).await, Ok(Response::Held(vec![true, true, false, false].into())));
     assert_eq!(waiting(holder.acquire(exclusive("/locks/a", "_c_3-lock-")).await), (last, 2));
     assert_eq!(waiting(waiter.acquire(exclusive("/locks/a", "_c_2-lock-")).await), (waits.clone(), 1));
-    assert_eq!(waiter.acquire(permits("_c_3-permit-", 1, 5)).await, PlaceState::LimitIs(4));
+    assert_eq!(waiter.acquire(permits("_c_3-permit-", 1, 5)).await, QueuePosition::LimitIs(4));
     assert_eq!(
         holder.call(write).await,
         Ok(Response::Path(created.clone())),

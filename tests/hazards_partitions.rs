@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use rowlock_client::{Acl, Client, CreateMode, Error, LostReason, SessionState};
-use rowlock_proto::lock::PlaceState;
+use rowlock_proto::lock::QueuePosition;
 use rowlock_proto::{Request, Response};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -146,9 +146,9 @@ async fn hazard_21_writes_during_a_short_silence_of_the_quorum_are_answered_in_t
         for sent in sent {
             // Or the connection ends, and the client asks again; but it never waits for nothing.
             let Some(answer) = raw.answer(sent).await else { break };
-            let Ok(Response::PlaceStates(place_states)) = answer else { panic!("{answer:?}") };
-            let (PlaceState::Held(claim) | PlaceState::Waiting { claim, .. }) = &place_states[0] else {
-                panic!("{place_states:?}")
+            let Ok(Response::QueuePositions(positions)) = answer else { panic!("{answer:?}") };
+            let (QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. }) = &positions[0] else {
+                panic!("{positions:?}")
             };
             tokens.push(claim.token);
         }

@@ -2,7 +2,7 @@
 //! retries, queues of readers and writers, several locks at once, deadlocks, names. Numbers as in
 //! docs/testing.md.
 
-use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, PlaceState};
+use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode, Notice, NoticeEvent, Owner, QueuePosition};
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, Response};
 
 use crate::support::cluster::Cluster;
@@ -213,10 +213,10 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
     let claim = held(left.acquire(exclusive("/locks/a", "_c_x-lock-")).await);
     let mut all = both("y", "/locks/b", "/locks/a");
     all.iter_mut().for_each(|acquire| acquire.wait = false);
-    let place_states = right.acquire_all(all).await;
+    let positions = right.acquire_all(all).await;
     assert!(
-        matches!(place_states[..], [PlaceState::Absent, PlaceState::Busy { ahead: 1, .. }]),
-        "{place_states:?}"
+        matches!(positions[..], [QueuePosition::Absent, QueuePosition::Busy { ahead: 1, .. }]),
+        "{positions:?}"
     );
     // Its node may lag a little: without a sync it may show an older state.
     third.call(Request::Sync("/locks/b".to_owned())).await.expect("the cluster is whole");
@@ -225,10 +225,10 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
     let attempt =
         |acquire: &Acquire| Attempt { lock: acquire.lock.to_string(), prefix: acquire.prefix.to_string() };
     let attempts = waits.iter().map(attempt).collect();
-    let place_states = right.acquire_all(waits).await;
+    let positions = right.acquire_all(waits).await;
     assert!(
-        matches!(place_states[..], [PlaceState::Held(_), PlaceState::Waiting { .. }]),
-        "{place_states:?}"
+        matches!(positions[..], [QueuePosition::Held(_), QueuePosition::Waiting { .. }]),
+        "{positions:?}"
     );
     assert_eq!(right.call(Request::Abandon(attempts)).await, Ok(Response::Empty));
     held(third.acquire(exclusive("/locks/b", "_c_3-lock-")).await);
@@ -237,12 +237,12 @@ async fn hazard_22_several_locks_are_taken_all_or_none_so_opposite_orders_never_
 }
 
 fn claims(answer: Option<Result<Response, ErrorCode>>) -> Vec<Claim> {
-    let Some(Ok(Response::PlaceStates(place_states))) = answer else { panic!("{answer:?}") };
-    let claim = |place_state| match place_state {
-        PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => claim,
+    let Some(Ok(Response::QueuePositions(positions))) = answer else { panic!("{answer:?}") };
+    let claim = |position| match position {
+        QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. } => claim,
         other => panic!("{other:?}"),
     };
-    place_states.into_iter().map(claim).collect()
+    positions.into_iter().map(claim).collect()
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn hazard_22_a_circle_of_waiters_is_refused_by_name_and_a_diamond_is_none(
     waiting(c.acquire(owned("/locks/bottom", "c", 3, free)).await);
     waiting(a.acquire(owned("/locks/side", "a", 1, free)).await);
     // D would wait for A, who waits for B, who waits for D.
-    let PlaceState::Deadlock(circle) = d.acquire(owned("/locks/top", "d", 4, free)).await else {
+    let QueuePosition::Deadlock(circle) = d.acquire(owned("/locks/top", "d", 4, free)).await else {
         panic!("not refused")
     };
     assert!(circle.len() >= 2, "{circle:?}");
@@ -284,33 +284,33 @@ async fn hazard_23_a_downgrade_keeps_its_place_and_of_two_readers_none_passes_th
     };
     let write = held(one.acquire(exclusive("/locks/rw", "_c_1-__WRIT__")).await);
     let (read, _) = waiting(two.acquire(shared("/locks/rw", "_c_2-__READ__")).await);
-    let place_states = one.call(convert(&write, Mode::Shared)).await;
+    let positions = one.call(convert(&write, Mode::Shared)).await;
     assert_eq!(
-        place_states,
-        Ok(Response::PlaceStates(vec![PlaceState::Held(write.clone())].into())),
+        positions,
+        Ok(Response::QueuePositions(vec![QueuePosition::Held(write.clone())].into())),
         "same place and token"
     );
     granted(&mut two, &read).await;
     for (raw, claim) in [(&mut one, &write), (&mut two, &read)] {
-        let Ok(Response::PlaceStates(place_states)) = raw.call(convert(claim, Mode::Exclusive)).await else {
+        let Ok(Response::QueuePositions(positions)) = raw.call(convert(claim, Mode::Exclusive)).await else {
             panic!()
         };
-        assert!(matches!(place_states[..], [PlaceState::Busy { .. }]), "{place_states:?}");
+        assert!(matches!(positions[..], [QueuePosition::Busy { .. }]), "{positions:?}");
         assert!(raw.verify(claim).await, "and holds on");
     }
     assert!(two.release(&read).await);
     let (waits, _) = waiting(writer.acquire(exclusive("/locks/rw", "_c_3-__WRIT__")).await);
-    let Ok(Response::PlaceStates(place_states)) = one.call(convert(&write, Mode::Exclusive)).await else {
+    let Ok(Response::QueuePositions(positions)) = one.call(convert(&write, Mode::Exclusive)).await else {
         panic!()
     };
-    assert!(matches!(place_states[..], [PlaceState::Busy { .. }]), "a writer waits: {place_states:?}");
+    assert!(matches!(positions[..], [QueuePosition::Busy { .. }]), "a writer waits: {positions:?}");
     let attempt = Attempt { lock: "/locks/rw".to_owned(), prefix: "_c_3-__WRIT__".to_owned() };
     writer.call(Request::Abandon(vec![attempt])).await.unwrap();
     assert!(!writer.verify(&waits).await);
-    let Ok(Response::PlaceStates(mut place_states)) = one.call(convert(&write, Mode::Exclusive)).await else {
+    let Ok(Response::QueuePositions(mut positions)) = one.call(convert(&write, Mode::Exclusive)).await else {
         panic!()
     };
-    let up = held(place_states.remove(0));
+    let up = held(positions.remove(0));
     assert!(up.token > write.token && one.verify(&up).await && !one.verify(&write).await);
 }
 

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use rowlock_frames::{At, Kind, LOCAL, LOGGED, bytes};
-use rowlock_proto::lock::PlaceState;
+use rowlock_proto::lock::QueuePosition;
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, Response};
 use tokio::sync::watch;
@@ -211,8 +211,8 @@ impl Session {
             }
             for one in waiting {
                 let answer = self.raw.answer(one).await.expect("the connection stays").unwrap();
-                if let Response::PlaceStates(place_states) = answer
-                    && let Some(PlaceState::Held(claim)) = place_states.first()
+                if let Response::QueuePositions(positions) = answer
+                    && let Some(QueuePosition::Held(claim)) = positions.first()
                 {
                     token = claim.token;
                 }

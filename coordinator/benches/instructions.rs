@@ -19,7 +19,9 @@ use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Mode};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Change, ChangeKind, LockEvent, LockEventKind, Why};
+use rowlock_state::outcome::{
+    Change, ChangeKind, EndReason, EventContext, LockEvent, LockEventKind, PositionEnd,
+};
 use rowlock_state::rules::Rules;
 use rowlock_types::metrics::Metrics;
 use rowlock_wal::log::frame::{self, Chain, FrameContext, SegmentKey};
@@ -141,27 +143,24 @@ fn history() -> u64 {
         let id = format!("{:08x}-{:04x}-4c81-9c4e-{:012x}", id as u32, id >> 48, id >> 16);
         let path = format!("{lock}/_c_{id}-lock-{:010}", n / LOCKS);
         let token = 1 + 2 * n as i64;
-        let event = |zxid, kind| LockEvent {
-            zxid: Zxid(zxid),
-            time_ms: 1_700_000_000_000 + (n / PER_ENTRY) as i64,
-            lock: &lock,
-            path: &path,
+        let event = |kind| LockEvent {
+            kind,
+            lock: lock.as_str(),
+            path: path.as_str(),
             token: FencingToken(token),
             session: SessionId(0x0100_0000_0000_0000 + (n % LOCKS) as i64),
-            address: "127.0.0.1",
-            label: b"host-17.example.org:41234",
-            acl: Acl::open_entries(),
-            lock_acl: Acl::open_entries(),
+            label: "host-17.example.org:41234",
+            address: Some("127.0.0.1"),
             mode: Mode::Exclusive,
-            is_acquired: true,
-            by: "",
-            kind,
+            acquired: true,
         };
-        let gone = LockEventKind::Gone { held_ms: Some(3), waited_ms: 0, why: Why::Released };
+        let (time_ms, acl) = (1_700_000_000_000 + (n / PER_ENTRY) as i64, Acl::open_entries());
+        let context = |zxid| EventContext { zxid: Zxid(zxid), time_ms, acl, lock_acl: acl };
+        let end = PositionEnd { reason: EndReason::Released, waited_ms: 0, held_ms: Some(3), by: None };
         measured(|| {
-            sink.lock(&event(token, LockEventKind::Requested { ahead: 0 }));
-            sink.lock(&event(token, LockEventKind::Granted { waited_ms: 0 }));
-            sink.lock(&event(token + 1, gone));
+            sink.lock(&event(LockEventKind::Requested { ahead: 0 }), &context(token));
+            sink.lock(&event(LockEventKind::Granted { waited_ms: 0 }), &context(token));
+            sink.lock(&event(LockEventKind::Released(end)), &context(token + 1));
         });
         if n % PER_ENTRY == PER_ENTRY - 1 {
             measured(|| sink.applied());

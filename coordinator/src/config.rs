@@ -12,11 +12,13 @@ mod autopilot;
 mod backup;
 mod check;
 mod discovery;
+mod error;
 mod limits;
 mod log;
 mod parse;
 mod secrets;
 mod security;
+mod source;
 mod upgrade;
 
 use std::collections::BTreeMap;
@@ -38,6 +40,7 @@ pub use audit::AuditConfig;
 pub use autopilot::AutopilotConfig;
 pub use backup::BackupConfig;
 pub use discovery::Discovery;
+pub use error::ConfigError;
 pub use limits::LimitsConfig;
 pub use log::LogConfig;
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
@@ -292,20 +295,6 @@ impl DerefMut for NodeConfig {
     fn deref_mut(&mut self) -> &mut ClusterConfig {
         &mut self.file
     }
-}
-
-/// Error in a `cluster.toml`, printed as one line: location, mistake, remedy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}: {what}; {remedy}", .file.display(), .line.map(|l| format!(":{l}")).unwrap_or_default())]
-pub struct ConfigError {
-    /// File with the mistake.
-    pub file: PathBuf,
-    /// Line of the mistake, counted from 1.
-    pub line: Option<usize>,
-    /// Description of the mistake, with its key.
-    pub what: String,
-    /// Correction to propose to the user.
-    pub remedy: String,
 }
 
 impl Default for SessionConfig {

@@ -7,6 +7,7 @@
 
 mod advice;
 mod assertions;
+mod circles;
 mod docs;
 mod generated;
 mod glossary;
@@ -35,6 +36,13 @@ fn no_file_function_or_line_is_too_long() {
 #[test]
 fn crates_and_modules_import_downward() {
     holds(layers::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn circles_of_files_that_import_each_other_stay_short() {
+    let tree = Tree::of_the_repository();
+    println!("{}", circles::table(&tree));
+    holds(circles::breaches(&tree));
 }
 
 #[test]

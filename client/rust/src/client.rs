@@ -1,9 +1,10 @@
 //! [`Client`]: the handle of a session. Clones are cheap and share the session, which a single task serves.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,13 +14,12 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Request, SessionId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::builder::{ClientBuilder, Credential};
+use crate::builder::ClientBuilder;
 use crate::connect_error::{ConfigError, ConnectError};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::limits::{CREDENTIAL_BYTES, LOCK_SLOTS, OUTSTANDING_REQUESTS};
 use crate::path;
-use crate::recipes::reentrant::Holds;
 use crate::servers::Servers;
 use crate::session::core::{Core, SessionClosed};
 use crate::session::extensions::Extensions;
@@ -29,6 +29,7 @@ use crate::session::ticket::SessionTicket;
 use crate::session::watches::WatchRequest;
 use crate::session::znode_removal::ZnodeRemoval;
 use crate::session::{Action, Call, Ending, Reply, SessionState, SessionStates, Shared, Vitals};
+use crate::settings::Credential;
 #[cfg(feature = "tls")]
 use crate::tls::Dialer;
 
@@ -53,8 +54,8 @@ struct Inner {
     admission: Arc<Semaphore>,
     lock_slots: Arc<Semaphore>,
     config: ClientBuilder,
-    /// Holds of the owners of reentrant locks.
-    holds: Arc<Holds>,
+    /// Table of the recipe that shares state between its handles.
+    shared_table: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Drop for Inner {
@@ -146,8 +147,8 @@ impl Client {
         drop(task::spawn("rowlock-session", connection.run()));
         let lock_slots = Arc::new(Semaphore::new(LOCK_SLOTS));
         let connect_timeout = config.connect_timeout;
-        let holds = Arc::default();
-        let inner = Arc::new(Inner { core, shared, admission, lock_slots, config, holds });
+        let shared_table = OnceLock::new();
+        let inner = Arc::new(Inner { core, shared, admission, lock_slots, config, shared_table });
         let client = Client { inner, patience: None };
         let mut vitals = client.watch_vitals();
         let opened = vitals.wait_for(|vitals| vitals.attachments > 0 || vitals.ending.is_some());
@@ -286,8 +287,10 @@ impl Client {
         &self.inner.config
     }
 
-    pub(crate) fn holds(&self) -> &Arc<Holds> {
-        &self.inner.holds
+    /// Returns the table that all handles of a recipe share; the type belongs to the recipe.
+    pub(crate) fn shared_table<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let table = self.inner.shared_table.get_or_init(|| Arc::<T>::default());
+        table.clone().downcast().expect("Invariant: a single recipe has a table")
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

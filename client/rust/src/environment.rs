@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::builder::{ClientBuilder, PreferLeader, QueueNames};
+use crate::builder::ClientBuilder;
 use crate::connect_error::ConfigError;
+use crate::settings::{PreferLeader, QueueNames};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 
@@ -152,7 +153,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::builder::Credential;
+    use crate::settings::Credential;
 
     #[test]
     fn every_option_has_a_variable() {

@@ -113,6 +113,7 @@ mod recipes;
 mod reports;
 mod servers;
 mod session;
+mod settings;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
@@ -120,7 +121,7 @@ mod watch;
 mod znode;
 
 pub use admin::{Members, Reconfig};
-pub use builder::{ClientBuilder, Credential, PreferLeader, QueueNames};
+pub use builder::ClientBuilder;
 pub use client::Client;
 pub use connect_error::{AttemptError, ConfigError, ConnectError};
 pub use error::{Error, Kept, LockLost, LostReason, NameError, ReleaseError};
@@ -138,7 +139,7 @@ pub use recipes::loss::Loss;
 pub use recipes::multi::{MultiGuard, MultiLock};
 pub use recipes::mutex::Mutex;
 pub use recipes::names::LockName;
-pub use recipes::questions::{Question, Questions};
+pub use recipes::questions::Questions;
 pub use recipes::reentrant::{ReentrantGuard, ReentrantMutex};
 pub use recipes::request::LockRequest;
 pub use recipes::rwlock::{ReadGuard, RwLock, WriteGuard};
@@ -147,8 +148,10 @@ pub use reports::HistoryQuery;
 #[cfg(feature = "tls")]
 pub use rowlock_tls::Pem;
 pub use session::extensions::Extensions;
+pub use session::question::Question;
 pub use session::ticket::{NoTicket, SessionTicket};
 pub use session::{SessionState, SessionStates};
+pub use settings::{Credential, PreferLeader, QueueNames};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use transaction::{Outcome, Transaction};

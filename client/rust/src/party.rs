@@ -2,8 +2,6 @@
 
 use rowlock_proto::{FencingToken, SessionId, lock};
 
-use crate::client::Client;
-
 /// A holder of a lock, or a waiter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,11 +20,12 @@ pub struct Party {
     pub since_ms: i64,
 }
 
-impl Client {
-    pub(crate) fn party(&self, party: lock::Party) -> Party {
+impl Party {
+    /// Makes the party with its path relative to the client's chroot.
+    pub(crate) fn of(party: lock::Party, relative: impl FnOnce(String) -> String) -> Party {
         let (label, meta) = parse(&party.label);
         let (session, token, since_ms) = (party.session, party.token, party.since_ms);
-        Party { path: self.relative(party.path.to_string()), session, token, label, meta, since_ms }
+        Party { path: relative(party.path.to_string()), session, token, label, meta, since_ms }
     }
 }
 

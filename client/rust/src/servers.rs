@@ -9,8 +9,8 @@ use std::time::Duration;
 use rowlock_env::backoff::pause_after;
 use rowlock_env::rng;
 
-use crate::builder::PreferLeader;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
+use crate::settings::PreferLeader;
 
 /// Servers of a client in random order.
 pub(crate) struct Servers {

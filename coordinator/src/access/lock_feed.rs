@@ -15,19 +15,20 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::sync::watch;
-use rowlock_history::{Entry, Gap, GapReason, Key, Record};
+use rowlock_history::Readers;
 use rowlock_proto::Zxid;
-use rowlock_proto::report::HistoryEntry;
+use rowlock_proto::report::{Gap, GapReason, HistoryEntry, HistoryEvent};
 use rowlock_state::Machine;
 use rowlock_state::command::Proposal;
-use rowlock_state::outcome::LockEvent;
+use rowlock_state::outcome::{EventContext, LockEvent};
 use rowlock_types::limits::{LOCK_FEED_MAX, LOCK_FEED_MAX_BYTES};
 
 use crate::node::apply::Observer;
 
-pub(crate) struct Happened {
-    pub(crate) at: (Key, Entry<'static>),
-    line: OnceLock<Arc<FeedEntry>>,
+/// An event of the feed, with its readers.
+pub(crate) struct FeedEvent {
+    pub(crate) readers: Readers,
+    pub(crate) line: Arc<FeedEntry>,
 }
 
 /// An event in the form that clients receive.
@@ -37,10 +38,9 @@ pub struct FeedEntry {
     encoded: OnceLock<Bytes>,
 }
 
-impl Happened {
-    /// Returns the client form, made once for all readers.
-    pub(crate) fn line(&self, make: impl FnOnce(Key, &Entry<'static>) -> HistoryEntry) -> Arc<FeedEntry> {
-        self.line.get_or_init(|| Arc::new(FeedEntry::from(make(self.at.0, &self.at.1)))).clone()
+impl FeedEvent {
+    pub(crate) fn zxid(&self) -> Zxid {
+        self.line.zxid
     }
 }
 
@@ -81,13 +81,13 @@ pub(crate) struct LockFeed {
 
 #[derive(Default)]
 struct Ring {
-    events: VecDeque<(usize, Arc<Happened>)>,
+    events: VecDeque<(usize, Arc<FeedEvent>)>,
     /// Number of the first kept event.
     first: u64,
     /// Number of the first event that is not readable yet.
     end: u64,
     bytes: usize,
-    last: Option<Key>,
+    last: Zxid,
 }
 
 pub(crate) struct Reading {
@@ -99,7 +99,7 @@ pub(crate) struct Reading {
 /// Events for a reader from a single call.
 #[derive(Default)]
 pub(crate) struct Piece {
-    pub(crate) events: Vec<Arc<Happened>>,
+    pub(crate) events: Vec<Arc<FeedEvent>>,
     /// Events before these were dropped unread.
     pub(crate) has_missed: bool,
     /// No further event is readable.
@@ -115,9 +115,9 @@ impl Default for LockFeed {
 }
 
 impl Observer for LockFeed {
-    fn lock(&self, event: &LockEvent<'_>) {
+    fn lock(&self, event: &LockEvent<&str>, context: &EventContext<'_>) {
         if self.readers.load(SeqCst) > 0 {
-            self.ring.lock().push(event);
+            self.ring.lock().push(event, context);
         }
     }
 
@@ -154,26 +154,26 @@ impl LockFeed {
 }
 
 impl Ring {
-    fn push(&mut self, event: &LockEvent<'_>) {
-        let ordinal =
-            self.last.filter(|last| last.zxid == event.zxid).map_or(0, |last| last.ordinal.saturating_add(1));
-        let key = Key { time_ms: event.time_ms, zxid: event.zxid, ordinal };
-        let bytes = EVENT_BYTES + 2 * event.path.len() + event.label.len() + event.address.len();
-        self.add(bytes, key, Entry::Lock(Record::of(event).into_owned()));
+    fn push(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        let address = event.address.map_or(0, str::len);
+        let bytes = EVENT_BYTES + 2 * event.path.len() + event.label.len() + address;
+        let event = HistoryEvent::Lock(event.map(|text| text.to_string()));
+        let entry = HistoryEntry { time_ms: context.time_ms, zxid: context.zxid, event };
+        self.add(bytes, entry, Readers::of(context));
     }
 
     fn gap(&mut self, zxid: Zxid, time_ms: i64) {
-        let from = self.last.map_or(Zxid(0), |last| last.zxid);
-        let gap = Gap { from, missing: None, why: GapReason::Snapshot };
-        self.add(EVENT_BYTES, Key { time_ms, zxid, ordinal: u32::MAX }, Entry::Gap(gap));
+        let gap = Gap { reason: GapReason::Snapshot, from_zxid: self.last, missing: None };
+        let entry = HistoryEntry { time_ms, zxid, event: HistoryEvent::Gap(gap) };
+        self.add(EVENT_BYTES, entry, Readers::Anyone);
     }
 
-    fn add(&mut self, bytes: usize, key: Key, entry: Entry<'static>) {
-        assert!(self.last.is_none_or(|last| last.zxid <= key.zxid), "apply goes forward");
-        self.last = Some(key);
+    fn add(&mut self, bytes: usize, entry: HistoryEntry, readers: Readers) {
+        assert!(self.last <= entry.zxid, "apply goes forward");
+        self.last = entry.zxid;
         self.bytes += bytes;
-        let line = OnceLock::new();
-        self.events.push_back((bytes, Arc::new(Happened { at: (key, entry), line })));
+        let line = Arc::new(FeedEntry::from(entry));
+        self.events.push_back((bytes, Arc::new(FeedEvent { readers, line })));
         while self.events.len() > LOCK_FEED_MAX || self.bytes > LOCK_FEED_MAX_BYTES {
             let Some((bytes, _)) = self.events.pop_front() else { break };
             self.bytes -= bytes;
@@ -211,7 +211,7 @@ impl Reading {
         let events: Vec<_> = ring.events.iter().skip(skip).take(count).map(|(_, one)| one.clone()).collect();
         self.at += events.len() as u64;
         let next = ring.events.get(skip + events.len()).filter(|_| self.at < ring.end);
-        let is_whole = next.map(|(_, one)| one.at.0.zxid) != events.last().map(|one| one.at.0.zxid);
+        let is_whole = next.map(|(_, one)| one.zxid()) != events.last().map(|one| one.zxid());
         Piece { is_last: next.is_none(), is_whole: is_whole || next.is_none(), events, has_missed }
     }
 
@@ -239,47 +239,43 @@ mod tests {
 
     use super::*;
 
-    fn happen(feed: &LockFeed, zxid: i64, label: &[u8]) {
-        feed.lock(&LockEvent {
-            zxid: Zxid(zxid),
-            time_ms: 1,
+    fn happen(feed: &LockFeed, zxid: i64, label: &str) {
+        let event = LockEvent {
+            kind: LockEventKind::Requested { ahead: 0 },
             lock: "/a",
             path: "/a/b",
             token: FencingToken(zxid),
             session: SessionId(1),
-            address: "",
             label,
-            acl: &[],
-            lock_acl: &[],
+            address: None,
             mode: Mode::Exclusive,
-            is_acquired: true,
-            by: "",
-            kind: LockEventKind::Requested { ahead: 0 },
-        });
+            acquired: true,
+        };
+        feed.lock(&event, &EventContext { zxid: Zxid(zxid), time_ms: 1, acl: &[], lock_acl: &[] });
     }
 
     fn zxids(piece: &Piece) -> Vec<i64> {
-        piece.events.iter().map(|event| event.at.0.zxid.0).collect()
+        piece.events.iter().map(|event| event.zxid().0).collect()
     }
 
     #[tokio::test]
     async fn readers_get_later_events_at_the_end_of_each_batch() {
         let feed = Arc::new(LockFeed::default());
-        happen(&feed, 1, b"");
+        happen(&feed, 1, "");
         feed.publish();
         let mut one = feed.read();
-        happen(&feed, 2, b"");
+        happen(&feed, 2, "");
         assert!(one.take(9).events.is_empty(), "the batch is not over");
         feed.publish();
         one.ready().await;
         let mut two = feed.read();
-        happen(&feed, 3, b"");
-        happen(&feed, 3, b"");
+        happen(&feed, 3, "");
+        happen(&feed, 3, "");
         feed.publish();
         let piece = one.take(2);
         assert_eq!((zxids(&piece), piece.is_last), (vec![2, 3], false));
         let piece = one.take(2);
-        assert_eq!((zxids(&piece), piece.is_last, piece.events[0].at.0.ordinal), (vec![3], true, 1));
+        assert_eq!((zxids(&piece), piece.is_last), (vec![3], true));
         assert_eq!(zxids(&two.take(9)), [3, 3]);
         drop((one, two));
         assert!(feed.ring.lock().events.is_empty(), "nobody wants it");
@@ -291,13 +287,13 @@ mod tests {
         let mut slow = feed.read();
         let last = i64::try_from(LOCK_FEED_MAX).unwrap() + 10;
         for zxid in 1..=last {
-            happen(&feed, zxid, b"");
+            happen(&feed, zxid, "");
         }
         feed.publish();
         let piece = slow.take(1);
         assert_eq!((zxids(&piece), piece.has_missed), (vec![11], true));
         assert!(!slow.take(1).has_missed, "it is told once");
-        let label = vec![0; 1 << 20];
+        let label = "x".repeat(1 << 20);
         for zxid in last..last + 100 {
             happen(&feed, zxid, &label);
         }

@@ -10,7 +10,7 @@ use rowlock_env::{time, worker};
 use rowlock_history::{History, HistorySink};
 use rowlock_proto::ErrorCode;
 use rowlock_state::command::Proposal;
-use rowlock_state::outcome::LockEvent;
+use rowlock_state::outcome::{EventContext, LockEvent};
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::metrics::Metrics;
 
@@ -59,8 +59,8 @@ pub(super) struct AccessFloor {
 struct Recorded(Arc<dyn HistorySink>);
 
 impl Observer for Recorded {
-    fn lock(&self, event: &LockEvent<'_>) {
-        self.0.lock(event);
+    fn lock(&self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        self.0.lock(event, context);
     }
 
     fn applied(&self, _: u64, _: &[Proposal], _: &Machine) {

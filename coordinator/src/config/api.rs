@@ -2,7 +2,7 @@
 //! loopback the port needs TLS and tokens.
 
 use super::check::{is_loopback, split};
-use super::parse::Source;
+use super::source::Source;
 use super::{ClusterConfig, ConfigError};
 
 pub(super) fn check(source: &Source<'_>, config: &ClusterConfig) -> Result<(), ConfigError> {

@@ -6,7 +6,7 @@ use rowlock_types::duration;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::parse::Source;
+use super::source::Source;
 
 /// Below a second, a node's first moments after the start would pass for stability.
 const PROMOTE_AFTER_MS: RangeInclusive<u64> = 1_000..=86_400_000;

@@ -8,8 +8,8 @@ use rowlock_types::duration;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::parse::Source;
 use super::security::numbered;
+use super::source::Source;
 
 /// One second, for trials, to a year.
 const EVERY_MS: RangeInclusive<u64> = 1_000..=365 * 86_400_000;

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use rowlock_types::duration;
 
-use super::parse::Source;
+use super::source::Source;
 use super::{
     AuditConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, NodeEntry, RaftConfig,
     SessionConfig, ZnodesConfig, api, autopilot, backup, discovery, limits, security,

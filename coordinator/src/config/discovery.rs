@@ -6,7 +6,7 @@ use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::check::split;
-use super::parse::Source;
+use super::source::Source;
 use super::{ClusterConfig, ConfigError, NodeEntry};
 
 /// One node needs no discovery, and more than nine voters only cost time.

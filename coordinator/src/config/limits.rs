@@ -4,7 +4,7 @@ use rowlock_env::process;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::parse::Source;
+use super::source::Source;
 
 /// A large state's log alone may use this much memory.
 const MEMORY_MIN_BYTES: u64 = 256 << 20;

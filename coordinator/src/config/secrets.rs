@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rowlock_env::disk::Dir;
 
-use super::parse::Source;
+use super::source::Source;
 use super::{ClientConfig, ClusterConfig, ConfigError};
 
 /// Maximum size of a file with secrets. Beyond: refused.

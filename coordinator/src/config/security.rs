@@ -6,7 +6,7 @@ use rowlock_proto::NodeId;
 pub use rowlock_tls::Files as TlsFiles;
 use serde::{Deserialize, Serialize};
 
-use super::parse::Source;
+use super::source::Source;
 use super::{ClientConfig, ClusterConfig, ConfigError, HttpConfig, NodeEntry};
 
 /// Placeholder for the node's number in file names.

@@ -16,7 +16,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_state::command::{Attachment, Batch, Command, Proposal};
-use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
+use rowlock_state::outcome::{Change, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd};
 use rowlock_state::{Machine, Question};
 use rowlock_types::metrics::{Metrics, Stage};
 
@@ -39,7 +39,7 @@ const CHANGE_STEPS: u64 = 64;
 /// wait or fail.
 pub trait Observer: Send + Sync + 'static {
     /// Hears of an event of a queue position, behind the connections.
-    fn lock(&self, _: &LockEvent<'_>) {}
+    fn lock(&self, _: &LockEvent<&str>, _: &EventContext<'_>) {}
     /// Hears of the end of a batch: `machine` is the state behind the entry at `index`.
     fn applied(&self, _index: u64, _: &[Proposal], _machine: &Machine) {}
     /// Hears of a snapshot of the present state: afterwards the log may be purged up to it.
@@ -119,29 +119,26 @@ impl EventSink for Sink<'_> {
         self.connections.session_ended(session, end);
     }
 
-    fn lock(&mut self, event: &LockEvent<'_>) {
-        if let LockEventKind::Gone { held_ms: Some(held_ms), why, .. } = event.kind
-            && !matches!(why, Why::Released | Why::SessionClosed)
-        {
-            let label = String::from_utf8_lossy(event.label);
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        if let LockEventKind::Lost(end) = event.kind {
             tracing::info!(
                 lock = event.lock,
-                reason = reason(why),
+                reason = end.reason.name(),
                 session = %event.session,
                 token = event.token.0,
-                label = &*label,
-                address = event.address,
-                held_ms,
+                label = event.label,
+                address = event.address.unwrap_or_default(),
+                held_ms = end.held_ms.unwrap_or_default(),
                 "lock lost"
             );
         }
-        self.connections.lock(event);
-        self.observers.iter().for_each(|observer| observer.lock(event));
+        self.connections.lock(event, context);
+        self.observers.iter().for_each(|observer| observer.lock(event, context));
     }
 
-    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
-        self.connections.asked(event, question);
-        self.observers.iter().for_each(|observer| observer.lock(event));
+    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
+        self.connections.asked(event, context, question);
+        self.observers.iter().for_each(|observer| observer.lock(event, context));
     }
 }
 
@@ -164,19 +161,6 @@ impl Applier {
         stages.record(Stage::Quorum, entry.quorum());
         stages.record(Stage::Apply, ended.saturating_since(entry.begun));
         self.slow.entry(entry, commands, ended);
-    }
-}
-
-/// Returns the name of an end in reports and logs.
-pub(crate) fn reason(why: Why) -> &'static str {
-    match why {
-        Why::Released => "released",
-        Why::SessionClosed => "session-closed",
-        Why::SessionExpired => "session-expired",
-        Why::Deleted => "deleted",
-        Why::Forced => "forced",
-        Why::Revoked => "revoked",
-        Why::SessionEnded => "session-ended",
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use bytes::{Bytes, BytesMut};
 use harness::{Case, measured};
-use rowlock_proto::lock::{Acquire, Claim, Party, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, Party, QueuePosition};
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{
     Acl, ConnectRequest, ConnectResponse, CreateMode, EventType, FencingToken, OpCode, ReplyHeader, Request,
@@ -180,7 +180,7 @@ fn claim() -> Claim {
 }
 
 fn held() -> Response {
-    Response::PlaceStates(vec![PlaceState::Held(claim())].into())
+    Response::QueuePositions(vec![QueuePosition::Held(claim())].into())
 }
 
 fn waiting() -> Response {
@@ -191,7 +191,9 @@ fn waiting() -> Response {
         label: DATA,
         since_ms: 1_700_000_000_000,
     };
-    Response::PlaceStates(vec![PlaceState::Waiting { claim: claim(), ahead: 3, holder: Some(holder) }].into())
+    Response::QueuePositions(
+        vec![QueuePosition::Waiting { claim: claim(), ahead: 3, holder: Some(holder) }].into(),
+    )
 }
 
 fn children() -> Response {

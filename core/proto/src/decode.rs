@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::acl::{Acl, Id};
     use crate::encode;
-    use crate::lock::{Acquire, Attempt, Claim, Party, PlaceState};
+    use crate::lock::{Acquire, Attempt, Claim, Party, QueuePosition};
     use crate::stat::Stat;
 
     fn encoded(request: Request) -> Bytes {
@@ -185,7 +185,7 @@ mod tests {
         zeros::<Id>(&[]);
         zeros::<Stat>(&[]);
         zeros::<bool>(&[]);
-        zeros::<PlaceState>(&PlaceState::Absent.number().to_be_bytes());
+        zeros::<QueuePosition>(&QueuePosition::Absent.number().to_be_bytes());
     }
 
     #[test]

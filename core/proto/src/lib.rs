@@ -27,6 +27,7 @@ pub mod event;
 pub mod frame;
 pub mod ids;
 pub mod lock;
+pub mod lock_event;
 mod multi;
 pub mod name;
 pub mod path;

@@ -61,6 +61,13 @@ pub enum Mode {
     Permits(u32),
 }
 
+impl Mode {
+    /// Returns the number of permits; `None` in other modes.
+    pub fn permits(self) -> Option<u32> {
+        if let Mode::Permits(permits) = self { Some(permits) } else { None }
+    }
+}
+
 /// Identity of the lock's user in deadlock detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Owner {
@@ -133,7 +140,7 @@ record! {
         /// Mode in which to hold the lock.
         pub mode: Mode,
         /// Number of permits of the lock, with [`Mode::Permits`]. The first request decides; another number
-        /// gets [`PlaceState::LimitIs`]. 0 accepts any limit.
+        /// gets [`QueuePosition::LimitIs`]. 0 accepts any limit.
         pub limit: u32,
         /// Wait in the queue if the lock is not free. Otherwise the request leaves nothing behind.
         pub wait: bool,
@@ -266,9 +273,9 @@ record! {
 }
 
 record! {
-    /// State of a queue position in a reply.
+    /// State of a queue position: the reply for each requested lock.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    pub enum PlaceState {
+    pub enum QueuePosition {
         /// The client holds the lock.
         Held(claim: Claim) = 0,
         /// The client waits in the queue; the server pushes the grant as a [`Notice`].
@@ -284,7 +291,7 @@ record! {
         Busy {
             /// Number of positions before the request.
             ahead: u32,
-            /// The first holder, as in [`PlaceState::Waiting`].
+            /// The first holder, as in [`QueuePosition::Waiting`].
             holder: Option<Party>,
         } = 2,
         /// Waiting would close a cycle of owners that wait for each other: nothing was left behind. Each
@@ -294,6 +301,19 @@ record! {
         LimitIs(limit: u32) = 4,
         /// The client is not in the queue, or no longer.
         Absent = 5,
+    }
+}
+
+impl QueuePosition {
+    /// Returns the queue znode and its token; `None` without a position in the queue.
+    pub fn claim(&self) -> Option<&Claim> {
+        match self {
+            QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. } => Some(claim),
+            QueuePosition::Busy { .. }
+            | QueuePosition::Deadlock(_)
+            | QueuePosition::LimitIs(_)
+            | QueuePosition::Absent => None,
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{FencingToken, SessionId, Zxid};
 use crate::lock::Mode;
+pub use crate::lock_event::{EndReason, Gap, GapReason, HistoryEvent, LockEvent, LockEventKind, PositionEnd};
 use crate::right::Right;
 
 /// `/v1/locks`: the most contended locks first.
@@ -222,81 +223,6 @@ pub struct HistoryEntry {
     pub event: HistoryEvent,
 }
 
-/// An event of a lock's history.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum HistoryEvent {
-    /// A client entered the queue.
-    Requested {
-        /// Number of positions before the client.
-        ahead: u32,
-        /// Queue position of the client.
-        #[serde(flatten)]
-        place: HistoryPlace,
-    },
-    /// The cluster granted the lock to a client.
-    Granted {
-        /// Waiting time before the grant.
-        waited_ms: i64,
-        /// Queue position of the client.
-        #[serde(flatten)]
-        place: HistoryPlace,
-    },
-    /// A holder changed between exclusive and shared.
-    Converted(HistoryPlace),
-    /// Another client asked a holder to release the lock.
-    Asked {
-        /// Asking client and reason: untrusted text.
-        question: String,
-        /// Queue position of the holder. Its label is empty.
-        #[serde(flatten)]
-        place: HistoryPlace,
-    },
-    /// A client stopped waiting.
-    Abandoned(HistoryEnd),
-    /// A holder released the lock.
-    Released(HistoryEnd),
-    /// A holder lost the lock.
-    Lost(HistoryEnd),
-    /// This node has no record of the events in between.
-    Gap {
-        /// Cause: `too-fast`, `snapshot`, `lost`, `no-space`.
-        reason: String,
-        /// The history is complete up to this change.
-        from_zxid: Zxid,
-        /// Number of missing records, if known.
-        missing: Option<u64>,
-    },
-    /// An event of a later version.
-    #[serde(other)]
-    Other,
-}
-
-/// A queue position at the time of an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HistoryPlace {
-    /// Path of the lock's znode.
-    pub lock: String,
-    /// Path of the queue znode.
-    pub path: String,
-    /// Fencing token of the position.
-    pub token: FencingToken,
-    /// The session that owned the position.
-    #[serde(with = "hex")]
-    pub session: SessionId,
-    /// The client's label: untrusted text.
-    pub label: String,
-    /// Address from which the client was connected.
-    pub address: Option<String>,
-    /// Mode of the hold or of the request.
-    pub mode: ModeName,
-    /// Number of permits, for a semaphore.
-    pub permits: Option<u32>,
-    /// True for an `acquire` request, false for the recipe of a plain ZooKeeper client.
-    pub acquired: bool,
-}
-
 /// `/v1/access`: the rights of a client on a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockAccess {
@@ -310,24 +236,6 @@ pub struct LockAccess {
     pub rule: Option<String>,
     /// True if only operators may force locks that no rule matches.
     pub guarded: bool,
-}
-
-/// The end of a queue position.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HistoryEnd {
-    /// Cause: `released`, `session-closed`, `session-expired`, `session-ended`, `deleted`, `forced`,
-    /// `revoked`.
-    pub reason: String,
-    /// Waiting time in the queue.
-    pub waited_ms: i64,
-    /// Hold time. `None`: the client never held the lock.
-    pub held_ms: Option<i64>,
-    /// Name of the client that removed the position (`deleted`, `forced`), as the server knows the client.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
-    /// Queue position of the event.
-    #[serde(flatten)]
-    pub place: HistoryPlace,
 }
 
 /// Mode of a hold, without the number of permits.
@@ -352,6 +260,33 @@ impl From<Mode> for ModeName {
     }
 }
 
+/// A [`Mode`] in two fields of JSON: its name, and the number of permits.
+pub(crate) mod mode_fields {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::ModeName;
+    use crate::lock::Mode;
+
+    #[derive(Serialize, Deserialize)]
+    struct Fields {
+        mode: ModeName,
+        permits: Option<u32>,
+    }
+
+    pub(crate) fn serialize<S: Serializer>(mode: &Mode, to: S) -> Result<S::Ok, S::Error> {
+        Fields { mode: (*mode).into(), permits: mode.permits() }.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Mode, D::Error> {
+        let Fields { mode, permits } = Fields::deserialize(from)?;
+        Ok(match mode {
+            ModeName::Exclusive => Mode::Exclusive,
+            ModeName::Shared => Mode::Shared,
+            ModeName::Permits => Mode::Permits(permits.unwrap_or(1)),
+        })
+    }
+}
+
 /// Percent-encodes a value for the query of a report.
 pub fn in_query(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -368,13 +303,13 @@ pub fn in_query(text: &str) -> String {
 
 /// Session ids as ZooKeeper's tools write them: `0x100000000000001`. Text, because programs that read JSON
 /// numbers as floating point would change the digits.
-mod hex {
+pub(crate) mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
     use crate::ids::SessionId;
 
-    pub(super) fn serialize<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
         debug_assert!(
             read::<serde::de::value::Error>(&id.to_string()) == Ok(*id),
             "the written session parses to another id"
@@ -382,7 +317,7 @@ mod hex {
         to.collect_str(id)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SessionId, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SessionId, D::Error> {
         read(&String::deserialize(from)?)
     }
 
@@ -419,60 +354,9 @@ mod tests {
 
     use super::*;
 
-    fn place() -> HistoryPlace {
-        HistoryPlace {
-            lock: "/locks/x".to_owned(),
-            path: "/locks/x/lock-1".to_owned(),
-            token: FencingToken(7),
-            session: SessionId(-2),
-            label: "w".to_owned(),
-            address: None,
-            mode: ModeName::Permits,
-            permits: Some(3),
-            acquired: true,
-        }
-    }
-
-    #[test]
-    fn history_is_flat_json_and_round_trips() {
-        let end = HistoryEnd {
-            reason: "forced".to_owned(),
-            waited_ms: 1,
-            held_ms: Some(2),
-            by: Some("x509:CN=a".to_owned()),
-            place: place(),
-        };
-        let events = [
-            HistoryEvent::Requested { ahead: 4, place: place() },
-            HistoryEvent::Granted { waited_ms: 5, place: place() },
-            HistoryEvent::Converted(place()),
-            HistoryEvent::Asked { question: "ip:10.0.0.1: hotfix".to_owned(), place: place() },
-            HistoryEvent::Lost(end),
-            HistoryEvent::Gap { reason: "lost".to_owned(), from_zxid: Zxid(1), missing: None },
-        ];
-        for event in events {
-            let entry = HistoryEntry { time_ms: 1, zxid: Zxid(2), event };
-            let text = serde_json::to_string(&entry).unwrap();
-            assert_eq!(serde_json::from_str::<HistoryEntry>(&text).unwrap(), entry);
-        }
-        let entry = HistoryEntry { time_ms: 1, zxid: Zxid(2), event: HistoryEvent::Converted(place()) };
-        let flat = json!({
-            "time_ms": 1, "zxid": 2, "event": "converted", "lock": "/locks/x", "path": "/locks/x/lock-1",
-            "token": 7, "session": "0xfffffffffffffffe", "label": "w", "address": null, "mode": "permits",
-            "permits": 3, "acquired": true,
-        });
-        assert_eq!(serde_json::to_value(&entry).unwrap(), flat);
-    }
-
     #[test]
     fn query_values_are_encoded() {
         assert_eq!(in_query("/locks/a b%2F&ä"), "/locks/a%20b%252F%26%C3%A4");
-    }
-
-    #[test]
-    fn events_and_fields_of_later_versions_are_ignored() {
-        let entry = json!({ "time_ms": 1, "zxid": 2, "event": "promoted", "lock": "/locks/x", "new": [1] });
-        assert_eq!(serde_json::from_value::<HistoryEntry>(entry).unwrap().event, HistoryEvent::Other);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::acl::{Acl, Id};
 use crate::error::ErrorCode;
 use crate::ids::{SessionId, Xid, Zxid};
-use crate::lock::{Few, PlaceState};
+use crate::lock::{Few, QueuePosition};
 use crate::multi::UntilEnd;
 use crate::stat::Stat;
 
@@ -99,7 +99,7 @@ record! {
         /// Reply to whoAmI: scheme and user of each identity.
         WhoAmI(ids: Vec<Id>) = WhoAmI,
         /// Reply to acquire and convert: the state of one queue position per lock.
-        PlaceStates(states: Few<PlaceState>) = Acquire | Convert,
+        QueuePositions(positions: Few<QueuePosition>) = Acquire | Convert,
         /// Reply to release, verify and forceRelease: for each claim, true if the lock was held.
         Held(held: SmallVec<[bool; 8]>) = Release | Verify | ForceRelease,
         /// Reply to report: a JSON document.

@@ -8,7 +8,7 @@
 //! writes beyond these bounds before any effect. The size of one outcome is in proportion to its request.
 
 use rowlock_proto::Request;
-use rowlock_proto::lock::{Claim, Party, PlaceState};
+use rowlock_proto::lock::{Claim, Party, QueuePosition};
 use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, SessionId};
 use serde::{Deserialize, Serialize};
@@ -70,8 +70,8 @@ enum Form {
 impl Kept {
     fn new(id: u64, stored: &Stored) -> Self {
         let form = match stored {
-            Ok(Response::PlaceStates(place_states)) => match place_states.as_slice() {
-                [PlaceState::Held(claim)] => Form::Held(claim.clone()),
+            Ok(Response::QueuePositions(positions)) => match positions.as_slice() {
+                [QueuePosition::Held(claim)] => Form::Held(claim.clone()),
                 _ => Form::Other(Box::new(stored.clone())),
             },
             Ok(Response::Held(held)) => match held.as_slice() {
@@ -88,7 +88,7 @@ impl Kept {
 
     fn stored(&self) -> Stored {
         match &self.form {
-            Form::Held(claim) => Ok(Response::PlaceStates(smallvec![PlaceState::Held(claim.clone())])),
+            Form::Held(claim) => Ok(Response::QueuePositions(smallvec![QueuePosition::Held(claim.clone())])),
             Form::Released(held) => Ok(Response::Held(smallvec![*held])),
             Form::Other(stored) => (**stored).clone(),
         }
@@ -313,17 +313,17 @@ impl Machine {
     /// Updates the outcome of a repeated request: the queue may have changed since the first time.
     fn again(&self, proposal: &Proposal, command: &Command, outcome: Response) -> Response {
         let (session, room) = (proposal.session, Room::of_an_answer(&proposal.identities));
-        let Response::PlaceStates(mut place_states) = outcome else { return outcome };
+        let Response::QueuePositions(mut positions) = outcome else { return outcome };
         let had_places =
-            place_states.iter().all(|one| matches!(one, PlaceState::Held(_) | PlaceState::Waiting { .. }));
+            positions.iter().all(|one| matches!(one, QueuePosition::Held(_) | QueuePosition::Waiting { .. }));
         if let (Command::Client(Request::Acquire(all)), true) = (command, had_places) {
-            return Response::PlaceStates(
-                self.place_states_again((session, Slot::default()), all, room).into(),
+            return Response::QueuePositions(
+                self.positions_again((session, Slot::default()), all, room).into(),
             );
         }
         // The outcome of a convert, or of an acquire with a refused position among several.
-        self.renew_place_states(session, &mut place_states, room);
-        Response::PlaceStates(place_states)
+        self.renew_positions(session, &mut positions, room);
+        Response::QueuePositions(positions)
     }
 }
 
@@ -342,7 +342,7 @@ fn fits(command: &Command, outcome: &Response) -> bool {
         }
         Request::SetData(_) | Request::SetAcl(_) => matches!(outcome, Response::Stat(_)),
         Request::Multi(_) => matches!(outcome, Response::Multi(_)),
-        Request::Acquire(_) | Request::Convert { .. } => matches!(outcome, Response::PlaceStates(_)),
+        Request::Acquire(_) | Request::Convert { .. } => matches!(outcome, Response::QueuePositions(_)),
         Request::Release(_) | Request::ForceRelease(_) => matches!(outcome, Response::Held(_)),
         _ => matches!(outcome, Response::Empty),
     }
@@ -353,14 +353,14 @@ pub(crate) fn weight(stored: &Stored) -> usize {
     const BASE: usize = 64;
     const STAT: usize = 80;
     let of_party = |party: &Party| BASE + party.path.len() + party.label.len();
-    let of_state = |place_state: &PlaceState| match place_state {
-        PlaceState::Held(claim) => BASE + claim.path.len(),
-        PlaceState::Waiting { claim, holder, .. } => {
+    let of_state = |position: &QueuePosition| match position {
+        QueuePosition::Held(claim) => BASE + claim.path.len(),
+        QueuePosition::Waiting { claim, holder, .. } => {
             BASE + claim.path.len() + holder.as_ref().map_or(0, of_party)
         }
-        PlaceState::Busy { holder, .. } => BASE + holder.as_ref().map_or(0, of_party),
-        PlaceState::Deadlock(circle) => BASE + circle.iter().map(of_party).sum::<usize>(),
-        PlaceState::LimitIs(_) | PlaceState::Absent => BASE,
+        QueuePosition::Busy { holder, .. } => BASE + holder.as_ref().map_or(0, of_party),
+        QueuePosition::Deadlock(circle) => BASE + circle.iter().map(of_party).sum::<usize>(),
+        QueuePosition::LimitIs(_) | QueuePosition::Absent => BASE,
     };
     let of_result = |result: &OpResult| match result {
         OpResult::Create(path) => BASE + path.len(),
@@ -372,7 +372,7 @@ pub(crate) fn weight(stored: &Stored) -> usize {
     BASE + match stored {
         Ok(Response::Path(path) | Response::PathStat(path, _)) => STAT + path.len(),
         Ok(Response::Multi(results)) => results.iter().map(of_result).sum(),
-        Ok(Response::PlaceStates(place_states)) => place_states.iter().map(of_state).sum(),
+        Ok(Response::QueuePositions(positions)) => positions.iter().map(of_state).sum(),
         Ok(Response::Held(held)) => held.len(),
         // No logged request has another response.
         Ok(_) => STAT,

@@ -1,10 +1,9 @@
 //! Results of applying a command: an answer for the sender, and events for watchers.
 
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::Mode;
+pub use rowlock_proto::lock_event::{EndReason, LockEvent, LockEventKind, PositionEnd};
 use rowlock_proto::response::Response;
-use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
-use serde::{Deserialize, Serialize};
+use rowlock_proto::{ErrorCode, SessionId, Zxid};
 
 use crate::command::Attachment;
 use crate::locks::Question;
@@ -63,74 +62,16 @@ pub struct Change<'a> {
     pub rules: &'a Rules,
 }
 
-/// A change of one queue position of a lock. Clients of any protocol cause lock events.
+/// Command behind a lock event, and the permissions that decide who may read the event.
 #[derive(Clone, Copy, Debug)]
-pub struct LockEvent<'a> {
+pub struct EventContext<'a> {
     pub zxid: Zxid,
     /// Time of the command's batch: the leader's clock, milliseconds since 1970.
     pub time_ms: i64,
-    /// Path of the lock's znode.
-    pub lock: &'a str,
-    /// Path of the queue znode.
-    pub path: &'a str,
-    pub token: FencingToken,
-    pub session: SessionId,
-    /// Address of the client at the request; empty if unknown.
-    pub address: &'a str,
-    /// The beginning of the queue znode's data.
-    pub label: &'a [u8],
     /// The queue znode's ACL (the last ACL, if deleted).
     pub acl: &'a [Acl],
     /// The ACL of the lock's znode.
     pub lock_acl: &'a [Acl],
-    pub mode: Mode,
-    /// True if acquire created the position: the session receives notices of grants and losses
-    /// ([`rowlock_proto::lock::Notice`]).
-    pub is_acquired: bool,
-    /// Name of the client that took the position away from its session ([`Why::Deleted`], [`Why::Forced`]);
-    /// otherwise empty.
-    pub by: &'a str,
-    pub kind: LockEventKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LockEventKind {
-    /// The position entered the queue.
-    Requested {
-        /// Number of holders and waiters in front.
-        ahead: u32,
-    },
-    Granted {
-        /// Milliseconds since the request.
-        waited_ms: i64,
-    },
-    /// The holder holds in another mode now ([`LockEvent::mode`]).
-    Converted,
-    Gone {
-        /// Milliseconds of holding; `None` if the position never held the lock.
-        held_ms: Option<i64>,
-        waited_ms: i64,
-        why: Why,
-    },
-    /// A client asked the holder to release the lock. [`LockEvent::label`] contains the asker and the reason.
-    Asked,
-}
-
-/// Reason why a queue position is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Why {
-    /// The session released the lock or left the queue.
-    Released,
-    SessionClosed,
-    SessionExpired,
-    /// Another session deleted its znode.
-    Deleted,
-    /// An operator forced the release.
-    Forced,
-    /// The hold exceeded the maximum that its acquire had set.
-    Revoked,
-    /// A superuser ended its session.
-    SessionEnded,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -151,12 +92,12 @@ pub trait EventSink {
     /// Called when a session has ended, after the deletions of its ephemerals.
     fn session_ended(&mut self, session: SessionId, end: SessionEnd);
     /// Called when a lock's queue has changed, after the znode changes of the same command.
-    fn lock(&mut self, event: &LockEvent<'_>) {
-        let _ = event;
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        let _ = (event, context);
     }
     /// Called with a holder's new question: an [`LockEventKind::Asked`], and the only call for this kind.
-    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
-        let _ = (event, question);
+    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
+        let _ = (event, context, question);
     }
 }
 

@@ -21,7 +21,7 @@ use crate::guesses::LookupHints;
 use crate::locks::{Cause, address_in};
 use crate::machine::Machine;
 use crate::ops::Done;
-use crate::outcome::{Attached, EventSink, SessionEnd, Why};
+use crate::outcome::{Attached, EndReason, EventSink, SessionEnd};
 use crate::proof::Proof;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
@@ -453,9 +453,9 @@ impl Machine {
         assert!(gone.iter().all(is_its), "the end of {session} takes another session's znode away");
         self.sessions.close(session);
         let why = Some(match end {
-            SessionEnd::Closed => Why::SessionClosed,
-            SessionEnd::Expired => Why::SessionExpired,
-            SessionEnd::Ended => Why::SessionEnded,
+            SessionEnd::Closed => EndReason::SessionClosed,
+            SessionEnd::Expired => EndReason::SessionExpired,
+            SessionEnd::Ended => EndReason::SessionEnded,
         });
         let cause = Cause { session, why, grants_max: END_GRANTS_MAX, ..Cause::of_the_cluster(zxid) };
         self.publish(cause, &mut gone, sink);

@@ -128,7 +128,7 @@ fn write_response(line: &mut Line, response: Response, transcript: &mut Transcri
             line.text(sorted(ids.into_iter().map(|id| format!("{}:{}", id.scheme, id.id)).collect()));
         }
         // Replies to Rowlock's own opcodes, which no script sends.
-        other @ (Response::PlaceStates(_) | Response::Held(_) | Response::Report(_)) => {
+        other @ (Response::QueuePositions(_) | Response::Held(_) | Response::Report(_)) => {
             line.text(format!(" {other:?}"));
         }
     }

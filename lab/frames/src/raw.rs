@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use rowlock_env::time;
-use rowlock_proto::lock::{Acquire, Claim, Notice, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, Notice, QueuePosition};
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::response::ConnectResponse;
 use rowlock_proto::{
@@ -259,14 +259,14 @@ impl RawClient {
         self.call(Request::Auth { auth_type, scheme, auth }).await.expect("digest is understood");
     }
 
-    pub async fn acquire(&mut self, acquire: Acquire) -> PlaceState {
+    pub async fn acquire(&mut self, acquire: Acquire) -> QueuePosition {
         self.acquire_all(vec![acquire]).await.remove(0)
     }
 
-    pub async fn acquire_all(&mut self, all: Vec<Acquire>) -> Vec<PlaceState> {
+    pub async fn acquire_all(&mut self, all: Vec<Acquire>) -> Vec<QueuePosition> {
         match self.call(Request::Acquire(all.into())).await {
-            Ok(Response::PlaceStates(place_states)) => place_states.into_vec(),
-            other => panic!("not place states: {other:?}"),
+            Ok(Response::QueuePositions(positions)) => positions.into_vec(),
+            other => panic!("not queue positions: {other:?}"),
         }
     }
 
@@ -328,18 +328,18 @@ pub fn exclusive(lock: &str, prefix: &str) -> Acquire {
 }
 
 #[track_caller]
-pub fn held(place_state: PlaceState) -> Claim {
-    match place_state {
-        PlaceState::Held(claim) => claim,
+pub fn held(position: QueuePosition) -> Claim {
+    match position {
+        QueuePosition::Held(claim) => claim,
         other => panic!("not held: {other:?}"),
     }
 }
 
 /// Returns the claim of a waiting position, and the number of positions ahead.
 #[track_caller]
-pub fn waiting(place_state: PlaceState) -> (Claim, u32) {
-    match place_state {
-        PlaceState::Waiting { claim, ahead, .. } => (claim, ahead),
+pub fn waiting(position: QueuePosition) -> (Claim, u32) {
+    match position {
+        QueuePosition::Waiting { claim, ahead, .. } => (claim, ahead),
         other => panic!("not waiting: {other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use rowlock_proto::acl::{Acl, perms};
-use rowlock_proto::lock::{Claim, Notice, NoticeEvent, Party, PlaceState};
+use rowlock_proto::lock::{Claim, Notice, NoticeEvent, Party, QueuePosition};
 use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, SessionId, Stat};
 
@@ -34,7 +34,7 @@ fn response(response: &Response) -> String {
         Response::Number(number) => format!("number {number}"),
         Response::Sasl(token) => format!("sasl {token:?}"),
         Response::WhoAmI(ids) => lines(ids.iter().map(|id| format!("{}:{}", id.scheme, id.id)).collect()),
-        Response::PlaceStates(states) => lines(states.iter().map(place_state).collect()),
+        Response::QueuePositions(positions) => lines(positions.iter().map(position).collect()),
         Response::Held(held) => format!("held {held:?}"),
         Response::Report(document) => format!("report {document}"),
     }
@@ -60,18 +60,18 @@ pub fn frame(frame: &Frame) -> String {
     }
 }
 
-pub fn place_state(place_state: &PlaceState) -> String {
-    match place_state {
-        PlaceState::Held(Claim { path, token }) => format!("held {path} token {token}"),
-        PlaceState::Waiting { claim: Claim { path, token }, ahead, holder } => {
+pub fn position(position: &QueuePosition) -> String {
+    match position {
+        QueuePosition::Held(Claim { path, token }) => format!("held {path} token {token}"),
+        QueuePosition::Waiting { claim: Claim { path, token }, ahead, holder } => {
             format!("waiting {path} token {token} ahead {ahead} {}", holder_text(holder))
         }
-        PlaceState::Busy { ahead, holder } => format!("busy ahead {ahead} {}", holder_text(holder)),
-        PlaceState::Deadlock(circle) => {
+        QueuePosition::Busy { ahead, holder } => format!("busy ahead {ahead} {}", holder_text(holder)),
+        QueuePosition::Deadlock(circle) => {
             format!("deadlock {}", circle.iter().map(party).collect::<Vec<_>>().join(" -> "))
         }
-        PlaceState::LimitIs(limit) => format!("limit is {limit}"),
-        PlaceState::Absent => "absent".to_owned(),
+        QueuePosition::LimitIs(limit) => format!("limit is {limit}"),
+        QueuePosition::Absent => "absent".to_owned(),
     }
 }
 

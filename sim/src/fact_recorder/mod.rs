@@ -5,7 +5,6 @@
 //! each item in the recorder.
 
 mod data;
-mod events;
 mod reference;
 
 use std::collections::BTreeMap;
@@ -13,15 +12,15 @@ use std::sync::Arc;
 
 use rowlock_proto::Request;
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, PlaceState, place_number};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, QueuePosition, place_number};
 use rowlock_proto::path::{join, name};
-use rowlock_proto::report::HistoryEntry;
+use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use rowlock_state::command::{Attachment, Command, Proposal};
 use rowlock_state::outcome::{
-    Applied, Change, ChangeKind, EventSink, LockEvent, LockEventKind, SessionEnd, Why,
+    Applied, Change, ChangeKind, EndReason, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd,
 };
 use rowlock_state::{Deadline, Machine, Question};
 
@@ -70,7 +69,7 @@ pub enum Recorded {
         token: FencingToken,
         session: SessionId,
         held: bool,
-        why: Why,
+        why: EndReason,
     },
     /// Entry for event streams and histories.
     Told(Box<HistoryEntry>),
@@ -98,30 +97,37 @@ impl EventSink for Recorder {
         self.0.push(Recorded::Ended(session, end));
     }
 
-    fn lock(&mut self, event: &LockEvent<'_>) {
-        let (zxid, token, session) = (event.zxid, event.token, event.session);
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        let (zxid, token, session) = (context.zxid, event.token, event.session);
         let lock = || event.lock.to_owned();
-        self.0.push(Recorded::Told(Box::new(events::entry(event))));
+        self.0.push(Recorded::Told(Box::new(entry(event, context))));
         match event.kind {
             LockEventKind::Granted { .. } => {
                 self.0.push(Recorded::Granted { zxid, lock: lock(), token, session })
             }
-            LockEventKind::Gone { held_ms, why, .. } => {
-                self.0.push(Recorded::Gone { lock: lock(), token, session, held: held_ms.is_some(), why });
+            LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {
+                let (held, why) = (end.held_ms.is_some(), end.reason);
+                self.0.push(Recorded::Gone { lock: lock(), token, session, held, why });
             }
             LockEventKind::Converted => {
                 self.0.push(Recorded::Converted { lock: lock(), token, mode: event.mode });
             }
-            LockEventKind::Requested { .. } | LockEventKind::Asked => {}
+            LockEventKind::Requested { .. } | LockEventKind::Asked { .. } => {}
         }
     }
 
-    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
+    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
         let (lock, token) = (event.lock.to_owned(), event.token);
         let Question { asked_ms, deadline, .. } = *question;
-        self.0.push(Recorded::Told(Box::new(events::entry(event))));
+        self.0.push(Recorded::Told(Box::new(entry(event, context))));
         self.0.push(Recorded::Asked { lock, token, asked_ms, deadline });
     }
+}
+
+/// Returns the entry of event streams and histories (docs/monitoring.md).
+fn entry(event: &LockEvent<&str>, context: &EventContext<'_>) -> HistoryEntry {
+    let event = HistoryEvent::Lock(event.map(|text| text.to_string()));
+    HistoryEntry { time_ms: context.time_ms, zxid: context.zxid, event }
 }
 
 /// Requested properties of a queue position, from the client's request and not from the state.
@@ -140,11 +146,11 @@ struct Wish {
 impl Wish {
     /// Returns the time until which no other position is granted the lock, after a loss of this position at
     /// `at`.
-    fn kept_until(&self, loss: Why, at: Millis) -> Millis {
-        let may_believe = matches!(loss, Why::SessionExpired | Why::SessionEnded);
+    fn kept_until(&self, loss: EndReason, at: Millis) -> Millis {
+        let may_believe = matches!(loss, EndReason::SessionExpired | EndReason::SessionEnded);
         let lock_delay_ms = if may_believe { self.lock_delay_ms } else { 0 };
-        let has_lapsed = self.min_hold_lapses && loss != Why::Released;
-        let min_hold_ms = if loss == Why::Forced || has_lapsed { 0 } else { self.min_hold_ms };
+        let has_lapsed = self.min_hold_lapses && loss != EndReason::Released;
+        let min_hold_ms = if loss == EndReason::Forced || has_lapsed { 0 } else { self.min_hold_ms };
         let granted = self.granted.unwrap_or(at);
         Millis((at.0 + i64::from(lock_delay_ms)).max(granted.0 + i64::from(min_hold_ms)))
     }
@@ -216,14 +222,12 @@ impl FactRecorder {
             facts.extend(lock.map(|lock| Fact::Undelayed { lock }));
         }
         // The first answer reported these refusals; a repeated answer does not.
-        if let (true, Command::Client(Request::Acquire(all)), Ok(Response::PlaceStates(place_states))) =
+        if let (true, Command::Client(Request::Acquire(all)), Ok(Response::QueuePositions(positions))) =
             (changed, command, &applied.result)
         {
             self.record_acquires(all, proposal);
-            let each = all.iter().zip(place_states);
-            facts.extend(
-                each.filter_map(|(acquire, place_state)| self.refusal(proposal, acquire, place_state)),
-            );
+            let each = all.iter().zip(positions);
+            facts.extend(each.filter_map(|(acquire, position)| self.refusal(proposal, acquire, position)));
         }
         facts
     }
@@ -299,8 +303,8 @@ impl FactRecorder {
         &mut self,
         (lock, token, is_there): (Lock, FencingToken, bool),
         session: SessionId,
-        loss: Option<Why>,
-        why: Why,
+        loss: Option<EndReason>,
+        why: EndReason,
         at: Millis,
     ) -> Vec<Fact> {
         let wish = self.places.remove(&(lock, token));
@@ -311,7 +315,7 @@ impl FactRecorder {
             *known = until.max(*known);
             facts.push(Fact::Delayed { lock, until });
         }
-        if why == Why::Revoked {
+        if why == EndReason::Revoked {
             // An unknown position may have a maximum hold.
             let has_maximum = wish.is_none_or(|wish| wish.has_maximum);
             facts.push(Fact::Revoked { lock, token, session, at, has_maximum });
@@ -344,8 +348,9 @@ impl FactRecorder {
         let Some((lock, _)) = self.members.get(&*claim.path) else { return };
         let Some(old) = self.places.get_mut(&(*lock, claim.token)) else { return };
         self.wishes.insert(join(self.locks.path(*lock), prefix), Wish { mode, granted: None, ..*old });
-        let is_new = |state: &PlaceState| matches!(state, PlaceState::Held(new) if new.token != claim.token);
-        if let Ok(Response::PlaceStates(states)) = result
+        let is_new =
+            |state: &QueuePosition| matches!(state, QueuePosition::Held(new) if new.token != claim.token);
+        if let Ok(Response::QueuePositions(states)) = result
             && states.iter().any(is_new)
         {
             old.min_hold_ms = 0;
@@ -416,8 +421,8 @@ impl FactRecorder {
         }
     }
 
-    fn refusal(&mut self, proposal: &Proposal, acquire: &Acquire, place_state: &PlaceState) -> Option<Fact> {
-        let PlaceState::Deadlock(circle) = place_state else { return None };
+    fn refusal(&mut self, proposal: &Proposal, acquire: &Acquire, position: &QueuePosition) -> Option<Fact> {
+        let QueuePosition::Deadlock(circle) = position else { return None };
         let owner = self.owner_in(acquire.owner, proposal);
         let place = |party: &Party| Some((self.locks.of_member(&party.path)?, party.token));
         Some(Fact::Refused {
@@ -431,20 +436,20 @@ impl FactRecorder {
 
     /// Returns an answer in the form for the checkers.
     fn reply(&self, command: &Command, result: &Result<Response, ErrorCode>) -> Reply {
-        let token = |place_state: &PlaceState| match place_state {
-            PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => Some(claim.token),
+        let token = |position: &QueuePosition| match position {
+            QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. } => Some(claim.token),
             _ => None,
         };
         let places = match (command, result) {
-            (Command::Client(Request::Acquire(all)), Ok(Response::PlaceStates(place_states))) => {
-                let place = |(acquire, place_state): (&Acquire, &PlaceState)| {
-                    Some((self.locks.find(&acquire.lock)?, token(place_state)))
+            (Command::Client(Request::Acquire(all)), Ok(Response::QueuePositions(positions))) => {
+                let place = |(acquire, position): (&Acquire, &QueuePosition)| {
+                    Some((self.locks.find(&acquire.lock)?, token(position)))
                 };
-                all.iter().zip(place_states).filter_map(place).collect()
+                all.iter().zip(positions).filter_map(place).collect()
             }
-            (Command::Client(Request::Convert { claim, .. }), Ok(Response::PlaceStates(place_states))) => {
+            (Command::Client(Request::Convert { claim, .. }), Ok(Response::QueuePositions(positions))) => {
                 let lock = self.locks.of_member(&claim.path);
-                lock.into_iter().zip(place_states.iter().map(token)).collect()
+                lock.into_iter().zip(positions.iter().map(token)).collect()
             }
             _ => Vec::new(),
         };

@@ -17,7 +17,7 @@ use rowlock_proto::lock::Mode;
 use rowlock_proto::report::HistoryEntry;
 use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
-use rowlock_state::outcome::{SessionEnd, Why};
+use rowlock_state::outcome::{EndReason, SessionEnd};
 use rowlock_world::time::Nanos;
 
 use client::{ClientFact, ClientId, Logged, Znode};
@@ -143,7 +143,7 @@ pub enum Fact {
     /// Entry of event streams and histories about a change of any lock.
     LockEvent(Arc<HistoryEntry>),
     /// A position has left a queue, for this reason. Follows [`Fact::Left`].
-    Gone { lock: Lock, token: FencingToken, why: Why },
+    Gone { lock: Lock, token: FencingToken, why: EndReason },
     /// The log applied a write of [`client::DATA`]. A repeated numbered write is not reported again.
     Logged(Arc<Logged>),
     /// A znode below [`client::DATA`], or its list of children, has changed.

@@ -18,7 +18,13 @@ pub fn missing<'de, T: Deserialize<'de> + Debug>(samples: &[T]) -> Vec<&'static 
         text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
     };
     let there: Vec<String> = samples.iter().map(name).collect();
-    variants.iter().copied().filter(|variant| !there.iter().any(|name| name == variant)).collect()
+    // Serde may have another case for its names.
+    let plain = |name: &str| name.replace(['-', '_'], "").to_lowercase();
+    variants
+        .iter()
+        .copied()
+        .filter(|variant| !there.iter().any(|name| plain(name) == plain(variant)))
+        .collect()
 }
 
 /// Deserializer that records the variants of the requested enum.

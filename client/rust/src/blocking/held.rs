@@ -15,7 +15,7 @@ use super::caller::Caller;
 use crate::error::{Error, LostReason, ReleaseError};
 use crate::recipes::guard::WaitStats;
 use crate::recipes::loss::Loss;
-use crate::recipes::questions::Question;
+use crate::session::question::Question;
 use crate::transaction::Transaction;
 
 /// Held lock. Dropping the guard releases the lock in the background, without blocking.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time;
-use rowlock_proto::lock::{Claim, PlaceState};
+use rowlock_proto::lock::{Claim, QueuePosition};
 use rowlock_proto::{FencingToken, Request, Response};
 
 use super::guard::{Grant, Guard, Seat};
@@ -120,10 +120,10 @@ async fn convert(
     let request = Request::Convert { claim, mode: to.mode(), prefix };
     let reply = guard.client().submit_followed(request, None, cells).await?.await?;
     match reply.response {
-        Response::PlaceStates(place_states) => match place_states.into_iter().next() {
-            Some(PlaceState::Held(claim)) => Ok(claim),
-            Some(PlaceState::Busy { .. }) => Err(Error::Busy),
-            Some(PlaceState::Absent) => Err(Error::NotHeld),
+        Response::QueuePositions(positions) => match positions.into_iter().next() {
+            Some(QueuePosition::Held(claim)) => Ok(claim),
+            Some(QueuePosition::Busy { .. }) => Err(Error::Busy),
+            Some(QueuePosition::Absent) => Err(Error::NotHeld),
             _ => Err(ODD),
         },
         _ => Err(ODD),

@@ -9,10 +9,10 @@ use std::task::Poll;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 
-use super::questions::Question;
 use crate::error::{LockLost, LostReason};
 use crate::session::Shared;
 use crate::session::lock_states::{Followed, LockState, LockStateCell};
+use crate::session::question::Question;
 
 /// Reports the loss of a lock. Cheap to clone, `'static`, keeps neither the lock nor the session alive: hand
 /// a clone to each task that works under a [`crate::Guard`].

@@ -13,8 +13,8 @@ use rowlock_env::rng;
 use rowlock_proto::lock::Mode;
 use rowlock_proto::name;
 
-use crate::builder::QueueNames;
 use crate::error::NameError;
+use crate::settings::QueueNames;
 
 /// Name of a lock or an election: levels separated by slashes, at most 512 bytes in at most 32 levels.
 /// Handles accept plain text too, and refuse an invalid name on use

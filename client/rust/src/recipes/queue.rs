@@ -21,7 +21,7 @@ pub(crate) struct Contender {
 
 /// Position of a contender.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum QueuePosition {
+pub(crate) enum RecipePosition {
     /// No earlier contender blocks this contender.
     Holder,
     /// An earlier contender blocks this contender.
@@ -66,9 +66,9 @@ impl Queue {
 
     /// Finds a contender's position. `limit`: the semaphore's number of permits, for a contender with
     /// permits.
-    pub(crate) fn position(&self, name: &str, limit: u32) -> QueuePosition {
+    pub(crate) fn position(&self, name: &str, limit: u32) -> RecipePosition {
         let Some(at) = self.contenders.iter().position(|contender| contender.name == name) else {
-            return QueuePosition::Absent;
+            return RecipePosition::Absent;
         };
         let before = &self.contenders[..at];
         let wake = match self.contenders[at].mode {
@@ -83,9 +83,9 @@ impl Queue {
             }
         };
         match wake {
-            None => QueuePosition::Holder,
+            None => RecipePosition::Holder,
             Some(wake) => {
-                QueuePosition::Behind { position: at, wake, holder: self.contenders[0].name.clone() }
+                RecipePosition::Behind { position: at, wake, holder: self.contenders[0].name.clone() }
             }
         }
     }
@@ -217,9 +217,9 @@ mod tests {
 
     fn position(it: &Queue, name: &str) -> (usize, Option<Wake>) {
         match it.position(name, 4) {
-            QueuePosition::Holder => (0, None),
-            QueuePosition::Behind { position, wake, .. } => (position, Some(wake)),
-            QueuePosition::Absent => panic!("{name} is absent"),
+            RecipePosition::Holder => (0, None),
+            RecipePosition::Behind { position, wake, .. } => (position, Some(wake)),
+            RecipePosition::Absent => panic!("{name} is absent"),
         }
     }
 
@@ -230,11 +230,11 @@ mod tests {
     #[test]
     fn a_standing_names_the_one_directly_before_and_the_holder() {
         let it = Queue::new(vec!["l-0000000003".into(), "l-0000000001".into(), "l-0000000002".into()]);
-        assert_eq!(it.position("l-0000000001", 0), QueuePosition::Holder);
+        assert_eq!(it.position("l-0000000001", 0), RecipePosition::Holder);
         let wake = Wake::Gone("l-0000000002".into());
-        let behind = QueuePosition::Behind { position: 2, wake, holder: "l-0000000001".into() };
+        let behind = RecipePosition::Behind { position: 2, wake, holder: "l-0000000001".into() };
         assert_eq!(it.position("l-0000000003", 0), behind);
-        assert_eq!(it.position("l-0000000004", 0), QueuePosition::Absent);
+        assert_eq!(it.position("l-0000000004", 0), RecipePosition::Absent);
     }
 
     #[test]

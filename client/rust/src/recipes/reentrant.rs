@@ -190,7 +190,7 @@ impl ReentrantMutex {
 
     fn slot(&self, owner: Owner) -> Result<SlotRef, Error> {
         let lock = self.mutex.site().absolute()?;
-        let holds = self.client().holds();
+        let holds = self.client().shared_table::<Holds>();
         if owner == Owner::Unnamed {
             return Ok(SlotRef {
                 slot: Some(Arc::new(Slot::new())),

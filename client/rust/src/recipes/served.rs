@@ -12,7 +12,7 @@ use std::time::Duration;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::lock::{Acquire, Claim, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, QueuePosition};
 use rowlock_proto::{Acl, Request, Response, path};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -21,6 +21,7 @@ use super::guard::{Grant, Guard, Seat};
 use super::names;
 use crate::client::Client;
 use crate::error::Error;
+use crate::party::Party;
 use crate::session::lock_states::{LockState, LockStateCell};
 use crate::session::znode_removal::ZnodeRemoval;
 
@@ -180,10 +181,10 @@ impl<'a> Acquisition<'a> {
             Ok(pending) => pending.await,
             Err(error) => Err(error),
         };
-        let place_states = match answer {
+        let positions = match answer {
             Ok(reply) => match reply.response {
-                Response::PlaceStates(place_states) if place_states.len() == self.places.len() => {
-                    place_states.into_vec()
+                Response::QueuePositions(positions) if positions.len() == self.places.len() => {
+                    positions.into_vec()
                 }
                 _ => return Err(ODD),
             },
@@ -194,27 +195,27 @@ impl<'a> Acquisition<'a> {
                 return Err(error);
             }
         };
-        for (place_state, ungranted_at) in place_states.iter().zip(&mut self.ungranted_at) {
-            if let PlaceState::Waiting { .. } = place_state {
+        for (position, ungranted_at) in positions.iter().zip(&mut self.ungranted_at) {
+            if let QueuePosition::Waiting { .. } = position {
                 *ungranted_at = asked_at;
             }
         }
-        self.evaluate(place_states, is_first, progress)
+        self.evaluate(positions, is_first, progress)
     }
 
     fn evaluate(
         &mut self,
-        place_states: Vec<PlaceState>,
+        positions: Vec<QueuePosition>,
         is_first: bool,
         progress: &mut Progress,
     ) -> Result<AttemptResult, Error> {
         self.claims.clear();
         let mut refusal = None;
         let mut front: Option<(usize, Option<String>, String)> = None;
-        for (place_state, place) in place_states.into_iter().zip(&mut self.places) {
-            match place_state {
-                PlaceState::Held(claim) => self.claims.push(claim),
-                PlaceState::Waiting { claim, ahead, holder } => {
+        for (position, place) in positions.into_iter().zip(&mut self.places) {
+            match position {
+                QueuePosition::Held(claim) => self.claims.push(claim),
+                QueuePosition::Waiting { claim, ahead, holder } => {
                     self.claims.push(claim);
                     let holder = holder.map(|party| path::name(&party.path).to_owned());
                     let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
@@ -223,13 +224,14 @@ impl<'a> Acquisition<'a> {
                         front = Some((ahead, holder, place.lock.clone()));
                     }
                 }
-                PlaceState::Busy { .. } => refusal = refusal.or(Some(Ok(AttemptResult::Busy))),
-                PlaceState::Deadlock(cycle) => {
-                    let cycle = cycle.into_iter().map(|party| self.client.party(party)).collect();
+                QueuePosition::Busy { .. } => refusal = refusal.or(Some(Ok(AttemptResult::Busy))),
+                QueuePosition::Deadlock(cycle) => {
+                    let relative = |path| self.client.relative(path);
+                    let cycle = cycle.into_iter().map(|party| Party::of(party, relative)).collect();
                     refusal = Some(Err(Error::Deadlock { cycle }));
                 }
-                PlaceState::LimitIs(actual) => refusal = Some(Err(Error::LimitConflict { actual })),
-                PlaceState::Absent => place.forget(),
+                QueuePosition::LimitIs(actual) => refusal = Some(Err(Error::LimitConflict { actual })),
+                QueuePosition::Absent => place.forget(),
             }
         }
         if let Some(refusal) = refusal {

@@ -18,7 +18,7 @@ use super::acquire::{LockSpec, Progress, Terms};
 use super::guard::{Grant, Guard, Seat};
 use super::names::{self, Kind};
 use super::place::Place;
-use super::queue::{Queue, QueuePosition, Wake};
+use super::queue::{Queue, RecipePosition, Wake};
 use crate::client::Client;
 use crate::error::Error;
 use crate::limits::REFUSED_PAUSE;
@@ -53,16 +53,16 @@ pub(crate) async fn acquire(
             None => place.queue().await?,
         };
         match queue.position(place.name(), limit) {
-            QueuePosition::Holder => return guard(client, place, stat, wanted, terms, progress).map(Some),
-            QueuePosition::Behind { .. } if !wait => {
+            RecipePosition::Holder => return guard(client, place, stat, wanted, terms, progress).map(Some),
+            RecipePosition::Behind { .. } if !wait => {
                 place.leave().await?;
                 return Ok(None);
             }
-            QueuePosition::Behind { position, wake, holder } => {
+            RecipePosition::Behind { position, wake, holder } => {
                 progress.stand(&wanted.lock, position, Some(holder));
                 wait_for(&place, wake, attachments, progress).await?;
             }
-            QueuePosition::Absent => {
+            RecipePosition::Absent => {
                 place.forget();
                 return Err(Error::PlaceLost);
             }
@@ -151,7 +151,7 @@ async fn wait_for(place: &Place, wake: Wake, attachments: u64, progress: &mut Pr
             return Ok(());
         };
         let limit = limit_in(znode::data(reply)?.data.as_deref().unwrap_or_default()).unwrap_or(0);
-        if Queue::new(names).position(place.name(), limit) == QueuePosition::Holder {
+        if Queue::new(names).position(place.name(), limit) == RecipePosition::Holder {
             return Ok(());
         }
         resized = Some(limit_changed);

@@ -12,9 +12,9 @@ use rowlock_env::time::Instant;
 use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{self, Claim, Notice, NoticeEvent};
 
+use super::question::Question;
 use crate::error::LostReason;
 use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY, CLAIMS_TO_MOVE_MAX, VERIFY_BYTES};
-use crate::recipes::questions::Question;
 
 /// The state of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

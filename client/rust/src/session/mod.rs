@@ -11,6 +11,7 @@ pub(crate) mod deadline;
 pub(crate) mod extensions;
 pub(crate) mod lock_states;
 pub(crate) mod machine;
+pub(crate) mod question;
 pub(crate) mod tags;
 pub(crate) mod ticket;
 pub(crate) mod watches;
@@ -28,9 +29,9 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::{Request, Response, SessionId};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::builder::Credential;
 use crate::connect_error::AttemptError;
 use crate::error::{Error, LostReason};
+use crate::settings::Credential;
 use extensions::Extensions;
 use lock_states::LockStateCell;
 use watches::WatchRequest;

@@ -1,7 +1,7 @@
 //! Reports about locks, sessions and history, as types.
 
 use rowlock_client::HistoryQuery;
-use rowlock_client::report::{HistoryEvent, ModeName};
+use rowlock_client::report::{LockEventKind, ModeName};
 use rowlock_env::{task, time};
 use rowlock_testkit::Cluster;
 
@@ -46,9 +46,11 @@ async fn a_client_reads_who_holds_who_waits_and_what_has_happened() {
     loop {
         let history = a.report_history(&of_a).await.unwrap();
         if let [requested, granted, released] = &history.entries[..] {
-            assert!(matches!(&requested.event, HistoryEvent::Requested { ahead: 0, .. }), "{requested:?}");
-            assert!(matches!(&granted.event, HistoryEvent::Granted { place, .. } if place.token == token));
-            assert!(matches!(&released.event, HistoryEvent::Released(end) if end.place.label == "writer"));
+            let [requested, granted, released] = [requested, granted, released].map(|it| it.event.lock());
+            let (requested, granted, released) = (requested.unwrap(), granted.unwrap(), released.unwrap());
+            assert_eq!(requested.kind, LockEventKind::Requested { ahead: 0 });
+            assert!(matches!(granted.kind, LockEventKind::Granted { .. }) && granted.token == token);
+            assert!(matches!(released.kind, LockEventKind::Released(_)) && released.label == "writer");
             break;
         }
         assert!(time::now() < deadline, "{history:?}");

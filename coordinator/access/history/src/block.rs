@@ -12,7 +12,7 @@ use rowlock_types::codec;
 use serde::{Deserialize, Serialize};
 
 use super::error::HistoryError;
-use super::record::{Entry, Key, Subject};
+use super::record::{Entry, Key, Stored, StoredSubject, Subject};
 
 /// Bound of an uncompressed block.
 ///
@@ -48,9 +48,9 @@ pub(super) struct Encoded<'a> {
     pub bytes: &'a [u8],
 }
 
-impl<'a> Encoded<'a> {
-    pub fn entry(&self) -> Result<Entry<'a>, HistoryError> {
-        decode(&self.bytes[LEN_BYTES + KEY_BYTES..])
+impl Encoded<'_> {
+    pub fn entry(&self) -> Result<Entry, HistoryError> {
+        decode::<Stored<'_>>(&self.bytes[LEN_BYTES + KEY_BYTES..])?.entry()
     }
 }
 
@@ -79,13 +79,13 @@ pub(super) fn decompress(bytes: &[u8]) -> Result<Vec<u8>, HistoryError> {
 }
 
 /// Appends an entry to `out`. Returns false, and appends nothing, if the entry is too long.
-pub(super) fn encode(key: Key, entry: &Entry<'_>, out: &mut Vec<u8>) -> bool {
+pub(super) fn encode(key: Key, entry: &Entry<&str>, out: &mut Vec<u8>) -> bool {
     let begin = out.len();
     out.extend_from_slice(&[0; LEN_BYTES]);
     out.extend_from_slice(&key.time_ms.to_le_bytes());
     out.extend_from_slice(&key.zxid.0.to_le_bytes());
     out.extend_from_slice(&key.ordinal.to_le_bytes());
-    codec::encode_into(entry, out);
+    codec::encode_into(&Stored::of(entry), out);
     let len = u16::try_from(out.len() - begin).ok().filter(|len| usize::from(*len) <= ENTRY_MAX_BYTES);
     match len {
         Some(len) => out[begin..][..LEN_BYTES].copy_from_slice(&len.to_le_bytes()),
@@ -109,7 +109,7 @@ pub(super) fn entries(bytes: &[u8]) -> impl Iterator<Item = Result<Encoded<'_>, 
 
 fn front(bytes: &[u8]) -> Result<Encoded<'_>, HistoryError> {
     let (bytes, key, body) = split(bytes).ok_or_else(|| damaged("an entry is cut off"))?;
-    Ok(Encoded { key, subject: decode(body)?, bytes })
+    Ok(Encoded { key, subject: decode::<StoredSubject<'_>>(body)?.subject(), bytes })
 }
 
 /// Splits off the first entry: its bytes, its key, and its body.
@@ -132,36 +132,49 @@ fn damaged(why: &str) -> HistoryError {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::borrow::Cow;
-
     use proptest::prelude::*;
     use rowlock_proto::acl::Id;
     use rowlock_proto::lock::Mode;
+    use rowlock_proto::lock_event::{
+        EndReason, Gap, GapReason, HistoryEvent, LockEvent, LockEventKind, PositionEnd,
+    };
     use rowlock_proto::{FencingToken, SessionId};
-    use rowlock_state::outcome::{LockEventKind, Why};
     use rowlock_world::samples::missing;
 
     use super::*;
     use crate::readers::Readers;
-    use crate::record::{Gap, GapReason, Record};
 
-    fn record(kind: LockEventKind) -> Record<'static> {
-        Record {
-            lock: "/l".into(),
-            name: "n".into(),
-            token: FencingToken(9),
-            session: SessionId(3),
-            address: "a".into(),
-            label: b"xy".into(),
-            mode: Mode::Exclusive,
-            is_acquired: true,
-            readers: Readers::Anyone,
-            by: "".into(),
-            kind,
-        }
+    const EVENT: LockEvent<&str> = LockEvent {
+        kind: LockEventKind::Converted,
+        lock: "/l",
+        path: "/l/n",
+        token: FencingToken(9),
+        session: SessionId(3),
+        label: "xy",
+        address: Some("a"),
+        mode: Mode::Exclusive,
+        acquired: true,
+    };
+
+    fn of(kind: LockEventKind<&str>) -> Entry<&str> {
+        Entry { event: HistoryEvent::Lock(LockEvent { kind, ..EVENT }), readers: Readers::Anyone }
     }
 
-    fn block(given: &[(Key, Entry<'static>)]) -> Block {
+    fn end(reason: EndReason, held_ms: Option<i64>, by: Option<&str>) -> LockEventKind<&str> {
+        LockEventKind::ended(PositionEnd { reason, waited_ms: -1, held_ms, by })
+    }
+
+    fn private() -> Entry<&'static str> {
+        let readers = Readers::These(vec![], vec![Id { scheme: "s".to_owned(), id: "i".to_owned() }]);
+        let event = LockEvent { mode: Mode::Permits(2), address: None, acquired: false, ..EVENT };
+        Entry { event: HistoryEvent::Lock(event), readers }
+    }
+
+    fn gap(reason: GapReason) -> Entry<&'static str> {
+        Gap { reason, from_zxid: Zxid(9), missing: Some(4) }.into()
+    }
+
+    fn block(given: &[(Key, Entry<&str>)]) -> Block {
         let (mut bytes, mut block) = (Vec::new(), Block::default());
         for (key, entry) in given {
             assert!(encode(*key, entry, &mut bytes));
@@ -170,56 +183,62 @@ pub(crate) mod tests {
         block
     }
 
-    fn read(bytes: &[u8]) -> Result<Vec<(Key, Entry<'static>)>, HistoryError> {
+    fn read(bytes: &[u8]) -> Result<Vec<(Key, Entry)>, HistoryError> {
         let bytes = decompress(bytes)?;
-        let owned = |item: Encoded<'_>| Ok((item.key, item.entry()?.into_owned()));
-        entries(&bytes).map(|item| item.and_then(owned)).collect()
+        entries(&bytes).map(|item| item.and_then(|item| Ok((item.key, item.entry()?)))).collect()
     }
 
     #[test]
-    fn bytes_of_entries_are_those_of_version_4() {
+    fn bytes_of_entries_are_those_of_version_5() {
         const KEY: &str = "07000000000000000900000000000000";
-        let key = |ordinal| Key { time_ms: 7, zxid: Zxid(9), ordinal };
-        let readers = Readers::These(vec![], vec![Id { scheme: "s".to_owned(), id: "i".to_owned() }]);
-        let private = Record { mode: Mode::Permits(2), readers, ..record(LockEventKind::Converted) };
-        let gone = record(LockEventKind::Gone { held_ms: Some(2), waited_ms: -1, why: Why::SessionExpired });
-        let gap = Gap { from: Zxid(9), missing: Some(4), why: GapReason::NoSpace };
+        const FRONT: &str = "00022f6c06016e12010161027879000100";
+        let expired = end(EndReason::SessionExpired, Some(2), None);
+        let forced = end(EndReason::Forced, None, Some("b"));
         for (ordinal, entry, expected) in [
-            (0, Entry::Lock(record(LockEventKind::Requested { ahead: 300 })), "00fb2c01"),
-            (1, Entry::Lock(record(LockEventKind::Granted { waited_ms: 0 })), "0100"),
-            (2, Entry::Lock(gone), "0301040102"),
+            (0, of(LockEventKind::Requested { ahead: 300 }), "FRONT00fb58020000"),
+            (1, of(LockEventKind::Granted { waited_ms: 0 }), "FRONT01000000"),
+            (2, of(expired), "FRONT04010001020104"),
+            (3, of(forced), "FRONT0401010162010400"),
+            (4, of(LockEventKind::Asked { question: "q" }), "FRONT030001017100"),
+            (5, private(), "00022f6c06016e12000278790202000100010173016902000000"),
+            (6, gap(GapReason::NoSpace), "0103120104"),
         ] {
-            let len = 39 + expected.len() / 2;
-            let expected = format!("00022f6c06016e12016102787900010000{expected}");
-            let found = hex(&block(&[(key(ordinal), entry)]).bytes);
+            let expected = expected.replace("FRONT", FRONT);
+            let len = 22 + expected.len() / 2;
+            let found = hex(&block(&[(Key { time_ms: 7, zxid: Zxid(9), ordinal }, entry)]).bytes);
             assert_eq!(found, format!("{len:02x}00{KEY}{ordinal:02x}000000{expected}"));
         }
-        let private = block(&[(key(3), Entry::Lock(private))]).bytes;
-        let expected = "00022f6c06016e120161027879020201010001017301690002";
-        assert_eq!(hex(&private), format!("2f00{KEY}03000000{expected}"));
-        let gap = block(&[(key(4), Entry::Gap(gap))]).bytes;
-        assert_eq!(hex(&gap), format!("1b00{KEY}040000000112010403"));
     }
 
     /// Returns the bytes of an entry of each kind.
     pub(crate) fn samples() -> Vec<Vec<u8>> {
-        let gone = LockEventKind::Gone { held_ms: Some(2), waited_ms: -1, why: Why::SessionExpired };
+        use EndReason::{Deleted, Forced, Released, Revoked, SessionClosed, SessionEnded, SessionExpired};
+        let ends = [Released, SessionClosed, SessionExpired, Deleted, Forced, Revoked, SessionEnded];
+        let reasons = [
+            GapReason::TooFast,
+            GapReason::Snapshot,
+            GapReason::Lost,
+            GapReason::NoSpace,
+            GapReason::TooSlow,
+            GapReason::NoHistory,
+            GapReason::NotNow,
+            GapReason::TooMany,
+            GapReason::Trimmed,
+            GapReason::Other,
+        ];
+        assert_eq!(missing(&ends), [] as [&str; 0]);
+        assert_eq!(missing(&reasons), [] as [&str; 0]);
         let kinds = [
             LockEventKind::Requested { ahead: 300 },
             LockEventKind::Granted { waited_ms: 0 },
             LockEventKind::Converted,
-            gone,
-            LockEventKind::Asked,
+            LockEventKind::Asked { question: "q" },
+            end(Forced, None, Some("b")),
         ];
-        let reasons = [GapReason::TooFast, GapReason::Snapshot, GapReason::Lost, GapReason::NoSpace];
-        let readers = Readers::These(vec![], vec![Id { scheme: "s".to_owned(), id: "i".to_owned() }]);
-        assert_eq!(missing(&kinds), [] as [&str; 0]);
-        assert_eq!(missing(&reasons), [] as [&str; 0]);
-        let private = Record { mode: Mode::Permits(2), readers, ..record(LockEventKind::Converted) };
-        let records = kinds.map(record).into_iter().chain([private]).map(Entry::Lock);
-        let gaps = reasons.map(|why| Entry::Gap(Gap { from: Zxid(9), missing: Some(4), why }));
+        let ends = ends.map(|reason| end(reason, Some(2), None));
+        let records = kinds.into_iter().chain(ends).map(of).chain([private()]);
         let key = Key { time_ms: 7, zxid: Zxid(9), ordinal: 1 };
-        records.chain(gaps).map(|entry| block(&[(key, entry)]).bytes).collect()
+        records.chain(reasons.map(gap)).map(|entry| block(&[(key, entry)]).bytes).collect()
     }
 
     fn hex(bytes: &[u8]) -> String {
@@ -228,39 +247,50 @@ pub(crate) mod tests {
 
     #[test]
     fn a_too_long_entry_is_not_appended() {
-        let mut bytes = vec![1];
-        let label = Cow::Owned(vec![0; ENTRY_MAX_BYTES]);
-        let long = Entry::Lock(Record { label, ..record(LockEventKind::Converted) });
-        assert!(!encode(Key::MIN, &long, &mut bytes));
+        let (mut bytes, label) = (vec![1], "x".repeat(ENTRY_MAX_BYTES));
+        let event = HistoryEvent::Lock(LockEvent { label: label.as_str(), ..EVENT });
+        assert!(!encode(Key::MIN, &Entry { event, readers: Readers::Anyone }, &mut bytes));
         assert_eq!(bytes, [1]);
     }
 
-    fn some() -> impl Strategy<Value = Vec<(Key, Entry<'static>)>> {
+    fn some() -> impl Strategy<Value = Vec<(Key, Entry)>> {
+        let text = || "[a-z]{0,30}";
+        let held = (any::<Option<i64>>(), any::<i64>(), proptest::option::of(text()));
         let kind = prop_oneof![
             any::<u32>().prop_map(|ahead| LockEventKind::Requested { ahead }),
             any::<i64>().prop_map(|waited_ms| LockEventKind::Granted { waited_ms }),
             Just(LockEventKind::Converted),
-            (any::<Option<i64>>(), any::<i64>()).prop_map(|(held_ms, waited_ms)| LockEventKind::Gone {
-                held_ms,
-                waited_ms,
-                why: Why::Forced
+            text().prop_map(|question| LockEventKind::Asked { question }),
+            held.prop_map(|(held_ms, waited_ms, by)| {
+                LockEventKind::ended(PositionEnd { reason: EndReason::Forced, waited_ms, held_ms, by })
             }),
         ];
-        let record = (any::<i64>(), any::<i64>(), "[a-z/]{0,30}", any::<Vec<u8>>(), kind).prop_map(
-            |(token, session, text, label, kind)| {
+        let record = (any::<i64>(), any::<i64>(), text(), any::<String>(), kind).prop_map(
+            |(token, session, name, label, kind)| {
                 let (token, session) = (FencingToken(token), SessionId(session));
-                let (name, label) = (Cow::Owned(text), Cow::Owned(label));
-                Entry::Lock(Record { token, session, name, label, ..record(kind) })
+                let event = EVENT.map(|text| text.to_string());
+                let path = format!("/l/{name}");
+                let event = LockEvent { token, session, path, label, kind, ..event };
+                Entry { event: HistoryEvent::Lock(event), readers: Readers::Anyone }
             },
         );
         let gap = (any::<i64>(), any::<Option<u64>>()).prop_map(|(from, missing)| {
-            Entry::Gap(Gap { from: Zxid(from), missing, why: GapReason::TooFast })
+            Entry::from(Gap { from_zxid: Zxid(from), missing, reason: GapReason::TooFast })
         });
         let entry = prop_oneof![9 => record, 1 => gap];
         proptest::collection::vec((any::<(i64, i64, u32)>(), entry), 1..60).prop_map(|given| {
             let key = |(time_ms, zxid, ordinal)| Key { time_ms, zxid: Zxid(zxid), ordinal };
             given.into_iter().map(|(numbers, entry)| (key(numbers), entry)).collect()
         })
+    }
+
+    fn borrowed(entry: &Entry) -> Entry<&str> {
+        let event = match &entry.event {
+            HistoryEvent::Lock(event) => HistoryEvent::Lock(event.map(String::as_str)),
+            HistoryEvent::Gap(gap) => HistoryEvent::Gap(*gap),
+            other => panic!("{other:?}"),
+        };
+        Entry { event, readers: entry.readers.clone() }
     }
 
     proptest! {
@@ -270,7 +300,8 @@ pub(crate) mod tests {
             at in any::<proptest::sample::Index>(),
             byte in any::<u8>(),
         ) {
-            let mut bytes = block(&given).compressed();
+            let entries: Vec<_> = given.iter().map(|(key, entry)| (*key, borrowed(entry))).collect();
+            let mut bytes = block(&entries).compressed();
             prop_assert_eq!(&read(&bytes).unwrap(), &given);
             let at = at.index(bytes.len());
             bytes[at] = byte;

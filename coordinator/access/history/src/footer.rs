@@ -20,7 +20,7 @@ pub(super) const FOOTER_FILE: &str = "FOOTER";
 /// sled's folder for long values. Always empty, because blocks are short.
 const BLOBS: &str = "blobs";
 /// Version of a segment's format, including its blocks.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 /// Fingerprint of the format, stored behind the version. The test below has the samples.
 const LAYOUT: Layout = Layout(0x22d4_2605);
 const FOOTER_MAX_BYTES: usize = 1 << 20;

@@ -12,7 +12,8 @@
 //! # Guarantees
 //!
 //! - The history is derived from the log. Entries lost in a crash return with the next replay of the log, and
-//!   a permanent loss is declared as a gap ([`Gap`], with a reason). No record is invented.
+//!   a permanent loss is declared as a gap with a reason ([`Gap`](rowlock_proto::lock_event::Gap)). No record
+//!   is invented.
 //! - A page includes all events applied before the query ([`History::page`]).
 //! - The history never slows or stops apply, and never delays a start. A failure results in a warning and a
 //!   gap: a full buffer drops records and declares a gap, a failing disk ends the history and not the node.
@@ -56,7 +57,7 @@ use tokio::sync::oneshot;
 pub use query::{Filter, Page};
 pub use queue::{HistorySink, Off, Recorder};
 pub use readers::Readers;
-pub use record::{Entry, Gap, GapReason, Key, Record};
+pub use record::{Entry, Key};
 pub use rowlock_types::history::HistoryConfig;
 
 use queue::Backlog;

@@ -2,12 +2,13 @@
 //!
 //! Invariant: a page examines a bounded number of entries, for any query.
 
+use rowlock_proto::lock_event::{Gap, GapReason};
 use rowlock_proto::{SessionId, Zxid};
 
 use super::block::entries;
 use super::error::HistoryError;
 use super::footer::Footer;
-use super::record::{Entry, Gap, GapReason, Key, Subject};
+use super::record::{Entry, Key, Subject};
 use super::segment::Reader;
 
 /// Bound of the entries in the blocks read for a page. Above the bound the page ends; the next page
@@ -60,7 +61,7 @@ impl Range {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// Matching entries, and all gaps in the time range.
-    pub entries: Vec<(Key, Entry<'static>)>,
+    pub entries: Vec<(Key, Entry)>,
     pub more_before: Option<Key>,
     /// First key of the complete part: all later events, of any lock, are kept. `None` if unknown.
     pub kept_from: Option<Key>,
@@ -114,11 +115,11 @@ impl<'a> Reading<'a> {
         self.page.entries.len() >= self.filter.limit
     }
 
-    pub fn add(&mut self, key: Key, entry: Entry<'_>) -> PageStep {
+    pub fn add(&mut self, key: Key, entry: Entry) -> PageStep {
         if self.is_full() {
             return self.stop_at(key);
         }
-        self.page.entries.push((key, entry.into_owned()));
+        self.page.entries.push((key, entry));
         PageStep::Continue
     }
 
@@ -132,7 +133,7 @@ impl<'a> Reading<'a> {
         if !range.holds(&footer.last()) {
             return PageStep::Continue;
         }
-        let gap = Gap { from, missing: footer.entries(), why: GapReason::Lost };
-        self.add(footer.last(), Entry::Gap(gap))
+        let gap = Gap { from_zxid: from, missing: footer.entries(), reason: GapReason::Lost };
+        self.add(footer.last(), gap.into())
     }
 }

@@ -12,20 +12,22 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rowlock_env::worker::Worker;
 use rowlock_proto::Zxid;
-use rowlock_state::outcome::LockEvent;
+use rowlock_proto::lock_event::{Gap, GapReason, HistoryEvent};
+use rowlock_state::outcome::{EventContext, LockEvent};
 use rowlock_types::limits::{
     HISTORY_PRESSING_BYTES, HISTORY_PRESSING_RECORDS, HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS,
 };
 use rowlock_types::metrics::Metrics;
 
 use super::block::encode;
-use super::record::{Entry, Gap, GapReason, Key, Missing, Record, Subject, merge};
+use super::readers::Readers;
+use super::record::{Entry, Key, Missing, Subject, merge};
 use super::worker::Job;
 
 /// Receiver of lock events. Called by apply, in order: no function may wait or fail.
 pub trait HistorySink: Send + Sync + 'static {
     /// Records an event of a queue position.
-    fn lock(&self, event: &LockEvent<'_>);
+    fn lock(&self, event: &LockEvent<&str>, context: &EventContext<'_>);
     /// Marks the end of a log entry.
     fn applied(&self);
     /// Announces a snapshot of the present state: afterwards the log may be purged up to `zxid`.
@@ -39,7 +41,7 @@ pub trait HistorySink: Send + Sync + 'static {
 pub struct Off;
 
 impl HistorySink for Off {
-    fn lock(&self, _: &LockEvent<'_>) {}
+    fn lock(&self, _: &LockEvent<&str>, _: &EventContext<'_>) {}
     fn applied(&self) {}
     fn frozen(&self, _: Zxid) {}
     fn installed(&self, _: Zxid, _: i64) {}
@@ -69,7 +71,7 @@ impl Buffer {
     }
 
     /// Appends an entry. Returns false for an entry above the length bound.
-    fn append(&mut self, key: Key, entry: &Entry<'_>) -> bool {
+    fn append(&mut self, key: Key, entry: &Entry<&str>) -> bool {
         let is_appended = encode(key, entry, &mut self.bytes);
         self.records += usize::from(is_appended);
         is_appended
@@ -142,7 +144,7 @@ impl Shared {
     /// Appends a gap in place of the dropped events.
     fn append_missed_gap(&mut self) {
         if let Some((key, gap)) = self.missed.take() {
-            assert!(self.filling.append(key, &Entry::Gap(gap)), "Invariant: gaps are short");
+            assert!(self.filling.append(key, &gap.into()), "Invariant: gaps are short");
         }
     }
 }
@@ -207,22 +209,23 @@ impl Recorder {
 }
 
 impl HistorySink for Recorder {
-    fn lock(&self, event: &LockEvent<'_>) {
+    fn lock(&self, event: &LockEvent<&str>, context: &EventContext<'_>) {
         let shared = &mut *self.backlog.0.lock();
-        let ordinal = match event.zxid.cmp(&shared.last.zxid) {
+        let ordinal = match context.zxid.cmp(&shared.last.zxid) {
             Ordering::Greater => Some(0),
             Ordering::Equal => shared.last.ordinal.checked_add(1),
             Ordering::Less => None,
         };
         // The event is in the files already: after a restart the log is replayed.
         let Some(ordinal) = ordinal else { return };
-        let key = Key { time_ms: event.time_ms, zxid: event.zxid, ordinal };
+        let key = Key { time_ms: context.time_ms, zxid: context.zxid, ordinal };
         shared.last = key;
         // After a dropped event the rest of the command is dropped, too: a gap ends between two commands.
-        let is_cut = shared.missed.is_some_and(|(last, _)| last.zxid == event.zxid);
+        let is_cut = shared.missed.is_some_and(|(last, _)| last.zxid == context.zxid);
         if !is_cut && shared.has_room() {
             shared.append_missed_gap();
-            if shared.filling.append(key, &Entry::Lock(Record::of(event))) {
+            let entry = Entry { event: HistoryEvent::Lock(*event), readers: Readers::of(context) };
+            if shared.filling.append(key, &entry) {
                 return;
             }
         }
@@ -246,7 +249,7 @@ impl HistorySink for Recorder {
     fn installed(&self, zxid: Zxid, time_ms: i64) {
         let shared = &mut *self.backlog.0.lock();
         if zxid > shared.last.zxid {
-            let gap = Gap { from: shared.last.zxid, missing: None, why: GapReason::Snapshot };
+            let gap = Gap { from_zxid: shared.last.zxid, missing: None, reason: GapReason::Snapshot };
             shared.miss((Key { time_ms, zxid, ordinal: u32::MAX }, gap));
             shared.cover_up_to(zxid);
         }

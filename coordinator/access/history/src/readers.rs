@@ -3,7 +3,7 @@
 
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_state::acl;
-use rowlock_state::outcome::LockEvent;
+use rowlock_state::outcome::EventContext;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,11 +35,11 @@ impl Readers {
         }
     }
 
-    pub fn of(event: &LockEvent<'_>) -> Readers {
-        if is_open(event.lock_acl) && is_open(event.acl) {
+    pub fn of(context: &EventContext<'_>) -> Readers {
+        if is_open(context.lock_acl) && is_open(context.acl) {
             return Readers::Anyone;
         }
-        let lists = [event.lock_acl, event.acl]
+        let lists = [context.lock_acl, context.acl]
             .map(|list| list.iter().filter(|entry| entry.perms & perms::READ != 0).map(|entry| &entry.id));
         let bytes: usize = lists.iter().cloned().flatten().map(|id| id.scheme.len() + id.id.len()).sum();
         if bytes > MAX_BYTES {

@@ -1,15 +1,18 @@
-//! Record of a lock event. The disk format is bincode (`block.rs`): a change of a type needs another version
-//! of the footer (`footer.rs`).
+//! Entries of the history. The disk format is bincode (`block.rs`): a change of [`Stored`] needs another
+//! version of the footer (`footer.rs`).
 //!
-//! Invariant: key and record depend on the log entry alone, so a replay of an entry gives the same record.
+//! Invariant: key and entry depend on the log entry alone, so a replay of an entry gives the same entry.
 
 use std::borrow::Cow;
 
 use rowlock_proto::lock::Mode;
+use rowlock_proto::lock_event::{
+    EndReason, Gap, GapReason, HistoryEvent, LockEvent, LockEventKind, PositionEnd,
+};
 use rowlock_proto::{FencingToken, SessionId, Zxid};
-use rowlock_state::outcome::{LockEvent, LockEventKind};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
+use super::error::HistoryError;
 use super::readers::Readers;
 
 /// Position of an event: the order of the history.
@@ -46,108 +49,114 @@ impl Key {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Entry<'a> {
-    /// Event of a queue position.
-    #[serde(borrow)]
-    Lock(Record<'a>),
-    Gap(Gap),
+/// An event and its readers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry<T = String> {
+    pub event: HistoryEvent<T>,
+    pub readers: Readers,
+}
+
+impl<T> From<Gap> for Entry<T> {
+    fn from(gap: Gap) -> Entry<T> {
+        Entry { event: HistoryEvent::Gap(gap), readers: Readers::Anyone }
+    }
 }
 
 /// Subject of an entry. An encoded entry begins with its encoded subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject<'a> {
     Lock { lock: &'a [u8], session: SessionId },
     Gap(Gap),
 }
 
-/// Event of a queue position.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record<'a> {
-    /// Path of the lock's znode.
-    #[serde(borrow)]
-    pub lock: Cow<'a, str>,
-    pub session: SessionId,
-    /// Name of the queue znode.
-    #[serde(borrow)]
-    pub name: Cow<'a, str>,
-    pub token: FencingToken,
-    /// Address of the client; empty if unknown.
-    #[serde(borrow)]
-    pub address: Cow<'a, str>,
-    /// Beginning of the queue znode's data.
-    #[serde(borrow, serialize_with = "as_bytes")]
-    pub label: Cow<'a, [u8]>,
-    /// Requested or held mode.
-    pub mode: Mode,
-    pub is_acquired: bool,
-    pub readers: Readers,
-    /// Name of the revoking client; empty without a revocation.
-    #[serde(borrow)]
-    pub by: Cow<'a, str>,
-    pub kind: LockEventKind,
+/// The encoded form of an entry.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Stored<'a> {
+    /// Lock, session, name of the queue znode, and the rest.
+    Lock(&'a str, SessionId, &'a str, #[serde(borrow)] StoredEvent<'a>),
+    Gap(StoredGap),
 }
 
-/// Possible loss of records after `from` and up to the gap's own key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gap {
-    /// Zxid up to which the history is complete.
-    pub from: Zxid,
-    /// Number of missing records, if known.
-    pub missing: Option<u64>,
-    pub why: GapReason,
+/// The front of [`Stored`].
+#[derive(Deserialize)]
+pub(super) enum StoredSubject<'a> {
+    Lock(&'a [u8], SessionId),
+    Gap(StoredGap),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GapReason {
-    /// Events arrived faster than the thread could write.
-    TooFast,
-    /// The node installed a snapshot of the state instead of applying the log entries.
-    Snapshot,
-    /// Files of the history were damaged or unwritable.
-    Lost,
-    /// The disk was nearly full, and the node's log takes priority.
-    NoSpace,
+type StoredGap = (GapReason, Zxid, Option<u64>);
+/// Token, address, label, mode, whether acquired, readers, and the kind as a number with its number, its text
+/// and its end.
+type StoredEvent<'a> = (
+    FencingToken,
+    Option<&'a str>,
+    &'a str,
+    Mode,
+    bool,
+    Cow<'a, Readers>,
+    (u8, i64, Option<&'a str>, Option<(EndReason, Option<i64>)>),
+);
+
+impl<'a> Stored<'a> {
+    pub fn of(entry: &'a Entry<&'a str>) -> Stored<'a> {
+        let event = match &entry.event {
+            HistoryEvent::Lock(event) => event,
+            HistoryEvent::Gap(gap) => return Stored::Gap((gap.reason, gap.from_zxid, gap.missing)),
+            _ => unreachable!("this version makes no other events"),
+        };
+        let ended =
+            |kind, end: &PositionEnd<&'a str>| (kind, end.waited_ms, end.by, Some((end.reason, end.held_ms)));
+        let kind = match &event.kind {
+            LockEventKind::Requested { ahead } => (0, i64::from(*ahead), None, None),
+            LockEventKind::Granted { waited_ms } => (1, *waited_ms, None, None),
+            LockEventKind::Converted => (2, 0, None, None),
+            LockEventKind::Asked { question } => (3, 0, Some(*question), None),
+            LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {
+                ended(4, end)
+            }
+        };
+        let readers = Cow::Borrowed(&entry.readers);
+        let LockEvent { lock, session, path, token, address, label, mode, acquired, .. } = *event;
+        let name = path.rsplit('/').next().unwrap_or_default();
+        Stored::Lock(lock, session, name, (token, address, label, mode, acquired, readers, kind))
+    }
+
+    pub fn entry(self) -> Result<Entry, HistoryError> {
+        let (lock, session, name, rest) = match self {
+            Stored::Lock(lock, session, name, rest) => (lock, session, name, rest),
+            Stored::Gap(gap) => return Ok(gap_of(gap).into()),
+        };
+        let (token, address, label, mode, acquired, readers, (kind, number, text, end)) = rest;
+        let damaged = || HistoryError::Damaged(format!("a block has an event of kind {kind}"));
+        let text = text.map(str::to_owned);
+        let kind = match (kind, end) {
+            (0, _) => LockEventKind::Requested { ahead: u32::try_from(number).map_err(|_| damaged())? },
+            (1, _) => LockEventKind::Granted { waited_ms: number },
+            (2, _) => LockEventKind::Converted,
+            (3, _) => LockEventKind::Asked { question: text.unwrap_or_default() },
+            (4, Some((reason, held_ms))) => {
+                LockEventKind::ended(PositionEnd { reason, waited_ms: number, held_ms, by: text })
+            }
+            _ => return Err(damaged()),
+        };
+        let path = if lock == "/" { format!("/{name}") } else { format!("{lock}/{name}") };
+        let (lock, label, address) = (lock.to_owned(), label.to_owned(), address.map(str::to_owned));
+        let event = LockEvent { kind, lock, path, token, session, label, address, mode, acquired };
+        Ok(Entry { event: HistoryEvent::Lock(event), readers: readers.into_owned() })
+    }
 }
 
-/// Serializes the bytes as a single slice; serde would serialize each byte.
-fn as_bytes<S: Serializer>(bytes: &[u8], out: S) -> Result<S::Ok, S::Error> {
-    out.serialize_bytes(bytes)
-}
-
-impl<'a> Record<'a> {
-    pub fn of(event: &LockEvent<'a>) -> Record<'a> {
-        let name = event.path.rsplit('/').next().unwrap_or_default();
-        Record {
-            lock: Cow::Borrowed(event.lock),
-            name: Cow::Borrowed(name),
-            token: event.token,
-            session: event.session,
-            address: Cow::Borrowed(event.address),
-            label: Cow::Borrowed(event.label),
-            mode: event.mode,
-            is_acquired: event.is_acquired,
-            readers: Readers::of(event),
-            by: Cow::Borrowed(event.by),
-            kind: event.kind,
+impl<'a> StoredSubject<'a> {
+    pub fn subject(self) -> Subject<'a> {
+        match self {
+            StoredSubject::Lock(lock, session) => Subject::Lock { lock, session },
+            StoredSubject::Gap(gap) => Subject::Gap(gap_of(gap)),
         }
     }
+}
 
-    pub fn into_owned(self) -> Record<'static> {
-        Record {
-            lock: Cow::Owned(self.lock.into_owned()),
-            name: Cow::Owned(self.name.into_owned()),
-            address: Cow::Owned(self.address.into_owned()),
-            label: Cow::Owned(self.label.into_owned()),
-            by: Cow::Owned(self.by.into_owned()),
-            ..self
-        }
-    }
-
-    /// Returns the path of the queue znode.
-    pub fn path(&self) -> String {
-        if self.lock == "/" { format!("/{}", self.name) } else { format!("{}/{}", self.lock, self.name) }
-    }
+fn gap_of((reason, from_zxid, missing): StoredGap) -> Gap {
+    Gap { reason, from_zxid, missing }
 }
 
 /// A gap and its key, the position of the last missing record.
@@ -157,24 +166,16 @@ pub(super) type Missing = (Key, Gap);
 pub(super) fn merge(earlier: Option<Missing>, (last, later): Missing) -> Missing {
     let Some((key, earlier)) = earlier else { return (last, later) };
     let missing = earlier.missing.zip(later.missing).map(|(earlier, later)| earlier + later);
-    (key.max(last), Gap { from: earlier.from.min(later.from), missing, why: later.why })
+    let from_zxid = earlier.from_zxid.min(later.from_zxid);
+    (key.max(last), Gap { from_zxid, missing, reason: later.reason })
 }
 
 impl Subject<'_> {
     /// Returns the gap left by an unrecorded entry.
-    pub(super) fn missed(self, key: Key, why: GapReason) -> Missing {
+    pub(super) fn missed(self, key: Key, reason: GapReason) -> Missing {
         match self {
-            Subject::Lock { .. } => (key, Gap { from: Zxid(key.zxid.0 - 1), missing: Some(1), why }),
-            Subject::Gap(gap) => (key, Gap { why, ..gap }),
-        }
-    }
-}
-
-impl Entry<'_> {
-    pub(super) fn into_owned(self) -> Entry<'static> {
-        match self {
-            Entry::Lock(record) => Entry::Lock(record.into_owned()),
-            Entry::Gap(gap) => Entry::Gap(gap),
+            Subject::Lock { .. } => (key, Gap { from_zxid: Zxid(key.zxid.0 - 1), missing: Some(1), reason }),
+            Subject::Gap(gap) => (key, Gap { reason, ..gap }),
         }
     }
 }
@@ -186,13 +187,13 @@ mod tests {
     #[test]
     fn a_merged_gap_spans_both_and_sums_known_counts() {
         let key = |zxid| Key { time_ms: zxid, zxid: Zxid(zxid), ordinal: 0 };
-        let gap = |from, missing| Gap { from: Zxid(from), missing, why: GapReason::TooFast };
+        let gap = |from, missing| Gap { from_zxid: Zxid(from), missing, reason: GapReason::TooFast };
         let first = merge(None, (key(12), gap(9, Some(3))));
         assert_eq!(first, (key(12), gap(9, Some(3))));
         let both = merge(Some(first), (key(20), gap(15, Some(2))));
         assert_eq!(both, (key(20), gap(9, Some(5))));
         assert_eq!(merge(Some(both), (key(25), gap(20, None))), (key(25), gap(9, None)));
-        let lost = Gap { why: GapReason::Lost, ..gap(3, Some(1)) };
+        let lost = Gap { reason: GapReason::Lost, ..gap(3, Some(1)) };
         assert_eq!(merge(Some(both), (key(4), lost)), (key(20), Gap { missing: Some(6), ..lost }));
     }
 }

@@ -20,12 +20,13 @@ use std::path::{Path, PathBuf};
 
 use rowlock_env::disk::Dir;
 use rowlock_proto::Zxid;
+use rowlock_proto::lock_event::Gap;
 
 use super::block::{Encoded, encode, entries};
 use super::error::HistoryError;
 use super::footer::Footer;
 use super::query::{Filter, Page, PageStep, Range, Reading};
-use super::record::{Entry, Gap, Key, Missing};
+use super::record::{Key, Missing};
 use super::segment::{OpenSegment, View, folder_name, number_of, take_opening};
 
 const FOLDER: &str = "history";
@@ -208,7 +209,7 @@ impl Store {
     /// Stores a gap up to `key`, or to the newest entry if later.
     pub fn append_gap(&mut self, key: Key, gap: Gap) -> Result<(), HistoryError> {
         let mut bytes = Vec::new();
-        encode(self.behind_all(key), &Entry::Gap(gap), &mut bytes);
+        encode(self.behind_all(key), &gap.into(), &mut bytes);
         entries(&bytes).try_for_each(|item| self.append(&item?))
     }
 
@@ -377,9 +378,9 @@ impl Store {
         }
         if let Some((key, gap)) = missed
             && let key = self.behind_all(key).min(range.before.predecessor())
-            && key.zxid > gap.from
+            && key.zxid > gap.from_zxid
             && range.holds(&key)
-            && reading.add(key, Entry::Gap(gap)) == PageStep::Stop
+            && reading.add(key, gap.into()) == PageStep::Stop
         {
             return Ok(reading.page);
         }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Mode;
+use rowlock_proto::lock_event::{Gap, GapReason, HistoryEvent};
 use rowlock_proto::{FencingToken, SessionId, Zxid};
-use rowlock_state::outcome::{LockEvent, LockEventKind, Why};
+use rowlock_state::outcome::{EndReason, EventContext, LockEvent, LockEventKind, PositionEnd};
 
 use super::*;
 
@@ -29,25 +30,27 @@ fn start(node: &Path) -> (History, Arc<dyn HistorySink>) {
 fn change(sink: &dyn HistorySink, zxid: i64) {
     let (lock, path) = (format!("/locks/{}", zxid % 3), format!("/locks/{}/n-{zxid:010}", zxid % 3));
     let event = |kind| LockEvent {
-        zxid: Zxid(zxid),
-        time_ms: time_of(zxid),
-        lock: &lock,
-        path: &path,
+        kind,
+        lock: lock.as_str(),
+        path: path.as_str(),
         token: FencingToken(zxid),
         session: SessionId(zxid % 2 + 1),
-        address: "10.0.0.1:5000",
-        label: b"worker",
-        acl: Acl::open_entries(),
-        lock_acl: Acl::open_entries(),
+        label: "worker",
+        address: Some("10.0.0.1:5000"),
         mode: Mode::Exclusive,
-        is_acquired: true,
-        by: "",
-        kind,
+        acquired: true,
     };
-    sink.lock(&event(LockEventKind::Requested { ahead: 0 }));
-    sink.lock(&event(LockEventKind::Granted { waited_ms: 0 }));
-    sink.lock(&event(LockEventKind::Gone { held_ms: Some(1), waited_ms: 0, why: Why::Released }));
+    let end = PositionEnd { reason: EndReason::Released, waited_ms: 0, held_ms: Some(1), by: None };
+    let context = context(zxid);
+    sink.lock(&event(LockEventKind::Requested { ahead: 0 }), &context);
+    sink.lock(&event(LockEventKind::Granted { waited_ms: 0 }), &context);
+    sink.lock(&event(LockEventKind::Released(end)), &context);
     sink.applied();
+}
+
+fn context(zxid: i64) -> EventContext<'static> {
+    let acl = Acl::open_entries();
+    EventContext { zxid: Zxid(zxid), time_ms: time_of(zxid), acl, lock_acl: acl }
 }
 
 /// Passes the start time of the test's clock to a child process. A replayed log has the same times.
@@ -90,9 +93,9 @@ type Ranges = (Vec<(i64, u32)>, Vec<(i64, i64)>);
 fn ranges(page: &Page) -> Ranges {
     let (mut records, mut gaps) = (Vec::new(), Vec::new());
     for (key, entry) in &page.entries {
-        match entry {
-            Entry::Lock(_) => records.push((key.zxid.0, key.ordinal)),
-            Entry::Gap(gap) => gaps.push((gap.from.0, key.zxid.0)),
+        match &entry.event {
+            HistoryEvent::Gap(gap) => gaps.push((gap.from_zxid.0, key.zxid.0)),
+            _ => records.push((key.zxid.0, key.ordinal)),
         }
     }
     (records, gaps)
@@ -121,8 +124,8 @@ async fn events_of_a_lock_or_a_session_are_found_newest_first() {
     let of_session = Filter { session: Some(SessionId(2)), since_ms: time_of(58), ..all() };
     let found = page(&history, of_session).await;
     assert_eq!(ranges(&found).0, [(59, 2), (59, 1), (59, 0)]);
-    let Entry::Lock(record) = &found.entries[0].1 else { panic!("it is no gap") };
-    assert_eq!((record.path().as_str(), &*record.label), ("/locks/2/n-0000000059", &b"worker"[..]));
+    let event = found.entries[0].1.event.lock().expect("it is no gap");
+    assert_eq!((event.path.as_str(), event.label.as_str()), ("/locks/2/n-0000000059", "worker"));
     let nothing = page(&history, Filter { lock: Some("/locks".to_owned()), ..all() }).await;
     let kept_from = Some(Key { zxid: Zxid(1), ..Key::at(time_of(1)) });
     assert_eq!(nothing, Page { kept_from, ..Page::default() }, "all is kept, and nothing is of that lock");
@@ -157,8 +160,8 @@ async fn a_snapshot_leaves_a_gap_only_for_skipped_events() {
     change(&*sink, 26);
     let entries = page(&history, Filter { lock: Some("/locks/2".to_owned()), ..all() }).await.entries;
     assert_eq!((entries[3].0.zxid, entries[3].0.ordinal), (Zxid(25), u32::MAX), "every filter returns gaps");
-    let gap = Gap { from: Zxid(10), missing: None, why: GapReason::Snapshot };
-    assert_eq!(entries[3].1, Entry::Gap(gap));
+    let gap = Gap { from_zxid: Zxid(10), missing: None, reason: GapReason::Snapshot };
+    assert_eq!(entries[3].1, Entry::<String>::from(gap));
 }
 
 #[tokio::test]

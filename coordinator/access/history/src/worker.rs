@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
+use rowlock_proto::lock_event::{Gap, GapReason};
 use rowlock_types::limits::HISTORY_RETRY_PAUSE;
 use rowlock_types::metrics::Metrics;
 use tokio::sync::oneshot;
@@ -21,7 +22,7 @@ use super::block::{Encoded, entries};
 use super::error::HistoryError;
 use super::query::{Filter, Page};
 use super::queue::{Backlog, Buffer};
-use super::record::{Gap, GapReason, Key, Missing, Subject, merge};
+use super::record::{Key, Missing, Subject, merge};
 use super::store::{Bounds, Found, Store};
 
 /// Bound of the declared gaps kept for readers between two pages.
@@ -141,7 +142,7 @@ impl Keeper {
         let from = store.abandon(error);
         if covered > from {
             let last = Key { zxid: covered, ordinal: u32::MAX, ..newest };
-            let gap = Gap { from, missing: None, why: GapReason::Lost };
+            let gap = Gap { from_zxid: from, missing: None, reason: GapReason::Lost };
             self.missed = Some(merge(self.missed, (last, gap)));
         }
         self.state = State::Failed(time::now() + HISTORY_RETRY_PAUSE);
@@ -213,7 +214,7 @@ impl Keeper {
         }
         // Between two pages, the first page may have shown the end of a later lost part.
         let before = filter.before;
-        let ends_in = |(key, gap): &&Missing| *key >= before && gap.from < before.zxid;
+        let ends_in = |(key, gap): &&Missing| *key >= before && gap.from_zxid < before.zxid;
         let missed = self.declared.iter().find(ends_in).copied().or(self.missed);
         let Some(store) = self.store() else { return };
         match store.page(filter, missed, time::wall_ms(), is_over) {

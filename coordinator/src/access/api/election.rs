@@ -7,16 +7,15 @@
 use std::time::Duration;
 
 use rowlock_env::time::{self, Instant};
-use rowlock_history::Entry;
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::Party;
+use rowlock_proto::lock::{Party, QueuePosition};
 use rowlock_proto::{ErrorCode, Right, Zxid, path as paths};
 use rowlock_state::{ContenderView, Machine};
 use rowlock_types::limits::{API_WAIT_MAX, API_WATCH_BATCH};
 
 use super::call::Call;
-use super::{Api, Caller, For, LockName, Place, Refusal, Standing, Wanted, Which};
-use crate::access::lock_feed::Reading;
+use super::{AcquireOptions, Acquired, Api, Caller, For, LockName, Part, Refusal, Which};
+use crate::access::lock_feed::{FeedEntry, Reading};
 
 /// Folder of named elections.
 const FOLDER: &str = "/locks/@elections";
@@ -43,7 +42,8 @@ pub fn election(name: &str) -> Result<LockName, Refusal> {
 
 impl Api {
     /// Campaigns like [`Api::acquire`]. A candidate with a grant during a handover to another candidate
-    /// releases the grant and gets [`Place::Gone`]; the candidate may campaign again with another request id.
+    /// releases the grant and gets [`QueuePosition::Absent`]; the candidate may campaign again with another
+    /// request id.
     ///
     /// # Errors
     /// Same as [`Api::acquire`].
@@ -53,16 +53,16 @@ impl Api {
         &self,
         caller: &Caller,
         election: &LockName,
-        wanted: Wanted,
-    ) -> Result<Standing, Refusal> {
-        let by = wanted.by.clone();
-        let standing = self.acquire(caller, election, wanted).await?;
-        let Place::Held(claim) = &standing.place else { return Ok(standing) };
+        options: AcquireOptions,
+    ) -> Result<Acquired, Refusal> {
+        let by = options.by.clone();
+        let acquired = self.acquire(caller, &[Part::exclusive(election)], options).await?;
+        let [QueuePosition::Held(claim)] = &acquired.positions[..] else { return Ok(acquired) };
         // The old leader wrote the note before its release, so this node has applied the note.
         if !is_for_another(&self.context.replica.state.read(), election, &claim.path) {
-            return Ok(standing);
+            return Ok(acquired);
         }
-        match (&standing.secret, by) {
+        match (&acquired.secret, by) {
             (Some(secret), _) => self.close(caller, secret).await?,
             (None, For::Lease(secret)) => {
                 self.release(caller, election, (&secret, &Which::Token(claim.token))).await.map(drop)?;
@@ -71,7 +71,7 @@ impl Api {
                 unreachable!("a new lease with a queue position has a secret in the result")
             }
         }
-        Ok(Standing { place: Place::Gone, secret: None, ..standing })
+        Ok(Acquired { positions: vec![QueuePosition::Absent], secret: None, ..acquired })
     }
 
     /// Returns the leader, not older than the request. If the caller already knows the leader (`after` is the
@@ -113,11 +113,8 @@ impl Api {
 async fn wait_for_event(reading: &mut Reading, lock: &LockName, until: Instant) {
     loop {
         let piece = reading.take(API_WATCH_BATCH);
-        let is_meant = |entry: &Entry<'_>| match entry {
-            Entry::Lock(record) => record.lock == lock.path(),
-            _ => true,
-        };
-        if piece.has_missed || piece.events.iter().any(|event| is_meant(&event.at.1)) {
+        let is_meant = |entry: &FeedEntry| entry.event.lock().is_none_or(|event| event.lock == lock.path());
+        if piece.has_missed || piece.events.iter().any(|event| is_meant(&event.line)) {
             return;
         }
         if piece.is_last && time::timeout_at(until, reading.ready()).await.is_err() {

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, QueuePosition};
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
 use rowlock_state::command::{Attachment, Command};
@@ -228,11 +228,11 @@ impl Api {
         let outcome =
             Call::new(self, caller).act(&secret, Command::Client(Request::Acquire([acquire].into()))).await;
         let refused = match outcome {
-            Ok(Response::PlaceStates(states)) => match states.into_iter().next() {
-                Some(PlaceState::Held(_)) => return Ok(()),
+            Ok(Response::QueuePositions(states)) => match states.into_iter().next() {
+                Some(QueuePosition::Held(_)) => return Ok(()),
                 // Another client was faster; the caller checks the lock again.
-                Some(PlaceState::Busy { .. }) | None => Ok(()),
-                Some(PlaceState::LimitIs(limit)) => Err(Refusal::Limit(limit)),
+                Some(QueuePosition::Busy { .. }) | None => Ok(()),
+                Some(QueuePosition::LimitIs(limit)) => Err(Refusal::Limit(limit)),
                 Some(other) => unreachable!("nobody waits here: {other:?}"),
             },
             Err(Refusal::Unknown) => return Err(Refusal::Unknown),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rowlock_env::task::spawn;
 use rowlock_env::time;
 use rowlock_proto::FencingToken;
-use rowlock_proto::lock::{Mode, Owner};
+use rowlock_proto::lock::{Mode, Owner, QueuePosition};
 use rowlock_types::limits;
 
 mod election;
@@ -24,6 +24,7 @@ use super::*;
 use crate::access::tests::Node;
 use crate::node::delivery::outbox;
 use crate::node::proposer::{Proposer, Submission};
+use crate::node::zk::ClientContext;
 use crate::node::zk::tests::node::{Log, config};
 
 fn caller() -> Caller {
@@ -34,13 +35,11 @@ fn lock() -> LockName {
     "ci/deploy".parse().unwrap()
 }
 
-fn wanted(secret: &Secret, id: &str, wait_ms: u64) -> Wanted {
-    Wanted {
+fn wanted(secret: &Secret, id: &str, wait_ms: u64) -> AcquireOptions {
+    AcquireOptions {
         by: For::Lease(secret.clone()),
         request_id: Some(id.to_owned()),
         wait: Duration::from_millis(wait_ms),
-        mode: Mode::Exclusive,
-        limit: 0,
         owner: Owner::Unnamed,
         label: "job".to_owned(),
         lock_delay_ms: 0,
@@ -49,17 +48,23 @@ fn wanted(secret: &Secret, id: &str, wait_ms: u64) -> Wanted {
     }
 }
 
+/// Returns the queue position of an acquire of one lock.
+fn only(acquired: Acquired) -> QueuePosition {
+    let [position] = <[QueuePosition; 1]>::try_from(acquired.positions).unwrap();
+    position
+}
+
 async fn open(api: &Api) -> Secret {
     api.open(&caller(), 10_000).await.unwrap().secret
 }
 
-async fn place(api: &Api, wanted: Wanted) -> Result<Place, Refusal> {
-    api.acquire(&caller(), &lock(), wanted).await.map(|standing| standing.place)
+async fn place(api: &Api, wanted: AcquireOptions) -> Result<QueuePosition, Refusal> {
+    api.acquire(&caller(), &[Part::exclusive(&lock())], wanted).await.map(only)
 }
 
 async fn token(api: &Api, secret: &Secret, id: &str) -> FencingToken {
     match place(api, wanted(secret, id, 0)).await {
-        Ok(Place::Held(claim)) => claim.token,
+        Ok(QueuePosition::Held(claim)) => claim.token,
         other => panic!("{other:?}"),
     }
 }
@@ -73,13 +78,20 @@ async fn repeated_acquire_finds_its_position_and_late_copy_takes_none() {
     let secret = open(&api).await;
     let first = token(&api, &secret, "a").await;
     assert_eq!(token(&other, &secret, "a").await, first);
-    assert!(matches!(place(&api, wanted(&secret, "b", 0)).await, Ok(Place::Busy { holder: Some(_) })));
+    assert!(matches!(
+        place(&api, wanted(&secret, "b", 0)).await,
+        Ok(QueuePosition::Busy { holder: Some(_), .. })
+    ));
     assert_eq!(other.verify(&caller(), &lock(), first).await, Ok(true));
     let which = Which::Token(first);
     assert_eq!(other.release(&caller(), &lock(), (&secret, &which)).await, Ok(true));
     assert_eq!(api.release(&caller(), &lock(), (&secret, &which)).await, Ok(true), "again");
     assert_eq!(api.verify(&caller(), &lock(), first).await, Ok(false));
-    assert_eq!(place(&other, wanted(&secret, "a", 0)).await, Ok(Place::Gone), "a late copy takes nothing");
+    assert_eq!(
+        place(&other, wanted(&secret, "a", 0)).await,
+        Ok(QueuePosition::Absent),
+        "a late copy takes nothing"
+    );
     assert!(token(&api, &secret, "c").await > first);
     drop((api, other));
     node.stop().await;
@@ -111,11 +123,11 @@ async fn waiting_acquire_is_granted_after_release_or_lease_end() {
     assert_eq!(node.context.metrics.api_waits.get(), 2);
     let released = api.release(&caller(), &lock(), (&one, &Which::Token(first))).await;
     assert_eq!(released, Ok(true));
-    let Ok(Place::Held(second)) = second.await.unwrap() else { panic!("it was next") };
+    let Ok(QueuePosition::Held(second)) = second.await.unwrap() else { panic!("it was next") };
     assert!(second.token > first);
     api.close(&caller(), &two).await.unwrap();
     api.close(&caller(), &two).await.unwrap();
-    let Ok(Place::Held(third)) = third.await.unwrap() else { panic!("it was next") };
+    let Ok(QueuePosition::Held(third)) = third.await.unwrap() else { panic!("it was next") };
     assert!(third.token > second.token);
     assert_eq!(api.keep_alive(&caller(), &two).await, Err(Refusal::LeaseOver));
     assert_eq!(node.context.metrics.api_waits.get(), 0);
@@ -131,7 +143,7 @@ async fn timed_out_acquire_stays_queued_until_released() {
     let first = token(&api, &one, "1").await;
     let waiting = place(&api, wanted(&two, "2", 20)).await;
     assert!(
-        matches!(&waiting, Ok(Place::Waiting { ahead: 1, holder: Some(holder), .. }) if holder.token == first)
+        matches!(&waiting, Ok(QueuePosition::Waiting { ahead: 1, holder: Some(holder), .. }) if holder.token == first)
     );
     assert_eq!(place(&api, wanted(&two, "2", 20)).await, waiting, "it is the same place");
     let which = Which::Request("2".to_owned());
@@ -139,7 +151,7 @@ async fn timed_out_acquire_stays_queued_until_released() {
     assert_eq!(api.release(&caller(), &lock(), (&two, &which)).await, Ok(true), "again");
     let never = Which::Request("never".to_owned());
     assert_eq!(api.release(&caller(), &lock(), (&two, &never)).await, Ok(false));
-    assert_eq!(place(&api, wanted(&two, "2", 20)).await, Ok(Place::Gone));
+    assert_eq!(place(&api, wanted(&two, "2", 20)).await, Ok(QueuePosition::Absent));
     drop(api);
     node.stop().await;
 }
@@ -166,7 +178,7 @@ async fn repeated_release_gets_the_result_of_the_first() {
     let (one, two) = (open(&api).await, open(&api).await);
     let token = token(&api, &one, "1").await;
     let waiting = place(&api, wanted(&two, "2", 20)).await;
-    assert!(matches!(waiting, Ok(Place::Waiting { .. })));
+    assert!(matches!(waiting, Ok(QueuePosition::Waiting { .. })));
     let (held, place) = (Which::Token(token), Which::Request("2".to_owned()));
     for (secret, which) in [(&one, &held), (&two, &place), (&one, &Which::Request("1".to_owned()))] {
         let said = [api.release(&caller(), &lock(), (secret, which)).await];
@@ -196,7 +208,7 @@ async fn waiting_request_does_not_keep_its_lease_alive() {
     assert_eq!(brief.ttl_ms, 200);
     let waited = place(&api, wanted(&brief.secret, "2", 60_000)).await;
     assert!(
-        matches!(waited, Ok(Place::Waiting { .. })),
+        matches!(waited, Ok(QueuePosition::Waiting { .. })),
         "it was answered within half of its lease: {waited:?}"
     );
     let waits = || {
@@ -229,7 +241,7 @@ async fn acquire_returns_only_after_the_keepalive_acknowledgment() {
     time::sleep(Duration::from_millis(50)).await;
     assert!(!asked.is_finished(), "its lease may end before the answer says");
     node.leader_in_contact.send(true);
-    assert!(matches!(asked.await.unwrap(), Ok(Place::Held(_))));
+    assert!(matches!(asked.await.unwrap(), Ok(QueuePosition::Held(_))));
     drop(api);
     node.stop().await;
 }
@@ -260,16 +272,16 @@ async fn acquire_without_lease_opens_one_and_closes_it_if_busy() {
     let api = node.api();
     let new = || {
         let by = For::New(10_000);
-        Wanted { by, request_id: None, ..wanted(&"0".repeat(48).parse().unwrap(), "-", 0) }
+        AcquireOptions { by, request_id: None, ..wanted(&"0".repeat(48).parse().unwrap(), "-", 0) }
     };
-    let standing = api.acquire(&caller(), &lock(), new()).await.unwrap();
-    let secret = standing.secret.expect("it is new");
+    let acquired = api.acquire(&caller(), &[Part::exclusive(&lock())], new()).await.unwrap();
+    let secret = acquired.secret.expect("it is new");
     assert_eq!(api.keep_alive(&caller(), &secret).await, Ok(10_000));
-    let busy = api.acquire(&caller(), &lock(), new()).await.unwrap();
-    assert!(matches!(busy.place, Place::Busy { .. }) && busy.secret.is_none());
+    let busy = api.acquire(&caller(), &[Part::exclusive(&lock())], new()).await.unwrap();
+    assert!(busy.secret.is_none() && matches!(only(busy), QueuePosition::Busy { .. }));
     assert_eq!(node.context.replica.state.read().counts().sessions, 1);
-    let named = Wanted { request_id: Some("x".to_owned()), ..new() };
-    assert!(matches!(api.acquire(&caller(), &lock(), named).await, Err(Refusal::Bad(_))));
+    let named = AcquireOptions { request_id: Some("x".to_owned()), ..new() };
+    assert!(matches!(api.acquire(&caller(), &[Part::exclusive(&lock())], named).await, Err(Refusal::Bad(_))));
     drop(api);
     node.stop().await;
 }
@@ -292,7 +304,7 @@ async fn late_copies_take_nothing_after_3000_acquires_of_one_lease() {
             let early = (round + 1).saturating_sub(page::PAGE_LEN / 2);
             for late in [early, round] {
                 let late = place(&apis[(round + 1) % 2], wanted(&secret, &late.to_string(), 0)).await;
-                assert_eq!(late, Ok(Place::Gone), "in round {round}");
+                assert_eq!(late, Ok(QueuePosition::Absent), "in round {round}");
             }
         }
     }
@@ -319,14 +331,14 @@ async fn waiting_acquire_survives_the_beginning_of_a_page() {
     // Each round uses two page entries: the acquire and its release.
     for round in 0..=page::PAGE_LEN / 2 {
         let wanted = wanted(&secret, &round.to_string(), 0);
-        let standing = api.acquire(&caller(), &elsewhere, wanted).await.unwrap();
-        let Place::Held(claim) = standing.place else { panic!("it is free") };
+        let acquired = api.acquire(&caller(), &[Part::exclusive(&elsewhere)], wanted).await.unwrap();
+        let QueuePosition::Held(claim) = only(acquired) else { panic!("it is free") };
         let which = Which::Token(claim.token);
         assert_eq!(api.release(&caller(), &elsewhere, (&secret, &which)).await, Ok(true));
     }
     assert!(attachment() > before, "a page was begun");
     assert_eq!(api.release(&caller(), &lock(), (&other, &Which::Token(first))).await, Ok(true));
-    assert!(matches!(waits.await.unwrap(), Ok(Place::Held(_))), "it is its turn");
+    assert!(matches!(waits.await.unwrap(), Ok(QueuePosition::Held(_))), "it is its turn");
     drop(api);
     node.stop().await;
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
-use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_proto::report::{Gap, GapReason, HistoryEntry, HistoryEvent};
 use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_KEEPALIVE_EVERY, API_WATCH_PIECE};
 use rowlock_types::metrics::Metrics;
 
@@ -108,8 +108,8 @@ impl Watch {
         EventBatch { entries, checkpoint: Some(span.last) }
     }
 
-    fn gap(&self, reason: &str, time_ms: i64, span: Span) -> HistoryEntry {
-        let event = HistoryEvent::Gap { reason: reason.to_owned(), from_zxid: span.after, missing: None };
+    fn gap(&self, reason: GapReason, time_ms: i64, span: Span) -> HistoryEntry {
+        let event = HistoryEvent::Gap(Gap { reason, from_zxid: span.after, missing: None });
         HistoryEntry { time_ms, zxid: span.last.max(span.after), event }
     }
 
@@ -157,16 +157,16 @@ impl Watch {
         // While the read lock of the state is held, the feed contains all events of the state.
         let checkpoint = match piece.events.last() {
             _ if piece.is_last => Some(state.last_zxid()),
-            Some(event) if piece.is_whole => Some(event.at.0.zxid),
+            Some(event) if piece.is_whole => Some(event.zxid()),
             _ => None,
         };
-        let news = piece.events.iter().map(|event| &**event).filter(|event| event.at.0.zxid > sent);
+        let news = piece.events.iter().map(|event| &**event).filter(|event| event.zxid() > sent);
         let mut entries = shown(news, &state, &self.scope, &self.caller.identities);
         let time_ms = state.time_ms();
         drop(state);
         if piece.has_missed {
-            let last = piece.events.first().map_or(sent, |event| event.at.0.zxid);
-            let gap = self.gap("too-slow", time_ms, Span { after: sent, last });
+            let last = piece.events.first().map_or(sent, |event| event.zxid());
+            let gap = self.gap(GapReason::TooSlow, time_ms, Span { after: sent, last });
             entries.insert(0, Arc::new(FeedEntry::from(gap)));
         }
         assert!(entries.is_sorted_by_key(|entry| entry.zxid), "entries are in zxid order");

@@ -4,7 +4,6 @@
 //! once. Each replicated write needs a session: a write without a lease opens a session for itself.
 
 use std::str::FromStr;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::Request;
@@ -355,8 +354,3 @@ const RIGHTS: [(char, i32); 5] = {
 // A single request always fits into the empty budget.
 const _: () = assert!(API_DATA_MAX_BYTES <= API_ANSWERS_MAX_BYTES);
 const _: () = assert!(API_PAGE_MAX_BYTES <= API_ANSWERS_MAX_BYTES);
-
-/// Returns the node's budget for znode bytes in transfer.
-pub(super) fn all_bytes() -> Arc<tokio::sync::Semaphore> {
-    Arc::new(tokio::sync::Semaphore::new(API_ANSWERS_MAX_BYTES))
-}

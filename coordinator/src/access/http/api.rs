@@ -39,6 +39,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time;
 use rowlock_env::turnstile::Class;
 use rowlock_proto::Right;
+use rowlock_proto::lock::QueuePosition;
 use rowlock_tls::Keeper;
 use rowlock_types::limits::{
     API_BODY_MAX, API_BODY_MAX_BYTES, API_CONNECTION_MAX, API_CONNECTIONS_MAX,
@@ -53,7 +54,7 @@ use super::listen::Bounds;
 use super::problem::Problem;
 use super::serve::{self, serve_connections};
 use super::{HttpContext, finish_kept, host, not_here, not_taken, report};
-use crate::access::api::{Api, Caller, LockName, Place, Refusal, Secret, Standing};
+use crate::access::api::{Acquired, Api, Caller, LockName, Refusal, Secret};
 use crate::access::report::question::{Question, Scope};
 use crate::access::tokens::Role;
 pub use direct::{Direct, Pieces};
@@ -383,8 +384,8 @@ async fn lock(call: ApiCall, PathText(rest): PathText, request: Request) -> Answ
     match verb {
         "acquire" => {
             let acquire: Acquire = body(request.into_body()).await?;
-            let wanted = acquire.wanted(&headers)?;
-            Ok(standing(&call, &api.acquire(&caller, &name, wanted).await?))
+            let (part, options) = acquire.options(name, &headers)?;
+            Ok(acquired(&call, &api.acquire(&caller, &[part], options).await?))
         }
         "ask" => ask::ask(&call, &name, request).await,
         "release" => {
@@ -399,10 +400,10 @@ async fn lock(call: ApiCall, PathText(rest): PathText, request: Request) -> Answ
     }
 }
 
-fn standing(call: &ApiCall, standing: &Standing) -> Response {
-    let holds = matches!(standing.place, Place::Held(_));
-    let questions = if holds { call.api().questions_to(standing.lease) } else { Vec::new() };
-    answer::standing(standing, &questions)
+fn acquired(call: &ApiCall, acquired: &Acquired) -> Response {
+    let holds = matches!(acquired.positions[..], [QueuePosition::Held(_)]);
+    let questions = if holds { call.api().questions_to(acquired.lease) } else { Vec::new() };
+    answer::acquired(acquired, &questions)
 }
 
 /// Reads the secret of the request and checks that the secret belongs to the lease in the path.

@@ -174,7 +174,7 @@ fn place(position: u64, view: &ContenderView, is_shown: bool) -> Place {
         label: is_shown.then(|| label(&view.label)),
         address: address(&view.address).filter(|_| is_shown),
         mode: is_shown.then(|| view.mode.into()),
-        permits: permits(view.mode).filter(|_| is_shown),
+        permits: view.mode.permits().filter(|_| is_shown),
         owner: owner.filter(|_| is_shown),
         acquired: is_shown.then_some(view.is_acquired),
     }
@@ -191,19 +191,11 @@ fn since(then_ms: i64, now_ms: i64) -> i64 {
 }
 
 /// Decodes a label; invalid UTF-8 becomes replacement characters.
-pub(super) fn label(bytes: &[u8]) -> String {
+fn label(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Returns `None` for an unknown address.
-pub(super) fn address(text: &str) -> Option<String> {
+fn address(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
-}
-
-/// Returns the number of permits; `None` in other modes.
-pub(super) fn permits(mode: Mode) -> Option<u32> {
-    match mode {
-        Mode::Permits(permits) => Some(permits),
-        Mode::Exclusive | Mode::Shared => None,
-    }
 }

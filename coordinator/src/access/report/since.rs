@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rowlock_env::busy::{self, Work};
 use rowlock_env::time::{self, Instant};
-use rowlock_history::{Entry, Filter, Key, Unavailable};
+use rowlock_history::{Entry, Filter, Key, Readers, Unavailable};
 use rowlock_proto::Zxid;
 use rowlock_proto::acl::Id;
-use rowlock_proto::report::HistoryEntry;
+use rowlock_proto::report::{GapReason, HistoryEntry, HistoryEvent};
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::limits::{API_WATCH_PAST_MAX, HISTORY_READ_MAX};
 
@@ -15,7 +15,7 @@ use super::Reports;
 use super::access::ReaderCache;
 use super::history::item;
 use super::question::Scope;
-use crate::access::lock_feed::{FeedEntry, Happened};
+use crate::access::lock_feed::{FeedEntry, FeedEvent};
 
 /// Entries per page of the history.
 const PAGE: usize = 1_000;
@@ -29,24 +29,21 @@ pub(crate) struct Span {
 
 impl Span {
     /// Returns the key of an entry inside the range. A gap across the end of the range is cut at the end.
-    fn holds(&self, key: Key, entry: &Entry<'_>, scope: &Scope) -> Option<Key> {
-        let is_meant = match entry {
-            Entry::Gap(gap) => gap.from < self.last,
-            Entry::Lock(record) => key.zxid <= self.last && scope.has(&record.lock),
+    fn holds(&self, key: Key, entry: &Entry, scope: &Scope) -> Option<Key> {
+        let is_meant = match &entry.event {
+            HistoryEvent::Gap(gap) => gap.from_zxid < self.last,
+            event => key.zxid <= self.last && event.lock().is_some_and(|event| scope.has(&event.lock)),
         };
         is_meant.then_some(Key { zxid: key.zxid.min(self.last), ..key })
     }
 }
-
-/// Reason for missing events, in the vocabulary of gaps.
-pub(crate) type Missing = &'static str;
 
 /// Visible past events, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     pub(crate) entries: Vec<HistoryEntry>,
     /// Events before `entries` may be missing.
-    pub(crate) missing: Option<Missing>,
+    pub(crate) missing: Option<GapReason>,
 }
 
 impl Reports {
@@ -61,8 +58,8 @@ impl Reports {
         found.reverse();
         assert!(found.len() <= API_WATCH_PAST_MAX, "the past is bounded");
         let mut may_see = visible(frozen.machine(), scope, who);
-        let shown = found.iter().filter(|(_, entry)| may_see(entry));
-        Past { entries: shown.map(|(key, entry)| item(*key, entry)).collect(), missing }
+        let shown = found.into_iter().filter(|(_, entry)| may_see(&entry.event, &entry.readers));
+        Past { entries: shown.map(|(key, entry)| item(key, entry.event)).collect(), missing }
     }
 
     async fn read_back(
@@ -70,15 +67,15 @@ impl Reports {
         scope: &Scope,
         span: Span,
         deadline: Instant,
-    ) -> (Vec<(Key, Entry<'static>)>, Option<Missing>) {
+    ) -> (Vec<(Key, Entry)>, Option<GapReason>) {
         let lock = if let Scope::Lock(lock) = scope { Some(lock.clone()) } else { None };
         let (mut found, mut before) = (Vec::new(), Key::MAX);
         loop {
             let filter = Filter { lock: lock.clone(), session: None, since_ms: 0, before, limit: PAGE };
             let page = match self.history.page(filter, deadline).await {
                 Ok(page) => page,
-                Err(Unavailable::Off) => return (found, Some("no-history")),
-                Err(Unavailable::NotNow) => return (found, Some("not-now")),
+                Err(Unavailable::Off) => return (found, Some(GapReason::NoHistory)),
+                Err(Unavailable::NotNow) => return (found, Some(GapReason::NotNow)),
             };
             for (key, entry) in page.entries {
                 if key.zxid <= span.after {
@@ -86,7 +83,7 @@ impl Reports {
                 }
                 let Some(key) = span.holds(key, &entry, scope) else { continue };
                 if found.len() >= API_WATCH_PAST_MAX {
-                    return (found, Some("too-many"));
+                    return (found, Some(GapReason::TooMany));
                 }
                 found.push((key, entry));
             }
@@ -94,7 +91,7 @@ impl Reports {
                 Some(more) => before = more,
                 None => {
                     let reaches_back = page.kept_from.is_some_and(|first| first.zxid <= span.after);
-                    return (found, (!reaches_back).then_some("trimmed"));
+                    return (found, (!reaches_back).then_some(GapReason::Trimmed));
                 }
             }
         }
@@ -103,35 +100,35 @@ impl Reports {
 
 /// Returns a filter for entries visible to `who`, by the permissions at the time of the event and the present
 /// permissions of the lock.
-fn visible<'a>(machine: &'a Machine, scope: &'a Scope, who: &'a [Id]) -> impl FnMut(&Entry<'_>) -> bool {
+fn visible<'a>(
+    machine: &'a Machine,
+    scope: &'a Scope,
+    who: &'a [Id],
+) -> impl FnMut(&HistoryEvent, &Readers) -> bool {
     let mut known = ReaderCache::default();
-    move |entry| {
+    move |event, readers| {
         busy::spend(Work::Row, 1);
-        match entry {
-            Entry::Gap(_) => true,
-            Entry::Lock(record) => {
-                scope.has(&record.lock)
-                    && record.readers.include(who)
-                    && known.may_see(machine, &record.lock, who)
-            }
-        }
+        event.lock().is_none_or(|event| {
+            scope.has(&event.lock) && readers.include(who) && known.may_see(machine, &event.lock, who)
+        })
     }
 }
 
 /// Returns the events visible to `who`.
 pub(crate) fn shown<'a>(
-    events: impl Iterator<Item = &'a Happened>,
+    events: impl Iterator<Item = &'a FeedEvent>,
     machine: &Machine,
     scope: &Scope,
     who: &[Id],
 ) -> Vec<Arc<FeedEntry>> {
     let mut may_see = visible(machine, scope, who);
-    events.filter(|event| may_see(&event.at.1)).map(|event| event.line(item)).collect()
+    let visible = events.filter(|event| may_see(&event.line.entry.event, &event.readers));
+    visible.map(|event| event.line.clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use rowlock_history::{Gap, GapReason};
+    use rowlock_proto::report::Gap;
 
     use super::*;
 
@@ -139,7 +136,7 @@ mod tests {
     fn gap_across_the_end_of_the_span_is_cut_there() {
         let (span, scope) = (Span { after: Zxid(5), last: Zxid(9) }, Scope::Lock("/l".to_owned()));
         let to = |from, zxid| {
-            let gap = Entry::Gap(Gap { from: Zxid(from), missing: None, why: GapReason::NoSpace });
+            let gap = Entry::from(Gap { from_zxid: Zxid(from), missing: None, reason: GapReason::NoSpace });
             let key = Key { zxid: Zxid(zxid), ..Key::at(1) };
             span.holds(key, &gap, &scope).map(|key| key.zxid)
         };

@@ -14,7 +14,7 @@ use rowlock_proto::request::Create;
 use rowlock_proto::response::Response;
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, SessionEnd};
+use rowlock_state::outcome::{Applied, Change, EventContext, EventSink, LockEvent, SessionEnd};
 use rowlock_types::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS, REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use rowlock_types::metrics::Metrics;
 use serde_json::{Value, json};
@@ -33,8 +33,8 @@ impl EventSink for Ears<'_> {
     fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
     fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
     fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
-    fn lock(&mut self, event: &LockEvent<'_>) {
-        self.0.lock(event);
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        self.0.lock(event, context);
     }
 }
 

@@ -11,7 +11,9 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
 use rowlock_proto::{FencingToken, SessionId, Zxid, encode};
 use rowlock_state::command::Attachment;
-use rowlock_state::outcome::{Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
+use rowlock_state::outcome::{
+    Change, EndReason, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd,
+};
 use rowlock_state::{AskedHolder, Question};
 use rowlock_types::metrics::Metrics;
 
@@ -52,28 +54,28 @@ impl EventSink for Dispatcher<'_> {
         self.registry.session_ended(session);
     }
 
-    fn lock(&mut self, event: &LockEvent<'_>) {
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
         match event.kind {
             LockEventKind::Granted { waited_ms } => {
                 self.metrics.lock_grants_total.inc();
                 self.metrics.lock_wait_seconds.record(ms(waited_ms));
             }
-            LockEventKind::Gone { held_ms: Some(held_ms), .. } => {
-                self.metrics.lock_hold_seconds.record(ms(held_ms));
+            LockEventKind::Released(end) | LockEventKind::Lost(end) => {
+                self.metrics.lock_hold_seconds.record(ms(end.held_ms.unwrap_or_default()));
             }
             LockEventKind::Requested { .. }
             | LockEventKind::Converted
-            | LockEventKind::Asked
-            | LockEventKind::Gone { .. } => {}
+            | LockEventKind::Asked { .. }
+            | LockEventKind::Abandoned(_) => {}
         }
-        let Some(pushed) = pushed(event) else { return };
-        self.notify(event.session, || frame(event.zxid, (event.path, event.token), pushed));
+        let Some(pushed) = pushed(event, context.zxid) else { return };
+        self.notify(event.session, || frame(context.zxid, (event.path, event.token), pushed));
     }
 
-    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
-        if event.is_acquired && !mutant::is(Mutant::AskForgetsTheHolder) {
-            let pushed = NoticeEvent::Asked(question.told_at(event.time_ms));
-            self.notify(event.session, || frame(event.zxid, (event.path, event.token), pushed));
+    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
+        if event.acquired && !mutant::is(Mutant::AskForgetsTheHolder) {
+            let pushed = NoticeEvent::Asked(question.told_at(context.time_ms));
+            self.notify(event.session, || frame(context.zxid, (event.path, event.token), pushed));
         }
     }
 }
@@ -101,19 +103,24 @@ fn frame(zxid: Zxid, (path, token): (&str, FencingToken), event: NoticeEvent) ->
 /// Returns the notice for the queue position's session. A session gets no notice of its own requests: the
 /// reply contains the result. So a grant in the command of the position's creation, whose zxid is the token,
 /// sends none.
-fn pushed(event: &LockEvent<'_>) -> Option<NoticeEvent> {
-    let is_new = event.zxid.0 == event.token.0;
+fn pushed(event: &LockEvent<&str>, zxid: Zxid) -> Option<NoticeEvent> {
+    let is_new = zxid.0 == event.token.0;
     match event.kind {
-        _ if !event.is_acquired => None,
+        _ if !event.acquired => None,
         LockEventKind::Granted { .. } if mutant::is(Mutant::LoseNotices) => None,
         LockEventKind::Granted { .. } => (!is_new).then_some(NoticeEvent::Granted),
-        LockEventKind::Gone { why, .. } => match why {
-            Why::Deleted => Some(NoticeEvent::Deleted),
-            Why::Forced => Some(NoticeEvent::Forced),
-            Why::Revoked => Some(NoticeEvent::Revoked),
-            Why::Released | Why::SessionClosed | Why::SessionExpired | Why::SessionEnded => None,
-        },
-        LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Asked => None,
+        LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {
+            match end.reason {
+                EndReason::Deleted => Some(NoticeEvent::Deleted),
+                EndReason::Forced => Some(NoticeEvent::Forced),
+                EndReason::Revoked => Some(NoticeEvent::Revoked),
+                EndReason::Released
+                | EndReason::SessionClosed
+                | EndReason::SessionExpired
+                | EndReason::SessionEnded => None,
+            }
+        }
+        LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Asked { .. } => None,
     }
 }
 
@@ -135,10 +142,10 @@ mod tests {
     use std::collections::VecDeque;
     use std::net::SocketAddr;
 
-    use rowlock_proto::acl::Acl;
     use rowlock_proto::lock::{self, Mode};
     use rowlock_proto::{Xid, decode};
     use rowlock_state::Deadline;
+    use rowlock_state::outcome::PositionEnd;
 
     use super::super::outbox::{self, Inbox, Message};
     use super::super::registry::{Door, Most};
@@ -165,13 +172,15 @@ mod tests {
             Stage { registry, metrics: Metrics::default(), watches: WatchTable::default(), inbox }
         }
 
-        fn lock(&mut self, event: LockEvent<'_>) -> Vec<(Zxid, Notice)> {
-            Dispatcher::new(&mut self.watches, &self.registry, &self.metrics).lock(&event);
+        fn lock(&mut self, event: LockEvent<&str>) -> Vec<(Zxid, Notice)> {
+            Dispatcher::new(&mut self.watches, &self.registry, &self.metrics).lock(&event, &CONTEXT);
             self.told()
         }
 
-        fn asked(&mut self, event: LockEvent<'_>, question: &Question) -> Vec<(Zxid, Notice)> {
-            Dispatcher::new(&mut self.watches, &self.registry, &self.metrics).asked(&event, question);
+        fn asked(&mut self, event: LockEvent<&str>, question: &Question) -> Vec<(Zxid, Notice)> {
+            let mut dispatcher = Dispatcher::new(&mut self.watches, &self.registry, &self.metrics);
+            dispatcher.asked(&event, &CONTEXT, question);
+            drop(dispatcher);
             self.told()
         }
 
@@ -190,27 +199,24 @@ mod tests {
         }
     }
 
-    fn event(kind: LockEventKind) -> LockEvent<'static> {
+    const CONTEXT: EventContext<'_> = EventContext { zxid: Zxid(9), time_ms: 1_000, acl: &[], lock_acl: &[] };
+
+    fn event(kind: LockEventKind<&'static str>) -> LockEvent<&'static str> {
         LockEvent {
-            zxid: Zxid(9),
-            time_ms: 1_000,
+            kind,
             lock: "/locks/a",
             path: "/locks/a/x-lock-0000000001",
             token: FencingToken(5),
             session: MINE,
-            address: "",
-            label: b"",
-            acl: Acl::open_entries(),
-            lock_acl: Acl::open_entries(),
+            label: "",
+            address: None,
             mode: Mode::Exclusive,
-            is_acquired: true,
-            by: "",
-            kind,
+            acquired: true,
         }
     }
 
-    fn gone(why: Why) -> LockEvent<'static> {
-        event(LockEventKind::Gone { held_ms: Some(20), waited_ms: 3, why })
+    fn gone(reason: EndReason) -> LockEvent<&'static str> {
+        event(LockEventKind::ended(PositionEnd { reason, waited_ms: 3, held_ms: Some(20), by: None }))
     }
 
     #[test]
@@ -233,9 +239,9 @@ mod tests {
             at_once,
             event(LockEventKind::Requested { ahead: 1 }),
             event(LockEventKind::Converted),
-            gone(Why::Released),
-            gone(Why::SessionClosed),
-            gone(Why::SessionExpired),
+            gone(EndReason::Released),
+            gone(EndReason::SessionClosed),
+            gone(EndReason::SessionExpired),
         ] {
             assert_eq!(stage.lock(event), [], "{:?}", event.kind);
         }
@@ -247,9 +253,9 @@ mod tests {
     fn a_loss_caused_by_others_is_notified_with_its_cause() {
         let mut stage = Stage::new();
         for (why, pushed) in [
-            (Why::Deleted, NoticeEvent::Deleted),
-            (Why::Forced, NoticeEvent::Forced),
-            (Why::Revoked, NoticeEvent::Revoked),
+            (EndReason::Deleted, NoticeEvent::Deleted),
+            (EndReason::Forced, NoticeEvent::Forced),
+            (EndReason::Revoked, NoticeEvent::Revoked),
         ] {
             let told = stage.lock(gone(why));
             assert!(matches!(&told[..], [(_, notice)] if notice.event == pushed), "{told:?}");
@@ -263,11 +269,11 @@ mod tests {
         let (reason, by) = ("hotfix".to_owned(), "ip:10.0.0.1".to_owned());
         let askers = std::sync::Arc::default();
         let question = Question { reason: reason.clone(), by: by.clone(), asked_ms: 1_000, deadline, askers };
-        let told = stage.asked(event(LockEventKind::Asked), &question);
+        let told = stage.asked(event(LockEventKind::Asked { question: "" }), &question);
         let left_ms = Some(1_400);
         let expected = NoticeEvent::Asked(lock::QuestionNotice { reason, by, asked_ms: 1_000, left_ms });
         assert!(matches!(&told[..], [(Zxid(9), notice)] if notice.event == expected), "{told:?}");
-        let plain = LockEvent { is_acquired: false, ..event(LockEventKind::Asked) };
+        let plain = LockEvent { acquired: false, ..event(LockEventKind::Asked { question: "" }) };
         assert_eq!(stage.asked(plain, &question), [], "its client knows no such notice");
         assert_eq!(stage.metrics.lock_notices_total.get(), 1);
     }
@@ -275,9 +281,9 @@ mod tests {
     #[test]
     fn positions_of_plain_creates_get_no_notices() {
         let mut stage = Stage::new();
-        let plain = |event| LockEvent { is_acquired: false, ..event };
+        let plain = |event| LockEvent { acquired: false, ..event };
         assert_eq!(stage.lock(plain(event(LockEventKind::Granted { waited_ms: 3 }))), []);
-        assert_eq!(stage.lock(plain(gone(Why::Deleted))), []);
+        assert_eq!(stage.lock(plain(gone(EndReason::Deleted))), []);
         assert_eq!(stage.metrics.lock_grants_total.get(), 1);
     }
 }

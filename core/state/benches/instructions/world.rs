@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Claim, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, QueuePosition};
 use rowlock_proto::request::Create;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, NodeId, SessionId};
@@ -47,8 +47,8 @@ pub fn open_session() -> Command {
 /// The place that was granted.
 pub fn held(outcome: Response) -> Claim {
     match outcome {
-        Response::PlaceStates(mut place_states) => match place_states.pop() {
-            Some(PlaceState::Held(claim)) => claim,
+        Response::QueuePositions(mut positions) => match positions.pop() {
+            Some(QueuePosition::Held(claim)) => claim,
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),

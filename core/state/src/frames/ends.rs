@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rowlock_frames::create;
 use rowlock_proto::Request;
 use rowlock_proto::lock::{
-    ASK_BY_MAX_BYTES, ASK_REASON_MAX_BYTES, Acquire, Ask, Attempt, Claim, Mode, PlaceState,
+    ASK_BY_MAX_BYTES, ASK_REASON_MAX_BYTES, Acquire, Ask, Attempt, Claim, Mode, QueuePosition,
 };
 use rowlock_proto::request::Op;
 use rowlock_proto::response::Response;
@@ -87,12 +87,12 @@ fn reader(prefix: &str) -> Acquire {
 
 /// Fills a lock's queue with readers of another session that wait for this session's hold. Returns the hold.
 fn queue(world: &mut World) -> (SessionId, Claim) {
-    let Response::PlaceStates(place_states) =
+    let Response::QueuePositions(positions) =
         world.run(Command::Client(Request::Acquire([Acquire::exclusive("/l", "holder-")].into())))
     else {
-        panic!("acquire gives place states")
+        panic!("acquire gives queue positions")
     };
-    let [PlaceState::Held(claim)] = &place_states[..] else { panic!("{place_states:?}") };
+    let [QueuePosition::Held(claim)] = &positions[..] else { panic!("{positions:?}") };
     let holder = std::mem::take(&mut world.session);
     world.session = world.open();
     for at in 1..QUEUE_PLACES_MAX - 1 {

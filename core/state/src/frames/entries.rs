@@ -32,7 +32,7 @@ fn pipelined() -> (u64, usize) {
         assert!(machine.takes(batch.ordinal));
         let apply = |proposal| machine.apply_stamped(batch.stamp(), proposal, &mut ()).result;
         let results: Vec<_> = batch.proposals.iter().map(apply).collect();
-        results.iter().filter(|result| matches!(result, Ok(Response::PlaceStates(_)))).count()
+        results.iter().filter(|result| matches!(result, Ok(Response::QueuePositions(_)))).count()
     });
     machine.check().unwrap();
     (steps, taken)
@@ -56,11 +56,11 @@ fn a_circle_is_found_after_the_entrys_budget_is_used_up() {
     world.run(named("/b", "b-", 2));
     world.run(named("/b", "w-", 1));
     world.machine.searched = 1_000_000;
-    let Response::PlaceStates(place_states) = world.run(named("/a", "w-", 2)) else {
-        panic!("acquire gives place states")
+    let Response::QueuePositions(positions) = world.run(named("/a", "w-", 2)) else {
+        panic!("acquire gives queue positions")
     };
     assert!(
-        matches!(&place_states[..], [rowlock_proto::lock::PlaceState::Deadlock(circle)] if circle.len() == 2)
+        matches!(&positions[..], [rowlock_proto::lock::QueuePosition::Deadlock(circle)] if circle.len() == 2)
     );
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rowlock_frames::{Kind, create};
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::PlaceState;
+use rowlock_proto::lock::QueuePosition;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Request, SessionId};
 
@@ -69,8 +69,8 @@ impl World {
         self.run(Command::Client(Request::Create2(root)));
         let mut token = FencingToken::default();
         for request in (kind.prepare)(ROOT) {
-            if let Response::PlaceStates(place_states) = self.run(command(request))
-                && let Some(PlaceState::Held(claim)) = place_states.first()
+            if let Response::QueuePositions(positions) = self.run(command(request))
+                && let Some(QueuePosition::Held(claim)) = positions.first()
             {
                 token = claim.token;
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Acl, perms};
-use rowlock_proto::lock::{Acquire, Mode, PlaceState, limit_data};
+use rowlock_proto::lock::{Acquire, Mode, QueuePosition, limit_data};
 use rowlock_proto::request::SetData;
 use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
@@ -44,7 +44,7 @@ enum Placed {
     /// Index of the change that created its znode.
     New(usize),
     /// Busy, or refused without a wait.
-    Refused(PlaceState),
+    Refused(QueuePosition),
 }
 
 /// Budget of one command.
@@ -91,15 +91,14 @@ impl Machine {
         let mut places: SmallVec<[Placed; 1]> = SmallVec::with_capacity(all.len());
         for (index, acquire) in all.iter().enumerate() {
             match self.place(by, acquire, search, &mut done) {
-                Ok(Placed::Refused(place_state)) => {
+                Ok(Placed::Refused(position)) => {
                     self.take_all_back(done);
                     assert_eq!(*self.tree.totals(), before, "an acquire that is refused changes nothing");
                     // Positions of an earlier attempt remain: unreported, the client would never leave the
                     // queues.
-                    let mut place_states =
-                        self.place_states_in((by.session, by.place), all, &mut search.room);
-                    place_states[index] = place_state;
-                    return Ok(Response::PlaceStates(place_states.into()));
+                    let mut positions = self.positions_in((by.session, by.place), all, &mut search.room);
+                    positions[index] = position;
+                    return Ok(Response::QueuePositions(positions.into()));
                 }
                 Err(code) => {
                     self.take_all_back(done);
@@ -110,41 +109,41 @@ impl Machine {
             }
         }
         self.publish(Cause::new(by, None), &mut done, sink);
-        let mut place_states = Vec::with_capacity(all.len());
+        let mut positions = Vec::with_capacity(all.len());
         for (acquire, placed) in all.iter().zip(places) {
-            let place_state = match placed {
-                Placed::Found(key) => self.place_state(&acquire.lock, key, &mut search.room),
+            let position = match placed {
+                Placed::Found(key) => self.position(&acquire.lock, key, &mut search.room),
                 Placed::New(at) => {
                     let key = done[at].key().expect("a place in a queue is an ephemeral znode");
-                    self.place_state(&acquire.lock, key, &mut search.room)
+                    self.position(&acquire.lock, key, &mut search.room)
                 }
                 Placed::Refused(_) => unreachable!("then nothing is done"),
             };
             assert!(
-                matches!(place_state, PlaceState::Held(_) | PlaceState::Waiting { .. }),
+                matches!(position, QueuePosition::Held(_) | QueuePosition::Waiting { .. }),
                 "a place in {} was given and is nowhere",
                 acquire.lock
             );
-            place_states.push(place_state);
+            positions.push(position);
         }
-        assert!(place_states.len() == all.len(), "as many places as were asked for");
-        Ok(Response::PlaceStates(place_states.into()))
+        assert!(positions.len() == all.len(), "as many places as were asked for");
+        Ok(Response::QueuePositions(positions.into()))
     }
 
     /// Returns the present state of the session's earlier attempts.
-    pub(crate) fn place_states_again(
+    pub(crate) fn positions_again(
         &self,
         session: Near,
         all: &[Acquire],
         mut room: Room<'_>,
-    ) -> Vec<PlaceState> {
-        self.place_states_in(session, all, &mut room)
+    ) -> Vec<QueuePosition> {
+        self.positions_in(session, all, &mut room)
     }
 
-    fn place_states_in(&self, session: Near, all: &[Acquire], room: &mut Room<'_>) -> Vec<PlaceState> {
+    fn positions_in(&self, session: Near, all: &[Acquire], room: &mut Room<'_>) -> Vec<QueuePosition> {
         let again = |acquire: &Acquire| match self.find_attempt(session, &acquire.lock, &acquire.prefix) {
-            Some(key) => self.place_state(&acquire.lock, key, room),
-            None => PlaceState::Absent,
+            Some(key) => self.position(&acquire.lock, key, room),
+            None => QueuePosition::Absent,
         };
         all.iter().map(again).collect()
     }
@@ -233,19 +232,19 @@ impl Machine {
         acquire: &Acquire,
         lock: &Lock,
         search: &mut Search<'_>,
-    ) -> Option<PlaceState> {
+    ) -> Option<QueuePosition> {
         if lock.is_free_for(acquire.mode) {
             return None;
         }
         if !acquire.wait {
             let ahead = self.ahead_shown(lock, lock.len(), &search.room);
             let holder = self.holder(lock, &mut search.room);
-            return Some(PlaceState::Busy { ahead, holder });
+            return Some(QueuePosition::Busy { ahead, holder });
         }
         let owner = OwnerKey::new(owner_of(acquire.owner, by), by.session)?;
         let under = OwnerKey::works_under(acquire.owner, address_in(by.who));
         let newcomer = Newcomer { owner, under, mode: acquire.mode };
-        self.circle(newcomer, &acquire.lock, search).map(PlaceState::Deadlock)
+        self.circle(newcomer, &acquire.lock, search).map(QueuePosition::Deadlock)
     }
 
     /// Creates the lock's missing znode (a container), and missing znodes above (persistent) in one walk
@@ -284,7 +283,7 @@ impl Machine {
         acquire: &Acquire,
         node: Number,
         done: &mut AllDone,
-    ) -> Result<Option<PlaceState>, ErrorCode> {
+    ) -> Result<Option<QueuePosition>, ErrorCode> {
         let Mode::Permits(permits) = acquire.mode else { return Ok(None) };
         let znode = self.tree.node(node);
         let data = znode.data();
@@ -292,8 +291,8 @@ impl Machine {
             Some(limit) if acquire.limit == 0 || acquire.limit == limit => limit,
             // The znode's data contains the limit.
             Some(_) if !self.may_learn_limit(by, (&acquire.lock, znode)) => return Err(ErrorCode::NoAuth),
-            Some(limit) => return Ok(Some(PlaceState::LimitIs(limit))),
-            None if acquire.limit == 0 => return Ok(Some(PlaceState::LimitIs(0))),
+            Some(limit) => return Ok(Some(QueuePosition::LimitIs(limit))),
+            None if acquire.limit == 0 => return Ok(Some(QueuePosition::LimitIs(0))),
             None if data.is_none_or(Bytes::is_empty) => {
                 let data = Some(limit_data(acquire.limit));
                 let set = SetData { path: acquire.lock.to_string(), data, version: Version::ANY };
@@ -312,7 +311,7 @@ impl Machine {
             true if !self.may_learn_limit(by, (&acquire.lock, self.tree.node(node))) => {
                 Err(ErrorCode::NoAuth)
             }
-            true => Ok(Some(PlaceState::LimitIs(limit))),
+            true => Ok(Some(QueuePosition::LimitIs(limit))),
             false => Ok(None),
         }
     }

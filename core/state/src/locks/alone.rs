@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::perms;
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, QueuePosition};
 use rowlock_proto::response::Response;
 use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, path as paths};
@@ -26,7 +26,7 @@ use crate::acl::SharedAcl;
 use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::{Author, permit, resolved};
-use crate::outcome::{Change, ChangeKind, EventSink, LockEventKind, Why};
+use crate::outcome::{Change, ChangeKind, EndReason, EventSink, LockEventKind, PositionEnd};
 use crate::sequence;
 use crate::steps;
 use crate::tree::{Path, TreePosition};
@@ -89,8 +89,8 @@ impl Machine {
         };
         let path = path.as_str().into();
         let place = TreePosition { parent: lock.node, at };
-        let place_state = self.make_place(by, acquire, New { lock: found, place, path, acl, holds }, sink);
-        Some(Ok(Response::PlaceStates(smallvec![place_state])))
+        let position = self.make_place(by, acquire, New { lock: found, place, path, acl, holds }, sink);
+        Some(Ok(Response::QueuePositions(smallvec![position])))
     }
 
     fn make_place<S: EventSink + ?Sized>(
@@ -99,7 +99,7 @@ impl Machine {
         acquire: &Acquire,
         new: New,
         sink: &mut S,
-    ) -> PlaceState {
+    ) -> QueuePosition {
         let New { lock, place, path, acl, holds } = new;
         let (zxid, time_ms, near) = (by.zxid, self.time_ms, (by.session, by.place));
         let name_at = acquire.lock.len() + 1;
@@ -128,24 +128,24 @@ impl Machine {
             parent_acl: acls.1,
             rules: &self.rules,
         });
-        let label = znode.data().map(|data| &data[..]);
+        let label = publish::label_of(znode.data().map(|data| &data[..]));
         let event = EventPlace { lock: &acquire.lock, path: &path, czxid: zxid, label, acls };
         let ahead = self.locks.at(lock).len() as u32;
-        sink.lock(&event.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
+        event.publish((zxid, time_ms), &contender, LockEventKind::Requested { ahead }, sink);
         if holds {
             publish::grant(&mut contender, &self.sessions, time_ms);
-            sink.lock(&event.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
+            event.publish((zxid, time_ms), &contender, LockEventKind::Granted { waited_ms: 0 }, sink);
         }
         let limit = self.locks.at(lock).limit;
         let key = Key { czxid: zxid, path: path.clone() };
         self.locks.enter_at((lock, place.parent), key, contender, limit);
         let claim = Claim { path, token: FencingToken(zxid.0) };
         if holds {
-            return PlaceState::Held(claim);
+            return QueuePosition::Held(claim);
         }
         let (lock, mut room) = (self.locks.at(lock), Room::of(by));
         let ahead = self.ahead_shown(lock, ahead as usize, &room);
-        PlaceState::Waiting { claim, ahead, holder: self.holder(lock, &mut room) }
+        QueuePosition::Waiting { claim, ahead, holder: self.holder(lock, &mut room) }
     }
 
     pub(super) fn release_alone<S: EventSink + ?Sized>(
@@ -178,13 +178,13 @@ impl Machine {
             parent_acl: acls.1,
             rules: &self.rules,
         });
-        let label = znode.data().map(|data| &data[..]);
+        let label = publish::label_of(znode.data().map(|data| &data[..]));
         let event = EventPlace { lock: path.parent(), path: &key.path, czxid, label, acls };
         let granted_ms = contender.granted_ms.expect("it holds the lock");
         let (held_ms, waited_ms) = (Some(time_ms - granted_ms), granted_ms - contender.requested_ms);
-        let kind = LockEventKind::Gone { held_ms, waited_ms, why: Why::Released };
-        sink.lock(&event.event(zxid, time_ms, &contender, kind));
-        if let Some(until_ms) = contender.delays_until_ms(Why::Released, time_ms) {
+        let end = PositionEnd { reason: EndReason::Released, waited_ms, held_ms, by: None };
+        event.publish((zxid, time_ms), &contender, LockEventKind::Released(end), sink);
+        if let Some(until_ms) = contender.delays_until_ms(EndReason::Released, time_ms) {
             self.locks.delay(path.parent(), until_ms);
         }
         self.grant_ready_at(zxid, lock, sink);

@@ -15,7 +15,7 @@ use crate::acl::is_proof;
 use crate::arena::Number;
 use crate::digest::Hasher;
 use crate::ops::Author;
-use crate::outcome::Why;
+use crate::outcome::EndReason;
 
 /// A holder or waiter. The position lives as long as its znode; the contender has the data that the tree
 /// lacks.
@@ -121,12 +121,12 @@ impl Contender {
 
     /// Returns the end of the delay that follows if this position ends now for this reason; `None` if the
     /// lock is free at once.
-    pub(super) fn delays_until_ms(&self, why: Why, now_ms: i64) -> Option<i64> {
+    pub(super) fn delays_until_ms(&self, why: EndReason, now_ms: i64) -> Option<i64> {
         let granted_ms = self.granted_ms?;
         assert!(granted_ms <= now_ms, "a hold ends before it begins");
-        let may_believe = matches!(why, Why::SessionExpired | Why::SessionEnded);
+        let may_believe = matches!(why, EndReason::SessionExpired | EndReason::SessionEnded);
         let lock_delay_ms = if may_believe { i64::from(self.lock_delay_ms) } else { 0 };
-        let counts = why != Why::Forced && (why == Why::Released || !self.min_hold_lapses);
+        let counts = why != EndReason::Forced && (why == EndReason::Released || !self.min_hold_lapses);
         let min_hold_ms = if counts { i64::from(self.min_hold_ms) } else { 0 };
         let until_ms = now_ms.saturating_add(lock_delay_ms).max(granted_ms.saturating_add(min_hold_ms));
         (until_ms > now_ms).then_some(until_ms)

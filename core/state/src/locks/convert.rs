@@ -1,6 +1,6 @@
 //! convert: changes the mode of a hold.
 
-use rowlock_proto::lock::{Claim, Mode, PlaceState};
+use rowlock_proto::lock::{Claim, Mode, QueuePosition};
 use rowlock_proto::request::Create;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode};
@@ -11,7 +11,7 @@ use super::publish::{Cause, place};
 use super::queue_path;
 use crate::machine::Machine;
 use crate::ops::Author;
-use crate::outcome::{EventSink, Why};
+use crate::outcome::{EndReason, EventSink};
 use crate::steps;
 
 impl Machine {
@@ -27,9 +27,9 @@ impl Machine {
         prefix: &str,
         sink: &mut S,
     ) -> Result<Response, ErrorCode> {
-        let place_states = |place_state| Ok(Response::PlaceStates(smallvec![place_state]));
+        let positions = |position| Ok(Response::QueuePositions(smallvec![position]));
         if self.holder_of(claim) != Some(by.session) {
-            return place_states(PlaceState::Absent);
+            return positions(QueuePosition::Absent);
         }
         let (path, key) = place(claim).ok_or(ErrorCode::BadArguments)?;
         let lock = self.locks.get(path).expect("it has a holder");
@@ -51,7 +51,7 @@ impl Machine {
                 let mut room = Room::of(by);
                 let ahead = self.ahead_shown(lock, lock.len() - 1, &room);
                 let holder = other.and_then(|other| self.neighbour(lock, other, &mut room));
-                return place_states(PlaceState::Busy { ahead, holder });
+                return positions(QueuePosition::Busy { ahead, holder });
             }
             (Mode::Shared, Mode::Exclusive) => return self.upgrade(by, claim, prefix, sink),
             _ => return Err(ErrorCode::BadArguments),
@@ -61,7 +61,7 @@ impl Machine {
             Some(mode),
             "{path} is held in another mode than was answered"
         );
-        place_states(PlaceState::Held(claim.clone()))
+        positions(QueuePosition::Held(claim.clone()))
     }
 
     fn upgrade<S: EventSink + ?Sized>(
@@ -94,7 +94,7 @@ impl Machine {
         // The minimum hold goes on at the new position, counted from the new grant.
         self.locks.change(path, key, |holder| holder.min_hold_ms = 0);
         let removed = self.remove(by.zxid, &claim.path);
-        let why = Some(Why::Released);
+        let why = Some(EndReason::Released);
         self.publish(Cause::new(by, why), &mut [removed, created], sink);
         assert!(
             self.locks.get(path).is_some_and(|lock| lock.delayed_until_ms == 0),
@@ -106,9 +106,9 @@ impl Machine {
         if goes_on.is_some() {
             self.notify_asked(by.zxid, path, new.as_ref(), sink);
         }
-        let place_state = self.place_state(path, new, &mut Room::of(by));
-        assert!(matches!(place_state, PlaceState::Held(_)), "nobody was in the way: {place_state:?}");
+        let position = self.position(path, new, &mut Room::of(by));
+        assert!(matches!(position, QueuePosition::Held(_)), "nobody was in the way: {position:?}");
         debug_assert_eq!(steps::uncounted(|| self.holder_of(claim)), None, "who converts holds by one place");
-        Ok(Response::PlaceStates(smallvec![place_state]))
+        Ok(Response::QueuePositions(smallvec![position]))
     }
 }

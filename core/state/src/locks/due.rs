@@ -8,7 +8,7 @@ use rowlock_proto::Zxid;
 use super::publish::Cause;
 use crate::machine::Machine;
 use crate::ops::Done;
-use crate::outcome::{EventSink, Why};
+use crate::outcome::{EndReason, EventSink};
 use crate::steps;
 
 impl Machine {
@@ -42,7 +42,7 @@ impl Machine {
             self.locks.change(path, key.as_ref(), |holder| holder.revoke_at_ms = revoke_at_ms);
         }
         let mut done: Vec<Done> = overdue.into_iter().map(|(key, _)| self.remove(zxid, &key.path)).collect();
-        let cause = Cause { why: Some(Why::Revoked), ..Cause::of_the_cluster(zxid) };
+        let cause = Cause { why: Some(EndReason::Revoked), ..Cause::of_the_cluster(zxid) };
         self.publish(cause, &mut done, sink);
         assert!(done.iter().all(|done| done.parent() == path), "a place elsewhere was taken away");
         self.grant_ready(zxid, path, sink);

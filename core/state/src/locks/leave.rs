@@ -16,7 +16,7 @@ use crate::command::Proposal;
 use crate::machine::Machine;
 use crate::mutant;
 use crate::ops::{Author, Done, permit};
-use crate::outcome::{ChangeKind, EventSink, Why};
+use crate::outcome::{ChangeKind, EndReason, EventSink};
 use crate::shared_map::Slot;
 use crate::steps;
 use crate::tree::{Path, TreePosition};
@@ -53,7 +53,7 @@ impl Machine {
                 done.push(gone);
             }
         }
-        let why = Some(Why::Released);
+        let why = Some(EndReason::Released);
         self.publish(Cause::new(by, why), &mut done, sink);
         assert!(held.len() == claims.len(), "an answer for each claim");
         debug_assert!(
@@ -81,7 +81,7 @@ impl Machine {
                 done.push(gone);
             }
         }
-        let why = Some(Why::Released);
+        let why = Some(EndReason::Released);
         self.publish(Cause::new(by, why), &mut done, sink);
         Ok(Response::Empty)
     }
@@ -109,7 +109,7 @@ impl Machine {
         }
         assert!(found.is_some(), "a lock with a holder is a znode");
         let mut done = [self.remove(by.zxid, &claim.path)];
-        let why = Some(Why::Forced);
+        let why = Some(EndReason::Forced);
         self.publish(Cause::new(by, why), &mut done, sink);
         debug_assert_eq!(
             steps::uncounted(|| self.holder_of(claim)),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::{Id, perms};
-use rowlock_proto::lock::{Claim, Party, PlaceState};
+use rowlock_proto::lock::{Claim, Party, QueuePosition};
 use rowlock_proto::right::Right;
 use rowlock_proto::{FencingToken, SessionId};
 
@@ -73,17 +73,17 @@ impl<'a> Room<'a> {
 }
 
 impl Machine {
-    pub(super) fn place_state(&self, path: &str, key: Key, room: &mut Room<'_>) -> PlaceState {
+    pub(super) fn position(&self, path: &str, key: Key, room: &mut Room<'_>) -> QueuePosition {
         let claim = Claim { path: key.path.clone(), token: FencingToken(key.czxid.0) };
         let key = key.as_ref();
-        let Some(lock) = self.locks.get(path) else { return PlaceState::Absent };
+        let Some(lock) = self.locks.get(path) else { return QueuePosition::Absent };
         match lock.contender(key) {
-            Some(contender) if contender.granted_ms.is_some() => PlaceState::Held(claim),
+            Some(contender) if contender.granted_ms.is_some() => QueuePosition::Held(claim),
             Some(_) => {
                 let ahead = self.ahead_shown(lock, lock.ahead(key), room);
-                PlaceState::Waiting { claim, ahead, holder: self.holder(lock, room) }
+                QueuePosition::Waiting { claim, ahead, holder: self.holder(lock, room) }
             }
-            None => PlaceState::Absent,
+            None => QueuePosition::Absent,
         }
     }
 
@@ -96,14 +96,14 @@ impl Machine {
     }
 
     /// Updates the states of the session's positions.
-    pub(crate) fn renew_place_states(
+    pub(crate) fn renew_positions(
         &self,
         session: SessionId,
-        place_states: &mut [PlaceState],
+        positions: &mut [QueuePosition],
         mut room: Room<'_>,
     ) {
-        for place_state in place_states {
-            let (PlaceState::Held(claim) | PlaceState::Waiting { claim, .. }) = &*place_state else {
+        for position in positions {
+            let (QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. }) = &*position else {
                 continue;
             };
             let found = place(claim).filter(|(path, key)| {
@@ -111,9 +111,9 @@ impl Machine {
                 let contender = lock.and_then(|lock| lock.contender(*key));
                 contender.is_some_and(|contender| contender.session == session)
             });
-            *place_state = found.map_or(PlaceState::Absent, |(path, key)| {
+            *position = found.map_or(QueuePosition::Absent, |(path, key)| {
                 let key = Key { czxid: key.czxid, path: key.path.into() };
-                self.place_state(path, key, &mut room)
+                self.position(path, key, &mut room)
             });
         }
     }

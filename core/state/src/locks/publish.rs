@@ -1,5 +1,7 @@
 //! Publication of a completed command to watchers: znode changes first, then changes of the locks' queues.
 
+use std::borrow::Cow;
+
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
@@ -12,7 +14,7 @@ use crate::acl;
 use crate::arena::Number;
 use crate::machine::Machine;
 use crate::ops::{Author, Done};
-use crate::outcome::{ChangeKind, EventSink, LockEvent, LockEventKind, Why};
+use crate::outcome::{ChangeKind, EndReason, EventContext, EventSink, LockEvent, LockEventKind, PositionEnd};
 use crate::sessions::Sessions;
 use crate::steps;
 use crate::tree::Path;
@@ -26,14 +28,14 @@ pub(crate) struct Cause<'a> {
     pub who: &'a [Id],
     /// Reason for the end of positions, if the command determines the reason; otherwise the owner of a
     /// position does.
-    pub why: Option<Why>,
+    pub why: Option<EndReason>,
     /// Limit of positions granted. Each further lock gets a delay that is over at once, and a `LockDue` of
     /// its own grants the lock.
     pub grants_max: usize,
 }
 
 impl<'a> Cause<'a> {
-    pub(crate) fn new(by: &Author<'a>, why: Option<Why>) -> Self {
+    pub(crate) fn new(by: &Author<'a>, why: Option<EndReason>) -> Self {
         Cause { zxid: by.zxid, session: by.session, who: by.who, why, grants_max: usize::MAX }
     }
 
@@ -126,10 +128,10 @@ impl Machine {
             let waited_ms = *time_ms - holder.requested_ms;
             let (lock_znode, znode) = (tree.node(lock.node), tree.node(holder.node));
             debug_assert_eq!(znode.meta.czxid, key.czxid, "a contender is a znode");
-            let label = znode.data().map(|data| &data[..]);
+            let label = label_of(znode.data().map(|data| &data[..]));
             let acls = (znode.acl.entries(), lock_znode.acl.entries());
             let place = EventPlace { lock: &lock.path, path: &key.path, czxid: key.czxid, label, acls };
-            sink.lock(&place.event(zxid, *time_ms, holder, LockEventKind::Granted { waited_ms }));
+            place.publish((zxid, *time_ms), holder, LockEventKind::Granted { waited_ms }, sink);
         }
     }
 
@@ -155,12 +157,12 @@ impl Machine {
         );
         let ahead = known.map_or(0, |queue| queue.len() as u32);
         contender.node = done.id().expect("it was created");
-        let (label, acls) = (done.data(&self.tree), done.acls(&self.tree));
+        let (label, acls) = (label_of(done.data(&self.tree)), done.acls(&self.tree));
         let place = EventPlace { lock, path: &key.path, czxid: key.czxid, label, acls };
-        sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Requested { ahead }));
+        place.publish((zxid, time_ms), &contender, LockEventKind::Requested { ahead }, sink);
         if is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode)) {
             grant(&mut contender, &self.sessions, time_ms);
-            sink.lock(&place.event(zxid, time_ms, &contender, LockEventKind::Granted { waited_ms: 0 }));
+            place.publish((zxid, time_ms), &contender, LockEventKind::Granted { waited_ms: 0 }, sink);
         }
         let node = self.tree.node(contender.node).parent;
         let limit = limit_in(self.tree.node(node).data());
@@ -179,10 +181,10 @@ impl Machine {
         let czxid = done.stat.czxid;
         debug_assert!(czxid <= cause.zxid, "{} goes before it came", done.path());
         let (_, contender) = self.locks.leave(queue, KeyRef { czxid, path: done.path() })?;
-        let why = cause.why.unwrap_or(if cause.session == contender.session {
-            Why::Released
+        let reason = cause.why.unwrap_or(if cause.session == contender.session {
+            EndReason::Released
         } else {
-            Why::Deleted
+            EndReason::Deleted
         });
         assert!(contender.session == done.stat.ephemeral_owner, "a place is its znode's session's");
         let until_ms = contender.granted_ms.unwrap_or(self.time_ms);
@@ -190,25 +192,24 @@ impl Machine {
             contender.requested_ms <= until_ms && until_ms <= self.time_ms,
             "{lock}: a place was asked for, granted and left in another order"
         );
-        let kind = LockEventKind::Gone {
-            held_ms: contender.granted_ms.map(|granted_ms| self.time_ms - granted_ms),
-            waited_ms: until_ms - contender.requested_ms,
-            why,
-        };
         let place = EventPlace {
             lock,
             path: done.path(),
             czxid,
-            label: done.data(&self.tree),
+            label: label_of(done.data(&self.tree)),
             acls: done.acls(&self.tree),
         };
-        let by = match why {
-            Why::Deleted | Why::Forced => acl::name_of(cause.who),
-            _ => String::new(),
-        };
-        sink.lock(&LockEvent { by: &by, ..place.event(cause.zxid, self.time_ms, &contender, kind) });
+        let is_taken_away = matches!(reason, EndReason::Deleted | EndReason::Forced);
+        let by = is_taken_away.then(|| acl::name_of(cause.who)).filter(|by| !by.is_empty());
+        let kind = LockEventKind::ended(PositionEnd {
+            reason,
+            waited_ms: until_ms - contender.requested_ms,
+            held_ms: contender.granted_ms.map(|granted_ms| self.time_ms - granted_ms),
+            by: by.as_deref(),
+        });
+        place.publish((cause.zxid, self.time_ms), &contender, kind, sink);
         // A delay ends with the lock's znode, which the same command may have deleted.
-        if let Some(until_ms) = contender.delays_until_ms(why, self.time_ms)
+        if let Some(until_ms) = contender.delays_until_ms(reason, self.time_ms)
             && self.tree.find(lock).is_some()
         {
             self.locks.delay(lock, until_ms);
@@ -243,7 +244,9 @@ impl Machine {
         key: KeyRef<'_>,
         sink: &mut S,
     ) {
-        self.holder_event(zxid, (lock, key), LockEventKind::Converted, |event, _| sink.lock(event));
+        self.holder_event(zxid, (lock, key), |event, context, _| {
+            sink.lock(event, context);
+        });
     }
 
     /// Publishes a new question to a holder.
@@ -254,29 +257,30 @@ impl Machine {
         key: KeyRef<'_>,
         sink: &mut S,
     ) {
-        self.holder_event(zxid, (lock, key), LockEventKind::Asked, |event, holder| {
+        self.holder_event(zxid, (lock, key), |event, context, holder| {
             let question = holder.asked.as_ref().expect("it was asked");
-            let text = question.text();
-            sink.asked(&LockEvent { label: shortened(text.as_bytes()), ..*event }, question);
+            let whole = question.text();
+            let text = label_of(Some(whole.as_bytes()));
+            let kind = LockEventKind::Asked { question: &*text };
+            sink.asked(&LockEvent { kind, label: "", ..*event }, context, question);
         });
     }
 
-    /// Makes the event of a holder that continues to hold.
+    /// Passes the event of a holder that continues to hold, as a conversion.
     fn holder_event(
         &self,
         zxid: Zxid,
         (lock, key): (&str, KeyRef<'_>),
-        kind: LockEventKind,
-        tell: impl FnOnce(&LockEvent<'_>, &Contender),
+        publish: impl FnOnce(&LockEvent<&str>, &EventContext<'_>, &Contender),
     ) {
         let holder = self.locks.get(lock).and_then(|lock| lock.holder(key)).expect("it was changed");
         assert!(holder.granted_ms.is_some_and(|granted| granted <= self.time_ms), "it has been granted");
         let znode = self.tree.get(key.path).expect("a contender is a znode");
-        let label = znode.data().map(|data| &data[..]);
+        let label = label_of(znode.data().map(|data| &data[..]));
         let lock_acl = self.tree.get(lock).map_or(&[][..], |lock| lock.acl.entries());
         let acls = (znode.acl.entries(), lock_acl);
         let place = EventPlace { lock, path: key.path, czxid: key.czxid, label, acls };
-        tell(&place.event(zxid, self.time_ms, holder, kind), holder);
+        publish(&place.event(holder, LockEventKind::Converted), &place.context(zxid, self.time_ms), holder);
     }
 }
 
@@ -315,43 +319,50 @@ pub(super) struct EventPlace<'a> {
     /// Path of the queue znode.
     pub path: &'a str,
     pub czxid: Zxid,
-    /// Data of the queue znode.
-    pub label: Option<&'a [u8]>,
+    pub label: Cow<'a, str>,
     /// ACLs of the queue znode and of the lock's znode.
     pub acls: (&'a [Acl], &'a [Acl]),
 }
 
-impl<'a> EventPlace<'a> {
+impl EventPlace<'_> {
     #[inline]
-    pub(super) fn event(
+    pub(super) fn publish<S: EventSink + ?Sized>(
         &self,
-        zxid: Zxid,
-        time_ms: i64,
-        contender: &'a Contender,
-        kind: LockEventKind,
-    ) -> LockEvent<'a> {
+        (zxid, time_ms): (Zxid, i64),
+        contender: &Contender,
+        kind: LockEventKind<&str>,
+        sink: &mut S,
+    ) {
+        sink.lock(&self.event(contender, kind), &self.context(zxid, time_ms));
+    }
+
+    fn event<'e>(&'e self, contender: &'e Contender, kind: LockEventKind<&'e str>) -> LockEvent<&'e str> {
         LockEvent {
-            zxid,
-            time_ms,
+            kind,
             lock: self.lock,
             path: self.path,
             token: FencingToken(self.czxid.0),
             session: contender.session,
-            address: &contender.address,
-            label: shortened(self.label.unwrap_or_default()),
-            acl: self.acls.0,
-            lock_acl: self.acls.1,
+            label: &self.label,
+            address: Some(&*contender.address).filter(|address| !address.is_empty()),
             mode: contender.mode,
-            is_acquired: contender.is_acquired,
-            by: "",
-            kind,
+            acquired: contender.is_acquired,
         }
+    }
+
+    fn context(&self, zxid: Zxid, time_ms: i64) -> EventContext<'_> {
+        EventContext { zxid, time_ms, acl: self.acls.0, lock_acl: self.acls.1 }
     }
 }
 
 /// Returns the beginning of a label.
 pub(super) fn shortened(label: &[u8]) -> &[u8] {
     &label[..label.len().min(LABEL_MAX)]
+}
+
+/// Returns the text of a label in events: the beginning of the queue znode's data.
+pub(super) fn label_of(data: Option<&[u8]>) -> Cow<'_, str> {
+    String::from_utf8_lossy(shortened(data.unwrap_or_default()))
 }
 
 /// Returns the path of a claim; `None` if no znode can have the path.

@@ -7,12 +7,12 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::lock::Acquire;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::{Attached, Change, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
+use rowlock_state::outcome::{Attached, Change, EndReason, EventContext, EventSink, LockEvent, SessionEnd};
 use rowlock_state::{Machine, Proof};
 
 /// Why places were lost and sessions ended.
 #[derive(Default)]
-struct Told(Vec<Why>, Vec<SessionEnd>);
+struct Told(Vec<EndReason>, Vec<SessionEnd>);
 
 impl EventSink for Told {
     fn changed(&mut self, _: &Change<'_>) {}
@@ -25,10 +25,8 @@ impl EventSink for Told {
         self.1.push(end);
     }
 
-    fn lock(&mut self, event: &LockEvent<'_>) {
-        if let LockEventKind::Gone { why, .. } = event.kind {
-            self.0.push(why);
-        }
+    fn lock(&mut self, event: &LockEvent<&str>, _: &EventContext<'_>) {
+        self.0.extend(event.kind.end().map(|end| end.reason));
     }
 }
 
@@ -59,8 +57,8 @@ fn an_end_by_a_superuser_differs_from_expiry_in_its_reason() {
     let (ended, why_ended) = ended_by(&superuser);
     // An older release knows no such end, and must come to the same state.
     assert_eq!(expired.digest(), ended.digest());
-    assert_eq!((why_expired.0, why_expired.1), (vec![Why::SessionExpired], vec![SessionEnd::Expired]));
-    assert_eq!((why_ended.0, why_ended.1), (vec![Why::SessionEnded], vec![SessionEnd::Ended]));
+    assert_eq!((why_expired.0, why_expired.1), (vec![EndReason::SessionExpired], vec![SessionEnd::Expired]));
+    assert_eq!((why_ended.0, why_ended.1), (vec![EndReason::SessionEnded], vec![SessionEnd::Ended]));
     let delayed = ended.lock_queue("/l").and_then(|lock| lock.delayed_until_ms());
     assert_eq!(delayed, Some(6_000), "its client may believe in the lock for a while");
 }

@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{Acquire, Ask, Claim, PlaceState};
+use rowlock_proto::lock::{Acquire, Ask, Claim, QueuePosition};
 use rowlock_proto::request::{Create, Request, SetAcl, SetData};
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, Right, SessionId, Version};
@@ -123,8 +123,8 @@ impl World {
         for lock in LOCKS {
             let acquire = Request::Acquire([Acquire::exclusive(lock, "h-")].into());
             let gave = world.run(world.holder, &[id("super:")], acquire).unwrap();
-            let Response::PlaceStates(places) = gave else { panic!("{gave:?}") };
-            let PlaceState::Held(claim) = &places[0] else { panic!("{places:?}") };
+            let Response::QueuePositions(places) = gave else { panic!("{gave:?}") };
+            let QueuePosition::Held(claim) = &places[0] else { panic!("{places:?}") };
             world.holds.push(claim.clone());
         }
         world

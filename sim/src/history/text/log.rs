@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rowlock_proto::report::HistoryEntry;
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
-use rowlock_state::outcome::{SessionEnd, Why};
+use rowlock_state::outcome::{EndReason, SessionEnd};
 use rowlock_stories::{Words, parse};
 use rowlock_world::time::Nanos;
 use serde_json::json;
@@ -102,8 +102,10 @@ fn lock(words: &Words<'_>) -> Option<Fact> {
         }
         "left" => Fact::Left { lock, token: token(), at: Zxid(words.parse(1)) },
         "gone" => {
-            let reasons = [Why::Released, Why::SessionClosed, Why::SessionExpired, Why::Deleted];
-            let reasons = [&reasons[..], &[Why::Forced, Why::Revoked, Why::SessionEnded]].concat();
+            use EndReason::{
+                Deleted, Forced, Released, Revoked, SessionClosed, SessionEnded, SessionExpired,
+            };
+            let reasons = [Released, SessionClosed, SessionExpired, Deleted, Forced, Revoked, SessionEnded];
             Fact::Gone { lock, token: token(), why: named(&reasons, words.at(2)) }
         }
         "converted" => Fact::Converted { lock, token: token(), mode: mode(words.find(2)) },

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::{FencingToken, SessionId};
-use rowlock_state::outcome::Why;
+use rowlock_state::outcome::EndReason;
 
 use super::super::Invariant;
 use crate::history::client::{CallId, ClientFact, ClientId, Op};
@@ -162,9 +162,10 @@ impl Invariant for Beliefs {
             Fact::Gone { lock, token, why } => {
                 let session = self.sessions.remove(&(*lock, *token));
                 let has_grace = session.is_some_and(|session| self.with_grace.contains(&session));
-                let by_force = matches!(why, Why::Deleted | Why::Forced | Why::SessionEnded);
-                let is_early = self.has_wrong_clocks && *why == Why::Revoked;
-                if by_force || is_early || has_grace && *why == Why::SessionExpired {
+                let by_force =
+                    matches!(why, EndReason::Deleted | EndReason::Forced | EndReason::SessionEnded);
+                let is_early = self.has_wrong_clocks && *why == EndReason::Revoked;
+                if by_force || is_early || has_grace && *why == EndReason::SessionExpired {
                     self.excused.insert((*lock, *token));
                 }
                 if let Some(session) = session.filter(|_| by_force) {

@@ -60,16 +60,7 @@ struct Walk {
 
 /// Returns the path of the lock that an entry is about.
 pub(super) fn lock_in(entry: &HistoryEntry) -> Option<&str> {
-    match &entry.event {
-        HistoryEvent::Requested { place, .. }
-        | HistoryEvent::Granted { place, .. }
-        | HistoryEvent::Converted(place)
-        | HistoryEvent::Asked { place, .. } => Some(&place.lock),
-        HistoryEvent::Abandoned(end) | HistoryEvent::Released(end) | HistoryEvent::Lost(end) => {
-            Some(&end.place.lock)
-        }
-        _ => None,
-    }
+    entry.event.lock().map(|event| event.lock.as_str())
 }
 
 fn is_about(scope: &Scope, entry: &HistoryEntry) -> bool {
@@ -83,7 +74,7 @@ fn is_due(scope: &Scope, entry: &HistoryEntry) -> bool {
 
 /// Returns the zxid after which a gap begins.
 fn gap(entry: &HistoryEntry) -> Option<Zxid> {
-    if let HistoryEvent::Gap { from_zxid, .. } = entry.event { Some(from_zxid) } else { None }
+    if let HistoryEvent::Gap(gap) = entry.event { Some(gap.from_zxid) } else { None }
 }
 
 impl Log {

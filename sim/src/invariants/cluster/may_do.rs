@@ -1,7 +1,7 @@
 //! may-do: no request that the rules in force at its position of the log forbid succeeds or changes a queue,
 //! and no request that they permit is refused for lack of a right.
 
-use rowlock_proto::report::{HistoryEnd, HistoryEntry, HistoryEvent};
+use rowlock_proto::report::{HistoryEntry, LockEventKind, PositionEnd};
 use rowlock_proto::{ErrorCode, Right};
 
 use super::super::Invariant;
@@ -36,16 +36,18 @@ impl MayDo {
     /// Checks the author of a new position, or of the end of another client's position. The request may have
     /// been refused, or never answered.
     fn check_effect(&self, entry: &HistoryEntry) -> Result<(), String> {
-        let (lock, right, authors) = match &entry.event {
-            HistoryEvent::Requested { place, .. } => {
-                (&place.lock, Right::Take, self.0.readers(|(_, session), _| session == place.session))
+        let Some(event) = entry.event.lock() else { return Ok(()) };
+        let lock = &event.lock;
+        let (right, authors) = match &event.kind {
+            LockEventKind::Requested { .. } => {
+                (Right::Take, self.0.readers(|(_, session), _| session == event.session))
             }
-            HistoryEvent::Abandoned(HistoryEnd { by: Some(by), place, .. })
-            | HistoryEvent::Lost(HistoryEnd { by: Some(by), place, .. }) => {
+            LockEventKind::Abandoned(PositionEnd { by: Some(by), .. })
+            | LockEventKind::Lost(PositionEnd { by: Some(by), .. }) => {
                 // The name of a digest lacks the hash.
                 let digest = format!("{by}:");
                 let is_author = |one: &String| one == by || one.starts_with(&digest);
-                (&place.lock, Right::Force, self.0.readers(|_, who| who.iter().any(is_author)))
+                (Right::Force, self.0.readers(|_, who| who.iter().any(is_author)))
             }
             _ => return Ok(()),
         };

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::FencingToken;
-use rowlock_state::outcome::Why;
+use rowlock_state::outcome::EndReason;
 
 use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
@@ -54,10 +54,10 @@ impl Invariant for Releases {
             }
             Fact::Gone { lock, token, why } => {
                 let was_held = self.held.remove(&(*lock, *token));
-                if was_held && matches!(why, Why::Released | Why::Forced) {
+                if was_held && matches!(why, EndReason::Released | EndReason::Forced) {
                     self.put_out.push((*lock, *token));
                 }
-                if *why == Why::Released {
+                if *why == EndReason::Released {
                     self.released.insert((*lock, *token));
                 }
             }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rowlock_proto::report::{HistoryEntry, HistoryEvent, Locks, Place, Queue, Sessions};
+use rowlock_proto::report::{HistoryEntry, LockEventKind, Locks, Place, Queue, Sessions};
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::super::Invariant;
@@ -44,17 +44,18 @@ pub struct Reports {
 /// Returns the lock, the path and the new state of the position that an event changes; `None` is a removed
 /// position.
 fn effect(entry: &HistoryEntry) -> Option<(&str, &str, Option<Shown>)> {
-    let (place, is_holder, since_ms) = match &entry.event {
-        HistoryEvent::Requested { place, .. } => (place, false, Some(entry.time_ms)),
-        HistoryEvent::Granted { place, .. } => (place, true, Some(entry.time_ms)),
-        HistoryEvent::Converted(place) => (place, true, None),
-        HistoryEvent::Abandoned(end) | HistoryEvent::Released(end) | HistoryEvent::Lost(end) => {
-            return Some((&end.place.lock, &end.place.path, None));
+    let event = entry.event.lock()?;
+    let (is_holder, since_ms) = match &event.kind {
+        LockEventKind::Requested { .. } => (false, Some(entry.time_ms)),
+        LockEventKind::Granted { .. } => (true, Some(entry.time_ms)),
+        LockEventKind::Converted => (true, None),
+        LockEventKind::Abandoned(_) | LockEventKind::Released(_) | LockEventKind::Lost(_) => {
+            return Some((&event.lock, &event.path, None));
         }
-        _ => return None,
+        LockEventKind::Asked { .. } => return None,
     };
-    let (token, session) = (Some(place.token), Some(place.session));
-    Some((&place.lock, &place.path, Some(Shown { token, session, is_holder, since_ms })))
+    let (token, session) = (Some(event.token), Some(event.session));
+    Some((&event.lock, &event.path, Some(Shown { token, session, is_holder, since_ms })))
 }
 
 fn shown(place: &Place, is_holder: bool, since_ms: Option<i64>) -> (String, Shown) {

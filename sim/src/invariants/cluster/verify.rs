@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::FencingToken;
-use rowlock_proto::report::HistoryEvent;
+use rowlock_proto::report::{LockEvent, LockEventKind};
 
 use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
@@ -94,8 +94,10 @@ impl Invariant for LinearizableVerify {
                 held.into_iter().for_each(|place| self.changed(place, false));
             }
             Fact::LockEvent(entry) => {
-                if let HistoryEvent::Granted { place, .. } = &entry.event {
-                    self.labels.insert(place.token, place.label.clone());
+                if let Some(LockEvent { kind: LockEventKind::Granted { .. }, token, label, .. }) =
+                    entry.event.lock()
+                {
+                    self.labels.insert(*token, label.clone());
                 }
             }
             Fact::Entitled { lock, token, .. } => self.changed((*lock, *token), true),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
-use rowlock_proto::lock::{ANNOUNCEMENT, Claim, PlaceState};
+use rowlock_proto::lock::{ANNOUNCEMENT, Claim, QueuePosition};
 use rowlock_proto::request::PathWatch;
 use rowlock_proto::response::ReplyHeader;
 use rowlock_proto::{ErrorCode, Request, Response, SessionId, Xid, decode};
@@ -227,8 +227,8 @@ impl Machine {
         if let Some(watch) = asked.call.watch.take() {
             self.watches.register(watch, answer.as_ref().err().copied());
         }
-        if let Ok(Response::PlaceStates(place_states)) = &answer {
-            self.follow(&asked, place_states, now);
+        if let Ok(Response::QueuePositions(positions)) = &answer {
+            self.follow(&asked, positions, now);
         }
         if let (Request::Release(claims), Ok(_)) = (&asked.call.request, &answer) {
             self.lock_states.given_back(claims);
@@ -300,15 +300,15 @@ impl Machine {
     }
 
     /// Follows these queue znodes: from now on the server pushes their grants and losses.
-    fn follow(&mut self, asked: &Asked, place_states: &[PlaceState], now: Instant) {
-        for (place_state, cell) in place_states.iter().zip(&asked.call.cells) {
-            let (claim, held): (&Claim, _) = match place_state {
-                PlaceState::Held(claim) => (claim, Some(now)),
-                PlaceState::Waiting { claim, .. } => (claim, None),
-                PlaceState::Busy { .. }
-                | PlaceState::Deadlock(_)
-                | PlaceState::LimitIs(_)
-                | PlaceState::Absent => {
+    fn follow(&mut self, asked: &Asked, positions: &[QueuePosition], now: Instant) {
+        for (position, cell) in positions.iter().zip(&asked.call.cells) {
+            let (claim, held): (&Claim, _) = match position {
+                QueuePosition::Held(claim) => (claim, Some(now)),
+                QueuePosition::Waiting { claim, .. } => (claim, None),
+                QueuePosition::Busy { .. }
+                | QueuePosition::Deadlock(_)
+                | QueuePosition::LimitIs(_)
+                | QueuePosition::Absent => {
                     continue;
                 }
             };
@@ -407,8 +407,8 @@ impl Machine {
 }
 
 fn has_to_wait(answer: &Answer) -> bool {
-    let waits = |place_state: &PlaceState| matches!(place_state, PlaceState::Waiting { .. });
-    matches!(answer, Ok(Response::PlaceStates(place_states)) if place_states.iter().any(waits))
+    let waits = |position: &QueuePosition| matches!(position, QueuePosition::Waiting { .. });
+    matches!(answer, Ok(Response::QueuePositions(positions)) if positions.iter().any(waits))
 }
 
 /// Reports a call without a write.

@@ -1,6 +1,6 @@
 //! The machine beside a server that names another one as the leader.
 
-use rowlock_proto::lock::PlaceState;
+use rowlock_proto::lock::QueuePosition;
 use rowlock_proto::{Response, Stat};
 
 use super::rowlock_tests::{acquire, ask, claim, ok, rowlock};
@@ -91,7 +91,7 @@ fn an_invited_session_goes_when_it_holds_nothing_and_no_call_is_under_way() {
         let mut it = follows_invitations();
         let (_outcome, _cell) = ask(&mut it, acquire());
         it.sent(1);
-        it.reply_at(1, 5, Ok(Response::PlaceStates([PlaceState::Held(claim())].into())), 1).unwrap();
+        it.reply_at(1, 5, Ok(Response::QueuePositions([QueuePosition::Held(claim())].into())), 1).unwrap();
         let many = CALLS_TO_ASK as i32;
         (2..=many).for_each(|xid| works(&mut it, xid, 1));
         told_of_the_leader(&mut it, many + 1, INVITED).unwrap();

@@ -36,9 +36,9 @@ use super::tags::Tags;
 use super::ticket::SessionTicket;
 use super::watches::{WatchSender, Watches};
 use super::{Action, Ending, Reply, ReplySender, SessionState, Vitals};
-use crate::builder::Credential;
 use crate::error::Error;
 use crate::servers::Elsewhere;
+use crate::settings::Credential;
 
 type Signal = oneshot::Sender<Result<(), Error>>;
 

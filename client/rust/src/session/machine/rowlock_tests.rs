@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rowlock_proto::lock::{Acquire, Claim, Notice, NoticeEvent, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, Notice, NoticeEvent, QueuePosition};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::{FencingToken, Stat, Version};
 
@@ -233,8 +233,8 @@ fn a_grant_is_learnt_from_the_reply_or_from_a_notice_and_a_loss_from_a_notice() 
     let mut it = rowlock();
     let (_outcome, cell) = ask(&mut it, acquire());
     it.sent(0);
-    let waiting = PlaceState::Waiting { claim: claim(), ahead: 1, holder: None };
-    it.reply(1, 7, Ok(Response::PlaceStates(vec![waiting].into()))).unwrap();
+    let waiting = QueuePosition::Waiting { claim: claim(), ahead: 1, holder: None };
+    it.reply(1, 7, Ok(Response::QueuePositions(vec![waiting].into()))).unwrap();
     it.settle();
     assert_eq!(cell.get(), LockState::Waiting);
     push(&mut it, NoticeEvent::Granted);
@@ -248,7 +248,7 @@ fn held_places_are_verified_on_the_next_connection_before_anything_else() {
     let mut it = rowlock();
     let (_outcome, cell) = ask(&mut it, acquire());
     it.sent(0);
-    it.reply_at(1, 7, Ok(Response::PlaceStates(vec![PlaceState::Held(claim())].into())), 1).unwrap();
+    it.reply_at(1, 7, Ok(Response::QueuePositions(vec![QueuePosition::Held(claim())].into())), 1).unwrap();
     it.settle();
     assert_eq!(cell.get(), LockState::Held { since: it.at(1) });
     it.cut();

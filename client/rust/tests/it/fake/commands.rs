@@ -4,7 +4,9 @@ use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
 use rowlock_proto::{EventType, Request, SessionId, Zxid, path};
 use rowlock_state::Question;
 use rowlock_state::command::Attachment;
-use rowlock_state::outcome::{Change, ChangeKind, EventSink, LockEvent, LockEventKind, SessionEnd, Why};
+use rowlock_state::outcome::{
+    Change, ChangeKind, EndReason, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd,
+};
 
 /// What a command changed, in order.
 #[derive(Default)]
@@ -32,27 +34,29 @@ impl EventSink for Collected {
 
     fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
 
-    fn lock(&mut self, event: &LockEvent<'_>) {
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
         let notice_event = match event.kind {
             // Of a grant in the command that made the place, the reply tells.
-            LockEventKind::Granted { .. } if event.zxid.0 == event.token.0 => return,
+            LockEventKind::Granted { .. } if context.zxid.0 == event.token.0 => return,
             LockEventKind::Granted { .. } => NoticeEvent::Granted,
-            LockEventKind::Gone { why: Why::Deleted, .. } => NoticeEvent::Deleted,
-            LockEventKind::Gone { why: Why::Forced, .. } => NoticeEvent::Forced,
-            LockEventKind::Gone { why: Why::Revoked, .. } => NoticeEvent::Revoked,
-            _ => return,
+            _ => match event.kind.end().map(|end| end.reason) {
+                Some(EndReason::Deleted) => NoticeEvent::Deleted,
+                Some(EndReason::Forced) => NoticeEvent::Forced,
+                Some(EndReason::Revoked) => NoticeEvent::Revoked,
+                _ => return,
+            },
         };
-        if event.is_acquired {
+        if event.acquired {
             let claim = Claim { path: event.path.into(), token: event.token };
-            self.notices.push((event.session, event.zxid, Notice { claim, event: notice_event }));
+            self.notices.push((event.session, context.zxid, Notice { claim, event: notice_event }));
         }
     }
 
-    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
-        if event.is_acquired {
+    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
+        if event.acquired {
             let claim = Claim { path: event.path.into(), token: event.token };
-            let notice_event = NoticeEvent::Asked(question.told_at(event.time_ms));
-            self.notices.push((event.session, event.zxid, Notice { claim, event: notice_event }));
+            let notice_event = NoticeEvent::Asked(question.told_at(context.time_ms));
+            self.notices.push((event.session, context.zxid, Notice { claim, event: notice_event }));
         }
     }
 }

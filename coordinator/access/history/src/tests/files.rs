@@ -25,35 +25,33 @@ fn append(store: &mut Store, zxid: i64, len: usize) {
 }
 
 fn append_of(store: &mut Store, zxid: i64, lock: &str, session: SessionId, len: usize) {
+    let label = noise(zxid, len);
     let event = LockEvent {
-        zxid: Zxid(zxid),
-        time_ms: time_of(zxid),
+        kind: LockEventKind::Converted,
         lock,
         path: "/n",
         token: FencingToken(zxid),
         session,
-        address: "",
-        label: &noise(zxid, len),
-        acl: Acl::open_entries(),
-        lock_acl: Acl::open_entries(),
+        label: label.as_str(),
+        address: None,
         mode: Mode::Exclusive,
-        is_acquired: true,
-        by: "",
-        kind: LockEventKind::Converted,
+        acquired: true,
     };
     let newest = store.newest();
     let ordinal = if newest.zxid == Zxid(zxid) { newest.ordinal + 1 } else { 0 };
     let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal };
+    let entry = Entry { event: HistoryEvent::Lock(event), readers: Readers::of(&context(zxid)) };
     let mut bytes = Vec::new();
-    assert!(encode(key, &Entry::Lock(Record::of(&event)), &mut bytes));
+    assert!(encode(key, &entry, &mut bytes));
     store.append(&entries(&bytes).next().unwrap().unwrap()).unwrap();
 }
 
-fn noise(seed: i64, len: usize) -> Vec<u8> {
+/// Returns text that does not compress.
+fn noise(seed: i64, len: usize) -> String {
     let mut state = seed.cast_unsigned();
     let mut next = || {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        state.to_be_bytes()[0]
+        char::from(state.to_be_bytes()[0] & 0x7f)
     };
     (0..len).map(|_| next()).collect()
 }
@@ -248,7 +246,7 @@ fn indexed_reads_of_many_segments_equal_a_full_scan() {
         }
         if zxid % 10_000 == 0 {
             let key = Key { time_ms: time_of(zxid - 50), zxid: Zxid(zxid - 50), ordinal: 0 };
-            let gap = Gap { from: Zxid(zxid - 60), missing: None, why: GapReason::TooFast };
+            let gap = Gap { from_zxid: Zxid(zxid - 60), missing: None, reason: GapReason::TooFast };
             store.append_gap(key, gap).unwrap();
         }
     }
@@ -265,12 +263,11 @@ fn indexed_reads_of_many_segments_equal_a_full_scan() {
         (None, Some(SessionId(5))),
         (None, Some(SessionId(99))),
     ] {
-        let wanted = |entry: &Entry<'_>| match entry {
-            Entry::Gap(_) => true,
-            Entry::Lock(record) => {
-                lock.as_deref().is_none_or(|lock| lock == record.lock)
-                    && session.is_none_or(|session| session == record.session)
-            }
+        let wanted = |entry: &Entry| {
+            entry.event.lock().is_none_or(|event| {
+                lock.as_deref().is_none_or(|lock| lock == event.lock)
+                    && session.is_none_or(|session| session == event.session)
+            })
         };
         let expected: Vec<_> = everything.iter().filter(|(_, entry)| wanted(entry)).cloned().collect();
         for limit in [3, 100, 1_000_000] {
@@ -389,7 +386,7 @@ fn an_unwritten_gap_is_shown() {
     let mut store = open(node.path(), BOUNDS);
     (1..=20).for_each(|zxid| append(&mut store, zxid, 10));
     let key = Key { time_ms: time_of(25), zxid: Zxid(25), ordinal: 1 };
-    let missed = Some((key, Gap { from: Zxid(20), missing: Some(9), why: GapReason::NoSpace }));
+    let missed = Some((key, Gap { from_zxid: Zxid(20), missing: Some(9), reason: GapReason::NoSpace }));
     let mut page = |filter: &Filter| ranges(&store.page(filter, missed, time::wall_ms(), || false).unwrap());
     assert_eq!(page(&Filter { limit: 2, ..all() }), (vec![(20, 0)], vec![(20, 25)]));
     let behind =
@@ -408,7 +405,7 @@ fn a_lost_segment_with_a_leading_gap_is_one_gap() {
         append(&mut store, zxid - 5, 4_096);
         let key = Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal: 0 };
         let (gap, before) = (
-            Gap { from: Zxid(zxid - 5), missing: Some(5), why: GapReason::NoSpace },
+            Gap { from_zxid: Zxid(zxid - 5), missing: Some(5), reason: GapReason::NoSpace },
             segments(node.path()).len(),
         );
         store.append_gap(key, gap).unwrap();
@@ -418,5 +415,8 @@ fn a_lost_segment_with_a_leading_gap_is_one_gap() {
     fs::write(segments(node.path()).last().unwrap().join("db"), "").unwrap();
     let page = read(&mut open(node.path(), BOUNDS), &all());
     assert_eq!(ranges(&page).1[0], (zxid - 5, zxid));
-    assert!(matches!(page.entries[0].1, Entry::Gap(Gap { missing: None, .. })), "it is not known how many");
+    assert!(
+        matches!(page.entries[0].1.event, HistoryEvent::Gap(Gap { missing: None, .. })),
+        "it is not known how many"
+    );
 }

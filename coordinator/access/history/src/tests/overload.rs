@@ -81,9 +81,9 @@ async fn recording_pauses_while_the_disk_is_nearly_full() {
     assert_eq!(ranges(&page(&history, all()).await), (expected(1..=9), Vec::new()));
 }
 
-fn read(buffer: &Buffer) -> Vec<(Key, Entry<'static>)> {
+fn read(buffer: &Buffer) -> Vec<(Key, Entry)> {
     let items = entries(&buffer.bytes).map(|item| item.unwrap());
-    items.map(|item| (item.key, item.entry().unwrap().into_owned())).collect()
+    items.map(|item| (item.key, item.entry().unwrap())).collect()
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_gap_starts_at_the_first_dropped_event() {
     (1..=full + 2).for_each(|zxid| change(&sink, zxid));
     let gap = |from: i64, missing: i64| {
         let missing = Some(missing.cast_unsigned());
-        Entry::Gap(Gap { from: Zxid(from), missing, why: GapReason::TooFast })
+        Entry::<String>::from(Gap { from_zxid: Zxid(from), missing, reason: GapReason::TooFast })
     };
     let key = |zxid, ordinal| Key { time_ms: time_of(zxid), zxid: Zxid(zxid), ordinal };
     let mut taken = Buffer::default();

@@ -8,9 +8,9 @@ use rowlock_state::command::Command;
 use super::*;
 use crate::access::api::call::Call;
 
-async fn campaign(api: &Api, secret: &Secret, id: &str, wait_ms: u64) -> Place {
-    let wanted = Wanted { label: format!("host {id}"), ..wanted(secret, id, wait_ms) };
-    api.campaign(&caller(), &scheduler(), wanted).await.unwrap().place
+async fn campaign(api: &Api, secret: &Secret, id: &str, wait_ms: u64) -> QueuePosition {
+    let wanted = AcquireOptions { label: format!("host {id}"), ..wanted(secret, id, wait_ms) };
+    api.campaign(&caller(), &scheduler(), wanted).await.map(only).unwrap()
 }
 
 fn scheduler() -> LockName {
@@ -31,9 +31,9 @@ async fn a_poll_for_the_leader_ends_when_another_one_leads_and_else_when_its_tim
     let api = Arc::new(node.api());
     let (one, two) = (open(&api).await, open(&api).await);
     assert_eq!(leader(&api, None, 0).await, Led { zxid: Zxid(0), leader: None });
-    let Place::Held(first) = campaign(&api, &one, "1", 0).await else { panic!("nobody leads") };
+    let QueuePosition::Held(first) = campaign(&api, &one, "1", 0).await else { panic!("nobody leads") };
     assert!(first.path.starts_with("/locks/@elections/scheduler/"), "{}", first.path);
-    assert!(matches!(campaign(&api, &two, "2", 10).await, Place::Waiting { .. }));
+    assert!(matches!(campaign(&api, &two, "2", 10).await, QueuePosition::Waiting { .. }));
     let led = leader(&api, Some(Zxid(0)), 60_000).await;
     assert_eq!((value(&led), led.zxid.0), (Some("host 1"), first.token.0));
     assert_eq!(leader(&api, Some(led.zxid), 30).await, led, "it still leads");
@@ -58,9 +58,9 @@ async fn a_candidate_makes_way_for_the_successor_that_the_leader_has_named() {
     let node = Node::start().await;
     let api = node.api();
     let (one, two, three) = (open(&api).await, open(&api).await, open(&api).await);
-    let Place::Held(first) = campaign(&api, &one, "1", 0).await else { panic!("nobody leads") };
+    let QueuePosition::Held(first) = campaign(&api, &one, "1", 0).await else { panic!("nobody leads") };
     campaign(&api, &two, "2", 10).await;
-    let Place::Waiting { claim: third, .. } = campaign(&api, &three, "3", 10).await else {
+    let QueuePosition::Waiting { claim: third, .. } = campaign(&api, &three, "3", 10).await else {
         panic!("it waits")
     };
     let note = format!("successor={}", path::name(&third.path));
@@ -69,8 +69,8 @@ async fn a_candidate_makes_way_for_the_successor_that_the_leader_has_named() {
     let which = Which::Token(first.token);
     assert_eq!(api.release(&caller(), &scheduler(), (&one, &which)).await, Ok(true));
     assert_eq!(leader(&api, None, 0).await.leader, None, "the lead is on its way");
-    assert_eq!(campaign(&api, &two, "2", 10).await, Place::Gone);
-    assert!(matches!(campaign(&api, &three, "3", 10).await, Place::Held(claim) if claim == third));
+    assert_eq!(campaign(&api, &two, "2", 10).await, QueuePosition::Absent);
+    assert!(matches!(campaign(&api, &three, "3", 10).await, QueuePosition::Held(claim) if claim == third));
     assert_eq!(value(&leader(&api, None, 0).await), Some("host 3"));
     drop(api);
     node.stop().await;

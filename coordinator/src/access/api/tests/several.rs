@@ -9,8 +9,8 @@ fn parts(names: &[&str]) -> Vec<Part> {
     names.iter().map(part).collect()
 }
 
-async fn all(api: &Api, names: &[&str], wanted: Wanted) -> Result<Vec<Place>, Refusal> {
-    api.acquire_all(&caller(), &parts(names), wanted).await.map(|standings| standings.places)
+async fn all(api: &Api, names: &[&str], wanted: AcquireOptions) -> Result<Vec<QueuePosition>, Refusal> {
+    api.acquire(&caller(), &parts(names), wanted).await.map(|acquired| acquired.positions)
 }
 
 #[tokio::test]
@@ -19,24 +19,29 @@ async fn acquire_all_holds_all_locks_or_none_and_retry_finds_them() {
     let (api, other) = (node.api(), node.api());
     let (one, two) = (open(&api).await, open(&api).await);
     let held = all(&api, &["a", "b"], wanted(&one, "1", 0)).await.unwrap();
-    assert!(held.iter().all(|place| matches!(place, Place::Held(_))), "{held:?}");
+    assert!(held.iter().all(|place| matches!(place, QueuePosition::Held(_))), "{held:?}");
     assert_eq!(all(&other, &["a", "b"], wanted(&one, "1", 0)).await, Ok(held.clone()));
     let busy = all(&api, &["c", "b"], wanted(&two, "2", 0)).await.unwrap();
-    assert!(matches!(&busy[..], [Place::Gone, Place::Busy { holder: Some(_) }]), "{busy:?}");
+    assert!(
+        matches!(&busy[..], [QueuePosition::Absent, QueuePosition::Busy { holder: Some(_), .. }]),
+        "{busy:?}"
+    );
     let free = |lock: &str| {
         node.context.replica.state.read().lock_queue(lock).is_none_or(|it| it.holder_count() == 0)
     };
     assert!(free("/locks/c"), "none is taken");
     for (name, place) in ["a", "b"].iter().zip(&held) {
-        let (Place::Held(claim), name) = (place, name.parse().unwrap()) else { panic!("they are held") };
+        let (QueuePosition::Held(claim), name) = (place, name.parse().unwrap()) else {
+            panic!("they are held")
+        };
         assert_eq!(api.release(&caller(), &name, (&one, &Which::Token(claim.token))).await, Ok(true));
     }
     let late = all(&other, &["a", "b"], wanted(&one, "1", 0)).await;
-    assert_eq!(late, Ok(vec![Place::Gone, Place::Gone]), "a late copy takes nothing");
+    assert_eq!(late, Ok(vec![QueuePosition::Absent, QueuePosition::Absent]), "a late copy takes nothing");
     for names in [vec![], vec!["a"; API_LOCKS_MAX + 1], vec!["a", "a"]] {
         assert!(matches!(all(&api, &names, wanted(&two, "3", 0)).await, Err(Refusal::Bad(_))), "{names:?}");
     }
-    let new = Wanted { by: For::New(10_000), request_id: None, ..wanted(&one, "-", 0) };
+    let new = AcquireOptions { by: For::New(10_000), request_id: None, ..wanted(&one, "-", 0) };
     assert!(matches!(all(&api, &["a", "b"], new).await, Err(Refusal::Bad(_))), "it needs a lease");
     drop((api, other));
     node.stop().await;
@@ -62,12 +67,12 @@ async fn waiting_acquire_all_is_granted_with_the_last_free_lock() {
     }
     assert_eq!(waiters("/locks/a"), 1, "it stands in all queues at once");
     for (name, secret, held) in [("b", &two, second), ("a", &one, first)] {
-        let [Place::Held(claim)] = &held[..] else { panic!("{held:?}") };
+        let [QueuePosition::Held(claim)] = &held[..] else { panic!("{held:?}") };
         let which = Which::Token(claim.token);
         assert_eq!(api.release(&caller(), &name.parse().unwrap(), (secret, &which)).await, Ok(true));
     }
     let held = waits.await.unwrap().unwrap();
-    assert!(held.iter().all(|place| matches!(place, Place::Held(_))), "{held:?}");
+    assert!(held.iter().all(|place| matches!(place, QueuePosition::Held(_))), "{held:?}");
     drop(api);
     node.stop().await;
 }
@@ -88,11 +93,11 @@ async fn acquire_all_reports_a_lock_lost_while_waiting() {
     }
     let lost = state().lock_queue("/locks/a").and_then(|queue| queue.holders().next().map(|it| it.token));
     assert_eq!(api.force(&caller(), &"a".parse().unwrap(), lost.expect("it is held")).await, Ok(true));
-    let [Place::Held(claim)] = &busy[..] else { panic!("{busy:?}") };
+    let [QueuePosition::Held(claim)] = &busy[..] else { panic!("{busy:?}") };
     let which = Which::Token(claim.token);
     assert_eq!(api.release(&caller(), &"b".parse().unwrap(), (&one, &which)).await, Ok(true));
     let stands = waits.await.unwrap().unwrap();
-    assert!(matches!(&stands[..], [Place::Gone, Place::Held(_)]), "{stands:?}");
+    assert!(matches!(&stands[..], [QueuePosition::Absent, QueuePosition::Held(_)]), "{stands:?}");
     drop(api);
     node.stop().await;
 }

@@ -56,8 +56,8 @@ async fn the_lock_of_a_state_stands_in_one_queue_with_all_others_and_an_operator
     let api = node.api();
     let (name, secret) = (state_lock("a/b").unwrap(), open(&api).await);
     assert_eq!(name.path(), "/locks/@terraform/a/b");
-    let standing = api.acquire(&caller(), &name, wanted(&secret, "1", 0)).await.unwrap();
-    let Place::Held(other) = standing.place else { panic!("{standing:?}") };
+    let acquired = api.acquire(&caller(), &[Part::exclusive(&name)], wanted(&secret, "1", 0)).await.unwrap();
+    let QueuePosition::Held(other) = only(acquired) else { panic!("not held") };
     let taken = api.lock_state(&caller(), &name, &info("one")).await.unwrap();
     let StateLock::Taken(by) = taken else { panic!("{taken:?}") };
     assert_eq!((&by["ID"], &by["Path"]), (&"".into(), &(&*other.path).into()), "{by}");

@@ -1,7 +1,7 @@
 //! Streams of lock events.
 
 use rowlock_proto::Zxid;
-use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_proto::report::{Gap, GapReason, HistoryEntry, HistoryEvent, LockEvent, LockEventKind};
 use rowlock_types::limits::LOCK_FEED_MAX;
 
 use super::*;
@@ -27,18 +27,17 @@ async fn entries(watch: &mut Watch, count: usize) -> Vec<Arc<FeedEntry>> {
 
 fn what(entry: &HistoryEntry) -> (&'static str, &str) {
     match &entry.event {
-        HistoryEvent::Requested { place, .. } => ("requested", &place.lock),
-        HistoryEvent::Granted { place, .. } => ("granted", &place.lock),
-        HistoryEvent::Released(end) => ("released", &end.place.lock),
-        HistoryEvent::Lost(end) => ("lost", &end.reason),
-        HistoryEvent::Gap { reason, .. } => ("gap", reason),
+        HistoryEvent::Lock(LockEvent { kind: LockEventKind::Lost(end), .. }) => ("lost", end.reason.name()),
+        HistoryEvent::Lock(event) => (event.kind.name(), &event.lock),
+        HistoryEvent::Gap(Gap { reason: GapReason::TooSlow, .. }) => ("gap", "too-slow"),
+        HistoryEvent::Gap(Gap { reason: GapReason::NoHistory, .. }) => ("gap", "no-history"),
         other => panic!("{other:?}"),
     }
 }
 
 async fn take_and_give_back(api: &Api, secret: &Secret, lock: &LockName, id: &str) {
-    let standing = api.acquire(&caller(), lock, wanted(secret, id, 0)).await.unwrap();
-    let Place::Held(claim) = standing.place else { panic!("it is free") };
+    let acquired = api.acquire(&caller(), &[Part::exclusive(lock)], wanted(secret, id, 0)).await.unwrap();
+    let QueuePosition::Held(claim) = only(acquired) else { panic!("it is free") };
     assert_eq!(api.release(&caller(), lock, (secret, &Which::Token(claim.token))).await, Ok(true));
 }
 

@@ -242,8 +242,8 @@ async fn guessed_token_of_a_hidden_lock_reveals_nothing() {
     api.change(&alice, &path("/locks/ci/deploy"), (lock_of_alice, By::default())).await.unwrap();
     change(&api, "/a", create("1", CreateMode::Persistent), By::default()).await.unwrap();
     let secret = api.open(&alice, 10_000).await.unwrap().secret;
-    let standing = api.acquire(&alice, &lock(), wanted(&secret, "1", 0)).await.unwrap();
-    let Place::Held(claim) = standing.place else { panic!("{standing:?}") };
+    let acquired = api.acquire(&alice, &[Part::exclusive(&lock())], wanted(&secret, "1", 0)).await.unwrap();
+    let QueuePosition::Held(claim) = only(acquired) else { panic!("not held") };
     let fenced = |token, secret: Option<&Secret>| By {
         secret: secret.cloned(),
         request_id: None,

@@ -3,16 +3,16 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use rowlock_proto::lock::Party;
+use rowlock_proto::lock::{Party, QueuePosition};
 use serde::Serialize;
 use serde_json::json;
 
 use super::documents::{
-    AskedDocument, AskedOf, IsHeld, LeaderDocument, LeaseKept, LeaseOpened, LedDocument, PartStanding,
-    PartyDocument, PlaceDocument, Released, StandingDocument, StandingState, StandingsDocument,
+    AcquiredDocument, AskedDocument, AskedOf, IsHeld, LeaderDocument, LeaseKept, LeaseOpened, LedDocument,
+    LockPosition, PartyDocument, PositionDocument, PositionState, Released,
 };
 use super::{Denied, Problem};
-use crate::access::api::{Led, Opened, Part, Place, Questioned, Refusal, Secret, Standing, Standings};
+use crate::access::api::{Acquired, Led, Opened, Part, Questioned, Refusal, Secret};
 
 /// Encodes a document; members are in alphabetical order.
 pub(super) fn document(status: StatusCode, document: &impl Serialize) -> Response {
@@ -64,65 +64,70 @@ pub(super) fn led(led: &Led) -> Response {
     document(StatusCode::OK, &LedDocument { leader, zxid: led.zxid.0.to_string() })
 }
 
-pub(super) fn standing(standing: &Standing, questions: &[Questioned]) -> Response {
-    let is_waiting = matches!(standing.place, Place::Waiting { .. });
-    let status = if is_waiting { StatusCode::ACCEPTED } else { StatusCode::OK };
-    let has_place = matches!(standing.place, Place::Held(_) | Place::Waiting { .. });
-    let said = StandingDocument {
-        asked: asked_of(questions),
-        place: place(&standing.place),
-        lease: has_place.then(|| standing.lease.to_string()),
-        request_id: standing.request_id.clone(),
-        secret: standing.secret.as_ref().map(Secret::reveal),
-        valid_for_ms: has_place.then_some(standing.valid_for_ms),
-    };
-    document(status, &said)
+/// Encodes the result of an acquire of one lock.
+pub(super) fn acquired(acquired: &Acquired, questions: &[Questioned]) -> Response {
+    let position = acquired.positions.first().map_or(none(PositionState::Gone), position);
+    encode(acquired, (position, None), questions)
 }
 
-/// Encodes the results of several locks. The overall state is the worst state of a single lock: busy, gone,
-/// waiting, held.
-pub(super) fn standings(standings: &Standings, parts: &[Part], questions: &[Questioned]) -> Response {
-    let is_any = |wanted: fn(&Place) -> bool| standings.places.iter().any(wanted);
-    let (state, status) = if is_any(|place| matches!(place, Place::Busy { .. })) {
-        (StandingState::Busy, StatusCode::OK)
-    } else if is_any(|place| matches!(place, Place::Gone)) {
-        (StandingState::Gone, StatusCode::OK)
-    } else if is_any(|place| matches!(place, Place::Waiting { .. })) {
-        (StandingState::Waiting, StatusCode::ACCEPTED)
-    } else {
-        (StandingState::Held, StatusCode::OK)
+/// Encodes the result of an acquire of several locks. The overall state is the worst state of a single lock.
+pub(super) fn acquired_all(acquired: &Acquired, parts: &[Part], questions: &[Questioned]) -> Response {
+    let one = |(part, at): (&Part, &QueuePosition)| LockPosition {
+        lock: part.lock.path().to_owned(),
+        position: position(at),
     };
-    let one =
-        |(part, at): (&Part, &Place)| PartStanding { lock: part.lock.path().to_owned(), place: place(at) };
-    let said = StandingsDocument {
-        asked: asked_of(questions),
-        lease: standings.lease.to_string(),
-        locks: parts.iter().zip(&standings.places).map(one).collect(),
-        request_id: standings.request_id.clone(),
-        state,
-        valid_for_ms: standings.valid_for_ms,
-    };
-    document(status, &said)
+    let locks: Vec<LockPosition> = parts.iter().zip(&acquired.positions).map(one).collect();
+    let worst = locks.iter().map(|lock| lock.position.state).max().unwrap_or(PositionState::Gone);
+    encode(acquired, (none(worst), Some(locks)), questions)
 }
 
-fn place(place: &Place) -> PlaceDocument {
-    let none = |state| PlaceDocument { holder: None, place: None, position: None, state, token: None };
-    match place {
-        Place::Held(claim) => PlaceDocument {
+fn encode(
+    acquired: &Acquired,
+    (position, locks): (PositionDocument, Option<Vec<LockPosition>>),
+    questions: &[Questioned],
+) -> Response {
+    let status = match position.state {
+        PositionState::Waiting => StatusCode::ACCEPTED,
+        PositionState::Held | PositionState::Busy | PositionState::Gone => StatusCode::OK,
+    };
+    let has_claim = acquired.positions.iter().any(|position| position.claim().is_some());
+    let is_shown = has_claim || locks.is_some();
+    let acquired = AcquiredDocument {
+        asked: asked_of(questions),
+        lease: is_shown.then(|| acquired.lease.to_string()),
+        locks,
+        position,
+        request_id: acquired.request_id.clone(),
+        secret: acquired.secret.as_ref().map(Secret::reveal),
+        valid_for_ms: is_shown.then_some(acquired.valid_for_ms),
+    };
+    document(status, &acquired)
+}
+
+fn none(state: PositionState) -> PositionDocument {
+    PositionDocument { holder: None, place: None, position: None, state, token: None }
+}
+
+fn position(position: &QueuePosition) -> PositionDocument {
+    match position {
+        QueuePosition::Held(claim) => PositionDocument {
             place: Some(claim.path.to_string()),
             token: Some(claim.token.0.to_string()),
-            ..none(StandingState::Held)
+            ..none(PositionState::Held)
         },
-        Place::Waiting { claim, ahead, holder } => PlaceDocument {
+        QueuePosition::Waiting { claim, ahead, holder } => PositionDocument {
             holder: Some(holder.as_ref().map(party)),
             place: Some(claim.path.to_string()),
             position: Some(u64::from(*ahead) + 1),
-            ..none(StandingState::Waiting)
+            ..none(PositionState::Waiting)
         },
-        Place::Busy { holder } => {
-            PlaceDocument { holder: Some(holder.as_ref().map(party)), ..none(StandingState::Busy) }
+        QueuePosition::Busy { holder, .. } => {
+            PositionDocument { holder: Some(holder.as_ref().map(party)), ..none(PositionState::Busy) }
         }
-        Place::Gone => none(StandingState::Gone),
+        QueuePosition::Absent => none(PositionState::Gone),
+        QueuePosition::Deadlock(_) | QueuePosition::LimitIs(_) => {
+            unreachable!("an acquire refuses with {position:?}")
+        }
     }
 }
 

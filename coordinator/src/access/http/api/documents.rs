@@ -83,19 +83,19 @@ pub(super) struct IsHeld {
     pub(super) held: bool,
 }
 
-/// State of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// State of an attempt, from the best to the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 #[serde(rename_all = "lowercase")]
-pub(super) enum StandingState {
+pub(super) enum PositionState {
     /// The attempt holds the lock.
     Held,
     /// The attempt is queued: repeat the request with the same `request_id`.
     Waiting,
-    /// The request did not want to wait; no queue position remains.
-    Busy,
     /// The queue position was released, forced or revoked.
     Gone,
+    /// The request did not want to wait; no queue position remains.
+    Busy,
 }
 
 /// A holder or waiter.
@@ -112,10 +112,10 @@ pub(super) struct PartyDocument {
     pub(super) token: String,
 }
 
-/// Result for one lock.
+/// Queue position of an attempt.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-pub(super) struct PlaceDocument {
+pub(super) struct PositionDocument {
     /// First holder, for `waiting` and `busy`; null during a lock-delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<Option<PartyDocument>>,
@@ -125,24 +125,38 @@ pub(super) struct PlaceDocument {
     /// Position in the queue, counted from 1, for `waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) position: Option<u64>,
-    pub(super) state: StandingState,
+    pub(super) state: PositionState,
     /// Fencing token, for `held`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
 }
 
-/// Result of an acquire.
+/// Result for one of several locks.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-pub(super) struct StandingDocument {
+pub(super) struct LockPosition {
+    /// Path of the lock.
+    pub(super) lock: String,
+    #[serde(flatten)]
+    pub(super) position: PositionDocument,
+}
+
+/// Result of an acquire. For several locks the state is `held` if all locks are held, and the positions are
+/// in `locks`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(super) struct AcquiredDocument {
     /// Newest question for each lock of the lease, for `held`. Absent: no questions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) asked: Vec<AskedDocument>,
-    #[serde(flatten)]
-    pub(super) place: PlaceDocument,
-    /// Lease with the queue position, for `held` and `waiting`.
+    /// Lease with the queue positions, for `held` and `waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease: Option<String>,
+    /// Results in the order of the requested locks. Absent: the request was for a single lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) locks: Option<Vec<LockPosition>>,
+    #[serde(flatten)]
+    pub(super) position: PositionDocument,
     /// Id for a retry.
     pub(super) request_id: String,
     /// Secret of the lease, if the attempt opened the lease.
@@ -151,35 +165,6 @@ pub(super) struct StandingDocument {
     /// Remaining validity of the lease in milliseconds, counted from the time of the client's request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) valid_for_ms: Option<u32>,
-}
-
-/// Result for one of several locks.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(super) struct PartStanding {
-    /// Path of the lock.
-    pub(super) lock: String,
-    #[serde(flatten)]
-    pub(super) place: PlaceDocument,
-}
-
-/// Result of an acquire of several locks.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-pub(super) struct StandingsDocument {
-    /// Newest question for each lock of the lease. Absent: no questions.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) asked: Vec<AskedDocument>,
-    /// Lease with the queue positions.
-    pub(super) lease: String,
-    /// Results in the order of the requested locks.
-    pub(super) locks: Vec<PartStanding>,
-    /// Id for a retry.
-    pub(super) request_id: String,
-    /// `held` if all locks are held.
-    pub(super) state: StandingState,
-    /// Remaining validity of the lease in milliseconds, counted from the time of the client's request.
-    pub(super) valid_for_ms: u32,
 }
 
 /// The leader of an election.
@@ -258,7 +243,7 @@ pub(super) struct ZnodeDocument {
 pub(super) struct StateHeld {
     /// Path of the queue znode.
     pub(super) place: String,
-    pub(super) state: StandingState,
+    pub(super) state: PositionState,
     /// Fencing token of the lock.
     pub(super) token: String,
 }

@@ -8,7 +8,7 @@ use rowlock_proto::{Right, Zxid};
 
 use super::path_text::PathText;
 use super::request::{Campaign, Release};
-use super::{Answer, ApiCall, Denied, answer, body, standing};
+use super::{Answer, ApiCall, Denied, acquired, answer, body};
 use crate::access::api::{self, LockName, Refusal};
 use crate::access::report::question::Scope;
 
@@ -16,8 +16,8 @@ pub(super) async fn campaign(call: ApiCall, PathText(name): PathText, request: R
     let election = own(&call, &name)?;
     let headers = request.headers().clone();
     let campaign: Campaign = body(request.into_body()).await?;
-    let wanted = campaign.wanted(&headers)?;
-    Ok(standing(&call, &call.api().campaign(&call.caller(), &election, wanted).await?))
+    let options = campaign.options(&headers)?;
+    Ok(acquired(&call, &call.api().campaign(&call.caller(), &election, options).await?))
 }
 
 pub(super) async fn resign(call: ApiCall, PathText(name): PathText, request: Request) -> Answer {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::access::api::{For, LockName, Part, Refusal, Secret, Wanted, Which};
+use crate::access::api::{AcquireOptions, For, LockName, Part, Refusal, Secret, Which};
 use crate::node::audit;
 
 /// Header with the secret of a lease, as an alternative to the body.
@@ -223,75 +223,61 @@ impl Shown {
 }
 
 impl Acquire {
-    pub(super) fn wanted(self, headers: &HeaderMap) -> Result<Wanted, Refusal> {
-        let bad = |what: &str| Err(Refusal::Bad(what.to_owned()));
-        let by = match (secret_in(self.secret, headers)?, self.ttl_ms) {
-            (Some(_), Some(_)) => {
-                return bad("ttl_ms opens a new lease: omit either ttl_ms or the secret");
-            }
-            (Some(secret), None) => For::Lease(secret),
-            (None, ttl_ms) => For::New(ttl_ms.unwrap_or(TTL_MS)),
-        };
+    pub(super) fn options(
+        self,
+        lock: LockName,
+        headers: &HeaderMap,
+    ) -> Result<(Part, AcquireOptions), Refusal> {
+        let by = lease_of(self.secret, self.ttl_ms, headers)?;
         let mode = mode_of(self.mode, self.permits, self.limit)?;
-        Ok(Wanted {
+        let options = AcquireOptions {
             by,
             request_id: self.request_id,
             wait: Duration::from_millis(self.wait_ms.into()),
-            mode,
-            limit: self.limit.unwrap_or(0),
             owner: self.owner.map_or(Owner::Unnamed, |name| Owner::named(&name)),
             label: self.label,
             lock_delay_ms: self.lock_delay_ms,
             max_hold_ms: self.max_hold_ms,
             min_hold_ms: self.min_hold_ms,
-        })
+        };
+        Ok((Part { lock, mode, limit: self.limit.unwrap_or(0) }, options))
     }
 }
 
 impl Campaign {
-    pub(super) fn wanted(self, headers: &HeaderMap) -> Result<Wanted, Refusal> {
-        let Campaign { secret, ttl_ms, request_id, wait_ms, owner, value } = self;
-        let (mode, permits, limit) = (ModeName::Exclusive, None, None);
-        let (label, lock_delay_ms, max_hold_ms, min_hold_ms) = (value, 0, 0, 0);
-        Acquire {
-            secret,
-            ttl_ms,
-            request_id,
-            wait_ms,
-            mode,
-            permits,
-            limit,
-            owner,
-            label,
-            lock_delay_ms,
-            max_hold_ms,
-            min_hold_ms,
-        }
-        .wanted(headers)
+    pub(super) fn options(self, headers: &HeaderMap) -> Result<AcquireOptions, Refusal> {
+        Ok(AcquireOptions {
+            by: lease_of(self.secret, self.ttl_ms, headers)?,
+            request_id: self.request_id,
+            wait: Duration::from_millis(self.wait_ms.into()),
+            owner: self.owner.map_or(Owner::Unnamed, |name| Owner::named(&name)),
+            label: self.value,
+            lock_delay_ms: 0,
+            max_hold_ms: 0,
+            min_hold_ms: 0,
+        })
     }
 }
 
 impl AcquireAll {
-    pub(super) fn wanted(self, headers: &HeaderMap) -> Result<(Vec<Part>, Wanted), Refusal> {
+    pub(super) fn options(self, headers: &HeaderMap) -> Result<(Vec<Part>, AcquireOptions), Refusal> {
         let secret = Shown { secret: self.secret }.secret(headers)?;
         let part = |part: PartWanted| {
             let mode = mode_of(part.mode, part.permits, part.limit)?;
             Ok(Part { lock: part.lock.parse()?, mode, limit: part.limit.unwrap_or(0) })
         };
         let parts = self.locks.into_iter().map(part).collect::<Result<_, Refusal>>()?;
-        let wanted = Wanted {
+        let options = AcquireOptions {
             by: For::Lease(secret),
             request_id: self.request_id,
             wait: Duration::from_millis(self.wait_ms.into()),
-            mode: Mode::Exclusive,
-            limit: 0,
             owner: self.owner.map_or(Owner::Unnamed, |name| Owner::named(&name)),
             label: self.label,
             lock_delay_ms: self.lock_delay_ms,
             max_hold_ms: self.max_hold_ms,
             min_hold_ms: self.min_hold_ms,
         };
-        Ok((parts, wanted))
+        Ok((parts, options))
     }
 }
 
@@ -318,6 +304,17 @@ impl AskHolders {
             by: audit::asker(who, &self.label),
             within_ms: self.within_ms.unwrap_or(0),
         })
+    }
+}
+
+/// Returns the lease of the secret, or a new lease.
+fn lease_of(secret: Option<String>, ttl_ms: Option<u32>, headers: &HeaderMap) -> Result<For, Refusal> {
+    match (secret_in(secret, headers)?, ttl_ms) {
+        (Some(_), Some(_)) => {
+            Err(Refusal::Bad("ttl_ms opens a new lease: omit either ttl_ms or the secret".to_owned()))
+        }
+        (Some(secret), None) => Ok(For::Lease(secret)),
+        (None, ttl_ms) => Ok(For::New(ttl_ms.unwrap_or(TTL_MS))),
     }
 }
 

@@ -10,7 +10,7 @@ use rowlock_types::limits::API_BODY_MAX_BYTES;
 use serde_json::Value;
 
 use super::super::access::AdminRequest;
-use super::documents::{StandingState, StateHeld};
+use super::documents::{PositionState, StateHeld};
 use super::forced::audited;
 use super::{Answer, ApiCall, Denied, answer, problem, read_body};
 use crate::access::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
@@ -41,7 +41,7 @@ async fn lock(call: &ApiCall, request: Request) -> Answer {
     match call.api().lock_state(&call.caller(), &name, &info).await? {
         StateLock::Held(claim) => {
             let (place, token) = (claim.path.to_string(), claim.token.0.to_string());
-            Ok(answer::document(StatusCode::OK, &StateHeld { place, state: StandingState::Held, token }))
+            Ok(answer::document(StatusCode::OK, &StateHeld { place, state: PositionState::Held, token }))
         }
         StateLock::Taken(by) => Ok(taken(StatusCode::LOCKED, by)),
     }

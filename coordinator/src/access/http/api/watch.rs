@@ -14,7 +14,7 @@ use futures_util::stream;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_proto::report::HistoryEntry;
 use rowlock_proto::{Right, Zxid};
 use rowlock_types::limits::{API_REQUEST_MAX, API_WATCH_MAX};
 
@@ -120,7 +120,7 @@ fn write(batch: &EventBatch, out: &mut Vec<u8>) {
 }
 
 fn event(entry: &HistoryEntry) -> Vec<u8> {
-    let mut out = format!("event: {}\ndata: ", name(entry)).into_bytes();
+    let mut out = format!("event: {}\ndata: ", entry.event.name()).into_bytes();
     serde_json::to_writer(&mut out, entry).expect("Invariant: an entry is structs, text and numbers");
     out.extend_from_slice(b"\n\n");
     out
@@ -130,29 +130,17 @@ fn id(zxid: Zxid, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("id: {}\n", zxid.0).as_bytes());
 }
 
-fn name(entry: &HistoryEntry) -> &'static str {
-    match entry.event {
-        HistoryEvent::Requested { .. } => "requested",
-        HistoryEvent::Granted { .. } => "granted",
-        HistoryEvent::Converted(_) => "converted",
-        HistoryEvent::Asked { .. } => "asked",
-        HistoryEvent::Abandoned(_) => "abandoned",
-        HistoryEvent::Released(_) => "released",
-        HistoryEvent::Lost(_) => "lost",
-        HistoryEvent::Gap { .. } => "gap",
-        _ => unreachable!("this release sends no other events"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use rowlock_proto::report::{Gap, GapReason, HistoryEvent};
 
     use super::*;
     use crate::access::lock_feed::FeedEntry;
 
     fn gap(zxid: i64) -> Arc<FeedEntry> {
-        let event = HistoryEvent::Gap { reason: "a\nb".to_owned(), from_zxid: Zxid(1), missing: None };
+        let event = HistoryEvent::Gap(Gap { reason: GapReason::Lost, from_zxid: Zxid(1), missing: None });
         Arc::new(FeedEntry::from(HistoryEntry { time_ms: 7, zxid: Zxid(zxid), event }))
     }
 
@@ -166,7 +154,7 @@ mod tests {
     fn id_follows_complete_changes_and_no_client_text_ends_a_line() {
         let data = |zxid: i64| {
             format!(
-                "event: gap\ndata: {{\"time_ms\":7,\"zxid\":{zxid},\"event\":\"gap\",\"reason\":\"a\\nb\",\
+                "event: gap\ndata: {{\"time_ms\":7,\"zxid\":{zxid},\"event\":\"gap\",\"reason\":\"lost\",\
                  \"from_zxid\":1,\"missing\":null}}\n\n"
             )
         };

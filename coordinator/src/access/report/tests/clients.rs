@@ -31,7 +31,7 @@ async fn a_report_shows_earlier_writes_and_no_later_ones() {
         client.send(create(&format!("/{n}"), CreateMode::Persistent)).await;
     }
     for n in 0..3 {
-        assert!(matches!(client.reply().await.1, Ok(Response::PlaceStates(_))));
+        assert!(matches!(client.reply().await.1, Ok(Response::QueuePositions(_))));
         let (header, report) = client.reply().await;
         let report = document(report);
         assert_eq!((&report["holder_count"], &report["waiter_count"]), (&json!(1), &json!(n)));

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use rowlock_env::busy;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
-use rowlock_proto::lock::PlaceState;
+use rowlock_proto::lock::QueuePosition;
 use rowlock_proto::response::Response;
 use rowlock_proto::{
     CreateMode, ErrorCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
@@ -194,8 +194,8 @@ fn a_grant_between_a_look_into_the_inbox_and_a_read_is_told_before_the_read_show
     let holder = opened.session;
     let of_holder = Command::Client(Request::Acquire([acquire("a-lock-")].into()));
     let held = apply(&stage.context, holder, of_holder, None).result.unwrap();
-    let Response::PlaceStates(place_states) = held else { panic!("{held:?}") };
-    let [PlaceState::Held(claim)] = &place_states[..] else { panic!("{place_states:?}") };
+    let Response::QueuePositions(positions) = held else { panic!("{held:?}") };
+    let [QueuePosition::Held(claim)] = &positions[..] else { panic!("{positions:?}") };
     stage.ask(Request::Acquire([acquire("b-lock-")].into()));
     let acquiring = stage.submission().unwrap();
     stage.apply(acquiring);

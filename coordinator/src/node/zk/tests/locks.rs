@@ -1,7 +1,7 @@
 //! Tests of lock requests: the frames and log entries of each step, and the receivers of notices.
 
 use rowlock_env::time;
-use rowlock_proto::lock::{Acquire, Claim, NoticeEvent, PlaceState, SessionOptions};
+use rowlock_proto::lock::{Acquire, Claim, NoticeEvent, QueuePosition, SessionOptions};
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Request};
@@ -16,23 +16,23 @@ pub fn acquire(prefix: &str) -> Acquire {
     Acquire::exclusive(LOCK, prefix)
 }
 
-fn place_state(response: Result<Response, ErrorCode>) -> PlaceState {
+fn position(response: Result<Response, ErrorCode>) -> QueuePosition {
     match response {
-        Ok(Response::PlaceStates(place_states)) if place_states.len() == 1 => place_states[0].clone(),
-        other => panic!("one place_state was expected: {other:?}"),
+        Ok(Response::QueuePositions(positions)) if positions.len() == 1 => positions[0].clone(),
+        other => panic!("one position was expected: {other:?}"),
     }
 }
 
 async fn hold(client: &mut Client, prefix: &str) -> Claim {
-    match place_state(client.call(Request::Acquire([acquire(prefix)].into())).await) {
-        PlaceState::Held(claim) => claim,
+    match position(client.call(Request::Acquire([acquire(prefix)].into())).await) {
+        QueuePosition::Held(claim) => claim,
         other => panic!("it is free: {other:?}"),
     }
 }
 
 async fn wait(client: &mut Client, prefix: &str) -> Claim {
-    match place_state(client.call(Request::Acquire([acquire(prefix)].into())).await) {
-        PlaceState::Waiting { claim, .. } => claim,
+    match position(client.call(Request::Acquire([acquire(prefix)].into())).await) {
+        QueuePosition::Waiting { claim, .. } => claim,
         other => panic!("it is held: {other:?}"),
     }
 }
@@ -71,7 +71,7 @@ async fn one_wake_with_a_thousand_waiters() {
             waiter.send(Request::Acquire([acquire(&format!("{i}-{j}-lock-"))].into())).await;
         }
         for _ in 0..50 {
-            assert!(matches!(place_state(waiter.reply().await.1), PlaceState::Waiting { .. }));
+            assert!(matches!(position(waiter.reply().await.1), QueuePosition::Waiting { .. }));
         }
         waiters.push(waiter);
     }

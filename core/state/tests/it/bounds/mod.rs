@@ -5,7 +5,7 @@
 
 use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
-use rowlock_proto::lock::{Acquire, Owner, Party, PlaceState};
+use rowlock_proto::lock::{Acquire, Owner, Party, QueuePosition};
 use rowlock_proto::request::Create;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, SessionId};
@@ -59,10 +59,10 @@ fn long_names_of_a_thousand_holders_fit_a_snapshot() {
     }
     let command = Box::new(Command::Client(Request::Acquire(all.into())));
     let outcome = apply(&mut machine, waiter, Command::Tagged { id: 1, acked: 0, command });
-    let Response::PlaceStates(place_states) = &outcome else { panic!("{outcome:?}") };
+    let Response::QueuePositions(positions) = &outcome else { panic!("{outcome:?}") };
     let mut holders = Vec::new();
-    for place_state in place_states {
-        let PlaceState::Waiting { ahead: 1, holder, .. } = place_state else { panic!("{place_state:?}") };
+    for position in positions {
+        let QueuePosition::Waiting { ahead: 1, holder, .. } = position else { panic!("{position:?}") };
         holders.extend(holder);
     }
     assert!(!holders.is_empty() && holders.len() < PLACES_MAX, "{}", holders.len());
@@ -93,13 +93,13 @@ fn a_long_circle_is_cut_off_at_the_end() {
     };
     for at in 0..OWNERS - 1 {
         assert!(
-            matches!(wait(&mut machine, at), Response::PlaceStates(it) if matches!(it[0], PlaceState::Waiting { .. }))
+            matches!(wait(&mut machine, at), Response::QueuePositions(it) if matches!(it[0], QueuePosition::Waiting { .. }))
         );
     }
-    let Response::PlaceStates(place_states) = wait(&mut machine, OWNERS - 1) else {
-        panic!("acquire gives place states")
+    let Response::QueuePositions(positions) = wait(&mut machine, OWNERS - 1) else {
+        panic!("acquire gives queue positions")
     };
-    let [PlaceState::Deadlock(circle)] = &place_states[..] else { panic!("{place_states:?}") };
+    let [QueuePosition::Deadlock(circle)] = &positions[..] else { panic!("{positions:?}") };
     let circle: Vec<&Party> = circle.iter().collect();
     assert!(!circle.is_empty() && circle.len() < OWNERS as usize, "{}", circle.len());
     assert!(named(&circle) <= PARTIES_MAX_BYTES);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rowlock_proto::lock::PlaceState;
+use rowlock_proto::lock::QueuePosition;
 use rowlock_proto::response::OpResult;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
@@ -65,11 +65,11 @@ impl Numbered {
 /// A place is answered as it stands now.
 fn is_the_same(first: &Answer, again: &Answer) -> bool {
     match (first, again) {
-        (Ok(Response::PlaceStates(first)), Ok(Response::PlaceStates(again))) => {
+        (Ok(Response::QueuePositions(first)), Ok(Response::QueuePositions(again))) => {
             let is_same = |(first, again)| match (token(first), token(again)) {
                 // A later write may have made another place under the same name.
                 (Some(first), Some(again)) => first <= again,
-                (Some(_), None) => *again == PlaceState::Absent,
+                (Some(_), None) => *again == QueuePosition::Absent,
                 (None, None) => true,
                 (None, Some(_)) => false,
             };
@@ -79,9 +79,9 @@ fn is_the_same(first: &Answer, again: &Answer) -> bool {
     }
 }
 
-fn token(place_state: &PlaceState) -> Option<FencingToken> {
-    match place_state {
-        PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => Some(claim.token),
+fn token(position: &QueuePosition) -> Option<FencingToken> {
+    match position {
+        QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. } => Some(claim.token),
         _ => None,
     }
 }

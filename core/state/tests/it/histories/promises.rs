@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use rowlock_proto::Request;
-use rowlock_proto::lock::{Acquire, Claim, Mode, Party, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, Mode, Party, QueuePosition};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::response::Response;
 use rowlock_proto::{FencingToken, SessionId};
 use rowlock_state::command::{Batch, Command, Proposal};
-use rowlock_state::outcome::{Applied, Why};
+use rowlock_state::outcome::{Applied, EndReason};
 use rowlock_state::{Deadline, Machine, PARTIES_MAX_BYTES};
 
 /// An answer's bytes for each of the request's: a multi of the shortest setData is answered with Stats.
@@ -29,7 +29,7 @@ pub enum Told {
     /// A place was made, in the order in which places were.
     Requested(Place),
     Granted(Place, i64),
-    Gone(Place, Why, i64),
+    Gone(Place, EndReason, i64),
     /// The place at this path has a question, and maybe a deadline.
     Asked(String, Option<Deadline>),
 }
@@ -128,15 +128,15 @@ impl Promises {
                 self.made.remove(&place.path);
                 if let Some((granted_ms, (min_hold_ms, lapses))) =
                     granted_ms.zip(self.min_holds.remove(&place.path))
-                    && *why != Why::Forced
-                    && (*why == Why::Released || !lapses)
+                    && *why != EndReason::Forced
+                    && (*why == EndReason::Released || !lapses)
                 {
                     let until_ms = granted_ms + i64::from(min_hold_ms);
                     let kept = self.kept_until.entry(place.lock.clone()).or_insert(until_ms);
                     *kept = until_ms.max(*kept);
                 }
                 let deadline = self.deadlines.remove(&place.path);
-                if *why == Why::Revoked {
+                if *why == EndReason::Revoked {
                     let longest = granted_ms.zip(max_hold_ms.filter(|most_ms| *most_ms != 0));
                     let asked = deadline.map(|deadline| (deadline.since_ms, deadline.within_ms));
                     let timeout_ms = i64::from(self.timeouts[&place.session]);
@@ -166,12 +166,14 @@ impl Promises {
     /// For how long those hold at most and at least that this command has made, as it has asked.
     fn note_holds(&mut self, proposal: &Proposal, applied: &Applied, told: &[Told]) {
         let command = written(&proposal.command);
-        let Ok(Response::PlaceStates(place_states)) = &applied.result else { return };
+        let Ok(Response::QueuePositions(positions)) = &applied.result else { return };
         let is_new = |claim: &Claim| {
             told.iter().any(|one| matches!(one, Told::Requested(place) if *place.path == *claim.path))
         };
-        for (at, place_state) in place_states.iter().enumerate() {
-            let (PlaceState::Held(claim) | PlaceState::Waiting { claim, .. }) = place_state else { continue };
+        for (at, position) in positions.iter().enumerate() {
+            let (QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. }) = position else {
+                continue;
+            };
             if !is_new(claim) {
                 continue;
             }
@@ -218,11 +220,11 @@ fn a_conversion_that_is_not_answered_held_leaves_the_hold(
     let Command::Client(Request::Convert { claim, .. }) = written(&proposal.command) else { return Ok(()) };
     let Some(mode) = held(before, claim) else { return Ok(()) };
     let answer = match &applied.result {
-        Ok(Response::PlaceStates(place_states)) => place_states.first(),
+        Ok(Response::QueuePositions(positions)) => positions.first(),
         _ => None,
     };
     let is_kept = match answer {
-        Some(PlaceState::Held(new)) => held(after, new).is_some(),
+        Some(QueuePosition::Held(new)) => held(after, new).is_some(),
         _ => held(after, claim) == Some(mode),
     };
     if is_kept { Ok(()) } else { Err(format!("{claim:?} was held and the answer is {answer:?}")) }
@@ -230,9 +232,9 @@ fn a_conversion_that_is_not_answered_held_leaves_the_hold(
 
 /// Now, and not when the write was done of which this is the answer once more.
 fn whoever_is_told_that_it_holds_does(after: &Machine, applied: &Applied) -> Result<(), String> {
-    let Ok(Response::PlaceStates(place_states)) = &applied.result else { return Ok(()) };
-    let mut told = place_states.iter().filter_map(|place_state| match place_state {
-        PlaceState::Held(claim) => Some(claim),
+    let Ok(Response::QueuePositions(positions)) = &applied.result else { return Ok(()) };
+    let mut told = positions.iter().filter_map(|position| match position {
+        QueuePosition::Held(claim) => Some(claim),
         _ => None,
     });
     let wrong = told.find(|claim| held(after, claim).is_none());
@@ -250,7 +252,7 @@ fn held(machine: &Machine, claim: &Claim) -> Option<Mode> {
 fn an_answer_is_in_proportion_to_its_request(proposal: &Proposal, applied: &Applied) -> Result<(), String> {
     let request = Batch { proposals: vec![proposal.clone()], ..Batch::default() }.encode().len();
     let answer = match &applied.result {
-        Ok(Response::PlaceStates(place_states)) => place_states.iter().map(place_state_bytes).sum(),
+        Ok(Response::QueuePositions(positions)) => positions.iter().map(position_bytes).sum(),
         Ok(Response::Multi(results)) => results.iter().map(result_bytes).sum(),
         Ok(Response::PathStat(path, _)) => path.len(),
         _ => 0,
@@ -262,15 +264,15 @@ fn an_answer_is_in_proportion_to_its_request(proposal: &Proposal, applied: &Appl
     }
 }
 
-fn place_state_bytes(place_state: &PlaceState) -> usize {
+fn position_bytes(position: &QueuePosition) -> usize {
     let party = |party: &Party| party.path.len() + party.label.len();
     let holder = |holder: &Option<Party>| holder.as_ref().map_or(0, party);
-    match place_state {
-        PlaceState::Held(claim) => claim.path.len(),
-        PlaceState::Waiting { claim, holder: one, .. } => claim.path.len() + holder(one),
-        PlaceState::Busy { holder: one, .. } => holder(one),
-        PlaceState::Deadlock(circle) => circle.iter().map(party).sum(),
-        PlaceState::LimitIs(_) | PlaceState::Absent => 0,
+    match position {
+        QueuePosition::Held(claim) => claim.path.len(),
+        QueuePosition::Waiting { claim, holder: one, .. } => claim.path.len() + holder(one),
+        QueuePosition::Busy { holder: one, .. } => holder(one),
+        QueuePosition::Deadlock(circle) => circle.iter().map(party).sum(),
+        QueuePosition::LimitIs(_) | QueuePosition::Absent => 0,
     }
 }
 

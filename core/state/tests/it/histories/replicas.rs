@@ -2,7 +2,9 @@
 
 use rowlock_proto::SessionId;
 use rowlock_state::command::{Attachment, Proposal, Stamp};
-use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, LockEventKind, SessionEnd};
+use rowlock_state::outcome::{
+    Applied, Change, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd,
+};
 use rowlock_state::{Machine, Question};
 
 use crate::histories::numbered::Numbered;
@@ -43,8 +45,8 @@ impl EventSink for Log {
         self.lines.push(format!("ended {session} {end:?}"));
     }
 
-    fn lock(&mut self, event: &LockEvent<'_>) {
-        self.lines.push(format!("{event:?}"));
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        self.lines.push(format!("{event:?} {context:?}"));
         let place = Place {
             lock: event.lock.to_owned(),
             path: event.path.to_owned(),
@@ -53,14 +55,16 @@ impl EventSink for Log {
         };
         match event.kind {
             LockEventKind::Requested { .. } => self.told.push(Told::Requested(place)),
-            LockEventKind::Granted { .. } => self.told.push(Told::Granted(place, event.time_ms)),
-            LockEventKind::Gone { why, .. } => self.told.push(Told::Gone(place, why, event.time_ms)),
-            LockEventKind::Converted | LockEventKind::Asked => {}
+            LockEventKind::Granted { .. } => self.told.push(Told::Granted(place, context.time_ms)),
+            LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {
+                self.told.push(Told::Gone(place, end.reason, context.time_ms));
+            }
+            LockEventKind::Converted | LockEventKind::Asked { .. } => {}
         }
     }
 
-    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
-        self.lines.push(format!("{event:?} {question:?}"));
+    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
+        self.lines.push(format!("{event:?} {context:?} {question:?}"));
         self.told.push(Told::Asked(event.path.to_owned(), question.deadline));
     }
 }

@@ -18,7 +18,9 @@ use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, FencingToken, SessionId, Version};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Change, EventSink, LockEvent, LockEventKind, SessionEnd};
+use rowlock_state::outcome::{
+    Applied, Change, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd,
+};
 use rowlock_state::{Machine, Proof};
 
 const LOCKS: usize = 3;
@@ -107,13 +109,12 @@ impl EventSink for Told {
     fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
     fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
     fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
-    fn lock(&mut self, event: &LockEvent<'_>) {
-        match event.kind {
-            LockEventKind::Granted { .. } => self.0.push(Seen::Granted(event.path.to_owned())),
-            LockEventKind::Gone { held_ms, .. } => {
-                self.0.push(Seen::Gone(event.path.to_owned(), held_ms.is_some()));
-            }
-            LockEventKind::Requested { .. } | LockEventKind::Converted | LockEventKind::Asked => {}
+    fn lock(&mut self, event: &LockEvent<&str>, _: &EventContext<'_>) {
+        if let LockEventKind::Granted { .. } = event.kind {
+            self.0.push(Seen::Granted(event.path.to_owned()));
+        }
+        if let Some(end) = event.kind.end() {
+            self.0.push(Seen::Gone(event.path.to_owned(), end.held_ms.is_some()));
         }
     }
 }
@@ -209,10 +210,10 @@ impl World {
         };
         let all: Vec<Acquire> = places.iter().map(acquire).collect();
         let (applied, told) = self.apply(session, Command::Client(Request::Acquire(all.clone().into())));
-        let Ok(Response::PlaceStates(place_states)) = applied.result else { panic!("{applied:?}") };
+        let Ok(Response::QueuePositions(positions)) = applied.result else { panic!("{applied:?}") };
         let may = places.iter().all(|(lock, mode)| self.naive.may_enter(*lock, *mode, wait));
-        let claims: Vec<Option<Claim>> = place_states.iter().map(naive::claim).collect();
-        assert_eq!(may, claims.iter().all(Option::is_some), "{place_states:?}");
+        let claims: Vec<Option<Claim>> = positions.iter().map(naive::claim).collect();
+        assert_eq!(may, claims.iter().all(Option::is_some), "{positions:?}");
         if !may {
             assert!(claims.iter().all(Option::is_none) && told.is_empty(), "something was left behind");
             return;
@@ -223,12 +224,12 @@ impl World {
             .map(|((lock, mode), claim)| (*lock, claim.clone().unwrap().path.to_string(), *mode, session))
             .collect();
         assert_eq!(told, self.naive.enter(&entered));
-        for ((lock, path, ..), place_state) in entered.iter().zip(&place_states) {
-            assert_eq!(naive::place_state(place_state), self.naive.place_state(*lock, path));
+        for ((lock, path, ..), position) in entered.iter().zip(&positions) {
+            assert_eq!(naive::position(position), self.naive.position(*lock, path));
         }
         // The same once more finds the same.
         let (again, told) = self.apply(session, Command::Client(Request::Acquire(all.into())));
-        assert_eq!((again.result, told), (Ok(Response::PlaceStates(place_states)), Vec::new()));
+        assert_eq!((again.result, told), (Ok(Response::QueuePositions(positions)), Vec::new()));
     }
 
     fn leave(&mut self, lock: usize, at: usize, how: How) {
@@ -268,8 +269,8 @@ impl World {
                 let (applied, told) =
                     self.apply(session, Command::Client(Request::Convert { claim, mode, prefix }));
                 let new = match &applied.result {
-                    Ok(Response::PlaceStates(place_states)) => {
-                        naive::claim(&place_states[0]).map(|claim| claim.path)
+                    Ok(Response::QueuePositions(positions)) => {
+                        naive::claim(&positions[0]).map(|claim| claim.path)
                     }
                     _ => None,
                 };
@@ -330,9 +331,9 @@ fn a_release_among_10_000_waiters_grants_to_one() {
         let session = world.sessions[at % SESSIONS];
         let acquire = Acquire::exclusive(lock_path(0), format!("a{at}-"));
         let (applied, told) = world.apply(session, Command::Client(Request::Acquire([acquire].into())));
-        let Ok(Response::PlaceStates(place_states)) = applied.result else { panic!("{applied:?}") };
+        let Ok(Response::QueuePositions(positions)) = applied.result else { panic!("{applied:?}") };
         assert_eq!(told.len(), usize::from(at == 0), "only the first is granted the lock");
-        held = held.or(naive::claim(&place_states[0]).map(|claim| (session, claim)));
+        held = held.or(naive::claim(&positions[0]).map(|claim| (session, claim)));
     }
     for at in 1..5_000 {
         let attempt = Attempt { lock: lock_path(0), prefix: format!("a{at}-") };

@@ -1,7 +1,7 @@
 //! Locks as one would explain them: a list per lock, gone through from the front after every change.
 
 use rowlock_proto::SessionId;
-use rowlock_proto::lock::{Claim, Mode, PlaceState};
+use rowlock_proto::lock::{Claim, Mode, QueuePosition};
 
 /// What observers are told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,17 +22,17 @@ pub struct Naive {
     limits: Vec<u32>,
 }
 
-pub fn claim(place_state: &PlaceState) -> Option<Claim> {
-    match place_state {
-        PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => Some(claim.clone()),
+pub fn claim(position: &QueuePosition) -> Option<Claim> {
+    match position {
+        QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. } => Some(claim.clone()),
         _ => None,
     }
 }
 
 /// Whether it holds, and how many are before it if not.
-pub fn place_state(place_state: &PlaceState) -> Option<usize> {
-    match place_state {
-        PlaceState::Waiting { ahead, .. } => Some(*ahead as usize),
+pub fn position(position: &QueuePosition) -> Option<usize> {
+    match position {
+        QueuePosition::Waiting { ahead, .. } => Some(*ahead as usize),
         _ => None,
     }
 }
@@ -133,7 +133,7 @@ impl Naive {
         seen
     }
 
-    pub fn place_state(&self, lock: usize, path: &str) -> Option<usize> {
+    pub fn position(&self, lock: usize, path: &str) -> Option<usize> {
         let at = self.locks[lock].iter().position(|one| one.path == path).unwrap();
         (!self.locks[lock][at].holds).then_some(at)
     }

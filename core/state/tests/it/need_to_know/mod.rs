@@ -8,7 +8,7 @@ mod world;
 
 use rowlock_proto::Request;
 use rowlock_proto::acl::perms;
-use rowlock_proto::lock::{Ask, Mode, Owner, Party, PlaceState};
+use rowlock_proto::lock::{Ask, Mode, Owner, Party, QueuePosition};
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use rowlock_state::command::Command;
@@ -97,7 +97,7 @@ fn release_convert_and_abandon_tell_a_stranger_nothing() {
     let converted = without_rights(|world| {
         Command::Client(Request::Convert { claim: of(world), mode: Mode::Shared, prefix: "s-".to_owned() })
     });
-    assert_eq!(converted, Ok(Response::PlaceStates(vec![PlaceState::Absent].into())));
+    assert_eq!(converted, Ok(Response::QueuePositions(vec![QueuePosition::Absent].into())));
     let attempt = rowlock_proto::lock::Attempt { lock: LOCK.to_owned(), prefix: "a-".to_owned() };
     assert_eq!(
         without_rights(|_| Command::Client(Request::Abandon(vec![attempt.clone()]))),
@@ -130,8 +130,8 @@ fn verify_tells_a_stranger_no_more_than_exists_does() {
 fn whoever_made_a_place_may_verify_it_without_reading_it() {
     let mut world = World::new(Queue::Free, perms::CREATE);
     let mine = world.ask(Command::Client(Request::Acquire([acquire(LOCK, "s-")].into()))).unwrap();
-    let Response::PlaceStates(place_states) = mine else { panic!("{mine:?}") };
-    let PlaceState::Held(claim) = &place_states[0] else { panic!("{place_states:?}") };
+    let Response::QueuePositions(positions) = mine else { panic!("{mine:?}") };
+    let QueuePosition::Held(claim) = &positions[0] else { panic!("{positions:?}") };
     assert_eq!(
         world.ask(Command::Client(Request::Verify([claim.clone()].into()))),
         Ok(Response::Held(vec![true].into()))
@@ -144,15 +144,18 @@ fn create_without_read_reveals_only_the_wait() {
     let busy = world.ask(Command::Client(Request::Acquire(
         [world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into(),
     )));
-    assert_eq!(busy, Ok(Response::PlaceStates(vec![PlaceState::Busy { ahead: 1, holder: None }].into())));
+    assert_eq!(
+        busy,
+        Ok(Response::QueuePositions(vec![QueuePosition::Busy { ahead: 1, holder: None }].into()))
+    );
     for _ in 0..2 {
         // The second time it is told where it stands now.
         let waiting = Command::Client(Request::Acquire([acquire(LOCK, "s-")].into()));
         let again = Command::Tagged { id: 1, acked: 0, command: Box::new(waiting) };
-        let Ok(Response::PlaceStates(place_states)) = world.ask(again) else { panic!("it may wait") };
+        let Ok(Response::QueuePositions(positions)) = world.ask(again) else { panic!("it may wait") };
         assert!(
-            matches!(place_states[0], PlaceState::Waiting { ahead: 1, holder: None, .. }),
-            "{place_states:?}"
+            matches!(positions[0], QueuePosition::Waiting { ahead: 1, holder: None, .. }),
+            "{positions:?}"
         );
     }
     for (permits, limit) in [(9, 0), (1, 8)] {
@@ -169,13 +172,13 @@ fn create_without_read_reveals_only_the_wait() {
 fn who_may_read_the_lock_but_not_the_place_learns_its_name() {
     let mut world = World::new(Queue::HeldFirst, perms::CREATE | perms::READ);
     world.hide_places();
-    let Ok(Response::PlaceStates(place_states)) =
+    let Ok(Response::QueuePositions(positions)) =
         world.ask(Command::Client(Request::Acquire([acquire(LOCK, "s-")].into())))
     else {
         panic!("it may wait")
     };
-    let PlaceState::Waiting { ahead: 2, holder: Some(holder), .. } = &place_states[0] else {
-        panic!("{place_states:?}")
+    let QueuePosition::Waiting { ahead: 2, holder: Some(holder), .. } = &positions[0] else {
+        panic!("{positions:?}")
     };
     let (session, token) = (SessionId::NONE, FencingToken(0));
     let expected =
@@ -189,9 +192,9 @@ fn who_may_read_lock_and_place_is_told_who_holds() {
     let busy = world.ask(Command::Client(Request::Acquire(
         [world::Acquire { wait: false, ..acquire(LOCK, "s-") }].into(),
     )));
-    let Ok(Response::PlaceStates(place_states)) = busy else { panic!("{busy:?}") };
-    let PlaceState::Busy { ahead: 2, holder: Some(holder) } = &place_states[0] else {
-        panic!("{place_states:?}")
+    let Ok(Response::QueuePositions(positions)) = busy else { panic!("{busy:?}") };
+    let QueuePosition::Busy { ahead: 2, holder: Some(holder) } = &positions[0] else {
+        panic!("{positions:?}")
     };
     assert_eq!((holder.token.0, &holder.label[..]), (world.first_token, &b"secret"[..]));
     assert_eq!(holder.session, world.victim);
@@ -204,12 +207,12 @@ fn a_circle_does_not_name_what_its_reader_may_not_read() {
     let own = |lock: &str| world::Acquire { owner: Owner::Session, ..acquire(lock, "s-") };
     world.ask(Command::Client(Request::Acquire([own("/open")].into()))).unwrap();
     world.wait_as_victim("/open");
-    let Ok(Response::PlaceStates(place_states)) =
+    let Ok(Response::QueuePositions(positions)) =
         world.ask(Command::Client(Request::Acquire([own(LOCK)].into())))
     else {
         panic!()
     };
-    let PlaceState::Deadlock(circle) = &place_states[0] else { panic!("{place_states:?}") };
+    let QueuePosition::Deadlock(circle) = &positions[0] else { panic!("{positions:?}") };
     assert_eq!((&*circle[0].path, circle[0].session), ("", SessionId::NONE));
     assert_eq!((circle[0].token, circle[0].label.len()), (FencingToken(0), 0));
     assert!(circle[1].path.starts_with("/open/s-"), "its own place is told: {circle:?}");

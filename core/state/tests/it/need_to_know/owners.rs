@@ -3,7 +3,7 @@
 use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Owner, PlaceState};
+use rowlock_proto::lock::{Owner, QueuePosition};
 use rowlock_proto::response::Response;
 use rowlock_state::command::Command;
 
@@ -19,10 +19,10 @@ fn at(address: &str, user: Option<&str>) -> Vec<Id> {
     [id("ip", address)].into_iter().chain(user).collect()
 }
 
-fn ask(world: &mut World, session: SessionId, who: &[Id], lock: &str, owner: Owner) -> PlaceState {
+fn ask(world: &mut World, session: SessionId, who: &[Id], lock: &str, owner: Owner) -> QueuePosition {
     let acquire = Acquire { owner, ..acquire(lock, &format!("{session}-")) };
     match world.run(session, who, Command::Client(Request::Acquire([acquire].into()))) {
-        Ok(Response::PlaceStates(mut place_states)) => place_states.remove(0),
+        Ok(Response::QueuePositions(mut positions)) => positions.remove(0),
         other => panic!("{other:?}"),
     }
 }
@@ -31,9 +31,9 @@ fn ask(world: &mut World, session: SessionId, who: &[Id], lock: &str, owner: Own
 fn is_refused(one: &[Id], other: &[Id]) -> bool {
     let mut world = World::new(Queue::Free, 0);
     let (a, b) = (world.open(), world.open());
-    assert!(matches!(ask(&mut world, a, one, "/a", Owner::Named(7)), PlaceState::Held(_)));
-    assert!(matches!(ask(&mut world, b, other, "/b", Owner::Named(7)), PlaceState::Held(_)));
-    matches!(ask(&mut world, a, one, "/b", Owner::Named(7)), PlaceState::Deadlock(_))
+    assert!(matches!(ask(&mut world, a, one, "/a", Owner::Named(7)), QueuePosition::Held(_)));
+    assert!(matches!(ask(&mut world, b, other, "/b", Owner::Named(7)), QueuePosition::Held(_)));
+    matches!(ask(&mut world, a, one, "/b", Owner::Named(7)), QueuePosition::Deadlock(_))
 }
 
 #[test]
@@ -62,14 +62,14 @@ fn a_stranger_who_takes_the_name_of_an_owner_is_another_owner() {
 fn third_is_refused(victim: &str, worker: &str) -> bool {
     let mut world = World::new(Queue::Free, 0);
     let [a, b, c] = [world.open(), world.open(), world.open()];
-    let PlaceState::Held(place) = ask(&mut world, a, &at(victim, None), "/a", Owner::Session) else {
+    let QueuePosition::Held(place) = ask(&mut world, a, &at(victim, None), "/a", Owner::Session) else {
         panic!()
     };
     let third = at("10.0.0.3", None);
-    assert!(matches!(ask(&mut world, c, &third, "/b", Owner::Session), PlaceState::Held(_)));
+    assert!(matches!(ask(&mut world, c, &third, "/b", Owner::Session), QueuePosition::Held(_)));
     let under = Owner::under(&place.path);
-    assert!(matches!(ask(&mut world, b, &at(worker, None), "/b", under), PlaceState::Waiting { .. }));
-    matches!(ask(&mut world, c, &third, "/a", Owner::Session), PlaceState::Deadlock(_))
+    assert!(matches!(ask(&mut world, b, &at(worker, None), "/b", under), QueuePosition::Waiting { .. }));
+    matches!(ask(&mut world, c, &third, "/a", Owner::Session), QueuePosition::Deadlock(_))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id, perms};
 pub use rowlock_proto::lock::Acquire;
-use rowlock_proto::lock::{Claim, Owner, PlaceState};
+use rowlock_proto::lock::{Claim, Owner, QueuePosition};
 use rowlock_proto::request::{Create, SetAcl};
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Version};
@@ -96,9 +96,9 @@ impl World {
             let gave = world
                 .run(session, &victim(), Command::Client(Request::Acquire([place(prefix)].into())))
                 .unwrap();
-            let Response::PlaceStates(place_states) = gave else { panic!("{gave:?}") };
-            match &place_states[0] {
-                PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => claim.clone(),
+            let Response::QueuePositions(positions) = gave else { panic!("{gave:?}") };
+            match &positions[0] {
+                QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. } => claim.clone(),
                 other => panic!("{other:?}"),
             }
         };

@@ -7,12 +7,11 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use rowlock_frames::script;
-use rowlock_proto::Request;
-use rowlock_proto::Version;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::request::{Create, SetData};
+use rowlock_proto::{Request, Version, Zxid};
 use rowlock_state::command::Command;
-use rowlock_state::outcome::{LockEvent, LockEventKind};
+use rowlock_state::outcome::{LockEvent, LockEventKind, PositionEnd};
 use rowlock_state::rules::RULES_PATH;
 use rowlock_state::{ContenderView, Machine};
 use rowlock_stories::Words;
@@ -50,20 +49,20 @@ fn rules(words: &str) -> Bytes {
     words.replace(';', "\n").into()
 }
 
-pub fn event(event: &LockEvent<'_>) -> String {
-    let LockEvent { zxid, path, token, session, mode, is_acquired, kind, label, by, .. } = event;
+pub fn event(event: &LockEvent<&str>, zxid: Zxid) -> String {
+    let LockEvent { path, token, session, mode, acquired, kind, label, .. } = event;
     let what = match kind {
         LockEventKind::Requested { ahead } => format!("requested {mode:?} ahead {ahead}"),
         LockEventKind::Granted { waited_ms } => format!("granted after {waited_ms}"),
         LockEventKind::Converted => format!("converted to {mode:?}"),
-        LockEventKind::Asked => "asked".to_owned(),
-        LockEventKind::Gone { held_ms, waited_ms, why } => {
-            let by = if by.is_empty() { String::new() } else { format!(" by {by}") };
-            format!("gone {why:?}{by} held {held_ms:?} waited {waited_ms}")
+        LockEventKind::Asked { question } => format!("asked {question:?}"),
+        LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {
+            let PositionEnd { reason, waited_ms, held_ms, by } = end;
+            let by = by.map_or_else(String::new, |by| format!(" by {by}"));
+            format!("{} {reason:?}{by} held {held_ms:?} waited {waited_ms}", kind.name())
         }
     };
-    let pushed = if *is_acquired { "" } else { " (plain)" };
-    let label = String::from_utf8_lossy(label);
+    let pushed = if *acquired { "" } else { " (plain)" };
     format!("  lock {path} token {token} of {session}{pushed} {label:?}: {what} at {}\n", zxid.0)
 }
 

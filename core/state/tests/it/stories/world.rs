@@ -16,7 +16,7 @@ use rowlock_frames::text::{self, acl_text, stat};
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::{FencingToken, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
-use rowlock_state::outcome::{Applied, Attached, Change, EventSink, LockEvent, SessionEnd};
+use rowlock_state::outcome::{Applied, Attached, Change, EventContext, EventSink, LockEvent, SessionEnd};
 use rowlock_state::quota::Quota;
 use rowlock_state::rules::Decision;
 use rowlock_state::{Machine, Proof, Question};
@@ -217,12 +217,12 @@ impl EventSink for Told {
         writeln!(self.0, "  attached {session} attachment {} timeout_ms {timeout_ms}", attachment.0).unwrap();
     }
 
-    fn lock(&mut self, event: &LockEvent<'_>) {
-        self.0.push_str(&locks::event(event));
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        self.0.push_str(&locks::event(event, context.zxid));
     }
 
-    fn asked(&mut self, event: &LockEvent<'_>, question: &Question) {
-        self.0.push_str(&locks::event(event));
+    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
+        self.0.push_str(&locks::event(event, context.zxid));
         writeln!(self.0, "    {question:?}").unwrap();
     }
 

@@ -15,8 +15,8 @@ use crate::cluster::workload::section::{HeldLock, Section};
 pub(super) async fn campaign(place: &Place) {
     let (caller, lock) = (&place.caller, place.caller.profile().lead);
     let election = caller.client().election_at(caller.lock_path(lock));
-    let place_state = election.campaign_timeout(caller.profile().host.to_string(), millis(500, 5_000));
-    let Ok(leadership) = place_state.await else { return };
+    let position = election.campaign_timeout(caller.profile().host.to_string(), millis(500, 5_000));
+    let Ok(leadership) = position.await else { return };
     let mut section = Section::new(caller.clone(), HeldLock::Lead(leadership), vec![(lock, Mode::Exclusive)]);
     if !section.work(millis(0, 800)).await || chance(50) {
         section.release().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::lock::{Acquire, Ask, Claim, Mode, Party, PlaceState};
+use rowlock_proto::lock::{Acquire, Ask, Claim, Mode, Party, QueuePosition};
 use rowlock_proto::report::{Locks, in_query};
 use rowlock_proto::request::{Create, Op, PathWatch, ReadOp, SetAcl, SetData};
 use rowlock_proto::response::{OpResult, Response};
@@ -203,23 +203,23 @@ impl User<'_> {
         let (zxid, answer) = self.session.ask(Request::Acquire(all.into())).await?;
         // A lock behind one that is busy needs no right: the answer says nothing about it.
         let is_unread = |at: usize| match &answer {
-            Ok(Response::PlaceStates(states)) => states.get(at) == Some(&PlaceState::Absent),
+            Ok(Response::QueuePositions(states)) => states.get(at) == Some(&QueuePosition::Absent),
             _ => false,
         };
         let read = locks.iter().enumerate().filter(|(at, _)| !is_unread(*at));
         let needs = read.map(|(_, lock)| need(lock, Right::Take)).collect();
         let answer = self.record_answer((zxid, zxid), needs, answer);
-        let Some(Response::PlaceStates(states)) = answer else { return Ok(()) };
+        let Some(Response::QueuePositions(states)) = answer else { return Ok(()) };
         for (lock, state) in locks.into_iter().zip(states) {
             match state {
-                PlaceState::Held(claim) => self.add(lock, claim),
-                PlaceState::Waiting { claim, ahead, holder } => {
+                QueuePosition::Held(claim) => self.add(lock, claim),
+                QueuePosition::Waiting { claim, ahead, holder } => {
                     self.record_ahead(zxid, (lock, ahead), holder);
                     self.add(lock, claim);
                 }
-                PlaceState::Busy { ahead, holder } => self.record_ahead(zxid, (lock, ahead), holder),
-                PlaceState::Deadlock(parties) => self.record_parties(zxid, lock, parties),
-                PlaceState::LimitIs(_) | PlaceState::Absent => {}
+                QueuePosition::Busy { ahead, holder } => self.record_ahead(zxid, (lock, ahead), holder),
+                QueuePosition::Deadlock(parties) => self.record_parties(zxid, lock, parties),
+                QueuePosition::LimitIs(_) | QueuePosition::Absent => {}
             }
         }
         Ok(())

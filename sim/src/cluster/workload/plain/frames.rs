@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rowlock_proto::lock::{Acquire, Claim, Mode, PlaceState};
+use rowlock_proto::lock::{Acquire, Claim, Mode, QueuePosition};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData, SetWatches};
 use rowlock_proto::response::Response;
 use rowlock_proto::{
@@ -71,8 +71,8 @@ async fn one(session: &mut Session, kind: Large) -> Result<(), Fate> {
     };
     session.journal().record(ClientFact::Asked { kind, outcome: reported });
     let (_, result) = outcome?;
-    if let Ok(Response::PlaceStates(place_states)) = result {
-        let claims = place_states.into_iter().filter_map(claim).collect();
+    if let Ok(Response::QueuePositions(positions)) = result {
+        let claims = positions.into_iter().filter_map(claim).collect();
         session.attempt(Request::Release(claims)).await?;
     }
     if kind == Large::Watches {
@@ -86,9 +86,9 @@ async fn one(session: &mut Session, kind: Large) -> Result<(), Fate> {
     Ok(())
 }
 
-fn claim(place_state: PlaceState) -> Option<Claim> {
-    match place_state {
-        PlaceState::Held(claim) | PlaceState::Waiting { claim, .. } => Some(claim),
+fn claim(position: QueuePosition) -> Option<Claim> {
+    match position {
+        QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. } => Some(claim),
         _ => None,
     }
 }

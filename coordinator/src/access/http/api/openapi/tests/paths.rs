@@ -2,8 +2,8 @@
 #![allow(dead_code)]
 
 use super::super::super::documents::{
-    AskedOf, Ended, IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released, StandingDocument,
-    StandingsDocument, StateHeld, ZnodeDocument,
+    AcquiredDocument, AskedOf, Ended, IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released,
+    StateHeld, ZnodeDocument,
 };
 use super::super::super::request::{
     Acquire, AcquireAll, AskHolders, Campaign, NewLease, Release, Shown, Verify,
@@ -34,18 +34,18 @@ fn end_lease() {}
 #[utoipa::path(post, path = "/v1/locks/{name}/acquire", tag = "locks", request_body = Acquire,
     params(LockName),
     responses(
-        (status = 200, description = "Held, busy or gone", body = StandingDocument),
+        (status = 200, description = "Held, busy or gone", body = AcquiredDocument),
         (status = 202, description = "Still queued: repeat the request with the same request_id",
-            body = StandingDocument),
+            body = AcquiredDocument),
         InQueue))]
 fn acquire() {}
 
 /// Takes several locks, all or none
 #[utoipa::path(post, path = "/v1/locks/acquire", tag = "locks", request_body = AcquireAll,
     responses(
-        (status = 200, description = "Held, busy or gone", body = StandingsDocument),
+        (status = 200, description = "Held, busy or gone", body = AcquiredDocument),
         (status = 202, description = "Still queued: repeat the request with the same request_id",
-            body = StandingsDocument),
+            body = AcquiredDocument),
         InQueue))]
 fn acquire_all() {}
 
@@ -87,9 +87,9 @@ fn force() {}
 #[utoipa::path(post, path = "/v1/elections/{name}/campaign", tag = "elections", request_body = Campaign,
     params(ElectionName),
     responses(
-        (status = 200, description = "Held: you lead; busy or gone", body = StandingDocument),
+        (status = 200, description = "Held: you lead; busy or gone", body = AcquiredDocument),
         (status = 202, description = "Still queued: repeat the request with the same request_id",
-            body = StandingDocument),
+            body = AcquiredDocument),
         InQueue))]
 fn campaign() {}
 
