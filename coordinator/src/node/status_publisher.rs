@@ -51,7 +51,7 @@ pub struct StatusPublisher {
     leaving: watch::Receiver<bool>,
     drained: watch::Receiver<bool>,
     caught_up: bool,
-    membership: Membership,
+    membership: SeenMembers,
     outage: Outage,
     /// Begin of the log's wait for disk space while the other nodes make progress.
     stuck_since: Option<Instant>,
@@ -60,9 +60,9 @@ pub struct StatusPublisher {
     grace: Grace,
 }
 
-/// Membership seen last: its position in the log, voters and learners.
+/// Newest membership that this node has seen: its position in the log, voters and learners.
 #[derive(Default)]
-struct Membership {
+struct SeenMembers {
     at: Option<Position>,
     voters: BTreeSet<NodeId>,
     learners: BTreeSet<NodeId>,
@@ -114,7 +114,7 @@ impl StatusPublisher {
             drained: node.drained.subscribe(),
             node,
             caught_up: false,
-            membership: Membership::default(),
+            membership: SeenMembers::default(),
             outage: Outage::default(),
             stuck_since: None,
             hang: Hang::default(),
@@ -201,7 +201,7 @@ impl StatusPublisher {
             return;
         }
         let learners = facts.learners().into_iter().collect();
-        let now = Membership { at: facts.members_at, voters: facts.members.voters.clone(), learners };
+        let now = SeenMembers { at: facts.members_at, voters: facts.members.voters.clone(), learners };
         // A new position without a change of members is the second half of a change in two steps.
         if (&self.membership.voters, &self.membership.learners) != (&now.voters, &now.learners) {
             tracing::info!(voters = ids(&now.voters), learners = ids(&now.learners), "membership");

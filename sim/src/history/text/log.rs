@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use rowlock_proto::report::HistoryEntry;
+use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{EndReason, SessionEnd};
@@ -192,7 +192,10 @@ pub(super) fn entry(words: &Words<'_>, first: usize) -> HistoryEntry {
     if let Some(by) = words.option("by") {
         entry["by"] = json!(by);
     }
-    serde_json::from_value(entry).unwrap_or_else(|error| panic!("{kind}: {error}"))
+    let entry: HistoryEntry =
+        serde_json::from_value(entry).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    assert!(!matches!(entry.event, HistoryEvent::Other {}), "{kind}: no event of this version");
+    entry
 }
 
 fn world(words: &Words<'_>, at: Nanos) -> Option<Fact> {
