@@ -14,6 +14,7 @@
 
 pub mod acl;
 mod arena;
+mod author;
 mod codec;
 pub mod command;
 mod cost;
@@ -27,11 +28,13 @@ mod locks;
 mod machine;
 mod multi;
 pub mod mutant;
+mod new_cluster;
 mod ops;
 pub mod outcome;
 mod proof;
 mod query;
 pub mod quota;
+mod rates;
 mod reap;
 mod restore;
 pub mod rules;
@@ -41,7 +44,8 @@ mod shared_map;
 mod snapshot;
 mod steps;
 mod tree;
-pub mod upgrade;
+mod upgrade;
+pub mod version;
 mod znode;
 
 #[cfg(test)]
@@ -59,9 +63,10 @@ pub use locks::{
     PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question,
 };
 pub use machine::{Counts, Machine};
+pub use new_cluster::NewCluster;
 pub use proof::Proof;
-pub use restore::{LeftBehind, NewCluster, Rule, TOKEN_FLOOR_MAX, ZxidsUsedUp};
+pub use restore::{LeftBehind, Rule, TOKEN_FLOOR_MAX, ZxidsUsedUp};
 pub use sessions::{Host, LASTING_MS, Opened, Session};
 pub use snapshot::{Frozen, SNAPSHOT_VERSION, SnapshotError};
-pub use upgrade::ClusterVersion;
+pub use version::ClusterVersion;
 pub use znode::Kind;

@@ -14,17 +14,17 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Version, Zxid};
 
 use crate::acl::SharedAcl;
+use crate::author::Author;
 use crate::command::{Command, Ordinal, Proposal, Stamp};
 use crate::digest::Hasher;
 use crate::locks::{Cause, Locks};
-use crate::ops::Author;
+use crate::new_cluster::NewCluster;
 use crate::outcome::{Applied, Attached, EventSink, SessionEnd};
-use crate::restore::NewCluster;
 use crate::rules::Rules;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::tree::{Path, Tree, TreePosition};
-use crate::upgrade::Upgrade;
+use crate::version::Upgrade;
 use crate::znode::{Kind, Meta, Znode};
 
 /// Znode with the membership's text, read and watched by ZooKeeper's clients.

@@ -16,7 +16,7 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, Zxid, path as pat
 
 use crate::acl::{self, SharedAcl};
 use crate::arena::Number;
-use crate::command::Stamp;
+use crate::author::Author;
 use crate::locks::Contender;
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::ChangeKind;
@@ -30,17 +30,6 @@ use done::{BeforeData, Event, Undo};
 
 /// Longest time to live that ZooKeeper can store (`EphemeralType.TTL`).
 const TTL_MAX_MS: i64 = 0xff_ffff_ffff;
-
-/// Sender and zxid of a change.
-pub(crate) struct Author<'a> {
-    pub zxid: Zxid,
-    pub session: SessionId,
-    /// Slot of the session; valid until the end of the command.
-    pub place: Slot,
-    pub who: &'a [Id],
-    /// The leader's decisions for the batch.
-    pub stamp: Stamp,
-}
 
 /// A well-formed create request.
 pub(crate) struct New<'a> {

@@ -25,14 +25,14 @@ use rowlock_tls::Keeper;
 use rowlock_types::limits;
 use rowlock_types::memory::{CONNECTION_BYTES, Part, TLS_BYTES};
 
-use super::ClientContext;
+use super::context::ClientContext;
 use super::conversation::Conversation;
 use super::end_reason::EndReason;
 use super::four_letter_words;
 use super::handshake::{Greeting, Handshake, OpenedSession, Refused};
-use super::listener::Shared;
 use super::liveness_timer::{LivenessTimer, Order};
 use super::secure;
+use super::shared::Shared;
 use super::wire::Wire;
 use crate::node::delivery::outbox::{CloseReason, Inbox};
 use crate::node::delivery::registry::{ClientConnection, Door};

@@ -34,14 +34,14 @@ use rowlock_types::limits;
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
-use super::ClientContext;
 use super::announcement::Whereabouts;
+use super::context::ClientContext;
 use super::end_reason::EndReason;
-use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
 use super::pending::{PendingQueue, Received, Released, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{LocalReader, ReadReply, Then};
+use super::shared::Shared;
 use super::write::Route;
 use super::{read_only, sasl, write};
 use crate::node::admin::Ask;

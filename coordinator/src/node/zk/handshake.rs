@@ -20,10 +20,10 @@ use rowlock_types::limits;
 
 use super::conversation::{Access, Attached};
 use super::end_reason::EndReason;
-use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
 use super::new_sessions::Opener;
 use super::read_only::{self, Admission};
+use super::shared::Shared;
 use super::wire::Wire;
 use crate::node::delivery::events::question_frame;
 use crate::node::delivery::outbox::{Answer, CloseReason, Inbox, Message};

@@ -12,7 +12,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_state::{Host, Opened};
 use rowlock_types::limits::{HOSTS_COUNTED_MAX, STATE_LOCKS_MAX};
 
-use super::ClientContext;
+use super::context::ClientContext;
 
 /// Burst in seconds of the rate: all clients of an application that restarts.
 const BURST_SECONDS: u32 = 5;

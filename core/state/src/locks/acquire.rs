@@ -11,17 +11,18 @@ use rowlock_proto::right::Right;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, path as paths};
 use smallvec::SmallVec;
 
+use super::cause::Cause;
 use super::contender::{Contender, address_in, owner_of};
-use super::deadlock::Newcomer;
-use super::key::{Key, KeyRef};
-use super::lock::Lock;
+use super::deadlock::{Newcomer, Search};
+use super::key::{Key, KeyRef, queue_path};
+use super::limits::{PLACES_MAX, QUEUE_MAX};
+use super::lock::{Lock, is_reserved, limit_in};
 use super::owner::OwnerKey;
 use super::party::Room;
-use super::publish::Cause;
-use super::{PLACES_MAX, QUEUE_MAX, is_reserved, limit_in, queue_path};
 use crate::arena::Number;
+use crate::author::Author;
 use crate::machine::Machine;
-use crate::ops::{Author, Done, New, permit};
+use crate::ops::{Done, New, permit};
 use crate::outcome::EventSink;
 use crate::sequence;
 use crate::sessions::Near;
@@ -45,16 +46,6 @@ enum Placed {
     New(usize),
     /// Busy, or refused without a wait.
     Refused(QueuePosition),
-}
-
-/// Budget of one command.
-pub(super) struct Search<'a> {
-    /// Steps taken by the deadlock search so far.
-    pub steps: usize,
-    /// Limit of steps, beyond which the search gives up.
-    pub steps_max: usize,
-    /// Room for other clients' names in the answer.
-    pub room: Room<'a>,
 }
 
 impl Machine {

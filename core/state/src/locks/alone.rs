@@ -19,13 +19,15 @@ use smallvec::smallvec;
 
 use super::contender::Contender;
 use super::key::Key;
+use super::limits::QUEUE_MAX;
+use super::lock::is_reserved;
 use super::party::Room;
 use super::publish::{self, EventPlace};
-use super::{QUEUE_MAX, is_reserved};
 use crate::acl::SharedAcl;
 use crate::arena::Number;
+use crate::author::Author;
 use crate::machine::Machine;
-use crate::ops::{Author, permit, resolved};
+use crate::ops::{permit, resolved};
 use crate::outcome::{Change, ChangeKind, EndReason, EventSink, LockEventKind, PositionEnd};
 use crate::sequence;
 use crate::steps;

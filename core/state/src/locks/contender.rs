@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use sha1::{Digest as _, Sha1};
 
-use super::ask::{Deadline, Question};
 use super::key::Key;
+use super::question::{Deadline, Question};
 use crate::acl::is_proof;
 use crate::arena::Number;
+use crate::author::Author;
 use crate::digest::Hasher;
-use crate::ops::Author;
 use crate::outcome::EndReason;
 
 /// A holder or waiter. The position lives as long as its znode; the contender has the data that the tree

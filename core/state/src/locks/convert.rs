@@ -6,11 +6,12 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode};
 use smallvec::smallvec;
 
+use super::cause::Cause;
+use super::key::queue_path;
 use super::party::Room;
-use super::publish::{Cause, place};
-use super::queue_path;
+use super::publish::place;
+use crate::author::Author;
 use crate::machine::Machine;
-use crate::ops::Author;
 use crate::outcome::{EndReason, EventSink};
 use crate::steps;
 

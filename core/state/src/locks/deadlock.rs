@@ -21,7 +21,6 @@ use std::collections::btree_map::Entry;
 
 use rowlock_proto::lock::{Mode, Party};
 
-use super::acquire::Search;
 use super::key::Key;
 use super::lock::Lock;
 use super::owner::OwnerKey;
@@ -44,6 +43,16 @@ pub(super) struct Newcomer {
     /// Owner of the position that the newcomer works under.
     pub under: Option<OwnerKey>,
     pub mode: Mode,
+}
+
+/// Budget of one command.
+pub(super) struct Search<'a> {
+    /// Steps taken by the deadlock search so far.
+    pub steps: usize,
+    /// Limit of steps, beyond which the search gives up.
+    pub steps_max: usize,
+    /// Room for other clients' names in the answer.
+    pub room: Room<'a>,
 }
 
 /// Step of the search: `waiter` waits for this owner at the owner's position `at` of the lock `path`.

@@ -5,7 +5,7 @@
 
 use rowlock_proto::Zxid;
 
-use super::publish::Cause;
+use super::cause::Cause;
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{EndReason, EventSink};

@@ -191,3 +191,14 @@ impl Lock {
         }
     }
 }
+
+/// Returns the limit of permits in the data of a lock's znode.
+pub(super) fn limit_in(data: Option<&bytes::Bytes>) -> Option<u32> {
+    data.and_then(|data| rowlock_proto::lock::limit_in(data))
+}
+
+/// Returns whether no lock may have this path: znodes at and below `/zookeeper` belong to the cluster, and a
+/// container made by acquire would lie among quotas.
+pub(super) fn is_reserved(lock: &str) -> bool {
+    lock.strip_prefix("/zookeeper").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

@@ -18,12 +18,12 @@ use rowlock_proto::{FencingToken, SessionId};
 
 use super::contender::Contender;
 use super::key::Key;
+use super::limits::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 use super::lock::Lock;
 use super::publish::{place, shortened};
-use super::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 use crate::arena::Number;
+use crate::author::Author;
 use crate::machine::Machine;
-use crate::ops::Author;
 
 /// Remaining bytes of an answer for names of other clients, and the answer's reader.
 pub(crate) struct Room<'a> {

@@ -2,48 +2,24 @@
 
 use std::borrow::Cow;
 
-use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 use smallvec::SmallVec;
 
+use super::cause::Cause;
 use super::contender::Contender;
 use super::key::KeyRef;
-use super::{LABEL_MAX, limit_in};
+use super::limits::LABEL_MAX;
+use super::lock::limit_in;
 use crate::acl;
 use crate::arena::Number;
 use crate::machine::Machine;
-use crate::ops::{Author, Done};
+use crate::ops::Done;
 use crate::outcome::{ChangeKind, EndReason, EventContext, EventSink, LockEvent, LockEventKind, PositionEnd};
 use crate::sessions::Sessions;
 use crate::steps;
 use crate::tree::Path;
-
-/// Cause of created and deleted znodes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cause<'a> {
-    pub zxid: Zxid,
-    pub session: SessionId,
-    /// Identities of the client behind the command.
-    pub who: &'a [Id],
-    /// Reason for the end of positions, if the command determines the reason; otherwise the owner of a
-    /// position does.
-    pub why: Option<EndReason>,
-    /// Limit of positions granted. Each further lock gets a delay that is over at once, and a `LockDue` of
-    /// its own grants the lock.
-    pub grants_max: usize,
-}
-
-impl<'a> Cause<'a> {
-    pub(crate) fn new(by: &Author<'a>, why: Option<EndReason>) -> Self {
-        Cause { zxid: by.zxid, session: by.session, who: by.who, why, grants_max: usize::MAX }
-    }
-
-    /// Makes the cause of a command without a session.
-    pub(crate) fn of_the_cluster(zxid: Zxid) -> Self {
-        Cause { zxid, session: SessionId::NONE, who: &[], why: None, grants_max: usize::MAX }
-    }
-}
 
 impl Machine {
     /// Passes all changes in `done` to the sink, in order, then the changes of queues, and grants free locks.

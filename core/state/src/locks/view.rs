@@ -6,11 +6,11 @@ use bytes::Bytes;
 use rowlock_proto::lock::{Mode, Owner};
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
-use super::ask::Question;
 use super::contender::Contender;
 use super::key::{Key, KeyRef};
 use super::lock::Lock;
 use super::publish::{self, shortened};
+use super::question::Question;
 use crate::machine::Machine;
 
 /// A lock with its queue.

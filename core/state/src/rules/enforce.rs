@@ -12,9 +12,9 @@ use rowlock_proto::right::Right;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 
 use super::{RULES_PATH, Rules, is_below_base, lock_of};
+use crate::author::Author;
 use crate::command::Stamp;
 use crate::machine::Machine;
-use crate::ops::Author;
 use crate::znode::Kind;
 use crate::{acl, mutant};
 
