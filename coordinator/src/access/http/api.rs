@@ -97,7 +97,7 @@ pub async fn serve(
     serve_connections(listener, routes, (turnstile, Class::Client), shutdown).await;
 }
 
-fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
+pub(super) fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
     let http = context.http.clone();
     let check = axum::middleware::from_fn_with_state(http.clone(), access::check);
     let probes =
