@@ -118,9 +118,10 @@ export class Guard {
   /** Resolves to whether the lock was released, and rejects where no node has answered before the lease's deadline. */
   #start() {
     const release = async () => {
-      const [each, body] = [Math.max(500, (this.#lease.deadline - now()) / 3), { secret: this.#lease.secret, token: this.#text }];
-      const bounds = { each, wants: isAbout("released") };
-      const { answer } = await this.#transport.call("POST", this.#target.free, body, this.#lease.deadline, bounds);
+      const { secret, deadline } = this.#lease;
+      const bounds = { each: Math.max(500, (deadline - now()) / 3), wants: isAbout("released") };
+      const body = { secret, token: this.#text };
+      const { answer } = await this.#transport.call("POST", this.#target.free, body, deadline, bounds);
       return answer.released === true;
     };
     return this.#transport.later(this.#target.free, release, () => this.#lease.end());

@@ -131,9 +131,9 @@ export interface Guard {
    */
   release(): Promise<boolean>;
   /**
-   * Releases without waiting for the answer, as the end of `withLock`, `lead`, `using` and `await using` does. The request leaves at once and is
-   * repeated until the lease's deadline; `onUnreleased` gets a failure. Resolves at once, or with the answer where
-   * 1,024 releases are under way; `using` leaves the lock to its lease then.
+   * Releases without waiting for the answer, as the end of `withLock`, `lead`, `using` and `await using` does. The
+   * request leaves at once and is repeated until the lease's deadline; `onUnreleased` gets a failure. Resolves at once,
+   * or with the answer where 1,024 releases are under way; `using` leaves the lock to its lease then.
    */
   releaseLater(): Promise<void>;
   [Symbol.dispose](): void;
