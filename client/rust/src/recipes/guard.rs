@@ -349,6 +349,12 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_watching();
+        // After a loss the place may be gone, or another one than the guard's: the drop leaves the queue.
+        if self.is_held()
+            && let Some(Seat::Served(place)) = &mut self.held.seat
+        {
+            place.set_held(self.held.claim.clone());
+        }
         self.held.loss.declare(LostReason::Released);
     }
 }

@@ -6,6 +6,7 @@
 //! waiter repeats the request to learn of a missed grant. Dropping a `Served`, at any moment, leaves the
 //! queue.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,13 +39,15 @@ pub(crate) struct Served {
     ///
     /// Invariant: set before the request is handed over, hence a drop at any await leaves the queue.
     may_exist: bool,
+    /// The hold that the drop releases. `None`: the drop leaves the queue, in whatever state the attempt is.
+    held: Option<Claim>,
     slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Served {
     pub(crate) fn new(client: &Client, lock: String, prefix: String) -> Result<Self, Error> {
         let slot = Some(client.lock_slot()?);
-        Ok(Served { client: client.clone(), lock, prefix, may_exist: false, slot })
+        Ok(Served { client: client.clone(), lock, prefix, may_exist: false, held: None, slot })
     }
 
     pub(crate) fn prefix(&self) -> &str {
@@ -58,6 +61,11 @@ impl Served {
     /// Marks the znode as possibly existing, before the request is sent.
     pub(crate) fn expect(&mut self) {
         self.may_exist = true;
+    }
+
+    /// Sets the hold that the drop releases.
+    pub(crate) fn set_held(&mut self, claim: Claim) {
+        self.held = Some(claim);
     }
 
     /// The place is gone, or was never taken.
@@ -75,7 +83,14 @@ impl Drop for Served {
     fn drop(&mut self) {
         if self.may_exist && !mutant::is(Mutant::GhostWaiter) {
             let slot = self.slot.take();
-            self.client.post(self.removal(slot));
+            let removal = match self.held.take() {
+                Some(claim) => {
+                    let attempt = (mem::take(&mut self.lock), mem::take(&mut self.prefix));
+                    ZnodeRemoval::release(attempt, claim, slot)
+                }
+                None => self.removal(slot),
+            };
+            self.client.post(removal);
         }
     }
 }

@@ -396,11 +396,18 @@ impl Machine {
     }
 
     fn removal_answered(&mut self, mut removal: Box<ZnodeRemoval>, response: Result<Response, ErrorCode>) {
+        if let (Some(claim), Ok(_)) = (removal.claim(), &response) {
+            self.lock_states.given_back(std::slice::from_ref(claim));
+        }
         match removal.replied(response.as_ref().map_err(|code| *code)) {
             NextStep::Again => self.waiting.push_back(Outgoing::Removal(removal)),
             NextStep::Done => {}
+            NextStep::NotHeld => {
+                tracing::warn!(lock = removal.lock(), "the lock was lost before its release")
+            }
             NextStep::GivenUp(code) => {
-                tracing::warn!(%code, "a queue znode could not be removed; it stays until the session ends");
+                let lock = removal.lock();
+                tracing::warn!(lock, %code, "a queue znode could not be removed; it stays until the session ends");
             }
         }
     }

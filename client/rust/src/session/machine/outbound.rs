@@ -34,11 +34,16 @@ enum Step {
 
 impl Machine {
     /// A call that comes now would be the only one under way: nothing is gained by waiting for others to go
-    /// with it.
+    /// with it. An unwaited release in front is no call: its client may be about to take the next lock.
     pub(crate) fn is_at_rest(&self, now: Instant) -> bool {
         let Link::Up(attachment) = &self.link else { return false };
         let nothing_is_due = self.next_timer().is_none_or(|at| now < at);
-        attachment.extensions.is_some() && attachment.in_flight.is_empty() && nothing_is_due
+        let is_alone = match attachment.in_flight.len() {
+            0 => true,
+            1 => matches!(attachment.in_flight[0].job, Outgoing::Removal(_)),
+            _ => false,
+        };
+        attachment.extensions.is_some() && is_alone && nothing_is_due
     }
 
     /// Sends the waiting calls if a server is connected.
