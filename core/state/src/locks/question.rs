@@ -1,4 +1,4 @@
-//! Questions to holders, with their askers and deadlines. `ask` makes questions, each holder keeps the newest.
+//! Questions to holders, with askers and deadlines. `ask` makes questions, each holder keeps the newest one.
 //!
 //! Invariant: no question cancels the deadline of an earlier one.
 

@@ -192,8 +192,7 @@ pub(super) fn entry(words: &Words<'_>, first: usize) -> HistoryEntry {
     if let Some(by) = words.option("by") {
         entry["by"] = json!(by);
     }
-    let entry: HistoryEntry =
-        serde_json::from_value(entry).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    let entry: HistoryEntry = serde_json::from_value(entry).unwrap_or_else(|error| panic!("{kind}: {error}"));
     assert!(!matches!(entry.event, HistoryEvent::Other {}), "{kind}: no event of this version");
     entry
 }

@@ -2,8 +2,8 @@
 //! [`rowlock_frames::rest`].
 //!
 //! A case begins with a node. `node SETTING=VALUE ...` as its first line sets `min_timeout=MS`,
-//! `sessions=COUNT`, and tokens: `@NAME=ROLE,ROLE`, with `!` behind an expired token. Such cases and those with
-//! the following lines run only here; `tests/rest.rs` sends all other cases to real nodes.
+//! `sessions=COUNT`, and tokens: `@NAME=ROLE,ROLE`, with `!` behind an expired token. Such cases and those
+//! with the following lines run only here; `tests/rest.rs` sends all other cases to real nodes.
 //!
 //! | line | |
 //! |---|---|
