@@ -173,7 +173,7 @@ fn a_build_without_mutants_says_how_to_make_one_with_them() {
         return;
     }
     let folder = folder();
-    for arguments in [&["mutants"][..], &["run", "--seed", "1", "--mutant", "never-flush"]] {
+    for arguments in [&["mutants"][..], &["run", "--seed", "1", "--mutant", "ignore-failed-flush"]] {
         let said = run(folder.path(), arguments);
         assert_eq!(said.code, 69, "{}", said.out);
         assert!(said.err.contains("--features mutants"), "{}", said.err);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::digest::Hasher;
+use crate::guard::decides;
 use crate::machine::Machine;
 
 /// Version of the first release, 0.2.0.
@@ -91,7 +92,9 @@ impl Machine {
         let upgrade = &mut self.upgrade;
         match command {
             // A repeated or late raise is behind the state.
-            Command::RaiseVersion { to } if to.number > upgrade.version.number => {
+            Command::RaiseVersion { to }
+                if decides!("version-is-raised", to.number > upgrade.version.number) =>
+            {
                 upgrade.version = to.clone();
                 upgrade.held = false;
             }

@@ -21,6 +21,7 @@ use super::party::Room;
 use super::publish::revoke_at_ms;
 use crate::command::{Proposal, Stamp};
 use crate::digest::Hasher;
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::ops::permit;
 use crate::outcome::EventSink;
@@ -87,7 +88,8 @@ impl NextQuestion {
                 *at_ms = known.at_ms.max(*at_ms);
             }
         }
-        let is_early = needs_pause && (askers.contains_key(&who) || last_ms >= now_ms);
+        let is_early =
+            decides!("question-is-early", needs_pause && (askers.contains_key(&who) || last_ms >= now_ms));
         if is_early || last_ms >= now_ms.saturating_add(ASK_PAUSE_MS) {
             return Err(ErrorCode::ThrottledOp);
         }
@@ -192,7 +194,7 @@ impl Machine {
         ask: &Ask,
         sink: &mut S,
     ) -> Result<Response, ErrorCode> {
-        if proposal.session != SessionId::NONE {
+        if decides!("asker-has-session", proposal.session != SessionId::NONE) {
             self.admit(proposal.session, proposal.attachment)?;
         }
         let (zxid, now_ms, who) = (self.next_zxid(), self.time_ms, &*proposal.identities);
@@ -201,7 +203,7 @@ impl Machine {
         }
         let znode = self.tree.nearest(&ask.lock);
         permit(&znode.acl, perms::CREATE, who)?;
-        if ask.within_ms != 0 {
+        if decides!("question-has-deadline", ask.within_ms != 0) {
             permit(&znode.acl, perms::DELETE, who)?;
         }
         let right = if ask.within_ms == 0 { Right::Ask } else { Right::Force };

@@ -26,6 +26,8 @@ mod party;
 mod publish;
 mod view;
 
+use crate::guard::decides;
+
 pub use ask::{ASK_PAUSE_MS, ASKED_MAX, ASKERS_MAX, AskedHolder, Asker, Deadline, Question};
 pub(crate) use contender::{Contender, address_in};
 pub(crate) use deadlock::SEARCH_FLOOR;
@@ -61,7 +63,8 @@ pub(crate) fn limit_in(data: Option<&bytes::Bytes>) -> Option<u32> {
 /// Returns whether no lock may have this path: znodes at and below `/zookeeper` belong to the cluster, and a
 /// container made by acquire would lie among quotas.
 fn is_reserved(lock: &str) -> bool {
-    lock.strip_prefix("/zookeeper").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    lock.strip_prefix("/zookeeper")
+        .is_some_and(|rest| decides!("lock-is-reserved", rest.is_empty() || rest.starts_with('/')))
 }
 
 /// Returns the path of a queue znode.
