@@ -246,10 +246,8 @@ fn read(
     assert_eq!(writer.checkpoint().last, log.checkpoint().last, "memory and disk end alike");
     assert_eq!(writer.checkpoint().vote, log.checkpoint().vote, "memory and disk know the same vote");
     assert_eq!(writer.checkpoint().purged, log.checkpoint().purged, "memory and disk begin alike");
-    if decides!(
-        "committed-is-beyond-log",
-        report.committed.map(|log_id| log_id.index) > report.last.map(|log_id| log_id.index)
-    ) {
+    let index = |log_id: Option<LogId>| log_id.map(|log_id| log_id.index);
+    if decides!("committed-is-beyond-log", index(report.committed) > index(report.last)) {
         rare::taken(Rare::CommittedBeyondLog);
         // The commit position lies ahead of torn entries: all remaining entries are committed.
         log.set_committed(report.last);
