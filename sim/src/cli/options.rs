@@ -23,8 +23,8 @@ pub struct Common {
     /// scenario that reveals each soonest]
     #[arg(long, value_name = "NAME")]
     scenario: Option<Scenario>,
-    /// Run with a deliberate mistake, which the run should find: a mutant (`rowlock sim mutants --list`), or a
-    /// flipped guard (`rowlock sim mutants --guards --list`)
+    /// Run with a deliberate mistake, which the run should find: a name of `rowlock sim mutants --list`,
+    /// or of `rowlock sim mutants --guards --list`
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
 }
