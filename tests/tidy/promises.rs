@@ -82,6 +82,7 @@ const HOLES: &[(&str, &str, &str)] = &[
     ("need-to-know", "mutant", PURE),
     ("may-do", "fault", CALM),
     ("may-see", "fault", CALM),
+    ("questions", "fault", CALM),
     ("bounded", "fault", "the load is the fault"),
     ("lock-events", "fault", NEW),
     ("lock-events", "mutant", NEW),

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rowlock_consensus::peer::{Lane, Request, Response};
 use rowlock_consensus::raft::facts;
 use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -77,9 +78,9 @@ impl Duty for StatusPublisher {
         let view = *self.leadership.borrow_and_update();
         let contact = self.node.contact.within(self.node.contact_max());
         let is_stuck = self.is_stuck() | self.hangs();
-        if !contact || is_stuck {
+        if decides!("node-has-no-contact", !contact || is_stuck) {
             self.caught_up = false;
-        } else if !self.caught_up {
+        } else if decides!("node-is-not-caught-up", !self.caught_up) {
             self.caught_up = self.catch_up(view).await;
         }
         self.follow_grace(view.term);

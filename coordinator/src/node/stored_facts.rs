@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::time::{self, Instant};
 use rowlock_state::version;
@@ -40,7 +41,7 @@ impl StoredFacts {
             folder.record_cluster(id).await?;
         }
         let recorded = folder.version().map_or(version::FIRST, |version| version.number);
-        if version.number > recorded {
+        if decides!("version-is-newer-than-recorded", version.number > recorded) {
             tracing::info!(
                 version = version.number,
                 release = version.release,

@@ -15,6 +15,7 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, SessionId};
 
 use crate::command::{Command, Proposal, Stamp};
+use crate::guard::decides;
 use crate::locks::Room;
 use crate::machine::Machine;
 use crate::outcome::EventSink;
@@ -36,7 +37,7 @@ impl Machine {
         assert!(command.is_write(), "only what a client writes has a number");
         let (place, open) = self.admit(proposal.session, proposal.attachment)?;
         let near = (proposal.session, place);
-        if acked < id && open.outcomes.takes(id, self.sessions.outcome_bytes()) {
+        if decides!("outcome-is-kept", acked < id && open.outcomes.takes(id, self.sessions.outcome_bytes())) {
             let result = self.run_write(stamp, (proposal, place), command, sink);
             self.sessions.with_outcomes(near, |outcomes| outcomes.keep_next(id, &result, acked));
             return result;
@@ -61,16 +62,16 @@ impl Machine {
                 return Err(ErrorCode::ThrottledOp);
             }
             let stored = stored?;
-            return if fits(command, &stored) {
+            return if decides!("kept-outcome-fits", fits(command, &stored)) {
                 Ok(self.again(proposal, command, stored))
             } else {
                 Err(ErrorCode::BadArguments)
             };
         }
-        if id <= outcomes.acked() {
+        if decides!("numbered-write-was-acknowledged", id <= outcomes.acked()) {
             return Err(ErrorCode::BadArguments);
         }
-        if outcomes.is_full(self.sessions.outcome_bytes()) {
+        if decides!("outcomes-are-full", outcomes.is_full(self.sessions.outcome_bytes())) {
             return Err(ErrorCode::ThrottledOp);
         }
         let result = self.run_write(stamp, (proposal, place), command, sink);

@@ -21,6 +21,7 @@ mod cost;
 mod dedup;
 mod digest;
 pub mod export;
+pub mod guard;
 mod guesses;
 mod invariants;
 mod layout;

@@ -17,6 +17,7 @@ use crate::acl::SharedAcl;
 use crate::author::Author;
 use crate::command::{Command, Ordinal, Proposal, Stamp};
 use crate::digest::Hasher;
+use crate::guard::decides;
 use crate::locks::{Cause, Locks};
 use crate::new_cluster::NewCluster;
 use crate::outcome::{Applied, Attached, EventSink, SessionEnd};
@@ -139,7 +140,7 @@ impl Machine {
         }
         let follows =
             ordinal.term >= self.last_entry.term && ordinal == self.last_entry.next_in(ordinal.term);
-        if follows {
+        if decides!("entry-follows", follows) {
             assert!(ordinal >= self.last_entry, "{ordinal:?} follows {:?}", self.last_entry);
             self.last_entry = ordinal;
         }
@@ -241,7 +242,9 @@ impl Machine {
     ) -> Result<Attached, ErrorCode> {
         match proposal.command {
             // Clients try again.
-            Command::OpenSession { .. } if self.grace_ms() > 0 => Err(ErrorCode::ThrottledOp),
+            Command::OpenSession { .. } if decides!("grace-refuses-sessions", self.grace_ms() > 0) => {
+                Err(ErrorCode::ThrottledOp)
+            }
             Command::OpenSession { proof, timeout_ms } => {
                 Ok(self.create_session(proposal, proof, timeout_ms, sink))
             }
@@ -273,7 +276,11 @@ impl Machine {
                 self.admit(*session, *attachment)?;
                 // The leader's own proposals have no identities.
                 let by_superuser = crate::acl::is_super(&proposal.identities);
-                let end = if by_superuser { SessionEnd::Ended } else { SessionEnd::Expired };
+                let end = if decides!("superuser-ends-session", by_superuser) {
+                    SessionEnd::Ended
+                } else {
+                    SessionEnd::Expired
+                };
                 Ok(self.end_session(*session, end, sink))
             }
             Command::Reap { path } => {

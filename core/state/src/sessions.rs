@@ -14,6 +14,7 @@ use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
 use crate::command::{Attachment, Proposal};
 use crate::cost::END_GRANTS_MAX;
+use crate::guard::decides;
 use crate::locks::Cause;
 use crate::machine::Machine;
 use crate::ops::Done;
@@ -36,7 +37,11 @@ impl Machine {
     ) -> Result<(Slot, &Session), ErrorCode> {
         let place = self.sessions.find(session).ok_or(ErrorCode::SessionExpired)?;
         let open = self.sessions.map.at(place).1;
-        if open.attachment == attachment { Ok((place, open)) } else { Err(ErrorCode::SessionMoved) }
+        if decides!("writer-is-attached", open.attachment == attachment) {
+            Ok((place, open))
+        } else {
+            Err(ErrorCode::SessionMoved)
+        }
     }
 
     pub(crate) fn create_session<S: EventSink + ?Sized>(
@@ -64,9 +69,12 @@ impl Machine {
         timeout_ms: u32,
         sink: &mut S,
     ) -> Result<Attached, ErrorCode> {
-        let known = self.sessions.get(session).filter(|open| open.proof.is_that_of(&proof));
+        let known = self
+            .sessions
+            .get(session)
+            .filter(|open| decides!("session-secret-fits", open.proof.is_that_of(&proof)));
         let open = known.ok_or(ErrorCode::SessionExpired)?;
-        if from.is_some_and(|from| from != open.attachment) {
+        if from.is_some_and(|from| decides!("session-moved-meanwhile", from != open.attachment)) {
             return Err(ErrorCode::SessionMoved);
         }
         let before = open.attachment;

@@ -11,6 +11,7 @@ use rowlock_proto::response::Response;
 
 use crate::command::Command;
 use crate::digest::Hasher;
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::version::{ClusterVersion, FIRST, NEWEST, REHEARSED, Upgrade};
 
@@ -55,7 +56,9 @@ impl Machine {
         let upgrade = &mut self.upgrade;
         match command {
             // A repeated or late raise is behind the state.
-            Command::RaiseVersion { to } if to.number > upgrade.version.number => {
+            Command::RaiseVersion { to }
+                if decides!("version-is-raised", to.number > upgrade.version.number) =>
+            {
                 upgrade.version = to.clone();
                 upgrade.held = false;
             }

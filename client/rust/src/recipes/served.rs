@@ -10,6 +10,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
@@ -81,7 +82,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if self.may_exist && !mutant::is(Mutant::GhostWaiter) {
+        if decides!("waiter-may-exist", self.may_exist) {
             let slot = self.slot.take();
             let removal = match self.held.take() {
                 Some(claim) => {
@@ -204,7 +205,7 @@ impl<'a> Acquisition<'a> {
                 _ => return Err(ODD),
             },
             Err(error) => {
-                if is_first && is_refusal(&error) {
+                if decides!("first-acquire-is-refused", is_first && is_refusal(&error)) {
                     self.forget();
                 }
                 return Err(error);
@@ -252,7 +253,7 @@ impl<'a> Acquisition<'a> {
         if let Some(refusal) = refusal {
             // Of a first attempt nothing was left behind; what an earlier one took is left when this is
             // dropped.
-            if is_first {
+            if decides!("acquire-is-first", is_first) {
                 self.forget();
             }
             return refusal;
@@ -275,10 +276,12 @@ impl<'a> Acquisition<'a> {
     /// Waits until all places are granted. `false`: ask again, because we have been cut off since and may
     /// have missed the notice, or because a maximum hold is at stake.
     async fn granted(&mut self, attachments: u64, progress: &mut Progress) -> Result<bool, Error> {
-        let is_anew = |now: u64| now != attachments && !mutant::is(Mutant::TrustOldPush);
+        let is_anew = |now: u64| {
+            decides!("waiter-has-reconnected", now != attachments) && !mutant::is(Mutant::TrustOldPush)
+        };
         let ask_again_at = self.patience.map(|patience| time::now() + patience);
         for cell in &self.cells {
-            if cell.get() == LockState::Waiting {
+            if decides!("waiter-still-waits", cell.get() == LockState::Waiting) {
                 let (mut state, mut vitals) = (cell.watch(), self.client.watch_vitals());
                 tokio::select! {
                     biased;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use rowlock_consensus::peer::{Introduction, Lane, Request, Response};
 use rowlock_consensus::raft::facts;
+use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
@@ -110,7 +111,7 @@ impl Bootstrap {
                 Some(known) => own.members_at >= known.members_at,
                 None => !answers.is_empty() || own.voters.len() == 1,
             };
-            if votes_here && is_newest {
+            if decides!("readmitted-node-votes", votes_here && is_newest) {
                 if is_outside {
                     rare::taken(Rare::WipedVotesAgain);
                     tracing::info!("this node votes again");

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use rowlock_env::decides;
 use rowlock_env::disk::Dir;
 use rowlock_env::rng;
 use rowlock_proto::{ClusterId, NodeId};
@@ -112,7 +113,10 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
         return Ok(new);
     }
     let (found, claim) = read(dir)?;
-    if (found.node, found.cluster.as_str()) != (identity.node, one_line(&identity.cluster).as_str()) {
+    if decides!(
+        "folder-is-of-other-node",
+        (found.node, found.cluster.as_str()) != (identity.node, one_line(&identity.cluster).as_str())
+    ) {
         return Err(StorageError::NotOurs { path, found, expected: identity.clone() });
     }
     Ok(claim)

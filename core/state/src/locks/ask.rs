@@ -19,6 +19,7 @@ use super::party::Room;
 use super::publish::revoke_at_ms;
 use super::question::{NextQuestion, Question};
 use crate::command::{Proposal, Stamp};
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::ops::permit;
 use crate::outcome::EventSink;
@@ -48,7 +49,7 @@ impl Machine {
         ask: &Ask,
         sink: &mut S,
     ) -> Result<Response, ErrorCode> {
-        if proposal.session != SessionId::NONE {
+        if decides!("asker-has-session", proposal.session != SessionId::NONE) {
             self.admit(proposal.session, proposal.attachment)?;
         }
         let (zxid, now_ms, who) = (self.next_zxid(), self.time_ms, &*proposal.identities);
@@ -57,7 +58,7 @@ impl Machine {
         }
         let znode = self.tree.nearest(&ask.lock);
         permit(&znode.acl, perms::CREATE, who)?;
-        if ask.within_ms != 0 {
+        if decides!("question-has-deadline", ask.within_ms != 0) {
             permit(&znode.acl, perms::DELETE, who)?;
         }
         let right = if ask.within_ms == 0 { Right::Ask } else { Right::Force };

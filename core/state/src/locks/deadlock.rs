@@ -25,6 +25,7 @@ use super::key::Key;
 use super::lock::Lock;
 use super::owner::OwnerKey;
 use super::party::Room;
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::steps;
 
@@ -85,7 +86,7 @@ impl Machine {
         let mut count = Count { steps, max: *steps_max };
         self.collect_ahead(owner, queue, None, mode, &mut reached, &mut todo, &mut count);
         while let Some(next) = todo.pop() {
-            if next == owner || Some(next) == under {
+            if decides!("deadlock-is-found", next == owner || Some(next) == under) {
                 return Some(self.parties(owner, next, &reached, room));
             }
             for (path, key) in self.locks.places_of(next) {
@@ -96,7 +97,7 @@ impl Machine {
                 // position.
                 let step = Step { waiter: next, path: entry.0, at: key };
                 reach(OwnerKey::workers_of(key, maker), step, &mut reached, &mut todo);
-                if maker.granted_ms.is_none() {
+                if decides!("deadlock-maker-waits", maker.granted_ms.is_none()) {
                     self.collect_ahead(
                         next,
                         entry,
@@ -142,7 +143,7 @@ impl Machine {
                 return;
             }
             together.push((at, ahead));
-            if may_hold_together(mode, ahead.mode) {
+            if decides!("deadlock-skips-compatible", may_hold_together(mode, ahead.mode)) {
                 continue;
             }
             for (at, in_the_way) in together.drain(..) {

@@ -10,6 +10,7 @@ use rowlock_proto::lock::{self, Ask};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Hasher;
+use crate::guard::decides;
 
 /// Milliseconds (of the log's clock) between two questions of one asker about one lock. Earlier questions get
 /// `ThrottledOp`, since all holders receive every question. The pause applies per asker: other askers may ask
@@ -69,7 +70,8 @@ impl NextQuestion {
                 *at_ms = known.at_ms.max(*at_ms);
             }
         }
-        let is_early = needs_pause && (askers.contains_key(&who) || last_ms >= now_ms);
+        let is_early =
+            decides!("question-is-early", needs_pause && (askers.contains_key(&who) || last_ms >= now_ms));
         if is_early || last_ms >= now_ms.saturating_add(ASK_PAUSE_MS) {
             return Err(ErrorCode::ThrottledOp);
         }

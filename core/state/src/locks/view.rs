@@ -11,6 +11,7 @@ use super::key::{Key, KeyRef};
 use super::lock::Lock;
 use super::publish::{self, shortened};
 use super::question::Question;
+use crate::guard::decides;
 use crate::machine::Machine;
 
 /// A lock with its queue.
@@ -129,7 +130,10 @@ impl<'a> LockView<'a> {
     /// session's position is in front. (The session may be about to release its own positions.)
     pub fn makes_wait(&self, session: SessionId, mode: Mode) -> bool {
         let mut contenders = self.lock.contenders();
-        !self.lock.is_free_for(mode) && contenders.any(|(_, contender)| contender.session != session)
+        decides!(
+            "acquire-has-to-wait",
+            !self.lock.is_free_for(mode) && contenders.any(|(_, contender)| contender.session != session)
+        )
     }
 
     /// Iterates over the holders in the order of the queue.

@@ -4,6 +4,7 @@
 //! Nothing overtakes a call that has to wait (for an id, or because a server asked for patience).
 
 use bytes::BytesMut;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
@@ -144,7 +145,7 @@ impl Machine {
             let disconnect_grace_ms = u32::try_from(self.grace.as_millis()).unwrap_or(u32::MAX);
             self.send(Request::SessionOptions(SessionOptions { disconnect_grace_ms }), Outgoing::Options);
         }
-        if extensions.has_locks() && !mutant::is(Mutant::HeldNotVerified) {
+        if decides!("server-can-verify", extensions.has_locks()) {
             for claims in self.lock_states.unverified() {
                 rare::taken(Rare::ClientVerifiesHolds);
                 self.send(Request::Verify(claims.clone().into()), Outgoing::Verify(claims));
@@ -166,7 +167,7 @@ fn bounded(out: &mut BytesMut, begin: usize, max: usize) -> Result<(), Error> {
 /// Decides the step for a call on a connection of this kind.
 fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
     // No caller waits for it: it need not happen, or its outcome does not matter.
-    if asked.call.reply.is_closed() {
+    if decides!("caller-is-gone", asked.call.reply.is_closed()) {
         return Step::Skip(asked.tag);
     }
     if asked.sent {
@@ -177,7 +178,7 @@ fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
         let error = if asked.sent { Error::ConnectionLoss } else { Error::Unsupported(what) };
         return Step::Fail(asked, error);
     }
-    if !extensions.tags(request) {
+    if decides!("call-needs-no-number", !extensions.tags(request)) {
         if asked.tag.is_some() {
             // It may have taken effect, and this server could not tell.
             return Step::Fail(asked, Error::ConnectionLoss);

@@ -22,6 +22,7 @@ use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Request;
@@ -115,15 +116,15 @@ impl Entries {
     pub fn due(&self, line: &ProposalQueue) -> Option<Instant> {
         let under_way = self.in_flight.len() + self.undone.len();
         assert!(under_way <= BATCHES_IN_FLIGHT_MAX, "no more entries are made than may be in flight");
-        if !self.undone.is_empty() {
+        if decides!("refused-entries-wait", !self.undone.is_empty()) {
             self.in_flight.is_empty().then_some(self.again_at)
-        } else if under_way == BATCHES_IN_FLIGHT_MAX || line.is_empty() {
+        } else if decides!("no-entry-can-be-made", under_way == BATCHES_IN_FLIGHT_MAX || line.is_empty()) {
             None
         } else if line.is_full() {
             Some(self.proposed)
         } else if self.commands >= FEW_COMMANDS {
             Some(self.proposed + IN_FLIGHT_DELAY_MAX)
-        } else if self.may_coalesce(line) {
+        } else if decides!("entry-may-coalesce", self.may_coalesce(line)) {
             Some(line.since() + COALESCE_DELAY_MAX)
         } else {
             Some(self.proposed)
@@ -136,7 +137,9 @@ impl Entries {
         assert!(self.commands >= commands, "an entry that comes back was counted");
         self.commands -= commands;
         assert!(!self.in_flight.is_empty() || self.commands == 0, "without entries no command is in flight");
-        if let Some(entry) = undone.filter(|entry| entry.ordinal.term == self.term) {
+        if let Some(entry) =
+            undone.filter(|entry| decides!("refused-entry-is-of-this-term", entry.ordinal.term == self.term))
+        {
             self.again_at = time::now() + REFUSED_PAUSE;
             let twin = self.undone.insert(entry.ordinal, entry);
             assert!(twin.is_none(), "two entries have one number");
@@ -222,7 +225,7 @@ impl Entries {
             .replica
             .room
             .suffices(self.term, self.maker.me, || facts::voter_sets(&self.maker.raft));
-        if has_memory && has_room {
+        if decides!("state-may-grow", has_memory && has_room) {
             return;
         }
         let refused = growth::refuse(proposals, &self.maker.replica.state.read());
@@ -261,7 +264,7 @@ impl Entries {
             "an entry is proposed only where there is room"
         );
         let Ok(leader) = self.maker.raft.as_leader() else { return };
-        if leader.leader_id().term != entry.ordinal.term {
+        if decides!("entry-meets-other-term", leader.leader_id().term != entry.ordinal.term) {
             return;
         }
         if choice::taken(Choice::EntryRefused, 50) {
@@ -282,7 +285,9 @@ impl Entries {
         }
         self.track(entry.commands, async move {
             match answer.await {
-                Ok(Ok(done)) if done.data == EntryOutcome::Skipped => Some(entry),
+                Ok(Ok(done)) if decides!("entry-was-skipped", done.data == EntryOutcome::Skipped) => {
+                    Some(entry)
+                }
                 Ok(Ok(_)) => {
                     metrics.commit_seconds.record(started.elapsed());
                     None
