@@ -3,7 +3,7 @@
 //!
 //! First the leader removes the node from the members. Then every node accepts the new folder as soon as its
 //! newest membership lacks the returned voter. Until more than half of the other voters do, the returned node
-//! neither votes nor acknowledges (`bootstrap/judge.rs`), and the other nodes refuse its connections.
+//! neither votes nor acknowledges (`bootstrap/verdict.rs`), and the other nodes refuse its connections.
 //!
 //! This is enough: a majority of the remaining voters commits the removal. So a candidate with a log before
 //! the removal finds no majority of the old voters any more, even with the vote of the returned node. And a

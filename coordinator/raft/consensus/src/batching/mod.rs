@@ -7,8 +7,8 @@
 
 mod coalesce;
 mod growth;
-mod judge;
 mod line;
+mod selection;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -38,8 +38,8 @@ use crate::log_clock::LogClock;
 use crate::raft::Raft;
 use crate::raft::facts;
 use crate::raft_types::{EntryOutcome, Payload, TypeConfig};
-use judge::Selection;
 pub use line::ProposalQueue;
+use selection::Selection;
 
 /// Pause before an entry that Raft refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
@@ -202,7 +202,8 @@ impl Entries {
     /// Returns the commands of this entry, and returns the rest to the queue.
     fn select(&self, proposals: Vec<Proposal>, line: &mut ProposalQueue) -> Vec<Proposal> {
         let waiting = proposals.len();
-        let Selection { entry, rest, refused } = judge::select(proposals, &self.maker.replica.state.read());
+        let Selection { entry, rest, refused } =
+            selection::select(proposals, &self.maker.replica.state.read());
         assert_eq!(entry.len() + rest.len(), waiting, "no command is lost between two entries");
         assert!(!entry.is_empty() || waiting == 0, "the first command always goes with the entry");
         assert!(refused <= entry.len() as u64, "a refusal stands in the entry");

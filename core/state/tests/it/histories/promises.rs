@@ -1,4 +1,4 @@
-//! What clients are promised, judged by what they are told and not by what the state says of itself.
+//! Promises to clients, checked against the responses and events that clients receive, not against the state.
 
 use std::collections::BTreeMap;
 
