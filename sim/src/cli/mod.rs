@@ -9,6 +9,7 @@ mod case_file;
 mod compare;
 mod figures;
 mod guide;
+mod judge;
 mod log;
 mod mutants;
 mod options;
@@ -41,6 +42,7 @@ enum Command {
     Replay(replay::Replay),
     Shrink(shrink::Shrink),
     Compare(compare::Compare),
+    Judge(judge::Judge),
     Mutants(mutants::Mutants),
 }
 
@@ -52,6 +54,7 @@ impl Sim {
             Command::Replay(replay) => replay.run().await,
             Command::Shrink(shrink) => shrink.run().await,
             Command::Compare(compare) => compare.run().await,
+            Command::Judge(judge) => judge.run().await,
             Command::Mutants(mutants) => mutants.run().await,
         }
     }

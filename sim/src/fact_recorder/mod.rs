@@ -6,6 +6,7 @@
 
 mod data;
 mod reference;
+mod start;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use rowlock_state::{Deadline, Machine, Question};
 
 use crate::history::{Fact, Lock, Locks, Millis, Owner, Reply};
 
-pub use reference::Reference;
+pub use reference::{REFERENCE_NODE, Reference};
+pub use start::hidden_owners;
 
 /// Least size of an outcome, and of each result of a multi, in bytes.
 const RESULT_BYTES_MIN: usize = size_of::<OpResult>();
