@@ -40,7 +40,8 @@ impl Judge {
     /// Judges. Exit code 1: a promise was broken, or nothing was judged.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let at_ms = self.at.as_deref().map(|text| {
-            let wrong = || Failure::new(USAGE, format!("{text} is not a time; write one like 2026-11-20T13:42:05Z"));
+            let wrong =
+                || Failure::new(USAGE, format!("{text} is not a time; write one like 2026-11-20T13:42:05Z"));
             parse_rfc3339(text).ok_or_else(wrong)
         });
         let at_ms = at_ms.transpose()?;
@@ -90,7 +91,9 @@ fn report(evidence: &Evidence, judgment: &Judgment) -> String {
     out.push_str(&nodes(evidence, judgment));
     out.push_str(&span(evidence, judgment));
     if judgment.is_empty() {
-        out.push_str(&paint.bad("\nNothing was judged: there is no committed entry with a command after the start.\n"));
+        out.push_str(
+            &paint.bad("\nNothing was judged: there is no committed entry with a command after the start.\n"),
+        );
         return out;
     }
     out.push('\n');
@@ -159,7 +162,8 @@ fn span(evidence: &Evidence, judgment: &Judgment) -> String {
         counted(replayed.events.len() as u64),
     ));
     for (path, is_reached) in &replayed.backups {
-        let how = if *is_reached { "compared" } else { "not compared: its state is outside the replayed entries" };
+        let how =
+            if *is_reached { "compared" } else { "not compared: its state is outside the replayed entries" };
         out.push_str(&format!("backup     {} {how}\n", path.display()));
     }
     out

@@ -89,3 +89,83 @@ fn wish(place: &ContenderView, owner: Option<Owner>) -> Wish {
         granted: place.granted_ms.map(Millis),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::acl::Acl;
+    use rowlock_proto::lock::Acquire;
+    use rowlock_proto::request::Create;
+    use rowlock_proto::{CreateMode, Request, SessionId};
+    use rowlock_state::Proof;
+    use rowlock_state::command::{Attachment, Batch, Command, Origin, Proposal};
+
+    use super::*;
+    use crate::fact_recorder::Reference;
+    use crate::history::{Index, Locks};
+
+    const LOCK: &str = "/l";
+
+    /// Applies a command as the next entry.
+    fn apply(reference: &mut Reference, session: SessionId, command: Command) -> Vec<Fact> {
+        let (origin, attachment, identities) = (Origin::default(), Attachment(1), Default::default());
+        let proposal = Proposal { origin, session, attachment, identities, command };
+        let index = Index(reference.applied().0 + 1);
+        let time_ms = 7 * index.0 as i64;
+        let batch = Batch { time_ms, proposals: vec![proposal], ..Batch::default() };
+        reference.apply(index, Some(&batch.encode())).unwrap()
+    }
+
+    fn open(reference: &mut Reference) -> SessionId {
+        let opening = Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 9_000 };
+        let facts = apply(reference, SessionId::NONE, opening);
+        let opened = facts.iter().find_map(|fact| match fact {
+            Fact::SessionOpened { session, .. } => Some(*session),
+            _ => None,
+        });
+        opened.expect("a session was opened")
+    }
+
+    fn acquire(lock_delay_ms: u32) -> Command {
+        let acquire = Acquire { owner: Asked::Session, lock_delay_ms, ..Acquire::exclusive(LOCK, "p-") };
+        Command::Client(Request::Acquire(vec![acquire]))
+    }
+
+    fn new() -> Reference {
+        Reference::new(Locks::at([LOCK.to_owned()]))
+    }
+
+    #[test]
+    fn a_state_leads_to_the_facts_of_its_log() {
+        let mut reference = new();
+        let (one, other) = (open(&mut reference), open(&mut reference));
+        let mut before: Vec<Fact> = apply(&mut reference, one, acquire(5_000));
+        before.extend(apply(&mut reference, other, acquire(0)));
+        let state = reference.machine().clone();
+        let (mut later, start) = Reference::after(Locks::at([LOCK.to_owned()]), state, reference.applied());
+        for fact in
+            before.iter().filter(|it| matches!(it, Fact::Queued { .. } | Fact::EphemeralCreated { .. }))
+        {
+            assert!(start.contains(fact), "{fact:?}: {start:?}");
+        }
+        let entitled =
+            start.iter().filter(|fact| matches!(fact, Fact::Entitled { session, .. } if *session == one));
+        assert_eq!(entitled.count(), 1, "{start:?}");
+        let ends = || Command::ExpireSession { session: one, attachment: Attachment(1) };
+        let (as_before, now) = (apply(&mut reference, one, ends()), apply(&mut later, one, ends()));
+        assert!(as_before.iter().any(|fact| matches!(fact, Fact::Delayed { .. })), "{as_before:?}");
+        assert_eq!(now, as_before, "the same entry after the same state");
+    }
+
+    #[test]
+    fn an_ephemeral_znode_that_looks_numbered_takes_no_position() {
+        let mut reference = new();
+        let session = open(&mut reference);
+        for (path, mode) in [(LOCK, CreateMode::Persistent), ("/l/member-0000000001", CreateMode::Ephemeral)]
+        {
+            let (flags, acl) = (mode.flags(), Some(Acl::shared_open()));
+            let create = Create { path: path.to_owned(), data: None, acl, flags };
+            let facts = apply(&mut reference, session, Command::Client(Request::Create2(create)));
+            assert!(!facts.iter().any(|fact| matches!(fact, Fact::Queued { .. })), "{facts:?}");
+        }
+    }
+}

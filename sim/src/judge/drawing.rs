@@ -110,7 +110,7 @@ fn stays(replayed: &Replayed) -> impl Iterator<Item = Stay> {
     order.into_iter()
 }
 
-/// Trace under construction.
+/// Trace of the window, under construction.
 struct Canvas {
     window: Range<i64>,
     record: Vec<Happening>,
@@ -155,7 +155,8 @@ impl Canvas {
 
     fn stay(&mut self, host: HostId, stay: &Stay) {
         let (lock, token) = (stay.lock.clone(), stay.token.0);
-        let is_held_at_once = stay.granted_ms.is_some_and(|at_ms| at_ms <= self.window.start.max(stay.requested_ms));
+        let is_held_at_once =
+            stay.granted_ms.is_some_and(|at_ms| at_ms <= self.window.start.max(stay.requested_ms));
         if !is_held_at_once {
             self.add(stay.requested_ms, What::Waits { host, lock: lock.clone() });
         }
@@ -163,13 +164,18 @@ impl Canvas {
         if let Some(at_ms) = granted {
             self.add(at_ms, What::Holds { host, lock: lock.clone(), token });
         }
-        let Some((at_ms, why)) = stay.ended.as_ref().filter(|(at_ms, _)| *at_ms < self.window.end) else { return };
+        let Some((at_ms, why)) = stay.ended.as_ref().filter(|(at_ms, _)| *at_ms < self.window.end) else {
+            return;
+        };
         let end = match granted {
             Some(_) => What::LetGo { host, lock: lock.clone(), token },
             None => What::GaveUp { host, lock: lock.clone() },
         };
         if why != "released" {
-            self.add(*at_ms, What::Note { host: Some(host), text: format!("{lock} token {token} ended: {why}") });
+            self.add(
+                *at_ms,
+                What::Note { host: Some(host), text: format!("{lock} token {token} ended: {why}") },
+            );
         }
         self.add(*at_ms, end);
     }

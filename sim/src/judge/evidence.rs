@@ -31,7 +31,10 @@ pub struct Backup {
 pub enum Start {
     /// The empty state before the first entry of the log.
     Beginning,
-    Snapshot { node: NodeId, file: SnapshotFile },
+    Snapshot {
+        node: NodeId,
+        file: SnapshotFile,
+    },
 }
 
 /// Everything that is known about a cluster.
@@ -107,9 +110,13 @@ fn find(path: &Path, folders: &mut Vec<PathBuf>, files: &mut Vec<PathBuf>) -> Re
         return Ok(());
     }
     let names = dir.list().map_err(|error| unreadable(path, error))?;
-    let inner: Vec<PathBuf> = names.iter().map(|name| path.join(name)).filter(|it| it.join(WAL).is_dir()).collect();
+    let inner: Vec<PathBuf> =
+        names.iter().map(|name| path.join(name)).filter(|it| it.join(WAL).is_dir()).collect();
     if inner.is_empty() {
-        return Err(unreadable(path, "there is no data folder; name the data folder of a node, in which `wal` is"));
+        return Err(unreadable(
+            path,
+            "there is no data folder; name the data folder of a node, in which `wal` is",
+        ));
     }
     folders.extend(inner);
     Ok(())

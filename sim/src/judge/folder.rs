@@ -89,7 +89,8 @@ impl NodeLog {
             Err(io::Error::other(why))
         });
         walked.map_err(|error| format!("its log: {error}"))?;
-        let (snapshots, damaged) = offline::snapshots(folder, &identity).map_err(|error| error.to_string())?;
+        let (snapshots, damaged) =
+            offline::snapshots(folder, &identity).map_err(|error| error.to_string())?;
         if let Some((name, why)) = damaged.into_iter().next() {
             return Err(format!("snapshots/{name}: {why}"));
         }
@@ -131,10 +132,9 @@ impl Replay {
             Record::Vote(vote) => self.vote(vote),
             Record::Committed(upto) => self.commit(Some(upto)),
             Record::Truncate(after) => {
-                // Entry 0 is the first membership, which no leader replaces.
-                let after = after.map_or(0, |after| after.index);
-                self.entries.split_off(&(after + 1));
-                self.steps.push(NodeFact::Truncated { after: Index(after) });
+                let keep = after.map_or(0, |after| after.index + 1);
+                self.entries.split_off(&keep);
+                self.steps.push(NodeFact::Truncated { after: Index(keep.saturating_sub(1)) });
             }
             Record::Purge(upto) => {
                 let last = self.entries.last_key_value().map(|(index, _)| *index);
@@ -151,11 +151,7 @@ impl Replay {
         self.vote = vote;
         let vote = vote.map(|vote| (vote.leader_id.term, NodeId(vote.leader_id.node_id)));
         self.may_have_installed = purged.is_some();
-        self.steps.push(NodeFact::Opened {
-            vote,
-            purged: purged.map(position),
-            last: last.map(position),
-        });
+        self.steps.push(NodeFact::Opened { vote, purged: purged.map(position), last: last.map(position) });
     }
 
     fn append(&mut self, id: LogId, payload: Payload) {

@@ -31,7 +31,7 @@ pub struct Compared {
     pub gaps: u64,
     /// Entries before the first judged entry of the log, or behind the last one.
     pub outside: u64,
-    /// First breach.
+    /// First difference from the log that breaks the promise.
     pub broken: Option<String>,
 }
 
@@ -46,8 +46,9 @@ pub(super) fn compare(
 ) -> Result<Vec<Compared>, Unreadable> {
     let mut all = Vec::new();
     for log in &evidence.nodes {
-        let entries = read(log)?;
-        let compared = Comparison::new(log, replayed).run(&entries.0, entries.1);
+        let (entries, covered) = read(log)?;
+        let comparison = Comparison::new(log.node, log.may_have_installed, replayed);
+        let compared = comparison.run(&entries, covered);
         promises.record(HISTORIES, compared.events, compared.broken.clone());
         all.push(compared);
     }
@@ -98,15 +99,10 @@ struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    fn new(log: &NodeLog, replayed: &'a Replayed) -> Self {
-        let found = Compared { node: log.node, events: 0, gaps: 0, outside: 0, broken: None };
-        Comparison {
-            log: &replayed.events,
-            judged: replayed.zxids,
-            may_have_installed: log.may_have_installed,
-            next: None,
-            found,
-        }
+    fn new(node: NodeId, may_have_installed: bool, replayed: &'a Replayed) -> Self {
+        let found = Compared { node, events: 0, gaps: 0, outside: 0, broken: None };
+        let (log, judged) = (&*replayed.events, replayed.zxids);
+        Comparison { log, judged, may_have_installed, next: None, found }
     }
 
     fn run(mut self, entries: &[HistoryEntry], covered: Option<Zxid>) -> Compared {
@@ -178,5 +174,69 @@ fn text(entry: &HistoryEntry) -> String {
             format!("{kind} {lock} token {token} of session {session} at {}", entry.zxid)
         }
         None => format!("a gap up to {}", entry.zxid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Fact;
+    use crate::history::text::history;
+
+    const LOG: &str = "event 5 requested; event 5 granted; event 6 requested token=6; event 7 released; \
+                       event 7 granted token=6; event 9 released token=6";
+
+    fn entries(text: &str) -> Vec<Arc<HistoryEntry>> {
+        let facts = history(text).into_iter();
+        facts.filter_map(|fact| if let Fact::LockEvent(entry) = fact { Some(entry) } else { None }).collect()
+    }
+
+    /// Compares the log's events at these places, and a gap in place of each `None`.
+    fn compared(places: &[Option<usize>], gap: Gap, covered: i64) -> Compared {
+        let events = entries(LOG);
+        let replayed = Replayed { events, zxids: (Zxid(4), Zxid(9)), ..Replayed::default() };
+        let entry = |place: &Option<usize>| match place {
+            Some(place) => HistoryEntry::clone(&replayed.events[*place]),
+            None => HistoryEntry { time_ms: 0, zxid: Zxid(7), event: HistoryEvent::Gap(gap) },
+        };
+        let entries: Vec<HistoryEntry> = places.iter().map(entry).collect();
+        Comparison::new(NodeId(1), false, &replayed).run(&entries, Some(Zxid(covered)))
+    }
+
+    fn gap(from: i64, reason: GapReason) -> Gap {
+        Gap { from_zxid: Zxid(from), missing: None, reason }
+    }
+
+    #[test]
+    fn a_history_may_begin_late_end_early_and_have_gaps_with_a_cause() {
+        let too_fast = gap(5, GapReason::TooFast);
+        for (places, covered, events) in [
+            (&[Some(0), Some(1), Some(2), Some(3), Some(4), Some(5)][..], 9, 6),
+            (&[Some(2), Some(3), Some(4), Some(5)], 9, 4),
+            (&[Some(0), Some(1), Some(2)], 6, 3),
+            (&[Some(0), Some(1), None, Some(5)], 9, 3),
+            (&[None, Some(5)], 9, 1),
+            (&[], 0, 0),
+        ] {
+            let compared = compared(places, too_fast, covered);
+            assert_eq!((compared.events, compared.broken), (events, None), "{places:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_event_an_invented_one_and_a_gap_without_cause_are_breaches() {
+        let too_fast = gap(5, GapReason::TooFast);
+        for (places, declared, covered, why) in [
+            (&[Some(0), Some(2)][..], too_fast, 6, "lacks granted"),
+            (&[Some(0), Some(1), Some(2)], too_fast, 9, "lacks released"),
+            (&[Some(0), Some(1), Some(1)], too_fast, 5, "has granted"),
+            (&[Some(0), Some(3), Some(2)], too_fast, 6, "lacks granted"),
+            (&[Some(0), None], too_fast, 5, "lacks granted"),
+            (&[Some(0), Some(1), None, Some(5)], gap(5, GapReason::Snapshot), 9, "because of Snapshot"),
+            (&[Some(0), Some(1), None, Some(5)], gap(5, GapReason::TooSlow), 9, "because of TooSlow"),
+        ] {
+            let broken = compared(places, declared, covered).broken;
+            assert!(broken.as_ref().is_some_and(|broken| broken.contains(why)), "{places:?}: {broken:?}");
+        }
     }
 }

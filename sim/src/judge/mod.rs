@@ -56,7 +56,7 @@ impl Judgment {
     }
 }
 
-/// Judges the evidence.
+/// Replays the evidence and checks every promise that it can show.
 ///
 /// # Errors
 /// A committed entry, a snapshot or a history cannot be read.

@@ -1,10 +1,10 @@
 //! The promises that committed entries and the nodes' logs can show, each with its checker, the number of
 //! judged facts, and the first breach.
 
-use crate::invariants::{self, Invariant};
 use crate::fact_recorder::REFERENCE_NODE;
 use crate::history::Fact;
 use crate::history::node::NodeFact;
+use crate::invariants::{self, Invariant};
 
 /// Promise of the comparison of histories with the log.
 pub(super) const HISTORIES: &str = "lock-events";
@@ -25,7 +25,11 @@ pub struct Promise {
 impl std::fmt::Debug for Promise {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (name, judged, broken) = (self.name(), self.judged, &self.broken);
-        f.debug_struct("Promise").field("name", &name).field("judged", &judged).field("broken", broken).finish()
+        f.debug_struct("Promise")
+            .field("name", &name)
+            .field("judged", &judged)
+            .field("broken", broken)
+            .finish()
     }
 }
 
@@ -45,13 +49,13 @@ impl Promise {
         (self.judged, self.unit)
     }
 
-    /// Returns the first breach.
+    /// Returns the first breach of the promise.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
 }
 
-/// Promises under judgment.
+/// All promises that are judged, with their checkers.
 pub(super) struct Promises(Vec<Promise>);
 
 impl Promises {
@@ -62,8 +66,7 @@ impl Promises {
             Promise { name, checker, unit, judged: 0, broken: None }
         };
         let checkers = invariants::of_a_log(is_whole).into_iter();
-        let mut all: Vec<Promise> =
-            checkers.map(|checker| promise(checker.name(), Some(checker))).collect();
+        let mut all: Vec<Promise> = checkers.map(|checker| promise(checker.name(), Some(checker))).collect();
         all.push(promise(HISTORIES, None));
         Promises(all)
     }
@@ -116,26 +119,24 @@ fn counted(name: &str) -> (&'static str, IsJudged) {
             ("grants", |fact| matches!(fact, Fact::Entitled { .. }))
         }
         "no-deadlock" => ("queue positions", |fact| matches!(fact, Fact::Queued { .. })),
-        "ephemeral-lifetime" => {
-            ("ephemeral znodes", |fact| matches!(fact, Fact::EphemeralCreated { .. }))
-        }
+        "ephemeral-lifetime" => ("ephemeral znodes", |fact| matches!(fact, Fact::EphemeralCreated { .. })),
         "session-order" => ("commands of sessions", |fact| matches!(fact, Fact::Answered { .. })),
         "questions" => ("questions and revoked holds", |fact| {
             matches!(fact, Fact::Questioned { .. } | Fact::Revoked { .. })
         }),
         "exactly-once" | "bounded" => ("numbered writes", |fact| matches!(fact, Fact::Once { .. })),
-        "replica-equality" => ("digests of nodes", |fact| {
-            matches!(fact, Fact::Replica { node, .. } if *node != REFERENCE_NODE)
-        }),
-        "log-matching" => ("entries of nodes", |fact| {
-            is_about_node(fact, |what| matches!(what, NodeFact::Appended { .. }))
-        }),
+        "replica-equality" => {
+            ("digests of nodes", |fact| matches!(fact, Fact::Replica { node, .. } if *node != REFERENCE_NODE))
+        }
+        "log-matching" => {
+            ("entries of nodes", |fact| is_about_node(fact, |what| matches!(what, NodeFact::Appended { .. })))
+        }
         "committed-never-changes" => ("committed entries of nodes", |fact| {
             is_about_node(fact, |what| matches!(what, NodeFact::Applied { .. }))
         }),
-        "votes-never-go-back" => ("votes", |fact| {
-            is_about_node(fact, |what| matches!(what, NodeFact::Voted { .. }))
-        }),
+        "votes-never-go-back" => {
+            ("votes", |fact| is_about_node(fact, |what| matches!(what, NodeFact::Voted { .. })))
+        }
         // Counted by the comparison itself.
         _ => ("events of histories", |_| false),
     }

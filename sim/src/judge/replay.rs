@@ -25,7 +25,7 @@ pub struct Replayed {
     pub last_index: u64,
     pub entries: u64,
     pub commands: u64,
-    /// Opened sessions.
+    /// Sessions opened by the entries.
     pub sessions: u64,
     pub grants: u64,
     /// Time of the first and of the last batch, in milliseconds since 1970.
@@ -91,7 +91,7 @@ fn locks(mut machine: Machine, evidence: &Evidence) -> Result<Locks, Unreadable>
     Ok(Locks::at(paths))
 }
 
-/// Replays all entries.
+/// Replays all entries after the start.
 ///
 /// # Errors
 /// A snapshot or an entry cannot be decoded.
@@ -180,7 +180,9 @@ impl Replay {
             if (self.start_index..=self.found.last_index).contains(&index) {
                 let (node, origin) = (proposal.origin.node, Origin::Apply);
                 let fact = Fact::Replica { node, index: Index(index), digest, origin };
-                promises.observe(&fact, || format!("reported by node {node} in entry {}", entry.position.index.0));
+                promises.observe(&fact, || {
+                    format!("reported by node {node} in entry {}", entry.position.index.0)
+                });
             }
         }
     }
@@ -223,7 +225,10 @@ impl Replay {
                 let differs = !self.reference.has_been(backup.zxid, backup.digest);
                 let what = || {
                     let (path, digest) = (backup.path.display(), backup.digest);
-                    format!("the backup {path} has digest {digest:016x} at {}, the log never led to it", backup.zxid)
+                    format!(
+                        "the backup {path} has digest {digest:016x} at {}, the log never led to it",
+                        backup.zxid
+                    )
                 };
                 promises.record("replica-equality", 1, differs.then(what));
             }
