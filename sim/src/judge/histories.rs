@@ -63,7 +63,10 @@ fn read(log: &NodeLog) -> Result<History, Unreadable> {
     loop {
         tries += 1;
         match try_read(log) {
-            Err(why) if tries == TRIES => return Err(unreadable(&log.folder, format!("its history: {why}"))),
+            Err(why) if tries == TRIES => {
+                let hint = "to judge without the history, name a copy of the folder that lacks `history`";
+                return Err(unreadable(&log.folder, format!("its history: {why}; {hint}")));
+            }
             Err(_) => {}
             Ok(history) => return Ok(history),
         }

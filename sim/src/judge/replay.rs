@@ -113,7 +113,6 @@ struct Replay {
     /// Digests of snapshots by index, with their nodes.
     snapshots: BTreeMap<u64, Vec<(NodeId, u64)>>,
     start_index: u64,
-    leads: Option<(u64, NodeId)>,
     found: Replayed,
 }
 
@@ -136,7 +135,7 @@ impl Replay {
         let (reference, facts) = Reference::after(locks.clone(), start, Index(evidence.start_index));
         promises.start(&facts);
         let start_index = evidence.start_index;
-        Ok(Replay { reference, locks, hidden, snapshots, start_index, leads: None, found })
+        Ok(Replay { reference, locks, hidden, snapshots, start_index, found })
     }
 
     fn entry(&mut self, entry: &Committed, promises: &mut Promises) -> Result<(), Unreadable> {
@@ -168,12 +167,15 @@ impl Replay {
 
     fn batch(&mut self, batch: &Batch, entry: &Committed, promises: &mut Promises) {
         self.found.commands += batch.proposals.len() as u64;
-        let (first, _) = self.found.span_ms.unwrap_or((batch.time_ms, batch.time_ms));
-        self.found.span_ms = Some((first, batch.time_ms.max(first)));
-        let leads = (entry.position.term, entry.position.leader);
-        if self.leads.replace(leads) != Some(leads) {
-            let (term, node) = leads;
-            self.found.leaders.push(Leadership { at_ms: batch.time_ms, term, node });
+        // A batch without a client's command may have no time.
+        let at_ms = self.reference.machine().time_ms();
+        if at_ms > 0 {
+            let first_ms = self.found.span_ms.map_or(at_ms, |(first_ms, _)| first_ms);
+            self.found.span_ms = Some((first_ms, at_ms));
+            let (term, node) = (entry.position.term, entry.position.leader);
+            if self.found.leaders.last().is_none_or(|last| (last.term, last.node) != (term, node)) {
+                self.found.leaders.push(Leadership { at_ms, term, node });
+            }
         }
         for proposal in &batch.proposals {
             let Command::DigestAt { index, digest } = proposal.command else { continue };

@@ -153,7 +153,8 @@ async fn a_log_behind_snapshots_is_judged_while_the_nodes_run() {
     assert!(held(&out, "mutual-exclusion") > 0, "{out}");
     recorded.stop().await;
     let page = recorded.path().join("page.html");
-    let (code, out) = examine(&recorded.live_folders(), &["--html", page.to_str().unwrap(), "--seconds", "20"]);
+    let (code, out) =
+        examine(&recorded.live_folders(), &["--html", page.to_str().unwrap(), "--seconds", "20"]);
     assert_eq!(code, 0, "{out}");
     let page = std::fs::read_to_string(page).unwrap();
     for shown in ["\"leads\"", "\"holds\"", "\"waits\"", "node 1", "session 0x"] {
