@@ -151,7 +151,8 @@ mod tests {
             start.iter().filter(|fact| matches!(fact, Fact::Entitled { session, .. } if *session == one));
         assert_eq!(entitled.count(), 1, "{start:?}");
         let ends = || Command::ExpireSession { session: one, attachment: Attachment(1) };
-        let (as_before, now) = (apply(&mut reference, one, ends()), apply(&mut later, one, ends()));
+        let (as_before, now) =
+            (apply(&mut reference, SessionId::NONE, ends()), apply(&mut later, SessionId::NONE, ends()));
         assert!(as_before.iter().any(|fact| matches!(fact, Fact::Delayed { .. })), "{as_before:?}");
         assert_eq!(now, as_before, "the same entry after the same state");
     }

@@ -12,8 +12,9 @@ use tempfile::TempDir;
 
 /// Time of a cluster under load.
 const LOAD: Duration = Duration::from_secs(14);
-/// Pause between two kills.
-const KILL_EVERY: Duration = Duration::from_secs(3);
+/// Kills of the leader, early: nodes compare digests only after some quiet seconds.
+const KILLS: usize = 3;
+const KILL_EVERY: Duration = Duration::from_millis(1_500);
 
 /// A cluster after its work.
 pub struct Recorded {
@@ -35,7 +36,7 @@ impl Recorded {
             let client = cluster.client().await;
             work.push(rowlock_env::task::spawn("work", work_until(client, nth, until)));
         }
-        while Instant::now() + KILL_EVERY < until {
+        for _ in 0..KILLS {
             time::sleep(KILL_EVERY).await;
             let leader = cluster.leader().await;
             cluster.kill(leader).await;
