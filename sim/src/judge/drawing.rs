@@ -9,7 +9,8 @@ use rowlock_proto::{FencingToken, NodeId, SessionId};
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::{Happening, What};
 
-use super::{Judgment, Replayed};
+use super::Judgment;
+use super::replay::Replayed;
 
 /// Most sessions with a lane.
 const SESSIONS_MAX: usize = 60;

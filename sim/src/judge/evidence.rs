@@ -10,7 +10,7 @@ use rowlock_state::Machine;
 use rowlock_wal::SnapshotFile;
 
 use super::folder::{Committed, NodeLog, position};
-use super::{Unreadable, unreadable};
+use super::unreadable::{Unreadable, unreadable};
 
 /// Folders in a data folder.
 const WAL: &str = "wal";

@@ -11,7 +11,7 @@ use rowlock_wal::log::dump::{DumpItem, dump};
 use rowlock_wal::log::record::{Checkpoint, Record};
 use rowlock_wal::{Entry, LogId, Payload, SnapshotFile, Vote, offline};
 
-use super::{Unreadable, unreadable};
+use super::unreadable::{Unreadable, unreadable};
 use crate::history::Index;
 use crate::history::node::{NodeFact, Position, payload_hash};
 

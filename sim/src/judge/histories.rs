@@ -17,7 +17,8 @@ use rowlock_proto::{NodeId, Zxid};
 use super::evidence::Evidence;
 use super::folder::NodeLog;
 use super::promises::{HISTORIES, Promises};
-use super::{Replayed, Unreadable, unreadable};
+use super::replay::Replayed;
+use super::unreadable::{Unreadable, unreadable};
 
 /// Attempts to read a history whose node removes segments meanwhile.
 const TRIES: u32 = 4;

@@ -14,27 +14,12 @@ pub mod histories;
 mod logs;
 pub mod promises;
 pub mod replay;
-
-use std::fmt;
-use std::path::Path;
+mod unreadable;
 
 pub use evidence::Evidence;
 pub use promises::Promise;
 pub use replay::Replayed;
-
-/// A folder or file that cannot be judged, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable(String);
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-fn unreadable(path: &Path, why: impl fmt::Display) -> Unreadable {
-    Unreadable(format!("cannot judge {}: {why}", path.display()))
-}
+pub use unreadable::Unreadable;
 
 /// Result of a judgment.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Command};
 
-use super::Unreadable;
 use super::evidence::{Evidence, Start};
 use super::folder::Committed;
 use super::promises::Promises;
+use super::unreadable::Unreadable;
 use crate::fact_recorder::{Recorded, Recorder, Reference, hidden_owners};
 use crate::history::{Fact, Index, Lock, Locks, Origin};
 
