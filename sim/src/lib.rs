@@ -9,6 +9,7 @@ pub mod fact_recorder;
 pub mod fault;
 pub mod history;
 pub mod invariants;
+pub mod judge;
 pub mod report;
 pub mod shrink;
 

@@ -10,6 +10,7 @@ mod compare;
 mod figures;
 mod guards;
 mod guide;
+mod judge;
 mod log;
 mod mutants;
 mod options;
@@ -42,6 +43,7 @@ enum Command {
     Replay(replay::Replay),
     Shrink(shrink::Shrink),
     Compare(compare::Compare),
+    Judge(judge::Judge),
     Mutants(mutants::Mutants),
 }
 
@@ -53,6 +55,7 @@ impl Sim {
             Command::Replay(replay) => replay.run().await,
             Command::Shrink(shrink) => shrink.run().await,
             Command::Compare(compare) => compare.run().await,
+            Command::Judge(judge) => judge.run().await,
             Command::Mutants(mutants) => mutants.run().await,
         }
     }

@@ -1,6 +1,7 @@
 //! Facts about the plain znodes of the workloads: the log's answer to a write, in the clients' terms, and a
 //! znode's state after a change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rowlock_proto::Request;
@@ -117,6 +118,27 @@ fn answers(results: &[OpResult]) -> Result<Answer, Failure> {
         }
     });
     each.collect::<Result<Vec<_>, _>>().map(Answer::Multi)
+}
+
+/// Returns the paths of the znodes that a command creates under exactly the requested name.
+pub(super) fn unnumbered(command: &Command) -> BTreeSet<String> {
+    let path = |create: &Create| {
+        let mode = CreateMode::from_flags(create.flags);
+        mode.filter(|mode| *mode == CreateMode::Ephemeral).map(|_| create.path.clone())
+    };
+    match command {
+        Command::Client(Request::Create(create) | Request::Create2(create)) => {
+            path(create).into_iter().collect()
+        }
+        Command::Client(Request::Multi(ops)) => {
+            let creates = ops.iter().filter_map(|op| match op {
+                LogOp::Create(create) | LogOp::Create2(create) => path(create),
+                _ => None,
+            });
+            creates.collect()
+        }
+        _ => BTreeSet::new(),
+    }
 }
 
 /// Returns facts that lead to all znodes of a state, each at its last change.

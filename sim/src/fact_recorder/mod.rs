@@ -6,8 +6,9 @@
 
 mod data;
 mod reference;
+mod start;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rowlock_proto::Request;
@@ -26,7 +27,8 @@ use rowlock_state::{Deadline, Machine, Question};
 
 use crate::history::{Fact, Lock, Locks, Millis, Owner, Reply};
 
-pub use reference::Reference;
+pub use reference::{REFERENCE_NODE, Reference};
+pub use start::hidden_owners;
 
 /// Least size of an outcome, and of each result of a multi, in bytes.
 const RESULT_BYTES_MIN: usize = size_of::<OpResult>();
@@ -161,6 +163,8 @@ impl Wish {
 pub struct FactRecorder {
     locks: Locks,
     members: BTreeMap<String, (Lock, FencingToken)>,
+    /// Paths that the current command has named whole: znodes without a number from the cluster.
+    unnumbered: BTreeSet<String>,
     /// Wishes by the path of the queue znode without its number.
     wishes: BTreeMap<String, Wish>,
     /// Wishes of the queue members.
@@ -177,7 +181,8 @@ impl FactRecorder {
     pub fn new(locks: Locks) -> Self {
         let (members, wishes, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (delays, addresses, numbers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        FactRecorder { locks, members, wishes, places, delays, addresses, numbers }
+        let unnumbered = BTreeSet::new();
+        FactRecorder { locks, members, unnumbered, wishes, places, delays, addresses, numbers }
     }
 
     pub fn locks(&self) -> &Locks {
@@ -202,6 +207,7 @@ impl FactRecorder {
             return Vec::new();
         }
         let (session, attachment) = (proposal.session, proposal.attachment);
+        self.unnumbered = data::unnumbered(written(&proposal.command).1);
         self.addresses.insert(session, address_in(&proposal.identities));
         let refused = applied.result.as_ref().err().copied();
         let mut facts = vec![Fact::Answered { session, attachment, refused }];
@@ -388,7 +394,8 @@ impl FactRecorder {
         let (session, token) = (stat.ephemeral_owner, FencingToken(stat.czxid.0));
         let mut facts = Vec::new();
         // Ephemeral children without a number are no queue positions.
-        let is_numbered = path.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;
+        let is_numbered = !self.unnumbered.contains(&path)
+            && path.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;
         if let Some(lock) = self.locks.of_member(&path).filter(|_| is_numbered) {
             self.members.insert(path.clone(), (lock, token));
             let wish @ Wish { mode, owner, .. } = self.wish(&path);

@@ -32,6 +32,15 @@ impl Reference {
         Reference { machine, fact_recorder, applied: Index(0), states: BTreeMap::new() }
     }
 
+    /// Creates the reference of a cluster with this state after the entry `applied`. Also returns the state as
+    /// facts.
+    pub fn after(locks: Locks, machine: Machine, applied: Index) -> (Self, Vec<Fact>) {
+        let mut reference = Reference { machine, applied, ..Reference::new(locks) };
+        let mut facts = reference.fact_recorder.start(&reference.machine);
+        facts.push(reference.shown());
+        (reference, facts)
+    }
+
     /// Continues with the first state of a new cluster, after the entry `beginning`.
     pub fn begin_anew(&mut self, machine: Machine, beginning: Position) -> Fact {
         self.fact_recorder = FactRecorder::new(self.fact_recorder.locks().clone());

@@ -10,7 +10,7 @@ pub mod node;
 #[cfg(test)]
 pub mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rowlock_proto::lock::Mode;
@@ -217,24 +217,29 @@ impl Fact {
 
 /// Locks of a workload: numbers and paths.
 #[derive(Clone, Debug)]
-pub struct Locks(Vec<String>);
+pub struct Locks {
+    paths: Vec<String>,
+    numbers: BTreeMap<String, Lock>,
+}
 
 impl Locks {
     /// Creates locks at these paths, numbered from 0.
     pub fn at(paths: impl IntoIterator<Item = String>) -> Self {
-        Locks(paths.into_iter().collect())
+        let paths: Vec<String> = paths.into_iter().collect();
+        let numbers = paths.iter().enumerate().map(|(number, path)| (path.clone(), Lock(number))).collect();
+        Locks { paths, numbers }
     }
 
     pub fn path(&self, lock: Lock) -> &str {
-        &self.0[lock.0]
+        &self.paths[lock.0]
     }
 
     pub fn all(&self) -> impl Iterator<Item = (Lock, &str)> {
-        self.0.iter().enumerate().map(|(number, path)| (Lock(number), path.as_str()))
+        self.paths.iter().enumerate().map(|(number, path)| (Lock(number), path.as_str()))
     }
 
     pub fn find(&self, path: &str) -> Option<Lock> {
-        self.0.iter().position(|known| known == path).map(Lock)
+        self.numbers.get(path).copied()
     }
 
     /// Returns the lock whose queue contains the znode at this path.

@@ -189,6 +189,30 @@ impl Invariants {
     }
 }
 
+/// Returns the checkers that need only committed entries and the logs of nodes, for the judgment of a real
+/// cluster. `is_whole`: the facts begin with the first entry of the log.
+pub(crate) fn of_a_log(is_whole: bool) -> Vec<Box<dyn Invariant>> {
+    let mut checkers: Vec<Box<dyn Invariant>> = vec![
+        Box::new(mutual_exclusion::MutualExclusion::default()),
+        Box::new(fifo::Fifo::default()),
+        Box::new(fencing_monotonic::FencingMonotonic::default()),
+        Box::new(cluster::questions::Questions::new(true)),
+        Box::new(no_deadlock::NoDeadlock::default()),
+        Box::new(ephemeral_lifetime::EphemeralLifetime::default()),
+        Box::new(session_order::SessionOrder::default()),
+        Box::new(exactly_once::ExactlyOnce::default()),
+        Box::new(cluster::log_matching::LogMatching::default()),
+        Box::new(cluster::committed_never_changes::CommittedNeverChanges::default()),
+        Box::new(cluster::votes_never_go_back::VotesNeverGoBack::default()),
+        Box::new(replica_equality::ReplicaEquality::default()),
+    ];
+    if is_whole {
+        // The outcomes kept for sessions of an earlier state are unknown.
+        checkers.push(Box::new(bounded::Bounded::default()));
+    }
+    checkers
+}
+
 fn observe_all(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), Violation> {
     checkers.iter_mut().try_for_each(|checker| {
         checker.observe(fact).map_err(|what| Violation { invariant: checker.name(), what })

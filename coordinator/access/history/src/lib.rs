@@ -31,6 +31,7 @@
 mod block;
 mod error;
 mod footer;
+pub mod offline;
 mod query;
 mod queue;
 mod readers;

@@ -29,7 +29,7 @@ use super::query::{Filter, Page, PageStep, Range, Reading};
 use super::record::{Key, Missing};
 use super::segment::{OpenSegment, View, folder_name, number_of, take_opening};
 
-const FOLDER: &str = "history";
+pub(super) const FOLDER: &str = "history";
 const OPEN: &str = "open";
 const VIEW: &str = "view";
 const COVERED: &str = "COVERED";
@@ -72,9 +72,9 @@ impl Bounds {
 
 pub(super) struct Found {
     node: PathBuf,
-    footers: Vec<Footer>,
+    pub footers: Vec<Footer>,
     /// Segments without a readable footer, and the errors.
-    damaged: Vec<(u64, HistoryError)>,
+    pub damaged: Vec<(u64, HistoryError)>,
     /// Zxid up to which all events are in the segments.
     pub covered: Zxid,
 }

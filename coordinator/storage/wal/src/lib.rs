@@ -50,6 +50,7 @@ pub mod identity;
 mod layout;
 pub mod log;
 pub mod memlog;
+pub mod offline;
 mod open;
 mod reserve;
 pub mod snapshot;

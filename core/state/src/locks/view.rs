@@ -37,6 +37,11 @@ pub struct ContenderView {
     pub mode: Mode,
     pub owner: Owner,
     pub is_acquired: bool,
+    /// Requested limits of the hold, in milliseconds; 0: none.
+    pub max_hold_ms: u32,
+    pub lock_delay_ms: u32,
+    pub min_hold_ms: u32,
+    pub min_hold_lapses: bool,
     /// Time of entry, milliseconds since 1970.
     pub requested_ms: i64,
     /// Time of the grant; `None` for a waiter.
@@ -160,6 +165,10 @@ fn view(machine: &Machine, key: &Key, contender: &Contender) -> ContenderView {
         mode: contender.mode,
         owner: contender.owner,
         is_acquired: contender.is_acquired,
+        max_hold_ms: contender.max_hold_ms,
+        lock_delay_ms: contender.lock_delay_ms,
+        min_hold_ms: contender.min_hold_ms,
+        min_hold_lapses: contender.min_hold_lapses,
         requested_ms: contender.requested_ms,
         granted_ms: contender.granted_ms,
         revoke_at_ms: machine.revoke_at_ms(contender),

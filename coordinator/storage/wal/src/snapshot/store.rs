@@ -94,6 +94,15 @@ impl SnapshotStore {
         Ok((found.usable, found.damaged.into_iter().map(|(name, _)| name).collect()))
     }
 
+    /// Returns the intact snapshots, oldest first, and the damaged files. Changes nothing; decodes no state.
+    pub(crate) fn survey(
+        dir: &Dir,
+        identity: &Identity,
+    ) -> Result<(Vec<SnapshotFile>, Vec<(String, String)>), StorageError> {
+        let found = survey(dir, identity)?;
+        Ok((found.older.into_iter().chain(found.usable).collect(), found.damaged))
+    }
+
     pub fn current(&self) -> Option<SnapshotFile> {
         self.inner.current.lock().clone()
     }
@@ -279,7 +288,7 @@ fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StorageError> {
         if !name.ends_with(SUFFIX) {
             continue;
         }
-        let file = dir.open_file(&name).map_err(StorageError::io("opening", &dir.path().join(&name)))?;
+        let file = dir.open_to_read(&name).map_err(StorageError::io("opening", &dir.path().join(&name)))?;
         match SnapshotFile::verify(dir, &name, file, false, identity) {
             Ok(snapshot) => survey.older.push(snapshot),
             Err(StorageError::BadSnapshot { why, .. }) => survey.damaged.push((name, why)),

@@ -1,0 +1,120 @@
+//! A cluster that works while its nodes are killed, and its folders afterwards.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rowlock_client::Client;
+use rowlock_coordinator::NodeConfig;
+use rowlock_env::time::{self, Instant};
+use rowlock_testkit::Cluster;
+use tempfile::TempDir;
+
+/// Time of a cluster under load.
+const LOAD: Duration = Duration::from_secs(14);
+/// Kills of the leader, early: nodes compare digests only after some quiet seconds.
+const KILLS: usize = 3;
+const KILL_EVERY: Duration = Duration::from_millis(1_500);
+
+/// A cluster after its work.
+pub struct Recorded {
+    cluster: Cluster,
+    copies: TempDir,
+}
+
+impl Recorded {
+    /// Runs three nodes under load, and kills the leader from time to time.
+    pub async fn under_kills(configure: impl Fn(&mut NodeConfig)) -> Recorded {
+        let cluster = Cluster::start_with(3, |config| {
+            config.history.enabled = true;
+            configure(config);
+        });
+        let cluster = cluster.await;
+        let until = Instant::now() + LOAD;
+        let mut work = Vec::new();
+        for nth in 0..5 {
+            let client = cluster.client().await;
+            work.push(rowlock_env::task::spawn("work", work_until(client, nth, until)));
+        }
+        for _ in 0..KILLS {
+            time::sleep(KILL_EVERY).await;
+            let leader = cluster.leader().await;
+            cluster.kill(leader).await;
+            time::sleep(Duration::from_millis(300)).await;
+            cluster.restart(leader).await;
+        }
+        for one in work {
+            one.await.unwrap();
+        }
+        Recorded { cluster, copies: tempfile::tempdir().unwrap() }
+    }
+
+    pub async fn stop(&mut self) {
+        for node in 0..self.cluster.nodes() {
+            self.cluster.stop(node).await;
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.copies.path()
+    }
+
+    /// Returns the folders of the nodes, running or not.
+    pub fn live_folders(&self) -> Vec<PathBuf> {
+        (0..self.cluster.nodes()).map(|node| self.cluster.data_dir(node).to_owned()).collect()
+    }
+
+    /// Copies the folders of all nodes.
+    pub fn copy(&self) -> Vec<PathBuf> {
+        let to = tempfile::tempdir_in(self.copies.path()).unwrap().keep();
+        let folders = self.live_folders().into_iter().enumerate();
+        folders
+            .map(|(nth, from)| {
+                let to = to.join(format!("node-{}", nth + 1));
+                copy(&from, &to);
+                to
+            })
+            .collect()
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// Takes and releases locks until a time; errors while nodes are down do not matter.
+async fn work_until(client: Client, nth: usize, until: Instant) {
+    let mut turn = 0;
+    while Instant::now() < until {
+        turn += 1;
+        match turn % 3 {
+            0 => {
+                if let Ok(guard) = client.mutex("a").lock().await {
+                    time::sleep(Duration::from_millis(3)).await;
+                    drop(guard.release().await);
+                }
+            }
+            1 => {
+                if let Ok(permits) = client.semaphore("s", 2).acquire().await {
+                    time::sleep(Duration::from_millis(2)).await;
+                    drop(permits.release().await);
+                }
+            }
+            _ => {
+                if let Ok(guard) = client.mutex(format!("b{}", nth % 2)).lock().await {
+                    time::sleep(Duration::from_millis(1)).await;
+                    drop(guard);
+                }
+            }
+        }
+        time::sleep(Duration::from_millis(10)).await;
+    }
+}
