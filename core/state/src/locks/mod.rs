@@ -34,7 +34,7 @@ pub(crate) use key::Key;
 pub(crate) use lock::Lock;
 pub(crate) use party::Room;
 pub(crate) use publish::Cause;
-pub use view::{ContenderView, LockView};
+pub use view::{ContenderView, LockView, Wish};
 
 /// Limit of contenders of one lock. Acquires beyond get `QuotaExceeded`; plain creates have no limit. The
 /// leader's limit is lower ([`crate::cost::QUEUE_PLACES_MAX`]).
