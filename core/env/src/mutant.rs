@@ -222,11 +222,11 @@ mutants! {
     // Rules of locks.
 
     /// Compares the prefix of a rule without its boundary: a rule for `/ci/*` names `/city` too.
-    PrefixWithoutBoundary = "prefix-without-boundary", by ["may-do", "may-see"], when "nothing: the name of one folder of locks begins with that of another";
+    PrefixWithoutBoundary = "prefix-without-boundary", by ["may-do", "may-see", "the-oracle-agrees"], when "nothing: the name of one folder of locks begins with that of another";
     /// Goes by the first rules after an operator has changed them.
-    FirstRulesStay = "first-rules-stay", by ["may-do", "may-see"], when "nothing: an operator changes the rules";
+    FirstRulesStay = "first-rules-stay", by ["may-do", "may-see", "the-oracle-agrees"], when "nothing: an operator changes the rules";
     /// Forces releases for clients that may take the lock.
-    ForceAsksForTake = "force-asks-for-take", by ["may-do"], when "nothing: a client forces a lock that it may only take";
+    ForceAsksForTake = "force-asks-for-take", by ["may-do", "the-oracle-agrees"], when "nothing: a client forces a lock that it may only take";
 
     // Clients by HTTP.
 

@@ -95,6 +95,11 @@ impl Machine {
         outcomes.into_iter().flat_map(Outcomes::ids)
     }
 
+    /// Returns the number up to which the session's client knows the outcomes of its writes.
+    pub fn acked_writes(&self, session: SessionId) -> u64 {
+        self.sessions.outcomes(session).map_or(0, Outcomes::acked)
+    }
+
     /// Returns the first outcome of this write of the session, if kept.
     pub fn kept_outcome(&self, session: SessionId, id: u64) -> Option<Result<Response, ErrorCode>> {
         self.sessions.outcomes(session)?.get(id)

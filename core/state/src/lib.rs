@@ -61,7 +61,7 @@ pub use dedup::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_S
 pub use layout::Layout;
 pub use locks::{
     ASK_PAUSE_MS, ASKED_MAX, ASKERS_MAX, AskedHolder, Asker, ContenderView, Deadline, LABEL_MAX, LockView,
-    PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question,
+    PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question, Wish,
 };
 pub use machine::{Counts, Machine};
 pub use new_cluster::NewCluster;

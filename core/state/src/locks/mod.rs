@@ -39,4 +39,4 @@ pub use limits::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE
 pub(crate) use lock::Lock;
 pub(crate) use party::Room;
 pub use question::{ASK_PAUSE_MS, ASKERS_MAX, Asker, Deadline, Question};
-pub use view::{ContenderView, LockView};
+pub use view::{ContenderView, LockView, Wish};

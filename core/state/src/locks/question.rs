@@ -25,8 +25,8 @@ pub const ASKERS_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asker {
     /// Number of the asker's user, or of the asker's address.
-    who: u64,
-    at_ms: i64,
+    pub who: u64,
+    pub at_ms: i64,
 }
 
 /// The newest question to a holder.

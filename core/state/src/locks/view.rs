@@ -48,8 +48,19 @@ pub struct ContenderView {
     pub granted_ms: Option<i64>,
     /// Time at which the server revokes the hold.
     pub revoke_at_ms: Option<i64>,
+    pub wish: Wish,
     /// Newest question to the holder; `None` for a waiter, or without a question.
     pub asked: Option<Arc<Question>>,
+}
+
+/// Times that an acquire requests for its position, in milliseconds ([`rowlock_proto::lock::Acquire`]); all 0
+/// for a plain create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub max_hold_ms: u32,
+    pub lock_delay_ms: u32,
+    pub min_hold_ms: u32,
+    pub min_hold_lapses: bool,
 }
 
 impl Machine {
@@ -172,6 +183,12 @@ fn view(machine: &Machine, key: &Key, contender: &Contender) -> ContenderView {
         requested_ms: contender.requested_ms,
         granted_ms: contender.granted_ms,
         revoke_at_ms: machine.revoke_at_ms(contender),
+        wish: Wish {
+            max_hold_ms: contender.max_hold_ms,
+            lock_delay_ms: contender.lock_delay_ms,
+            min_hold_ms: contender.min_hold_ms,
+            min_hold_lapses: contender.min_hold_lapses,
+        },
         asked: contender.asked.clone(),
     }
 }

@@ -13,6 +13,7 @@
 //! - `event ZXID KIND [token=] [of=PATH] [label=] [reason=] [by=]`: an entry of event streams
 //! - `logged SESSION ZXID CALL -> ANSWER`, `znode ZXID PATH created|data|child DATA STAT`, `znode ZXID PATH
 //!   deleted`
+//! - `disagreed PROMISE`: the oracle finds another value
 //! - `committed ZXID`, `life FLOOR [SESSION...]`: a new cluster that begins with these open sessions
 //! - `replica NODE INDEX DIGEST apply|install`
 //! - the world: `settled`, `healed`, `passed`, `connected none`, `connected [nodes=1,2,3] [clients=1]`,
@@ -159,6 +160,10 @@ fn change(words: &Words<'_>, text: &str) -> Option<Fact> {
             let now = words.find(4).map(|text| (data(text), stat(words.at(5))));
             let (zxid, path) = (Zxid(words.parse(1)), words.at(2).to_owned());
             Fact::Znode(Arc::new(Znode { zxid, path, change, now }))
+        }
+        "disagreed" => {
+            let promise = if words.at(1) == "fifo" { "fifo" } else { "the-oracle-agrees" };
+            Fact::Disagreed { promise, what: "a difference".to_owned() }
         }
         "committed" => Fact::Committed { zxid: Zxid(words.parse(1)) },
         "life" => {
