@@ -99,13 +99,13 @@ async fn work_until(client: Client, nth: usize, until: Instant) {
             0 => {
                 if let Ok(guard) = client.mutex("a").lock().await {
                     time::sleep(Duration::from_millis(3)).await;
-                    drop(guard.release().await);
+                    let _ = guard.release().await;
                 }
             }
             1 => {
                 if let Ok(permits) = client.semaphore("s", 2).acquire().await {
                     time::sleep(Duration::from_millis(2)).await;
-                    drop(permits.release().await);
+                    let _ = permits.release().await;
                 }
             }
             _ => {
