@@ -63,12 +63,12 @@ impl Evidence {
         }
         let mut nodes: Vec<NodeLog> = folders.iter().map(|it| NodeLog::read(it)).collect::<Result<_, _>>()?;
         nodes.sort_by_key(|log| log.node);
-        check_owners(&nodes)?;
         let mut backups = Vec::new();
         for path in files {
             let backup = read_backup(&path, &nodes)?;
             backups.push(backup.ok_or_else(|| unreadable(&path, "it is a backup of another cluster"))?);
         }
+        check_owners(&nodes)?;
         for log in &nodes {
             for path in backups_in(&log.folder)? {
                 // The folder may have backups from before a restore.
@@ -101,9 +101,13 @@ impl Evidence {
 
 /// Sorts a path into data folders and files.
 fn find(path: &Path, folders: &mut Vec<PathBuf>, files: &mut Vec<PathBuf>) -> Result<(), Unreadable> {
-    let Ok(dir) = Dir::open(path) else {
-        files.push(path.to_owned());
-        return Ok(());
+    let dir = match Dir::open(path) {
+        Ok(dir) => dir,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(unreadable(path, error)),
+        Err(_) => {
+            files.push(path.to_owned());
+            return Ok(());
+        }
     };
     if dir.exists(WAL) {
         folders.push(path.to_owned());

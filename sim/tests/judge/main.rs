@@ -151,6 +151,7 @@ async fn false_histories_are_found(recorded: &Recorded) {
 async fn a_log_behind_snapshots_is_judged_while_the_nodes_run() {
     let recorded = Recorded::under_kills(|config| {
         (config.raft.snapshot_every, config.raft.keep_logs) = (150, 20);
+        config.log_segment_bytes = 64 << 10;
     });
     let mut recorded = recorded.await;
     let (code, out) = examine(&recorded.live_folders(), &[]);
