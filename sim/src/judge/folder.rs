@@ -89,11 +89,7 @@ impl NodeLog {
             Err(io::Error::other(why))
         });
         walked.map_err(|error| format!("its log: {error}"))?;
-        let (snapshots, damaged) =
-            offline::snapshots(folder, &identity).map_err(|error| error.to_string())?;
-        if let Some((name, why)) = damaged.into_iter().next() {
-            return Err(format!("snapshots/{name}: {why}"));
-        }
+        let snapshots = offline::snapshots(folder, &identity).map_err(|error| error.to_string())?;
         let uncommitted = replay.entries.keys().filter(|index| !replay.committed.contains_key(index)).count();
         let Replay { steps, committed, may_have_installed, .. } = replay;
         let (folder, node, cluster) = (folder.to_owned(), identity.node, identity.cluster);

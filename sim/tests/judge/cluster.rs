@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rowlock_client::Client;
 use rowlock_coordinator::NodeConfig;
@@ -62,6 +62,20 @@ impl Recorded {
     /// Returns the folders of the nodes, running or not.
     pub fn live_folders(&self) -> Vec<PathBuf> {
         (0..self.cluster.nodes()).map(|node| self.cluster.data_dir(node).to_owned()).collect()
+    }
+
+    /// Returns all files and folders of the nodes with length and time of the last change.
+    pub fn files(&self) -> Vec<(PathBuf, u64, SystemTime)> {
+        let (mut files, mut left) = (Vec::new(), self.live_folders());
+        while let Some(path) = left.pop() {
+            let found = fs::metadata(&path).unwrap();
+            if found.is_dir() {
+                left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            }
+            files.push((path, found.len(), found.modified().unwrap()));
+        }
+        files.sort();
+        files
     }
 
     /// Copies the folders of all nodes.

@@ -68,8 +68,10 @@ fn swap_session(log: &mut Log) -> (SessionId, SessionId) {
 async fn a_real_cluster_and_what_was_falsified_in_its_folders_are_judged() {
     let mut recorded = Recorded::under_kills(|_| ()).await;
     recorded.stop().await;
+    let before = recorded.files();
     let (code, out) = examine(&recorded.live_folders(), &[]);
     assert_eq!(code, 0, "{out}");
+    assert_eq!(recorded.files(), before, "the judge changes nothing");
     assert!(out.contains("Every promise that was judged held."), "{out}");
     for promise in [
         "mutual-exclusion",

@@ -24,15 +24,12 @@ pub fn owner(path: &Path) -> Result<(Identity, Option<ClusterId>), StorageError>
     Ok((identity, claim.cluster))
 }
 
-/// Returns the intact snapshots of a data folder, oldest first, and the damaged files with their damage.
-/// Verifies checksums and decodes no state. Blocks on the disk.
+/// Returns the snapshots of a data folder, oldest first. Verifies checksums and decodes no state. Blocks on
+/// the disk.
 ///
 /// # Errors
-/// A file cannot be read, or another build wrote the file.
-pub fn snapshots(
-    path: &Path,
-    identity: &Identity,
-) -> Result<(Vec<SnapshotFile>, Vec<(String, String)>), StorageError> {
+/// A file cannot be read, is damaged, or another build wrote the file.
+pub fn snapshots(path: &Path, identity: &Identity) -> Result<Vec<SnapshotFile>, StorageError> {
     let path = path.join(SNAPSHOT_DIR);
     let dir = Dir::open(&path).map_err(StorageError::io("opening", &path))?;
     SnapshotStore::survey(&dir, identity)

@@ -94,13 +94,13 @@ impl SnapshotStore {
         Ok((found.usable, found.damaged.into_iter().map(|(name, _)| name).collect()))
     }
 
-    /// Returns the intact snapshots, oldest first, and the damaged files. Changes nothing; decodes no state.
-    pub(crate) fn survey(
-        dir: &Dir,
-        identity: &Identity,
-    ) -> Result<(Vec<SnapshotFile>, Vec<(String, String)>), StorageError> {
+    /// Returns all snapshots, oldest first, unless one is damaged. Changes nothing; decodes no state.
+    pub(crate) fn survey(dir: &Dir, identity: &Identity) -> Result<Vec<SnapshotFile>, StorageError> {
         let found = survey(dir, identity)?;
-        Ok((found.older.into_iter().chain(found.usable).collect(), found.damaged))
+        if let Some((name, why)) = found.damaged.into_iter().next() {
+            return Err(StorageError::BadSnapshot { path: dir.path().join(name), why });
+        }
+        Ok(found.older.into_iter().chain(found.usable).collect())
     }
 
     pub fn current(&self) -> Option<SnapshotFile> {
