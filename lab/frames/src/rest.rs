@@ -90,7 +90,7 @@ pub struct Client<T> {
     streams: BTreeMap<String, Stream>,
 }
 
-/// A complete response.
+/// A response with its whole body.
 struct Answer {
     status: u16,
     headers: Vec<(String, String)>,
