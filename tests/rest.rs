@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::support::cluster::{Cluster, FAST};
 use crate::support::command::run;
-use crate::support::http::post;
+use crate::support::http::{get, post};
 use crate::support::{eventually, secs};
 
 const LOCK: &str = "/v1/locks/ci/deploy";
@@ -280,7 +280,7 @@ async fn operators_actions_by_http_are_audited_and_in_the_history() {
             "@ci POST {LOCK}/acquire {{\"secret\":\"${secret}\",\"request_id\":\"{id}\",\"label\":\"job 7\"}}"
         )
     };
-    expect(&mut http, "until ready in ops GET /readyz", "ok").await;
+    eventually("the node serves", secs(60), async || get(it.http(1), "/readyz").await).await;
     expect(&mut http, "@ci POST /v1/leases {\"ttl_ms\":4000}", "$secret1").await;
     expect(&mut http, &acquire("secret1", "a"), "$token1").await;
     let force = format!("@boss DELETE {LOCK}/holders/$token1");

@@ -80,6 +80,7 @@ impl NextQuestion {
         askers.sort_by_key(|it| (it.at_ms, it.who == who, it.who));
         askers.drain(..askers.len().saturating_sub(ASKERS_MAX));
         assert!(askers.iter().any(|asker| asker.who == who), "the newest asker is remembered");
+        assert!(askers.len() <= ASKERS_MAX, "{} askers are remembered", askers.len());
         let asked_ms = now_ms.max(last_ms.saturating_add(1));
         assert!(
             (now_ms..=now_ms.saturating_add(ASK_PAUSE_MS)).contains(&asked_ms),
@@ -112,6 +113,8 @@ impl Question {
         let (asked_ms, askers) = (turn.asked_ms, turn.askers.clone());
         assert!(before.is_none_or(|before| before.asked_ms < asked_ms), "a later question has a later time");
         assert!(deadline.is_none_or(|it| it.since_ms <= now_ms), "a deadline counts from what was");
+        let is_kept = |old: Deadline| deadline.is_some_and(|it| it.at_ms() <= old.at_ms());
+        assert!(old.is_none_or(is_kept), "a question moves no deadline to later");
         Question { reason: ask.reason.clone(), by: ask.by.clone(), asked_ms, deadline, askers }
     }
 

@@ -2,8 +2,16 @@
 //! [`rowlock_frames::rest`].
 //!
 //! A case begins with a node. `node SETTING=VALUE ...` as its first line sets `min_timeout=MS`,
+<<<<<<< HEAD
 //! `sessions=COUNT`, and tokens: `@NAME=ROLE,ROLE`, with `!` behind an expired token. Such cases and those
 //! with the following lines run only here; `tests/rest.rs` sends all other cases to real nodes.
+||||||| 260fa677
+//! `sessions=COUNT`, and tokens: `@NAME=ROLE,ROLE`, with `!` behind an expired token. Such cases and those with
+//! the following lines run only here; `tests/rest.rs` sends all other cases to real nodes.
+=======
+//! `sessions=COUNT`, and tokens: `@NAME=ROLE,ROLE`, with `!` behind an expired token. A case with the line
+//! `node` runs only here, and may have the following lines; `tests/rest.rs` sends other cases to real nodes.
+>>>>>>> m-rest
 //!
 //! | line | |
 //! |---|---|
@@ -26,7 +34,6 @@ use rowlock_frames::rest::{Client, Request, Response, Transport};
 use rowlock_proto::Zxid;
 use rowlock_state::Frozen;
 use rowlock_types::limits;
-use rowlock_types::metrics::TlsListener;
 use tokio::sync::mpsc;
 use tower_service::Service as _;
 
@@ -160,8 +167,6 @@ impl Stage {
             "memory_full" => metrics.memory_full.set(value),
             "token_file_unusable" => metrics.token_file_unusable.set(value),
             "restore_grace_seconds" => metrics.restore_grace_seconds.set(value),
-            "tls_cert_expiry_seconds" => metrics.tls_cert_expiry_seconds.set(TlsListener::Http, value as i64),
-            "lock_wait_ms" => metrics.lock_wait_seconds.record(Duration::from_millis(value)),
             other => panic!("gauge {other}"),
         }
     }

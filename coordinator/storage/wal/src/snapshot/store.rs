@@ -100,7 +100,9 @@ impl SnapshotStore {
         if let Some((name, why)) = found.damaged.into_iter().next() {
             return Err(StorageError::BadSnapshot { path: dir.path().join(name), why });
         }
-        Ok(found.older.into_iter().chain(found.usable).collect())
+        let all: Vec<_> = found.older.into_iter().chain(found.usable).collect();
+        assert!(all.is_sorted_by_key(|snapshot| snapshot.meta().last_log_id), "the oldest snapshot is first");
+        Ok(all)
     }
 
     pub fn current(&self) -> Option<SnapshotFile> {
