@@ -1,19 +1,7 @@
-<<<<<<< HEAD
-//! Shared test code for the wire protocol; no shipped crate links this crate. Contains a client in raw frames
-//! ([`raw`], over [`wire`]), requests and responses as text ([`script`], [`text`]), cases of the HTTP API
-//! ([`rest`]), and the largest legal requests of every kind: tests apply them to the replicated state and
-//! count steps and bytes, and send them to a cluster of real processes, which must keep its leader.
-||||||| 260fa677
-//! Shared test code for the wire protocol; no shipped crate links this crate. Contains a client in raw
-//! frames ([`raw`], over [`wire`]), requests and responses as text ([`script`], [`text`]), cases of the HTTP API
-//! ([`rest`]), and the largest legal requests of every kind: tests apply them to the replicated state and count
-//! steps and bytes, and send them to a cluster of real processes, which must keep its leader.
-=======
 //! Shared test code for the wire protocol; no shipped crate links this crate. Contains a client in raw
 //! frames ([`raw`], over [`wire`]), requests and responses as text ([`script`], [`text`]), cases of the HTTP
 //! API ([`rest`]), and the largest legal requests of every kind: tests apply them to the replicated state and
 //! count steps and bytes, and send them to a cluster of real processes, which must keep its leader.
->>>>>>> m-rest
 //!
 //! [`LOGGED`] requests go through the log; the receiving node itself answers [`LOCAL`] requests. Must never
 //! know the effect of a request: only its largest size, and the requests that must precede it.

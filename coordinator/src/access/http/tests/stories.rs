@@ -2,16 +2,8 @@
 //! [`rowlock_frames::rest`].
 //!
 //! A case begins with a node. `node SETTING=VALUE ...` as its first line sets `min_timeout=MS`,
-<<<<<<< HEAD
-//! `sessions=COUNT`, and tokens: `@NAME=ROLE,ROLE`, with `!` behind an expired token. Such cases and those
-//! with the following lines run only here; `tests/rest.rs` sends all other cases to real nodes.
-||||||| 260fa677
-//! `sessions=COUNT`, and tokens: `@NAME=ROLE,ROLE`, with `!` behind an expired token. Such cases and those with
-//! the following lines run only here; `tests/rest.rs` sends all other cases to real nodes.
-=======
 //! `sessions=COUNT`, and tokens: `@NAME=ROLE,ROLE`, with `!` behind an expired token. A case with the line
 //! `node` runs only here, and may have the following lines; `tests/rest.rs` sends other cases to real nodes.
->>>>>>> m-rest
 //!
 //! | line | |
 //! |---|---|
