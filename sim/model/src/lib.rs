@@ -1,11 +1,14 @@
-//! Model of a session's life and end, and of the clients' belief in the session.
+//! Models of a session's life and end, and of restarts after a loss of power.
 //!
 //! [`rules`] states once which events are forbidden. `space` explores a cluster of three nodes, a client that
 //! holds a lock and its successor: all interleavings of keepalives, elections, lost and late answers and
 //! stalls. The simulator checks the facts of each run against the same rules
 //! (`sim/src/invariants/cluster/session_expiry.rs`), so that model and code cannot drift apart.
 //!
-//! Modeled behavior and its code:
+//! `restart` explores a mode that is not built: grants that nodes acknowledge before the flush, and losses of
+//! power. `search` is common to both.
+//!
+//! Modeled behavior of sessions and its code:
 //! - the client believes until a time after *sending* the last answered keepalive:
 //!   `client/rust/src/session/deadline.rs`
 //! - the leader's timer, which no touch restarts after the decision:
@@ -18,6 +21,10 @@
 //! Reasons: `docs/decisions/heartbeats.md`, `docs/decisions/quorum-loss.md`, and "The clock assumption" in
 //! `docs/guarantees.md`.
 
+#[cfg(feature = "explore")]
+pub mod restart;
 pub mod rules;
+#[cfg(feature = "explore")]
+pub mod search;
 #[cfg(feature = "explore")]
 pub mod space;

@@ -14,7 +14,7 @@
 mod properties;
 
 use rowlock_env::mutant::Mutant;
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
 use crate::rules::{Bounds, Event, Rule, RuleChecker, Time};
 
@@ -141,19 +141,6 @@ impl Space {
     /// Returns a model with clocks that differ by more than the documented bound.
     pub fn with_clocks_beyond_the_margin() -> Self {
         Space { beyond_margin: 1, ..Space::default() }
-    }
-
-    pub fn explored(self) -> impl Checker<Self> {
-        self.checker().spawn_bfs().join()
-    }
-
-    /// Returns the first violated property, and the number of steps to the violation.
-    pub fn broken(self) -> Option<(&'static str, usize)> {
-        let found = self.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-        let mut always: Vec<_> = found.discoveries().into_iter().collect();
-        always.retain(|(name, _)| found.discovery_classification(name).to_string() == "counterexample");
-        let steps = always.into_iter().map(|(name, path)| (name, path.into_actions().len()));
-        steps.min_by_key(|(name, steps)| (*steps, *name))
     }
 
     fn makes(&self, mistake: Mutant) -> bool {
@@ -449,11 +436,14 @@ impl Model for Space {
 
 #[cfg(test)]
 mod tests {
+    use stateright::Checker as _;
+
     use super::*;
+    use crate::search;
 
     #[test]
     fn all_rules_hold_in_all_interleavings() {
-        let explored = Space::default().explored();
+        let explored = search::explored(Space::default());
         explored.assert_properties();
         assert!(explored.is_done() && explored.unique_state_count() > 200_000, "the space has shrunk");
     }
@@ -470,13 +460,14 @@ mod tests {
                 Mutant::ServeWithoutQuorum => Rule::ContactFirst.name(),
                 _ => Rule::WholeTimeout.name(),
             };
-            assert_eq!(Space::with(mistake).broken().map(|(rule, _)| rule), Some(rule), "{mistake}");
+            let broken = search::broken(Space::with(mistake));
+            assert_eq!(broken.map(|(rule, _)| rule), Some(rule), "{mistake}");
         }
     }
 
     #[test]
     fn clocks_that_differ_by_more_than_the_margin_break_it() {
-        let broken = Space::with_clocks_beyond_the_margin().broken();
+        let broken = search::broken(Space::with_clocks_beyond_the_margin());
         assert!(broken.is_some_and(|(rule, _)| rule.contains("assured") || rule.contains("believe")));
     }
 }
