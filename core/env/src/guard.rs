@@ -8,6 +8,8 @@
 //!
 //! `guards.txt` lists all guards, since code that never runs cannot register itself. `ROWLOCK_UPDATE=1 cargo
 //! test --test tidy guards` writes the list; a guard that the list lacks is neither counted nor flipped.
+//!
+//! Invariant: no guard decides about a recursion. Its flip would overflow the stack, which ends the search.
 
 use std::cell::Cell;
 use std::fmt;

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rowlock_env::choice::Choice;
-use rowlock_env::guard::{Guard, Outcomes};
+use rowlock_env::guard::{self, Guard, Outcomes};
 use rowlock_env::rare::{self, Counts, Rare};
 use rowlock_sim::cluster::{Outcome, Stats};
 use rowlock_sim::fault::Kind;
 
 use super::case::Case;
+
+const NOT_COUNTED: &str = "not counted where assertions are off; build with --profile sim";
 
 /// Totals of many runs.
 #[derive(Clone, Debug, Default)]
@@ -77,16 +79,11 @@ impl Figures {
                 rows.push(("longest wait", format!("{:.1?}, of a quiet client", self.stats.longest_wait)));
             }
             let (rare, choices) = (branches(&self.stats.rare), choices(&self.stats.rare));
-            let not_counted = "not counted where assertions are off; build with --profile sim";
-            rows.push(("rare branches", if rare::COUNTED { taken(&rare) } else { not_counted.to_owned() }));
+            rows.push(("rare branches", if rare::COUNTED { taken(&rare) } else { NOT_COUNTED.to_owned() }));
             rows.push(("never taken", never_taken(&rare)));
             rows.push(("choices", taken(&choices)));
             rows.push(("never chosen", never_taken(&choices)));
-            let guards = GuardFigures::of(&self.stats.guards);
-            rows.push(("guards", if rare::COUNTED { guards.summary() } else { not_counted.to_owned() }));
-            rows.push(("always true", listed(&guards.only_true)));
-            rows.push(("always false", listed(&guards.only_false)));
-            rows.push(("not reached", listed(&guards.unreached)));
+            rows.extend(guard_rows(&self.stats.guards));
         }
         rows.push(("fingerprint", format!("{:016x}", self.fingerprint)));
         rows.push(("broken", counted(self.broken.len() as u64)));
@@ -145,32 +142,21 @@ fn listed(names: &[&str]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Names of the guards out of reach: those that did not go both ways.
-#[derive(Default)]
-struct GuardFigures {
-    both_ways: usize,
-    only_true: Vec<&'static str>,
-    only_false: Vec<&'static str>,
-    unreached: Vec<&'static str>,
-}
-
-impl GuardFigures {
-    fn of(outcomes: &Outcomes) -> GuardFigures {
-        let mut figures = GuardFigures::default();
-        for guard in Guard::all() {
-            match outcomes.of(guard) {
-                [0, 0] => figures.unreached.push(guard.name()),
-                [0, _] => figures.only_true.push(guard.name()),
-                [_, 0] => figures.only_false.push(guard.name()),
-                _ => figures.both_ways += 1,
-            }
-        }
-        figures
+/// Returns how many guards went both ways, and the names of all remaining guards: these are out of reach.
+pub fn guard_rows(outcomes: &Outcomes) -> Vec<(&'static str, String)> {
+    if !guard::WATCHED {
+        return vec![("guards", NOT_COUNTED.to_owned())];
     }
-
-    fn summary(&self) -> String {
-        format!("{} of {} went both ways", self.both_ways, Guard::all().count())
-    }
+    let that = |is_meant: fn([u64; 2]) -> bool| -> Vec<&str> {
+        Guard::all().filter(|guard| is_meant(outcomes.of(*guard))).map(Guard::name).collect()
+    };
+    let both_ways = that(|[no, yes]| no > 0 && yes > 0).len();
+    vec![
+        ("guards", format!("{both_ways} of {} went both ways", Guard::all().count())),
+        ("always true", listed(&that(|[no, yes]| no == 0 && yes > 0))),
+        ("always false", listed(&that(|[no, yes]| no > 0 && yes == 0))),
+        ("not reached", listed(&that(|[no, yes]| no == 0 && yes == 0))),
+    ]
 }
 
 /// Returns a bar of this width for a share of 0 to 1.
@@ -233,10 +219,10 @@ mod tests {
 
     #[test]
     fn guards_that_did_not_go_both_ways_are_named() {
-        let guards = GuardFigures::of(&Outcomes::default());
-        assert_eq!((guards.both_ways, guards.unreached.len()), (0, Guard::all().count()));
-        assert_eq!(listed(&guards.only_true), "none");
-        assert!(guards.summary().starts_with("0 of "));
+        let rows = guard_rows(&Outcomes::default());
+        let [guards, only_true, only_false, unreached] = &rows[..] else { panic!("{rows:?}") };
+        assert!(guards.1.starts_with("0 of ") && (&*only_true.1, &*only_false.1) == ("none", "none"));
+        assert_eq!(unreached.1.split(", ").count(), Guard::all().count());
     }
 
     #[test]

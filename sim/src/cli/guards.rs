@@ -14,6 +14,7 @@ use rowlock_env::mutant::{self, Mistake};
 use rowlock_sim::cluster::Scenario;
 
 use super::case::{Case, NO_MUTANTS};
+use super::figures::guard_rows;
 use super::pool::Pool;
 use crate::exit::{Failure, REFUSED, UNAVAILABLE};
 use crate::paint::{Paint, Progress};
@@ -65,7 +66,14 @@ impl Flips {
             return Err(Failure::new(UNAVAILABLE, NO_MUTANTS));
         }
         let mut stop = Stop::listen()?;
-        let plain = self.plain().await;
+        let plain = tokio::select! {
+            biased;
+            signal = stop.signal() => {
+                print(format!("{signal}: no guard was flipped yet\n").as_bytes())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            plain = self.plain() => plain,
+        };
         let mut sum = Outcomes::default();
         plain.iter().for_each(|run| sum += &run.outcomes);
         let guards: Vec<Guard> = match self.example.mistake {
@@ -93,6 +101,8 @@ impl Flips {
             }
         }
         print(table.summary().as_bytes())?;
+        let rows = guard_rows(&sum).into_iter().map(|(name, value)| format!("{name:>16}  {value}\n"));
+        print(rows.collect::<String>().as_bytes())?;
         Ok(if table.unnoticed == 0 { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) })
     }
 

@@ -211,7 +211,7 @@ impl Writer {
         let is_early = matches!(record, Record::Entry(_))
             && self.active.end > FIRST_RECORD_AT + CHECKPOINT_ROOM
             && choice::taken(Choice::SegmentEarly, 30);
-        if decides!("segment-is-full", is_early || self.active.end + room > self.active.len) {
+        if is_early || self.active.end + room > self.active.len {
             // The record's bytes are staged again behind the new segment's checkpoint.
             let body = std::mem::take(&mut self.body);
             self.rotate(room)?;
