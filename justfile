@@ -33,6 +33,10 @@ mutants seeds="200":
     cargo test -q --profile sim -p rowlock-sim --features mutants --lib --test cli -- broken_promise the_rules_of_the_model
     cargo run -q --profile sim -p rowlock-sim --features mutants -- mutants --seeds {{seeds}}
 
+# Every named decision of nodes and clients, turned into its opposite in the runs that reach it: prints which checker notices.
+guards seeds="3" seconds="8":
+    cargo run -q --profile sim -p rowlock-sim --features mutants -- mutants --guards --seeds {{seeds}} --seconds {{seconds}}
+
 # A seed means the same run in every process: whole clusters, each seed in two of them, byte for byte.
 deterministic seeds="100" seconds="20":
     cargo run -q --profile sim -p rowlock-sim -- swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.one

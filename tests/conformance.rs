@@ -24,7 +24,7 @@ const USAGE: i32 = 64;
 const TTL: Duration = Duration::from_secs(6);
 /// For a step that must come true.
 const PATIENCE: Duration = Duration::from_secs(60);
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Fields of steps that are about what stands before the nodes, or about a language.
 const OF_CLIENTS: [&str; 4] = ["through", "before", "throws", "outside_ms"];
 const PAUSE: Duration = Duration::from_millis(100);
@@ -134,10 +134,18 @@ struct Attempt {
     task: Option<JoinHandle<(&'static str, Value)>>,
     outcome: Option<(&'static str, Value)>,
     is_released: bool,
+    /// An unwaited release under way. The client's next attempt takes it, and waits for it.
+    posted: Option<JoinHandle<()>>,
 }
 
 impl Attempt {
-    async fn begin(apis: &Arc<[String]>, prefix: &str, step: &Value) -> Attempt {
+    /// Starts an attempt behind the unwaited release of its client.
+    async fn begin(
+        apis: &Arc<[String]>,
+        prefix: &str,
+        step: &Value,
+        behind: Option<JoinHandle<()>>,
+    ) -> Attempt {
         let lease = Arc::new(Lease::open(apis.clone()).await);
         let name = match (step["lock"].as_str(), step["path"].as_str()) {
             (Some(name), _) => in_query(&format!("{prefix}/{name}")),
@@ -147,8 +155,15 @@ impl Attempt {
         let path = format!("/v1/locks/{name}");
         let keeps_alive = tokio::spawn(lease.clone().keep_alive()).abort_handle();
         let (tell, waits) = watch::channel(false);
-        let task = tokio::spawn(run(lease.clone(), path.clone(), step.clone(), tell));
-        Attempt { path, lease, keeps_alive, waits, task: Some(task), outcome: None, is_released: false }
+        let attempt = run(lease.clone(), path.clone(), step.clone(), tell);
+        let task = tokio::spawn(async {
+            if let Some(release) = behind {
+                release.await.expect("the release ends");
+            }
+            attempt.await
+        });
+        let (task, outcome, is_released, posted) = (Some(task), None, false, None);
+        Attempt { path, lease, keeps_alive, waits, task, outcome, is_released, posted }
     }
 
     async fn finish(&mut self) -> &'static str {
@@ -180,6 +195,17 @@ impl Attempt {
         let first = self.ask("release", release.clone()).await["released"].clone();
         assert_eq!(self.ask("release", release).await["released"], first, "{say}");
         first == true
+    }
+
+    /// Releases in the background.
+    fn post(&mut self) {
+        let (lease, path) = (self.lease.clone(), format!("{}/release", self.path));
+        let release = json!({ "secret": self.lease.secret, "token": self.token() });
+        self.posted = Some(tokio::spawn(async move {
+            let (code, answer) =
+                ask(&lease.apis, &path, &release, Instant::now() + PATIENCE).await.expect("an answer");
+            assert_eq!((code, &answer["released"]), (200, &json!(true)), "{answer}");
+        }));
     }
 
     /// Makes the znode, or sets it where there is one, while the token holds the lock.
@@ -250,7 +276,10 @@ async fn scenario(apis: &Arc<[String]>, prefix: &str, scenario: &Value) {
         let say = format!("{}: {step}", scenario["name"]);
         let verb = step["do"].as_str().unwrap();
         if matches!(verb, "acquire" | "start") {
-            attempts.insert(name.clone(), Attempt::begin(apis, prefix, step).await);
+            // The attempts of a client that has posted releases; each scenario has one such client.
+            let mut posted = attempts.values_mut().filter_map(|one| one.posted.take());
+            let behind = step["client"].as_str().and_then(|_| posted.next());
+            attempts.insert(name.clone(), Attempt::begin(apis, prefix, step, behind).await);
         }
         match verb {
             "start" => {}
@@ -317,6 +346,10 @@ async fn attempt(one: &mut Attempt, verb: &str, step: &Value, say: &str) {
             assert_eq!((&question["reason"], &question["token"]), (&step["expect"], one.token()), "{say}");
         }
         "unasked" => assert_eq!(*one.lease.asked.borrow(), Value::Null, "{say}"),
+        "post" => {
+            one.is_released = true;
+            one.post();
+        }
         "silence" => one.keeps_alive.abort(),
         "lost" => {
             let begun = Instant::now();

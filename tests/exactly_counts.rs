@@ -1,5 +1,8 @@
 //! one-wake, and what a lock costs: frames, log entries and notices counted exactly, on three real nodes.
 
+use std::time::Duration;
+
+use rowlock_client::{Client, PreferLeader};
 use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
 use rowlock_proto::{Request, Response};
 use tokio::task::JoinSet;
@@ -82,6 +85,25 @@ async fn an_uncontended_lock_costs_two_frames_each_way_and_two_log_entries() {
         assert_eq!((raw.frames_out, raw.frames_in), (2, 2));
         let cost = Cost { log_entries: 2, frames_received: 2, frames_sent: 2, notices: 0, events: 0 };
         has_cost(&cluster, before, cost).await;
+    }
+}
+
+/// The client of an application that drops its guard and takes the next lock at once.
+#[tokio::test]
+async fn an_unwaited_release_and_the_next_acquire_are_one_log_entry() {
+    let cluster = Cluster::start(3, "").await;
+    for id in [cluster.leader().await, cluster.follower().await] {
+        let client = Client::builder().endpoints(cluster.endpoint(id)).prefer_leader(PreferLeader::Never);
+        let client = client.session_timeout(Duration::from_secs(600)).connect().await.unwrap();
+        let guard = client.mutex("posted").lock().await.unwrap();
+        let (before, token) = (spent(&cluster).await, guard.token());
+        drop(guard);
+        let guard = client.mutex("posted").try_lock().await.unwrap().expect("the release went first");
+        assert!(guard.token() > token);
+        let cost = Cost { log_entries: 1, frames_received: 2, frames_sent: 2, notices: 0, events: 0 };
+        has_cost(&cluster, before, cost).await;
+        guard.release().await.unwrap();
+        client.close().await.unwrap();
     }
 }
 

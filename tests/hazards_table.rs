@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use rowlock_env::mutant::Mutant;
+use rowlock_env::mutant::{Mistake, Mutant};
 use rowlock_env::rare::Rare;
 
 /// Where no test is.
@@ -33,7 +33,7 @@ fn items_of(heading: &str) -> usize {
         assert!(!names.is_empty(), "{heading} {count} names no test: {item}");
         for name in names {
             let exists =
-                code.contains(&format!("fn {}(", snake_case(name))) || name.parse::<Mutant>().is_ok();
+                code.contains(&format!("fn {}(", snake_case(name))) || name.parse::<Mistake>().is_ok();
             assert!(exists, "{heading} {count}: there is no test or mutant {name}");
         }
         rest = from;

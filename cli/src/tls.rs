@@ -5,9 +5,9 @@
 
 mod check;
 mod client;
+mod finding;
 mod folder;
 mod init;
-mod judge;
 mod node;
 mod plan;
 mod renew;

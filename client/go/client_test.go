@@ -7,24 +7,135 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-func TestAReleaseThatIsNotWaitedForStaysInFrontOfTheNextRequestForItsLock(t *testing.T) {
-	letGo := make(chan struct{})
+// slow is a node whose releases of the lock "a" wait until letGo, which may be called often.
+func slow(t *testing.T) (n *node, letGo func()) {
+	answered := make(chan struct{})
 	var once sync.Once
-	answer := func() { once.Do(func() { close(letGo) }) }
-	// Before the node is closed, which waits for its requests.
-	defer answer()
-	n := start(t, func(r request, count int) (int, string) {
+	letGo = func() { once.Do(func() { close(answered) }) }
+	n = start(t, func(r request, count int) (int, string) {
 		if r.path == "/v1/locks/a/release" {
-			<-letGo
+			<-answered
 		}
 		return works(r, count)
 	})
+	// Before the node is closed, which waits for its requests.
+	t.Cleanup(letGo)
+	return n, letGo
+}
+
+func TestAnAttemptOpensItsLeaseWhileTheReleaseOfItsLockIsUnderWay(t *testing.T) {
+	n, letGo := slow(t)
+	c := cluster(t, n)
+	take(t, c).UnlockLater()
+	next := make(chan error, 1)
+	go func() { next <- c.Lock("a", Options{}).Lock(context.Background()) }()
+	waitFor(t, "the second lease", func() bool { return len(n.requests("/v1/leases")) == 2 })
+	if len(n.requests("/v1/locks/a/acquire")) != 1 {
+		t.Fatal("it overtook the release")
+	}
+	letGo()
+	if err := <-next; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnAttemptDoesNotWaitForTheEndOfTheLeaseBefore(t *testing.T) {
+	ended := make(chan struct{})
+	n := start(t, func(r request, count int) (int, string) {
+		if r.path == "/v1/leases/0x1" {
+			<-ended
+		}
+		return works(r, count)
+	})
+	t.Cleanup(func() { close(ended) })
+	c := cluster(t, n)
+	began := now()
+	for cycle := 0; cycle < 9; cycle++ {
+		take(t, c).UnlockLater()
+	}
+	if took := now() - began; took > 8*time.Second {
+		t.Fatal("each has waited a second", took)
+	}
+}
+
+func TestAnUnwaitedReleaseIsRepeatedAndItsFailureIsReported(t *testing.T) {
+	for _, story := range []struct {
+		says    string
+		answers []string
+	}{
+		{"", []string{"503 {}", "200 {}", `200 {"released": true}`}},
+		{"a: rowlock: 403 no", []string{`403 {"title": "no"}`}},
+		{"a: rowlock: the lease is over", []string{`200 {"released": false}`}},
+		{"a: rowlock: the lease is over", []string{`404 {}`}},
+	} {
+		releases := 0
+		n := start(t, func(r request, count int) (int, string) {
+			if !strings.HasSuffix(r.path, "/release") {
+				return works(r, count)
+			}
+			answer := story.answers[releases]
+			releases++
+			status, err := strconv.Atoi(answer[:3])
+			if err != nil {
+				t.Error(err)
+			}
+			return status, answer[4:]
+		})
+		var says string
+		c, err := New(Config{URLs: []string{n.URL}, TTL: longTTL, OnUnreleased: func(lock string, err error) { says = lock + ": " + err.Error() }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered := take(t, c).UnlockLater()
+		if err := c.Flush(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if <-answered != (story.says == "") || says != story.says || releases != len(story.answers) {
+			t.Errorf("%q instead of %q after %d requests", says, story.says, releases)
+		}
+	}
+}
+
+func TestAReleaseBeyondTheBoundOfUnwaitedOnesIsWaitedForAndSoAreAllByFlush(t *testing.T) {
+	n, letGo := slow(t)
+	c := cluster(t, n)
+	// Before the first release: an attempt stands behind the releases.
+	last := take(t, c)
+	for done := 0; done < unwaitedMax; done++ {
+		c.transport.unwaited[make(chan struct{})] = struct{}{}
+	}
+	over := make(chan struct{})
+	go func() {
+		last.UnlockLater()
+		close(over)
+	}()
+	waitFor(t, "the release", func() bool { return len(n.requests("/v1/locks/a/release")) == 1 })
+	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := c.Flush(short); err == nil {
+		t.Error("flushed before the answer")
+	}
+	select {
+	case <-over:
+		t.Error("it is not waited for")
+	default:
+	}
+	letGo()
+	<-over
+	if len(c.transport.unwaited) != unwaitedMax {
+		t.Error(len(c.transport.unwaited))
+	}
+}
+
+func TestAReleaseThatIsNotWaitedForStaysInFrontOfTheNextRequestForItsLock(t *testing.T) {
+	n, answer := slow(t)
 	c := cluster(t, n)
 	l := take(t, c)
 	released := l.UnlockLater()

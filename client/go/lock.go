@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -43,6 +45,8 @@ type Lock struct {
 type held struct {
 	lease  *lease
 	tokens []string
+	// Under the mutex of its Lock.
+	isLetGo bool
 }
 
 // Lock makes a handle of the lock of this name, whose levels are separated by slashes. A name that begins with
@@ -145,7 +149,6 @@ func (l *Lock) attempt(ctx context.Context, waits bool) (*held, error) {
 	if !waits {
 		until = now() + atOnce
 	}
-	l.cluster.transport.behind(ctx, l.free, until)
 	lease, err := openLease(ctx, l.cluster.transport, l.cluster.ttl, until)
 	if err != nil {
 		return nil, err
@@ -156,6 +159,8 @@ func (l *Lock) attempt(ctx context.Context, waits bool) (*held, error) {
 			lease.giveBack()
 		}
 	}()
+	// The lease is opened meanwhile: an earlier release of these locks costs no round trip.
+	l.cluster.transport.behind(ctx, l.free, until)
 	taken, err := l.await(ctx, lease, waits, until)
 	if err != nil {
 		return nil, err
@@ -236,7 +241,7 @@ func (l *Lock) judge(lease *lease, found *answer) (*held, error) {
 			tokens = append(tokens, part.Token)
 		}
 		lease.hear(found, now())
-		return &held{lease, tokens}, nil
+		return &held{lease: lease, tokens: tokens}, nil
 	}
 	if l.onWaiting != nil {
 		l.onWaiting(found.Position)
@@ -339,58 +344,95 @@ func (l *Lock) Verify(ctx context.Context) (bool, error) {
 // Unlock gives the lock back; whether it was still held, as far as is known. It may be repeated. It returns
 // when a node has answered, or when the lease has ended by itself.
 func (l *Lock) Unlock() bool {
-	giveBack := l.letGo()
-	return giveBack != nil && giveBack()
+	taken := l.letGo()
+	if taken == nil {
+		return false
+	}
+	defer taken.end()
+	return taken.release(func(string, error) {})
 }
 
-// UnlockLater is Unlock for callers that do not wait: it returns at once, and the channel has the answer later.
-// What this cluster's locks ask of the same lock from now on is sent behind it. A program that ends before
-// the answer leaves the lock to the end of its lease.
+// UnlockLater is Unlock for callers that do not wait, such as defer: it returns at once, and the channel has the
+// answer later. The request leaves at once and is repeated until the lease's deadline; Config.OnUnreleased gets a
+// failure. What this cluster's locks ask of the same lock from now on is sent behind it. Cluster.Flush waits for it; a
+// program that ends before leaves the lock to the end of its lease. With 1,024 of them under way it waits, as Unlock.
 func (l *Lock) UnlockLater() <-chan bool {
 	answered := make(chan bool, 1)
-	giveBack := l.letGo()
-	if giveBack == nil {
+	taken := l.letGo()
+	if taken == nil {
 		answered <- false
 		return answered
 	}
-	l.cluster.transport.later(l.free, func() { answered <- giveBack() })
+	transport := l.cluster.transport
+	transport.later(l.free, func() { answered <- taken.release(transport.onUnreleased) }, taken.end)
 	return answered
 }
 
-// letGo ends the hold for this program. What it returns tells the cluster; nil: nothing is held.
-func (l *Lock) letGo() func() bool {
-	l.mutex.Lock()
-	held := l.held
-	if held == nil {
-		l.mutex.Unlock()
-		return nil
-	}
-	lost := held.lease.lost()
-	held.lease.stop()
-	until := held.lease.until()
-	// Nobody may go on relying on it from here on.
-	held.lease.end()
-	l.mutex.Unlock()
-	if lost {
-		return nil
-	}
-	return func() bool { return l.giveBack(held, until) }
+// letGone is a hold that has ended for this program, and not yet for the cluster.
+type letGone struct {
+	lock *Lock
+	held *held
+	// The deadline of the lease.
+	until time.Duration
+	lost  bool
 }
 
-func (l *Lock) giveBack(held *held, until time.Duration) bool {
-	each := (until - now()) / 3
-	if each < 500*time.Millisecond {
-		each = 500 * time.Millisecond
+// letGo ends the hold for this program; nil: nothing is held.
+func (l *Lock) letGo() *letGone {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.held == nil || l.held.isLetGo {
+		return nil
 	}
+	l.held.isLetGo = true
+	taken := &letGone{l, l.held, l.held.lease.until(), l.held.lease.lost()}
+	l.held.lease.stop()
+	// Nobody may go on relying on it from here on.
+	l.held.lease.end()
+	return taken
+}
+
+// end gives the lease back, of which nothing is left if it is lost.
+func (taken *letGone) end() {
+	if !taken.lost {
+		taken.held.lease.giveBack()
+	}
+}
+
+// release gives all locks back; whether all were held. A failure of one is reported.
+func (taken *letGone) release(report func(lock string, err error)) bool {
 	released := true
-	for at, token := range held.tokens {
-		body := map[string]any{"secret": held.lease.secret, "token": token}
-		ctx := context.Background()
-		found, err := l.cluster.transport.call(ctx, http.MethodPost, l.free[at], body, until, each, isAboutRelease)
-		released = released && err == nil && found.Released != nil && *found.Released
+	for at := range taken.held.tokens {
+		isReleased, err := false, ErrLost
+		if !taken.lost {
+			isReleased, err = taken.releaseOne(at)
+		}
+		if !isReleased {
+			report(nameOf(taken.lock.verify[at]), err)
+		}
+		released = released && isReleased
 	}
-	held.lease.giveBack()
 	return released
+}
+
+func (taken *letGone) releaseOne(at int) (bool, error) {
+	each := longest((taken.until-now())/3, 500*time.Millisecond)
+	body := map[string]any{"secret": taken.held.lease.secret, "token": taken.held.tokens[at]}
+	call := taken.lock.cluster.transport.call
+	found, err := call(context.Background(), http.MethodPost, taken.lock.free[at], body, taken.until, each, isAboutRelease)
+	if err != nil {
+		return false, err
+	}
+	return found.Released != nil && *found.Released, ErrLost
+}
+
+// nameOf is the name of a lock in the address of its verification.
+func nameOf(verify string) string {
+	path := strings.TrimSuffix(strings.TrimPrefix(verify, "/v1/locks/"), "/verify")
+	if name, err := url.PathUnescape(path); err == nil {
+		return name
+	}
+	return path
 }
 
 func isAboutHold(found *answer) bool {

@@ -5,6 +5,7 @@
 package rowlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,6 +27,9 @@ type Config struct {
 	// HTTP makes the requests; nil: one that keeps connections. It must not follow redirects, nor have a
 	// timeout of less than a minute.
 	HTTP *http.Client
+	// OnUnreleased gets each release of Lock.UnlockLater that has failed: ErrLost where the lock was not held any more.
+	// nil: a line of the standard logger.
+	OnUnreleased func(lock string, err error)
 }
 
 // Cluster is a cluster as its client sees it. It is safe for concurrent use.
@@ -48,6 +52,12 @@ func New(config Config) (*Cluster, error) {
 		return nil, fmt.Errorf("rowlock: not the time of a lease: %v", ttl)
 	}
 	return &Cluster{transport: transport, ttl: ttl}, nil
+}
+
+// Flush waits for the releases of Lock.UnlockLater that are under way, until ctx ends: before the end of the program,
+// for example.
+func (c *Cluster) Flush(ctx context.Context) error {
+	return c.transport.flush(ctx)
 }
 
 // Mode says with whom a lock is shared.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,6 +29,8 @@ const (
 	strangeMax = 15 * time.Second
 	// Of an answer.
 	bodyMax = 1 << 20
+	// Unwaited releases under way; the next one is waited for.
+	unwaitedMax = 1024
 	// Of a strange answer: bytes that are looked at, and those in a message.
 	lookedAt, lineMax = 4096, 200
 	forever           = time.Duration(1<<63 - 1)
@@ -83,36 +86,75 @@ type transport struct {
 	at atomic.Uint32
 	// Until when no leader is followed: a moment of now.
 	staysUntil atomic.Int64
-	// Releases under way, by their address.
-	mutex    sync.Mutex
+	mutex      sync.Mutex
+	// Unwaited releases without an answer, by their address.
 	releases map[string][]chan struct{}
+	// Unwaited releases under way, until their leases are given back.
+	unwaited     map[chan struct{}]struct{}
+	onUnreleased func(lock string, err error)
 }
 
-// later gives something back in a goroutine; behind waits for it.
-func (t *transport) later(paths []string, work func()) {
-	done := make(chan struct{})
+// later runs release, then end, in a goroutine; behind waits for release. Where unwaitedMax of them are under way, it
+// runs both itself.
+func (t *transport) later(paths []string, release, end func()) {
+	answered, done := make(chan struct{}), make(chan struct{})
 	t.mutex.Lock()
 	for _, path := range paths {
-		t.releases[path] = append(t.releases[path], done)
+		t.releases[path] = append(t.releases[path], answered)
 	}
+	t.unwaited[done] = struct{}{}
+	isFull := len(t.unwaited) > unwaitedMax
 	t.mutex.Unlock()
-	go func() {
-		defer close(done)
-		work()
+	run := func() {
+		release()
+		close(answered)
+		t.forget(paths, answered)
+		end()
 		t.mutex.Lock()
-		defer t.mutex.Unlock()
-		for _, path := range paths {
-			var others []chan struct{}
-			for _, other := range t.releases[path] {
-				if other != done {
-					others = append(others, other)
-				}
-			}
-			if t.releases[path] = others; len(others) == 0 {
-				delete(t.releases, path)
+		delete(t.unwaited, done)
+		t.mutex.Unlock()
+		close(done)
+	}
+	if isFull {
+		run()
+	} else {
+		go run()
+	}
+}
+
+// forget drops an answered release.
+func (t *transport) forget(paths []string, answered chan struct{}) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	for _, path := range paths {
+		var others []chan struct{}
+		for _, other := range t.releases[path] {
+			if other != answered {
+				others = append(others, other)
 			}
 		}
-	}()
+		if t.releases[path] = others; len(others) == 0 {
+			delete(t.releases, path)
+		}
+	}
+}
+
+// flush waits for the unwaited releases under way.
+func (t *transport) flush(ctx context.Context) error {
+	var all []chan struct{}
+	t.mutex.Lock()
+	for done := range t.unwaited {
+		all = append(all, done)
+	}
+	t.mutex.Unlock()
+	for _, done := range all {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // behind waits for the releases under way at these addresses, until a moment of now or the end of ctx at most.
@@ -138,7 +180,13 @@ func newTransport(config Config) (*transport, error) {
 	if len(config.URLs) == 0 {
 		return nil, errors.New("rowlock: no URL of a node")
 	}
-	t := &transport{token: config.Token, http: config.HTTP, releases: map[string][]chan struct{}{}}
+	t := &transport{token: config.Token, http: config.HTTP, onUnreleased: config.OnUnreleased}
+	t.releases, t.unwaited = map[string][]chan struct{}{}, map[chan struct{}]struct{}{}
+	if t.onUnreleased == nil {
+		t.onUnreleased = func(lock string, err error) {
+			log.Printf("rowlock: cannot release %q: %v; it is free when its lease ends", lock, err)
+		}
+	}
 	for _, text := range config.URLs {
 		node, err := url.Parse(text)
 		if err != nil || (node.Scheme != "http" && node.Scheme != "https") || node.Host == "" {

@@ -126,6 +126,19 @@ fn a_broken_promise_ends_the_swarm_with_a_line_that_reproduces_it() {
     assert!(all.out.contains(&format!(" broken  {broken}\n")), "{}", all.out);
 }
 
+/// Without contact to the leader, no node of this run serves clients.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_broken_promise_of_a_flipped_guard_names_its_checker() {
+    let folder = folder();
+    let flip = ["--seconds", "8", "--scenario", "calm", "--mutant", "leader-contact-is-recent"];
+    let said = run(folder.path(), &[&["mutants", "--guards", "--seeds", "1"], &flip[..]].concat());
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert!(said.out.contains("\n1 noticed, 0 acted unseen"), "{}", said.out);
+    let again = run(folder.path(), &[&["run", "--seed", "0"], &flip[..]].concat());
+    assert_eq!(again.code, BROKEN, "{}", again.out);
+}
+
 /// The process has a handler for SIGINT, whose number is 2.
 fn hears_interrupts(pid: Pid) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
@@ -173,7 +186,11 @@ fn a_build_without_mutants_says_how_to_make_one_with_them() {
         return;
     }
     let folder = folder();
-    for arguments in [&["mutants"][..], &["run", "--seed", "1", "--mutant", "never-flush"]] {
+    for arguments in [
+        &["mutants"][..],
+        &["mutants", "--guards"],
+        &["run", "--seed", "1", "--mutant", "ignore-failed-flush"],
+    ] {
         let said = run(folder.path(), arguments);
         assert_eq!(said.code, 69, "{}", said.out);
         assert!(said.err.contains("--features mutants"), "{}", said.err);
@@ -181,4 +198,6 @@ fn a_build_without_mutants_says_how_to_make_one_with_them() {
     let list = run(folder.path(), &["mutants", "--list"]);
     assert_eq!(list.code, 0);
     assert!(list.out.lines().count() >= 25, "{}", list.out);
+    let guards = run(folder.path(), &["mutants", "--guards", "--list"]);
+    assert!(guards.code == 0 && guards.out.lines().count() >= 150, "{}", guards.out);
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::tree::{Tree, product_lines};
 
 /// A crate's manifest and the crates of this workspace that it may depend on, as docs/architecture.md has it.
-const CRATES: [(&str, &[&str]); 24] = [
+const CRATES: [(&str, &[&str]); 25] = [
     ("core/proto", &[]),
     ("core/env", &[]),
     ("core/tls", &["env"]),
@@ -28,6 +28,7 @@ const CRATES: [(&str, &[&str]); 24] = [
     ("sim/world", &["env"]),
     ("sim/designs", &["env", "world"]),
     ("sim/model", &["env"]),
+    ("sim/oracle", &["proto", "state"]),
     (
         "sim",
         &[
@@ -39,6 +40,7 @@ const CRATES: [(&str, &[&str]); 24] = [
             "frames",
             "history",
             "model",
+            "oracle",
             "proto",
             "state",
             "terminal",

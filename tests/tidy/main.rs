@@ -11,6 +11,7 @@ mod circles;
 mod docs;
 mod generated;
 mod glossary;
+mod guards;
 mod layers;
 mod names;
 mod packages;
@@ -68,6 +69,15 @@ fn generated_parts_of_the_pages_are_those_of_the_code() {
         }
     }
     holds(generated::breaches(&Tree::of_the_repository()));
+}
+
+#[test]
+fn guards_are_listed_once() {
+    if std::env::var_os("ROWLOCK_UPDATE").is_some() {
+        let tree = Tree::of_the_repository();
+        std::fs::write(tree::root().join(guards::LIST), guards::list(&tree)).unwrap();
+    }
+    holds(guards::breaches(&Tree::of_the_repository()));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::supervise::{CommandEnd, Supervised};
 use super::terminal::Terminal;
 use super::terraform;
 use super::warden::Warden;
-use crate::cluster::LEAVING_MAX;
+use crate::cluster::{LEAVING_MAX, leave};
 use crate::exit::{Failure, LOST};
 use crate::print::{errln, outln};
 
@@ -129,7 +129,9 @@ pub async fn run<H: Held>(
         std::mem::forget(held);
         return Ok(over);
     }
-    let released = time::timeout(LEAVING_MAX, held.release()).await;
+    // The end of the session leaves with the release: this process does nothing more in either.
+    let release = time::timeout(LEAVING_MAX, held.release());
+    let (released, ()) = tokio::join!(biased; release, leave(client));
     match released.unwrap_or(Err(ReleaseError::Unknown)) {
         Ok(()) => work.report(&format!("released {name}")),
         Err(e @ ReleaseError::NotHeld) => {

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use rowlock_coordinator::config::ClusterConfig;
 use serde_json::{Value, json};
 
+use super::finding::{Candidate, FileKind, Finding, Role, check};
 use super::folder::Folder;
-use super::judge::{Candidate, FileKind, Finding, Role, check};
 use super::{FolderOptions, Output, date, days_left, described};
 use crate::exit::{CONFIG, Failure};
 use crate::found;

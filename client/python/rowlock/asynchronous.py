@@ -41,6 +41,10 @@ class AsyncRowlock:
         """Takes what `Rowlock.lock` takes."""
         return AsyncLock(self._client.lock(*args, **named))
 
+    async def flush(self, timeout: Optional[float] = None) -> bool:
+        """Waits as `Rowlock.flush` does."""
+        return await _in_thread(lambda: self._client.flush(timeout))
+
     async def ask(self, *args: Any, **named: Any) -> int:
         """Takes and gives what `Rowlock.ask` does. `Guard.until_asked` is the other end."""
         return await _in_thread(lambda: self._client.ask(*args, **named))
@@ -54,7 +58,7 @@ class AsyncLock:
         self._guard: Optional[Guard] = None
 
     async def acquire(self) -> Guard:
-        """As `Lock.acquire`. The guard's `release` blocks for a request: `async with` does it in a thread."""
+        """As `Lock.acquire`. The guard's `release` blocks for a request; `async with` waits for none."""
         attempt = self._lock._begin()
         try:
             return await _in_thread(attempt.finish)
@@ -77,4 +81,4 @@ class AsyncLock:
     ) -> None:
         guard, self._guard = self._guard, None
         if guard is not None:
-            await _in_thread(guard.release)
+            await _in_thread(guard.release_later)

@@ -1,13 +1,14 @@
 """The client: `with Rowlock(url).lock("x", timeout=5) as guard`."""
 
 import asyncio
+import logging
 import ssl
 import threading
 import uuid
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Callable, Optional, Sequence, Type, Union
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from .errors import Busy, LeaseOver, Refused, RowlockError, Stale, TimedOut
 from .fence import HEADER
@@ -32,6 +33,9 @@ INFINITE = float("inf")
 TTL_MAX = 36_500 * 86_400.0
 # Before the name of a lock in an address.
 LOCKS = "/v1/locks/"
+
+# Gets a warning for each release without a caller that has failed.
+LOG = logging.getLogger("rowlock")
 
 OnWaiting = Callable[[int], None]
 OnAsked = Callable[[Question], None]
@@ -81,6 +85,11 @@ class Rowlock:
         asked = {"mode": mode, "permits": permits, "limit": limit, "owner": owner, "label": label}
         body = {key: value for key, value in asked.items() if value is not None}
         return Lock(self._transport, self._ttl, name, timeout, body, on_waiting, on_asked)
+
+    def flush(self, timeout: Optional[float] = None) -> bool:
+        """Waits for the releases that nothing waits for (`Guard.release_later`, the end of `with`), for `timeout` seconds
+        at most. Returns False if some are left. The end of the program waits for them, too."""
+        return self._transport.flush(INFINITE if timeout is None else now() + timeout)
 
     def ask(
         self, name: str, reason: str, *, within: Optional[float] = None, label: Optional[str] = None
@@ -144,7 +153,7 @@ class Lock:
     ) -> None:
         guard, self._guard = self._guard, None
         if guard is not None:
-            guard.release()
+            guard.release_later()
 
 
 class Attempt:
@@ -206,10 +215,12 @@ class Attempt:
 
     def _run(self) -> None:
         try:
-            self._transport.behind(self._path, self._until, self._over)
             lease = Lease(self._transport, self._ttl, self._until, self._over)
             with self._lock:
                 self._lease = lease
+            # The lease is opened meanwhile: an earlier release of this lock costs no round trip.
+            self._transport.behind(self._path, self._until, self._over)
+            with self._lock:
                 is_over = self._over.is_set()
             if is_over:
                 lease.end()
@@ -328,13 +339,25 @@ class Guard:
 
         False also when no node has answered before the lease's deadline: then nobody can know.
         """
-        return self._let_go() and self._give_back()
+        if not self._let_go():
+            return False
+        try:
+            return self._request_release()
+        except RowlockError:
+            # No node has answered: the lease ends by itself, and the lock with it.
+            return False
+        finally:
+            self._lease.end()
 
     def release_later(self) -> None:
-        """As `release`, but returns at once: a thread makes the request, and the end of the program waits for it. What
-        this client asks of the same lock from now on is sent behind it."""
+        """Gives the lock back without waiting, as the end of `with` does: a thread sends the request at once and repeats
+        it until the lease's deadline, and the end of the program waits for that thread. What this client asks of the
+        same lock from now on is sent behind the release. A failure is a warning of the logger `rowlock`.
+
+        With 64 of them under way it waits, as `release`.
+        """
         if self._let_go():
-            self._transport.later(self._path, self._give_back)
+            self._transport.later(self._path, self._report_release, self._lease.end)
 
     def _let_go(self) -> bool:
         if self._released or self._lease.is_inherited:
@@ -343,20 +366,22 @@ class Guard:
         self._lease.silence()
         return True
 
-    def _give_back(self) -> bool:
+    def _request_release(self) -> bool:
         def is_done(status: int, answer: Json) -> bool:
             return status == 404 or (status == 200 and isinstance(answer.get("released"), bool))
 
         body = {"secret": self._lease.secret, "token": self._text}
-        try:
-            until = self._lease.deadline
-            path = f"{self._path}/release"
-            _, answer = self._transport.call("POST", path, body, until, each=self._ttl(), wants=is_done)
-        except RowlockError:
-            # Nobody has answered: the lease ends by itself, and the lock with it.
-            answer = {}
-        self._lease.end()
+        until, path = self._lease.deadline, f"{self._path}/release"
+        _, answer = self._transport.call("POST", path, body, until, each=self._ttl(), wants=is_done)
         return answer.get("released") is True
+
+    def _report_release(self) -> None:
+        name = unquote(self._path[len(LOCKS):])
+        try:
+            if self._lease.lost or not self._request_release():
+                LOG.warning("lock %s, token %s: not held any more at its release", name, self._text)
+        except RowlockError as error:
+            LOG.warning("cannot release lock %s, token %s: %s; it is free when its lease ends", name, self._text, error)
 
     def create(self, path: str, data: bytes = b"") -> int:
         """Makes a znode, only while this guard's token holds the lock; its version. Raises `Stale` where it does not

@@ -40,6 +40,8 @@ DEPTH_MAX = 32
 STRANGE_MAX = 15.0
 # Characters of a strange answer in a message.
 LINE_MAX = 200
+# Unwaited releases under way, each with a thread; the next release is waited for.
+UNWAITED_MAX = 64
 
 
 def now() -> float:
@@ -129,33 +131,47 @@ class Transport:
         # Until when no leader is followed.
         self._stays_until = 0.0
         self._idle = Idle()
-        # Releases under way: the process and the path of each, and its end.
-        self._later: List[Tuple[int, str, threading.Event]] = []
+        self._unwaited: List[Unwaited] = []
 
-    def later(self, path: str, work: Callable[[], Any]) -> None:
-        """Does the work in a thread, for which the end of the program waits."""
-        entry = (os.getpid(), path, threading.Event())
-        self._later.append(entry)
+    def later(self, path: str, release: Callable[[], Any], end: Callable[[], Any]) -> None:
+        """Runs `release`, then `end`, in a thread for which the end of the program waits. Runs them here where
+        `UNWAITED_MAX` threads do so already, or no thread is left."""
+        entry = Unwaited(path)
+        self._unwaited.append(entry)
+        is_full = len(self._unwaited_here()) > UNWAITED_MAX
 
         def run() -> None:
             try:
-                work()
+                release()
+                entry.answered.set()
+                end()
             finally:
-                self._later.remove(entry)
-                entry[2].set()
+                self._unwaited.remove(entry)
+                entry.answered.set()
+                entry.done.set()
 
-        try:
-            threading.Thread(target=run, name="rowlock release", daemon=False).start()
-        except RuntimeError:
-            # No threads are left.
-            run()
+        if not is_full:
+            try:
+                threading.Thread(target=run, name="rowlock release", daemon=False).start()
+                return
+            except RuntimeError:
+                pass
+        run()
 
     def behind(self, path: str, until: float, over: threading.Event) -> None:
-        """Waits for the work of `later` on this path; until a moment of `now`, or `over`, at most."""
-        for pid, other, done in list(self._later):
-            while pid == os.getpid() and other == path and not over.is_set() and now() < until:
-                if done.wait(max(0.0, min(until - now(), OVER_EVERY))):
+        """Waits for the answers to the releases of `later` on this path; until a moment of `now`, or `over`, at most."""
+        for entry in self._unwaited_here():
+            while entry.path == path and not over.is_set() and now() < until:
+                if entry.answered.wait(max(0.0, min(until - now(), OVER_EVERY))):
                     break
+
+    def flush(self, until: float) -> bool:
+        """Waits for all work of `later`, until a moment of `now` at most. Returns False if some is left."""
+        return all(entry.done.wait(min(max(0.0, until - now()), threading.TIMEOUT_MAX)) for entry in self._unwaited_here())
+
+    def _unwaited_here(self) -> "List[Unwaited]":
+        """Those of this process: a fork has none of the threads."""
+        return [entry for entry in list(self._unwaited) if entry.pid == os.getpid()]
 
     def share(self, left: float) -> float:
         """The part of the seconds that are left which one node may use up: others are to be asked, too."""
@@ -284,6 +300,17 @@ class Transport:
     def __del__(self) -> None:
         if hasattr(self, "_idle"):
             self._idle.close()
+
+
+class Unwaited:
+    """A release under way that no caller waits for."""
+
+    def __init__(self, path: str) -> None:
+        self.pid, self.path = os.getpid(), path
+        # Set when a node has answered, or the lease is over.
+        self.answered = threading.Event()
+        # Set when the lease is given back, too.
+        self.done = threading.Event()
 
 
 class Connection(http.client.HTTPConnection):

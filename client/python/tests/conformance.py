@@ -19,7 +19,7 @@ SCENARIOS = HERE.parent.parent / "conformance.json"
 TTL = 6.0
 # Seconds for a step that must come true.
 PATIENCE = 60.0
-VERSION = 3
+VERSION = 4
 # Where a gateway answers as the first level of the path says; None: the scenarios that need it are left out.
 GATEWAY = os.environ.get("ROWLOCK_GATEWAY")
 
@@ -44,7 +44,7 @@ def name_of(prefix, step):
 class Attempt:
     """An attempt in a thread."""
 
-    def __init__(self, urls, prefix, step):
+    def __init__(self, urls, prefix, step, client=None):
         self.waits = threading.Event()
         self.guard = None
         self.outcome = None
@@ -53,7 +53,7 @@ class Attempt:
         self.throws = step.get("throws")
         timeout = step["timeout_ms"] / 1000
         modes = {key: step[key] for key in ("mode", "permits", "limit") if key in step}
-        self.client = Rowlock(clients_urls(urls, step), ttl=TTL)
+        self.client = client or Rowlock(clients_urls(urls, step), ttl=TTL)
         self.aborted = False
         self.thread = threading.Thread(target=self.run, daemon=True)
         try:
@@ -123,7 +123,8 @@ def run(urls, scenario, prefix):
     for step in scenario["steps"]:
         do, one = step["do"], attempts.get(step.get("as"))
         if do in ("acquire", "start"):
-            one = attempts[step["as"]] = Attempt(urls, prefix, step)
+            client = attempts[step["client"]].client if "client" in step else None
+            one = attempts[step["as"]] = Attempt(urls, prefix, step, client)
             if do == "acquire":
                 expect(step, one.finish(step))
         elif do == "finish":
@@ -141,6 +142,8 @@ def run(urls, scenario, prefix):
             expect(step, answer["held"])
         elif do == "release":
             expect(step, one.guard.release())
+        elif do == "post":
+            one.guard.release_later()
         elif do == "silence":
             one.guard.silence()
         elif do == "lost":

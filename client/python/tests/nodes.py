@@ -7,7 +7,7 @@ import time
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from rowlock import Rowlock
+from rowlock import AsyncRowlock, Rowlock
 from rowlock.lease import END_MAX
 from rowlock.transport import now
 
@@ -143,12 +143,28 @@ def urls(*nodes):
     return [node.url for node in nodes]
 
 
+# Those of the running test.
+CLIENTS = []
+
+
 def client(*nodes, **options):
     # A node may take a third of it for an answer.
-    return Rowlock(urls(*nodes), **{"ttl": TTL, **options})
+    CLIENTS.append(Rowlock(urls(*nodes), **{"ttl": TTL, **options}))
+    return CLIENTS[-1]
+
+
+def async_client(node):
+    both = AsyncRowlock(node.url, ttl=TTL)
+    CLIENTS.append(both._client)
+    return both
 
 
 class Story(unittest.TestCase):
+    def tearDown(self):
+        # Unwaited releases need the nodes, which are closed next.
+        while CLIENTS:
+            CLIENTS.pop().flush(1)
+
     def node(self, script, **options):
         node = Node(script, **options)
         self.addCleanup(node.close)

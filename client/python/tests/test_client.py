@@ -1,11 +1,13 @@
 """What the client does when nodes fail: against nodes that answer as they are told."""
 
 import asyncio
+import contextlib
 import os
 import sys
 import threading
 import time
 import unittest
+import unittest.mock
 import warnings
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,22 +15,127 @@ from urllib.parse import urlsplit
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from nodes import PATIENCE, STRANGE, TTL, Node, Story, but, client, hangs, lease, works  # noqa: E402
-from rowlock import AsyncRowlock, LeaseOver, Refused, RowlockError, Stale, TimedOut  # noqa: E402
+from nodes import PATIENCE, STRANGE, TTL, Node, Story, async_client, but, client, hangs, lease, works  # noqa: E402
+from rowlock import LeaseOver, Refused, RowlockError, Stale, TimedOut  # noqa: E402
+from rowlock.lease import END_MAX  # noqa: E402
 from rowlock.transport import address, now  # noqa: E402
 
 
+def slow_release(let_go):
+    """A script whose releases of the lock `a` wait."""
+
+    def script(path, body):
+        if path == "/v1/locks/a/release":
+            let_go.wait()
+        return works(path, body)
+
+    return script
+
+
 class Tests(Story):
-    def test_a_release_that_is_not_waited_for_stays_in_front_of_the_next_request_for_its_lock(self):
+    def test_the_end_of_with_waits_for_no_release(self):
+        let_go = threading.Event()
+        self.addCleanup(let_go.set)
+        node = self.node(slow_release(let_go))
+        cluster = client(node)
+
+        def hold():
+            with cluster.lock("a") as guard:
+                pass
+            return guard
+
+        async def hold_async():
+            async with async_client(node).lock("a") as guard:
+                pass
+            return guard
+
+        for hold_once in (hold, lambda: asyncio.run(hold_async())):
+            ended = []
+            holding = threading.Thread(target=lambda: ended.append(hold_once()), daemon=True)
+            holding.start()
+            self.wait_for("the end of the block", lambda: ended)
+            self.assertTrue(ended[0].lost)
+            self.assertFalse(ended[0].release(), "a second request")
+        self.wait_for("both releases", lambda: node.count("/release") == 2)
+        self.assertFalse(cluster.flush(0.05))
+        let_go.set()
+        self.assertTrue(cluster.flush(PATIENCE))
+        self.assertGreaterEqual(node.ended, 1)
+
+    def test_an_attempt_opens_its_lease_while_the_release_of_its_lock_is_under_way(self):
+        let_go = threading.Event()
+        self.addCleanup(let_go.set)
+        node = self.node(slow_release(let_go))
+        cluster = client(node)
+        cluster.lock("a").acquire().release_later()
+        following = threading.Thread(target=lambda: cluster.lock("a").acquire(), daemon=True)
+        following.start()
+        self.wait_for("the second lease", lambda: node.count("/v1/leases") == 2)
+        self.assertEqual(node.count("/v1/locks/a/acquire"), 1)
+        let_go.set()
+        following.join(PATIENCE)
+        self.assertEqual(node.count("/v1/locks/a/acquire"), 2)
+
+    def test_an_attempt_does_not_wait_for_the_end_of_the_lease_before(self):
         let_go = threading.Event()
         self.addCleanup(let_go.set)
 
-        def is_slow(path, body):
-            if path == "/v1/locks/a/release":
+        def script(path, body):
+            if path == "/v1/leases/0x1":
                 let_go.wait()
             return works(path, body)
 
-        node = self.node(is_slow)
+        node = self.node(script)
+        cluster = client(node)
+        began = now()
+        for _ in range(9):
+            cluster.lock("a").acquire().release_later()
+        self.assertLess(now() - began, 8 * END_MAX, "each has waited a second")
+
+    def test_an_unwaited_release_is_repeated_and_its_failure_is_a_warning(self):
+        answers = iter([(503, {}), (200, {}), (200, {"released": True})])
+        node = self.node(lambda path, body: next(answers) if path.endswith("/release") else works(path, body))
+        cluster = client(node)
+        with self.assertNoLogs("rowlock") if hasattr(self, "assertNoLogs") else contextlib.nullcontext():
+            with cluster.lock("a b"):
+                pass
+            self.assertTrue(cluster.flush(PATIENCE))
+        self.assertEqual(node.count("/release"), 3)
+        for answer, says in (((403, {"title": "no"}), "cannot release lock a b, token 7: "),
+                             ((200, {"released": False}), "lock a b, token 7: not held any more"),
+                             ((404, {}), "lock a b, token 7: not held any more")):
+            refusing = client(self.node(but("/release", answer)))
+            with self.assertLogs("rowlock", "WARNING") as logs:
+                with refusing.lock("a b"):
+                    pass
+                self.assertTrue(refusing.flush(PATIENCE))
+            self.assertIn(says, logs.output[0])
+            self.assertEqual(len(logs.output), 1)
+
+    def test_a_release_beyond_the_bound_of_unwaited_ones_is_waited_for(self):
+        let_go = threading.Event()
+        self.addCleanup(let_go.set)
+        node = self.node(slow_release(let_go))
+        cluster = client(node)
+        with unittest.mock.patch("rowlock.transport.UNWAITED_MAX", 2):
+            guards = [cluster.lock("a", owner=str(n)) for n in range(3)]
+            # Each has been acquired before the first release: none stands behind another.
+            guards = [guard.acquire() for guard in guards]
+            for guard in guards[:2]:
+                guard.release_later()
+            third = threading.Thread(target=guards[2].release_later, daemon=True)
+            third.start()
+            self.wait_for("three releases", lambda: node.count("/release") == 3)
+            third.join(0.1)
+            self.assertTrue(third.is_alive(), "it is not waited for")
+            let_go.set()
+            third.join(PATIENCE)
+            self.assertTrue(cluster.flush(PATIENCE) and not third.is_alive())
+
+    def test_a_release_that_is_not_waited_for_stays_in_front_of_the_next_request_for_its_lock(self):
+        let_go = threading.Event()
+        self.addCleanup(let_go.set)
+        node = self.node(slow_release(let_go))
         cluster = client(node)
         guard = cluster.lock("a").acquire()
         guard.release_later()
@@ -47,10 +154,9 @@ class Tests(Story):
 
     def test_an_attempt_keeps_its_request_id_at_the_next_node(self):
         fails, good = self.node(but("/acquire", (503, {}))), self.node(works)
-        began = now()
         with client(fails, good).lock("a/b") as guard:
             self.assertEqual((guard.token, guard.lost), (7, False))
-        self.ends(good, began)
+        self.wait_for("the end of the lease", lambda: good.ended == 1)
         sent = [body for node in (fails, good) for _, path, body in node.seen if path == "/v1/locks/a/b/acquire"]
         self.assertEqual(len(sent), 2)
         self.assertEqual(sent[0]["request_id"], sent[1]["request_id"])
@@ -119,7 +225,7 @@ class Tests(Story):
         self.assertEqual(cluster.ask("ci/a b", "the next release", within=1.5, label="me"), 1)
         self.assertEqual(node.seen[2], ("POST", "/v1/locks/ci/a%20b/ask", {
             "reason": "the next release", "within_ms": 1500, "label": "me"}))
-        self.assertEqual(asyncio.run(AsyncRowlock(node.url, ttl=TTL).ask("a", "why")), 0)
+        self.assertEqual(asyncio.run(async_client(node).ask("a", "why")), 0)
         self.assertEqual(node.seen[3][2], {"reason": "why"})
         for status in (404, 403):
             with self.assertRaises(Refused) as refused:
@@ -139,7 +245,7 @@ class Tests(Story):
 
         async def five():
             for _ in range(5):
-                before, one = len(node.connections), AsyncRowlock(node.url, ttl=TTL)
+                before, one = len(node.connections), async_client(node)
                 async with one.lock("a", timeout=0):
                     pass
                 self.rest(one._client, node, before)
@@ -149,6 +255,7 @@ class Tests(Story):
 
     def rest(self, cluster, node, before=0):
         """Waits until no request is under way: the end of a lease may take longer than that of a lock."""
+        self.assertTrue(cluster.flush(PATIENCE))
         idle = cluster._transport._idle
         self.wait_for("kept connections", lambda: len(idle._kept) == len(node.connections) - before)
 
@@ -262,7 +369,7 @@ class Tests(Story):
 
         async def cancelled():
             is_busy[0] = True
-            lock = AsyncRowlock(node.url, ttl=TTL).lock("a")
+            lock = async_client(node).lock("a")
             for pause in (0, 0.2):
                 task = asyncio.create_task(lock.acquire())
                 await asyncio.sleep(pause)
@@ -283,12 +390,12 @@ class Tests(Story):
             with self.assertRaisesRegex(RowlockError, "held already"):
                 lock.__enter__()
             self.assertFalse(guard.lost)
-        self.assertEqual(node.count("/release"), 1)
+        self.wait_for("the release", lambda: node.count("/release") == 1)
         with lock:
             pass
 
         async def twice():
-            lock = AsyncRowlock(node.url, ttl=TTL).lock("a")
+            lock = async_client(node).lock("a")
             async with lock as guard:
                 with self.assertRaisesRegex(RowlockError, "held already"):
                     await lock.__aenter__()

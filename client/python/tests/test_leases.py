@@ -12,8 +12,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from nodes import PATIENCE, RELIABLE, SHORT, STRANGE, TTL, Story, but, client, hangs, held, kept, works  # noqa: E402
-from rowlock import AsyncRowlock, LeaseOver, TimedOut  # noqa: E402
+from nodes import PATIENCE, RELIABLE, SHORT, STRANGE, TTL, Story, async_client, but, client, hangs, held, kept, works  # noqa: E402
+from rowlock import LeaseOver, TimedOut  # noqa: E402
 from rowlock.transport import ANSWER_MAX, now  # noqa: E402
 
 
@@ -179,10 +179,10 @@ class Tests(Story):
     def test_a_coroutine_waits_for_a_question_and_for_the_loss(self):
         async def waits():
             node = self.node(but("/acquire", held(asked=[asks("zeroth", 0)])))
-            async with AsyncRowlock(node.url, ttl=TTL).lock("a") as guard:
+            async with async_client(node).lock("a") as guard:
                 self.assertEqual((await guard.until_asked()).reason, "zeroth")
             quiet = self.node(lambda path, body: works(path, body, SHORT))
-            async with AsyncRowlock(quiet.url, ttl=TTL).lock("a") as guard:
+            async with async_client(quiet).lock("a") as guard:
                 waiting = asyncio.ensure_future(guard.until_asked())
                 await asyncio.sleep(0.3)
                 self.assertFalse(waiting.done())

@@ -111,8 +111,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`]; [`Error::Unsupported`] on plain ZooKeeper and older releases;
-    /// [`Error::Rejected`] (NoAuth: needs CREATE on the lock's znode, as acquiring does, and DELETE for
-    /// `within`); the end of the session.
+    /// [`Error::Rejected`] (NoAuth: needs CREATE on the lock's znode, as acquiring does, and the right `ask`;
+    /// with `within` also DELETE, and `force` in place of `ask`, see [`Client::rights_on`]); the end of the
+    /// session.
     /// # Cancel safety
     /// The servers may deliver the request of a dropped future.
     pub async fn ask_holders(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_proto::FencingToken;
 use rowlock_proto::report::in_query;
@@ -51,7 +52,7 @@ pub struct Entered<'a> {
 
 impl State {
     fn admit(&mut self, token: FencingToken) -> Result<(), StaleToken> {
-        if token < self.seen {
+        if decides!("token-is-below-seen", token < self.seen) {
             return Err(StaleToken { token, seen: self.seen });
         }
         self.seen = token;
@@ -111,7 +112,11 @@ impl Fence {
         // The sender lives in `self`.
         let _ = self.state.subscribe().wait_for(is_first).await;
         let seen = self.seen();
-        if token < seen { Err(StaleToken { token, seen }) } else { Ok(entered) }
+        if decides!("entered-token-is-stale", token < seen) {
+            Err(StaleToken { token, seen })
+        } else {
+            Ok(entered)
+        }
     }
 
     /// Formats the value of [`Fence::HEADER`] for a lock's name or path.

@@ -29,9 +29,10 @@ const WAIT_MIN = 50;
  */
 export async function attempt(transport, ttlMs, asked, { timeoutMs, signal, onWaiting }) {
   const until = timeoutMs === undefined ? Infinity : now() + (timeoutMs || AT_ONCE);
-  await transport.behind(asked.free, until, signal);
   const lease = await Lease.open(transport, ttlMs, until, signal);
   try {
+    // The lease is opened meanwhile: an earlier release of this lock costs no round trip.
+    await transport.behind(asked.free, until, signal);
     return await ask(transport, lease, asked, until, { timeoutMs, signal, onWaiting });
   } catch (error) {
     await lease.end();

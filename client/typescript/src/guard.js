@@ -6,6 +6,14 @@ import { FENCE_HEADER, strict } from "./fence.js";
 import { Heard } from "./question.js";
 import { ANSWER_MAX, isText, requestId } from "./transport.js";
 
+/** Characters before the name of a lock in an address. */
+const LOCKS = "/v1/locks/".length;
+const NOT_HELD = "it was not held any more at its release";
+// Node 20.3 has none of its own.
+/** @type {typeof Symbol.dispose} */
+const DISPOSE = Symbol.dispose ?? Symbol.for("Symbol.dispose");
+/** @type {typeof Symbol.asyncDispose} */
+const ASYNC_DISPOSE = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 const STALE = "the token does not hold the lock any more: nothing was changed";
 
 /** A lock that is held, or the lead of an election. */
@@ -72,23 +80,56 @@ export class Guard {
   }
 
   async release() {
+    return this.#letGo() && this.#start().catch(() => false);
+  }
+
+  async releaseLater() {
+    const isFull = this.#transport.isFull;
+    if (this.#released) return;
+    if (!this.#letGo()) return this.#report(new RowlockError(NOT_HELD));
+    const reported = this.#start().then(
+      (released) => released || this.#report(new RowlockError(NOT_HELD)),
+      (error) => this.#report(new RowlockError(`cannot release it; it is free when its lease ends: ${error.message}`)),
+    );
+    if (isFull) await reported;
+  }
+
+  [DISPOSE]() {
+    if (!this.#transport.isFull || this.#released) return void this.releaseLater();
+    // Nothing can wait here.
+    this.#letGo();
+    this.#report(new RowlockError("too many releases are under way; it is free when its lease ends"));
+  }
+
+  [ASYNC_DISPOSE]() {
+    return this.releaseLater();
+  }
+
+  /** Ends the hold for this program. Returns whether the lock was held until now. */
+  #letGo() {
     if (this.#released) return false;
     this.#released = true;
     const lost = this.#lease.lost;
     this.#lease.silence();
     this.#end(new RowlockError("the lock was released"));
-    return lost ? false : this.#transport.later(this.#target.free, () => this.#giveBack());
+    return !lost;
   }
 
-  async #giveBack() {
-    const each = Math.max(500, (this.#lease.deadline - now()) / 3);
-    const body = { secret: this.#lease.secret, token: this.#text };
-    const said = await this.#transport
-      .call("POST", this.#target.free, body, this.#lease.deadline, { each, wants: isAbout("released") })
-      // Nobody has answered: the lease ends by itself, and the lock with it.
-      .catch(() => undefined);
-    await this.#lease.end();
-    return said?.answer.released === true;
+  /** Resolves to whether the lock was released, and rejects where no node has answered before the lease's deadline. */
+  #start() {
+    const release = async () => {
+      const { secret, deadline } = this.#lease;
+      const bounds = { each: Math.max(500, (deadline - now()) / 3), wants: isAbout("released") };
+      const body = { secret, token: this.#text };
+      const { answer } = await this.#transport.call("POST", this.#target.free, body, deadline, bounds);
+      return answer.released === true;
+    };
+    return this.#transport.later(this.#target.free, release, () => this.#lease.end());
+  }
+
+  /** Reports the failure of an unwaited release. @param {Error} error */
+  #report(error) {
+    this.#transport.onUnreleased(decodeURIComponent(this.#target.verify.slice(LOCKS, -"/verify".length)), error);
   }
 
   /** @param {string} path @param {string | Uint8Array} [data] */
@@ -113,7 +154,7 @@ export class Guard {
   async #write(method, path, data, version, done) {
     /** @type {Record<string, string>} */
     const headers = {
-      [FENCE_HEADER]: `${this.#target.verify.slice("/v1/locks/".length, -"/verify".length)};${this.#text}`,
+      [FENCE_HEADER]: `${this.#target.verify.slice(LOCKS, -"/verify".length)};${this.#text}`,
       "Rowlock-Lease": this.#lease.secret,
       "Idempotency-Key": requestId(),
     };
@@ -152,7 +193,7 @@ export async function during(guard, work) {
   try {
     return await work(guard);
   } finally {
-    await guard.release();
+    await guard.releaseLater();
   }
 }
 

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" />
 /** Locks of a Rowlock cluster by HTTP. All times are in milliseconds. */
 
 /** All errors of this package. */
@@ -54,6 +55,8 @@ export interface RowlockOptions {
   ttlMs?: number;
   /** In the place of the global `fetch`: for certificates of your own, for example. */
   fetch?: typeof fetch;
+  /** Gets each release without a caller that has failed. Left out: a warning on the console. */
+  onUnreleased?: (lock: string, error: Error) => void;
 }
 
 export interface AttemptOptions {
@@ -97,6 +100,8 @@ export class Rowlock {
    * `Refused`.
    */
   ask(name: string, reason: string, options?: AskOptions): Promise<number>;
+  /** Resolves when the releases under way are over: before `process.exit`, for example. */
+  flush(): Promise<void>;
   election(name: string): Election;
   /** What happens to one lock, to those below a prefix, or to all, without end until `signal` is aborted. */
   watch(options?: WatchOptions): AsyncGenerator<WatchEvent, void, void>;
@@ -121,10 +126,18 @@ export interface Guard {
   verify(): Promise<boolean>;
   /**
    * Gives the lock back; whether it was still held. It never rejects, and may be repeated. False also when no
-   * node has answered before the lease's deadline: then nobody can know. Nothing has to wait for it: what this client
-   * asks of the same lock from now on is sent behind it.
+   * node has answered before the lease's deadline: then nobody can know. What this client asks of the same lock from
+   * now on is sent behind it.
    */
   release(): Promise<boolean>;
+  /**
+   * Releases without waiting for the answer, as the end of `withLock`, `lead`, `using` and `await using` does. The
+   * request leaves at once and is repeated until the lease's deadline; `onUnreleased` gets a failure. Resolves at once,
+   * or with the answer where 1,024 releases are under way; `using` leaves the lock to its lease then.
+   */
+  releaseLater(): Promise<void>;
+  [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
   /**
    * Makes a znode, only while this guard's token holds the lock; its version. Rejects with `Stale` where it does not,
    * and with `Refused` (409: there is one). It takes effect once.

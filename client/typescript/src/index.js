@@ -19,9 +19,9 @@ export class Rowlock {
   #transport; #ttlMs;
 
   /** @param {string | readonly string[]} urls @param {import("./index.js").RowlockOptions} [options] */
-  constructor(urls, { token, ttlMs = 10_000, fetch } = {}) {
+  constructor(urls, { token, ttlMs = 10_000, fetch, onUnreleased } = {}) {
     if (!(ttlMs >= 1 && ttlMs <= TTL_MAX)) throw new RangeError(`not the time of a lease in milliseconds: ${ttlMs}`);
-    this.#transport = new Transport(urls, token, fetch);
+    this.#transport = new Transport(urls, token, fetch, onUnreleased);
     this.#ttlMs = ttlMs;
   }
 
@@ -53,6 +53,10 @@ export class Rowlock {
     const { status, answer } = await this.#transport.call("POST", path, body, now() + ANSWER_MAX, bounds);
     if (status === 404) throw new Refused(404, answer);
     return answer.asked;
+  }
+
+  flush() {
+    return this.#transport.flush();
   }
 
   /** @param {string} name */

@@ -18,6 +18,8 @@ export const STRANGE_MAX = 15_000;
 const [LOOKED_AT, LINE_MAX] = [4096, 200];
 /** Levels of a document: those of the API have four. */
 const DEPTH_MAX = 32;
+/** Releases under way; the next unwaited release is waited for. */
+export const UNWAITED_MAX = 1024;
 
 /**
  * @typedef {{ status: number, answer: Record<string, any>, strange?: string }} Answer
@@ -32,8 +34,11 @@ export const isText = (value) => typeof value === "string" && value !== "";
 
 /** The nodes of a cluster. */
 export class Transport {
-  /** @param {string | readonly string[]} urls @param {string} [token] @param {typeof fetch} [fetcher] */
-  constructor(urls, token, fetcher) {
+  /**
+   * @param {string | readonly string[]} urls @param {string} [token] @param {typeof fetch} [fetcher]
+   * @param {(lock: string, error: Error) => void} [onUnreleased]
+   */
+  constructor(urls, token, fetcher, onUnreleased) {
     this.nodes = (typeof urls === "string" ? [urls] : [...urls]).map((url) => {
       const { protocol, origin, pathname, search, hash, username, password } = new URL(url);
       if (protocol !== "http:" && protocol !== "https:") throw new TypeError(`not the URL of a node: ${url}`);
@@ -50,22 +55,37 @@ export class Transport {
     this.at = 0;
     /** Until when no leader is followed. */
     this.staysUntil = 0;
-    /** Releases under way, by their address. @type {Map<string, Promise<unknown>>} */
+    /** Releases without an answer, by their address. @type {Map<string, Promise<unknown>>} */
     this.releases = new Map();
+    /** Releases under way, until their leases are given back. @type {Set<Promise<unknown>>} */
+    this.unwaited = new Set();
+    this.onUnreleased = onUnreleased ?? ((lock, error) => console.warn(`rowlock: ${lock}: ${error.message}`));
+  }
+
+  get isFull() {
+    return this.unwaited.size >= UNWAITED_MAX;
   }
 
   /**
-   * Gives something back; `behind` waits for it.
-   * @template T @param {string} path @param {() => Promise<T>} work Never rejects. @returns {Promise<T>}
+   * Starts a release; `behind` waits for its answer. Resolves behind `end`, which gives the lease back and never rejects.
+   * @template T @param {string} path @param {() => Promise<T>} release @param {() => Promise<void>} end @returns {Promise<T>}
    */
-  later(path, work) {
-    const done = work();
-    const all = Promise.all([this.releases.get(path), done]);
+  later(path, release, end) {
+    const answer = release();
+    const all = Promise.allSettled([this.releases.get(path), answer]);
     this.releases.set(path, all);
     void all.then(() => {
       if (this.releases.get(path) === all) this.releases.delete(path);
     });
+    const done = answer.finally(end);
+    const settled = done.catch(() => {}).finally(() => this.unwaited.delete(settled));
+    this.unwaited.add(settled);
     return done;
+  }
+
+  /** Waits for all releases under way. */
+  async flush() {
+    await Promise.all(this.unwaited);
   }
 
   /** Waits for the releases under way at this address. @param {string} path @param {number} until @param {AbortSignal} [signal] */

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Fence, LeaseOver, Refused, Rowlock, Stale, TimedOut, fenceHeader } from "rowlock";
 
 import { now } from "../src/clock.js";
-import { ANSWER_MAX, Transport, hostAndPort } from "../src/transport.js";
+import { ANSWER_MAX, Transport, UNWAITED_MAX, hostAndPort } from "../src/transport.js";
 
 const TTL = 60_000;
 /** Of leases whose end is waited for: short, but seconds longer than a slow machine needs for a request. */
@@ -99,10 +99,94 @@ async function lostBy(guard, deadline, what) {
   assert.ok(guard.signal.reason instanceof LeaseOver, what);
 }
 
-test("a release that is not waited for stays in front of the next request for its lock, and of no other", async (t) => {
+/** A node whose releases of the lock `a` wait until `letGo`. */
+async function slowNode(t) {
   let letGo = () => {};
   const answered = new Promise((done) => (letGo = done));
   const slow = await node(t, but("/a/release", () => answered.then(() => [200, { released: true }])));
+  return [slow, letGo];
+}
+
+const count = ({ seen }, end) => seen.filter(({ path }) => path.endsWith(end)).length;
+
+test("the end of withLock, using and await using waits for no release", async (t) => {
+  const [slow, letGo] = await slowNode(t);
+  const unreleased = [];
+  // Attempts of one client stand behind its releases.
+  const clients = [0, 1, 2].map(() => client(slow, { onUnreleased: (...failed) => unreleased.push(failed) }));
+  const guards = [await clients[0].withLock("a", {}, (guard) => guard)];
+  for (const [at, end] of [[1, "Symbol.dispose"], [2, "Symbol.asyncDispose"]]) {
+    guards.push(await clients[at].lock("a"));
+    await guards[at][Symbol[end.slice(7)] ?? Symbol.for(end)]();
+  }
+  for (const guard of guards) assert.deepEqual([guard.lost, await guard.release()], [true, false]);
+  await waitFor(() => count(slow, "/release") === 3);
+  let flushed = 0;
+  const flushing = clients.map((cluster) => cluster.flush().then(() => flushed++));
+  await sleep(20);
+  assert.deepEqual([flushed, deletes(slow)], [0, 0]);
+  letGo();
+  await Promise.all(flushing);
+  assert.deepEqual([deletes(slow), unreleased], [3, []]);
+});
+
+test("an attempt opens its lease while the release of its lock is under way", async (t) => {
+  const [slow, letGo] = await slowNode(t);
+  const cluster = client(slow);
+  await (await cluster.lock("a")).releaseLater();
+  const next = cluster.lock("a");
+  await waitFor(() => count(slow, "/v1/leases") === 2);
+  assert.equal(count(slow, "/acquire"), 1);
+  letGo();
+  assert.equal(await (await next).release(), true);
+});
+
+test("an attempt does not wait for the end of the lease before", async (t) => {
+  const slow = await node(t, but("/v1/leases/0x1", hangs));
+  const cluster = client(slow);
+  const began = performance.now();
+  for (let cycle = 0; cycle < 9; cycle++) await cluster.withLock("a", {}, () => {});
+  assert.ok(performance.now() - began < 8_000, "each has waited a second");
+  assert.equal(count(slow, "/acquire"), 9);
+});
+
+test("an unwaited release is repeated, and its failure is reported", async (t) => {
+  const report = async (answers, ...failed) => {
+    const unreleased = [];
+    const bad = await node(t, but("/release", () => answers.length > 1 ? answers.shift() : answers[0]));
+    const cluster = client(bad, { onUnreleased: (lock, error) => unreleased.push(lock, error.message) });
+    await cluster.withLock("a b", {}, () => {});
+    await cluster.flush();
+    assert.equal(unreleased.length, failed.length, `${unreleased}`);
+    failed.forEach((says, at) => assert.ok(unreleased[at].startsWith(says), unreleased[at]));
+    return count(bad, "/release");
+  };
+  assert.equal(await report([[503, {}], [200, {}], [200, { released: true }]]), 3);
+  await report([[403, { title: "no" }]], "a b", "cannot release it; it is free when its lease ends: ");
+  await report([[200, { released: false }]], "a b", "it was not held any more");
+  await report([[404, {}]], "a b", "it was not held any more");
+});
+
+test("a release beyond the bound of unwaited ones is waited for, or left to the lease", async (t) => {
+  const [slow, letGo] = await slowNode(t);
+  const unreleased = [];
+  const cluster = client(slow, { onUnreleased: (lock) => unreleased.push(lock) });
+  const guards = await Promise.all(Array.from({ length: UNWAITED_MAX + 2 }, () => cluster.lock("a")));
+  const [waited, left, ...others] = guards;
+  for (const guard of others) await guard.releaseLater();
+  let isOver = false;
+  const over = waited.releaseLater().then(() => (isOver = true));
+  left[Symbol.dispose ?? Symbol.for("Symbol.dispose")]();
+  await waitFor(() => count(slow, "/release") === UNWAITED_MAX + 1);
+  assert.deepEqual([isOver, left.lost, unreleased], [false, true, ["a"]]);
+  letGo();
+  await over;
+  await cluster.flush();
+  assert.deepEqual([count(slow, "/release"), unreleased], [UNWAITED_MAX + 1, ["a"]]);
+});
+
+test("a release that is not waited for stays in front of the next request for its lock, and of no other", async (t) => {
+  const [slow, letGo] = await slowNode(t);
   const cluster = client(slow);
   const released = (await cluster.lock("a")).release();
   const next = cluster.lock("a");
@@ -223,7 +307,7 @@ test("a lock is given back when its work fails", async (t) => {
   const one = await node(t, works);
   const failed = client(one).withLock("a", {}, () => { throw new Error("work"); });
   await assert.rejects(failed, /work/);
-  assert.ok(one.seen.some(({ path }) => path.endsWith("/release")));
+  await waitFor(() => count(one, "/release") === 1);
 });
 
 test("names and addresses that would ask for something else are refused", async () => {

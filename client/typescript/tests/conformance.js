@@ -15,7 +15,7 @@ const HERE = new URL(".", import.meta.url);
 const TTL = 6000;
 /** Milliseconds for a step that must come true. */
 const PATIENCE = 60_000;
-const VERSION = 3;
+const VERSION = 4;
 /** Where a gateway answers as the first level of the path says; without it, the scenarios that need it are left out. */
 const GATEWAY = process.env.ROWLOCK_GATEWAY;
 const THROWN = Symbol("thrown");
@@ -41,7 +41,8 @@ function nameOf(prefix, { lock, path, units }) {
 }
 
 class Attempt {
-  constructor(urls, prefix, step) {
+  constructor(urls, prefix, step, client = new Rowlock(clientsUrls(urls, step), { ttlMs: TTL })) {
+    this.client = client;
     this.outcome = undefined;
     this.began = performance.now();
     this.abort = new AbortController();
@@ -53,7 +54,7 @@ class Attempt {
         if (throws) throw THROWN;
       };
       const options = { timeoutMs, mode, permits, limit, onWaiting, signal };
-      this.ended = this.run(new Rowlock(clientsUrls(urls, step), { ttlMs: TTL }), nameOf(prefix, step), options);
+      this.ended = this.run(client, nameOf(prefix, step), options);
     });
   }
 
@@ -92,6 +93,7 @@ const STEPS = {
   abort: (one) => one.abort.abort(),
   verify: (one) => one.guard.verify(),
   release: (one) => one.guard.release(),
+  post: (one) => one.guard.releaseLater(),
   silence: (one) => one.guard.silence(),
   lost: async ({ guard: { signal }, guard }) => {
     await soon(new Promise((done) => signal.aborted ? done() : signal.addEventListener("abort", done)), "the loss");
@@ -134,7 +136,9 @@ async function run(urls, scenario, prefix) {
   for (const step of scenario.steps) {
     const what = `${scenario.name}: ${JSON.stringify(step)}`;
     assert.ok(step.do in STEPS, `unknown step ${step.do}: this runner is older than the scenarios`);
-    if (step.do === "acquire" || step.do === "start") attempts[step.as] = new Attempt(urls, prefix, step);
+    if (step.do === "acquire" || step.do === "start") {
+      attempts[step.as] = new Attempt(urls, prefix, step, attempts[step.client]?.client);
+    }
     try {
       const found = await STEPS[step.do](attempts[step.as], step, { attempts, fences, znode, urls, prefix });
       if ("expect" in step) assert.equal(found, step.expect);

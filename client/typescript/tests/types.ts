@@ -5,7 +5,7 @@ import { Busy, FENCE_HEADER, Fence, Refused, Rowlock, Stale, fenceHeader, type G
 const options: LockOptions = { timeoutMs: 5000, mode: "permits", permits: 1, limit: 3, label: "a" };
 
 export async function uses(signal: AbortSignal): Promise<number> {
-  const cluster = new Rowlock(["http://127.0.0.1:8481"], { token: "t", ttlMs: 5000 });
+  const cluster = new Rowlock(["http://127.0.0.1:8481"], { token: "t", ttlMs: 5000, onUnreleased: (lock, error) => console.error(lock, error.message) });
   const length: number = await cluster.withLock("a/b", options, async (guard) => guard.token.toString().length);
   const guard: Guard = await cluster.lock("a", { signal, onWaiting: (position) => position.toFixed() });
   const token: bigint = guard.token;
@@ -18,6 +18,8 @@ export async function uses(signal: AbortSignal): Promise<number> {
   const fits: boolean = new Fence(token).check(guard.token) && FENCE_HEADER === "Rowlock-Fence";
   const header: string = fenceHeader("a/b", token);
   const released: boolean = (await guard.release()) && fits && header !== "";
+  await using other: Guard = await cluster.lock("b");
+  await other.releaseLater().then(() => cluster.flush());
   const leader: Leader | null = await cluster.election("e").leader({ signal: lost });
   for await (const { id, event, data } of cluster.watch({ prefix: "/locks/", signal })) {
     if (event === "gap" && id !== undefined) return data.time_ms + Number(token) + Number(released);

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_history::Readers;
 use rowlock_proto::Zxid;
@@ -116,7 +117,7 @@ impl Default for LockFeed {
 
 impl Observer for LockFeed {
     fn lock(&self, event: &LockEvent<&str>, context: &EventContext<'_>) {
-        if self.readers.load(SeqCst) > 0 {
+        if decides!("lock-feed-has-readers", self.readers.load(SeqCst) > 0) {
             self.ring.lock().push(event, context);
         }
     }
@@ -210,7 +211,10 @@ impl Reading {
         let count = usize::try_from(ring.end.saturating_sub(self.at)).unwrap_or(usize::MAX).min(most);
         let events: Vec<_> = ring.events.iter().skip(skip).take(count).map(|(_, one)| one.clone()).collect();
         self.at += events.len() as u64;
-        let next = ring.events.get(skip + events.len()).filter(|_| self.at < ring.end);
+        let next = ring
+            .events
+            .get(skip + events.len())
+            .filter(|_| decides!("lock-feed-has-next", self.at < ring.end));
         let is_whole = next.map(|(_, one)| one.zxid()) != events.last().map(|one| one.zxid());
         Piece { is_last: next.is_none(), is_whole: is_whole || next.is_none(), events, has_missed }
     }

@@ -17,6 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::rng;
 use rowlock_state::rules::Pattern;
 use rowlock_types::limits::TOKENS_MAX;
@@ -249,11 +250,11 @@ impl Tokens {
         let hash = Hash::of(text);
         let mut found = None;
         for token in &self.0 {
-            if token.hash.equals(&hash) {
+            if decides!("token-hash-fits", token.hash.equals(&hash)) {
                 found = Some(token);
             }
         }
-        found.filter(|token| !token.is_over(now_ms))
+        found.filter(|token| decides!("token-is-valid", !token.is_over(now_ms)))
     }
 }
 

@@ -14,9 +14,10 @@ use rowlock_state::outcome::{EventContext, LockEvent};
 use rowlock_state::{Frozen, Machine};
 use rowlock_types::metrics::Metrics;
 
+use super::bind::bind;
+use super::errors::StartError;
 use super::open::Assembly;
 use super::tokens;
-use super::{Node, StartError, bind};
 use crate::access::api::Api;
 use crate::access::http::api::{ApiContext, Direct};
 use crate::access::http::{self, HttpAddresses, HttpContext, LeaderView, StateView, StatusSource};
@@ -123,21 +124,13 @@ impl ReportSource for Reports {
 /// Doors of a running node: the routes of a simulated one, and its tokens.
 pub(super) struct Handles {
     tokens: Tokens,
-    api: Option<Direct>,
+    pub(super) api: Option<Direct>,
 }
 
 impl Handles {
     /// Has the file of tokens looked at now. Whether there is one.
     pub(super) fn reload_files_soon(&self) -> bool {
         self.tokens.as_ref().inspect(|keeper| keeper.reload_soon()).is_some()
-    }
-}
-
-impl Node {
-    /// Locks by HTTP, past the listener: only in a simulated world, which has none.
-    #[doc(hidden)]
-    pub fn api(&self) -> Option<Direct> {
-        self.access.api.clone()
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use rowlock_env::net::Listener;
 use rowlock_proto::NodeId;
 
-use super::Listeners;
+use super::listeners::Listeners;
 use crate::config::NodeConfig;
 
 /// Listen addresses of a node.

@@ -8,7 +8,7 @@ use rowlock_env::task::{Shutdown, Task, spawn};
 use rowlock_env::{time, worker};
 use rowlock_types::metrics::Metrics;
 
-use super::StartError;
+use super::errors::StartError;
 use crate::config::NodeConfig;
 use crate::node::audit::{Audit, AuditRecord, AuditWriter, Client, Event, text};
 

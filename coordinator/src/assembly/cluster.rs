@@ -12,14 +12,14 @@ use rowlock_types::reconfiguration::Wanted;
 use rowlock_wal::StorageError;
 use tokio::sync::mpsc;
 
+use super::errors::{NodeError, StartError};
 use super::open::Assembly;
-use super::{Node, NodeError, StartError};
 use crate::cluster::autopilot::Autopilot;
 use crate::cluster::backups::Backups;
 use crate::cluster::bootstrap::{Bootstrap, BootstrapError, Founders};
 use crate::cluster::comparison::{Comparison, DigestMarks, Marks};
 use crate::cluster::disk_watch::DiskWatch;
-use crate::cluster::operations::log_level::{FilterReset, LogLevel, LogSwitch};
+use crate::cluster::operations::log_level::{FilterReset, LogLevel};
 use crate::cluster::operations::{Operations, Operator};
 use crate::cluster::reconfig::Reconfig;
 use crate::cluster::upgrade::Upgrades;
@@ -43,14 +43,6 @@ impl ClusterFloor {
 
     pub(super) fn observers(&self) -> [Arc<dyn Observer>; 1] {
         [self.marks.clone()]
-    }
-}
-
-impl Node {
-    /// Lets operators change the program's log filter (`rowlock log-level`). Before this call the node
-    /// refuses such requests. The first switch wins.
-    pub fn set_log_switch(&self, switch: Arc<dyn LogSwitch>) {
-        self.log_level.set_switch(switch);
     }
 }
 

@@ -2,6 +2,8 @@
 //! for service, and the end of a session on the program's request. The crate's documentation is the tutorial.
 
 use std::path::{Path, PathBuf};
+#[cfg(feature = "cluster")]
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rowlock_consensus::raft::compaction::take_snapshot;
@@ -9,7 +11,13 @@ use rowlock_consensus::raft::facts;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 
-use super::{Addresses, Node, NodeError};
+use super::addresses::Addresses;
+use super::errors::NodeError;
+use super::node::Node;
+#[cfg(feature = "access")]
+use crate::access::http::api::Direct;
+#[cfg(feature = "cluster")]
+use crate::cluster::operations::log_level::LogSwitch;
 use crate::config::{ClusterConfig, ConfigError, NodeConfig, NodeEntry};
 use crate::node::end_session::{EndSession, NotExpired};
 
@@ -141,5 +149,19 @@ impl Node {
         let ending =
             EndSession { replica: self.context.replica.clone(), proposer: self.context.proposer.clone() };
         ending.run(session, Default::default(), deadline).await
+    }
+
+    /// Lets operators change the program's log filter (`rowlock log-level`). Before this call the node
+    /// refuses such requests. The first switch wins.
+    #[cfg(feature = "cluster")]
+    pub fn set_log_switch(&self, switch: Arc<dyn LogSwitch>) {
+        self.log_level.set_switch(switch);
+    }
+
+    /// Locks by HTTP, past the listener: only in a simulated world, which has none.
+    #[doc(hidden)]
+    #[cfg(feature = "access")]
+    pub fn api(&self) -> Option<Direct> {
+        self.access.api.clone()
     }
 }

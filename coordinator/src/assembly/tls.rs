@@ -8,7 +8,7 @@ use rowlock_env::{time, worker};
 use rowlock_tls::{Certificate, ClientAuth, Keeper, Material, Reloaded, TlsError, node_uri};
 use rowlock_types::metrics::{Metrics, TlsListener};
 
-use super::StartError;
+use super::errors::StartError;
 use crate::config::{self, NodeConfig, PeerSecurity};
 
 /// Keeper of the node's certificates, if it has any.

@@ -6,7 +6,7 @@ use rowlock_env::reload::Reloaded;
 use rowlock_env::worker;
 use rowlock_types::metrics::Metrics;
 
-use super::StartError;
+use super::errors::StartError;
 use crate::access::tokens::{self, TokenKeeper};
 use crate::config::NodeConfig;
 

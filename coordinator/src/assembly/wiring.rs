@@ -19,11 +19,14 @@ use rowlock_sessions::liveness::Liveness;
 use rowlock_tls::{Material, Reloaded};
 use tokio::sync::mpsc;
 
+use super::addresses::Addresses;
 use super::cluster::{self, Operating};
+use super::errors::NodeError;
+use super::listeners::Listeners;
+use super::node::Node;
 use super::open::{Assembly, ChannelEnds};
 use super::stop::stop_at;
 use super::tls::Expiry;
-use super::{Addresses, Listeners, Node, NodeError};
 use crate::node::admin::Admin;
 use crate::node::leader_duties::{ClusterDuty, LeaderDuties, LeaderDuty};
 use crate::node::lock_sweep::LockSweep;

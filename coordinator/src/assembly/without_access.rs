@@ -6,7 +6,7 @@ use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::task::TaskGroup;
 use rowlock_types::metrics::Metrics;
 
-use super::StartError;
+use super::errors::StartError;
 use super::open::Assembly;
 use crate::config::NodeConfig;
 use crate::node::admin::{NotBuilt, ReportSource};

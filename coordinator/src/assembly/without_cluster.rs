@@ -9,8 +9,8 @@ use rowlock_env::time;
 use rowlock_types::member::Member;
 use rowlock_wal::{FolderState, StorageError};
 
+use super::errors::{NodeError, StartError};
 use super::open::Assembly;
-use super::{NodeError, StartError};
 use crate::config::{NodeConfig, NodeEntry};
 use crate::node::admin::{Admin, NotBuilt};
 use crate::node::apply::Observer;

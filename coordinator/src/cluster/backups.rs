@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rowlock_backup::file;
 use rowlock_backup::place::Target;
+use rowlock_env::decides;
 use rowlock_env::disk::Dir;
 use rowlock_env::task::Shutdown;
 use rowlock_env::{time, worker};
@@ -109,7 +110,9 @@ fn is_due(folder: &std::path::Path, every: Duration, now_ms: i64) -> io::Result<
     let newest = series(&dir)?.pop().map(|(at_ms, _)| at_ms);
     let every_ms = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
     // A time in the future means that the clock was set back.
-    Ok(newest.is_none_or(|at_ms| at_ms > now_ms || at_ms.saturating_add(every_ms) <= now_ms))
+    Ok(newest.is_none_or(|at_ms| {
+        decides!("backup-is-due", at_ms > now_ms || at_ms.saturating_add(every_ms) <= now_ms)
+    }))
 }
 
 fn make(

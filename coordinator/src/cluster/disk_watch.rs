@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
@@ -132,7 +133,7 @@ fn level(limits: &LimitsConfig, before: Level, free: u64, log_waits: bool) -> Le
     // Hysteresis against flapping.
     let least = if before == Level::Short { least.saturating_add(least / MORE_BY_PART) } else { least };
     assert!(least >= limits.min_free_bytes, "a node that was short needs no less than one that was not");
-    if log_waits || free < least {
+    if decides!("disk-is-short", log_waits || free < least) {
         Level::Short
     } else if free < limits.warn_free_bytes {
         Level::Low

@@ -9,6 +9,7 @@ use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::raft::state_machine::Apply;
 use rowlock_consensus::raft_types::EntryOutcome;
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::rng;
@@ -174,7 +175,9 @@ fn forget_min_hold(command: &mut Command) {
 
 impl Apply for Applier {
     fn apply(&self, machine: &mut Machine, entry: EntryStages, mut batch: Batch) -> EntryOutcome {
-        if !machine.takes(batch.ordinal) && !mutant::is(Mutant::OvertakenApplied) {
+        if decides!("entry-is-overtaken", !machine.takes(batch.ordinal))
+            && !mutant::is(Mutant::OvertakenApplied)
+        {
             rare::taken(Rare::EntryOvertaken);
             tracing::warn!(
                 entry = entry.index,

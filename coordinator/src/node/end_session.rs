@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
@@ -44,7 +45,7 @@ impl EndSession {
             let submission = Submission { identities: who.clone(), ..Submission::of_node(command, reply_to) };
             self.proposer.submit(submission).await.map_err(|_| NotExpired::Unknown)?;
             let applied = time::timeout_at(deadline, inbox.is_applied()).await;
-            if !applied.unwrap_or(false) {
+            if decides!("session-end-is-not-applied", !applied.unwrap_or(false)) {
                 return Err(NotExpired::Unknown);
             }
             if self.attachment(session).is_none() {

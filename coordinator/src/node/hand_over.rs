@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rowlock_consensus::peer::{Lane, Request, Response};
 use rowlock_consensus::raft::facts;
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_state::command::Command;
@@ -44,7 +45,10 @@ impl NodeContext {
     /// answers heartbeats may have a disk that hangs, and such a node wins no election.
     pub async fn hand_over_to(&self, next: NodeId) -> Option<NodeId> {
         assert!(next != self.me, "a node does not hand over to itself");
-        if time::timeout(COMMIT_DEADLINE, self.commits_reach(next)).await != Ok(true) {
+        if decides!(
+            "hand-over-is-not-committed",
+            time::timeout(COMMIT_DEADLINE, self.commits_reach(next)).await != Ok(true)
+        ) {
             tracing::warn!(to = %next, "does not hand leadership over: no write is committed and on the disk of that node");
             return None;
         }
@@ -71,7 +75,11 @@ impl NodeContext {
             return false;
         }
         let index = facts::applied_index(&self.raft);
-        while self.alive_voters().get(&next).is_none_or(|stored| *stored < index) {
+        while self
+            .alive_voters()
+            .get(&next)
+            .is_none_or(|stored| decides!("successor-lacks-entries", *stored < index))
+        {
             time::sleep(ASK_EVERY).await;
         }
         true

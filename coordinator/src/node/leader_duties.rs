@@ -12,6 +12,7 @@ mod zk_config;
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
@@ -79,7 +80,7 @@ impl Duty for LeaderDuties {
     async fn turn(&mut self) -> Result<Option<Instant>, ()> {
         let (now, seen) = (time::now(), *self.leadership.borrow_and_update());
         let leads = seen.is_led_by(self.me);
-        if seen != self.view {
+        if decides!("duties-see-new-leader", seen != self.view) {
             self.view = seen;
             self.duties.iter_mut().for_each(|(_, next)| *next = leads.then_some(now));
         }
@@ -88,7 +89,10 @@ impl Duty for LeaderDuties {
         let is_rung = leads && (was_rung || self.alarm.has_changed());
         let _ = self.alarm.borrow_and_update();
         for (duty, next) in &mut self.duties {
-            if next.is_none_or(|at| at > now) && !(is_rung && duty.wakes_on_alarm()) {
+            if decides!(
+                "duty-is-not-due",
+                next.is_none_or(|at| at > now) && !(is_rung && duty.wakes_on_alarm())
+            ) {
                 continue;
             }
             let due = duty.due(self.view.term, now);

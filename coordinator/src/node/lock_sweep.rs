@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_consensus::log_clock::LogClock;
+use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_env::time::Instant;
 use rowlock_state::Machine;
@@ -62,7 +63,7 @@ impl LeaderDuty for LockSweep {
 /// Returns the due locks. `now_ms` is `now` by the clock of the log.
 fn due(machine: &Machine, now_ms: i64, now: Instant) -> Due {
     let Some(next_ms) = machine.next_lock_due() else { return Due::default() };
-    if next_ms > now_ms {
+    if decides!("no-lock-is-due", next_ms > now_ms) {
         let next = Some(now + Duration::from_millis(next_ms.abs_diff(now_ms)));
         return Due { next, ..Due::default() };
     }

@@ -12,6 +12,7 @@ use rowlock_consensus::raft::facts::NotDone;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::{facts, is_member};
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time;
@@ -65,10 +66,18 @@ impl Service {
     /// Checks that this node leads `term`, runs the session timers, and that `from` is a member.
     fn leads_for(&self, from: NodeId, term: u64) -> Result<(), Refusal> {
         match self.leads() {
-            Some(view) if view.ready && view.term == term && self.node.expiry_table.term() == Some(term) => {}
+            Some(view)
+                if decides!(
+                    "leader-takes-keepalives",
+                    view.ready && view.term == term && self.node.expiry_table.term() == Some(term)
+                ) => {}
             _ => return Err(self.not_leader()),
         }
-        if is_member(&self.node.raft, from) { Ok(()) } else { Err(Refusal::NotServing) }
+        if decides!("keepalives-come-from-member", is_member(&self.node.raft, from)) {
+            Ok(())
+        } else {
+            Err(Refusal::NotServing)
+        }
     }
 
     /// Runs an operation of the leader. An operation still pending after [`QUORUM_DEADLINE`] has no quorum.
@@ -88,14 +97,16 @@ impl Service {
 
 /// Returns the term for proposals forwarded to the leader of `term`.
 fn taken_in(leads_in: Option<u64>, term: u64) -> Option<u64> {
-    leads_in.filter(|leads_in| *leads_in == term || mutant::is(Mutant::ForwardOfAnyTerm))
+    leads_in.filter(|leads_in| {
+        decides!("forward-is-of-this-term", *leads_in == term) || mutant::is(Mutant::ForwardOfAnyTerm)
+    })
 }
 
 impl PeerService for Service {
     /// Takes forwarded proposals, only in the same term: a leader that lost and regained its leadership has
     /// dropped the proposals taken before.
     async fn forward(&self, _from: NodeId, term: u64, proposals: Vec<Proposal>) -> Result<(), Refusal> {
-        if *self.node.leaving.borrow() {
+        if decides!("leader-is-leaving", *self.node.leaving.borrow()) {
             return Err(Refusal::NotServing);
         }
         let leads_in = self.leads().map(|view| view.term);
@@ -134,7 +145,7 @@ impl PeerService for Service {
         term: u64,
     ) -> Result<(), Refusal> {
         self.leads_for(from, term)?;
-        if self.heartbeat_acks.client_disconnected(term, &disconnects) {
+        if decides!("disconnects-are-recorded", self.heartbeat_acks.client_disconnected(term, &disconnects)) {
             Ok(())
         } else {
             Err(self.not_leader())

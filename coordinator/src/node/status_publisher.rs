@@ -14,6 +14,7 @@ use std::time::Duration;
 use rowlock_consensus::peer::{Lane, Request, Response};
 use rowlock_consensus::raft::facts;
 use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -51,7 +52,7 @@ pub struct StatusPublisher {
     leaving: watch::Receiver<bool>,
     drained: watch::Receiver<bool>,
     caught_up: bool,
-    membership: Membership,
+    membership: SeenMembers,
     outage: Outage,
     /// Begin of the log's wait for disk space while the other nodes make progress.
     stuck_since: Option<Instant>,
@@ -60,9 +61,9 @@ pub struct StatusPublisher {
     grace: Grace,
 }
 
-/// Membership seen last: its position in the log, voters and learners.
+/// Newest membership that this node has seen: its position in the log, voters and learners.
 #[derive(Default)]
-struct Membership {
+struct SeenMembers {
     at: Option<Position>,
     voters: BTreeSet<NodeId>,
     learners: BTreeSet<NodeId>,
@@ -77,9 +78,9 @@ impl Duty for StatusPublisher {
         let view = *self.leadership.borrow_and_update();
         let contact = self.node.contact.within(self.node.contact_max());
         let is_stuck = self.is_stuck() | self.hangs();
-        if !contact || is_stuck {
+        if decides!("node-has-no-contact", !contact || is_stuck) {
             self.caught_up = false;
-        } else if !self.caught_up {
+        } else if decides!("node-is-not-caught-up", !self.caught_up) {
             self.caught_up = self.catch_up(view).await;
         }
         self.follow_grace(view.term);
@@ -114,7 +115,7 @@ impl StatusPublisher {
             drained: node.drained.subscribe(),
             node,
             caught_up: false,
-            membership: Membership::default(),
+            membership: SeenMembers::default(),
             outage: Outage::default(),
             stuck_since: None,
             hang: Hang::default(),
@@ -201,7 +202,7 @@ impl StatusPublisher {
             return;
         }
         let learners = facts.learners().into_iter().collect();
-        let now = Membership { at: facts.members_at, voters: facts.members.voters.clone(), learners };
+        let now = SeenMembers { at: facts.members_at, voters: facts.members.voters.clone(), learners };
         // A new position without a change of members is the second half of a change in two steps.
         if (&self.membership.voters, &self.membership.learners) != (&now.voters, &now.learners) {
             tracing::info!(voters = ids(&now.voters), learners = ids(&now.learners), "membership");

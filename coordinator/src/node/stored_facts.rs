@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::time::{self, Instant};
-use rowlock_state::upgrade;
+use rowlock_state::version;
 use rowlock_wal::StorageError;
 
 use crate::node::context::NodeContext;
@@ -39,8 +40,8 @@ impl StoredFacts {
         if let Some(id) = known {
             folder.record_cluster(id).await?;
         }
-        let recorded = folder.version().map_or(upgrade::FIRST, |version| version.number);
-        if version.number > recorded {
+        let recorded = folder.version().map_or(version::FIRST, |version| version.number);
+        if decides!("version-is-newer-than-recorded", version.number > recorded) {
             tracing::info!(
                 version = version.number,
                 release = version.release,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rowlock_consensus::log_clock::LogClock;
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_env::worker;
 use rowlock_state::Machine;
@@ -67,7 +68,7 @@ impl Sweep {
 
 impl LeaderDuty for Sweep {
     fn due(&mut self, term: u64, now: Instant) -> Due {
-        if self.term != term {
+        if decides!("sweep-is-of-earlier-term", self.term != term) {
             // A new leader sweeps at once, so frequent changes of the leader do not postpone the sweep.
             (self.term, self.next, self.search, self.paths) = (term, None, None, Vec::new());
         }

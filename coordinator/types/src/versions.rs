@@ -3,21 +3,21 @@
 //!
 //! One number covers all formats, since a release changes them together. Every release also knows the
 //! previous version, so that a cluster can replace its nodes one by one. The cluster decides which version to
-//! write (`rowlock_state::upgrade`), not the node.
+//! write (`rowlock_state::version`), not the node.
 //!
 //! Builds of one release may still differ in a format: [`Build`] distinguishes them.
 
 use std::fmt;
 
-use rowlock_state::{ClusterVersion, Layout, upgrade};
+use rowlock_state::{ClusterVersion, Layout, version};
 use serde::{Deserialize, Serialize};
 
 /// The oldest version of this release: the version of release 0.2.0, the first one.
-const LEAST: u16 = upgrade::FIRST;
+const LEAST: u16 = version::FIRST;
 /// The newest version of this release. A release that changes a format raises the number.
-const MOST: u16 = upgrade::FIRST;
+const MOST: u16 = version::FIRST;
 /// The version for rehearsals of upgrades: see [`Versions::of_a_rehearsal`].
-const REHEARSED: u16 = upgrade::REHEARSED;
+const REHEARSED: u16 = version::REHEARSED;
 
 /// The release of this build.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");

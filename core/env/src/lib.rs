@@ -13,6 +13,7 @@ pub mod busy_poll;
 pub mod choice;
 pub mod disk;
 pub mod duty;
+pub mod guard;
 pub mod mutant;
 pub mod net;
 pub mod process;

@@ -3,12 +3,15 @@
 //! Most mutants are mistakes of real lock services. Each is a small deviation at the place of the broken
 //! rule, written as `if mutant::is(Mutant::X)`. Without the cargo feature `mutants` the condition is a
 //! constant `false`, so a production build contains neither the test nor the mistake. With the feature, a
-//! simulation enables at most a single mistake for all nodes and clients of its world, by [`with`]. See
-//! docs/decisions/mutants.md.
+//! simulation enables at most a single mistake for all nodes and clients of its world, by [`with`]: a mutant,
+//! or a flipped [`guard`]. See docs/decisions/mutants.md.
 
 use std::cell::Cell;
+use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
+
+use crate::guard::{self, Flipped, Guard};
 
 /// Declares the mistakes, each with its description, its name, the promises checked by the detecting
 /// checkers, and the conditions of its detection.
@@ -58,8 +61,6 @@ mutants! {
 
     /// Acknowledges writes as durable before they are flushed; the next batch flushes them.
     AckBeforeFlush = "ack-before-flush", by ["durable", "stops-with-cause"], when "all nodes lose power while writes are acknowledged";
-    /// Never flushes the log.
-    NeverFlush = "never-flush", by ["durable"], when "all nodes lose power, or one does more than once";
     /// Continues after a failed flush as if it had succeeded (fsyncgate).
     IgnoreFailedFlush = "ignore-failed-flush", by ["durable"], when "a flush fails, then power is lost";
     /// Renames files without flushing the directory.
@@ -77,13 +78,9 @@ mutants! {
 
     /// Reuses segments although their old names may still be on the disk.
     RecycleWithoutDirSync = "recycle-without-dir-sync", by ["durable"], when "power is lost between the reuse of an old segment and the flush of its new name";
-    /// Sends a vote before its flush.
-    VoteBeforeFlush = "vote-before-flush", by ["votes-never-go-back", "one-leader-per-term"], when "a node loses power at the flush of its vote";
     /// Treats damage in the middle of the log as the end of an unfinished write.
     DamageIsTorn = "damage-is-torn", by ["durable", "logs-never-go-back"], when "a bit of the last segment flips, and the node is restarted";
 
-    /// Omits the mark behind the last flush, the proof of all earlier flushes.
-    NoFlushMark = "no-flush-mark", by ["durable", "logs-never-go-back"], when "the last entry of a log at rest is corrupted";
     /// Identifies a node by its number alone, regardless of its data folder.
     AnyFolderWillDo = "any-folder-will-do", by ["durable", "leader-completeness"], when "a node that has acknowledged writes is wiped, and others with those writes are away";
     /// Accepts the new folder of a node without its data while the node is still a voter.
@@ -186,10 +183,6 @@ mutants! {
     MissedCreationForgotten = "missed-creation-forgotten", by ["watches"], when "a client that waits for a znode is cut off while it is created";
     /// Notifies no waiter of a grant.
     LoseNotices = "lose-notices", by ["no-lost-wakeup"], when "nothing: locks are contended";
-    /// Records a question at the holders of the lock, and notifies no holder.
-    AskForgetsTheHolder = "ask-forgets-the-holder", by ["questions"], when "nothing: a client asks for a lock that is held";
-    /// Does not notify a returning client of a question asked meanwhile.
-    QuestionMissed = "question-missed", by ["questions"], when "a holder is cut off while it is asked, and comes back";
     /// Applies an acquire without its minimum hold: a release frees the lock at once.
     MinHoldForgotten = "min-hold-forgotten", by ["minimum-hold", "replica-equality", "mutual-exclusion-of-beliefs"], when "nothing: a client gives a lock back before its minimum hold is over";
     /// Gives holders a second, regardless of the question's deadline.
@@ -210,8 +203,6 @@ mutants! {
     StopUnseen = "stop-unseen", by ["mutual-exclusion"], when "the runtime of a holder's client ends while the holder works on";
     /// Does not register its watches on a new connection.
     WatchesNotRegistered = "watches-not-registered", by ["watches", "no-lost-wakeup"], when "a client that watches loses its connection";
-    /// Does not verify its locks after a disconnection.
-    HeldNotVerified = "held-not-verified", by ["mutual-exclusion"], when "a lock is taken by force while its holder is cut off for a shorter time than it works";
     /// Reports a lock as held by its own belief, without a request to the log.
     VerifyByBelief = "verify-by-belief", by ["linearizable-verify"], when "a hold has ended in the log, and the holder asks before it hears of it";
     /// Sends a write again under a new number.
@@ -220,8 +211,6 @@ mutants! {
     AckUnanswered = "ack-unanswered", by ["exactly-once", "linearizable-writes"], when "connections break while several writes are under way";
     /// Retries an acquire of unknown outcome under a new name.
     FreshNameOnRetry = "fresh-name-on-retry", by ["no-lost-wakeup", "exactly-once"], when "a waiter loses its connection";
-    /// Stays in the queue after its waiter has given up (Curator 79, kazoo 412).
-    GhostWaiter = "ghost-waiter", by ["no-lost-wakeup"], when "a waiter gives up";
     /// Does not repeat its request after a reconnect, although the grant's notice may be lost (Redisson
     /// 3891).
     TrustOldPush = "trust-old-push", by ["no-lost-wakeup"], when "a waiter is cut off while it is granted the lock";
@@ -233,15 +222,11 @@ mutants! {
     // Rules of locks.
 
     /// Compares the prefix of a rule without its boundary: a rule for `/ci/*` names `/city` too.
-    PrefixWithoutBoundary = "prefix-without-boundary", by ["may-do", "may-see"], when "nothing: the name of one folder of locks begins with that of another";
+    PrefixWithoutBoundary = "prefix-without-boundary", by ["may-do", "may-see", "the-oracle-agrees"], when "nothing: the name of one folder of locks begins with that of another";
     /// Goes by the first rules after an operator has changed them.
-    FirstRulesStay = "first-rules-stay", by ["may-do", "may-see"], when "nothing: an operator changes the rules";
+    FirstRulesStay = "first-rules-stay", by ["may-do", "may-see", "the-oracle-agrees"], when "nothing: an operator changes the rules";
     /// Forces releases for clients that may take the lock.
-    ForceAsksForTake = "force-asks-for-take", by ["may-do"], when "nothing: a client forces a lock that it may only take";
-    /// Lists locks that the rules hide from the reader.
-    ListShowsHidden = "list-shows-hidden", by ["may-see"], when "nothing: a client lists locks of others";
-    /// Checks the right to see a lock when a client sets a watch, and not when the watch fires.
-    WatchOutlivesRules = "watch-outlives-rules", by ["may-see"], when "nothing: a lock is hidden from a client that watches it";
+    ForceAsksForTake = "force-asks-for-take", by ["may-do", "the-oracle-agrees"], when "nothing: a client forces a lock that it may only take";
 
     // Clients by HTTP.
 
@@ -260,30 +245,75 @@ mutants! {
 /// True if the feature `mutants` is on.
 pub const AVAILABLE: bool = cfg!(feature = "mutants");
 
-impl std::fmt::Display for Mutant {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Mutant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A deliberate mistake of a simulated world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    Mutant(Mutant),
+    /// A guard decides the opposite.
+    Flip(Guard),
+}
+
+impl Mistake {
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mistake::Mutant(mutant) => mutant.name(),
+            Mistake::Flip(guard) => guard.name(),
+        }
+    }
+
+    fn mutant(self) -> Option<Mutant> {
+        match self {
+            Mistake::Mutant(mutant) => Some(mutant),
+            Mistake::Flip(_) => None,
+        }
+    }
+
+    fn guard(self) -> Option<Guard> {
+        match self {
+            Mistake::Mutant(_) => None,
+            Mistake::Flip(guard) => Some(guard),
+        }
+    }
+}
+
+impl From<Mutant> for Mistake {
+    fn from(mutant: Mutant) -> Self {
+        Mistake::Mutant(mutant)
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
 /// Error for an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownMutant(String);
+pub struct UnknownMistake(String);
 
-impl std::fmt::Display for UnknownMutant {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "there is no mutant called {:?}", self.0)
+impl fmt::Display for UnknownMistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no mutant and no guard called {:?}", self.0)
     }
 }
 
-impl std::error::Error for UnknownMutant {}
+impl std::error::Error for UnknownMistake {}
 
-impl FromStr for Mutant {
-    type Err = UnknownMutant;
+impl FromStr for Mistake {
+    type Err = UnknownMistake;
 
-    fn from_str(name: &str) -> Result<Self, UnknownMutant> {
-        let found = Mutant::ALL.iter().find(|mutant| mutant.name() == name);
-        found.copied().ok_or_else(|| UnknownMutant(name.to_owned()))
+    fn from_str(name: &str) -> Result<Self, UnknownMistake> {
+        let mutant = Mutant::ALL.iter().find(|mutant| mutant.name() == name).copied();
+        let found = mutant.map(Mistake::Mutant).or_else(|| Guard::find(name).map(Mistake::Flip));
+        found.ok_or_else(|| UnknownMistake(name.to_owned()))
     }
 }
 
@@ -295,6 +325,7 @@ thread_local! {
 #[must_use]
 pub struct Chosen {
     before: Option<Mutant>,
+    _flipped: Flipped,
     // Not `Send`: the choice belongs to the current thread.
     _here: PhantomData<*const ()>,
 }
@@ -308,11 +339,12 @@ impl Drop for Chosen {
 /// Makes all code of this thread make the mistake, or no mistake for `None`.
 ///
 /// # Panics
-/// If `mutant` is set and the feature `mutants` is off: a simulation without findings would pass for a
+/// If `mistake` is set and the feature `mutants` is off: a simulation without findings would pass for a
 /// search.
-pub fn with(mutant: Option<Mutant>) -> Chosen {
-    assert!(AVAILABLE || mutant.is_none(), "this build makes no mistakes: build with --features mutants");
-    Chosen { before: CHOSEN.replace(mutant), _here: PhantomData }
+pub fn with(mistake: Option<Mistake>) -> Chosen {
+    assert!(AVAILABLE || mistake.is_none(), "this build makes no mistakes: build with --features mutants");
+    let before = CHOSEN.replace(mistake.and_then(Mistake::mutant));
+    Chosen { before, _flipped: guard::flip(mistake.and_then(Mistake::guard)), _here: PhantomData }
 }
 
 /// Returns true if the code of this thread must make the mistake.
@@ -336,31 +368,33 @@ mod tests {
     #[test]
     fn every_mutant_is_found_by_its_name_and_no_name_comes_twice() {
         for mutant in Mutant::ALL {
-            assert_eq!(mutant.name().parse(), Ok(*mutant));
+            assert_eq!(mutant.name().parse(), Ok(Mistake::Mutant(*mutant)));
             assert!(!mutant.what().is_empty() && !mutant.when().is_empty());
         }
-        let unknown = "perfection".parse::<Mutant>().unwrap_err().to_string();
-        assert_eq!(unknown, "there is no mutant called \"perfection\"");
+        let guard = Guard::all().next().unwrap();
+        assert_eq!(guard.name().parse(), Ok(Mistake::Flip(guard)));
+        let unknown = "perfection".parse::<Mistake>().unwrap_err().to_string();
+        assert_eq!(unknown, "there is no mutant and no guard called \"perfection\"");
     }
 
     #[cfg(feature = "mutants")]
     #[test]
     fn a_mistake_is_made_as_long_as_it_is_chosen() {
-        assert!(!is(Mutant::NeverFlush));
-        let outer = with(Some(Mutant::NeverFlush));
+        assert!(!is(Mutant::IgnoreFailedFlush));
+        let outer = with(Some(Mutant::IgnoreFailedFlush.into()));
         {
             let _inner = with(None);
-            assert!(!is(Mutant::NeverFlush));
+            assert!(!is(Mutant::IgnoreFailedFlush));
         }
-        assert!(is(Mutant::NeverFlush) && !is(Mutant::AckBeforeFlush));
+        assert!(is(Mutant::IgnoreFailedFlush) && !is(Mutant::AckBeforeFlush));
         drop(outer);
-        assert!(!is(Mutant::NeverFlush));
+        assert!(!is(Mutant::IgnoreFailedFlush));
     }
 
     #[cfg(not(feature = "mutants"))]
     #[test]
     #[should_panic(expected = "makes no mistakes")]
     fn a_production_build_refuses_to_make_mistakes() {
-        let _ = with(Some(Mutant::NeverFlush));
+        let _ = with(Some(Mutant::IgnoreFailedFlush.into()));
     }
 }

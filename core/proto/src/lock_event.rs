@@ -89,7 +89,7 @@ pub enum EndReason {
     Released,
     /// The client closed the session.
     SessionClosed,
-    /// The session expired.
+    /// The session expired: no keepalive arrived within its timeout.
     SessionExpired,
     /// Another session deleted the queue znode.
     Deleted,
@@ -152,7 +152,7 @@ impl<T> LockEventKind<T> {
         }
     }
 
-    /// Converts the texts.
+    /// Applies `text` to each text of the event.
     pub fn map<'a, U>(&'a self, text: impl Fn(&'a T) -> U) -> LockEventKind<U> {
         let end = |end: &'a PositionEnd<T>| PositionEnd {
             reason: end.reason,
@@ -235,7 +235,7 @@ pub enum GapReason {
 pub enum HistoryEvent<T = String> {
     /// A change of a queue position.
     Lock(LockEvent<T>),
-    /// Missing events.
+    /// Events that the history does not have.
     Gap(Gap),
     /// An event of a later version.
     Other {},

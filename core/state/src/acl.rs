@@ -18,6 +18,7 @@ use rowlock_proto::lock::ASK_BY_MAX_BYTES;
 use sha1::{Digest as _, Sha1};
 
 use crate::digest::Hasher;
+use crate::guard::decides;
 
 /// Limit of a list's size on the wire, after the expansion of `auth`. Beyond: [`ErrorCode::InvalidAcl`].
 /// ZooKeeper has no limit, but there one frame of `auth` entries can make a list of gigabytes.
@@ -37,7 +38,10 @@ pub fn has_proven(who: &[Id]) -> bool {
 /// superuser.
 pub fn may(acl: &[Acl], perm: i32, who: &[Id]) -> bool {
     crate::steps::take(acl.len() * who.len());
-    is_super(who) || acl.iter().any(|entry| entry.perms & perm != 0 && is_one_of(&entry.id, who))
+    decides!(
+        "acl-allows",
+        is_super(who) || acl.iter().any(|entry| entry.perms & perm != 0 && is_one_of(&entry.id, who))
+    )
 }
 
 /// Returns whether `wanted` is one of `who` or every client.
@@ -67,7 +71,7 @@ pub fn digest_identity(user_password: &str) -> Id {
 /// Returns a list as `getACL` shows the list to `who`: digests only with ADMIN.
 pub(crate) fn shown_to(acl: &[Acl], who: &[Id]) -> Vec<Acl> {
     let mut acl = acl.to_vec();
-    if !may(&acl, perms::ADMIN, who) {
+    if decides!("acl-digests-are-hidden", !may(&acl, perms::ADMIN, who)) {
         for entry in acl.iter_mut().filter(|entry| entry.id.scheme == "digest") {
             if let Some(colon) = entry.id.id.find(':') {
                 entry.id.id.replace_range(colon.., ":x");
@@ -97,9 +101,9 @@ pub(crate) fn resolve<'a>(acl: Option<&'a [Acl]>, who: &'a [Id]) -> Result<Vec<A
         if bytes > ACL_BYTES_MAX { Err(ErrorCode::InvalidAcl) } else { Ok(()) }
     };
     for entry in acl.unwrap_or_default() {
-        if entry.id.scheme == "auth" {
+        if decides!("acl-entry-is-auth", entry.id.scheme == "auth") {
             let mut proven = who.iter().filter(|id| is_proof(&id.scheme)).peekable();
-            if proven.peek().is_none() {
+            if decides!("client-has-proven-nothing", proven.peek().is_none()) {
                 return Err(ErrorCode::InvalidAcl);
             }
             for id in proven {

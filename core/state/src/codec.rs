@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use crate::command::{Batch, Proposal};
-use crate::upgrade::{FIRST, NEWEST};
+use crate::version::{FIRST, NEWEST};
 
 /// Largest encoded batch. The proposer folds far less; the client's frame bounds one command.
 pub const BATCH_MAX_BYTES: usize = 64 << 20;

@@ -11,7 +11,7 @@ use rowlock_proto::{ClusterId, ErrorCode, FencingToken, NodeId, SessionId};
 use serde::{Deserialize, Serialize};
 
 use crate::proof::Proof;
-use crate::upgrade::ClusterVersion;
+use crate::version::ClusterVersion;
 
 /// Counts the connections that a session has been attached to. The state refuses proposals of an older
 /// attachment (`SessionMoved`): a connection that the client has left cannot act any more.

@@ -20,6 +20,10 @@ use crate::acl::is_proof;
 use crate::command::{Command, Proposal};
 use crate::locks::{ASKED_MAX, ASKERS_MAX, Asker, Contender, Lock, PLACES_MAX, SEARCH_FLOOR};
 use crate::machine::Machine;
+use crate::rates::{
+    BYTES_PER_STEP, CHANGE, LEAVE, LEVEL, LOOK, MAKE, NUMBER_BYTES, bytes_steps, end_steps, levels,
+    place_end_steps,
+};
 use crate::tree::split;
 
 /// Limit of missing znodes above its locks that one acquire creates. Beyond: `BadArguments`.
@@ -44,28 +48,14 @@ pub const COMMAND_BYTES_MAX: u64 = 16 << 20;
 /// Limit of steps per log entry. Further proposals begin the next entry.
 pub const ENTRY_STEPS_MAX: u64 = COMMAND_STEPS_MAX;
 
-/// Steps of a znode's lookup.
-const LOOK: u64 = 24;
-/// Additional steps to change or delete a znode.
-const CHANGE: u64 = 32;
-/// Additional steps to create a znode.
-const MAKE: u64 = 64;
-/// Steps per level of a path for a lookup or change.
-const LEVEL: u64 = 4;
-/// Bytes per step: apply checks and hashes paths, and hashes data.
-const BYTES_PER_STEP: u64 = 32;
 /// Bytes of a znode, without path, data and ACL.
 const ZNODE_BYTES: u64 = 320;
-/// Steps to delete a znode, leave a queue, or grant a lock.
-pub(crate) const LEAVE: u64 = LOOK + CHANGE;
 /// Bytes of a question, without its texts.
 const QUESTION_BYTES: u64 = 192 + (ASKERS_MAX * size_of::<Asker>()) as u64;
 /// Bytes of a queue position, in addition to the znode.
 const PLACE_BYTES: u64 = 320;
 /// Bytes of an ACL entry, without its texts.
 const ENTRY_BYTES: u64 = 96;
-/// Length of the number behind a sequential znode's name.
-const NUMBER_BYTES: usize = 11;
 /// Comparisons of identities included in the steps of an operation.
 const COMPARISONS_INCLUDED: u64 = 64;
 
@@ -423,31 +413,6 @@ impl<'a> Bill<'a> {
         let fits = steps <= COMMAND_STEPS_MAX && bytes <= COMMAND_BYTES_MAX;
         if fits { Ok(()) } else { Err(ErrorCode::BadArguments) }
     }
-}
-
-/// Returns the steps that the end of a session takes for one of its znodes.
-pub(crate) fn end_steps(path: &str) -> u64 {
-    end_steps_at(levels(path), path)
-}
-
-/// Returns [`end_steps`] of a path with this many levels.
-#[inline]
-pub(crate) fn end_steps_at(levels: u64, path: &str) -> u64 {
-    LEAVE + LEVEL * levels + bytes_steps(path.len())
-}
-
-/// Returns [`end_steps`] of a sequential znode below `above`, with a name of `name` bytes in front of the
-/// number.
-fn place_end_steps(above: &str, name: usize) -> u64 {
-    LEAVE + LEVEL * (levels(above) + 1) + bytes_steps(above.len() + 1 + name + NUMBER_BYTES)
-}
-
-fn levels(path: &str) -> u64 {
-    paths::levels(path) as u64
-}
-
-fn bytes_steps(bytes: usize) -> u64 {
-    bytes as u64 / BYTES_PER_STEP
 }
 
 /// Checks whether a new znode may have a path of these pieces and a number of this length.

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::upgrade::{FIRST, REHEARSED};
+use crate::version::{FIRST, REHEARSED};
 
 /// The fingerprint of one format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

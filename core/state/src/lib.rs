@@ -14,12 +14,14 @@
 
 pub mod acl;
 mod arena;
+mod author;
 mod codec;
 pub mod command;
 mod cost;
 mod dedup;
 mod digest;
 pub mod export;
+pub mod guard;
 mod guesses;
 mod invariants;
 mod layout;
@@ -27,11 +29,13 @@ mod locks;
 mod machine;
 mod multi;
 pub mod mutant;
+mod new_cluster;
 mod ops;
 pub mod outcome;
 mod proof;
 mod query;
 pub mod quota;
+mod rates;
 mod reap;
 mod restore;
 pub mod rules;
@@ -41,7 +45,8 @@ mod shared_map;
 mod snapshot;
 mod steps;
 mod tree;
-pub mod upgrade;
+mod upgrade;
+pub mod version;
 mod znode;
 
 #[cfg(test)]
@@ -56,12 +61,13 @@ pub use dedup::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_S
 pub use layout::Layout;
 pub use locks::{
     ASK_PAUSE_MS, ASKED_MAX, ASKERS_MAX, AskedHolder, Asker, ContenderView, Deadline, LABEL_MAX, LockView,
-    PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question,
+    PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question, Wish,
 };
 pub use machine::{Counts, Machine};
+pub use new_cluster::NewCluster;
 pub use proof::Proof;
-pub use restore::{LeftBehind, NewCluster, Rule, TOKEN_FLOOR_MAX, ZxidsUsedUp};
+pub use restore::{LeftBehind, Rule, TOKEN_FLOOR_MAX, ZxidsUsedUp};
 pub use sessions::{Host, LASTING_MS, Opened, Session};
 pub use snapshot::{Frozen, SNAPSHOT_VERSION, SnapshotError};
-pub use upgrade::ClusterVersion;
+pub use version::ClusterVersion;
 pub use znode::Kind;

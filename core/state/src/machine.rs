@@ -14,17 +14,18 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Version, Zxid};
 
 use crate::acl::SharedAcl;
+use crate::author::Author;
 use crate::command::{Command, Ordinal, Proposal, Stamp};
 use crate::digest::Hasher;
+use crate::guard::decides;
 use crate::locks::{Cause, Locks};
-use crate::ops::Author;
+use crate::new_cluster::NewCluster;
 use crate::outcome::{Applied, Attached, EventSink, SessionEnd};
-use crate::restore::NewCluster;
 use crate::rules::Rules;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::tree::{Path, Tree, TreePosition};
-use crate::upgrade::Upgrade;
+use crate::version::Upgrade;
 use crate::znode::{Kind, Meta, Znode};
 
 /// Znode with the membership's text, read and watched by ZooKeeper's clients.
@@ -139,7 +140,7 @@ impl Machine {
         }
         let follows =
             ordinal.term >= self.last_entry.term && ordinal == self.last_entry.next_in(ordinal.term);
-        if follows {
+        if decides!("entry-follows", follows) {
             assert!(ordinal >= self.last_entry, "{ordinal:?} follows {:?}", self.last_entry);
             self.last_entry = ordinal;
         }
@@ -241,7 +242,9 @@ impl Machine {
     ) -> Result<Attached, ErrorCode> {
         match proposal.command {
             // Clients try again.
-            Command::OpenSession { .. } if self.grace_ms() > 0 => Err(ErrorCode::ThrottledOp),
+            Command::OpenSession { .. } if decides!("grace-refuses-sessions", self.grace_ms() > 0) => {
+                Err(ErrorCode::ThrottledOp)
+            }
             Command::OpenSession { proof, timeout_ms } => {
                 Ok(self.create_session(proposal, proof, timeout_ms, sink))
             }
@@ -273,7 +276,11 @@ impl Machine {
                 self.admit(*session, *attachment)?;
                 // The leader's own proposals have no identities.
                 let by_superuser = crate::acl::is_super(&proposal.identities);
-                let end = if by_superuser { SessionEnd::Ended } else { SessionEnd::Expired };
+                let end = if decides!("superuser-ends-session", by_superuser) {
+                    SessionEnd::Ended
+                } else {
+                    SessionEnd::Expired
+                };
                 Ok(self.end_session(*session, end, sink))
             }
             Command::Reap { path } => {

@@ -8,9 +8,11 @@ use rowlock_proto::request::Op;
 use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{CreateMode, ErrorCode};
 
+use crate::author::Author;
+use crate::guard::decides;
 use crate::locks::Cause;
 use crate::machine::Machine;
-use crate::ops::{Author, Done};
+use crate::ops::Done;
 use crate::outcome::EventSink;
 use crate::steps;
 
@@ -51,10 +53,10 @@ impl Machine {
         sink: &mut S,
     ) -> Result<Response, ErrorCode> {
         let holder = self.holder_of(claim);
-        if holder != Some(by.session) {
+        if decides!("multi-claim-is-not-held", holder != Some(by.session)) {
             self.permit_reading((by.session, by.who), claim)?;
         }
-        if holder.is_none() {
+        if decides!("multi-claim-has-no-holder", holder.is_none()) {
             let refused = [ErrorCode::NoNode, ErrorCode::RuntimeInconsistency];
             return Ok(Response::Multi(refused.map(|code| OpResult::Error(Some(code))).into()));
         }

@@ -16,7 +16,8 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, Zxid, path as pat
 
 use crate::acl::{self, SharedAcl};
 use crate::arena::Number;
-use crate::command::Stamp;
+use crate::author::Author;
+use crate::guard::decides;
 use crate::locks::Contender;
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::ChangeKind;
@@ -30,17 +31,6 @@ use done::{BeforeData, Event, Undo};
 
 /// Longest time to live that ZooKeeper can store (`EphemeralType.TTL`).
 const TTL_MAX_MS: i64 = 0xff_ffff_ffff;
-
-/// Sender and zxid of a change.
-pub(crate) struct Author<'a> {
-    pub zxid: Zxid,
-    pub session: SessionId,
-    /// Slot of the session; valid until the end of the command.
-    pub place: Slot,
-    pub who: &'a [Id],
-    /// The leader's decisions for the batch.
-    pub stamp: Stamp,
-}
 
 /// A well-formed create request.
 pub(crate) struct New<'a> {
@@ -115,10 +105,10 @@ impl Machine {
             return Err(ErrorCode::NodeExists);
         }
         let Err(slot) = parent.children.find(at.name().as_bytes()) else { return Err(ErrorCode::NodeExists) };
-        if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
+        if decides!("parent-is-ephemeral", matches!(parent.meta.kind, Kind::Ephemeral(_))) {
             return Err(ErrorCode::NoChildrenForEphemerals);
         }
-        if by.stamp.enforce_quota {
+        if decides!("create-counts-against-quota", by.stamp.enforce_quota) {
             let data_len = new.data.as_ref().map_or(0, Bytes::len);
             self.check_quota(&path, 1, data_len as i64)?;
         }
@@ -142,7 +132,7 @@ impl Machine {
 
     pub(crate) fn delete(&mut self, by: &Author, path: &str, version: Version) -> Result<Done, ErrorCode> {
         let at = split_checked(path)?;
-        if RESERVED.contains(&path) {
+        if decides!("znode-is-reserved", RESERVED.contains(&path)) {
             return Err(ErrorCode::BadArguments);
         }
         let parent_id = self.tree.find(at.parent()).ok_or(ErrorCode::NoNode)?;
@@ -156,7 +146,7 @@ impl Machine {
         let znode = self.tree.node(*parent.children.at(slot).1);
         self.permit_delete(by, path, znode.meta.kind)?;
         check_version(znode.meta.version, version)?;
-        if !znode.children.is_empty() {
+        if decides!("znode-has-children", !znode.children.is_empty()) {
             return Err(ErrorCode::NotEmpty);
         }
         Ok(self.remove_at((by.zxid, by.place), at, TreePosition { parent: parent_id, at: slot }))
@@ -169,7 +159,7 @@ impl Machine {
         permit(&znode.acl, perms::WRITE, by.who)?;
         self.permit_set_data(by, &set.path, (znode.meta.kind, set.data.as_ref()))?;
         let bytes_diff = bytes_diff(znode, set.data.as_ref());
-        if by.stamp.enforce_quota {
+        if decides!("write-counts-against-quota", by.stamp.enforce_quota) {
             self.check_quota(&set.path, 0, bytes_diff)?;
         }
         check_version(znode.meta.version, set.version)?;
@@ -395,11 +385,15 @@ fn bytes_diff(znode: &Znode, data: Option<&Bytes>) -> i64 {
 }
 
 pub(crate) fn permit(acl: &SharedAcl, perm: i32, who: &[Id]) -> Result<(), ErrorCode> {
-    if acl.allows(perm, who) { Ok(()) } else { Err(ErrorCode::NoAuth) }
+    if decides!("acl-permits-write", acl.allows(perm, who)) { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
 fn check_version(current: Version, expected: Version) -> Result<(), ErrorCode> {
-    if expected == Version::ANY || expected == current { Ok(()) } else { Err(ErrorCode::BadVersion) }
+    if decides!("version-fits", expected == Version::ANY || expected == current) {
+        Ok(())
+    } else {
+        Err(ErrorCode::BadVersion)
+    }
 }
 
 /// Returns the version after one more change. Wraps past 2^31-1 and skips -1, which means "any" in a request.

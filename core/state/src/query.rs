@@ -7,6 +7,7 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::{ErrorCode, SessionId, Stat};
 
 use crate::acl::{self, shown_to};
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::ops::permit;
 use crate::sessions::Session;
@@ -95,7 +96,11 @@ impl Machine {
 
     /// Returns whether a client may read the znode, if present: by its ACL and by the rules of locks.
     pub fn may_read(&self, path: &str, who: &[Id]) -> bool {
-        self.rules.may_see(path, who) && self.acl(path).is_none_or(|list| acl::may(list, perms::READ, who))
+        decides!(
+            "znode-is-visible",
+            self.rules.may_see(path, who)
+                && self.acl(path).is_none_or(|list| acl::may(list, perms::READ, who))
+        )
     }
 
     /// Returns the approximate bytes of all distinct ACLs.

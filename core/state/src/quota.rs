@@ -12,6 +12,7 @@
 
 use rowlock_proto::{ErrorCode, Stat};
 
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::znode::{Znode, saturating_i32};
 
@@ -84,7 +85,7 @@ impl Limits {
 impl Machine {
     /// Returns whether quotas may exist, without a search.
     pub fn may_have_quotas(&self) -> bool {
-        self.tree.get(QUOTA_PATH).is_some_and(|root| !root.children.is_empty())
+        self.tree.get(QUOTA_PATH).is_some_and(|root| decides!("quotas-exist", !root.children.is_empty()))
     }
 
     /// Iterates over all quotas in no particular order. Walks everything below `/zookeeper/quota`.
@@ -113,7 +114,11 @@ impl Machine {
             |hard: Option<i64>, used: i64, diff: i64| diff != 0 && hard.is_some_and(|max| used + diff > max);
         let over_count = refused(limits.count_hard, usage.count, count_diff);
         let over_bytes = refused(limits.bytes_hard, usage.bytes, bytes_diff);
-        if over_count || over_bytes { Err(ErrorCode::QuotaExceeded) } else { Ok(()) }
+        if decides!("quota-is-exceeded", over_count || over_bytes) {
+            Err(ErrorCode::QuotaExceeded)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the data shown at `path` if `path` is a quota's `zookeeper_stats`.

@@ -5,6 +5,7 @@
 
 use rowlock_proto::{ErrorCode, Zxid};
 
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::znode::{Kind, Znode};
@@ -21,7 +22,10 @@ impl Machine {
     /// Iterates over the znodes that would be reaped at `now_ms` (the log's clock).
     pub fn reap_due(&self, now_ms: i64) -> impl Iterator<Item = &str> {
         let due = move |path: &&str| {
-            !self.has_delay(path) && self.tree.get(path).is_some_and(|znode| is_due(znode, now_ms))
+            decides!(
+                "znode-may-be-reaped",
+                !self.has_delay(path) && self.tree.get(path).is_some_and(|znode| is_due(znode, now_ms))
+            )
         };
         self.tree.reapable().iter().map(|(path, ())| &**path).filter(due)
     }
@@ -34,10 +38,10 @@ impl Machine {
     /// Applies `Reap`: deletes the znode if still due.
     pub(crate) fn reap(&mut self, zxid: Zxid, path: &str) -> Result<Done, ErrorCode> {
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
-        if !znode.children.is_empty() {
+        if decides!("reaped-znode-has-children", !znode.children.is_empty()) {
             return Err(ErrorCode::NotEmpty);
         }
-        if !is_due(znode, self.time_ms) || self.has_delay(path) {
+        if decides!("reaped-znode-is-early", !is_due(znode, self.time_ms) || self.has_delay(path)) {
             return Err(ErrorCode::BadVersion);
         }
         Ok(self.remove(zxid, path))

@@ -15,11 +15,11 @@
 
 use rowlock_proto::response::Response;
 use rowlock_proto::{ClusterId, ErrorCode, FencingToken, Zxid};
-use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, Ordinal};
 use crate::digest::Hasher;
 use crate::machine::Machine;
+use crate::new_cluster::NewCluster;
 use crate::outcome::SessionEnd;
 
 /// Bits of a zxid span. The old cluster has gone on after the backup, and may be in the next span by now. A
@@ -35,14 +35,6 @@ const ZXID_BITS: u32 = 56;
 
 /// Largest token of another service that this cluster can exceed. As many tokens remain for this cluster.
 pub const TOKEN_FLOOR_MAX: i64 = (1 << (ZXID_BITS - 1)) - 1;
-
-/// The identity of a new cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewCluster {
-    pub id: ClusterId,
-    /// Milliseconds without new sessions; 0: clients may open sessions at once.
-    pub grace_ms: u32,
-}
 
 /// A rule of a restore. Tests leave out a rule to prove that the checkers notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

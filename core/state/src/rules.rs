@@ -27,6 +27,7 @@ use rowlock_proto::name::{LOCK_BASE, reads_as_queue_znode};
 use rowlock_proto::path as paths;
 use rowlock_proto::right::Right;
 
+use crate::guard::decides;
 use crate::{acl, mutant};
 pub use pattern::Pattern;
 
@@ -227,12 +228,12 @@ impl Rules {
             return true;
         }
         let Some((_, all)) = self.find(path) else { return true };
-        acl::is_super(who) || granted(all, who).has(right)
+        decides!("rules-allow", acl::is_super(who) || granted(all, who).has(right))
     }
 
     /// Returns whether a client may read a znode, as far as the rules say.
     pub fn may_see(&self, znode: &str, who: &[Id]) -> bool {
-        let is_public = znode != RULES_PATH || acl::is_super(who);
+        let is_public = decides!("rules-are-readable", znode != RULES_PATH || acl::is_super(who));
         is_public && self.allow(lock_of(znode), Right::See, who)
     }
 

@@ -21,7 +21,7 @@ use crate::layout::Layout;
 use crate::locks::Key;
 use crate::machine::Machine;
 use crate::sessions::Host;
-use crate::upgrade::{ClusterVersion, FIRST, Upgrade};
+use crate::version::{ClusterVersion, FIRST, Upgrade};
 use crate::znode::Znode;
 use block::BlockWriter;
 use record::Row;

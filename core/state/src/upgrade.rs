@@ -1,4 +1,4 @@
-//! The version in which the cluster writes, and the change to the next version.
+//! The change of the cluster to the next version.
 //!
 //! While operators replace nodes one by one with a newer release, all nodes write and apply as the older
 //! release does. When every member knows the newer version, [`Command::RaiseVersion`] makes the change, at
@@ -8,47 +8,12 @@
 //! So `Machine::is_at` guards each change of `apply`, while releases without the change are supported.
 
 use rowlock_proto::response::Response;
-use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::digest::Hasher;
+use crate::guard::decides;
 use crate::machine::Machine;
-
-/// Version of the first release, 0.2.0.
-pub const FIRST: u16 = 1;
-/// The version after this release's newest one. No release writes this version: nodes change to it in
-/// rehearsals of an upgrade, in tests and in the simulator. The version contains one change of each kind: log
-/// entries begin with its number, a command has another effect (the state counts each `Noop`), and snapshots
-/// have one more record.
-#[doc(hidden)]
-pub const REHEARSED: u16 = FIRST + 1;
-/// Newest version that this release reads and applies.
-pub(crate) const NEWEST: u16 = REHEARSED;
-
-/// A version, with a release that knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterVersion {
-    pub number: u16,
-    /// Oldest release that reads the version, for operators.
-    pub release: String,
-}
-
-impl Default for ClusterVersion {
-    fn default() -> Self {
-        ClusterVersion { number: FIRST, release: "0.2.0".to_owned() }
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Upgrade {
-    pub(crate) version: ClusterVersion,
-    /// The leader raises no version without an operator.
-    pub(crate) held: bool,
-    /// Number of `Noop`s since [`REHEARSED`].
-    pub(crate) rehearsed: u64,
-    /// Replaces the version in simulations of a node that breaks the invariant.
-    pub(crate) mistaken: Option<u16>,
-}
+use crate::version::{ClusterVersion, FIRST, NEWEST, REHEARSED, Upgrade};
 
 impl Machine {
     /// Returns the cluster's version.
@@ -91,7 +56,9 @@ impl Machine {
         let upgrade = &mut self.upgrade;
         match command {
             // A repeated or late raise is behind the state.
-            Command::RaiseVersion { to } if to.number > upgrade.version.number => {
+            Command::RaiseVersion { to }
+                if decides!("version-is-raised", to.number > upgrade.version.number) =>
+            {
                 upgrade.version = to.clone();
                 upgrade.held = false;
             }

@@ -55,7 +55,7 @@ impl Plan {
         let parts = vec![
             part(Workload::Uncontended, &[1, 16, 64, 256, 1024], 3, usual),
             part(Workload::Shared, &[1, 16, 256, 1024, 4096], 2, usual),
-            part(Workload::Posted, &[256], 2, usual),
+            part(Workload::Posted, &[1, 256], 2, usual),
             part(Workload::Light, &[100], 2, times(400, 2000)),
             part(Workload::Contended, &[10, 100], 3, usual),
             // The trial ends after each client has held the lock several times, which takes several seconds.

@@ -1,7 +1,7 @@
 //! Shared test code for the wire protocol; no shipped crate links this crate. Contains a client in raw
-//! frames ([`raw`], over [`wire`]), requests and responses as text ([`script`], [`text`]), and the largest
-//! legal requests of every kind: tests apply them to the replicated state and count steps and bytes, and send
-//! them to a cluster of real processes, which must keep its leader.
+//! frames ([`raw`], over [`wire`]), requests and responses as text ([`script`], [`text`]), cases of the HTTP
+//! API ([`rest`]), and the largest legal requests of every kind: tests apply them to the replicated state and
+//! count steps and bytes, and send them to a cluster of real processes, which must keep its leader.
 //!
 //! [`LOGGED`] requests go through the log; the receiving node itself answers [`LOCAL`] requests. Must never
 //! know the effect of a request: only its largest size, and the requests that must precede it.
@@ -10,6 +10,7 @@ mod local;
 mod logged;
 mod make;
 pub mod raw;
+pub mod rest;
 pub mod script;
 pub mod text;
 pub mod wire;

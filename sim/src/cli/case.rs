@@ -1,6 +1,6 @@
 //! Parameters of a run, and their text form: a failing run writes the text, `replay` and `shrink` read it.
 
-use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::mutant::{self, Mistake, Mutant};
 use rowlock_sim::cluster::{self, Outcome, Scenario};
 use rowlock_sim::fault::Script;
 
@@ -14,17 +14,18 @@ pub struct Case {
     pub scenario: Scenario,
     /// Faults of the run; `None`: derived from seed and scenario.
     pub script: Option<Script>,
-    /// Mutant that the run should reveal.
-    pub mistake: Option<Mutant>,
+    /// Mistake that the run should reveal.
+    pub mistake: Option<Mistake>,
 }
 
-/// Returns the mutant of this name, if this build contains mutants.
-pub fn mistake_named(name: &str) -> Result<Mutant, String> {
-    let mutant: Mutant = name.parse().map_err(|e| {
+/// Returns the mutant or guard of this name, if this build makes mistakes.
+pub fn mistake_named(name: &str) -> Result<Mistake, String> {
+    let mistake: Mistake = name.parse().map_err(|e| {
         let names: Vec<&str> = Mutant::ALL.iter().map(|mutant| mutant.name()).collect();
-        format!("{e}; there are {}", names.join(", "))
+        let names = names.join(", ");
+        format!("{e}; there are {names}, and the guards that `rowlock sim mutants --guards --list` names")
     })?;
-    if mutant::AVAILABLE { Ok(mutant) } else { Err(NO_MUTANTS.to_owned()) }
+    if mutant::AVAILABLE { Ok(mistake) } else { Err(NO_MUTANTS.to_owned()) }
 }
 
 /// Error for a build without mutants.
@@ -75,11 +76,11 @@ mod tests {
             seconds: 30,
             scenario: Scenario::Network,
             script: None,
-            mistake: Some(Mutant::NeverFlush),
+            mistake: Some(Mutant::IgnoreFailedFlush.into()),
         };
         assert_eq!(
             case.command(),
-            "rowlock sim run --seed 7 --seconds 30 --scenario network --mutant never-flush"
+            "rowlock sim run --seed 7 --seconds 30 --scenario network --mutant ignore-failed-flush"
         );
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rowlock_env::choice::Choice;
+use rowlock_env::guard::{Guard, Outcomes};
 use rowlock_env::rare::{self, Counts, Rare};
 use rowlock_sim::cluster::{Outcome, Stats};
 use rowlock_sim::fault::Kind;
@@ -81,6 +82,11 @@ impl Figures {
             rows.push(("never taken", never_taken(&rare)));
             rows.push(("choices", taken(&choices)));
             rows.push(("never chosen", never_taken(&choices)));
+            let guards = GuardFigures::of(&self.stats.guards);
+            rows.push(("guards", if rare::COUNTED { guards.summary() } else { not_counted.to_owned() }));
+            rows.push(("always true", listed(&guards.only_true)));
+            rows.push(("always false", listed(&guards.only_false)));
+            rows.push(("not reached", listed(&guards.unreached)));
         }
         rows.push(("fingerprint", format!("{:016x}", self.fingerprint)));
         rows.push(("broken", counted(self.broken.len() as u64)));
@@ -132,7 +138,39 @@ fn taken(all: &[Named]) -> String {
 /// Returns the names with a count of zero.
 fn never_taken(all: &[Named]) -> String {
     let never: Vec<&str> = all.iter().filter(|(_, times)| *times == 0).map(|(name, _)| *name).collect();
-    if never.is_empty() { "none".to_owned() } else { never.join(", ") }
+    listed(&never)
+}
+
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Names of the guards out of reach: those that did not go both ways.
+#[derive(Default)]
+struct GuardFigures {
+    both_ways: usize,
+    only_true: Vec<&'static str>,
+    only_false: Vec<&'static str>,
+    unreached: Vec<&'static str>,
+}
+
+impl GuardFigures {
+    fn of(outcomes: &Outcomes) -> GuardFigures {
+        let mut figures = GuardFigures::default();
+        for guard in Guard::all() {
+            match outcomes.of(guard) {
+                [0, 0] => figures.unreached.push(guard.name()),
+                [0, _] => figures.only_true.push(guard.name()),
+                [_, 0] => figures.only_false.push(guard.name()),
+                _ => figures.both_ways += 1,
+            }
+        }
+        figures
+    }
+
+    fn summary(&self) -> String {
+        format!("{} of {} went both ways", self.both_ways, Guard::all().count())
+    }
 }
 
 /// Returns a bar of this width for a share of 0 to 1.
@@ -191,6 +229,14 @@ mod tests {
         assert!(
             never_taken(&counts).contains("session-moved") && !never_taken(&counts).contains("torn-tail")
         );
+    }
+
+    #[test]
+    fn guards_that_did_not_go_both_ways_are_named() {
+        let guards = GuardFigures::of(&Outcomes::default());
+        assert_eq!((guards.both_ways, guards.unreached.len()), (0, Guard::all().count()));
+        assert_eq!(listed(&guards.only_true), "none");
+        assert!(guards.summary().starts_with("0 of "));
     }
 
     #[test]

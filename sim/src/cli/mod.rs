@@ -8,6 +8,7 @@ mod case;
 mod case_file;
 mod compare;
 mod figures;
+mod guards;
 mod guide;
 mod judge;
 mod log;

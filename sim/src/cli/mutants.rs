@@ -9,15 +9,16 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::mutant::{self, Mistake, Mutant};
 use rowlock_env::time;
 use rowlock_sim::cluster::{Outcome, Scenario};
 
 use super::case::{Case, NO_MUTANTS};
+use super::guards;
 use super::guide::Guide;
 use super::options::Common;
 use super::pool::{Pool, threads};
-use crate::exit::{Failure, REFUSED, UNAVAILABLE};
+use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::paint::{Paint, Progress};
 use crate::print::print;
 use crate::signals::Stop;
@@ -28,12 +29,19 @@ use crate::table::table;
 /// notice as soon as the nodes do.
 const BESIDE_RUNS: [Mutant; 2] = [Mutant::ForwardAgain, Mutant::DigestsNotJudged];
 
+/// Default number of seeds for each mutant.
+const SEEDS: u64 = 500;
+
 /// Run each deliberate mistake until a checker notices it
 #[derive(clap::Args)]
 pub struct Mutants {
-    /// Try at most this many seeds for each mutant
-    #[arg(long, value_name = "N", default_value_t = 500)]
-    seeds: u64,
+    /// Try at most this many seeds for each mutant [default: 500]; with --guards, run this many of each
+    /// scenario, and each guard in at most as many scenarios again [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// Flip each guard in turn, in runs that reach the guard
+    #[arg(long, conflicts_with_all = ["guided", "markdown", "searches"])]
+    guards: bool,
     /// Print a table for docs/simulation.md
     #[arg(long)]
     markdown: bool,
@@ -103,8 +111,19 @@ impl Mutants {
     /// Runs the mutants. Exit code 1: a mutant was not noticed.
     pub async fn run(self) -> Result<ExitCode, Failure> {
         let example = self.common.case(self.from)?;
+        if self.guards {
+            let (seeds, threads) = (self.seeds.unwrap_or(guards::SEEDS), threads(self.jobs));
+            let flips = guards::Flips { example, scenario: self.common.scenario(), seeds, threads };
+            return if self.list { guards::list() } else { flips.run().await };
+        }
         let in_runs = || Mutant::ALL.iter().copied().filter(|mutant| !BESIDE_RUNS.contains(mutant));
-        let chosen = example.mistake.map_or_else(|| in_runs().collect(), |one| vec![one]);
+        let chosen = match example.mistake {
+            Some(Mistake::Mutant(one)) => vec![one],
+            Some(Mistake::Flip(guard)) => {
+                return Err(Failure::new(USAGE, format!("{guard} is a guard: add --guards")));
+            }
+            None => in_runs().collect(),
+        };
         if self.list {
             let line = |mutant: &Mutant| format!("{:<28} {}\n", mutant.name(), mutant.what());
             let lines: String = chosen.iter().map(line).collect();
@@ -138,12 +157,12 @@ impl Mutants {
     async fn hunt(&self, example: &Case, mistake: Mutant, plain: &mut Plain) -> Result<Row, Failure> {
         let started = time::now();
         let scenario = self.common.scenario().unwrap_or_else(|| Scenario::that_shows(mistake));
-        let case = Case { mistake: Some(mistake), scenario, ..example.clone() };
+        let case = Case { mistake: Some(mistake.into()), scenario, ..example.clone() };
         let verdict = match self.searches {
             Some(searches) => {
                 let (mut plain, mut guided) = (Vec::new(), Vec::new());
                 for nth in 0..searches {
-                    let case = Case { seed: self.from + nth * self.seeds, ..case.clone() };
+                    let case = Case { seed: self.from + nth * self.seeds(), ..case.clone() };
                     plain.push(self.search(&case, false).await?.caught.map(|(number, _)| number));
                     guided.push(self.search(&case, true).await?.caught.map(|(number, _)| number));
                 }
@@ -164,7 +183,7 @@ impl Mutants {
     /// counts, whichever thread finishes first.
     async fn search(&self, case: &Case, guided: bool) -> Result<Search, Failure> {
         let (case, from, threads) = (case.clone(), case.seed, threads(self.jobs));
-        let seeds = from..=from.saturating_add(self.seeds.saturating_sub(1));
+        let seeds = from..=from.saturating_add(self.seeds() - 1);
         let mut pool = if guided {
             let guide = Guide::new(&case, None)?;
             Pool::start(seeds, threads, move |seed| guide.run(seed, notices))
@@ -178,7 +197,7 @@ impl Mutants {
         let Search { mut caught, mut unnoticed } = Search::default();
         // Earlier seeds may still run on other threads.
         let mut after = 0;
-        while let Some((seed, case, outcome)) = pool.next().await {
+        while let Some((seed, (case, outcome))) = pool.next().await {
             let number = seed - from + 1;
             match outcome.violation {
                 Some(violation) if caught.is_none_or(|(first, _)| number < first) => {
@@ -208,7 +227,7 @@ impl Mutants {
                 let outcome = Case { mistake: None, ..case.clone() }.run(false);
                 (case, outcome)
             });
-            while let Some((_, case, outcome)) = pool.next().await {
+            while let Some((_, (case, outcome))) = pool.next().await {
                 match key(&case) {
                     Some(key) => drop(plain.insert(key, outcome.fingerprint)),
                     None => found.push((case.seed, case.script, outcome.fingerprint)),
@@ -233,8 +252,12 @@ impl Mutants {
         }
     }
 
+    fn seeds(&self) -> u64 {
+        self.seeds.unwrap_or(SEEDS)
+    }
+
     fn report(&self, rows: &[Row]) -> Result<ExitCode, Failure> {
-        let more = format!("> {}", self.seeds);
+        let more = format!("> {}", self.seeds());
         let cells: Vec<[String; 5]> = rows
             .iter()
             .map(|row| {
@@ -285,7 +308,7 @@ impl Mutants {
     /// Returns the seeds run by all searches, without guidance and with guidance. A search that noticed
     /// nothing has run all of its seeds.
     fn seeds_run(&self, rows: &[Row]) -> [u64; 2] {
-        let run = |all: &[Option<u64>]| all.iter().map(|number| number.unwrap_or(self.seeds)).sum::<u64>();
+        let run = |all: &[Option<u64>]| all.iter().map(|number| number.unwrap_or(self.seeds())).sum::<u64>();
         rows.iter().fold([0, 0], |[plain, guided], row| match &row.verdict {
             Verdict::Searched { plain: p, guided: g } => [plain + run(p), guided + run(g)],
             _ => [plain, guided],

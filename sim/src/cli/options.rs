@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rowlock_env::mutant::Mutant;
+use rowlock_env::mutant::Mistake;
 use rowlock_sim::cluster::Scenario;
 
 use super::case::{Case, NO_MUTANTS, mistake_named};
@@ -23,7 +23,8 @@ pub struct Common {
     /// scenario that reveals each soonest]
     #[arg(long, value_name = "NAME")]
     scenario: Option<Scenario>,
-    /// Run with a deliberate mistake, which the run should find; `rowlock sim mutants --list` names them
+    /// Run with a deliberate mistake, which the run should find: a name of `rowlock sim mutants --list`,
+    /// or of `rowlock sim mutants --guards --list`
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
 }
@@ -39,7 +40,7 @@ impl Common {
         self.scenario
     }
 
-    fn mistake(&self) -> Result<Option<Mutant>, Failure> {
+    fn mistake(&self) -> Result<Option<Mistake>, Failure> {
         let named = |name: &String| {
             mistake_named(name).map_err(|e| {
                 let code = if e == NO_MUTANTS { UNAVAILABLE } else { USAGE };

@@ -1,5 +1,5 @@
 //! Runs seeds on several threads: each thread takes the next seed, runs the seed in a world of its own, and
-//! sends the case with its outcome.
+//! sends the result.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -7,28 +7,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rowlock_env::task::{self, Task};
 use rowlock_env::worker;
-use rowlock_sim::cluster::Outcome;
 use tokio::sync::mpsc;
 
-use super::case::Case;
-
-/// Outcomes waiting to be counted; a thread that is ahead blocks.
+/// Results waiting to be counted; a thread that is ahead blocks.
 const WAITING_MAX: usize = 64;
 
-pub struct Pool {
-    outcomes: mpsc::Receiver<(u64, Case, Outcome)>,
+pub struct Pool<T> {
+    results: mpsc::Receiver<(u64, T)>,
     stop: Arc<AtomicBool>,
     _threads: Vec<Task<()>>,
 }
 
-impl Pool {
+impl<T: Send + 'static> Pool<T> {
     /// Starts `threads` on `seeds`. The threads end after the last seed, or when the pool is dropped; a drop
     /// does not wait for current runs.
-    pub fn start<F>(seeds: RangeInclusive<u64>, threads: usize, run: F) -> Pool
+    pub fn start<F>(seeds: RangeInclusive<u64>, threads: usize, run: F) -> Pool<T>
     where
-        F: Fn(u64) -> (Case, Outcome) + Send + Sync + 'static,
+        F: Fn(u64) -> T + Send + Sync + 'static,
     {
-        let (sender, outcomes) = mpsc::channel(WAITING_MAX);
+        let (sender, results) = mpsc::channel(WAITING_MAX);
         let (run, stop) = (Arc::new(run), Arc::new(AtomicBool::new(false)));
         let next = Arc::new(AtomicU64::new(0));
         let count = seeds.end().saturating_sub(*seeds.start()).saturating_add(u64::from(!seeds.is_empty()));
@@ -43,8 +40,7 @@ impl Pool {
                             return;
                         }
                         let seed = first + place;
-                        let (case, outcome) = run(seed);
-                        if sender.blocking_send((seed, case, outcome)).is_err() {
+                        if sender.blocking_send((seed, run(seed))).is_err() {
                             return;
                         }
                     }
@@ -52,16 +48,16 @@ impl Pool {
                 task::spawn("simulations", worker::run_blocking("simulation", work))
             })
             .collect();
-        Pool { outcomes, stop, _threads: threads }
+        Pool { results, stop, _threads: threads }
     }
 
-    /// Returns the next outcome, in order of completion; `None` after the last. Cancel safe.
-    pub async fn next(&mut self) -> Option<(u64, Case, Outcome)> {
-        self.outcomes.recv().await
+    /// Returns the next result, in order of completion; `None` after the last. Cancel safe.
+    pub async fn next(&mut self) -> Option<(u64, T)> {
+        self.results.recv().await
     }
 }
 
-impl Drop for Pool {
+impl<T> Drop for Pool<T> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }

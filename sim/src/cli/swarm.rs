@@ -111,7 +111,7 @@ impl Swarm {
                 biased;
                 signal = stop.signal() => break End::Signal(signal),
                 next = pool.next() => {
-                    let Some((seed, case, outcome)) = next else { break End::Done };
+                    let Some((seed, (case, outcome))) = next else { break End::Done };
                     figures.add(seed, &case, &outcome);
                     show.outcome(seed, &case, &outcome)?;
                     if outcome.violation.is_some() && !self.keep_going {

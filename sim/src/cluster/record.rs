@@ -95,6 +95,12 @@ impl Inner {
         self.break_promise(violation)
     }
 
+    /// Compares the whole state of the reference with the oracle's.
+    fn compare(&mut self) -> Option<String> {
+        let fact = self.reference.compare()?;
+        self.observe(&fact)
+    }
+
     fn log(&mut self, index: Index, payload: Option<&[u8]>) -> Option<String> {
         match self.reference.apply(index, payload) {
             Ok(facts) => facts.iter().find_map(|fact| self.observe(fact)),
@@ -145,7 +151,11 @@ impl Record {
 
     /// Reports a fact. After the first broken promise the checkers see no further facts.
     pub fn report(&self, fact: &Fact) {
-        let broken = self.inner.lock().observe(fact);
+        let broken = {
+            let mut inner = self.inner.lock();
+            let compared = matches!(fact, Fact::Settled).then(|| inner.compare()).flatten();
+            compared.or_else(|| inner.observe(fact))
+        };
         self.trace_violation(broken);
     }
 
@@ -159,6 +169,7 @@ impl Record {
     pub fn begin_new_cluster(&self, machine: Machine, beginning: Position) {
         let broken = {
             let mut inner = self.inner.lock();
+            inner.compare();
             let new = inner.reference.begin_anew(machine, beginning);
             inner.applied.clear();
             inner.told.clear();

@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use rowlock_env::choice;
-use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::guard::Outcomes;
+use rowlock_env::mutant::{self, Mistake};
 use rowlock_env::rare::{Counts, Rare};
 use rowlock_env::sync::watch;
 use rowlock_world::executor::{Halt, Simulation, USUAL_SPEED};
@@ -47,7 +48,7 @@ pub struct Plan {
     /// Faults; `None`: derived from the seed and the scenario.
     pub script: Option<Script>,
     /// Deliberate mistake in the nodes or clients (needs the feature `mutants`).
-    pub mutant: Option<Mutant>,
+    pub mutant: Option<Mistake>,
     /// Whether to keep the trace for the story.
     pub record: bool,
 }
@@ -116,9 +117,11 @@ pub(super) fn theme_stream(seed: u64) -> Rng {
 pub fn run(plan: &Plan) -> Outcome {
     let _mistake = mutant::with(plan.mutant);
     #[cfg(feature = "mutants")]
-    rowlock_state::mutant::choose(plan.mutant.map(Mutant::name));
+    rowlock_state::mutant::choose(plan.mutant.map(Mistake::name));
+    #[cfg(any(debug_assertions, feature = "mutants"))]
+    rowlock_state::guard::decide_by(rowlock_env::guard::decide);
     let _choices = choice::enable(choices_of(plan.seed));
-    let _before = Counts::take();
+    let _before = (Counts::take(), Outcomes::take());
     let mut run = Run::new(plan);
     let halt = run.all().err();
     // The teardown of a halted world may fail as well; the first finding counts.
@@ -135,6 +138,7 @@ pub fn run(plan: &Plan) -> Outcome {
         grants,
         longest_wait: run.record.longest_wait(),
         rare: Counts::take(),
+        guards: Outcomes::take(),
         ..Stats::default()
     };
     for step in run.script.steps() {

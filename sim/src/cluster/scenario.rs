@@ -99,13 +99,13 @@ impl Scenario {
     pub fn that_shows(mutant: Mutant) -> Scenario {
         use Mutant as M;
         match mutant {
-            M::AckBeforeFlush | M::NeverFlush | M::IgnoreFailedFlush | M::VoteInMemory => Scenario::Power,
+            M::AckBeforeFlush | M::IgnoreFailedFlush | M::VoteInMemory => Scenario::Power,
             M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
-            M::RecycleWithoutDirSync | M::VoteBeforeFlush => Scenario::Power,
+            M::RecycleWithoutDirSync => Scenario::Power,
             M::DamageIsTorn => Scenario::All,
             M::HeartbeatsWithoutQuorum => Scenario::Cuts,
             M::GateByRelease => Scenario::Machines,
-            M::NoFlushMark | M::AnyFolderWillDo | M::ReadmitAVoter => Scenario::Wiped,
+            M::AnyFolderWillDo | M::ReadmitAVoter => Scenario::Wiped,
             M::ElectionsDoNotWait
             | M::ForwardOfAnyTerm
             | M::AttachFromAnywhere
@@ -129,20 +129,19 @@ impl Scenario {
             | M::EventAfterReply
             | M::LoseNotices => Scenario::Calm,
             M::OvertakenApplied => Scenario::All,
-            M::GhostWaiter | M::TokenFromName => Scenario::Calm,
+            M::TokenFromName => Scenario::Calm,
             M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => Scenario::Clients,
             M::IgnoreDeadline | M::DeadlineFromReceipt | M::LostOnlyWhenTold => Scenario::Pauses,
             M::AnyReplyCounts => Scenario::Pauses,
             M::AnswerCountsForLater => Scenario::Stalls,
-            M::WatchesNotRegistered | M::HeldNotVerified | M::FreshNumberOnResend => Scenario::Clients,
+            M::WatchesNotRegistered | M::FreshNumberOnResend => Scenario::Clients,
             M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,
             M::StopUnseen => Scenario::Clients,
-            M::AskForgetsTheHolder | M::AskRevokesAtOnce | M::MinHoldForgotten => Scenario::Calm,
-            M::QuestionMissed | M::VerifyByBelief => Scenario::Clients,
+            M::AskRevokesAtOnce | M::MinHoldForgotten => Scenario::Calm,
+            M::VerifyByBelief => Scenario::Clients,
             M::PersistentOnce => Scenario::Calm,
             M::RequestIdIgnored => Scenario::Calm,
             M::PrefixWithoutBoundary | M::FirstRulesStay | M::ForceAsksForTake => Scenario::Calm,
-            M::ListShowsHidden | M::WatchOutlivesRules => Scenario::Calm,
             M::KeepAliveUnnoted => Scenario::Isolation,
             M::ReleaseForgotten => Scenario::Clients,
             M::TurnsWithoutEnd | M::FirstComeFirstServed => Scenario::Floods,

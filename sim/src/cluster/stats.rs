@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use rowlock_env::guard::Outcomes;
 use rowlock_env::rare::Counts;
 use rowlock_world::time::Nanos;
 
@@ -25,6 +26,8 @@ pub struct Stats {
     pub faults: BTreeMap<Kind, u64>,
     /// Counts of rare branches of the code.
     pub rare: Counts,
+    /// Outcomes of the guards of the code.
+    pub guards: Outcomes,
 }
 
 impl AddAssign<&Stats> for Stats {
@@ -37,6 +40,7 @@ impl AddAssign<&Stats> for Stats {
         self.grants += other.grants;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
         self.rare += &other.rare;
+        self.guards += &other.guards;
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;
         }

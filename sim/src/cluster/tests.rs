@@ -325,7 +325,7 @@ fn no_guard_is_held_after_the_end_of_its_clients_runtime() {
 fn a_client_that_hides_the_end_of_its_runtime_is_found() {
     let found = (1..=40).find_map(|seed| {
         let (script, scenario) = (ENDS.parse().expect("a script"), Scenario::Calm);
-        let mutant = Some(rowlock_env::mutant::Mutant::StopUnseen);
+        let mutant = Some(rowlock_env::mutant::Mutant::StopUnseen.into());
         run(&Plan { seed, seconds: 8, scenario, script: Some(script), mutant, record: false }).violation
     });
     assert!(found.is_some_and(|violation| violation.invariant.starts_with("mutual-exclusion")));
@@ -466,8 +466,8 @@ fn the_rules_of_the_model_refuse_runs_with_session_mutants() {
     use rowlock_env::mutant::Mutant;
     for mutant in [Mutant::ExpireEarly, Mutant::PongByItself, Mutant::DeadlineFromReceipt] {
         let scenario = Scenario::that_shows(mutant);
-        let plan =
-            |seed| Plan { seed, seconds: 20, scenario, script: None, mutant: Some(mutant), record: false };
+        let mistake = Some(mutant.into());
+        let plan = |seed| Plan { seed, seconds: 20, scenario, script: None, mutant: mistake, record: false };
         let refused = (0..30).filter_map(|seed| run(&plan(seed)).violation);
         assert!(refused.into_iter().any(|it| it.invariant == "session-expiry"), "{mutant}");
     }

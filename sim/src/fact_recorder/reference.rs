@@ -1,9 +1,10 @@
 //! Reference of a simulated cluster: one machine that applies every entry after the first node has applied
-//! the entry.
+//! the entry, and beside the machine the oracle, which knows none of the machine's rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rowlock_oracle::{Breach, Heard, Oracle};
 use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::Machine;
 use rowlock_state::command::Batch;
@@ -13,12 +14,17 @@ use crate::history::access::RULES;
 use crate::history::node::Position;
 use crate::history::{Fact, Index, Locks, Millis, NewLife, Origin};
 
+/// Entries between two comparisons of the whole state.
+const COMPARE_EVERY: u64 = 256;
+
 /// Node number of the reference's digests, which no real node has.
 pub const REFERENCE_NODE: NodeId = NodeId(0);
 
 /// State by the log, independent of all nodes.
 pub struct Reference {
     machine: Machine,
+    /// `None` after the first difference, which makes others.
+    oracle: Option<Oracle>,
     fact_recorder: FactRecorder,
     applied: Index,
     /// Digests of all states so far, by their last zxid.
@@ -28,12 +34,13 @@ pub struct Reference {
 impl Reference {
     /// Creates the reference before the first entry, with facts about these locks.
     pub fn new(locks: Locks) -> Self {
-        let (machine, fact_recorder) = (Machine::new(), FactRecorder::new(locks));
-        Reference { machine, fact_recorder, applied: Index(0), states: BTreeMap::new() }
+        let (machine, oracle) = (Machine::new(), Some(Oracle::default()));
+        let (fact_recorder, states) = (FactRecorder::new(locks), BTreeMap::new());
+        Reference { machine, oracle, fact_recorder, applied: Index(0), states }
     }
 
-    /// Creates the reference of a cluster with this state after the entry `applied`. Also returns the state as
-    /// facts.
+    /// Creates the reference of a cluster with this state after the entry `applied`. Returns the state as facts
+    /// too.
     pub fn after(locks: Locks, machine: Machine, applied: Index) -> (Self, Vec<Fact>) {
         let mut reference = Reference { machine, applied, ..Reference::new(locks) };
         let mut facts = reference.fact_recorder.start(&reference.machine);
@@ -44,7 +51,7 @@ impl Reference {
     /// Continues with the first state of a new cluster, after the entry `beginning`.
     pub fn begin_anew(&mut self, machine: Machine, beginning: Position) -> Fact {
         self.fact_recorder = FactRecorder::new(self.fact_recorder.locks().clone());
-        (self.machine, self.applied) = (machine, beginning.index);
+        (self.oracle, self.machine, self.applied) = (Some(Oracle::of(&machine)), machine, beginning.index);
         self.states.clear();
         let mut begins_with = self.fact_recorder.limits(&self.machine);
         begins_with.extend(data::all(&self.machine));
@@ -63,6 +70,17 @@ impl Reference {
         let digest = self.machine.digest();
         self.states.entry(self.machine.last_zxid()).or_default().insert(digest);
         Fact::Replica { node: REFERENCE_NODE, index: self.applied, digest, origin: Origin::Apply }
+    }
+
+    /// Compares the whole state with the oracle's.
+    pub fn compare(&mut self) -> Option<Fact> {
+        let checked = self.oracle.as_ref().map_or(Ok(()), |oracle| oracle.check_all(&self.machine));
+        checked.err().map(|breach| self.disagreed(breach))
+    }
+
+    fn disagreed(&mut self, Breach { promise, what }: Breach) -> Fact {
+        self.oracle = None;
+        Fact::Disagreed { promise, what }
     }
 
     /// Returns the last applied entry.
@@ -95,19 +113,30 @@ impl Reference {
             let batch = Batch::decode(payload).map_err(|error| format!("{index:?}: {error}"))?;
             self.run(&batch, &mut facts);
         }
+        if index.0.is_multiple_of(COMPARE_EVERY) {
+            facts.extend(self.compare());
+        }
         facts.push(self.shown());
         Ok(facts)
     }
 
     fn run(&mut self, batch: &Batch, facts: &mut Vec<Fact>) {
-        let Reference { machine, fact_recorder, .. } = self;
-        if !machine.takes(batch.ordinal) {
-            return;
+        let Reference { machine, oracle, fact_recorder, .. } = self;
+        let (takes, ordinal) = (machine.takes(batch.ordinal), batch.ordinal);
+        let mut breach = None;
+        if oracle.as_mut().is_some_and(|oracle| oracle.takes(ordinal) != takes) {
+            let (promise, what) = ("session-order", format!("{ordinal:?} was applied: {takes}"));
+            breach = Some(Breach { promise, what });
         }
-        for proposal in &batch.proposals {
+        for proposal in batch.proposals.iter().filter(|_| takes) {
             let before = machine.last_zxid();
             let mut recorder = Recorder::default();
-            let applied = machine.apply_stamped(batch.stamp(), proposal, &mut recorder);
+            let mut heard = Heard::before(&mut recorder);
+            let applied = machine.apply_stamped(batch.stamp(), proposal, &mut heard);
+            if let Some(oracle) = oracle.as_mut().filter(|_| breach.is_none()) {
+                let found = (&applied, &heard.events[..]);
+                breach = oracle.check((batch.stamp(), proposal), machine, found).err();
+            }
             let at = Millis(machine.time_ms());
             let changed = applied.zxid != before || !recorder.0.is_empty();
             facts.extend(fact_recorder.answered(proposal, &applied, changed));
@@ -123,6 +152,7 @@ impl Reference {
             }
             facts.push(Fact::Committed { zxid: applied.zxid });
         }
+        facts.extend(breach.map(|breach| self.disagreed(breach)));
     }
 }
 

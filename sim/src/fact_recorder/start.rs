@@ -127,7 +127,7 @@ mod tests {
 
     fn acquire(lock_delay_ms: u32) -> Command {
         let acquire = Acquire { owner: Asked::Session, lock_delay_ms, ..Acquire::exclusive(LOCK, "p-") };
-        Command::Client(Request::Acquire(vec![acquire].into()))
+        Command::Client(Request::Acquire([acquire].into()))
     }
 
     fn new() -> Reference {

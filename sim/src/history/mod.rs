@@ -152,6 +152,8 @@ pub enum Fact {
     Rules { zxid: Zxid, text: String },
     /// All facts of a command have been reported.
     Committed { zxid: Zxid },
+    /// The state has another value than the oracle, or the oracle's own queues break this promise.
+    Disagreed { promise: &'static str, what: String },
     /// A new cluster begins with the state of the old cluster.
     NewLife(Arc<NewLife>),
 

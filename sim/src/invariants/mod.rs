@@ -16,6 +16,7 @@ mod replica_equality;
 mod session_order;
 #[cfg(test)]
 mod tests;
+mod the_oracle_agrees;
 
 use std::fmt;
 use std::time::Duration;
@@ -108,6 +109,7 @@ impl Invariants {
     pub fn of_a_cluster_on(terms: Terms) -> Self {
         let mut lifelong: Vec<Box<dyn Invariant>> = vec![
             Box::new(fencing_monotonic::FencingMonotonic::default()),
+            Box::new(the_oracle_agrees::TheOracleAgrees),
             Box::new(cluster::restored_cluster::RestoredCluster::new(terms.has_bounded_clocks)),
             Box::new(cluster::fenced_store::FencedStore::default()),
             Box::new(cluster::releases::Releases::default()),

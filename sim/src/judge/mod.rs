@@ -1,9 +1,9 @@
 //! Judges a real cluster after the fact: replays the logs of its nodes through the reference of the simulator
 //! and shows the facts to those checkers that need nothing but committed entries and the nodes' logs.
 //!
-//! data folders -> [`folder::NodeLog`] -> one log of committed entries ([`evidence`]) -> facts ([`replay`], `logs`)
-//! -> [`promises`]; the nodes' lock histories are compared with the log ([`histories`]); [`drawing`] shows
-//! the time around a moment.
+//! Data folders become a [`folder::NodeLog`] each, these one log of committed entries ([`evidence`]), the log
+//! facts ([`replay`], `logs`) for [`promises`]; the nodes' lock histories are compared with the log
+//! ([`histories`]); [`drawing`] shows the time around a moment.
 //!
 //! Nothing here writes into a data folder or takes a lock.
 

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	version = 3
+	version = 4
 	// Of a lease: short, but longer than the pauses of a busy machine.
 	ttl = 6 * time.Second
 	// For a step that must come true.
@@ -30,6 +30,7 @@ const (
 
 type step struct {
 	Do, As, Lock, Path string
+	Client             string
 	Mode               rowlock.Mode
 	Permits            int
 	Limit              int
@@ -61,6 +62,7 @@ type scenarios struct {
 }
 
 type attempt struct {
+	client  *rowlock.Cluster
 	lock    *rowlock.Lock
 	abort   context.CancelFunc
 	waiting chan struct{}
@@ -93,7 +95,8 @@ func soon(done <-chan struct{}) bool {
 	}
 }
 
-func begin(urls, prefix string, s step) *attempt {
+// begin starts an attempt, by the client of the attempt before if there is one.
+func begin(urls, prefix string, s step, before *attempt) *attempt {
 	a := &attempt{waiting: make(chan struct{}), done: make(chan struct{})}
 	var once sync.Once
 	name := prefix + "/" + s.Lock
@@ -114,7 +117,10 @@ func begin(urls, prefix string, s step) *attempt {
 	case s.Before != "":
 		urls = gateway + "/" + s.Before + "," + urls
 	}
-	a.lock = client(urls).Lock(name, rowlock.Options{
+	if a.client = client(urls); before != nil {
+		a.client = before.client
+	}
+	a.lock = a.client.Lock(name, rowlock.Options{
 		Mode: s.Mode, Permits: s.Permits, Limit: s.Limit,
 		OnWaiting: func(int) {
 			once.Do(func() { close(a.waiting) })
@@ -264,6 +270,8 @@ func perform(a *attempt, s step, all *state) (any, error) {
 		return a.lock.Verify(context.Background())
 	case "release":
 		return a.lock.Unlock(), nil
+	case "post":
+		a.lock.UnlockLater()
 	case "silence":
 		a.lock.Silence()
 	case "lost":
@@ -294,7 +302,7 @@ func run(urls, prefix, name string, steps []step) error {
 	}
 	for _, s := range steps {
 		if s.Do == "acquire" || s.Do == "start" {
-			all.attempts[s.As] = begin(urls, prefix, s)
+			all.attempts[s.As] = begin(urls, prefix, s, all.attempts[s.Client])
 		}
 		found, err := perform(all.attempts[s.As], s, all)
 		if err == nil && s.Expect != nil && found != s.Expect {

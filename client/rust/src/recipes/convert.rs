@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time;
 use rowlock_proto::lock::{Claim, QueuePosition};
@@ -51,7 +52,7 @@ pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
 /// Ends the hold after a conversion with unknown outcome: the mode is unknown, and the drop of the guard
 /// releases the lock.
 fn kept(guard: Guard, error: Error) -> Kept<Guard> {
-    if error.may_have_happened() {
+    if decides!("conversion-may-have-happened", error.may_have_happened()) {
         if guard.is_held() {
             rare::taken(Rare::ConversionUnknown);
         }

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use rowlock_env::backoff::pause_after;
+use rowlock_env::decides;
 use rowlock_env::time;
 use rowlock_proto::{CreateMode, ErrorCode, Version};
 
@@ -163,7 +164,11 @@ impl AtomicCounter {
         match self.site.client().set(self.site.usable()?, Some(text(value)), Some(version)).await {
             Ok(_) => Ok(true),
             Err(Error::Rejected(ErrorCode::BadVersion | ErrorCode::NoNode)) => Ok(false),
-            Err(error) if error.is_retryable() && !error.may_have_happened() => Ok(false),
+            Err(error)
+                if decides!("counter-may-retry", error.is_retryable() && !error.may_have_happened()) =>
+            {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

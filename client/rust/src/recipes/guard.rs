@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::task::Task;
 use rowlock_env::time::{self, Instant};
@@ -217,10 +218,10 @@ impl Guard {
             },
             _ => self.check_holding().await?,
         };
-        if !held {
+        if decides!("verified-lock-is-lost", !held) {
             self.held.loss.declare(LostReason::Deleted);
         }
-        Ok(held && self.is_held())
+        Ok(decides!("lock-is-verified", held && self.is_held()))
     }
 
     async fn verify(&self) -> Result<bool, Error> {
@@ -242,7 +243,10 @@ impl Guard {
                 Err(error) => Err(error),
             };
             match result {
-                Ok(stat) => return Ok(stat.is_some_and(|stat| stat.czxid.0 == self.token().0)),
+                Ok(stat) => {
+                    return Ok(stat
+                        .is_some_and(|stat| decides!("held-znode-is-own", stat.czxid.0 == self.token().0)));
+                }
                 Err(Error::ConnectionLoss) => {}
                 Err(error) => return Err(error),
             }
@@ -273,7 +277,7 @@ impl Guard {
             Some(Seat::Watched(place)) => place.leave().await,
             Some(Seat::Served(mut place)) => {
                 let released = served::release(&self.held.client, vec![self.held.claim.clone()]).await;
-                if released.is_ok() {
+                if decides!("release-was-answered", released.is_ok()) {
                     place.forget();
                 }
                 released.map(|held| held == [true])
@@ -349,6 +353,12 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.stop_watching();
+        // After a loss the place may be gone, or another one than the guard's: the drop leaves the queue.
+        if self.is_held()
+            && let Some(Seat::Served(place)) = &mut self.held.seat
+        {
+            place.set_held(self.held.claim.clone());
+        }
         self.held.loss.declare(LostReason::Released);
     }
 }

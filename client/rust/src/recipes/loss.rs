@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 
@@ -41,7 +42,8 @@ impl Loss {
         if let LockState::Lost(reason) = self.cell.get() {
             return Some(reason);
         }
-        let is_over = |at: Option<Instant>| at.is_some_and(|at| time::now() >= at);
+        let is_over =
+            |at: Option<Instant>| at.is_some_and(|at| decides!("local-deadline-is-over", time::now() >= at));
         let held_enough = is_over(self.gives_up_at).then_some(LostReason::MaxHold);
         let asked = || is_over(self.asked_until()).then_some(LostReason::Asked);
         self.shared.lost().or(held_enough).or_else(asked)

@@ -6,6 +6,7 @@
 //! has two znodes (CURATOR-79).
 
 use bytes::Bytes;
+use rowlock_env::decides;
 use rowlock_env::time;
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Stat, Version, path};
@@ -236,7 +237,7 @@ async fn pause_or_fail(error: Error) -> Result<(), Error> {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.may_exist {
+        if decides!("queued-znode-may-exist", self.may_exist) {
             let known = self.name.as_deref().map(|name| path::join(&self.parent, name));
             self.client.post(ZnodeRemoval::new(
                 self.parent.clone(),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rowlock_env::decides;
 use rowlock_env::sync::watch;
 
 use super::loss::Loss;
@@ -61,8 +62,9 @@ impl Questions {
             if self.loss.reason().is_some() {
                 return None;
             }
-            if let Some(question) = newest.filter(|it| self.returned_ms.is_none_or(|last| last < it.asked_ms))
-            {
+            if let Some(question) = newest.filter(|it| {
+                self.returned_ms.is_none_or(|last| decides!("returned-question-is-new", last < it.asked_ms))
+            }) {
                 self.returned_ms = Some(question.asked_ms);
                 return Some((*question).clone());
             }

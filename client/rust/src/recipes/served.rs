@@ -6,9 +6,11 @@
 //! waiter repeats the request to learn of a missed grant. Dropping a `Served`, at any moment, leaves the
 //! queue.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
@@ -38,13 +40,15 @@ pub(crate) struct Served {
     ///
     /// Invariant: set before the request is handed over, hence a drop at any await leaves the queue.
     may_exist: bool,
+    /// The hold that the drop releases. `None`: the drop leaves the queue, in whatever state the attempt is.
+    held: Option<Claim>,
     slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Served {
     pub(crate) fn new(client: &Client, lock: String, prefix: String) -> Result<Self, Error> {
         let slot = Some(client.lock_slot()?);
-        Ok(Served { client: client.clone(), lock, prefix, may_exist: false, slot })
+        Ok(Served { client: client.clone(), lock, prefix, may_exist: false, held: None, slot })
     }
 
     pub(crate) fn prefix(&self) -> &str {
@@ -60,6 +64,11 @@ impl Served {
         self.may_exist = true;
     }
 
+    /// Sets the hold that the drop releases.
+    pub(crate) fn set_held(&mut self, claim: Claim) {
+        self.held = Some(claim);
+    }
+
     /// The place is gone, or was never taken.
     pub(crate) fn forget(&mut self) {
         self.may_exist = false;
@@ -73,9 +82,16 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if self.may_exist && !mutant::is(Mutant::GhostWaiter) {
+        if decides!("waiter-may-exist", self.may_exist) {
             let slot = self.slot.take();
-            self.client.post(self.removal(slot));
+            let removal = match self.held.take() {
+                Some(claim) => {
+                    let attempt = (mem::take(&mut self.lock), mem::take(&mut self.prefix));
+                    ZnodeRemoval::release(attempt, claim, slot)
+                }
+                None => self.removal(slot),
+            };
+            self.client.post(removal);
         }
     }
 }
@@ -189,7 +205,7 @@ impl<'a> Acquisition<'a> {
                 _ => return Err(ODD),
             },
             Err(error) => {
-                if is_first && is_refusal(&error) {
+                if decides!("first-acquire-is-refused", is_first && is_refusal(&error)) {
                     self.forget();
                 }
                 return Err(error);
@@ -237,7 +253,7 @@ impl<'a> Acquisition<'a> {
         if let Some(refusal) = refusal {
             // Of a first attempt nothing was left behind; what an earlier one took is left when this is
             // dropped.
-            if is_first {
+            if decides!("acquire-is-first", is_first) {
                 self.forget();
             }
             return refusal;
@@ -260,10 +276,12 @@ impl<'a> Acquisition<'a> {
     /// Waits until all places are granted. `false`: ask again, because we have been cut off since and may
     /// have missed the notice, or because a maximum hold is at stake.
     async fn granted(&mut self, attachments: u64, progress: &mut Progress) -> Result<bool, Error> {
-        let is_anew = |now: u64| now != attachments && !mutant::is(Mutant::TrustOldPush);
+        let is_anew = |now: u64| {
+            decides!("waiter-has-reconnected", now != attachments) && !mutant::is(Mutant::TrustOldPush)
+        };
         let ask_again_at = self.patience.map(|patience| time::now() + patience);
         for cell in &self.cells {
-            if cell.get() == LockState::Waiting {
+            if decides!("waiter-still-waits", cell.get() == LockState::Waiting) {
                 let (mut state, mut vitals) = (cell.watch(), self.client.watch_vitals());
                 tokio::select! {
                     biased;

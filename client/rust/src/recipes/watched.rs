@@ -9,6 +9,7 @@
 //! queue: a release wakes all waiters. Rowlock's servers need neither.
 
 use bytes::Bytes;
+use rowlock_env::decides;
 use rowlock_env::time;
 use rowlock_proto::lock::{Claim, limit_data, limit_in};
 use rowlock_proto::request::{PathWatch, SetData};
@@ -79,7 +80,7 @@ fn guard(
     progress: &Progress,
 ) -> Result<Guard, Error> {
     // A znode of a session of before is not ours.
-    if stat.ephemeral_owner != client.session_id() {
+    if decides!("queued-znode-is-not-own", stat.ephemeral_owner != client.session_id()) {
         return Err(Error::PlaceLost);
     }
     let claim = Claim { path: place.path().into(), token: FencingToken(stat.czxid.0) };
@@ -151,7 +152,10 @@ async fn wait_for(place: &Place, wake: Wake, attachments: u64, progress: &mut Pr
             return Ok(());
         };
         let limit = limit_in(znode::data(reply)?.data.as_deref().unwrap_or_default()).unwrap_or(0);
-        if Queue::new(names).position(place.name(), limit) == RecipePosition::Holder {
+        if decides!(
+            "queued-znode-holds",
+            Queue::new(names).position(place.name(), limit) == RecipePosition::Holder
+        ) {
             return Ok(());
         }
         resized = Some(limit_changed);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::lock::Claim;
 use rowlock_proto::{OpCode, Xid};
@@ -102,7 +103,10 @@ impl ConnectionState {
     /// Decides on a heartbeat now. Heartbeats keep their schedule whatever else is sent, because only
     /// heartbeats extend the local deadline; at most one is in flight.
     pub(crate) fn take_ping(&mut self, now: Instant) -> bool {
-        let due = !self.ping_open && (now >= self.ping_due() || choice::taken(Choice::PingEarly, 50));
+        let due = decides!(
+            "ping-is-due",
+            !self.ping_open && (now >= self.ping_due() || choice::taken(Choice::PingEarly, 50))
+        );
         if due {
             self.pinged = now;
             self.ping_open = true;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_env::time::Instant;
 use rowlock_proto::FencingToken;
@@ -79,7 +80,10 @@ impl LockStateCell {
     /// Records a question unless known: servers may repeat the newest question.
     pub(crate) fn ask(&self, question: Arc<Question>) {
         self.state.send_if_modified(|followed| {
-            let is_new = followed.asked.as_ref().is_none_or(|known| known.asked_ms < question.asked_ms);
+            let is_new = decides!(
+                "question-is-newer",
+                followed.asked.as_ref().is_none_or(|known| known.asked_ms < question.asked_ms)
+            );
             if is_new {
                 followed.asked = Some(question);
             }
@@ -143,7 +147,10 @@ impl LockStates {
             self.followed.retain(|_, followed| followed.cell.strong_count() > 0);
             self.sweep_at = 2 * self.followed.len();
         }
-        let before = self.followed.get(&claim.path).filter(|before| before.token == claim.token);
+        let before = self
+            .followed
+            .get(&claim.path)
+            .filter(|before| decides!("followed-claim-is-same", before.token == claim.token));
         let asked = before.and_then(|before| before.asked.clone());
         let news = [
             asked.clone().map(|question| (cell.clone(), News::Asked(question))),
@@ -174,7 +181,7 @@ impl LockStates {
         let reason = match &notice.event {
             NoticeEvent::Granted => {
                 let followed = self.followed.get_mut(&notice.claim.path)?;
-                if followed.token != notice.claim.token {
+                if decides!("notice-is-of-other-hold", followed.token != notice.claim.token) {
                     return None;
                 }
                 followed.held = true;
@@ -209,7 +216,9 @@ impl LockStates {
     pub(crate) fn unverified(&mut self) -> Vec<Vec<Claim>> {
         self.followed.retain(|_, followed| {
             // The owner that gave the place back has said so in the cell.
-            followed.cell.upgrade().is_some_and(|cell| !matches!(cell.get(), LockState::Lost(_)))
+            followed.cell.upgrade().is_some_and(|cell| {
+                decides!("followed-lock-is-alive", !matches!(cell.get(), LockState::Lost(_)))
+            })
         });
         let held = self.followed.iter().filter(|(_, followed)| followed.held);
         let claims = held.map(|(path, followed)| Claim { path: path.clone(), token: followed.token });
@@ -233,7 +242,7 @@ impl LockStates {
 
     /// The answer to a verification: who has lost his place while we were cut off. By whom is not known.
     pub(crate) fn verified(&mut self, claims: &[Claim], held: &[bool]) -> Vec<StateChange> {
-        let gone = claims.iter().zip(held).filter(|(_, held)| !**held);
+        let gone = claims.iter().zip(held).filter(|(_, held)| decides!("verified-claim-is-gone", !**held));
         gone.filter_map(|(claim, _)| self.lose(claim, LostReason::Deleted)).collect()
     }
 }

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::process;
 use rowlock_env::rare::{self, Rare};
@@ -303,7 +304,12 @@ impl Shared {
         let vitals = self.vitals.borrow();
         match (vitals.ending, vitals.valid_until) {
             (Some(ending), _) => Some(ending.lost()),
-            (None, Some(until)) if time::now() < until || mutant::is(Mutant::LostOnlyWhenTold) => None,
+            (None, Some(until))
+                if decides!("session-deadline-is-ahead", time::now() < until)
+                    || mutant::is(Mutant::LostOnlyWhenTold) =>
+            {
+                None
+            }
             (None, _) => {
                 rare::taken(Rare::ClientPastDeadline);
                 Some(LostReason::Unreachable)

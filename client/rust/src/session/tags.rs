@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 
 use crate::limits::TAGGED_IN_FLIGHT;
@@ -27,7 +28,7 @@ impl Tags {
         // Counted from the oldest unanswered one: answered ones behind it are kept by the servers as well.
         let span = self.last - self.acked();
         let is_full = !self.unanswered.is_empty() && choice::taken(Choice::TagsFull, 8);
-        if span >= TAGGED_IN_FLIGHT || is_full {
+        if decides!("write-numbers-are-used-up", span >= TAGGED_IN_FLIGHT || is_full) {
             return None;
         }
         self.last += 1;

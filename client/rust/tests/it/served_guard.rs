@@ -265,6 +265,34 @@ fn dropping_a_guard_outside_a_runtime_frees_the_lock() {
 }
 
 #[tokio::test]
+async fn a_dropped_guard_releases_its_claim_and_a_lost_one_leaves_the_queue() {
+    let fake = Fake::rowlock().await;
+    let (client, admin) = (fake.client().await, fake.client().await);
+    let requests = || {
+        let asked = |is: fn(&Request) -> bool| fake.world().asked(client.session_id(), is);
+        let is_release = |request: &Request| matches!(request, Request::Release(_));
+        [asked(is_release), asked(|request| matches!(request, Request::Abandon(_)))]
+    };
+    drop(client.mutex("l").lock().await.unwrap());
+    let guard = client.mutex("l").try_lock().await.unwrap().expect("the release went first");
+    assert_eq!(requests(), [1, 0], "released by the slow way");
+    assert_eq!(admin.force_release(&guard.claim()).await, Ok(true));
+    assert_eq!(guard.lost().await, LostReason::ForceReleased);
+    drop(guard);
+    client.sync("/").await.unwrap();
+    assert_eq!(requests(), [1, 1]);
+}
+
+#[tokio::test]
+async fn a_release_is_answered_though_the_session_is_closed_right_behind_it() {
+    let fake = Fake::rowlock().await;
+    let client = fake.client().await;
+    let guard = client.mutex("l").lock().await.unwrap();
+    let (released, closed) = tokio::join!(biased; guard.release(), client.close());
+    assert_eq!((released, closed), (Ok(()), Ok(())));
+}
+
+#[tokio::test]
 async fn reports_are_passed_on_and_plain_servers_have_none() {
     let fake = Fake::rowlock().await;
     let report = fake.client().await.report("/v1/locks?limit=1").await.unwrap();

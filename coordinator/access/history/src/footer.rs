@@ -22,7 +22,7 @@ const BLOBS: &str = "blobs";
 /// Version of a segment's format, including its blocks.
 const VERSION: u8 = 5;
 /// Fingerprint of the format, stored behind the version. The test below has the samples.
-const LAYOUT: Layout = Layout(0x22d4_2605);
+const LAYOUT: Layout = Layout(0xd2ce_0710);
 const FOOTER_MAX_BYTES: usize = 1 << 20;
 /// Bound of the locks and sessions in a footer.
 const NAMES_MAX: usize = 16_384;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a page examines a bounded number of entries, for any query.
 
+use rowlock_env::decides;
 use rowlock_proto::lock_event::{Gap, GapReason};
 use rowlock_proto::{SessionId, Zxid};
 
@@ -98,7 +99,10 @@ impl<'a> Reading<'a> {
             let mut wanted = Vec::new();
             for item in entries(&block) {
                 let item = item?;
-                if range.holds(&item.key) && self.filter.wants(&item.subject) {
+                if decides!(
+                    "history-item-is-wanted",
+                    range.holds(&item.key) && self.filter.wants(&item.subject)
+                ) {
                     wanted.push(item);
                 }
             }

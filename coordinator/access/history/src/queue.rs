@@ -10,6 +10,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::worker::Worker;
 use rowlock_proto::Zxid;
 use rowlock_proto::lock_event::{Gap, GapReason, HistoryEvent};
@@ -136,7 +137,7 @@ impl Shared {
 
     /// Records that all events up to `zxid` have been passed.
     fn cover_up_to(&mut self, zxid: Zxid) {
-        if zxid > self.last.zxid {
+        if decides!("history-record-is-new", zxid > self.last.zxid) {
             self.last = Key { zxid, ordinal: u32::MAX, ..self.last };
         }
     }
@@ -222,7 +223,7 @@ impl HistorySink for Recorder {
         shared.last = key;
         // After a dropped event the rest of the command is dropped, too: a gap ends between two commands.
         let is_cut = shared.missed.is_some_and(|(last, _)| last.zxid == context.zxid);
-        if !is_cut && shared.has_room() {
+        if decides!("history-takes-record", !is_cut && shared.has_room()) {
             shared.append_missed_gap();
             let entry = Entry { event: HistoryEvent::Lock(*event), readers: Readers::of(context) };
             if shared.filling.append(key, &entry) {

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rowlock_state::command::Batch;
-use rowlock_state::{BatchError, ClusterVersion, Machine, upgrade};
+use rowlock_state::{BatchError, ClusterVersion, Machine, version};
 use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
 use rowlock_types::memory::Memory;
 use rowlock_types::versions::{OtherRelease, Versions};
@@ -46,7 +46,7 @@ impl AppliedState {
 
     /// Returns the version in which this node encodes data for other nodes.
     pub fn version(&self) -> u16 {
-        self.version.load(Ordering::Acquire).max(upgrade::FIRST)
+        self.version.load(Ordering::Acquire).max(version::FIRST)
     }
 
     /// Sets the version. The caller is apply, which holds the write lock of `state`.

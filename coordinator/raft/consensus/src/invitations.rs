@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_env::busy;
+use rowlock_env::decides;
 use rowlock_env::rate::Bucket;
 use rowlock_env::task;
 use rowlock_env::time::Instant;
@@ -85,7 +86,7 @@ impl Invitations {
 
     /// Returns how many sessions per second each of `followers` may send here. Called on the leader.
     pub fn per_second(&self, followers: usize, connections: i64) -> u32 {
-        if !self.load.lock().has_room || connections > CONNECTIONS_MAX {
+        if decides!("leader-has-no-room", !self.load.lock().has_room || connections > CONNECTIONS_MAX) {
             return 0;
         }
         let followers = u32::try_from(followers).unwrap_or(u32::MAX);

@@ -5,6 +5,7 @@
 //! mutex.
 
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
@@ -85,7 +86,10 @@ impl ExpiryTable {
 
     fn in_term<T>(&self, term: u64, act: impl FnOnce(&mut Tracker) -> T) -> Option<T> {
         let mut tracker = self.tracker.lock();
-        tracker.as_mut().filter(|(own, _)| *own == term).map(|(_, tracker)| act(tracker))
+        tracker
+            .as_mut()
+            .filter(|(own, _)| decides!("expiry-is-of-this-term", *own == term))
+            .map(|(_, tracker)| act(tracker))
     }
 
     /// Restarts every timer with the session's full timeout.

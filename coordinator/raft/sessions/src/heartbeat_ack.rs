@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_consensus::raft::{QuorumContact, Raft, facts};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
@@ -76,7 +77,7 @@ impl HeartbeatAcks {
         // A report without sessions only refreshes the follower's contact, and need not wait for the next
         // heartbeat.
         let age = if sessions.is_empty() { CONTACT_FRESH } else { Duration::ZERO };
-        if !self.expiry_table.touch(term, &sessions) {
+        if decides!("keepalive-is-of-other-term", !self.expiry_table.touch(term, &sessions)) {
             return Err(Unconfirmed::NotLeader);
         }
         let mut heard = self.quorum.heard();
@@ -85,7 +86,7 @@ impl HeartbeatAcks {
                 break at;
             }
             let waited = touched.elapsed();
-            if waited >= patience {
+            if decides!("keepalive-waits-too-long", waited >= patience) {
                 return Err(Unconfirmed::NoQuorum);
             }
             if !sessions.is_empty() && waited >= CONTACT_AFTER {
@@ -95,7 +96,7 @@ impl HeartbeatAcks {
                 + if waited < CONTACT_AFTER { CONTACT_AFTER } else { waited + CONTACT_EVERY }.min(patience);
             // Without an answer until then, check again: the node may have lost the leadership.
             let _ = time::timeout_at(wake_at, heard.changed()).await;
-            if self.expiry_table.term() != Some(term) {
+            if decides!("keepalive-term-has-ended", self.expiry_table.term() != Some(term)) {
                 return Err(Unconfirmed::NotLeader);
             }
         };
@@ -117,8 +118,9 @@ impl HeartbeatAcks {
     fn acknowledged_since(&self, moment: Instant, age: Duration, term: u64) -> Option<Instant> {
         let (leads, at) = self.quorum.last()?;
         self.contact.mark(at);
-        let is_recent = at + age >= moment || mutant::is(Mutant::ServeWithoutQuorum);
-        (leads == term && is_recent).then_some(at)
+        let is_recent = decides!("quorum-contact-is-recent", at + age >= moment)
+            || mutant::is(Mutant::ServeWithoutQuorum);
+        decides!("keepalive-is-confirmed", leads == term && is_recent).then_some(at)
     }
 
     async fn contact_quorum(&self) {

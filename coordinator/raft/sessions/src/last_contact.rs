@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 
@@ -29,7 +30,9 @@ impl LastContact {
 
     pub fn within(&self, age: Duration) -> bool {
         let age = if mutant::is(Mutant::ServeWithoutQuorum) { Duration::MAX } else { age };
-        self.last.lock().is_some_and(|at| time::now().saturating_since(at) <= age)
+        self.last
+            .lock()
+            .is_some_and(|at| decides!("leader-contact-is-recent", time::now().saturating_since(at) <= age))
     }
 }
 

@@ -16,6 +16,7 @@ use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
 use rowlock_consensus::raft::QuorumContact;
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -113,7 +114,7 @@ impl Collected {
     /// Records a disconnect; the newer of two connections of one session wins.
     fn disconnect(&mut self, disconnect: ClientDisconnect) {
         if let Some(known) = self.disconnects.get_mut(&disconnect.session) {
-            if known.attachment <= disconnect.attachment {
+            if decides!("disconnect-is-newer", known.attachment <= disconnect.attachment) {
                 *known = disconnect;
             }
         } else if self.disconnects.len() < DISCONNECTS_WAITING_MAX {
@@ -164,14 +165,16 @@ impl Liveness {
         let mut stalled = false;
         loop {
             let view = *self.leadership.borrow_and_update();
-            if view.leader == Some(self.me) {
+            if decides!("keepalives-stay-here", view.leader == Some(self.me)) {
                 self.lead(view, &mut last_tick, &mut stalled);
             } else {
                 self.expiry_table.give_up();
             }
             // Drop a report to an earlier leader, which may be silent until the deadline, and report to the
             // new one.
-            if let Some(outdated) = report.take_if(|report| report.term != view.term) {
+            if let Some(outdated) =
+                report.take_if(|report| decides!("keepalive-report-is-outdated", report.term != view.term))
+            {
                 rare::taken(Rare::ReportOutdated);
                 self.answered(outdated.of, TouchAnswer::default(), &mut collected);
             }
@@ -207,10 +210,10 @@ impl Liveness {
 
     /// Runs the leader's part: starts the timers in a new term, and expires sessions while in contact.
     fn lead(&self, view: Leadership, last_tick: &mut Instant, stalled: &mut bool) {
-        if !view.ready {
+        if decides!("expiring-leader-is-not-ready", !view.ready) {
             return;
         }
-        if self.expiry_table.term() != Some(view.term) {
+        if decides!("expiry-term-begins", self.expiry_table.term() != Some(view.term)) {
             (self.start_timers)(view.term);
             *last_tick = Instant::now();
         }
@@ -219,8 +222,9 @@ impl Liveness {
         }
         let in_contact = self.contact.within(self.contact_max);
         let now = Instant::now();
-        *stalled |= !in_contact || now.saturating_since(*last_tick) > TICK_MISSED;
-        if *stalled && in_contact {
+        *stalled |=
+            decides!("leader-has-stalled", !in_contact || now.saturating_since(*last_tick) > TICK_MISSED);
+        if decides!("stalled-leader-goes-on", *stalled && in_contact) {
             tracing::info!("quorum contact restored; every session restarts its full timeout");
             rare::taken(Rare::SessionsForgiven);
             if !mutant::is(Mutant::NobodyForgiven) {
@@ -229,7 +233,7 @@ impl Liveness {
             *stalled = false;
         }
         *last_tick = now;
-        if !*stalled {
+        if decides!("leader-may-expire", !*stalled) {
             self.expire(now);
         }
     }
@@ -322,7 +326,7 @@ impl Collected {
     /// Handles the end of a report: keepalives that the leader did not record join the next report.
     fn answered(&mut self, mut reported: Collected, answer: TouchAnswer) {
         let disconnects = std::mem::take(&mut reported.disconnects);
-        if !answer.disconnected {
+        if decides!("disconnects-are-not-recorded", !answer.disconnected) {
             disconnects.into_values().for_each(|disconnect| self.disconnect(disconnect));
         }
         match answer.recorded {

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
@@ -106,14 +107,16 @@ impl Tracker {
     /// Returns whether the session's timer runs. Unknown sessions and sessions with a decided expiry have no
     /// running timer, and the leader must not answer their heartbeats.
     pub fn runs(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(|entry| !entry.decided)
+        self.sessions.get(&session).is_some_and(|entry| decides!("session-runs", !entry.decided))
     }
 
     /// Makes a session due after the grace that its client had requested, unless the client attaches again in
     /// time. Without effect if the client already attached again.
     pub fn client_disconnected(&mut self, now: Instant, disconnect: &ClientDisconnect) {
         let known = self.sessions.get_mut(&disconnect.session);
-        let Some(entry) = known.filter(|entry| entry.attachment >= disconnect.attachment) else {
+        let Some(entry) = known.filter(|entry| {
+            decides!("disconnect-is-of-known-attachment", entry.attachment >= disconnect.attachment)
+        }) else {
             rare::taken(Rare::HungUpEarly);
             if self.early.len() == DISCONNECTS_EARLY_MAX {
                 self.early.pop_first();
@@ -121,13 +124,13 @@ impl Tracker {
             self.early.insert(disconnect.session, *disconnect);
             return;
         };
-        if entry.decided || disconnect.attachment < entry.attachment {
+        if decides!("disconnect-is-too-late", entry.decided || disconnect.attachment < entry.attachment) {
             return;
         }
         rare::taken(Rare::HungUpWithGrace);
         let until = now + disconnect.grace();
         self.disconnected.insert(disconnect.session, until);
-        if until < entry.check_at {
+        if decides!("disconnect-grace-ends-sooner", until < entry.check_at) {
             self.agenda.remove(&(entry.check_at, disconnect.session));
             entry.check_at = until;
             self.agenda.insert((until, disconnect.session));
@@ -148,7 +151,7 @@ impl Tracker {
     pub fn due(&mut self, now: Instant) -> Vec<(SessionId, Attachment)> {
         let mut due = Vec::new();
         while let Some(&(check_at, session)) = self.agenda.first() {
-            if check_at > now {
+            if decides!("no-session-is-due", check_at > now) {
                 break;
             }
             self.agenda.pop_first();
@@ -158,7 +161,7 @@ impl Tracker {
                 self.disconnected.get(&session).map_or(silent_until, |until| silent_until.min(*until));
             if entry.decided {
                 rare::taken(Rare::ExpiryAgain);
-            } else if deadline <= now {
+            } else if decides!("session-is-over", deadline <= now) {
                 rare::taken(Rare::SessionExpired);
             }
             entry.decided |= deadline <= now;

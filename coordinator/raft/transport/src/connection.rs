@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use rowlock_env::decides;
 use rowlock_env::time::{self, Sleep};
 use rowlock_types::limits::{
     PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
@@ -77,7 +78,7 @@ impl<C: Conversation> Connection<C> {
                 self.receive()?;
             }
             () = tick.as_mut() => {
-                if reads && self.inbox.silence() >= PEER_IDLE_MAX {
+                if decides!("peer-is-idle", reads && self.inbox.silence() >= PEER_IDLE_MAX) {
                     return Err(WireError::Silent(self.inbox.silence()));
                 }
                 tick.set(time::sleep_about(IDLE_TICK));
@@ -130,7 +131,7 @@ impl<C: Conversation> Connection<C> {
         let Answer { body, refuses } = answer;
         assert!(body.len() <= PEER_FRAME_MAX_BYTES, "Invariant: answers are small");
         self.outbox.push(id, &body);
-        if refuses && self.lane == Lane::Proposals {
+        if decides!("proposals-were-refused", refuses && self.lane == Lane::Proposals) {
             self.refused = Some(body);
         }
     }

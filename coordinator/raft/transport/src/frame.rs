@@ -9,6 +9,7 @@
 //! Big endian. Part of the versioned protocol (`rowlock_types::versions`); golden file `testdata/`.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use rowlock_env::decides;
 
 /// Length of the header in front of a frame's body.
 pub const HEADER_BYTES: usize = 16;
@@ -97,7 +98,7 @@ impl FrameReader {
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(len) = self.announced() else { return Ok(None) };
         let max = self.body_max_bytes + COUNTED_HEADER_BYTES;
-        if len > max {
+        if decides!("peer-frame-is-too-long", len > max) {
             return Err(FrameError::TooLarge { len, max });
         }
         if len < COUNTED_HEADER_BYTES {
@@ -109,7 +110,7 @@ impl FrameReader {
         let mut frame = self.buf.split_to(len + 8);
         frame.advance(4);
         let crc = frame.get_u32();
-        if crc32fast::hash(&frame) != crc {
+        if decides!("peer-frame-is-damaged", crc32fast::hash(&frame) != crc) {
             return Err(FrameError::Corrupt);
         }
         let id = RequestId(frame.get_u64());

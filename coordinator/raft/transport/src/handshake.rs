@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use rowlock_env::decides;
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_types::codec;
 use rowlock_types::incarnation::Incarnation;
@@ -196,10 +197,10 @@ pub fn check_hello(body: &[u8], us: &Identity) -> Result<Hello, HandshakeRefusal
     let hello = codec::decode_front(rest, PEER_HELLO_MAX_BYTES);
     let (mut hello, read): (Hello, usize) = hello.map_err(|_| HandshakeRefusal::NotRowlock)?;
     hello.versions.build = build_behind(rest, read)?;
-    if hello.from.cluster != us.cluster {
+    if decides!("peer-is-of-other-cluster", hello.from.cluster != us.cluster) {
         return Err(HandshakeRefusal::Cluster { theirs: hello.from.cluster });
     }
-    if hello.to != us.node {
+    if decides!("hello-is-for-other-node", hello.to != us.node) {
         return Err(HandshakeRefusal::Node { wanted: hello.to });
     }
     if hello.from.node == us.node {

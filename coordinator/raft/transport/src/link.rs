@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::time::{self, Sleep};
 use rowlock_proto::NodeId;
 
@@ -88,7 +89,10 @@ impl<T> PeerLink<T> {
     pub fn has_room(&self) -> bool {
         let (requests, bytes) = self.window;
         let LinkState::Connected(connected) = &self.state else { return false };
-        connected.outbox.has_room() && self.requests.len() < requests && self.bytes < bytes
+        decides!(
+            "link-has-room",
+            connected.outbox.has_room() && self.requests.len() < requests && self.bytes < bytes
+        )
     }
 
     /// Queues a request behind all earlier ones; `next` writes the request. The caller checks `has_room`

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
 use rowlock_env::time::{self, Instant};
 use rowlock_types::limits::{PEER_PING_AFTER, PEER_SILENCE_MAX, PEER_WRITE_BUFFER_MAX_BYTES};
@@ -167,5 +168,9 @@ pub(super) fn check_silence(inbox: &mut Inbox, outbox: &mut Outbox) -> Result<()
     };
     let waited = asked.elapsed();
     let silent = if outbox.is_empty() { waited } else { waited.min(outbox.last_moved.elapsed()) };
-    if silent >= PEER_SILENCE_MAX { Err(WireError::Silent(inbox.silence())) } else { Ok(()) }
+    if decides!("peer-is-silent", silent >= PEER_SILENCE_MAX) {
+        Err(WireError::Silent(inbox.silence()))
+    } else {
+        Ok(())
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::acl::Acl;
@@ -157,7 +158,7 @@ impl Api {
             let call = Call::new(self, caller);
             let mut attempt = Attempted { call, secret: &secret, is_new, begun, parts };
             let reached = attempt.run(&options, &id).await;
-            if !attempt.call.has_moved() || moves_left == 0 {
+            if decides!("lease-stays-on-connection", !attempt.call.has_moved() || moves_left == 0) {
                 break reached;
             }
             moves_left -= 1;
@@ -166,7 +167,7 @@ impl Api {
             Ok((_, positions)) => positions.iter().all(|position| position.claim().is_none()),
             Err(refusal) => !matches!(refusal, Refusal::Unknown),
         };
-        if is_new && is_without_position {
+        if decides!("new-lease-has-no-position", is_new && is_without_position) {
             self.close_unused(caller, &secret).await;
         }
         let (lease, positions) = reached?;
@@ -219,7 +220,7 @@ impl Attempted<'_> {
         let lease = self.call.find(self.secret).await?;
         self.call.follow(&lease)?;
         // Opening a lease starts its timer.
-        if !self.is_new {
+        if decides!("lease-existed-before", !self.is_new) {
             self.call.touch(lease.session);
         }
         let until = self.begun + options.wait.min(Duration::from_millis(u64::from(lease.ttl_ms) / 2));

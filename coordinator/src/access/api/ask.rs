@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 
+use rowlock_env::decides;
 use rowlock_proto::Request;
 use rowlock_proto::lock::{Ask, Party};
 use rowlock_proto::report::ShownQuestion;
@@ -51,7 +52,7 @@ impl Api {
         let state = self.context.replica.state.read();
         let Some(queue) = state.lock_queue(&ask.lock) else { return Vec::new() };
         let may_read = |path: &str| state.may_read(path, &caller.identities);
-        if !may_read(&ask.lock) {
+        if decides!("asked-lock-is-unreadable", !may_read(&ask.lock)) {
             return Vec::new();
         }
         let has_it =

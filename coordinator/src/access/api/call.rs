@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::Notice;
@@ -97,7 +98,7 @@ impl<'a> Call<'a> {
     fn find_lease(&self, secret: &Secret) -> Result<Option<Lease>, Refusal> {
         let state = self.context.replica.state.read();
         let Some(open) = state.session(secret.session) else { return Ok(None) };
-        if !secret.opens(&open.proof) {
+        if decides!("lease-secret-is-wrong", !secret.opens(&open.proof)) {
             return Err(Refusal::WrongSecret);
         }
         Ok(Some(Lease { session: secret.session, attachment: open.attachment, ttl_ms: open.timeout_ms }))
@@ -127,7 +128,7 @@ impl<'a> Call<'a> {
         let state = self.context.replica.state.read();
         match state.session(lease.session) {
             None => Err(Refusal::LeaseOver),
-            Some(open) if open.attachment != lease.attachment => {
+            Some(open) if decides!("lease-has-moved", open.attachment != lease.attachment) => {
                 self.has_moved = true;
                 Err(Refusal::Unknown)
             }
@@ -284,10 +285,10 @@ impl<'a> Call<'a> {
                 }
             };
             let heard = self.hear(until).await?;
-            if heard.is_none() && time::now() >= self.deadline {
+            if decides!("call-is-overdue", heard.is_none() && time::now() >= self.deadline) {
                 return Err(Refusal::Unknown);
             }
-            if self.sign == Sign::Open {
+            if decides!("lease-is-confirmed", self.sign == Sign::Open) {
                 time::sleep(ASK_AGAIN_AFTER).await;
             }
         }

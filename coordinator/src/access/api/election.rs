@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Party, QueuePosition};
@@ -125,7 +126,7 @@ async fn wait_for_event(reading: &mut Reading, lock: &LockName, until: Instant) 
 
 fn read_leader(state: &Machine, caller: &Caller, election: &LockName) -> Result<Led, Refusal> {
     let none = Led { zxid: Zxid(0), leader: None };
-    if !state.rules().allow(election.path(), Right::See, &caller.identities) {
+    if decides!("election-is-hidden", !state.rules().allow(election.path(), Right::See, &caller.identities)) {
         return Err(Refusal::NoRight(Right::See));
     }
     let holder = state.lock_queue(election.path()).and_then(|queue| queue.holders().next());

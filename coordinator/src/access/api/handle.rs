@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rowlock_env::decides;
 use rowlock_env::time;
 use rowlock_types::limits::{API_ANSWERS_MAX_BYTES, API_WAITS_MAX, API_WATCHES_MAX};
 use tokio::sync::Semaphore;
@@ -59,6 +60,6 @@ impl Api {
 
     pub(super) fn check_serving(&self) -> Result<(), Refusal> {
         let serving = self.context.status.borrow().serving;
-        if serving { Ok(()) } else { Err(Refusal::NotServing) }
+        if decides!("api-node-serves", serving) { Ok(()) } else { Err(Refusal::NotServing) }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::rng;
 use rowlock_proto::Request;
 use rowlock_proto::{ErrorCode, SessionId};
@@ -143,7 +144,7 @@ impl Api {
         let context = &self.context;
         let left = u64::try_from(context.metrics.restore_grace_seconds.get()).unwrap_or(0);
         let restored = || Refusal::Restored(left.max(1));
-        if context.replica.state.read().grace_ms() > 0 {
+        if decides!("grace-refuses-leases", context.replica.state.read().grace_ms() > 0) {
             context.metrics.sessions_refused_total.inc();
             return Err(restored());
         }

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::Request;
 use rowlock_proto::acl::Id;
@@ -83,7 +84,7 @@ impl Api {
         let lease = call.find(secret).await?;
         call.touch(lease.session);
         let mut found = self.find_place(lease.session, lock, wanted);
-        if found.is_none() {
+        if decides!("released-position-is-gone", found.is_none()) {
             call.sync().await?;
             found = self.find_place(lease.session, lock, wanted);
         }
@@ -125,7 +126,7 @@ impl Api {
             let (of, name) = path.rsplit_once('/')?;
             let (token, holds) = (FencingToken(czxid.0), holds?);
             let is_it = match which {
-                Which::Token(wanted) => holds && token == *wanted,
+                Which::Token(wanted) => decides!("released-token-fits", holds && token == *wanted),
                 Which::Request(_) => start.is_some_and(|start| name.starts_with(start)),
             };
             (of == lock.0 && is_it).then(|| (Claim { path: path.into(), token }, holds))
@@ -143,7 +144,7 @@ impl Api {
         assert!(lock.0.starts_with('/'), "the name of a lock has become a path");
         Call::new(self, caller).sync().await?;
         let state = self.context.replica.state.read();
-        if !state.rules().allow(&lock.0, Right::See, &caller.identities) {
+        if decides!("lock-is-hidden", !state.rules().allow(&lock.0, Right::See, &caller.identities)) {
             return Err(Refusal::NoRight(Right::See));
         }
         let held = holder(&state, (lock, token), (SessionId::NONE, &caller.identities))?;
@@ -165,8 +166,11 @@ pub(super) fn holder(
     let sees_lock = access::may_see(state, &lock.0, who);
     let mut is_any_hidden = !sees_lock;
     for holder in state.lock_queue(&lock.0).iter().flat_map(LockView::holders) {
-        let is_own = session != SessionId::NONE && holder.session == session;
-        let is_seen = is_own || sees_lock && access::may_see_place(state, &holder.path, who);
+        let is_own = decides!("holder-is-caller", session != SessionId::NONE && holder.session == session);
+        let is_seen = decides!(
+            "holder-is-seen",
+            is_own || sees_lock && access::may_see_place(state, &holder.path, who)
+        );
         if is_seen && holder.token == token {
             return Ok(Some(Claim { path: holder.path.into(), token }));
         }

@@ -41,7 +41,7 @@ impl Pace {
     /// Returns the pause of one of `streams` streams after a batch of this counted work.
     pub(super) fn pause(&self, work: Duration, streams: usize) -> Duration {
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
-        (work * API_WATCH_SHARE).saturating_mul(streams).mul_f64(self.stretch()).min(PAUSE_MAX)
+        (work * (API_WATCH_SHARE - 1)).saturating_mul(streams).mul_f64(self.stretch()).min(PAUSE_MAX)
     }
 
     fn stretch(&self) -> f64 {
@@ -83,11 +83,11 @@ mod tests {
         assert_eq!(stretch(ms(1), ms(10_000)), Some(STRETCH_MAX));
         let pace = Pace::default();
         let pause = |streams| pace.pause(Duration::from_micros(10), streams);
-        assert!(pause(10) >= Duration::from_micros(500));
+        assert!(pause(10) >= Duration::from_micros(400));
         let (at, thread, worked) = (time::now() + ms(60_000), thread::current().id(), ms(1));
         let times = ThreadTimes { ran: ms(1), waited: ms(3) };
         *pace.measured.lock() = Some(Measured { at, thread, times, worked, stretch: 4.0 });
-        assert_eq!(pause(10), Duration::from_micros(2_000));
+        assert_eq!(pause(10), Duration::from_micros(1_600));
         assert_eq!(pause(1_000_000), PAUSE_MAX);
     }
 }

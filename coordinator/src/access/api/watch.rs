@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
 use rowlock_proto::report::{Gap, GapReason, HistoryEntry, HistoryEvent};
@@ -82,7 +83,7 @@ impl Api {
         };
         let last = frozen.machine().last_zxid();
         let after = after.unwrap_or(last);
-        if after > last {
+        if decides!("stream-begins-ahead", after > last) {
             return Err(Refusal::Bad(format!("there was no change {} yet", after.0)));
         }
         let past = self.reports.since(&frozen, &scope, Span { after, last }, &caller.identities).await;
@@ -160,11 +161,15 @@ impl Watch {
             Some(event) if piece.is_whole => Some(event.zxid()),
             _ => None,
         };
-        let news = piece.events.iter().map(|event| &**event).filter(|event| event.zxid() > sent);
+        let news = piece
+            .events
+            .iter()
+            .map(|event| &**event)
+            .filter(|event| decides!("streamed-event-is-new", event.zxid() > sent));
         let mut entries = shown(news, &state, &self.scope, &self.caller.identities);
         let time_ms = state.time_ms();
         drop(state);
-        if piece.has_missed {
+        if decides!("stream-has-missed-events", piece.has_missed) {
             let last = piece.events.first().map_or(sent, |event| event.zxid());
             let gap = self.gap(GapReason::TooSlow, time_ms, Span { after: sent, last });
             entries.insert(0, Arc::new(FeedEntry::from(gap)));

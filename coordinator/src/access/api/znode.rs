@@ -6,6 +6,7 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
+use rowlock_env::decides;
 use rowlock_proto::Request;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::Claim;
@@ -226,7 +227,7 @@ impl Api {
         read: impl Fn(&Machine) -> Result<T, rowlock_proto::ErrorCode>,
     ) -> Result<T, Refusal> {
         self.check_serving()?;
-        if consistency == Consistency::Sync {
+        if decides!("znode-read-is-synced", consistency == Consistency::Sync) {
             Call::new(self, caller).sync().await?;
         }
         read(&self.context.replica.state.read()).map_err(Refusal::of)

@@ -14,6 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rowlock_env::decides;
 use rowlock_env::rate::{Bucket, LogLimiter, PerHost};
 use rowlock_env::time;
 use rowlock_proto::SessionId;
@@ -106,7 +107,7 @@ impl Access {
         }
         let principal = self.principal(request, visitor)?;
         let may = principal.roles.iter().any(|role| role.covers(&Role::Read));
-        if may { Ok(principal) } else { Err(Refused::Forbidden) }
+        if decides!("http-request-is-permitted", may) { Ok(principal) } else { Err(Refused::Forbidden) }
     }
 
     /// Identifies a caller by its token, else by its certificate: a token was chosen for this request.

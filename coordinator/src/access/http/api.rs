@@ -34,6 +34,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, delete, get, post};
 use axum::{Extension, Json, Router};
 use bytes::Bytes;
+use rowlock_env::decides;
 use rowlock_env::net::Listener;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
@@ -97,7 +98,7 @@ pub async fn serve(
     serve_connections(listener, routes, (turnstile, Class::Client), shutdown).await;
 }
 
-fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
+pub(super) fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) -> Router {
     let http = context.http.clone();
     let check = axum::middleware::from_fn_with_state(http.clone(), access::check);
     let probes =
@@ -243,7 +244,7 @@ impl ApiCall {
 
     fn check(&self, may: bool) -> Result<(), Denied> {
         let denied = || access::forbid(&self.context.http, &self.path, &self.visitor, &self.principal);
-        if may { Ok(()) } else { Err(Denied(Box::new(denied()))) }
+        if decides!("http-path-is-permitted", may) { Ok(()) } else { Err(Denied(Box::new(denied()))) }
     }
 
     /// Refuses a caller without a role for the lock.
@@ -254,7 +255,7 @@ impl ApiCall {
     /// Refuses a caller without permission to end other clients' holds: neither an operator nor granted by a
     /// rule.
     fn check_force(&self, name: &LockName) -> Result<(), Denied> {
-        if self.principal.may(&Role::Operator) {
+        if decides!("principal-is-operator", self.principal.may(&Role::Operator)) {
             return Ok(());
         }
         self.check_lock(name, Right::Force)?;

@@ -2,6 +2,7 @@
 
 mod access;
 mod kept;
+mod stories;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -115,96 +116,6 @@ async fn send(addr: &str, request_line: &str) -> (u16, String, String) {
 }
 
 #[tokio::test]
-async fn a_serving_node_is_live_and_ready() {
-    let server = start().await;
-    assert_eq!(send(&server.addr, "GET /livez").await.0, 200);
-    let (code, head, body) = send(&server.addr, "GET /readyz").await;
-    assert_eq!((code, body.as_str()), (200, "ready\n"));
-    assert!(head.contains("connection: close"), "{head}");
-    server.metrics.disk_free_bytes.set(7 << 20);
-    let (_, _, body) = send(&server.addr, "GET /readyz?verbose").await;
-    let lines = [
-        "[+] leader: node 2 leads",
-        "[+] serving: clients are served",
-        "[+] memory: 0 MiB are held, without a limit",
-        "[+] disk: 7 MiB are free",
-        "ready",
-    ];
-    assert_eq!(body.lines().collect::<Vec<_>>(), lines);
-    server.metrics.disk_low.set(1);
-    let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
-    assert!(code == 200 && body.contains("7 MiB are free, less than limits.warn_free_bytes\n"), "{body}");
-    server.metrics.disk_short.set(1);
-    let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
-    assert!(code == 200 && body.contains("7 MiB are free, less than limits.min_free_bytes: "), "{body}");
-    server.metrics.memory_bytes.set([9 << 20, 1 << 20, 0, 0, 0, 0, 0]);
-    server.metrics.memory_limit_bytes.set(10 << 20);
-    server.metrics.memory_full.set(1);
-    let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
-    let line = "[+] memory: 10 of 10 MiB are held: new sessions and growing writes are refused\n";
-    assert!(code == 200 && body.contains(line), "{body}");
-    for (gauge, what) in [
-        (&server.metrics.disk_hangs, "the disk does not answer"),
-        (&server.metrics.commits_stalled, "no write was committed for ten seconds"),
-    ] {
-        gauge.set(1);
-        for path in ["GET /readyz", "GET /health"] {
-            let (code, _, body) = send(&server.addr, path).await;
-            assert!(code == 503 && body.contains(what), "{path}: {body}");
-        }
-        gauge.set(0);
-    }
-    let (code, _, body) = send(&server.addr, "GET /health").await;
-    let health: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((code, &health["leader"], &health["role"]), (200, &2.into(), &"leader".into()));
-}
-
-#[tokio::test]
-async fn node_that_does_not_serve_is_live_but_not_ready() {
-    let server = start().await;
-    let not_serving = Some(NotServing::NoQuorum);
-    let alone = Status { leader: None, serving: false, not_serving, role: Role::Follower, ..leading() };
-    server.status.send(alone);
-    assert_eq!(send(&server.addr, "GET /livez").await.0, 200);
-    let (code, head, body) = send(&server.addr, "GET /readyz?verbose").await;
-    assert_eq!(code, 503);
-    assert!(head.contains("application/problem+json"), "{head}");
-    let problem: Value = serde_json::from_str(&body).unwrap();
-    let why = "no leader is known; no contact to a quorum: a majority of the voters does not answer";
-    assert_eq!(problem["detail"], why, "the reason, and no guesses");
-    assert_eq!(problem["checks"][0]["passed"], false);
-    assert_eq!(problem["status"], 503);
-    assert_eq!(send(&server.addr, "GET /health").await.0, 503);
-}
-
-#[tokio::test]
-async fn node_without_token_file_is_ready_with_previous_tokens() {
-    let server = start().await;
-    for (unusable, told) in [(0, false), (1, true), (0, false)] {
-        server.metrics.token_file_unusable.set(unusable);
-        let (code, _, body) = send(&server.addr, "GET /readyz?verbose").await;
-        let has_line =
-            body.contains("[+] tokens: the token file is missing or bad: all previous tokens stay valid");
-        assert_eq!((code, has_line), (200, told), "{body}");
-    }
-}
-
-#[tokio::test]
-async fn restored_node_is_not_ready_until_the_grace_ends() {
-    let server = start().await;
-    server.metrics.restore_grace_seconds.set(28);
-    let (code, _, body) = send(&server.addr, "GET /readyz").await;
-    assert!(
-        code == 503 && body.contains("the cluster was restored: sessions are opened in 28 s"),
-        "{code} {body}"
-    );
-    let (_, _, body) = send(&server.addr, "GET /v1/status").await;
-    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["restore_grace_s"], 28);
-    server.metrics.restore_grace_seconds.set(0);
-    assert_eq!(send(&server.addr, "GET /readyz").await.0, 200);
-}
-
-#[tokio::test]
 async fn status_names_the_digest_with_the_index_it_belongs_to() {
     let server = start().await;
     let (code, _, body) = send(&server.addr, "GET /v1/status").await;
@@ -255,67 +166,12 @@ async fn status_counts_grants_and_waits_of_locks() {
 }
 
 #[tokio::test]
-async fn metrics_and_version_are_served() {
+async fn metrics_are_served() {
     let server = start().await;
     server.metrics.sessions.set(12);
     let (_, head, body) = send(&server.addr, "GET /metrics").await;
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     assert!(body.contains("\nrowlock_sessions 12\n"), "{body}");
-    let (_, _, body) = send(&server.addr, "GET /version").await;
-    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["version"], env!("CARGO_PKG_VERSION"));
-}
-
-#[tokio::test]
-async fn unknown_paths_and_methods_are_problems() {
-    let server = start().await;
-    let (code, head, body) = send(&server.addr, "GET /nothing").await;
-    assert_eq!(code, 404);
-    assert!(head.contains("application/problem+json"), "{head}");
-    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["detail"], "there is no /nothing");
-    for path in ["/livez", "/ui/", "/"] {
-        let (code, head, body) = send(&server.addr, &format!("POST {path}")).await;
-        assert!(code == 405 && head.contains("allow: get,head"), "{head}");
-        let problem: Value = serde_json::from_str(&body).unwrap();
-        assert_eq!(problem["detail"], format!("{path} does not take POST"));
-    }
-}
-
-#[tokio::test]
-async fn operators_listener_names_the_lock_listener_and_console() {
-    let server = start().await;
-    let (code, head, _) = send(&server.addr, "GET /").await;
-    assert!(code == 307 && head.contains("location: /ui/"), "{head}");
-    for request in ["POST /v1/locks/ci/deploy/acquire", "POST /v1/leases"] {
-        let (_, _, body) = send(&server.addr, request).await;
-        assert!(body.contains("here: this node takes no locks by HTTP; add `api`"), "{request}: {body}");
-    }
-    let (code, _, body) = send(&server.addr, "GET /v1/locks/ci/none").await;
-    assert!(
-        code == 404 && body.contains("there is no /locks/ci/none"),
-        "the queue of that lock: {code} {body}"
-    );
-}
-
-#[tokio::test]
-async fn reports_are_documents_and_their_refusals_problems() {
-    let server = start().await;
-    let (code, head, body) = send(&server.addr, "GET /v1/locks?limit=5").await;
-    assert_eq!(code, 200, "{body}");
-    assert!(head.contains("content-type: application/json"), "{head}");
-    let document: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((&document["locks"], &document["more"]), (&json!([]), &false.into()));
-    for (asked, expected, detail) in [
-        ("/v1/access", 400, "the lock is missing: /v1/access?lock=NAME"),
-        ("/v1/queue", 400, "the lock is missing: /v1/queue?lock=NAME"),
-        ("/v1/queue?lock=/none", 404, "there is no /none"),
-        ("/v1/sessions?session=0x5", 403, "0x5 is a foreign session, visible to superusers only"),
-        ("/v1/history", 501, "this node keeps no history: history.enabled = false in its cluster.toml"),
-    ] {
-        let (code, head, body) = send(&server.addr, &format!("GET {asked}")).await;
-        assert_eq!(code, expected, "{asked}: {body}");
-        assert!(head.contains("application/problem+json"), "{head}");
-        assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["detail"], detail, "{asked}");
-    }
 }
 
 #[tokio::test]
@@ -383,37 +239,6 @@ async fn code_of(addr: &str, head: &str) -> (u16, String) {
     (answer[9..12].parse().unwrap(), answer)
 }
 
-#[tokio::test]
-async fn requests_for_a_host_that_is_not_this_one_are_misdirected() {
-    let server = start().await;
-    for (head, expected) in [
-        ("GET /v1/status HTTP/1.1\r\nHost: localhost:8081\r\n\r\n", 200),
-        ("GET /v1/status HTTP/1.1\r\nHost: LocalHost\r\n\r\n", 200),
-        ("GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1:8081\r\n\r\n", 200),
-        ("GET /v1/status HTTP/1.1\r\nHost: 10.1.2.3\r\n\r\n", 200),
-        ("GET /v1/status HTTP/1.1\r\nHost: rowlock.internal:80\r\n\r\n", 200),
-        ("GET /v1/status HTTP/1.1\r\nHost: [::1]:8081\r\n\r\n", 200),
-        ("GET /v1/status HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421),
-        ("GET /livez HTTP/1.1\r\nHost: evil.example:8081\r\n\r\n", 421),
-        ("GET /v1/status HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", 421),
-        ("GET /v1/status HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 421),
-        ("GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1@evil.example\r\n\r\n", 421),
-        ("GET /v1/status HTTP/1.1\r\nHost: 1.2.3.4.evil.example\r\n\r\n", 421),
-        ("GET http://evil.example/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n", 421),
-        ("GET /v1/status HTTP/1.1\r\n\r\n", 421),
-        ("GET /v1/status HTTP/1.0\r\n\r\n", 421),
-        ("GET /livez HTTP/1.0\r\n\r\n", 200),
-        ("GET /readyz HTTP/1.0\r\n\r\n", 200),
-        ("GET /metrics HTTP/1.0\r\n\r\n", 200),
-    ] {
-        let (code, answer) = code_of(&server.addr, head).await;
-        assert_eq!(code, expected, "{head}{answer}");
-        if code == 421 {
-            assert!(answer.contains("application/problem+json") && answer.contains("http.hosts"), "{answer}");
-        }
-    }
-}
-
 /// Opens about 1,700 connections per second, without a request or with a probe's request.
 #[allow(clippy::disallowed_methods)] // they come from a thread of their own
 #[tokio::test]
@@ -455,12 +280,4 @@ impl Drop for Stop {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
     }
-}
-
-#[tokio::test]
-async fn rules_of_locks_see_the_address_of_a_reader() {
-    let server = start().await;
-    let (code, _, body) = send(&server.addr, "GET /v1/access?lock=/locks/a").await;
-    let access: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((code, &access["who"]), (200, &json!(["ip:127.0.0.1"])));
 }

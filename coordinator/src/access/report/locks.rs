@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::decides;
 use rowlock_proto::FencingToken;
 use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Mode, Owner};
@@ -19,7 +19,7 @@ pub(super) fn overview(machine: &Machine, asked: &LocksQuestion, who: &[Id], now
     let mut locks: Vec<LockView<'_>> = machine.locks().filter(|lock| is_meant(lock.path())).collect();
     locks.sort_by_key(|lock| (Reverse(lock.waiter_count()), Reverse(lock.holder_count())));
     let mut list = List::new(asked.limit);
-    let is_shown = |path: &str| mutant::is(Mutant::ListShowsHidden) || access::may_see(machine, path, who);
+    let is_shown = |path: &str| decides!("listed-lock-is-visible", access::may_see(machine, path, who));
     for lock in locks.iter().filter(|lock| is_shown(lock.path())) {
         let shown = |place: &ContenderView| access::may_see_place(machine, &place.path, who);
         let oldest = lock.waiters().next().filter(shown);

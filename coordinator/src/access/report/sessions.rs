@@ -1,6 +1,7 @@
 //! `/v1/sessions`: open sessions and their znodes. A client sees its own session; superusers see all
 //! sessions.
 
+use rowlock_env::decides;
 use rowlock_proto::SessionId;
 use rowlock_proto::report::{Session as Shown, SessionZnode, Sessions};
 use rowlock_state::{Machine, Session};
@@ -19,7 +20,7 @@ pub(super) fn overview(
 ) -> Result<Sessions, Refusal> {
     let mut list = List::new(limit);
     if let Some(id) = only {
-        if !reader.may_see_session(id) {
+        if decides!("session-is-hidden", !reader.may_see_session(id)) {
             return Err(Refusal::NotPermitted(format!(
                 "{id} is a foreign session, visible to superusers only"
             )));

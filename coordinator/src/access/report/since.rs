@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_history::{Entry, Filter, Key, Readers, Unavailable};
 use rowlock_proto::Zxid;
@@ -50,7 +51,7 @@ impl Reports {
     /// Reads past events from the history. If the history begins later or the range has too many events, only
     /// the newest events are returned.
     pub(crate) async fn since(&self, frozen: &Frozen, scope: &Scope, span: Span, who: &[Id]) -> Past {
-        if span.after >= span.last {
+        if decides!("history-span-is-empty", span.after >= span.last) {
             return Past::default();
         }
         let deadline = time::now() + HISTORY_READ_MAX;
@@ -78,7 +79,7 @@ impl Reports {
                 Err(Unavailable::NotNow) => return (found, Some(GapReason::NotNow)),
             };
             for (key, entry) in page.entries {
-                if key.zxid <= span.after {
+                if decides!("history-page-reaches-back", key.zxid <= span.after) {
                     return (found, None);
                 }
                 let Some(key) = span.holds(key, &entry, scope) else { continue };

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_proto::NodeId;
 
 /// Minimum healthy time of all other voters when a dead voter is removed: a voter that has answered just once
@@ -79,7 +80,7 @@ impl Watch {
         let health = |seen: &MemberView| {
             let MemberHealth { healthy_for, silent_for, .. } =
                 before.get(&seen.node).copied().unwrap_or_default();
-            let is_healthy = seen.answers && seen.stored >= needed;
+            let is_healthy = decides!("member-is-healthy", seen.answers && seen.stored >= needed);
             let longer =
                 |time: Duration, goes_on: bool| if goes_on { time + elapsed } else { Duration::ZERO };
             let (healthy_for, silent_for) =
@@ -103,7 +104,7 @@ fn voters(members: &BTreeMap<NodeId, MemberHealth>) -> impl Iterator<Item = (Nod
 }
 
 fn is_dead(health: &MemberHealth, rules: Rules) -> bool {
-    rules.remove_dead_after.is_some_and(|after| health.silent_for >= after)
+    rules.remove_dead_after.is_some_and(|after| decides!("member-is-dead", health.silent_for >= after))
 }
 
 /// Returns the learner to promote. A voter with a short outage may not know yet the new folder of a wiped
@@ -114,7 +115,9 @@ fn promotion(members: &BTreeMap<NodeId, MemberHealth>, rules: Rules) -> Option<M
     if !voters(members).all(|(_, health)| health.silent_for.is_zero() || is_dead(health, rules)) {
         return None;
     }
-    let ready = members.iter().filter(|(_, health)| !health.votes && health.healthy_for >= after);
+    let ready = members
+        .iter()
+        .filter(|(_, health)| decides!("learner-is-ready", !health.votes && health.healthy_for >= after));
     let longest = ready.max_by_key(|(node, health)| (health.healthy_for, std::cmp::Reverse(**node)));
     longest.map(|(node, _)| MemberChange::Promote(*node))
 }
@@ -125,7 +128,7 @@ fn removal(members: &BTreeMap<NodeId, MemberHealth>, rules: Rules) -> Option<Mem
     let healthy = voters(members).filter(|(_, health)| health.healthy_for >= STEADY).count();
     let left = voters(members).count().checked_sub(1)?;
     // All remaining voters are healthy: there is exactly one dead voter and no other weak one.
-    (healthy == left && left >= rules.min_voters)
+    (decides!("removal-is-safe", healthy == left && left >= rules.min_voters))
         .then(|| dead.first().copied().map(MemberChange::Remove))
         .flatten()
 }

@@ -3,7 +3,7 @@
 //!
 //! First the leader removes the node from the members. Then every node accepts the new folder as soon as its
 //! newest membership lacks the returned voter. Until more than half of the other voters do, the returned node
-//! neither votes nor acknowledges (`bootstrap/judge.rs`), and the other nodes refuse its connections.
+//! neither votes nor acknowledges (`bootstrap/verdict.rs`), and the other nodes refuse its connections.
 //!
 //! This is enough: a majority of the remaining voters commits the removal. So a candidate with a log before
 //! the removal finds no majority of the old voters any more, even with the vote of the returned node. And a
@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use rowlock_consensus::peer::{Introduction, Lane, Request, Response};
 use rowlock_consensus::raft::facts;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
@@ -84,7 +85,7 @@ impl Underway {
     fn allows(&mut self, node: NodeId, stored: impl Fn(NodeId) -> u64, now: Instant) -> bool {
         self.0
             .take_if(|out| stored(out.node) >= out.index || now.saturating_since(out.since) >= ONE_AT_A_TIME);
-        self.0.as_ref().is_none_or(|out| out.node == node)
+        self.0.as_ref().is_none_or(|out| decides!("readmission-is-of-this-node", out.node == node))
     }
 }
 
@@ -99,7 +100,7 @@ impl MemberChanges {
             strangers.extend(self.strangers_to_others().await);
             self.promote_again(readmission).await;
         }
-        if view.leader != Some(self.node.me) {
+        if decides!("readmitting-node-does-not-lead", view.leader != Some(self.node.me)) {
             readmission.voted.clear();
             readmission.logged.clear();
         }
@@ -167,7 +168,10 @@ impl MemberChanges {
             members.voters.iter().copied().filter(|voter| *voter != self.node.me).collect();
         let count = others.len();
         let answers = self.introductions(others).await;
-        if answers.len() == count && answers.values().all(|answer| answer.known.contains(&known)) {
+        if decides!(
+            "voters-know-folder",
+            answers.len() == count && answers.values().all(|answer| answer.known.contains(&known))
+        ) {
             rare::taken(Rare::WipedPromoted);
             self.carry_out(MemberChange::Promote(node), &members, version).await;
         }
@@ -204,7 +208,9 @@ impl MemberChanges {
         // A member that never acknowledged anything to this leader joined under another leader.
         let stored =
             |node| facts.replicated.iter().find(|(other, _)| *other == node).map_or(0, |(_, index)| *index);
-        if mutant::is(Mutant::ReadmitAVoter) || !is_member || (!votes && stored(node) == 0) {
+        if mutant::is(Mutant::ReadmitAVoter)
+            || decides!("stranger-holds-nothing", !is_member || (!votes && stored(node) == 0))
+        {
             return self.accept_as_leader(node, incarnation).await;
         }
         if facts::alive_members(&self.node.raft, UP_WITHIN).contains(&node) {
@@ -212,7 +218,8 @@ impl MemberChanges {
             return;
         }
         let now = time::now();
-        if votes && !readmission.underway.allows(node, stored, now) {
+        if decides!("other-readmission-is-underway", votes && !readmission.underway.allows(node, stored, now))
+        {
             return;
         }
         if readmission.logged.insert((node, incarnation)) {
@@ -226,7 +233,7 @@ impl MemberChanges {
             Ok(Ok(index)) => {
                 rare::taken(Rare::WipedTakenOut);
                 tracing::info!(%node, index, "taken out of the members");
-                if votes {
+                if decides!("stranger-votes", votes) {
                     readmission.underway.0 = Some(TakenOut { node, since: now, index });
                     readmission.voted.insert(node);
                 }
@@ -265,7 +272,8 @@ impl MemberChanges {
     /// Returns whether `node` is no voter in the newest membership of the log; during a change, in neither of
     /// the two.
     fn does_not_vote(&self, node: NodeId) -> bool {
-        !facts::voters(&self.node.raft).contains(&node) || mutant::is(Mutant::ReadmitAVoter)
+        decides!("stranger-does-not-vote", !facts::voters(&self.node.raft).contains(&node))
+            || mutant::is(Mutant::ReadmitAVoter)
     }
 
     async fn accept_folder(&self, node: NodeId, incarnation: Incarnation) {
@@ -299,7 +307,10 @@ fn majority_knows(
         let answer = answers.get(**voter);
         answer.is_some_and(|it| it.is_admitted && it.known.contains(&(node, incarnation)))
     };
-    !others.contains(&&me) && others.iter().filter(knows).count() * 2 > others.len()
+    decides!(
+        "new-folder-is-recorded",
+        !others.contains(&&me) && others.iter().filter(knows).count() * 2 > others.len()
+    )
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use rowlock_consensus::raft::facts;
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_types::reconfiguration::{Members, Wanted};
 
@@ -46,7 +47,7 @@ impl MemberChanges {
             return;
         }
         let view = *self.node.leadership.borrow();
-        if !view.is_led_by(self.node.me) {
+        if decides!("autopilot-does-not-lead", !view.is_led_by(self.node.me)) {
             *scan = Scan::default();
             return;
         }

@@ -21,7 +21,7 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::member::Member;
 
-use super::judge::Answers;
+use super::verdict::Answers;
 use super::{ASK_DEADLINE, Bootstrap, member};
 use crate::config::Discovery;
 

@@ -1,5 +1,5 @@
-//! Startup of a node in its cluster: the node asks the others for traces of lost data (`judge.rs`), and takes
-//! no part before the answers. Then a node with an empty log forms the cluster once with the others, waits
+//! Startup of a node in its cluster: the node asks the others for traces of lost data (`verdict.rs`), and
+//! takes no part before the answers. Then a node with an empty log forms the cluster once with the others, waits
 //! for the cluster's leader, or joins.
 //!
 //! Invariant: a cluster is formed from the voters of `cluster.toml` at most once. A node forms the cluster
@@ -12,10 +12,10 @@
 //! asks more than half.
 
 mod discovery;
-mod judge;
 mod readmission;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ use rowlock_types::member::Member;
 use rowlock_wal::{FolderState, StorageError};
 
 pub use self::discovery::Founders;
-use self::judge::{Answers, OwnState, Verdict, decide};
 use self::readmission::LostData;
+use self::verdict::{Answers, OwnState, Verdict, decide};
 use crate::node::context::NodeContext;
 
 const ASK_DEADLINE: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ impl Bootstrap {
     async fn advised(&self, mut error: BootstrapError) -> BootstrapError {
         if let BootstrapError::DataLost { heard, .. } | BootstrapError::RolledBack { heard, .. } = &mut error
         {
-            *heard = judge::heard(self.node.config.id, &self.all_introductions().await);
+            *heard = verdict::heard(self.node.config.id, &self.all_introductions().await);
         }
         error
     }
@@ -195,7 +195,7 @@ impl Bootstrap {
                         && begun.elapsed() >= FIRST_LOG_AFTER
                         && logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_EVERY)
                     {
-                        log_missing_nodes(own.node, &nodes, judge::newest(&answers).is_some());
+                        log_missing_nodes(own.node, &nodes, verdict::newest(&answers).is_some());
                         logged_at = Some(time::now());
                     }
                     self.node.admission.wait_for(if own.is_newcomer() { nodes } else { Vec::new() });
@@ -214,7 +214,7 @@ impl Bootstrap {
     /// Records the others' incarnations of nodes unknown to this node.
     async fn record_hearsay(&self, answers: &Answers) {
         let folder = self.node.peers.folder();
-        for (node, incarnation) in judge::hearsay(self.node.config.id, &folder.known(), answers) {
+        for (node, incarnation) in verdict::hearsay(self.node.config.id, &folder.known(), answers) {
             if let Err(error) = folder.record(node, incarnation).await {
                 tracing::warn!(%node, %error, "cannot record the folder by which others know a node");
             }
@@ -271,7 +271,9 @@ impl Bootstrap {
                 Err(BootstrapError::DataLost { .. }) if own.comes_again => continue,
                 verdict => verdict?,
             };
-            if witness.is_none() && verdict == Verdict::TakePart && judge::leader_has_answered(&own, &answers)
+            if witness.is_none()
+                && verdict == Verdict::TakePart
+                && verdict::leader_has_answered(&own, &answers)
             {
                 break;
             }
@@ -318,7 +320,7 @@ impl Bootstrap {
                         self.node.peers.call(leader, Lane::Control, &Request::Introduce, deadline).await;
                     if let Ok(Response::Introduced(introduction)) = answer {
                         // Read again: the log now contains the entries acknowledged meanwhile.
-                        judge::check_log(&self.own_state().await?, leader, &introduction)?;
+                        verdict::check_log(&self.own_state().await?, leader, &introduction)?;
                         if introduction.acknowledged.is_some() && joined {
                             return Ok(());
                         }
@@ -337,7 +339,7 @@ impl Bootstrap {
             return Ok(());
         }
         let (answers, _) = self.introduce(own).await?;
-        if judge::was_removed(own, &answers) {
+        if verdict::was_removed(own, &answers) {
             tracing::warn!(
                 "node {} is no member of its cluster any more: it was removed. It serves no clients and does not come \
                  back under this number. Stop it. If the machine is to join again, it needs a new id with `learner = true` \
@@ -355,9 +357,9 @@ impl Bootstrap {
                 return Ok(());
             }
             let (answers, _) = self.introduce(&own).await?;
-            judge::check_membership(&own, &answers)?;
+            verdict::check_membership(&own, &answers)?;
             if own.comes_again
-                && judge::newest(&answers).is_some_and(|known| !known.voters.contains(&own.node))
+                && verdict::newest(&answers).is_some_and(|known| !known.voters.contains(&own.node))
             {
                 return Ok(());
             }

@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 
 use rowlock_consensus::peer::{Introduction, Lane, Request, Response};
 use rowlock_consensus::raft::facts;
+use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_types::reconfiguration::Wanted;
 
-use super::judge::{self, Answers, OwnState, Verdict};
+use super::verdict::{self, Answers, OwnState, Verdict};
 use super::{Bootstrap, BootstrapError, JOIN_DEADLINE, LOG_EVERY, RETRY_PAUSE, TOO_MANY_FOR, member};
 
 /// A wiped node's observations since its start.
@@ -39,7 +40,7 @@ impl LostData {
         refused_by: Option<NodeId>,
         answers: &Answers,
     ) -> Result<Verdict, BootstrapError> {
-        let decided = match (judge::decide(own, answers), refused_by) {
+        let decided = match (verdict::decide(own, answers), refused_by) {
             (Err(BootstrapError::DataLost { witness, .. }), _) if own.comes_again => {
                 return self.wait_for(own, witness, answers);
             }
@@ -47,7 +48,7 @@ impl LostData {
             (decided, None) => decided?,
         };
         match self.witness {
-            Some(witness) if judge::newest(answers).is_none() => self.wait_for(own, witness, answers),
+            Some(witness) if verdict::newest(answers).is_none() => self.wait_for(own, witness, answers),
             _ => Ok(decided),
         }
     }
@@ -66,8 +67,8 @@ impl LostData {
     ) -> Result<Verdict, BootstrapError> {
         self.witness = Some(witness);
         let now = time::now();
-        judge::record_empty(&mut self.empty, answers);
-        match judge::majority_is_empty(own, &self.empty) {
+        verdict::record_empty(&mut self.empty, answers);
+        match verdict::majority_is_empty(own, &self.empty) {
             Some(empty) if empty.len() > 1 => {
                 let since = *self.too_many.get_or_insert(now);
                 if now.saturating_since(since) >= TOO_MANY_FOR {
@@ -104,13 +105,13 @@ impl Bootstrap {
             let votes_here =
                 facts::has_joined(&self.node.raft, me) && facts::voters(&self.node.raft).contains(&me);
             let answers = self.all_introductions().await;
-            let newest = judge::newest(&answers);
+            let newest = verdict::newest(&answers);
             // A snapshot may be older than the removal: its members still have this node as a voter.
             let is_newest = match newest {
                 Some(known) => own.members_at >= known.members_at,
                 None => !answers.is_empty() || own.voters.len() == 1,
             };
-            if votes_here && is_newest {
+            if decides!("readmitted-node-votes", votes_here && is_newest) {
                 if is_outside {
                     rare::taken(Rare::WipedVotesAgain);
                     tracing::info!("this node votes again");

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -84,7 +85,7 @@ impl Marks {
     /// are not published any more.
     pub fn take_due_digest(&self) -> Option<Command> {
         let mut kept = self.kept.lock();
-        let mark = kept.back_mut().filter(|mark| mark.state == MarkState::Due)?;
+        let mark = kept.back_mut().filter(|mark| decides!("digest-is-due", mark.state == MarkState::Due))?;
         mark.state = MarkState::Published;
         Some(Command::DigestAt { index: mark.index, digest: mark.mine })
     }
@@ -114,7 +115,7 @@ impl Marks {
             let stops = match majority {
                 Some(digest) => digest != mark.mine,
                 None if all.len() < 2 || mark.state != MarkState::Logged => false,
-                None => most + missing < quorum || is_last_time,
+                None => decides!("digests-have-no-majority", most + missing < quorum || is_last_time),
             };
             let (me, index, mine) = (self.me, mark.index, mark.mine);
             (stops && !mutant::is(Mutant::DigestsNotJudged)).then_some(Difference {
@@ -141,7 +142,7 @@ impl Observer for Marks {
                     let mut kept = self.kept.lock();
                     let Some(mark) = kept.iter_mut().find(|mark| mark.index == index) else { continue };
                     // What a former process has said may have been the reason why it stopped.
-                    if is_of_now {
+                    if decides!("digest-is-of-this-process", is_of_now) {
                         mark.state = MarkState::Logged;
                     } else if !is_mine {
                         rare::taken(Rare::DigestsCompared);
@@ -244,7 +245,7 @@ mod tests {
         let words = found.to_string();
         assert!(words.contains("node 2 and 3") && words.contains("operations.md"), "{words}");
         if mutant::AVAILABLE {
-            let _mistake = mutant::with(Some(Mutant::DigestsNotJudged));
+            let _mistake = mutant::with(Some(Mutant::DigestsNotJudged.into()));
             assert_eq!(marks.find_difference(&voters(3)), None, "the mistake would be seen here");
         }
     }

@@ -12,6 +12,7 @@ mod marks;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Zxid;
 use rowlock_state::command::Command;
@@ -46,7 +47,8 @@ impl DigestMarks {
 impl LeaderDuty for DigestMarks {
     fn due(&mut self, term: u64, now: Instant) -> Due {
         let state = (term, self.node.replica.state.read().last_zxid());
-        let is_due = self.marked != Some(state) && !raft::is_alone(&self.node.raft);
+        let is_due =
+            decides!("comparison-is-due", self.marked != Some(state) && !raft::is_alone(&self.node.raft));
         if is_due {
             self.marked = Some(state);
         }

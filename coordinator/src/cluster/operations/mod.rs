@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_types::operation::Operation;
@@ -93,7 +94,7 @@ impl Operations {
         match self.node.peers.call(node, Lane::Control, &request, Instant::now() + DEADLINE).await {
             Ok(Response::Operated(result)) => Ok(Some(result)),
             Ok(Response::Refused(Refusal::NotLeader { .. })) => Ok(None),
-            Err(error) if !error.may_have_happened() => Ok(None),
+            Err(error) if decides!("operation-may-be-repeated", !error.may_have_happened()) => Ok(None),
             Ok(_) | Err(_) => Err(ErrorCode::OperationTimeout),
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
 use rowlock_consensus::raft::facts;
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
@@ -67,7 +68,10 @@ impl Operator {
         if to == Some(me) {
             return Ok(json!({ "leader": me.0 }));
         }
-        if to.is_some_and(|to| !facts::voters(&self.node.raft).contains(&to)) {
+        if decides!(
+            "successor-does-not-vote",
+            to.is_some_and(|to| !facts::voters(&self.node.raft).contains(&to))
+        ) {
             return Err(ErrorCode::BadArguments);
         }
         let alive = self.node.alive_voters();
@@ -81,7 +85,7 @@ impl Operator {
 
     async fn drain(&self, on: bool) -> Result<Value, ErrorCode> {
         if on {
-            if !self.another_serves().await {
+            if decides!("no-other-node-serves", !self.another_serves().await) {
                 return Err(ErrorCode::NewConfigNoQuorum);
             }
             if self.node.leads() {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
 use rowlock_types::reconfiguration::Wanted;
@@ -51,7 +52,7 @@ impl Reconfig {
                 Ok(None) => return,
                 Err(_) => continue,
             };
-            if ask.reply_to.is_closed() {
+            if decides!("reconfig-has-no-reader", ask.reply_to.is_closed()) {
                 continue;
             }
             let message = match time::timeout(DEADLINE, self.carry_out(&ask.wanted)).await {
@@ -87,7 +88,9 @@ impl Reconfig {
             match self.node.peers.call(leader, Lane::Control, &request, Instant::now() + DEADLINE).await {
                 Ok(Response::Reconfigured(result)) => Ok(result),
                 Ok(Response::Refused(refusal)) => Err(refusal),
-                Err(error) if !error.may_have_happened() => return Asked::Again,
+                Err(error) if decides!("reconfig-may-be-repeated", !error.may_have_happened()) => {
+                    return Asked::Again;
+                }
                 Ok(_) | Err(_) => return Asked::Unknown,
             }
         };

@@ -16,6 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::raft::facts;
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_state::command::Command;
@@ -60,7 +61,12 @@ impl Upgrades {
         let state = survey.state();
         let ready_for = self.health.lock().record(term, &state, now)?;
         match state {
-            UpgradeState::Ready(to) if self.is_automatic(&survey) && ready_for >= self.health_needed() => {
+            UpgradeState::Ready(to)
+                if decides!(
+                    "upgrade-is-due",
+                    self.is_automatic(&survey) && ready_for >= self.health_needed()
+                ) =>
+            {
                 Some(Command::RaiseVersion { to })
             }
             _ => None,

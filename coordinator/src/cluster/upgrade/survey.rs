@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
 use rowlock_state::ClusterVersion;
@@ -45,7 +46,7 @@ impl Survey {
     pub(super) fn state(&self) -> UpgradeState {
         let known = || self.members.iter().filter_map(|member| member.versions.as_ref());
         let newest = known().map(|versions| versions.most).max().unwrap_or(self.version.number);
-        if newest <= self.version.number {
+        if decides!("version-is-newest", newest <= self.version.number) {
             // A member without contact may have been upgraded.
             let unknown = self.members.iter().find(|member| member.versions.is_none() && member.is_up);
             return unknown.map_or(UpgradeState::Done, |member| UpgradeState::Waits(not_met(member.node)));
@@ -54,13 +55,13 @@ impl Survey {
             match versions {
                 _ if !is_up => return UpgradeState::Waits(format!("node {node} does not answer")),
                 None => return UpgradeState::Waits(not_met(*node)),
-                Some(versions) if versions.most <= self.version.number => {
+                Some(versions) if decides!("member-lacks-version", versions.most <= self.version.number) => {
                     return UpgradeState::Waits(format!("node {node} runs {versions}"));
                 }
                 Some(_) => {}
             }
         }
-        if !self.is_settled {
+        if decides!("members-are-not-settled", !self.is_settled) {
             return UpgradeState::Waits("the members are being changed".to_owned());
         }
         let oldest = known().min_by_key(|versions| versions.most).expect("Invariant: a leader knows itself");

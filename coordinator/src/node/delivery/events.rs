@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
 use rowlock_proto::{FencingToken, SessionId, Zxid, encode};
@@ -48,7 +49,7 @@ impl EventSink for Dispatcher<'_> {
     }
 
     fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
-        if end == SessionEnd::Expired {
+        if decides!("session-has-expired", end == SessionEnd::Expired) {
             self.metrics.sessions_expired_total.inc();
         }
         self.registry.session_ended(session);
@@ -73,7 +74,7 @@ impl EventSink for Dispatcher<'_> {
     }
 
     fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
-        if event.acquired && !mutant::is(Mutant::AskForgetsTheHolder) {
+        if decides!("questioned-holder-acquired", event.acquired) {
             let pushed = NoticeEvent::Asked(question.told_at(context.time_ms));
             self.notify(event.session, || frame(context.zxid, (event.path, event.token), pushed));
         }
@@ -106,7 +107,7 @@ fn frame(zxid: Zxid, (path, token): (&str, FencingToken), event: NoticeEvent) ->
 fn pushed(event: &LockEvent<&str>, zxid: Zxid) -> Option<NoticeEvent> {
     let is_new = zxid.0 == event.token.0;
     match event.kind {
-        _ if !event.acquired => None,
+        _ if decides!("event-is-of-plain-queue", !event.acquired) => None,
         LockEventKind::Granted { .. } if mutant::is(Mutant::LoseNotices) => None,
         LockEventKind::Granted { .. } => (!is_new).then_some(NoticeEvent::Granted),
         LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {

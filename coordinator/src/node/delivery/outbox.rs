@@ -3,6 +3,7 @@
 //! Must never make a pusher wait. Apply pushes while it holds the write lock of the state, so a slow client
 //! loses its connection instead of slowing the node down.
 
+use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -107,7 +108,11 @@ pub struct Outbox {
 
 impl HeartbeatWaiter for Outbox {
     fn answer(&self, is_recorded: bool) {
-        self.push(if is_recorded { Message::Touched } else { Message::NotTouched });
+        self.push(if decides!("keepalive-is-recorded", is_recorded) {
+            Message::Touched
+        } else {
+            Message::NotTouched
+        });
     }
 }
 
@@ -173,10 +178,13 @@ impl Outbox {
             let mut queue = self.shared.lock();
             // Also after the task has ended: later submissions of this connection may still be queued.
             queue.is_lost |= matches!(message, Message::Lost);
-            if queue.state != OutboxState::Open {
+            if decides!("outbox-is-closed", queue.state != OutboxState::Open) {
                 return;
             }
-            if queue.messages.len() >= queue.max.messages || queue.bytes >= queue.max.bytes {
+            if decides!(
+                "outbox-overflows",
+                queue.messages.len() >= queue.max.messages || queue.bytes >= queue.max.bytes
+            ) {
                 queue.is_lost = true;
                 rare::taken(Rare::OutboxOverflowed);
                 queue.state = OutboxState::Overflowed;

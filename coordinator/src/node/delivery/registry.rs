@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
@@ -111,7 +112,7 @@ impl Registry {
         most: Most,
     ) -> Result<Arc<ClientConnection>, TooMany> {
         let mut inner = self.inner.lock();
-        if inner.connections.len() >= most.connections {
+        if decides!("connections-are-full", inner.connections.len() >= most.connections) {
             return Err(TooMany::Connections);
         }
         if let Some(ip) = counted(addr) {
@@ -180,7 +181,7 @@ impl Registry {
     pub fn session_attached(&self, session: SessionId, attachment: Attachment) {
         let inner = self.inner.lock();
         for (connection, theirs) in inner.attached(session) {
-            if theirs != attachment {
+            if decides!("connection-has-other-attachment", theirs != attachment) {
                 rare::taken(Rare::SessionMoved);
                 inner.close(connection, CloseReason::SessionMoved);
             }
@@ -203,7 +204,10 @@ impl Registry {
             return false;
         };
         let frame = frame();
-        for (connection, _) in inner.attached(session).filter(|(_, attachment)| *attachment == newest) {
+        for (connection, _) in inner
+            .attached(session)
+            .filter(|(_, attachment)| decides!("notice-goes-to-newest", *attachment == newest))
+        {
             inner.peer(connection).outbox.push(Message::Event(frame.clone()));
         }
         true

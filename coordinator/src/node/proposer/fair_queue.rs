@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 
 /// Key of a connection. Never compared between runs.
@@ -52,7 +53,7 @@ impl<T> FairQueue<T> {
         let source = if mutant::is(Mutant::FirstComeFirstServed) { 0 } else { source };
         let line = self.sources.entry(source).or_default();
         line.push_back((bytes, item));
-        if line.len() == 1 {
+        if decides!("source-gets-turn", line.len() == 1) {
             self.becomes_first(source, bytes, self.clock);
         }
     }
@@ -67,7 +68,7 @@ impl<T> FairQueue<T> {
     pub(super) fn pop_within(&mut self, most: usize) -> Option<(usize, T)> {
         let Reverse((due, _, source)) = *self.turns.peek()?;
         let line = self.sources.get_mut(&source).expect("a source with a turn has a line");
-        if line.front().is_some_and(|(bytes, _)| *bytes > most) {
+        if decides!("next-write-is-too-large", line.front().is_some_and(|(bytes, _)| *bytes > most)) {
             return None;
         }
         let (bytes, item) = line.pop_front().expect("a line with a turn is not empty");

@@ -18,6 +18,7 @@ use rowlock_consensus::batching::{Entries, ProposalQueue, TermBatch};
 use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
 use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
@@ -93,7 +94,9 @@ impl Intake {
             busy::end_turn_if_over().await;
             let due = match self.route {
                 LeaderRoute::Nowhere { retry_at } => retry_at,
-                LeaderRoute::Here if self.view.ready => entries.due(&self.line),
+                LeaderRoute::Here if decides!("proposing-leader-is-ready", self.view.ready) => {
+                    entries.due(&self.line)
+                }
                 LeaderRoute::Here | LeaderRoute::There(_) => None,
             };
             if due.is_some_and(|at| at <= time::now()) {
@@ -144,14 +147,17 @@ impl Intake {
 
     /// Returns whether the queue of proposals takes more writes of this node's clients.
     fn takes(&self) -> bool {
-        !matches!(self.route, LeaderRoute::Nowhere { .. }) && !self.line.is_full()
+        decides!(
+            "intake-takes-writes",
+            !matches!(self.route, LeaderRoute::Nowhere { .. }) && !self.line.is_full()
+        )
     }
 
     /// Follows the current leadership.
     fn follow(&mut self) {
         let now = *self.leadership.borrow_and_update();
         let before = std::mem::replace(&mut self.view, now);
-        if (now.term, now.leader) != (before.term, before.leader) {
+        if decides!("leader-has-changed", (now.term, now.leader) != (before.term, before.leader)) {
             self.leader_changed();
             self.route = self.open_route();
         }
@@ -187,7 +193,7 @@ impl Intake {
 
     fn open_route(&self) -> LeaderRoute {
         let Some(leader) = self.view.leader else { return LeaderRoute::Nowhere { retry_at: None } };
-        if leader == self.me {
+        if decides!("leader-is-this-node", leader == self.me) {
             return LeaderRoute::Here;
         }
         match self.peers.peer(leader) {
@@ -200,7 +206,7 @@ impl Intake {
     /// before them.
     fn fill(&mut self) {
         while self.takes() {
-            let is_own_turn = self.ahead == 0 || self.queue.is_empty();
+            let is_own_turn = decides!("own-writes-have-turn", self.ahead == 0 || self.queue.is_empty());
             // If no batch is ahead, the arriving writes may collect.
             let has_own = !self.submissions.is_settled()
                 || !self.queue.is_empty() && !self.submissions.arriving.is_empty();
@@ -222,7 +228,7 @@ impl Intake {
     /// terms. A batch may arrive before this task has seen its term.
     fn accept(&mut self, batch: TermBatch) {
         self.follow();
-        if self.leads() && batch.term == self.view.term {
+        if decides!("forwarded-batch-is-of-this-term", self.leads() && batch.term == self.view.term) {
             self.line.extend(batch.proposals);
         }
     }
@@ -247,9 +253,9 @@ impl Intake {
             busy::spend(Work::Command, 1);
             // A connection that has lost an earlier write must not get a later one executed: its client
             // repeats both, and the order would be wrong.
-            if submission.reply_to.has_lost() {
+            if decides!("writer-has-lost", submission.reply_to.has_lost()) {
                 rare::taken(Rare::WriterGone);
-            } else if !attaches_closed_connection(&submission) {
+            } else if decides!("attach-is-of-open-connection", !attaches_closed_connection(&submission)) {
                 let origin = self.pending.register(submission.reply_to, submission.tag, weight, now);
                 let proposal = Proposal {
                     origin,
@@ -275,7 +281,7 @@ impl Intake {
         while let LeaderRoute::There(link) = &mut self.route
             && !self.line.is_empty()
         {
-            if !link.has_room() {
+            if decides!("leader-link-is-full", !link.has_room()) {
                 if link.is_waiting() {
                     rare::taken(Rare::ForwardWindowFull);
                 }
@@ -302,7 +308,7 @@ impl Intake {
                 tracing::debug!(%error, "the way to the leader is lost");
                 let is_unknown = !unknown.is_empty();
                 rare::taken(if is_unknown { Rare::ForwardLinkLost } else { Rare::ForwardLinkLostIdle });
-                if is_unknown && !mutant::is(Mutant::ForwardAgain) {
+                if decides!("forwarded-outcome-is-unknown", is_unknown) && !mutant::is(Mutant::ForwardAgain) {
                     self.abandon_writes();
                     (Vec::new(), RETRY)
                 } else {

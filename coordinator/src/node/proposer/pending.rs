@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use rowlock_consensus::batching::ProposalQueue;
 use rowlock_consensus::entry_times::EntryStages;
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Origin, Proposal};
@@ -115,7 +116,7 @@ impl PendingWrites {
         proposal: &mut Proposal,
         (entry, answered): (EntryStages, Instant),
     ) -> Option<Instant> {
-        if !self.is_ours(proposal.origin) {
+        if decides!("proposal-is-of-another-node", !self.is_ours(proposal.origin)) {
             return None;
         }
         let (waiter, has_room) = {
@@ -151,12 +152,17 @@ impl PendingWrites {
     /// outside `line`.
     pub fn keep_awaited(&self, line: &mut ProposalQueue) -> usize {
         let waiting = self.waiting.lock();
-        line.retain(|proposal| self.is_ours(proposal.origin) && waiting.has(proposal.origin.request));
+        line.retain(|proposal| {
+            decides!(
+                "proposal-is-awaited",
+                self.is_ours(proposal.origin) && waiting.has(proposal.origin.request)
+            )
+        });
         waiting.count.checked_sub(line.len()).expect("Invariant: no proposal is in line twice")
     }
 
     fn is_ours(&self, origin: Origin) -> bool {
-        origin.node == self.node && origin.incarnation == self.incarnation
+        decides!("origin-is-this-process", origin.node == self.node && origin.incarnation == self.incarnation)
     }
 
     /// Returns the room for registrations. After `None`, [`Self::room`] waits for room.

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, WRITES_UNDER_WAY_MAX};
 
@@ -54,11 +55,11 @@ impl Window {
     pub(super) fn answered(&mut self, took: Duration, is_short: bool, now: Instant) {
         let shortest = self.shortest.map_or(took, |shortest| shortest.min(took));
         self.shortest = Some(shortest);
-        if self.adjust_at.is_some_and(|at| now < at) {
+        if decides!("window-was-adjusted", self.adjust_at.is_some_and(|at| now < at)) {
             return;
         }
         self.adjust_at = Some(now + ADJUST_EVERY);
-        if took > AIM.max(2 * shortest) {
+        if decides!("window-is-slow", took > AIM.max(2 * shortest)) {
             self.commands = (self.commands - self.commands / 8).max(LEAST);
         } else if is_short {
             self.commands = (self.commands + self.commands / 8).min(WRITES_UNDER_WAY_MAX);

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use rowlock_env::busy;
+use rowlock_env::decides;
 use rowlock_env::net::Stream;
 use rowlock_env::task;
 use rowlock_env::time::{self, Instant, Sleep};
@@ -25,14 +26,14 @@ use rowlock_tls::Keeper;
 use rowlock_types::limits;
 use rowlock_types::memory::{CONNECTION_BYTES, Part, TLS_BYTES};
 
-use super::ClientContext;
+use super::context::ClientContext;
 use super::conversation::Conversation;
 use super::end_reason::EndReason;
 use super::four_letter_words;
 use super::handshake::{Greeting, Handshake, OpenedSession, Refused};
-use super::listener::Shared;
 use super::liveness_timer::{LivenessTimer, Order};
 use super::secure;
+use super::shared::Shared;
 use super::wire::Wire;
 use crate::node::delivery::outbox::{CloseReason, Inbox};
 use crate::node::delivery::registry::{ClientConnection, Door};
@@ -281,7 +282,7 @@ impl ActiveConnection {
         match event {
             Event::Due => {
                 self.conversation.ask_again();
-                if self.conversation.owes_an_answer() {
+                if decides!("connection-owes-answer", self.conversation.owes_an_answer()) {
                     liveness.excuse(now);
                 }
                 match liveness.tick(now) {
@@ -297,7 +298,7 @@ impl ActiveConnection {
             Event::Read(read) => {
                 let count = self.connection.wire.was_read(read)?;
                 self.context().metrics.bytes_received_total.add(count as u64);
-                if liveness.heard(now) == Order::Touch {
+                if decides!("received-bytes-touch", liveness.heard(now) == Order::Touch) {
                     self.touch();
                 }
             }
@@ -338,10 +339,10 @@ impl ActiveConnection {
 
     fn ended(&mut self, liveness: LivenessTimer, end: &EndReason) {
         self.conversation.record_unanswered();
-        if liveness.leave() == Order::Touch {
+        if decides!("leaving-connection-touches", liveness.leave() == Order::Touch) {
             self.touch();
         }
-        if end.is_hang_up()
+        if decides!("client-hangs-up", end.is_hang_up())
             && let Some(disconnect) = self.conversation.client_disconnect()
         {
             self.context().touch.client_disconnected(disconnect);
@@ -363,7 +364,7 @@ impl ActiveConnection {
     }
 
     fn touch(&self) {
-        if self.conversation.keeps_its_session_alive() {
+        if decides!("conversation-keeps-session", self.conversation.keeps_its_session_alive()) {
             self.context().touch.touch(self.conversation.session());
         }
     }
@@ -397,7 +398,7 @@ impl ActiveConnection {
                 return Ok(Round::Full(full));
             }
             let (was_full, is_over) = (conversation.is_full(), busy::turn_is_over());
-            if progress == 0 || was_full || is_over {
+            if decides!("turn-ends", progress == 0 || was_full || is_over) {
                 wire.try_write(&mut conversation.output)?;
                 if let Some(end) = conversation.take_end() {
                     return Err(end);

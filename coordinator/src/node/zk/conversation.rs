@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::{Bytes, BytesMut};
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
@@ -34,14 +35,14 @@ use rowlock_types::limits;
 use rowlock_types::operation::Operation;
 use rowlock_types::reconfiguration::Wanted;
 
-use super::ClientContext;
 use super::announcement::Whereabouts;
+use super::context::ClientContext;
 use super::end_reason::EndReason;
-use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
 use super::pending::{PendingQueue, Received, Released, What};
 use super::pings::{AskConfirmation, Pings};
 use super::read::{LocalReader, ReadReply, Then};
+use super::shared::Shared;
 use super::write::Route;
 use super::{read_only, sasl, write};
 use crate::node::admin::Ask;
@@ -160,7 +161,7 @@ impl Conversation {
 
     pub(super) fn receive(&mut self, frame: Bytes, now: Instant) {
         debug_assert!(self.accepts(), "frames wait while the conversation does not accept");
-        if matches!(self.phase, Phase::Moved) {
+        if decides!("session-has-moved", matches!(self.phase, Phase::Moved)) {
             return self.over(EndReason::Told(CloseReason::SessionMoved));
         }
         self.peer.stats.received.fetch_add(1, Relaxed);
@@ -192,7 +193,7 @@ impl Conversation {
 
     fn request(&mut self, xid: Xid, request: Request, now: Instant) {
         let (opcode, note) = (request.opcode(), self.audit_note(&request));
-        if self.attached.access == Access::ReadOnly
+        if decides!("session-is-read-only", self.attached.access == Access::ReadOnly)
             && !matches!(request, Request::Auth { .. } | Request::Sasl(_))
         {
             return self.read_only_request(xid, request, now);
@@ -213,15 +214,17 @@ impl Conversation {
             Request::Check { .. } => {
                 return self.refuse(xid, opcode, ErrorCode::Unimplemented, Then::Close, now);
             }
-            Request::Reconfig { .. } if !self.shared.context.config.client.reconfig => {
+            Request::Reconfig { .. }
+                if decides!("reconfig-is-disabled", !self.shared.context.config.client.reconfig) =>
+            {
                 What::Refusal(ErrorCode::ReconfigDisabled)
             }
             Request::Reconfig { joining, leaving, new_members, config_id }
-                if acl::is_super(&self.identities) =>
+                if decides!("superuser-reconfigures", acl::is_super(&self.identities)) =>
             {
                 What::Reconfig(Wanted { joining, leaving, new_members, config_id })
             }
-            Request::Operate(wanted) if acl::is_super(&self.identities) => {
+            Request::Operate(wanted) if decides!("superuser-operates", acl::is_super(&self.identities)) => {
                 Operation::parse(&wanted).map_or(What::Refusal(ErrorCode::BadArguments), What::Operate)
             }
             Request::Ask(ask) => {
@@ -318,7 +321,7 @@ impl Conversation {
 
     fn refuse(&mut self, xid: Xid, opcode: OpCode, code: ErrorCode, then: Then, now: Instant) {
         self.enqueue(xid, opcode, What::Refusal(code), None, now);
-        if then == Then::Close {
+        if decides!("reply-closes-connection", then == Then::Close) {
             self.phase = Phase::Finishing;
         }
     }
@@ -389,7 +392,7 @@ impl Conversation {
         self.begin_reconfig();
         self.begin_operation();
         answered += self.begin_report(inbox, now);
-        if self.read_may_run() && self.messages.is_empty() {
+        if decides!("reads-run-behind-events", self.read_may_run() && self.messages.is_empty()) {
             let replica = self.shared.context.replica.clone();
             let state = replica.state.read();
             let all_taken = mutant::is(Mutant::EventAfterReply) || self.take_messages(inbox, now);
@@ -418,7 +421,10 @@ impl Conversation {
     }
 
     fn read_may_run(&self) -> bool {
-        self.queue.read_is_next() && !self.is_full() && !matches!(self.phase, Phase::Over(_))
+        decides!(
+            "read-may-run",
+            self.queue.read_is_next() && !self.is_full() && !matches!(self.phase, Phase::Over(_))
+        )
     }
 
     fn answer_read(&mut self, state: &Machine, now: Instant) {

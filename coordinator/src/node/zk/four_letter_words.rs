@@ -13,7 +13,7 @@ use rowlock_env::{process, time, worker};
 use rowlock_proto::FourLetterWord;
 use rowlock_types::status::{Role, Status};
 
-use super::listener::Shared;
+use super::shared::Shared;
 use crate::node::delivery::registry::ClientConnection;
 use crate::node::delivery::watch::ConnectionId;
 

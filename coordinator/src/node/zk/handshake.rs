@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::rng;
@@ -20,10 +21,10 @@ use rowlock_types::limits;
 
 use super::conversation::{Access, Attached};
 use super::end_reason::EndReason;
-use super::listener::Shared;
 use super::liveness_timer::SessionTimeout;
 use super::new_sessions::Opener;
 use super::read_only::{self, Admission};
+use super::shared::Shared;
 use super::wire::Wire;
 use crate::node::delivery::events::question_frame;
 use crate::node::delivery::outbox::{Answer, CloseReason, Inbox, Message};
@@ -84,7 +85,7 @@ impl Handshake<'_> {
                 decode::connect_request(frame).map_err(|e| EndReason::Garbage(format!("handshake: {e}")))?
             }
         };
-        if !self.shared.context.status.borrow().serving {
+        if decides!("greeting-node-does-not-serve", !self.shared.context.status.borrow().serving) {
             return self.open_read_only(&request);
         }
         // The time starts now: while this node catches up, the client may try another server.
@@ -92,13 +93,13 @@ impl Handshake<'_> {
         match self.catch_up(request.last_zxid_seen).await {
             // The session belongs to another cluster, or to this one before it was founded again: no node
             // will ever reach that zxid, and only the reply of an expired session ends the client's attempts.
-            Err(EndReason::Ahead) if self.is_foreign(&request) => {
+            Err(EndReason::Ahead) if decides!("client-ahead-is-foreign", self.is_foreign(&request)) => {
                 let reply = refusal(&request);
                 return Err(Refused { end: EndReason::BadSession(request.session_id), reply });
             }
             caught_up => caught_up?,
         }
-        if request.session_id == SessionId::NONE {
+        if decides!("client-opens-session", request.session_id == SessionId::NONE) {
             let (context, addr) = (&self.shared.context, self.peer.addr.ip());
             let is_super = self.peer.proven.get().is_some_and(|who| acl::is_super(who));
             let opener = if is_super { Opener::Operator } else { Opener::Client };
@@ -148,7 +149,7 @@ impl Handshake<'_> {
             wire.take_arrived().await?;
             let applied = self.submit(open_command(request, known, password, timeout)).await?;
             let is_fresh = asked.elapsed() < Duration::from(timeout) / PATIENT_FOR_A;
-            if applied.result != Err(ErrorCode::SessionMoved) {
+            if decides!("attach-is-in-time", applied.result != Err(ErrorCode::SessionMoved)) {
                 return Ok(applied);
             }
             if known.is_some() {
@@ -232,12 +233,12 @@ impl Handshake<'_> {
     /// the client's arrival.
     async fn catch_up(&mut self, seen: Zxid) -> Result<(), EndReason> {
         let replica = self.shared.context.replica.clone();
-        if seen <= replica.state.read().last_zxid() {
+        if decides!("node-has-seen-zxid", seen <= replica.state.read().last_zxid()) {
             return Ok(());
         }
         rare::taken(Rare::ClientAhead);
         self.submit(Command::Noop).await?;
-        if seen <= replica.state.read().last_zxid() {
+        if decides!("node-has-caught-up", seen <= replica.state.read().last_zxid()) {
             return Ok(());
         }
         rare::taken(Rare::ClientStillAhead);
@@ -250,7 +251,10 @@ impl Handshake<'_> {
         let state = self.shared.context.replica.state.read();
         let shown = Proof::of(&request.password);
         let is_ours = |id| state.session(id).is_some_and(|open| open.proof.is_that_of(&shown));
-        request.session_id != SessionId::NONE && !is_ours(request.session_id)
+        decides!(
+            "shown-session-is-foreign",
+            request.session_id != SessionId::NONE && !is_ours(request.session_id)
+        )
     }
 
     /// Submits a command and waits for its result.
@@ -300,12 +304,14 @@ impl Handshake<'_> {
         let state = context.replica.state.read();
         match state.session(session) {
             None => Err(EndReason::Told(CloseReason::SessionEnded)),
-            Some(open) if open.attachment != attachment => Err(EndReason::Told(CloseReason::SessionMoved)),
+            Some(open) if decides!("attached-session-has-moved", open.attachment != attachment) => {
+                Err(EndReason::Told(CloseReason::SessionMoved))
+            }
             Some(_) => {
                 context.registry.attach(self.peer.id, session, attachment);
                 // A question may have arrived while the client was away.
                 let is_told =
-                    |asked: &AskedHolder<'_>| asked.is_acquired && !mutant::is(Mutant::QuestionMissed);
+                    |asked: &AskedHolder<'_>| decides!("returning-holder-acquired", asked.is_acquired);
                 for asked in state.questions_to(session).filter(is_told) {
                     let frame = question_frame(state.last_zxid(), &asked, state.time_ms());
                     self.peer.outbox.push(Message::Event(frame));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_proto::acl::Id;
 use rowlock_state::acl::digest_identity;
 use rowlock_types::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
@@ -65,7 +66,9 @@ pub(super) fn authenticated(
         "digest" => {
             busy::spend(Work::Hash, 1);
             let digest = digest_identity(&String::from_utf8_lossy(auth));
-            let is_super = super_digest.is_some_and(|s| same_secret(s.as_bytes(), digest.id.as_bytes()));
+            let is_super = super_digest.is_some_and(|s| {
+                decides!("superuser-digest-fits", same_secret(s.as_bytes(), digest.id.as_bytes()))
+            });
             let superuser = is_super.then(|| Id { scheme: "super".to_owned(), id: String::new() });
             superuser.into_iter().chain([digest]).collect()
         }

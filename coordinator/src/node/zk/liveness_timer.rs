@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 
 /// Maximum delay of a keepalive.
@@ -85,7 +86,11 @@ impl LivenessTimer {
     }
 
     pub(super) fn tick(&mut self, now: Instant) -> Order {
-        if now >= self.heard + self.timeout() { Order::Close } else { self.touch_if_due(now) }
+        if decides!("connection-is-silent", now >= self.heard + self.timeout()) {
+            Order::Close
+        } else {
+            self.touch_if_due(now)
+        }
     }
 
     /// Returns the time of the next [`Self::tick`]. Only [`Self::heard`] moves it earlier.
@@ -100,7 +105,7 @@ impl LivenessTimer {
     }
 
     fn touch_if_due(&mut self, now: Instant) -> Order {
-        if !self.owed || now < self.touched + self.interval() {
+        if decides!("touch-is-not-due", !self.owed || now < self.touched + self.interval()) {
             return Order::Rest;
         }
         self.touched = now;

@@ -7,12 +7,13 @@
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::rate::{Bucket, PerHost};
 use rowlock_env::time::{self, Instant};
 use rowlock_state::{Host, Opened};
 use rowlock_types::limits::{HOSTS_COUNTED_MAX, STATE_LOCKS_MAX};
 
-use super::ClientContext;
+use super::context::ClientContext;
 
 /// Burst in seconds of the rate: all clients of an application that restarts.
 const BURST_SECONDS: u32 = 5;
@@ -62,12 +63,12 @@ impl NewSessions {
         let limits = &context.config.limits;
         let share = Share(limits.sessions_share);
         let verdict = room(share, limits.sessions, (all, own), opener).and_then(|()| {
-            if is_in_grace {
+            if decides!("new-session-is-in-grace", is_in_grace) {
                 Err("the cluster was restored a moment ago: clients of the old one may still believe that they hold locks")
             } else if opener == Opener::Operator {
                 // A forced release frees memory.
                 Ok(())
-            } else if context.replica.memory.is_full() {
+            } else if decides!("memory-refuses-sessions", context.replica.memory.is_full()) {
                 Err("limits.memory_bytes is reached")
             } else if !self.is_slow_enough(share, addr, time::now()) {
                 Err("client.new_sessions_per_second is reached")

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::request::PathWatch;
@@ -234,7 +235,10 @@ impl PendingQueue {
 
     /// Returns whether the first request is a read.
     pub(super) fn read_is_next(&self) -> bool {
-        matches!(self.requests.front(), Some(Received { what: What::Read(_), .. }))
+        decides!(
+            "pending-read-is-first",
+            matches!(self.requests.front(), Some(Received { what: What::Read(_), .. }))
+        )
     }
 
     /// Returns whether the first request is a report that has not started.

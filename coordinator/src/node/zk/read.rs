@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_consensus::invitations::Invitations;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
 use rowlock_proto::acl::{Acl, Id};
@@ -125,7 +126,9 @@ impl LocalReader<'_> {
                 return Ok(ReadReply { events, result: Ok(Response::Empty), then: Then::Stay });
             }
             Request::AddWatch { .. } if self.memory.is_full() => Err(ErrorCode::QuotaExceeded),
-            Request::AddWatch { path, .. } if !machine.rules().may_see(&path, self.identities) => {
+            Request::AddWatch { path, .. }
+                if decides!("watched-path-is-hidden", !machine.rules().may_see(&path, self.identities)) =>
+            {
                 Err(ErrorCode::NoRight(Right::See))
             }
             Request::AddWatch { path, mode } => {
@@ -180,7 +183,7 @@ impl LocalReader<'_> {
     }
 
     fn watch_found(&self, of: &PathWatch, found: bool, kinds: Kinds) -> Result<(), TooManyWatches> {
-        if !(of.watch && found) {
+        if decides!("read-sets-no-watch", !(of.watch && found)) {
             return Ok(());
         }
         self.with_watches(|table| table.add(self.connection, &of.path, kinds))

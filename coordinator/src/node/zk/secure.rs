@@ -13,7 +13,7 @@ use super::conversation::audit::record_tls;
 use super::end_reason::EndReason;
 use super::handshake::next_message;
 use super::identity;
-use super::listener::Shared;
+use super::shared::Shared;
 use crate::node::delivery::outbox::{Inbox, Message};
 use crate::node::delivery::registry::ClientConnection;
 

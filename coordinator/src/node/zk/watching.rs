@@ -1,6 +1,7 @@
 //! Requests about watches: setWatches, addWatch, checkWatches, removeWatches.
 
 use bytes::Bytes;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_proto::acl::Id;
@@ -46,7 +47,8 @@ pub(super) fn set_watches(
         for path in paths {
             // A path that the rules hide has no events for this client, missed ones neither.
             let is_seen = machine.rules().may_see(path, who);
-            let missed = missed(announcement::stat(machine, path)).filter(|_| is_seen);
+            let missed = missed(announcement::stat(machine, path))
+                .filter(|_| decides!("missed-change-is-visible", is_seen));
             match missed.filter(|_| !mutant::is(Mutant::MissedEventsForgotten)) {
                 None => table.add(connection, path, kinds)?,
                 Some(event_type) => {

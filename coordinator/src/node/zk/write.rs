@@ -1,5 +1,6 @@
 //! Requests that go through the log, as commands.
 
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::{ErrorCode, Request};
 use rowlock_state::command::Command;
@@ -27,7 +28,9 @@ pub(super) fn route(mut request: Request) -> Route {
         Request::Tagged { .. } => {
             Command::of_client(request).map_or(Route::Refused(ErrorCode::MarshallingError), Route::Log)
         }
-        request if request.opcode().is_logged() => Route::Log(Command::Client(request)),
+        request if decides!("request-is-logged", request.opcode().is_logged()) => {
+            Route::Log(Command::Client(request))
+        }
         request => Route::Local(request),
     }
 }

@@ -11,6 +11,7 @@
 
 use std::io::{self, Read, Write};
 
+use rowlock_env::decides;
 use rowlock_proto::ClusterId;
 use rowlock_state::{Frozen, Layout, Machine, SnapshotError};
 use rowlock_types::limits::STATE_LOCK_MS;
@@ -218,14 +219,17 @@ pub fn read(input: impl Read) -> Result<(Header, Machine), BackupError> {
     let expected = input.sum.clone().finalize();
     let mut written = [0; SUM_BYTES];
     input.fill(&mut written)?;
-    if written[..] != expected[..] {
+    if decides!("backup-bytes-differ", written[..] != expected[..]) {
         return Err(BackupError::Damaged("its checksum is that of another content".to_owned()));
     }
     if input.read(&mut [0])? != 0 {
         return Err(BackupError::Damaged("something follows its end".to_owned()));
     }
     let found = Header::of(&machine, &header.cluster, header.state_bytes);
-    if (&found.digest, found.zxid, found.znodes) != (&header.digest, header.zxid, header.znodes) {
+    if decides!(
+        "backup-differs-from-header",
+        (&found.digest, found.zxid, found.znodes) != (&header.digest, header.zxid, header.znodes)
+    ) {
         return Err(BackupError::Damaged("its header is that of another state".to_owned()));
     }
     Ok((header, machine))

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use rowlock_env::decides;
 use rowlock_state::Machine;
 use rowlock_state::command::Batch;
 use rowlock_wal::{LogId, Payload, Stopped, StorageError};
@@ -52,7 +53,7 @@ pub fn read(folder: &Path) -> Result<Survivor, SurvivorError> {
 
 /// Applies a batch by the rules of a running node.
 fn apply(machine: &mut Machine, batch: &Batch) {
-    if machine.takes(batch.ordinal) {
+    if decides!("survivor-takes-entry", machine.takes(batch.ordinal)) {
         for proposal in &batch.proposals {
             machine.apply_stamped(batch.stamp(), proposal, &mut ());
         }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::disk::Dir;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
@@ -195,7 +196,7 @@ impl Folder {
 impl FolderShared {
     fn rise_to(&self, state: FolderState) -> Result<(), StorageError> {
         let _writing = self.writing.lock();
-        if *self.state.lock() >= state {
+        if decides!("folder-state-is-reached", *self.state.lock() >= state) {
             return Ok(());
         }
         let claim = self.claim(state, self.cluster(), self.version());
@@ -211,7 +212,7 @@ impl FolderShared {
         if let Some(known) = known {
             let path = self.place.as_ref().map(|(dir, _)| dir.path().to_owned()).unwrap_or_default();
             let other = StorageError::OtherCluster { path, known, found: id };
-            return if known == id { Ok(()) } else { Err(other) };
+            return if decides!("cluster-id-fits", known == id) { Ok(()) } else { Err(other) };
         }
         let claim = self.claim(self.state(), Some(id), self.version());
         self.write_identity(&claim)?;
@@ -243,7 +244,8 @@ impl FolderShared {
 
     fn record_version(&self, version: ClusterVersion) -> Result<(), StorageError> {
         let _writing = self.writing.lock();
-        if self.version().is_some_and(|known| known.number >= version.number) {
+        if self.version().is_some_and(|known| decides!("version-is-recorded", known.number >= version.number))
+        {
             return Ok(());
         }
         let claim = self.claim(self.state(), self.cluster(), Some(version.clone()));
@@ -264,7 +266,8 @@ impl FolderShared {
 
     fn knows(&self, node: NodeId, incarnation: Incarnation) -> Option<Result<(), NotRecorded>> {
         let known = *self.known.lock().get(&node)?;
-        let is_known = known == incarnation || mutant::is(Mutant::AnyFolderWillDo);
+        let is_known =
+            decides!("data-folder-is-known", known == incarnation) || mutant::is(Mutant::AnyFolderWillDo);
         if !is_known {
             self.strangers.lock().insert(node, (incarnation, time::now()));
         }

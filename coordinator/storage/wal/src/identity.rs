@@ -6,10 +6,11 @@
 
 use std::fmt;
 
+use rowlock_env::decides;
 use rowlock_env::disk::Dir;
 use rowlock_env::rng;
 use rowlock_proto::{ClusterId, NodeId};
-use rowlock_state::{ClusterVersion, upgrade};
+use rowlock_state::{ClusterVersion, version};
 use rowlock_types::incarnation::Incarnation;
 
 use super::error::StorageError;
@@ -112,7 +113,10 @@ pub fn claim(dir: &Dir, identity: &Identity) -> Result<Claim, StorageError> {
         return Ok(new);
     }
     let (found, claim) = read(dir)?;
-    if (found.node, found.cluster.as_str()) != (identity.node, one_line(&identity.cluster).as_str()) {
+    if decides!(
+        "folder-is-of-other-node",
+        (found.node, found.cluster.as_str()) != (identity.node, one_line(&identity.cluster).as_str())
+    ) {
         return Err(StorageError::NotOurs { path, found, expected: identity.clone() });
     }
     Ok(claim)
@@ -141,7 +145,7 @@ pub fn read(dir: &Dir) -> Result<(Identity, Claim), StorageError> {
 
 pub fn write(dir: &Dir, identity: &Identity, claim: &Claim) -> Result<(), StorageError> {
     let path = dir.path().join(FILE);
-    let stamp = Stamp::ours(claim.version.as_ref().map_or(upgrade::FIRST, |version| version.number));
+    let stamp = Stamp::ours(claim.version.as_ref().map_or(version::FIRST, |version| version.number));
     dir.write_atomic(FILE, text(identity, claim, &stamp).as_bytes())
         .map_err(StorageError::io("writing", &path))
 }
@@ -313,7 +317,7 @@ pub(crate) mod tests {
         claim(&dir, &identity("prod", 1)).expect("is new");
         let ours = String::from_utf8(dir.read(FILE).expect("is there")).expect("is text");
         let (content, _) = ours.rsplit_once("crc ").expect("has a checksum");
-        let Stamp { folder, replicated, build } = Stamp::ours(upgrade::FIRST);
+        let Stamp { folder, replicated, build } = Stamp::ours(version::FIRST);
         let other = content.replace(&build, "0.2.0 (39abd609)");
         let state = replicated[0].1.to_string();
         for (content, name) in [
@@ -334,10 +338,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_folder_has_the_layout_of_each_version_of_its_cluster() {
-        let version = ClusterVersion { number: upgrade::REHEARSED, release: "0.3.0".to_owned() };
+        let version = ClusterVersion { number: version::REHEARSED, release: "0.3.0".to_owned() };
         let (state, incarnation) = (FolderState::Member, Incarnation(1));
         let claim = Claim { log: LogState::Begun, incarnation, state, cluster: None, version: Some(version) };
-        let text = text(&identity("prod", 1), &claim, &Stamp::ours(upgrade::REHEARSED));
+        let text = text(&identity("prod", 1), &claim, &Stamp::ours(version::REHEARSED));
         assert!(text.contains(" 1:") && text.contains(" 2:"), "{text}");
         assert_eq!(parse(text.as_bytes()), Ok((identity("prod", 1), claim)));
     }
@@ -369,7 +373,7 @@ pub(crate) mod tests {
     fn the_file_reads_like_this() {
         let (incarnation, state) = (Incarnation(0xabc), FolderState::Admitted);
         let claim = Claim { log: LogState::Begun, incarnation, state, cluster: None, version: None };
-        let plain = text(&identity("prod", 1), &claim, &Stamp::ours(upgrade::FIRST));
+        let plain = text(&identity("prod", 1), &claim, &Stamp::ours(version::FIRST));
         assert_eq!(parse(plain.as_bytes()), Ok((identity("prod", 1), claim.clone())));
         assert!(plain.contains("state admitted\nlayouts "), "{plain}");
         let version = ClusterVersion { number: 2, release: "0.3.0 (a b)".to_owned() };

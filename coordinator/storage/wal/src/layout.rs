@@ -1,7 +1,7 @@
 //! Stamp of the build in a data folder: the fingerprint of this crate's formats, with the fingerprints of the
 //! replicated formats in the folder. Pure.
 
-use rowlock_state::{Layout, upgrade};
+use rowlock_state::{Layout, version};
 use rowlock_types::versions::{Versions, this_build};
 
 /// Fingerprint of this crate's formats: `identity`, `acquaintances`, segments with their records, and the
@@ -26,7 +26,7 @@ impl Stamp {
     /// Makes the stamp of this build, for a folder at this cluster version.
     pub fn ours(version: u16) -> Stamp {
         let known = |version| Some((version, Layout::of_version(version)?));
-        let replicated = (upgrade::FIRST..=version).filter_map(known).collect();
+        let replicated = (version::FIRST..=version).filter_map(known).collect();
         let stamp = Stamp { folder: FOLDER, replicated, build: this_build() };
         assert!(!stamp.replicated.is_empty(), "a release knows the first version");
         assert_eq!(stamp.check(), Ok(()), "a build reads its own files");
@@ -54,7 +54,7 @@ pub fn of_entries() -> Layout {
 
 /// Returns true if this build reads entries with the fingerprint.
 pub fn reads_entries(of: Layout) -> bool {
-    (upgrade::FIRST..=Versions::of_this_release().most).any(|version| Layout::of_version(version) == Some(of))
+    (version::FIRST..=Versions::of_this_release().most).any(|version| Layout::of_version(version) == Some(of))
 }
 
 #[cfg(test)]
@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn a_stamp_with_a_differing_known_fingerprint_is_refused() {
-        let ours = Stamp::ours(upgrade::FIRST);
+        let ours = Stamp::ours(version::FIRST);
         assert_eq!(ours.check(), Ok(()));
         let later = Stamp { replicated: vec![ours.replicated[0], (900, Layout(7))], ..ours.clone() };
         assert_eq!(later.check(), Ok(()), "its number is refused elsewhere");
         let build = "0.2.0 (39abd609)".to_owned();
         for other in [
             Stamp { folder: Layout(FOLDER.0 ^ 1), build: build.clone(), ..ours.clone() },
-            Stamp { replicated: vec![(upgrade::FIRST, Layout(7))], build: build.clone(), ..ours.clone() },
+            Stamp { replicated: vec![(version::FIRST, Layout(7))], build: build.clone(), ..ours.clone() },
         ] {
             assert_eq!(other.check(), Err(OtherBuild(Some(build.clone()))));
         }

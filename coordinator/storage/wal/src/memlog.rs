@@ -7,6 +7,7 @@ use std::ops::{Bound, RangeBounds};
 
 use super::log::record::{Checkpoint, Record};
 use crate::entry::{Entry, LogId, Vote};
+use rowlock_env::decides;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemLog {
@@ -87,7 +88,11 @@ impl MemLog {
     /// Removes the entries behind `after`, or all entries for `None`.
     pub fn truncate_after(&mut self, after: Option<LogId>) {
         let keep = after.map_or(0, |log_id| log_id.index + 1);
-        while self.entries.back().is_some_and(|entry| entry.log_id.index >= keep) {
+        while self
+            .entries
+            .back()
+            .is_some_and(|entry| decides!("memory-cuts-entry", entry.log_id.index >= keep))
+        {
             self.bytes -= self.entries.pop_back().map_or(0, |entry| entry.payload.bytes());
         }
         self.checkpoint.update(&Record::Truncate(after));
@@ -99,7 +104,11 @@ impl MemLog {
     /// Removes the entries up to `upto`, inclusive. `upto` may lie behind the end (after installing a
     /// snapshot).
     pub fn purge(&mut self, upto: LogId) {
-        while self.entries.front().is_some_and(|entry| entry.log_id.index <= upto.index) {
+        while self
+            .entries
+            .front()
+            .is_some_and(|entry| decides!("memory-purges-entry", entry.log_id.index <= upto.index))
+        {
             self.bytes -= self.entries.pop_front().map_or(0, |entry| entry.payload.bytes());
         }
         self.checkpoint.update(&Record::Purge(upto));
@@ -139,7 +148,7 @@ impl MemLog {
         let (mut bytes, mut found) = (0, Vec::new());
         for entry in self.range(range) {
             bytes += entry.payload.bytes();
-            if bytes > max_bytes && !found.is_empty() {
+            if decides!("read-has-enough-bytes", bytes > max_bytes && !found.is_empty()) {
                 break;
             }
             found.push(entry.clone());

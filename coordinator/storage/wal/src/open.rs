@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::disk::{Dir, DirLock};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{time, worker};
@@ -220,7 +221,7 @@ fn read(
     let purged = found.log.checkpoint().purged;
     let (snapshots, damaged) = SnapshotStore::open(snapshots, identity.clone(), purged)?;
     let mut writer = Writer::open(wal, identity.clone(), segment_bytes, metrics, &found)?;
-    if claim.log == LogState::New {
+    if decides!("log-is-new", claim.log == LogState::New) {
         identity::write(&dir, &identity, &Claim { log: LogState::Begun, ..claim.clone() })?;
     }
     let mut report = report(&found);
@@ -245,7 +246,8 @@ fn read(
     assert_eq!(writer.checkpoint().last, log.checkpoint().last, "memory and disk end alike");
     assert_eq!(writer.checkpoint().vote, log.checkpoint().vote, "memory and disk know the same vote");
     assert_eq!(writer.checkpoint().purged, log.checkpoint().purged, "memory and disk begin alike");
-    if report.committed.map(|log_id| log_id.index) > report.last.map(|log_id| log_id.index) {
+    let index = |log_id: Option<LogId>| log_id.map(|log_id| log_id.index);
+    if decides!("committed-is-beyond-log", index(report.committed) > index(report.last)) {
         rare::taken(Rare::CommittedBeyondLog);
         // The commit position lies ahead of torn entries: all remaining entries are committed.
         log.set_committed(report.last);
@@ -264,7 +266,7 @@ fn conflict(log: &MemLog, covered: LogId) -> Option<Option<LogId>> {
     let last = log.checkpoint().last?;
     let there = log.range(&(covered.index..=covered.index)).next().map(|entry| entry.log_id);
     let is_another = there.is_some_and(|there| there != covered);
-    if last.index < covered.index || !is_another {
+    if decides!("log-agrees-with-snapshot", last.index < covered.index || !is_another) {
         return None;
     }
     let before = covered.index.checked_sub(1);

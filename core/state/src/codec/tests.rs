@@ -11,7 +11,7 @@ use rowlock_proto::{FencingToken, NodeId, OpCode, SessionId, Version};
 use super::*;
 use crate::command::{Attachment, Command, Ordinal, Origin};
 use crate::proof::Proof;
-use crate::upgrade::ClusterVersion;
+use crate::version::ClusterVersion;
 
 /// Of every length that a number may have.
 fn number() -> impl Strategy<Value = u64> {

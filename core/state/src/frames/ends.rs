@@ -15,8 +15,9 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version};
 use super::world::World;
 use crate::ASKED_MAX;
 use crate::command::{Command, Proposal, Stamp};
-use crate::cost::{COMMAND_STEPS_MAX, END_GRANTS_MAX, EPHEMERALS_MAX, LEAVE, QUEUE_PLACES_MAX};
+use crate::cost::{COMMAND_STEPS_MAX, END_GRANTS_MAX, EPHEMERALS_MAX, QUEUE_PLACES_MAX};
 use crate::proof::Proof;
+use crate::rates::LEAVE;
 use crate::steps;
 
 const FULL: Result<(), ErrorCode> = Err(ErrorCode::QuotaExceeded);

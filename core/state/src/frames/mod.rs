@@ -97,7 +97,7 @@ fn no_request_costs_more_than_its_price_or_the_limit() {
             (grown as u64 > cost.bytes, "it makes more bytes than its price"),
             (cost.bytes > COMMAND_BYTES_MAX, "it makes more bytes than a command may"),
             (grown > BYTES_PER_BYTE * bytes + BYTES_BESIDE, "it makes too many bytes for its own"),
-            (full.1.err() != kind.refused, "the one that fills a frame is judged otherwise"),
+            (full.1.err() != kind.refused, "the one that fills a frame gets another verdict"),
             (succeeds != kind.succeeds, "it is carried out, or not"),
             (full.1.is_err() && items != kind.admitted, "another number is the largest that is let in"),
         ];

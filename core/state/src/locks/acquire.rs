@@ -11,17 +11,19 @@ use rowlock_proto::right::Right;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, path as paths};
 use smallvec::SmallVec;
 
+use super::cause::Cause;
 use super::contender::{Contender, address_in, owner_of};
-use super::deadlock::Newcomer;
-use super::key::{Key, KeyRef};
-use super::lock::Lock;
+use super::deadlock::{Newcomer, Search};
+use super::key::{Key, KeyRef, queue_path};
+use super::limits::{PLACES_MAX, QUEUE_MAX};
+use super::lock::{Lock, is_reserved, limit_in};
 use super::owner::OwnerKey;
 use super::party::Room;
-use super::publish::Cause;
-use super::{PLACES_MAX, QUEUE_MAX, is_reserved, limit_in, queue_path};
 use crate::arena::Number;
+use crate::author::Author;
+use crate::guard::decides;
 use crate::machine::Machine;
-use crate::ops::{Author, Done, New, permit};
+use crate::ops::{Done, New, permit};
 use crate::outcome::EventSink;
 use crate::sequence;
 use crate::sessions::Near;
@@ -45,16 +47,6 @@ enum Placed {
     New(usize),
     /// Busy, or refused without a wait.
     Refused(QueuePosition),
-}
-
-/// Budget of one command.
-pub(super) struct Search<'a> {
-    /// Steps taken by the deadlock search so far.
-    pub steps: usize,
-    /// Limit of steps, beyond which the search gives up.
-    pub steps_max: usize,
-    /// Room for other clients' names in the answer.
-    pub room: Room<'a>,
 }
 
 impl Machine {
@@ -156,7 +148,7 @@ impl Machine {
     /// Returns the session's position in the lock's queue with the name `prefix` and a number.
     pub(super) fn find_attempt(&self, session: Near, lock: &str, prefix: &str) -> Option<Key> {
         let session = self.sessions.get_near(session)?;
-        if session.ephemeral_count() == 0 {
+        if decides!("session-has-no-positions", session.ephemeral_count() == 0) {
             return None;
         }
         let (queue, start) = (self.locks.get(lock)?, queue_path(lock, prefix));
@@ -182,7 +174,7 @@ impl Machine {
         let path = &*acquire.lock;
         let near = (by.session, by.place);
         let session = self.sessions.get_near(near).expect("the session has been admitted");
-        if session.ephemeral_count() != 0
+        if decides!("session-may-repeat-attempt", session.ephemeral_count() != 0)
             && let Some(key) = self.find_attempt(near, path, &acquire.prefix)
         {
             return Ok(Placed::Found(key));
@@ -198,7 +190,7 @@ impl Machine {
             if let Some(refusal) = self.refusal(by, acquire, lock, search) {
                 return Ok(Placed::Refused(refusal));
             }
-            if lock.len() >= QUEUE_MAX {
+            if decides!("queue-is-full", lock.len() >= QUEUE_MAX) {
                 return Err(ErrorCode::QuotaExceeded);
             }
         }
@@ -233,10 +225,10 @@ impl Machine {
         lock: &Lock,
         search: &mut Search<'_>,
     ) -> Option<QueuePosition> {
-        if lock.is_free_for(acquire.mode) {
+        if decides!("lock-is-free-for-acquire", lock.is_free_for(acquire.mode)) {
             return None;
         }
-        if !acquire.wait {
+        if decides!("acquire-does-not-wait", !acquire.wait) {
             let ahead = self.ahead_shown(lock, lock.len(), &search.room);
             let holder = self.holder(lock, &mut search.room);
             return Some(QueuePosition::Busy { ahead, holder });
@@ -290,7 +282,9 @@ impl Machine {
         let limit = match limit_in(data) {
             Some(limit) if acquire.limit == 0 || acquire.limit == limit => limit,
             // The znode's data contains the limit.
-            Some(_) if !self.may_learn_limit(by, (&acquire.lock, znode)) => return Err(ErrorCode::NoAuth),
+            Some(_) if decides!("limit-is-hidden", !self.may_learn_limit(by, (&acquire.lock, znode))) => {
+                return Err(ErrorCode::NoAuth);
+            }
             Some(limit) => return Ok(Some(QueuePosition::LimitIs(limit))),
             None if acquire.limit == 0 => return Ok(Some(QueuePosition::LimitIs(0))),
             None if data.is_none_or(Bytes::is_empty) => {

@@ -19,13 +19,16 @@ use smallvec::smallvec;
 
 use super::contender::Contender;
 use super::key::Key;
+use super::limits::QUEUE_MAX;
+use super::lock::is_reserved;
 use super::party::Room;
 use super::publish::{self, EventPlace};
-use super::{QUEUE_MAX, is_reserved};
 use crate::acl::SharedAcl;
 use crate::arena::Number;
+use crate::author::Author;
+use crate::guard::decides;
 use crate::machine::Machine;
-use crate::ops::{Author, permit, resolved};
+use crate::ops::{permit, resolved};
 use crate::outcome::{Change, ChangeKind, EndReason, EventSink, LockEventKind, PositionEnd};
 use crate::sequence;
 use crate::steps;
@@ -50,7 +53,10 @@ impl Machine {
         acquire: &Acquire,
         sink: &mut S,
     ) -> Option<Result<Response, ErrorCode>> {
-        if by.stamp.enforce_quota || self.locks.has_delays() || !is_ordinary(acquire) {
+        if decides!(
+            "fast-path-refuses-acquire",
+            by.stamp.enforce_quota || self.locks.has_delays() || !is_ordinary(acquire)
+        ) {
             return None;
         }
         let found = self.locks.find(&acquire.lock)?;
@@ -58,15 +64,18 @@ impl Machine {
         let holds = lock.is_free_for(acquire.mode);
         // `Machine::acquire` answers requests without a wait, and requests that may close a circle.
         let may_wait = acquire.wait && acquire.owner == Owner::Unnamed;
-        if !(holds || may_wait) || lock.len() >= QUEUE_MAX {
+        if decides!("fast-path-refuses-queue", !(holds || may_wait) || lock.len() >= QUEUE_MAX) {
             return None;
         }
         let near = (by.session, by.place);
-        if !lock.is_idle() && self.find_attempt(near, &acquire.lock, &acquire.prefix).is_some() {
+        if decides!(
+            "fast-path-knows-attempt",
+            !lock.is_idle() && self.find_attempt(near, &acquire.lock, &acquire.prefix).is_some()
+        ) {
             return None;
         }
         let parent = self.tree.node(lock.node);
-        if matches!(parent.meta.kind, Kind::Ephemeral(_)) {
+        if decides!("fast-path-parent-is-ephemeral", matches!(parent.meta.kind, Kind::Ephemeral(_))) {
             return None;
         }
         let may_take = || self.require(&acquire.lock, Right::Take, (by.who, by.stamp));
@@ -132,7 +141,7 @@ impl Machine {
         let event = EventPlace { lock: &acquire.lock, path: &path, czxid: zxid, label, acls };
         let ahead = self.locks.at(lock).len() as u32;
         event.publish((zxid, time_ms), &contender, LockEventKind::Requested { ahead }, sink);
-        if holds {
+        if decides!("fast-path-grants", holds) {
             publish::grant(&mut contender, &self.sessions, time_ms);
             event.publish((zxid, time_ms), &contender, LockEventKind::Granted { waited_ms: 0 }, sink);
         }
@@ -154,7 +163,7 @@ impl Machine {
         claim: &Claim,
         sink: &mut S,
     ) -> Option<Response> {
-        if self.locks.has_delays() {
+        if decides!("fast-release-meets-delays", self.locks.has_delays()) {
             return None;
         }
         let (lock, at, path, place) = self.find_held(by, claim)?;

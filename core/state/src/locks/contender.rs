@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use sha1::{Digest as _, Sha1};
 
-use super::ask::{Deadline, Question};
 use super::key::Key;
+use super::question::{Deadline, Question};
 use crate::acl::is_proof;
 use crate::arena::Number;
+use crate::author::Author;
 use crate::digest::Hasher;
-use crate::ops::Author;
+use crate::guard::decides;
 use crate::outcome::EndReason;
 
 /// A holder or waiter. The position lives as long as its znode; the contender has the data that the tree
@@ -125,8 +126,12 @@ impl Contender {
         let granted_ms = self.granted_ms?;
         assert!(granted_ms <= now_ms, "a hold ends before it begins");
         let may_believe = matches!(why, EndReason::SessionExpired | EndReason::SessionEnded);
-        let lock_delay_ms = if may_believe { i64::from(self.lock_delay_ms) } else { 0 };
-        let counts = why != EndReason::Forced && (why == EndReason::Released || !self.min_hold_lapses);
+        let lock_delay_ms =
+            if decides!("lock-delay-counts", may_believe) { i64::from(self.lock_delay_ms) } else { 0 };
+        let counts = decides!(
+            "min-hold-counts",
+            why != EndReason::Forced && (why == EndReason::Released || !self.min_hold_lapses)
+        );
         let min_hold_ms = if counts { i64::from(self.min_hold_ms) } else { 0 };
         let until_ms = now_ms.saturating_add(lock_delay_ms).max(granted_ms.saturating_add(min_hold_ms));
         (until_ms > now_ms).then_some(until_ms)

@@ -6,11 +6,13 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode};
 use smallvec::smallvec;
 
+use super::cause::Cause;
+use super::key::queue_path;
 use super::party::Room;
-use super::publish::{Cause, place};
-use super::queue_path;
+use super::publish::place;
+use crate::author::Author;
+use crate::guard::decides;
 use crate::machine::Machine;
-use crate::ops::Author;
 use crate::outcome::{EndReason, EventSink};
 use crate::steps;
 
@@ -28,7 +30,7 @@ impl Machine {
         sink: &mut S,
     ) -> Result<Response, ErrorCode> {
         let positions = |position| Ok(Response::QueuePositions(smallvec![position]));
-        if self.holder_of(claim) != Some(by.session) {
+        if decides!("conversion-is-by-stranger", self.holder_of(claim) != Some(by.session)) {
             return positions(QueuePosition::Absent);
         }
         let (path, key) = place(claim).ok_or(ErrorCode::BadArguments)?;
@@ -41,12 +43,16 @@ impl Machine {
                 self.notify_converted(by.zxid, path, key, sink);
                 self.grant_ready(by.zxid, path, sink);
             }
-            (Mode::Permits(before), Mode::Permits(after)) if 0 < after && after < before => {
+            (Mode::Permits(before), Mode::Permits(after))
+                if decides!("conversion-gives-permits-back", 0 < after && after < before) =>
+            {
                 self.locks.change(path, key, |holder| holder.mode = mode);
                 self.notify_converted(by.zxid, path, key, sink);
                 self.grant_ready(by.zxid, path, sink);
             }
-            (Mode::Shared, Mode::Exclusive) if lock.len() > 1 || lock.delayed_until_ms != 0 => {
+            (Mode::Shared, Mode::Exclusive)
+                if decides!("upgrade-meets-others", lock.len() > 1 || lock.delayed_until_ms != 0) =>
+            {
                 let other = lock.holders().find(|(other, _)| other.as_ref() != key);
                 let mut room = Room::of(by);
                 let ahead = self.ahead_shown(lock, lock.len() - 1, &room);

@@ -21,11 +21,11 @@ use std::collections::btree_map::Entry;
 
 use rowlock_proto::lock::{Mode, Party};
 
-use super::acquire::Search;
 use super::key::Key;
 use super::lock::Lock;
 use super::owner::OwnerKey;
 use super::party::Room;
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::steps;
 
@@ -44,6 +44,16 @@ pub(super) struct Newcomer {
     /// Owner of the position that the newcomer works under.
     pub under: Option<OwnerKey>,
     pub mode: Mode,
+}
+
+/// Budget of one command.
+pub(super) struct Search<'a> {
+    /// Steps taken by the deadlock search so far.
+    pub steps: usize,
+    /// Limit of steps, beyond which the search gives up.
+    pub steps_max: usize,
+    /// Room for other clients' names in the answer.
+    pub room: Room<'a>,
 }
 
 /// Step of the search: `waiter` waits for this owner at the owner's position `at` of the lock `path`.
@@ -76,7 +86,7 @@ impl Machine {
         let mut count = Count { steps, max: *steps_max };
         self.collect_ahead(owner, queue, None, mode, &mut reached, &mut todo, &mut count);
         while let Some(next) = todo.pop() {
-            if next == owner || Some(next) == under {
+            if decides!("deadlock-is-found", next == owner || Some(next) == under) {
                 return Some(self.parties(owner, next, &reached, room));
             }
             for (path, key) in self.locks.places_of(next) {
@@ -87,7 +97,7 @@ impl Machine {
                 // position.
                 let step = Step { waiter: next, path: entry.0, at: key };
                 reach(OwnerKey::workers_of(key, maker), step, &mut reached, &mut todo);
-                if maker.granted_ms.is_none() {
+                if decides!("deadlock-maker-waits", maker.granted_ms.is_none()) {
                     self.collect_ahead(
                         next,
                         entry,
@@ -133,7 +143,7 @@ impl Machine {
                 return;
             }
             together.push((at, ahead));
-            if may_hold_together(mode, ahead.mode) {
+            if decides!("deadlock-skips-compatible", may_hold_together(mode, ahead.mode)) {
                 continue;
             }
             for (at, in_the_way) in together.drain(..) {

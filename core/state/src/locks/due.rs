@@ -5,7 +5,8 @@
 
 use rowlock_proto::Zxid;
 
-use super::publish::Cause;
+use super::cause::Cause;
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::ops::Done;
 use crate::outcome::{EndReason, EventSink};
@@ -28,7 +29,8 @@ impl Machine {
     pub(crate) fn lock_due<S: EventSink + ?Sized>(&mut self, zxid: Zxid, path: &str, sink: &mut S) {
         let Some(lock) = self.locks.get(path) else { return };
         let now_ms = self.time_ms;
-        let is_over = lock.delayed_until_ms != 0 && lock.delayed_until_ms <= now_ms;
+        let is_over =
+            decides!("lock-delay-is-over", lock.delayed_until_ms != 0 && lock.delayed_until_ms <= now_ms);
         let due = lock.holders().filter(|(_, holder)| holder.revoke_at_ms.is_some_and(|at| at <= now_ms));
         // The holder's session may have a longer timeout since the grant.
         let (overdue, later): (Vec<_>, Vec<_>) = due

@@ -10,6 +10,7 @@ use super::lock::Lock;
 use super::owner::{OwnerKey, owners};
 use crate::arena::{Arena, Number, unshared};
 use crate::digest::Hasher;
+use crate::guard::decides;
 use crate::guesses::LookupHints;
 use crate::shared_map::{SharedMap, Slot};
 use crate::steps;
@@ -284,7 +285,9 @@ impl Locks {
 
     /// Sets the limit read from the lock's znode. Returns whether the limit changed.
     pub(super) fn set_limit(&mut self, path: &str, limit: Option<u32>) -> bool {
-        let Some(lock) = self.find(path).filter(|lock| self.all.at(*lock).limit != limit) else {
+        let Some(lock) =
+            self.find(path).filter(|lock| decides!("limit-differs", self.all.at(*lock).limit != limit))
+        else {
             return false;
         };
         self.alter(lock, |lock| lock.limit = limit);
@@ -296,7 +299,7 @@ impl Locks {
         let Some(lock) = self.find(path) else { return };
         let Lock { ref path, delayed_until_ms: before, .. } = *self.all.at(lock);
         let path = path.clone();
-        if until_ms != 0 && until_ms <= before {
+        if decides!("lock-delay-is-covered", until_ms != 0 && until_ms <= before) {
             return;
         }
         self.alter(lock, |lock| lock.delayed_until_ms = until_ms);

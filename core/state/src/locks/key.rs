@@ -66,3 +66,8 @@ impl PartialOrd for Key {
         Some(self.cmp(other))
     }
 }
+
+/// Returns the path of a queue znode.
+pub(crate) fn queue_path(lock: &str, name: &str) -> String {
+    rowlock_proto::path::join(lock, name)
+}

@@ -8,14 +8,17 @@ use rowlock_proto::right::Right;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
 use smallvec::{SmallVec, smallvec};
 
-use super::PLACES_MAX;
+use super::cause::Cause;
 use super::key::KeyRef;
-use super::publish::{Cause, path_of, place};
+use super::limits::PLACES_MAX;
+use super::publish::{path_of, place};
 use crate::arena::Number;
+use crate::author::Author;
 use crate::command::Proposal;
+use crate::guard::decides;
 use crate::machine::Machine;
 use crate::mutant;
-use crate::ops::{Author, Done, permit};
+use crate::ops::{Done, permit};
 use crate::outcome::{ChangeKind, EndReason, EventSink};
 use crate::shared_map::Slot;
 use crate::steps;
@@ -93,7 +96,7 @@ impl Machine {
         claim: &Claim,
         sink: &mut S,
     ) -> Result<Response, ErrorCode> {
-        if claim.token == NO_TOKEN {
+        if decides!("force-names-delay", claim.token == NO_TOKEN) {
             return self.force_end_of_delay(by, &claim.path, sink);
         }
         let found = place(claim).and_then(|(lock, _)| self.tree.get(lock));
@@ -104,7 +107,7 @@ impl Machine {
             let right = if mutant::is("force-asks-for-take") { Right::Take } else { Right::Force };
             self.require(lock, right, (by.who, by.stamp))?;
         }
-        if self.holder_of(claim).is_none() {
+        if decides!("force-names-no-holder", self.holder_of(claim).is_none()) {
             return Ok(Response::Held(smallvec![false]));
         }
         assert!(found.is_some(), "a lock with a holder is a znode");
@@ -128,7 +131,10 @@ impl Machine {
     ) -> Result<Response, ErrorCode> {
         permit(&self.tree.nearest(lock).acl, perms::DELETE, by.who)?;
         self.require(lock, Right::Force, (by.who, by.stamp))?;
-        let lasts = self.locks.get(lock).is_some_and(|lock| lock.delayed_until_ms() != 0);
+        let lasts = self
+            .locks
+            .get(lock)
+            .is_some_and(|lock| decides!("forced-delay-lasts", lock.delayed_until_ms() != 0));
         if lasts {
             self.locks.delay(lock, 0);
             self.grant_ready(by.zxid, lock, sink);
@@ -140,7 +146,7 @@ impl Machine {
     /// Ends the lock-delays of deleted lock znodes. Call before the queues process the changes: no position
     /// waits for a lock with a deletable znode, but a position created later in the same command does.
     pub(crate) fn end_delays(&mut self, done: &[Done]) {
-        if !self.locks.has_delays() {
+        if decides!("no-delays-to-drop", !self.locks.has_delays()) {
             return;
         }
         for done in done.iter().filter(|done| done.kind() == Some(ChangeKind::Deleted)) {
@@ -157,7 +163,7 @@ impl Machine {
         }
         let held = claims.iter().map(|claim| {
             let holder = self.holder_of(claim);
-            if holder != Some(proposal.session) {
+            if decides!("verified-claim-is-not-own", holder != Some(proposal.session)) {
                 self.permit_reading((proposal.session, &proposal.identities), claim)?;
             }
             Ok(holder.is_some())
@@ -174,7 +180,7 @@ impl Machine {
     ) -> Result<(), ErrorCode> {
         let Some((lock, key)) = place(claim) else { return Ok(()) };
         let Some(znode) = self.tree.get(key.path) else { return Ok(()) };
-        if znode.meta.kind == Kind::Ephemeral(session) {
+        if decides!("position-is-own", znode.meta.kind == Kind::Ephemeral(session)) {
             return Ok(());
         }
         self.permit_see(key.path, who)?;
@@ -202,7 +208,7 @@ impl Machine {
         let lock = self.locks.at(queue);
         let place = lock.find(key)?;
         let contender = lock.queue.at(place).1;
-        if contender.granted_ms.is_none() || contender.session != by.session {
+        if decides!("claim-is-not-own", contender.granted_ms.is_none() || contender.session != by.session) {
             return None;
         }
         let parent = lock.node;

@@ -12,6 +12,7 @@ use super::contender::{Contender, hasher};
 use super::key::{Key, KeyRef};
 use crate::arena::Number;
 use crate::digest::Hasher;
+use crate::guard::decides;
 use crate::shared_map::{SharedMap, Slot};
 
 #[derive(Clone, Debug)]
@@ -59,22 +60,23 @@ impl Lock {
         let Some((_, holder)) = self.first_holder() else { return true };
         match (holder.mode, mode) {
             (Mode::Shared, Mode::Shared) => true,
-            (Mode::Permits(_), Mode::Permits(more)) => {
-                self.limit.is_none_or(|limit| self.permits + u64::from(more) <= u64::from(limit))
-            }
+            (Mode::Permits(_), Mode::Permits(more)) => self.limit.is_none_or(|limit| {
+                decides!("permits-suffice", self.permits + u64::from(more) <= u64::from(limit))
+            }),
             _ => false,
         }
     }
 
     /// Returns whether a newcomer in this mode holds at once.
     pub(super) fn is_free_for(&self, mode: Mode) -> bool {
-        self.delayed_until_ms == 0 && self.waiter_count() == 0 && self.admits(mode)
+        decides!("lock-is-free", self.delayed_until_ms == 0 && self.waiter_count() == 0 && self.admits(mode))
     }
 
     /// Returns the first waiter, if permitted to hold now.
     pub(super) fn next(&self) -> Option<Slot> {
         let place = self.first_waiter()?;
-        (self.delayed_until_ms == 0 && self.admits(self.queue.at(place).1.mode)).then_some(place)
+        decides!("waiter-is-admitted", self.delayed_until_ms == 0 && self.admits(self.queue.at(place).1.mode))
+            .then_some(place)
     }
 
     fn first_waiter(&self) -> Option<Slot> {
@@ -85,15 +87,16 @@ impl Lock {
     pub(crate) fn may_grant(&self) -> usize {
         match self.waiters().next() {
             None => 0,
-            Some((_, waiter)) if waiter.mode == Mode::Exclusive => 1,
+            Some((_, waiter)) if decides!("first-waiter-is-exclusive", waiter.mode == Mode::Exclusive) => 1,
             Some(_) => self.waiter_count(),
         }
     }
 
     /// Returns [`Lock::may_grant`] after the end of a session and all its positions.
     pub(crate) fn may_grant_without(&self, session: SessionId) -> usize {
-        let keeps_others_out =
-            |holder: &Contender| holder.mode == Mode::Exclusive && holder.session != session;
+        let keeps_others_out = |holder: &Contender| {
+            decides!("holder-excludes-session", holder.mode == Mode::Exclusive && holder.session != session)
+        };
         if self.first_holder().is_some_and(|(_, holder)| keeps_others_out(holder)) {
             return 0;
         }
@@ -151,7 +154,7 @@ impl Lock {
 
     /// Returns whether the lock has no position and no delay.
     pub(super) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.delayed_until_ms == 0
+        decides!("lock-is-idle", self.queue.is_empty() && self.delayed_until_ms == 0)
     }
 
     pub(super) fn find(&self, key: KeyRef<'_>) -> Option<Slot> {
@@ -190,4 +193,16 @@ impl Lock {
             None => hasher(7).finish(),
         }
     }
+}
+
+/// Returns the limit of permits in the data of a lock's znode.
+pub(super) fn limit_in(data: Option<&bytes::Bytes>) -> Option<u32> {
+    data.and_then(|data| rowlock_proto::lock::limit_in(data))
+}
+
+/// Returns whether no lock may have this path: znodes at and below `/zookeeper` belong to the cluster, and a
+/// container made by acquire would lie among quotas.
+pub(super) fn is_reserved(lock: &str) -> bool {
+    lock.strip_prefix("/zookeeper")
+        .is_some_and(|rest| decides!("lock-is-reserved", rest.is_empty() || rest.starts_with('/')))
 }

@@ -18,12 +18,13 @@ use rowlock_proto::{FencingToken, SessionId};
 
 use super::contender::Contender;
 use super::key::Key;
+use super::limits::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 use super::lock::Lock;
 use super::publish::{place, shortened};
-use super::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 use crate::arena::Number;
+use crate::author::Author;
+use crate::guard::decides;
 use crate::machine::Machine;
-use crate::ops::Author;
 
 /// Remaining bytes of an answer for names of other clients, and the answer's reader.
 pub(crate) struct Room<'a> {
@@ -91,7 +92,10 @@ impl Machine {
     pub(super) fn ahead_shown(&self, lock: &Lock, ahead: usize, room: &Room<'_>) -> u32 {
         // A delay may outlast the znode of a lock without a queue.
         let znode = lock.znode().or_else(|| self.tree.find(&lock.path));
-        let is_readable = znode.is_some_and(|znode| room.may_read(self, znode)) && room.may_see(self, lock);
+        let is_readable = decides!(
+            "queue-length-is-visible",
+            znode.is_some_and(|znode| room.may_read(self, znode)) && room.may_see(self, lock)
+        );
         if is_readable { ahead as u32 } else { 1 }
     }
 
@@ -109,7 +113,8 @@ impl Machine {
             let found = place(claim).filter(|(path, key)| {
                 let lock = self.locks.get(path);
                 let contender = lock.and_then(|lock| lock.contender(*key));
-                contender.is_some_and(|contender| contender.session == session)
+                contender
+                    .is_some_and(|contender| decides!("position-is-of-session", contender.session == session))
             });
             *position = found.map_or(QueuePosition::Absent, |(path, key)| {
                 let key = Key { czxid: key.czxid, path: key.path.into() };
@@ -157,7 +162,7 @@ impl Machine {
             label: Bytes::new(),
             since_ms: 0,
         };
-        if sight == Sight::All {
+        if decides!("holder-is-visible", sight == Sight::All) {
             let label = self.tree.node(contender.node).data().cloned().unwrap_or_default();
             (party.session, party.token) = (contender.session, FencingToken(key.czxid.0));
             party.label = label.slice_ref(shortened(&label));

@@ -2,48 +2,25 @@
 
 use std::borrow::Cow;
 
-use rowlock_proto::acl::{Acl, Id};
+use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 use smallvec::SmallVec;
 
+use super::cause::Cause;
 use super::contender::Contender;
 use super::key::KeyRef;
-use super::{LABEL_MAX, limit_in};
+use super::limits::LABEL_MAX;
+use super::lock::limit_in;
 use crate::acl;
 use crate::arena::Number;
+use crate::guard::decides;
 use crate::machine::Machine;
-use crate::ops::{Author, Done};
+use crate::ops::Done;
 use crate::outcome::{ChangeKind, EndReason, EventContext, EventSink, LockEvent, LockEventKind, PositionEnd};
 use crate::sessions::Sessions;
 use crate::steps;
 use crate::tree::Path;
-
-/// Cause of created and deleted znodes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cause<'a> {
-    pub zxid: Zxid,
-    pub session: SessionId,
-    /// Identities of the client behind the command.
-    pub who: &'a [Id],
-    /// Reason for the end of positions, if the command determines the reason; otherwise the owner of a
-    /// position does.
-    pub why: Option<EndReason>,
-    /// Limit of positions granted. Each further lock gets a delay that is over at once, and a `LockDue` of
-    /// its own grants the lock.
-    pub grants_max: usize,
-}
-
-impl<'a> Cause<'a> {
-    pub(crate) fn new(by: &Author<'a>, why: Option<EndReason>) -> Self {
-        Cause { zxid: by.zxid, session: by.session, who: by.who, why, grants_max: usize::MAX }
-    }
-
-    /// Makes the cause of a command without a session.
-    pub(crate) fn of_the_cluster(zxid: Zxid) -> Self {
-        Cause { zxid, session: SessionId::NONE, who: &[], why: None, grants_max: usize::MAX }
-    }
-}
 
 impl Machine {
     /// Passes all changes in `done` to the sink, in order, then the changes of queues, and grants free locks.
@@ -65,7 +42,12 @@ impl Machine {
                     self.entered(cause.zxid, (done, is_alone), contender, sink);
                     changed.push(done.parent());
                 }
-                (Some(ChangeKind::Deleted), _) if done.stat.ephemeral_owner != SessionId::NONE => {
+                (Some(ChangeKind::Deleted), _)
+                    if decides!(
+                        "deleted-znode-was-ephemeral",
+                        done.stat.ephemeral_owner != SessionId::NONE
+                    ) =>
+                {
                     changed.extend(self.left(cause, done, sink));
                 }
                 _ => {}
@@ -78,7 +60,7 @@ impl Machine {
         for lock in changed {
             let Some(number) = self.locks.find(lock) else { continue };
             let grants = self.locks.at(number).may_grant();
-            if granted > 0 && granted + grants > cause.grants_max {
+            if decides!("grants-exceed-entry", granted > 0 && granted + grants > cause.grants_max) {
                 // A longer delay stays.
                 self.locks.delay(lock, self.time_ms.max(1));
             } else {
@@ -160,7 +142,10 @@ impl Machine {
         let (label, acls) = (label_of(done.data(&self.tree)), done.acls(&self.tree));
         let place = EventPlace { lock, path: &key.path, czxid: key.czxid, label, acls };
         place.publish((zxid, time_ms), &contender, LockEventKind::Requested { ahead }, sink);
-        if is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode)) {
+        if decides!(
+            "contender-holds-at-once",
+            is_alone && known.is_none_or(|queue| queue.is_free_for(contender.mode))
+        ) {
             grant(&mut contender, &self.sessions, time_ms);
             place.publish((zxid, time_ms), &contender, LockEventKind::Granted { waited_ms: 0 }, sink);
         }
@@ -181,11 +166,12 @@ impl Machine {
         let czxid = done.stat.czxid;
         debug_assert!(czxid <= cause.zxid, "{} goes before it came", done.path());
         let (_, contender) = self.locks.leave(queue, KeyRef { czxid, path: done.path() })?;
-        let reason = cause.why.unwrap_or(if cause.session == contender.session {
-            EndReason::Released
-        } else {
-            EndReason::Deleted
-        });
+        let reason =
+            cause.why.unwrap_or(if decides!("holder-left-by-itself", cause.session == contender.session) {
+                EndReason::Released
+            } else {
+                EndReason::Deleted
+            });
         assert!(contender.session == done.stat.ephemeral_owner, "a place is its znode's session's");
         let until_ms = contender.granted_ms.unwrap_or(self.time_ms);
         debug_assert!(
@@ -210,7 +196,7 @@ impl Machine {
         place.publish((cause.zxid, self.time_ms), &contender, kind, sink);
         // A delay ends with the lock's znode, which the same command may have deleted.
         if let Some(until_ms) = contender.delays_until_ms(reason, self.time_ms)
-            && self.tree.find(lock).is_some()
+            && decides!("delayed-lock-has-znode", self.tree.find(lock).is_some())
         {
             self.locks.delay(lock, until_ms);
         }
@@ -222,7 +208,10 @@ impl Machine {
     /// whose limit changed.
     fn limit_changed<'a>(&mut self, done: &'a Done) -> Option<&'a str> {
         // An ephemeral znode has no queue below: only a delay can be known there.
-        let may_be_known = done.stat.ephemeral_owner == SessionId::NONE || self.locks.has_delays();
+        let may_be_known = decides!(
+            "changed-znode-may-be-lock",
+            done.stat.ephemeral_owner == SessionId::NONE || self.locks.has_delays()
+        );
         let path = done.kind().filter(|_| may_be_known).map(|_| done.path())?;
         if !self.locks.knows(path) {
             return None;
@@ -299,7 +288,7 @@ pub(super) fn grant(waiter: &mut Contender, sessions: &Sessions, now_ms: i64) {
 /// knows which of the session's timeouts it counts with: the longest one is safe. The same holds for a
 /// question with a deadline, counted from the question.
 pub(super) fn revoke_at_ms(holder: &Contender, sessions: &Sessions) -> Option<i64> {
-    if !holder.is_revoked() {
+    if decides!("holder-is-not-revoked", !holder.is_revoked()) {
         return None;
     }
     let session = sessions.get(holder.session).expect("an ephemeral znode has its session");

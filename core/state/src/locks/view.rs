@@ -6,11 +6,12 @@ use bytes::Bytes;
 use rowlock_proto::lock::{Mode, Owner};
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
-use super::ask::Question;
 use super::contender::Contender;
 use super::key::{Key, KeyRef};
 use super::lock::Lock;
 use super::publish::{self, shortened};
+use super::question::Question;
+use crate::guard::decides;
 use crate::machine::Machine;
 
 /// A lock with its queue.
@@ -47,8 +48,19 @@ pub struct ContenderView {
     pub granted_ms: Option<i64>,
     /// Time at which the server revokes the hold.
     pub revoke_at_ms: Option<i64>,
+    pub wish: Wish,
     /// Newest question to the holder; `None` for a waiter, or without a question.
     pub asked: Option<Arc<Question>>,
+}
+
+/// Times that an acquire requests for its position, in milliseconds ([`rowlock_proto::lock::Acquire`]); all 0
+/// for a plain create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub max_hold_ms: u32,
+    pub lock_delay_ms: u32,
+    pub min_hold_ms: u32,
+    pub min_hold_lapses: bool,
 }
 
 impl Machine {
@@ -134,7 +146,10 @@ impl<'a> LockView<'a> {
     /// session's position is in front. (The session may be about to release its own positions.)
     pub fn makes_wait(&self, session: SessionId, mode: Mode) -> bool {
         let mut contenders = self.lock.contenders();
-        !self.lock.is_free_for(mode) && contenders.any(|(_, contender)| contender.session != session)
+        decides!(
+            "acquire-has-to-wait",
+            !self.lock.is_free_for(mode) && contenders.any(|(_, contender)| contender.session != session)
+        )
     }
 
     /// Iterates over the holders in the order of the queue.
@@ -168,6 +183,12 @@ fn view(machine: &Machine, key: &Key, contender: &Contender) -> ContenderView {
         requested_ms: contender.requested_ms,
         granted_ms: contender.granted_ms,
         revoke_at_ms: machine.revoke_at_ms(contender),
+        wish: Wish {
+            max_hold_ms: contender.max_hold_ms,
+            lock_delay_ms: contender.lock_delay_ms,
+            min_hold_ms: contender.min_hold_ms,
+            min_hold_lapses: contender.min_hold_lapses,
+        },
         asked: contender.asked.clone(),
     }
 }

@@ -12,9 +12,10 @@ use rowlock_proto::right::Right;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 
 use super::{RULES_PATH, Rules, is_below_base, lock_of};
+use crate::author::Author;
 use crate::command::Stamp;
+use crate::guard::decides;
 use crate::machine::Machine;
-use crate::ops::Author;
 use crate::znode::Kind;
 use crate::{acl, mutant};
 
@@ -31,8 +32,14 @@ impl Machine {
         right: Right,
         (who, stamp): (&[Id], Stamp),
     ) -> Result<(), ErrorCode> {
-        let is_for_operators = right == Right::Force && stamp.guard_locks && self.rules.find(lock).is_none();
-        match self.rules.allow(lock, right, who) && (!is_for_operators || acl::is_super(who)) {
+        let is_for_operators = decides!(
+            "force-is-for-operators",
+            right == Right::Force && stamp.guard_locks && self.rules.find(lock).is_none()
+        );
+        match decides!(
+            "right-is-granted",
+            self.rules.allow(lock, right, who) && (!is_for_operators || acl::is_super(who))
+        ) {
             true => Ok(()),
             false => Err(ErrorCode::NoRight(right)),
         }
@@ -74,7 +81,7 @@ impl Machine {
         }
         let has_delay = || self.locks.get(path).is_some_and(|lock| lock.delayed_until_ms() != 0);
         match kind {
-            Kind::Ephemeral(owner) if owner == by.session => Ok(()),
+            Kind::Ephemeral(owner) if decides!("deleted-position-is-own", owner == by.session) => Ok(()),
             Kind::Ephemeral(_) => self.require(lock, Right::Force, (by.who, by.stamp)),
             _ if has_delay() => self.require(lock, Right::Force, (by.who, by.stamp)),
             _ => self.require(lock, Right::Take, (by.who, by.stamp)),
@@ -94,7 +101,7 @@ impl Machine {
         let lock = lock_of(path);
         match kind {
             _ if !self.is_governed(lock, by.stamp) => Ok(()),
-            Kind::Ephemeral(owner) if owner == by.session => Ok(()),
+            Kind::Ephemeral(owner) if decides!("written-position-is-own", owner == by.session) => Ok(()),
             Kind::Ephemeral(_) => self.require(lock, Right::Force, (by.who, by.stamp)),
             _ => self.require(lock, Right::Take, (by.who, by.stamp)),
         }
@@ -108,9 +115,13 @@ impl Machine {
         }
         let lock = lock_of(path);
         match kind {
-            Kind::Ephemeral(owner) if owner == by.session => Ok(()),
+            Kind::Ephemeral(owner) if decides!("protected-position-is-own", owner == by.session) => Ok(()),
             _ if self.is_governed(lock, by.stamp) => self.require(lock, Right::Force, (by.who, by.stamp)),
-            _ if self.rules.reach_below(path) && !acl::is_super(by.who) => {
+            _ if decides!(
+                "acl-covers-guarded-locks",
+                self.rules.reach_below(path) && !acl::is_super(by.who)
+            ) =>
+            {
                 Err(ErrorCode::NoRight(Right::Force))
             }
             _ => Ok(()),
@@ -129,7 +140,10 @@ impl Machine {
     /// Returns whether rules decide about this lock: a rule names the lock, or the guarded folder contains
     /// the lock.
     fn is_governed(&self, lock: &str, stamp: Stamp) -> bool {
-        self.rules.find(lock).is_some() || stamp.guard_locks && is_below_base(lock)
+        decides!(
+            "lock-is-governed",
+            self.rules.find(lock).is_some() || stamp.guard_locks && is_below_base(lock)
+        )
     }
 
     /// Reads the rules again if their znode has changed. Call for each change of data, also for a revert.

@@ -1,43 +1,11 @@
 //! Counts of open sessions per host. With these counts nodes keep one host from opening all sessions.
 
-use std::net::IpAddr;
-
-use rowlock_proto::SessionId;
-use rowlock_proto::acl::Id;
-use serde::{Deserialize, Serialize};
-
-use super::{Session, Sessions};
-use crate::machine::Machine;
+use super::host::Host;
+use super::session::Session;
 use crate::shared_map::SharedMap;
 
 /// Timeout in milliseconds from which a session counts as lasting: its client sends no keepalives.
 pub const LASTING_MS: u32 = 24 * 3_600_000;
-
-/// Host that opened a session: an IPv4 address, or the /64 of an IPv6 address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Host(u128);
-
-impl Host {
-    /// Unknown address. All sessions of unknown addresses count as sessions of one host.
-    pub const UNKNOWN: Host = Host(0);
-
-    pub fn of(address: IpAddr) -> Host {
-        match address.to_canonical() {
-            IpAddr::V4(v4) => Host(v4.to_ipv6_mapped().to_bits()),
-            IpAddr::V6(v6) if v6.is_loopback() => Host(v6.to_bits()),
-            IpAddr::V6(v6) => Host(v6.to_bits() >> 64 << 64),
-        }
-    }
-
-    pub(super) fn among(who: &[Id]) -> Host {
-        let address = who.iter().find(|id| id.scheme == "ip").and_then(|id| id.id.parse().ok());
-        address.map_or(Host::UNKNOWN, Host::of)
-    }
-
-    pub(super) fn words(self) -> [u64; 2] {
-        [(self.0 >> 64) as u64, self.0 as u64]
-    }
-}
 
 /// Counts of open sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,8 +30,8 @@ impl Opened {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hosts {
     /// Invariant: no host without sessions.
-    by_host: SharedMap<Host, Opened>,
-    all: Opened,
+    pub(super) by_host: SharedMap<Host, Opened>,
+    pub(super) all: Opened,
 }
 
 impl Hosts {
@@ -92,10 +60,11 @@ impl Hosts {
         assert_eq!(self.by_host.is_empty(), self.all.sessions == 0, "every session has a host");
     }
 
-    pub(super) fn check(&self, sessions: &Sessions) -> Result<(), String> {
+    /// Compares the counts with the open sessions.
+    pub(super) fn check<'a>(&self, sessions: impl Iterator<Item = &'a Session>) -> Result<(), String> {
         self.by_host.check()?;
         let mut counted = Hosts::default();
-        sessions.iter().for_each(|(_, session)| counted.add(session));
+        sessions.for_each(|session| counted.add(session));
         if counted.all == self.all && counted.by_host.iter().eq(self.by_host.iter()) {
             Ok(())
         } else {
@@ -104,58 +73,13 @@ impl Hosts {
     }
 }
 
-impl Session {
-    /// Sets the host that opened the session.
-    pub(crate) fn opened_from(self, host: Host) -> Self {
-        Session { host, ..self }
-    }
-
-    /// Returns the host that opened the session.
-    pub fn host(&self) -> Host {
-        self.host
-    }
-}
-
-impl Sessions {
-    /// Raises the longest timeout of an open session. For snapshots.
-    pub(crate) fn had_timeout(&mut self, id: SessionId, timeout_ms: u32) {
-        self.change(id, |session| session.longest_timeout_ms = session.longest_timeout_ms.max(timeout_ms));
-    }
-
-    /// Sets the host of an open session. For snapshots.
-    pub(crate) fn was_opened_from(&mut self, id: SessionId, host: Host) {
-        self.change(id, |session| session.host = host);
-    }
-
-    /// Changes counted properties of an open session.
-    pub(super) fn change(&mut self, id: SessionId, change: impl FnOnce(&mut Session)) {
-        let session = self.map.get_mut(&id).expect("the caller has found the session");
-        self.hosts.remove(session);
-        change(session);
-        self.hosts.add(session);
-        assert!(session.timeout_ms <= session.longest_timeout_ms, "{id} has had its timeout");
-        session.hasher = session.hasher(id);
-        let (new, old) = session.rehash();
-        self.digest = self.digest.wrapping_sub(old).wrapping_add(new);
-    }
-}
-
-impl Machine {
-    /// Returns the counts of a host's open sessions.
-    pub fn opened_by(&self, host: Host) -> Opened {
-        self.sessions.hosts.by_host.get(&host).copied().unwrap_or_default()
-    }
-
-    pub fn opened(&self) -> Opened {
-        self.sessions.hosts.all
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rowlock_proto::{NodeId, Request};
+    use rowlock_proto::acl::Id;
+    use rowlock_proto::{NodeId, Request, SessionId};
 
     use super::*;
+    use crate::Machine;
     use crate::command::{Attachment, Command, Origin, Proposal};
     use crate::proof::Proof;
 

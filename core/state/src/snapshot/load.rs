@@ -20,7 +20,7 @@ use crate::machine::{Machine, RESERVED};
 use crate::sessions::{Host, Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
 use crate::tree::{Totals, Tree, split};
-use crate::upgrade::{FIRST, NEWEST, REHEARSED, Upgrade};
+use crate::version::{FIRST, NEWEST, REHEARSED, Upgrade};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
 
 /// A position in the queue of the lock at this path.

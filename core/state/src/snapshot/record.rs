@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::command::{Attachment, Ordinal};
 use crate::dedup::OutcomeRecord;
 use crate::locks::{Contender, Question};
+use crate::new_cluster::NewCluster;
 use crate::proof::Proof;
-use crate::restore::NewCluster;
 use crate::sessions::Host;
-use crate::upgrade::ClusterVersion;
+use crate::version::ClusterVersion;
 use crate::znode::Meta;
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -18,6 +18,7 @@ pub enum Operation {
     Mutex,
     TryLock,
     Patient,
+    Repeated,
     Dropped,
     Options,
     Read,
@@ -45,10 +46,11 @@ pub enum Operation {
     End,
 }
 
-const LOCKING: [Operation; 12] = [
+const LOCKING: [Operation; 13] = [
     Operation::Mutex,
     Operation::TryLock,
     Operation::Patient,
+    Operation::Repeated,
     Operation::Dropped,
     Operation::Options,
     Operation::Read,

@@ -13,6 +13,7 @@
 //! - `event ZXID KIND [token=] [of=PATH] [label=] [reason=] [by=]`: an entry of event streams
 //! - `logged SESSION ZXID CALL -> ANSWER`, `znode ZXID PATH created|data|child DATA STAT`, `znode ZXID PATH
 //!   deleted`
+//! - `disagreed PROMISE`: the oracle finds another value
 //! - `committed ZXID`, `life FLOOR [SESSION...]`: a new cluster that begins with these open sessions
 //! - `replica NODE INDEX DIGEST apply|install`
 //! - the world: `settled`, `healed`, `passed`, `connected none`, `connected [nodes=1,2,3] [clients=1]`,
@@ -20,7 +21,7 @@
 
 use std::sync::Arc;
 
-use rowlock_proto::report::HistoryEntry;
+use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{EndReason, SessionEnd};
@@ -160,6 +161,10 @@ fn change(words: &Words<'_>, text: &str) -> Option<Fact> {
             let (zxid, path) = (Zxid(words.parse(1)), words.at(2).to_owned());
             Fact::Znode(Arc::new(Znode { zxid, path, change, now }))
         }
+        "disagreed" => {
+            let promise = if words.at(1) == "fifo" { "fifo" } else { "the-oracle-agrees" };
+            Fact::Disagreed { promise, what: "a difference".to_owned() }
+        }
         "committed" => Fact::Committed { zxid: Zxid(words.parse(1)) },
         "life" => {
             let beginning = Position { term: 0, leader: NodeId(0), index: Index(1) };
@@ -192,7 +197,9 @@ pub(super) fn entry(words: &Words<'_>, first: usize) -> HistoryEntry {
     if let Some(by) = words.option("by") {
         entry["by"] = json!(by);
     }
-    serde_json::from_value(entry).unwrap_or_else(|error| panic!("{kind}: {error}"))
+    let entry: HistoryEntry = serde_json::from_value(entry).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    assert!(!matches!(entry.event, HistoryEvent::Other {}), "{kind}: no event of this version");
+    entry
 }
 
 fn world(words: &Words<'_>, at: Nanos) -> Option<Fact> {

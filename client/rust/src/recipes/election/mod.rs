@@ -23,6 +23,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::Owner;
 use rowlock_proto::request::PathWatch;
@@ -161,7 +162,7 @@ impl Election {
     pub async fn try_campaign(&self, value: impl Into<String>) -> Result<Option<Leadership>, Error> {
         self.site().usable()?;
         let Some(guard) = self.request(&value.into()).try_lock().await? else { return Ok(None) };
-        if !self.is_for_another(&guard).await? {
+        if decides!("leadership-is-ours", !self.is_for_another(&guard).await?) {
             return Ok(Some(Leadership::new(guard, self.clone())));
         }
         self.make_way(guard).await;

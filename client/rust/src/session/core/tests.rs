@@ -77,6 +77,38 @@ async fn a_call_that_is_alone_leaves_at_once_and_those_beside_it_are_left_to_the
 }
 
 #[tokio::test]
+async fn a_call_leaves_at_once_behind_an_unwaited_release_and_not_behind_two() {
+    let (core, mut server) = attached().await;
+    let removal = || ZnodeRemoval::new("/l".into(), "a".into(), Some("/l/a1".into()), None);
+    let [(first, _a), (second, _b)] = [10, 20].map(set);
+    core.send(Action::Removal(removal())).unwrap();
+    core.turn(None, &mut Vec::new()).unwrap();
+    core.call(first).unwrap();
+    assert!(!has_pending_work(&core), "the call waits for the task");
+    let mut received = BytesMut::new();
+    for expected in ["Delete", "SetData"] {
+        let frame = next_frame(&mut server, &mut received).await;
+        let request = rowlock_proto::decode::request(frame).unwrap().request;
+        assert!(format!("{request:?}").starts_with(expected), "{request:?}");
+    }
+    core.call(second).unwrap();
+    assert!(has_pending_work(&core) && received.is_empty());
+}
+
+#[tokio::test]
+async fn an_unwaited_release_and_the_next_call_leave_in_one_write() {
+    let (core, mut server) = attached().await;
+    let removal = ZnodeRemoval::new("/l".into(), "a".into(), Some("/l/a1".into()), None);
+    let (call, _outcome) = set(10);
+    core.send(Action::Removal(removal)).unwrap();
+    core.call(call).unwrap();
+    let mut received = BytesMut::with_capacity(1 << 16);
+    server.read_buf(&mut received).await.unwrap();
+    let frames = [frame::split(&mut received, FRAME_BYTES), frame::split(&mut received, FRAME_BYTES)];
+    assert!(frames.into_iter().all(|frame| frame.unwrap().is_some()), "the call came later");
+}
+
+#[tokio::test]
 async fn all_that_is_asked_until_the_next_turn_wakes_the_task_once_and_leaves_together() {
     let (core, mut server) = attached().await;
     let wakes = Arc::new(CountedWakes::default());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
@@ -63,7 +64,9 @@ impl Machine {
         }
         let timeout = Duration::from_millis(u64::from(answer.timeout_ms.unsigned_abs()));
         match &mut self.session {
-            Some(session) if session.id != answer.session_id => return Err(Fault::OutOfOrder),
+            Some(session) if decides!("resumed-session-differs", session.id != answer.session_id) => {
+                return Err(Fault::OutOfOrder);
+            }
             Some(session) => {
                 session.timeout = timeout;
                 session.deadline.attached(timeout, sent);
@@ -177,7 +180,10 @@ impl Machine {
 
     fn request_answered(&mut self, header: ReplyHeader, mut body: Bytes, now: Instant) -> Result<(), Fault> {
         let Link::Up(attachment) = &mut self.link else { return Ok(()) };
-        let expected = attachment.in_flight.front().filter(|first| first.xid == header.xid);
+        let expected = attachment
+            .in_flight
+            .front()
+            .filter(|first| decides!("reply-is-expected", first.xid == header.xid));
         let first = expected.ok_or(Fault::OutOfOrder)?;
         let answer = match header.err {
             None => match decode::response(&mut body, first.opcode) {
@@ -194,7 +200,7 @@ impl Machine {
             Some(code) => Err(code),
         };
         let InFlight { job, .. } = attachment.in_flight.pop_front().expect("just looked at");
-        if header.zxid.0 > 0 {
+        if decides!("reply-has-zxid", header.zxid.0 > 0) {
             self.last_zxid = self.last_zxid.max(header.zxid);
         }
         self.was_of_use |= matches!(job, Outgoing::Call(_) | Outgoing::Removal(_));
@@ -221,7 +227,10 @@ impl Machine {
     }
 
     fn call_answered(&mut self, mut asked: Asked, answer: Answer, now: Instant) {
-        if answer.as_ref().is_err_and(|code| self.is_to_be_repeated(&asked, *code)) {
+        if decides!(
+            "refused-call-is-repeated",
+            answer.as_ref().is_err_and(|code| self.is_to_be_repeated(&asked, *code))
+        ) {
             return self.repeat(Outgoing::Call(asked), now);
         }
         if let Some(watch) = asked.call.watch.take() {
@@ -287,11 +296,14 @@ impl Machine {
     fn is_to_be_repeated(&self, asked: &Asked, code: ErrorCode) -> bool {
         // The node that it is meant for may be down for long, and its operator wants to hear of that.
         let is_given_up = matches!(asked.call.request, Request::Operate(_)) && code != ErrorCode::ThrottledOp;
-        if is_given_up || !is_passing(code) {
+        if decides!("refusal-is-final", is_given_up || !is_passing(code)) {
             return false;
         }
         let exactly_once = self.extensions.is_some_and(|extensions| extensions.tagged > 0);
-        exactly_once && (asked.tag.is_some() || !asked.call.request.is_write())
+        decides!(
+            "refused-call-may-repeat",
+            exactly_once && (asked.tag.is_some() || !asked.call.request.is_write())
+        )
     }
 
     fn repeat(&mut self, job: Outgoing, now: Instant) {
@@ -362,7 +374,10 @@ impl Machine {
             Ok(Response::Data(data, _)) => {
                 let data = data.unwrap_or_default();
                 let cluster = cluster_of(&data);
-                if cluster.is_some() && self.cluster.is_some_and(|ours| cluster != Some(ours)) {
+                if decides!(
+                    "server-is-of-other-cluster",
+                    cluster.is_some() && self.cluster.is_some_and(|ours| cluster != Some(ours))
+                ) {
                     self.end(Ending::OtherCluster);
                     return Ok(());
                 }
@@ -396,11 +411,18 @@ impl Machine {
     }
 
     fn removal_answered(&mut self, mut removal: Box<ZnodeRemoval>, response: Result<Response, ErrorCode>) {
+        if let (Some(claim), Ok(_)) = (removal.claim(), &response) {
+            self.lock_states.given_back(std::slice::from_ref(claim));
+        }
         match removal.replied(response.as_ref().map_err(|code| *code)) {
             NextStep::Again => self.waiting.push_back(Outgoing::Removal(removal)),
             NextStep::Done => {}
+            NextStep::NotHeld => {
+                tracing::warn!(lock = removal.lock(), "the lock was lost before its release")
+            }
             NextStep::GivenUp(code) => {
-                tracing::warn!(%code, "a queue znode could not be removed; it stays until the session ends");
+                let lock = removal.lock();
+                tracing::warn!(lock, %code, "a queue znode could not be removed; it stays until the session ends");
             }
         }
     }

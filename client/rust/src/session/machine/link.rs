@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{SessionId, encode};
@@ -95,7 +96,10 @@ impl Machine {
             let is_first = at == 0;
             match job {
                 Outgoing::Call(mut asked)
-                    if exactly_once && (asked.tag.is_some() || !asked.call.request.is_write()) =>
+                    if decides!(
+                        "unanswered-call-may-repeat",
+                        exactly_once && (asked.tag.is_some() || !asked.call.request.is_write())
+                    ) =>
                 {
                     asked.breaks += u32::from(is_first);
                     let connections = asked.breaks;

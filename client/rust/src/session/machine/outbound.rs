@@ -4,6 +4,7 @@
 //! Nothing overtakes a call that has to wait (for an id, or because a server asked for patience).
 
 use bytes::BytesMut;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
@@ -34,11 +35,16 @@ enum Step {
 
 impl Machine {
     /// A call that comes now would be the only one under way: nothing is gained by waiting for others to go
-    /// with it.
+    /// with it. An unwaited release in front is no call: its client may be about to take the next lock.
     pub(crate) fn is_at_rest(&self, now: Instant) -> bool {
         let Link::Up(attachment) = &self.link else { return false };
         let nothing_is_due = self.next_timer().is_none_or(|at| now < at);
-        attachment.extensions.is_some() && attachment.in_flight.is_empty() && nothing_is_due
+        let is_alone = match attachment.in_flight.len() {
+            0 => true,
+            1 => matches!(attachment.in_flight[0].job, Outgoing::Removal(_)),
+            _ => false,
+        };
+        attachment.extensions.is_some() && is_alone && nothing_is_due
     }
 
     /// Sends the waiting calls if a server is connected.
@@ -139,7 +145,7 @@ impl Machine {
             let disconnect_grace_ms = u32::try_from(self.grace.as_millis()).unwrap_or(u32::MAX);
             self.send(Request::SessionOptions(SessionOptions { disconnect_grace_ms }), Outgoing::Options);
         }
-        if extensions.has_locks() && !mutant::is(Mutant::HeldNotVerified) {
+        if decides!("server-can-verify", extensions.has_locks()) {
             for claims in self.lock_states.unverified() {
                 rare::taken(Rare::ClientVerifiesHolds);
                 self.send(Request::Verify(claims.clone().into()), Outgoing::Verify(claims));
@@ -161,7 +167,7 @@ fn bounded(out: &mut BytesMut, begin: usize, max: usize) -> Result<(), Error> {
 /// Decides the step for a call on a connection of this kind.
 fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
     // No caller waits for it: it need not happen, or its outcome does not matter.
-    if asked.call.reply.is_closed() {
+    if decides!("caller-is-gone", asked.call.reply.is_closed()) {
         return Step::Skip(asked.tag);
     }
     if asked.sent {
@@ -172,7 +178,7 @@ fn step_of(mut asked: Asked, extensions: Extensions, tags: &mut Tags) -> Step {
         let error = if asked.sent { Error::ConnectionLoss } else { Error::Unsupported(what) };
         return Step::Fail(asked, error);
     }
-    if !extensions.tags(request) {
+    if decides!("call-needs-no-number", !extensions.tags(request)) {
         if asked.tag.is_some() {
             // It may have taken effect, and this server could not tell.
             return Step::Fail(asked, Error::ConnectionLoss);

@@ -279,6 +279,30 @@ fn a_removal_on_such_a_server_is_one_request() {
 }
 
 #[test]
+fn an_unwaited_release_is_repeated_over_reconnects_and_its_lock_counts_as_held_no_more() {
+    let mut it = rowlock();
+    let (_outcome, _cell) = ask(&mut it, acquire());
+    it.sent(0);
+    it.reply_at(1, 7, Ok(Response::QueuePositions(vec![QueuePosition::Held(claim())].into())), 1).unwrap();
+    it.settle();
+    let removal = ZnodeRemoval::release(("/l".into(), "_c_a-lock-".into()), claim(), None);
+    it.machine.command(Action::Removal(removal));
+    assert_eq!(it.sent(1)[0].request, Request::Release([claim()].into()));
+    it.cut();
+    it.attach(2);
+    let frames = it.sent(2);
+    assert_eq!(frames[0].request, Request::Verify([claim()].into()), "its cell is alive");
+    assert_eq!(frames[1].request, Request::Release([claim()].into()));
+    assert!(!it.machine.lock_states.hold_nothing());
+    it.reply(1, 8, Ok(Response::Held(vec![true].into()))).unwrap();
+    it.reply(2, 9, Ok(Response::Held(vec![true].into()))).unwrap();
+    assert!(it.machine.lock_states.hold_nothing(), "the session cannot move to the leader");
+    it.cut();
+    it.attach(3);
+    assert_eq!(it.sent(3), []);
+}
+
+#[test]
 fn the_grace_is_asked_for_on_each_connection_and_bounds_the_deadline_while_cut_off() {
     let grace = Duration::from_secs(2);
     let mut it = Rig::with(Machine::new(super::tests::TIMEOUT, grace, Vec::new()));

@@ -4,6 +4,7 @@
 //! the log by the entries in flight, so an acquire may wait for milliseconds although its lock was just
 //! released. The acquire is never lost, and keeps its position in the queue.
 
+use rowlock_env::decides;
 use rowlock_proto::Request;
 use rowlock_state::Machine;
 use rowlock_state::command::Proposal;
@@ -17,7 +18,10 @@ fn joins_a_queue(proposal: &Proposal, state: &Machine) -> bool {
     let Some(Request::Acquire(all)) = proposal.command.request() else { return false };
     all.iter().any(|acquire| {
         let lock = state.lock_queue(&acquire.lock);
-        acquire.wait && lock.is_some_and(|lock| lock.makes_wait(proposal.session, acquire.mode))
+        decides!(
+            "acquire-may-coalesce",
+            acquire.wait && lock.is_some_and(|lock| lock.makes_wait(proposal.session, acquire.mode))
+        )
     })
 }
 

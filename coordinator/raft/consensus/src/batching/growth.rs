@@ -6,6 +6,7 @@
 //! memory.
 
 use bytes::Bytes;
+use rowlock_env::decides;
 use rowlock_proto::Request;
 use rowlock_proto::request::{Op, SetData};
 use rowlock_proto::{ErrorCode, SessionId};
@@ -17,7 +18,7 @@ pub fn refuse(proposals: &mut [Proposal], state: &Machine) -> u64 {
     let mut refused = 0;
     // Commands of the cluster itself have no session.
     for proposal in proposals.iter_mut().filter(|it| it.session != SessionId::NONE) {
-        if grows(proposal, state) {
+        if decides!("write-grows-state", grows(proposal, state)) {
             let command = std::mem::replace(&mut proposal.command, Command::Noop);
             proposal.command = command.refused(ErrorCode::QuotaExceeded);
             refused += 1;

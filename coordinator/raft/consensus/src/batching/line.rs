@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_state::command::Proposal;
 use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
@@ -72,7 +73,7 @@ impl ProposalQueue {
         let mut bytes = 0;
         let fits = |(weight, _): &&(usize, Proposal)| {
             bytes += weight;
-            bytes == *weight || bytes <= BATCH_MAX_BYTES
+            decides!("batch-takes-write", bytes == *weight || bytes <= BATCH_MAX_BYTES)
         };
         let is_one = self.len() > 1 && choice::taken(Choice::EntryOfOne, 4);
         let most = if is_one { 1 } else { BATCH_MAX_COMMANDS };

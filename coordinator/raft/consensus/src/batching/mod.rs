@@ -7,8 +7,8 @@
 
 mod coalesce;
 mod growth;
-mod judge;
 mod line;
+mod selection;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -22,6 +22,7 @@ use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::Request;
@@ -37,8 +38,8 @@ use crate::log_clock::LogClock;
 use crate::raft::Raft;
 use crate::raft::facts;
 use crate::raft_types::{EntryOutcome, Payload, TypeConfig};
-use judge::Selection;
 pub use line::ProposalQueue;
+use selection::Selection;
 
 /// Pause before an entry that Raft refused is proposed again.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
@@ -115,15 +116,15 @@ impl Entries {
     pub fn due(&self, line: &ProposalQueue) -> Option<Instant> {
         let under_way = self.in_flight.len() + self.undone.len();
         assert!(under_way <= BATCHES_IN_FLIGHT_MAX, "no more entries are made than may be in flight");
-        if !self.undone.is_empty() {
+        if decides!("refused-entries-wait", !self.undone.is_empty()) {
             self.in_flight.is_empty().then_some(self.again_at)
-        } else if under_way == BATCHES_IN_FLIGHT_MAX || line.is_empty() {
+        } else if decides!("no-entry-can-be-made", under_way == BATCHES_IN_FLIGHT_MAX || line.is_empty()) {
             None
         } else if line.is_full() {
             Some(self.proposed)
         } else if self.commands >= FEW_COMMANDS {
             Some(self.proposed + IN_FLIGHT_DELAY_MAX)
-        } else if self.may_coalesce(line) {
+        } else if decides!("entry-may-coalesce", self.may_coalesce(line)) {
             Some(line.since() + COALESCE_DELAY_MAX)
         } else {
             Some(self.proposed)
@@ -136,7 +137,9 @@ impl Entries {
         assert!(self.commands >= commands, "an entry that comes back was counted");
         self.commands -= commands;
         assert!(!self.in_flight.is_empty() || self.commands == 0, "without entries no command is in flight");
-        if let Some(entry) = undone.filter(|entry| entry.ordinal.term == self.term) {
+        if let Some(entry) =
+            undone.filter(|entry| decides!("refused-entry-is-of-this-term", entry.ordinal.term == self.term))
+        {
             self.again_at = time::now() + REFUSED_PAUSE;
             let twin = self.undone.insert(entry.ordinal, entry);
             assert!(twin.is_none(), "two entries have one number");
@@ -199,7 +202,8 @@ impl Entries {
     /// Returns the commands of this entry, and returns the rest to the queue.
     fn select(&self, proposals: Vec<Proposal>, line: &mut ProposalQueue) -> Vec<Proposal> {
         let waiting = proposals.len();
-        let Selection { entry, rest, refused } = judge::select(proposals, &self.maker.replica.state.read());
+        let Selection { entry, rest, refused } =
+            selection::select(proposals, &self.maker.replica.state.read());
         assert_eq!(entry.len() + rest.len(), waiting, "no command is lost between two entries");
         assert!(!entry.is_empty() || waiting == 0, "the first command always goes with the entry");
         assert!(refused <= entry.len() as u64, "a refusal stands in the entry");
@@ -222,7 +226,7 @@ impl Entries {
             .replica
             .room
             .suffices(self.term, self.maker.me, || facts::voter_sets(&self.maker.raft));
-        if has_memory && has_room {
+        if decides!("state-may-grow", has_memory && has_room) {
             return;
         }
         let refused = growth::refuse(proposals, &self.maker.replica.state.read());
@@ -261,7 +265,7 @@ impl Entries {
             "an entry is proposed only where there is room"
         );
         let Ok(leader) = self.maker.raft.as_leader() else { return };
-        if leader.leader_id().term != entry.ordinal.term {
+        if decides!("entry-meets-other-term", leader.leader_id().term != entry.ordinal.term) {
             return;
         }
         if choice::taken(Choice::EntryRefused, 50) {
@@ -282,7 +286,9 @@ impl Entries {
         }
         self.track(entry.commands, async move {
             match answer.await {
-                Ok(Ok(done)) if done.data == EntryOutcome::Skipped => Some(entry),
+                Ok(Ok(done)) if decides!("entry-was-skipped", done.data == EntryOutcome::Skipped) => {
+                    Some(entry)
+                }
                 Ok(Ok(_)) => {
                     metrics.commit_seconds.record(started.elapsed());
                     None

@@ -4,7 +4,7 @@
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rowlock_proto::{ClusterId, NodeId};
-use rowlock_state::upgrade;
+use rowlock_state::version;
 use rowlock_transport::{KnownIncarnations, NotRecorded};
 use rowlock_types::incarnation::Incarnation;
 use rowlock_types::versions::Versions;
@@ -25,7 +25,7 @@ impl KnownIncarnations for FolderIncarnations {
     }
 
     fn versions(&self) -> Versions {
-        let left_behind = self.0.version().map_or(upgrade::FIRST, |version| version.number);
+        let left_behind = self.0.version().map_or(version::FIRST, |version| version.number);
         self.1.ours().clone().since(left_behind)
     }
 

@@ -14,6 +14,7 @@ use openraft::RaftMetrics;
 use openraft::type_config::alias::WatchReceiverOf;
 use openraft_rt::watch::WatchReceiver as _;
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
@@ -65,7 +66,7 @@ impl Acks {
     /// this node leads.
     pub fn last(&self) -> Option<(u64, Instant)> {
         let metrics: &RaftMetrics<TypeConfig> = &self.metrics.get()?.borrow_watched();
-        if !metrics.state.is_leader() {
+        if decides!("acks-have-no-leader", !metrics.state.is_leader()) {
             return None;
         }
         let configs = metrics.membership_config.membership().get_joint_config();
@@ -80,7 +81,7 @@ impl Acks {
         let began = {
             let mut latest = self.latest.lock();
             latest.follow(leader);
-            if latest.leader != Some(leader) {
+            if decides!("acks-are-of-other-leader", latest.leader != Some(leader)) {
                 return Duration::ZERO;
             }
             *latest.began.get_or_insert(now)

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt, stream};
 use openraft::errors::{RPCError, Unreachable};
 use openraft::raft::StreamAppendResult;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
@@ -208,7 +209,7 @@ pub fn record_answer(
     (sent, prev, last): (Instant, Option<LogId>, Option<LogId>),
     response: AppendResponse,
 ) -> Result<AppendResponse, RPCError<TypeConfig>> {
-    if !matches!(response, AppendResponse::HigherVote(_)) {
+    if decides!("append-keeps-leader", !matches!(response, AppendResponse::HigherVote(_))) {
         acks.record(leader, node.0, sent);
     }
     let stored = match &response {
@@ -217,7 +218,7 @@ pub fn record_answer(
         AppendResponse::Conflict => {
             rare::taken(Rare::AppendConflict);
             let (had, lacks) = (acks.stored(leader, node.0), prev.map(|prev| prev.index));
-            if lacks.is_some() && had >= lacks {
+            if decides!("follower-lost-entries", lacks.is_some() && had >= lacks) {
                 tracing::error!(
                     %node,
                     "the node had stored the log up to {had:?} and lacks {lacks:?} now: an older copy of its data \

@@ -11,6 +11,7 @@ use std::future::pending;
 use std::pin::Pin;
 
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::time::{self, Sleep};
 use rowlock_types::pacing::COMMIT_NOTIFY_DELAY_MAX;
 
@@ -40,7 +41,7 @@ impl CommitNotify {
     pub fn pass(&mut self, request: AppendRequest) -> Option<AppendRequest> {
         let only_tells =
             request.entries.is_empty() && self.sent.is_some() && request.prev_log_id == self.sent;
-        if only_tells && self.clients == ClientPresence::Absent {
+        if decides!("commit-notice-may-wait", only_tells && self.clients == ClientPresence::Absent) {
             assert!(request.entries.is_empty(), "entries are never held back");
             self.held = Some(request);
             return None;

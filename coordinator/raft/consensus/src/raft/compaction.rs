@@ -18,6 +18,7 @@ use futures_util::FutureExt as _;
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::backoff::Backoff;
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
@@ -76,7 +77,10 @@ impl Compaction {
         };
         let snapshot = snapshot.max(self.schedule.written);
         let is_early = applied > snapshot && choice::taken(Choice::SnapshotEarly, 20);
-        if !self.retry.is_pausing(time::now()) && (is_early || self.schedule.is_due(applied, snapshot)) {
+        if decides!(
+            "snapshot-is-due",
+            !self.retry.is_pausing(time::now()) && (is_early || self.schedule.is_due(applied, snapshot))
+        ) {
             return self.take_snapshot().await;
         }
         if snapshot > 0 && choice::taken(Choice::LogPurged, 20) {

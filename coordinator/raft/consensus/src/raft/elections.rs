@@ -16,6 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use openraft::storage::RaftStateMachine;
 use openraft::{Raft, RaftMetrics, ServerState};
 use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
 use rowlock_proto::NodeId;
@@ -76,7 +77,7 @@ impl View {
 
     fn is_majority(&self, granted: &BTreeSet<u64>) -> bool {
         let in_set = |set: &BTreeSet<u64>| set.intersection(granted).count() > set.len() / 2;
-        !self.sets.is_empty() && self.sets.iter().all(in_set)
+        decides!("votes-are-majority", !self.sets.is_empty() && self.sets.iter().all(in_set))
     }
 }
 
@@ -89,7 +90,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             if leader != followed {
                 (followed, refusals, rounds) = (leader, 0, 0);
             }
-            if !self.would_win(&view, refusals).await {
+            if decides!("candidate-would-lose", !self.would_win(&view, refusals).await) {
                 let pause = ASK_PAUSE.saturating_mul(1 << refusals.min(10)).min(ASK_PAUSE_MAX);
                 refusals += 1;
                 time::sleep(pause + random_below(pause)).await;
@@ -127,7 +128,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             server.borrow_and_update();
             let view = self.view();
             let due = self.lease.due(timeout, jitter);
-            let stands_by = view.leads || !view.is_voter;
+            let stands_by = decides!("node-stands-by", view.leads || !view.is_voter);
             if !stands_by && (due <= time::now() || view.others.is_empty()) {
                 return Some(view);
             }
@@ -167,7 +168,7 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             match answers.next().await {
                 Some((node, Ok(Response::Raft(RaftResponse::Vote(vote))))) => {
                     answered.insert(node);
-                    if vote.vote_granted {
+                    if decides!("pre-vote-is-granted", vote.vote_granted) {
                         granted.insert(node);
                     }
                 }
@@ -192,7 +193,10 @@ impl<SM: RaftStateMachine<TypeConfig>> Elections<SM> {
             server.borrow_and_update();
             let view = self.view();
             let (_, heard) = self.lease.latest();
-            let hears = heard.is_some_and(|heard| heard > begun) && self.lease.lasts();
+            let hears = decides!(
+                "candidate-hears-leader",
+                heard.is_some_and(|heard| heard > begun) && self.lease.lasts()
+            );
             // Raft ignores the candidacy of a node that has become the leader meanwhile.
             if hears || view.leads || (view.term > before.term && view.leader.is_some()) {
                 return true;

@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
@@ -35,7 +36,7 @@ impl Leadership {
     /// Returns whether `me` is the leader of this view and may propose.
     pub fn is_led_by(&self, me: NodeId) -> bool {
         assert!(!self.ready || self.leader.is_some(), "a leader that is ready is known");
-        self.ready && self.leader == Some(me)
+        decides!("node-leads", self.ready && self.leader == Some(me))
     }
 }
 
@@ -69,7 +70,7 @@ pub async fn follow(me: NodeId, raft: Raft, leadership: watch::Sender<Leadership
             });
         }
         let view = *leadership.borrow();
-        let must_open = view.leader == Some(me) && !view.ready;
+        let must_open = decides!("leader-is-not-ready", view.leader == Some(me) && !view.ready);
         // Other changes of the metrics leave the gate alone: its batch would be committed a second time.
         if must_open && gate.is_none() {
             gate.set(Some(open_gate(&raft)));

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
@@ -90,7 +91,7 @@ impl LeaderLease {
     /// Records a heartbeat of `leader` on arrival: Raft may handle the heartbeat later, behind a flush.
     pub fn heard(&self, leader: LeaderId) {
         let mut state = self.state.lock();
-        if state.leader <= Some(leader) {
+        if decides!("append-is-of-newest-leader", state.leader <= Some(leader)) {
             (state.leader, state.heard, state.disconnected) = (Some(leader), Some(time::now()), None);
             if leader.term >= state.term {
                 (state.voted, state.stood, state.sent) = (None, None, None);
@@ -150,7 +151,8 @@ impl LeaderLease {
         let Some(beyond) = alone.checked_sub(self.least) else { return true };
         let cycle = (self.silence + self.probe).as_micros();
         assert!(self.silence > self.least, "a bridge's lease ends in the silence");
-        mutant::is(Mutant::HeartbeatsWithoutQuorum) || beyond.as_micros() % cycle >= self.silence.as_micros()
+        mutant::is(Mutant::HeartbeatsWithoutQuorum)
+            || decides!("heartbeat-may-be-sent", beyond.as_micros() % cycle >= self.silence.as_micros())
     }
 
     /// Returns the end of the leader's lease; `None` without a leader.
@@ -168,7 +170,7 @@ impl LeaderLease {
     pub fn lasts(&self) -> bool {
         let (state, now) = (*self.state.lock(), time::now());
         let confirmed = self.acks.last().is_some_and(|(_, at)| now < at + self.least);
-        confirmed || self.end(&state).is_some_and(|end| now < end)
+        decides!("lease-lasts", confirmed || self.end(&state).is_some_and(|end| now < end))
     }
 
     /// Returns whether a known election is in progress: then this node promises no vote to another candidate.

@@ -17,6 +17,7 @@ use openraft::storage::{
 use openraft::{OptionalSend, RaftTypeConfig};
 use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FRAME_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
 use rowlock_types::node_hook::Hook;
@@ -198,12 +199,13 @@ impl RaftLogReader<TypeConfig> for LogReader {
     {
         let log = self.log.read();
         let vote = log.checkpoint().vote.map(stored::raft_vote);
-        let items: Vec<LeaderBoundedStreamResult<TypeConfig>> =
-            if vote.is_some_and(|vote| vote.leader_id == leader && vote.committed) {
-                log.range(&range).cloned().map(|entry| Ok(stored::raft_entry(entry))).collect()
-            } else {
-                vec![Err(LeaderBoundedStreamError::LeaderChanged(LeaderChanged::new(leader, vote)))]
-            };
+        let items: Vec<LeaderBoundedStreamResult<TypeConfig>> = if vote.is_some_and(|vote| {
+            decides!("stored-vote-is-of-leader", vote.leader_id == leader && vote.committed)
+        }) {
+            log.range(&range).cloned().map(|entry| Ok(stored::raft_entry(entry))).collect()
+        } else {
+            vec![Err(LeaderBoundedStreamError::LeaderChanged(LeaderChanged::new(leader, vote)))]
+        };
         stream::iter(items)
     }
 

@@ -16,6 +16,7 @@ use openraft::network::{RPCOption, stream_append_sequential};
 use openraft::raft::StreamAppendResult;
 use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
@@ -115,7 +116,7 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<AppendResponse, RPCError<TypeConfig>> {
         let (leader, sent) = (request.vote.leader_id, time::now());
-        if !self.lease.may_send_heartbeat(leader) {
+        if decides!("heartbeat-is-withheld", !self.lease.may_send_heartbeat(leader)) {
             return Err(Unreachable::from_string("this leader has no quorum, and is silent").into());
         }
         let prev = request.prev_log_id;

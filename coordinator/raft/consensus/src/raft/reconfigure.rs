@@ -17,6 +17,7 @@ use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::raft::Precondition;
 use openraft::storage::RaftStateMachine;
 use openraft_rt::watch::WatchReceiver as _;
+use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
@@ -114,7 +115,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
 
     async fn try_reconfigure(&self, wanted: &Wanted) -> Result<u64, Failed> {
         let view = *self.leadership.borrow();
-        if !view.is_led_by(self.me) {
+        if decides!("change-reaches-no-leader", !view.is_led_by(self.me)) {
             return Err(Failed::Refused(Refusal::NotLeader {
                 leader: view.leader.filter(|l| *l != self.me),
             }));
@@ -124,11 +125,14 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         }
         let _busy = Busy(&self.busy);
         let stored = self.membership()?;
-        if is_joint(&stored) {
+        if decides!("change-is-underway", is_joint(&stored)) {
             return Err(Failed::Code(ErrorCode::ReconfigInProgress));
         }
         let version = stored.log_id().as_ref().map_or(0, |id| id.index);
-        if wanted.config_id != -1 && u64::try_from(wanted.config_id) != Ok(version) {
+        if decides!(
+            "config-version-differs",
+            wanted.config_id != -1 && u64::try_from(wanted.config_id) != Ok(version)
+        ) {
             return Err(Failed::Code(ErrorCode::BadVersion));
         }
         let current = members(&stored);
@@ -151,7 +155,10 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
     fn membership(&self) -> Result<StoredMembership, Failed> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
-        if metrics.membership_config.log_id() != metrics.committed_membership_config.log_id() {
+        if decides!(
+            "members-are-not-committed",
+            metrics.membership_config.log_id() != metrics.committed_membership_config.log_id()
+        ) {
             return Err(Failed::Code(ErrorCode::ReconfigInProgress));
         }
         Ok((*metrics.membership_config).clone())
@@ -171,7 +178,8 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
                 metrics.replication.as_ref().and_then(|nodes| nodes.get(&node.0)).cloned().flatten();
             matching.map_or(0, |id: LogId| id.index) >= index
         };
-        let has_all = |node: &&NodeId| **node == self.me || (alive(node) && stored(node));
+        let has_all =
+            |node: &&NodeId| decides!("voter-is-synced", **node == self.me || (alive(node) && stored(node)));
         let synced: BTreeSet<NodeId> = voters.iter().filter(has_all).copied().collect();
         assert!(synced.is_subset(voters), "only voters count for a quorum");
         synced
@@ -187,14 +195,14 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         let majority = |nodes: usize| nodes * 2 > target.voters.len();
         let index = self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0);
         let synced = self.synced(&target.voters, index);
-        if majority(synced.len()) {
+        if decides!("majority-is-synced", majority(synced.len())) {
             return Ok(());
         }
         let strangers = target.voters.iter().filter(|id| !current.nodes.contains_key(id));
         let there = self.probe(strangers.map(|id| (*id, &target.nodes[id]))).await;
         // Live members can catch up.
         let alive = self.synced(&target.voters, 0);
-        if !majority(alive.union(&there).count()) {
+        if decides!("majority-would-be-away", !majority(alive.union(&there).count())) {
             return Err(Failed::Code(ErrorCode::NewConfigNoQuorum));
         }
         let nodes = there.iter().map(|id| (id.0, target.nodes[id].clone())).collect();

@@ -17,6 +17,7 @@ use openraft::storage::RaftStateMachine;
 use openraft::{Raft, RaftState};
 use openraft_rt::watch::WatchReceiver as _;
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker;
@@ -155,7 +156,7 @@ where
     K: SnapshotSink<Data = SM::SnapshotData>,
 {
     fn handle(&mut self, request: RaftRequest) -> BoxFuture<'static, RaftResponse> {
-        if !self.admission.is_granted() {
+        if decides!("node-is-not-admitted", !self.admission.is_granted()) {
             let why = "it may have lost its data, and waits for the others to say that it has not";
             return std::future::ready(RaftResponse::Failed(why.into())).boxed();
         }
@@ -164,7 +165,12 @@ where
         }
         let raft = self.raft.clone();
         match request {
-            RaftRequest::Append(request) if self.lane == Lane::Heartbeat && request.entries.is_empty() => {
+            RaftRequest::Append(request)
+                if decides!(
+                    "append-is-heartbeat",
+                    self.lane == Lane::Heartbeat && request.entries.is_empty()
+                ) =>
+            {
                 self.lease.heard(request.vote.leader_id);
                 heartbeat(raft, request, self.metrics.clone()).boxed()
             }
@@ -233,7 +239,7 @@ impl<SM: RaftStateMachine<TypeConfig>, K: SnapshotSink> PeerConnection<SM, K> {
             return Ok(());
         }
         let ours = self.raft.metrics().borrow_watched().current_term;
-        if term.saturating_sub(ours) > TERM_AHEAD_MAX {
+        if decides!("term-is-too-far-ahead", term.saturating_sub(ours) > TERM_AHEAD_MAX) {
             return Err(format!("the term {term} is too far ahead of {ours} to be one of this cluster"));
         }
         Ok(())
@@ -322,7 +328,7 @@ async fn vote<SM: RaftStateMachine<TypeConfig>>(
     request: VoteRequest,
     lease: LeaderLease,
 ) -> RaftResponse {
-    if !request.leadership_transfer && lease.lasts() {
+    if decides!("lease-refuses-vote", !request.leadership_transfer && lease.lasts()) {
         rare::taken(Rare::VoteRefused);
         return answer(would_vote(&raft, None).await, RaftResponse::Vote);
     }
@@ -345,7 +351,7 @@ async fn pre_vote<SM: RaftStateMachine<TypeConfig>>(
     let request = (!lease.lasts()).then(|| believed(request));
     let response = would_vote(&raft, request).await.map(|response| VoteResponse {
         // Raft may have voted in the meantime.
-        vote_granted: response.vote_granted && !lease.awaits_votes(),
+        vote_granted: decides!("pre-vote-may-be-granted", response.vote_granted && !lease.awaits_votes()),
         ..response
     });
     if response.as_ref().is_ok_and(|response| !response.vote_granted) {
@@ -362,7 +368,9 @@ async fn would_vote<SM: RaftStateMachine<TypeConfig>>(
     let (found, state) = oneshot::channel();
     let question = move |state: &RaftState<TypeConfig>| {
         let (vote, last) = (*state.vote_ref(), state.log_ids.last().copied());
-        let granted = request.is_some_and(|request| request.last_log_id >= last && request.vote >= vote);
+        let granted = request.is_some_and(|request| {
+            decides!("candidate-is-up-to-date", request.last_log_id >= last && request.vote >= vote)
+        });
         let _ = found.send(VoteResponse::new(vote, last, granted));
     };
     raft.external_request(question).await?;
@@ -395,7 +403,7 @@ fn begin<K: SnapshotSink>(
     len: u64,
 ) -> Result<Receiving<K::Incoming>, String> {
     let covers_term = meta.last_log_id.as_ref().map(|id| id.committed_leader_id().term);
-    if covers_term > Some(vote.leader_id.term) {
+    if decides!("snapshot-is-of-later-term", covers_term > Some(vote.leader_id.term)) {
         return Err("the snapshot is newer than its sender's term".into());
     }
     let incoming = sink.begin().map_err(|error| error.to_string())?;
@@ -406,7 +414,7 @@ impl<I: IncomingSnapshot> Receiving<I> {
     /// Appends a chunk. An error ends the transfer.
     fn take(mut self, offset: u64, data: &[u8]) -> Result<Self, String> {
         let end = self.written.saturating_add(data.len() as u64);
-        if offset != self.written || end > self.len {
+        if decides!("snapshot-chunk-is-misplaced", offset != self.written || end > self.len) {
             return Err(format!(
                 "a chunk at {offset} does not follow {} of {} bytes",
                 self.written, self.len
@@ -425,7 +433,7 @@ where
     I: IncomingSnapshot<Data = SM::SnapshotData>,
 {
     let Receiving { vote, meta, len, written, incoming } = receiving;
-    if written != len {
+    if decides!("snapshot-is-incomplete", written != len) {
         return RaftResponse::Failed(format!("{written} of {len} bytes were received"));
     }
     let snapshot = match worker::run_blocking("snapshot-finish", move || incoming.finish()).await {

@@ -13,6 +13,7 @@ use futures_util::{Stream, TryStreamExt};
 use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
@@ -298,7 +299,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         meta: &SnapshotMeta,
         snapshot: SnapshotFile,
     ) -> Result<(), io::Error> {
-        if *snapshot.meta() != stored::meta(meta) {
+        if decides!("received-snapshot-differs", *snapshot.meta() != stored::meta(meta)) {
             let found = stored::raft_meta(snapshot.meta());
             let why = format!("it covers {found} and was announced as {meta}");
             return Err(StorageError::BadSnapshot { path: snapshot.path(), why }.into());

@@ -12,10 +12,6 @@ fn all(after: Option<Zxid>) -> WatchQuestion {
     WatchQuestion { scope: Scope::All, after }
 }
 
-fn of(lock: &str) -> WatchQuestion {
-    WatchQuestion { scope: Scope::Lock(lock.to_owned()), after: None }
-}
-
 /// Reads a stream up to this number of entries.
 async fn entries(watch: &mut Watch, count: usize) -> Vec<Arc<FeedEntry>> {
     let mut all = Vec::new();
@@ -39,36 +35,6 @@ async fn take_and_give_back(api: &Api, secret: &Secret, lock: &LockName, id: &st
     let acquired = api.acquire(&caller(), &[Part::exclusive(lock)], wanted(secret, id, 0)).await.unwrap();
     let QueuePosition::Held(claim) = only(acquired) else { panic!("it is free") };
     assert_eq!(api.release(&caller(), lock, (secret, &Which::Token(claim.token))).await, Ok(true));
-}
-
-#[tokio::test]
-async fn stream_has_events_of_its_locks_only_and_in_order() {
-    let node = Node::start().await;
-    let api = node.api();
-    let (secret, other) = (open(&api).await, "other".parse::<LockName>().unwrap());
-    let mut one = api.watch(&caller(), of("/locks/ci/deploy")).await.unwrap();
-    let prefix = WatchQuestion { scope: Scope::Prefix("/locks/".to_owned()), after: None };
-    let mut both = api.watch(&caller(), prefix).await.unwrap();
-    assert_eq!(node.context.metrics.api_watches.get(), 2);
-    let begin = one.next().await.unwrap();
-    assert!(begin.entries.is_empty() && begin.checkpoint.is_some(), "{begin:?}");
-    take_and_give_back(&api, &secret, &other, "0").await;
-    take_and_give_back(&api, &secret, &lock(), "1").await;
-    token(&api, &secret, "2").await;
-    api.close(&caller(), &secret).await.unwrap();
-    let told = entries(&mut one, 6).await;
-    let deploy = "/locks/ci/deploy";
-    let wanted = ["requested", "granted", "released", "requested", "granted", "released"];
-    assert_eq!(told.iter().map(|entry| what(entry)).collect::<Vec<_>>(), wanted.map(|event| (event, deploy)));
-    assert!(told.is_sorted_by_key(|entry| entry.zxid));
-    let told = entries(&mut both, 9).await;
-    assert_eq!(told.iter().map(|entry| what(entry).1).filter(|lock| *lock == "/locks/other").count(), 3);
-    drop((one, both));
-    assert_eq!(node.context.metrics.api_watches.get(), 0);
-    node.stop_serving();
-    assert_eq!(api.watch(&caller(), all(None)).await.err(), Some(Refusal::NotServing));
-    drop(api);
-    node.stop().await;
 }
 
 #[tokio::test]

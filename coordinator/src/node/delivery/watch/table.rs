@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::event::{EventType, WatchedEvent};
@@ -121,7 +122,7 @@ impl WatchTable {
             return Ok(());
         }
         let more = if here.is_empty() { weight(path) } else { 0 };
-        if !self.bounds.has_room(watcher.bytes, self.bytes, more) {
+        if decides!("watches-are-full", !self.bounds.has_room(watcher.bytes, self.bytes, more)) {
             return Err(TooManyWatches);
         }
         let key = match self.paths.get_key_value(path) {
@@ -234,7 +235,7 @@ impl WatchTable {
             self.recursive_above(change.path, &mut receivers);
         }
         self.deliver(&draft, &receivers);
-        if change.kind == ChangeKind::DataChanged {
+        if decides!("change-is-of-data", change.kind == ChangeKind::DataChanged) {
             return;
         }
         if let Some(parent) = znode_path::parent(change.path) {
@@ -253,7 +254,9 @@ impl WatchTable {
         let Some(on_path) = self.paths.get_mut(path) else { return Vec::new() };
         let mut receivers = Vec::with_capacity(on_path.len());
         let mut left = on_path.len();
-        for (connection, kinds) in on_path.iter_mut().filter(|(_, kinds)| kinds.intersects(heard)) {
+        for (connection, kinds) in
+            on_path.iter_mut().filter(|(_, kinds)| decides!("watch-hears-change", kinds.intersects(heard)))
+        {
             receivers.push(*connection);
             let gone = kinds.and(spent);
             if gone.is_empty() {
@@ -281,7 +284,9 @@ impl WatchTable {
         let mut above = znode_path::parent(path);
         while let Some(ancestor) = above {
             if let Some(on_path) = self.paths.get(ancestor) {
-                let recursive = on_path.iter().filter(|(_, kinds)| kinds.intersects(Kinds::RECURSIVE));
+                let recursive = on_path
+                    .iter()
+                    .filter(|(_, kinds)| decides!("watch-is-recursive", kinds.intersects(Kinds::RECURSIVE)));
                 receivers.extend(recursive.map(|(id, _)| *id));
             }
             above = znode_path::parent(ancestor);
@@ -295,7 +300,7 @@ impl WatchTable {
         for connection in receivers {
             let watcher = self.watchers.get(connection).expect("the indexes agree");
             let who = &watcher.identities;
-            let is_shown = draft.rules.may_see(draft.path, who) || mutant::is(Mutant::WatchOutlivesRules);
+            let is_shown = decides!("watcher-may-see", draft.rules.may_see(draft.path, who));
             if !(acl::may(draft.acl, perms::READ, who) && is_shown) {
                 continue;
             }

@@ -94,7 +94,7 @@ async fn writes_that_the_leader_may_have_are_given_up_and_never_sent_again() {
     assert!(pause(&intake) <= RETRY && intake.line.is_empty());
     assert_eq!(heard(&mut waiting), [true, true], "nor the second, which would overtake it");
     assert!(intake.pending.is_empty());
-    let mistake = mutant::AVAILABLE.then(|| mutant::with(Some(Mutant::ForwardAgain)));
+    let mistake = mutant::AVAILABLE.then(|| mutant::with(Some(Mutant::ForwardAgain.into())));
     if mistake.is_some() {
         let (mut unknown, _waiting) = two(&intake);
         intake.line.extend(unknown.split_off(1).concat());

@@ -3,8 +3,8 @@
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Request};
 
-use super::super::listener::Shared;
 use super::super::pending::Received;
+use super::super::shared::Shared;
 use super::Conversation;
 use crate::node::audit::{AuditRecord, Client, Event, Note, OK};
 use crate::node::delivery::registry::ClientConnection;

@@ -6,6 +6,7 @@
 use super::super::end_reason::EndReason;
 use super::{Conversation, Phase};
 use crate::node::delivery::outbox::CloseReason;
+use rowlock_env::decides;
 
 impl Conversation {
     /// Returns, once, the reason for the end; `output` then holds the last bytes. `None` while the
@@ -43,7 +44,9 @@ impl Conversation {
             // A client without open requests is closed at its next frame, as in ZooKeeper. Closed now, it
             // would reconnect at once, and two programs that share a session would take it from each other
             // without end.
-            (CloseReason::SessionMoved, Phase::Open) if self.may_stay_unaware() => {
+            (CloseReason::SessionMoved, Phase::Open)
+                if decides!("moved-client-stays-unaware", self.may_stay_unaware()) =>
+            {
                 self.phase = Phase::Moved;
                 self.shared.context.replica.watches.lock().leave(self.peer.id);
             }

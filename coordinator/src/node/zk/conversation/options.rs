@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rowlock_env::decides;
 use rowlock_proto::lock::SessionOptions;
 use rowlock_types::limits::DISCONNECT_GRACE_MIN_MS;
 
@@ -12,7 +13,11 @@ pub(super) fn disconnect_grace_ms(options: SessionOptions, timeout: Duration) ->
         0 => 0,
         asked => {
             let grace_ms = asked.max(DISCONNECT_GRACE_MIN_MS);
-            if Duration::from_millis(u64::from(grace_ms)) < timeout { grace_ms } else { 0 }
+            if decides!("grace-is-below-timeout", Duration::from_millis(u64::from(grace_ms)) < timeout) {
+                grace_ms
+            } else {
+                0
+            }
         }
     }
 }

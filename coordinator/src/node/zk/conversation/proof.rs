@@ -13,7 +13,7 @@ use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, RequestFrame, Xid, Zxid};
 use rowlock_state::acl;
 
-use super::super::listener::PasswordUser;
+use super::super::shared::PasswordUser;
 use super::super::{identity, sasl};
 use super::{Conversation, Phase};
 

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use rowlock_env::busy::{self, Work};
+use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, Zxid, encode};
@@ -54,7 +55,7 @@ impl Conversation {
 
     /// Encodes a reply. Replies to writes arrive at their own pace, under the bound of events.
     pub(super) fn write_reply(&mut self, header: ReplyHeader, body: Option<&Response>) {
-        if self.output.len() >= limits::WRITE_BACKLOG_MAX_BYTES {
+        if decides!("output-is-full", self.output.len() >= limits::WRITE_BACKLOG_MAX_BYTES) {
             self.over(EndReason::Slow("too many bytes were unread"));
             return;
         }
@@ -69,7 +70,8 @@ impl Conversation {
         if matches!(self.phase, Phase::Over(_)) {
             return;
         }
-        if self.output.len() + frame.len() > limits::WRITE_BACKLOG_MAX_BYTES {
+        if decides!("reply-exceeds-output", self.output.len() + frame.len() > limits::WRITE_BACKLOG_MAX_BYTES)
+        {
             self.over(EndReason::Slow("too many bytes were unread"));
             return;
         }

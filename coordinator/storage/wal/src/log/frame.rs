@@ -14,6 +14,7 @@
 //! Little endian. `flushed` distinguishes a torn write from damage: a record below the `flushed` offset of
 //! any later intact record had reached the disk, so an unreadable record there is a loss by the disk.
 
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 
 pub const FRAME_HEADER_BYTES: usize = 24;
@@ -106,7 +107,7 @@ fn crc(bytes: &[u8], salt: u32) -> u32 {
 pub fn read(bytes: &[u8], key: SegmentKey) -> Option<Frame<'_>> {
     let header = bytes.get(..FRAME_HEADER_BYTES)?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    if word(12) != key.segment {
+    if decides!("frame-is-of-other-segment", word(12) != key.segment) {
         return None;
     }
     let len = word(4) as usize;
@@ -115,7 +116,7 @@ pub fn read(bytes: &[u8], key: SegmentKey) -> Option<Frame<'_>> {
     }
     let end = FRAME_HEADER_BYTES + len;
     let is_whole = |end| mutant::is(Mutant::ChecksumIgnored) || crc(&bytes[4..end], key.salt) == word(0);
-    if bytes.len() < occupied(len) || !is_whole(end) {
+    if decides!("frame-is-torn", bytes.len() < occupied(len) || !is_whole(end)) {
         return None;
     }
     Some(Frame {

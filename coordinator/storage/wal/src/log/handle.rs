@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
@@ -75,7 +76,7 @@ impl Log {
     pub async fn save_vote(&self, vote: Vote) -> io::Result<()> {
         self.memory.lock().set_vote(vote);
         let only_confirms = vote.only_confirms(*self.flushed_vote.lock());
-        if only_confirms || mutant::is(Mutant::VoteBeforeFlush) {
+        if decides!("vote-only-confirms", only_confirms) {
             self.write(vec![Record::Vote(vote)], Done::Unawaited).await?;
         } else if !mutant::is(Mutant::VoteInMemory) {
             self.write_durably(vec![Record::Vote(vote)]).await?;

@@ -1,5 +1,6 @@
 //! Records of the log: Raft's durable decisions, in their order. Pure.
 
+use rowlock_env::decides;
 use rowlock_types::codec::{self, CodecError};
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +44,7 @@ impl Checkpoint {
             Record::Committed(log_id) => self.committed = Some(*log_id),
             Record::Truncate(after) => {
                 let keep = after.map_or(0, |log_id| log_id.index + 1);
-                if self.last.is_some_and(|last| last.index >= keep) {
+                if self.last.is_some_and(|last| decides!("truncation-cuts-last", last.index >= keep)) {
                     // Purged entries are committed and never truncated; the end stays at or behind the purge
                     // position.
                     self.last = self.purged.filter(|purged| purged.index >= keep).or(*after);
@@ -53,11 +54,11 @@ impl Checkpoint {
                 }
             }
             Record::Purge(upto) => {
-                if self.purged.is_none_or(|purged| purged.index < upto.index) {
+                if self.purged.is_none_or(|purged| decides!("purge-advances", purged.index < upto.index)) {
                     self.purged = Some(*upto);
                 }
                 // An installed snapshot reaches beyond the log.
-                if self.last.is_none_or(|last| last.index <= upto.index) {
+                if self.last.is_none_or(|last| decides!("purge-covers-log", last.index <= upto.index)) {
                     self.last = Some(*upto);
                 }
                 assert!(self.purged.is_some_and(|purged| purged.index >= upto.index), "it is purged so far");

@@ -2,6 +2,7 @@
 //!
 //! Recovery changes nothing on disk; the writer overwrites a torn tail. `verify` uses recovery as well.
 
+use rowlock_env::decides;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
@@ -64,7 +65,7 @@ pub fn recover(dir: &Dir, identity: &Identity) -> Result<Recovered, StorageError
     let mut bytes = Vec::new();
     for (i, seq) in seqs.iter().enumerate() {
         let before = i.checked_sub(1).map(|before| seqs[before]);
-        if let Some(before) = before.filter(|before| before.next() != *seq) {
+        if let Some(before) = before.filter(|before| decides!("segment-is-missing", before.next() != *seq)) {
             let why = format!("segment {} is missing", before.next().file_name());
             return Err(StorageError::Incomplete { path: dir.path().to_owned(), why });
         }
@@ -103,7 +104,10 @@ fn read_segment(
         }
         why => StorageError::SegmentHeader { path: path.clone(), why },
     })?;
-    if header.seq != seq || header.node != identity.node.0 || header.cluster_hash != identity.cluster_hash() {
+    if decides!(
+        "segment-is-foreign",
+        header.seq != seq || header.node != identity.node.0 || header.cluster_hash != identity.cluster_hash()
+    ) {
         return Err(StorageError::ForeignSegment {
             path,
             seq: header.seq,
@@ -112,7 +116,10 @@ fn read_segment(
         });
     }
     if let Some(before) = recovered.segments.last()
-        && (before.chain, before.end) != (header.previous_chain, header.previous_end)
+        && decides!(
+            "segment-chain-breaks",
+            (before.chain, before.end) != (header.previous_chain, header.previous_end)
+        )
     {
         let path = dir.path().join(before.seq.file_name());
         let why = format!("the next segment continues the records behind offset {}", header.previous_end);
@@ -136,7 +143,7 @@ fn read_segment(
         flushed = u64::from(frame.flushed);
         recovered.log.replay(record).map_err(|gap| damaged(gap.to_string()))
     })?;
-    if is_last {
+    if decides!("torn-segment-is-last", is_last) {
         recovered.torn = check_tail(&path, &found)?;
     }
     let Scan { end, chain, .. } = found;

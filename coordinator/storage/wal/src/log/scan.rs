@@ -5,6 +5,7 @@
 
 use super::frame::{self, Chain, FRAME_ALIGN, Frame, SegmentKey};
 use super::segment::FIRST_RECORD_AT;
+use rowlock_env::decides;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -39,7 +40,7 @@ pub fn scan<E>(
     let mut at = FIRST_RECORD_AT as usize;
     let mut chain = first;
     while let Some(frame) = bytes.get(at..).and_then(|rest| frame::read(rest, key)) {
-        if frame.previous != chain {
+        if decides!("frame-chain-breaks", frame.previous != chain) {
             break;
         }
         visit(at as u64, frame)?;
@@ -55,7 +56,7 @@ fn ending(bytes: &[u8], key: SegmentKey, end: usize) -> Ending {
     let mut at = end;
     while at + frame::FRAME_HEADER_BYTES <= bytes.len() {
         if let Some(frame) = frame::read(&bytes[at..], key) {
-            if frame.flushed as usize > end {
+            if decides!("damage-was-flushed", frame.flushed as usize > end) {
                 return Ending::Damaged { intact_at: at as u64 };
             }
             remains = true;
@@ -66,7 +67,7 @@ fn ending(bytes: &[u8], key: SegmentKey, end: usize) -> Ending {
     // report.
     let header = bytes.get(end..end + frame::FRAME_HEADER_BYTES);
     let begun = header.is_some_and(|h| h[12..16] == key.segment.to_le_bytes());
-    if remains || begun { Ending::Torn } else { Ending::Clean }
+    if decides!("remains-are-torn", remains || begun) { Ending::Torn } else { Ending::Clean }
 }
 
 #[cfg(test)]

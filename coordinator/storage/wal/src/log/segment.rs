@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use rowlock_env::decides;
 use rowlock_state::Layout;
 use rowlock_types::versions::this_build;
 
@@ -143,7 +144,7 @@ impl SegmentHeader {
         }
         let crc = u32_at(&copy, 12);
         copy[12..16].fill(0);
-        if crc32fast::hash(&copy) != crc {
+        if decides!("segment-header-is-damaged", crc32fast::hash(&copy) != crc) {
             return Err(HeaderError::Checksum);
         }
         match u32_at(&copy, 8) {

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rowlock_env::choice::{self, Choice};
+use rowlock_env::decides;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
@@ -188,7 +189,7 @@ impl Writer {
     /// then on recovery treats an unreadable earlier record as damage instead of a torn write. Does nothing
     /// without a write since the last mark.
     pub fn mark_flushed(&mut self) -> Result<(), Unwritten> {
-        if self.is_marked || mutant::is(Mutant::NoFlushMark) {
+        if decides!("flush-is-marked", self.is_marked) {
             return Ok(());
         }
         self.write(&[Record::Mark(0)])?;
@@ -210,7 +211,7 @@ impl Writer {
         let is_early = matches!(record, Record::Entry(_))
             && self.active.end > FIRST_RECORD_AT + CHECKPOINT_ROOM
             && choice::taken(Choice::SegmentEarly, 30);
-        if is_early || self.active.end + room > self.active.len {
+        if decides!("segment-is-full", is_early || self.active.end + room > self.active.len) {
             // The record's bytes are staged again behind the new segment's checkpoint.
             let body = std::mem::take(&mut self.body);
             self.rotate(room)?;
@@ -277,7 +278,7 @@ impl Writer {
             self.sync()?;
             return self.hand_over();
         }
-        if !self.staged.is_empty() {
+        if decides!("records-are-staged", !self.staged.is_empty()) {
             self.hand_over()?;
             self.fill_ahead()?;
         }
@@ -285,7 +286,7 @@ impl Writer {
     }
 
     fn sync(&mut self) -> Result<(), Unwritten> {
-        if self.active.flushed == self.active.written || mutant::is(Mutant::NeverFlush) {
+        if decides!("nothing-is-unflushed", self.active.flushed == self.active.written) {
             return Ok(());
         }
         let begun = time::now();
@@ -327,12 +328,15 @@ impl Writer {
     fn recycle(&mut self) -> Result<(), Unwritten> {
         while let Some(oldest) = self.older.front() {
             let purged = self.checkpoint.purged.map(|log_id| log_id.index);
-            if oldest.max_index > purged {
+            if decides!("segment-is-needed", oldest.max_index > purged) {
                 return Ok(());
             }
             assert!(oldest.seq < self.active.seq, "the segment that is written into is never recycled");
             let name = oldest.seq.file_name();
-            let keep = oldest.len == self.segment_bytes && self.spares.len() < SPARES_MAX;
+            let keep = decides!(
+                "segment-is-reusable",
+                oldest.len == self.segment_bytes && self.spares.len() < SPARES_MAX
+            );
             let spare = oldest.seq.spare_name();
             let done = match keep.then(|| self.dir.rename(&name, &spare)) {
                 // The directory has no space for another name.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::worker;
 use rowlock_state::{Machine, SNAPSHOT_VERSION, SnapshotError};
@@ -73,13 +74,13 @@ impl SnapshotFile {
             error => bad(error.to_string()),
         };
         let lengths = SnapshotHeader::lengths(&fixed).map_err(unread)?;
-        if lengths.file != len {
+        if decides!("snapshot-length-differs", lengths.file != len) {
             return Err(bad(format!("it has {len} bytes instead of {}", lengths.file)));
         }
         let mut bytes = vec![0; lengths.header];
         file.read_exact_at(&mut bytes, 0).map_err(io)?;
         let header = SnapshotHeader::decode(&bytes).map_err(unread)?;
-        if header.cluster_hash != identity.cluster_hash() {
+        if decides!("snapshot-is-foreign", header.cluster_hash != identity.cluster_hash()) {
             return Err(bad(format!("it is of another cluster than \"{}\"", identity.cluster)));
         }
         let name =
@@ -93,7 +94,8 @@ impl SnapshotFile {
             state: Mutex::new(None),
         };
         let snapshot = SnapshotFile { inner: Arc::new(inner) };
-        if snapshot.body_crc().map_err(io)? != snapshot.inner.header.body_crc {
+        if decides!("snapshot-is-damaged", snapshot.body_crc().map_err(io)? != snapshot.inner.header.body_crc)
+        {
             return Err(bad("the checksum of its content does not match".to_owned()));
         }
         Ok(snapshot)

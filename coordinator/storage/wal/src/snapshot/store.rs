@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rowlock_env::decides;
 use rowlock_env::disk::Dir;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rng;
@@ -99,7 +100,9 @@ impl SnapshotStore {
         if let Some((name, why)) = found.damaged.into_iter().next() {
             return Err(StorageError::BadSnapshot { path: dir.path().join(name), why });
         }
-        Ok(found.older.into_iter().chain(found.usable).collect())
+        let all: Vec<_> = found.older.into_iter().chain(found.usable).collect();
+        assert!(all.is_sorted_by_key(|snapshot| snapshot.meta().last_log_id), "the oldest snapshot is first");
+        Ok(all)
     }
 
     pub fn current(&self) -> Option<SnapshotFile> {
@@ -172,12 +175,12 @@ impl SnapshotStore {
         let dir = &self.inner.dir;
         let snapshot = if snapshot.is_in(dir.path()) { snapshot } else { self.copy(&snapshot)? };
         let mut current = self.inner.current.lock();
-        if self.inner.is_closed.load(Ordering::Relaxed) {
+        if decides!("snapshot-store-is-closed", self.inner.is_closed.load(Ordering::Relaxed)) {
             let source = io::Error::other("the node has stopped");
             return Err(StorageError::Io { action: "keeping", path: snapshot.path(), source });
         }
         if let Some(newest) = &*current
-            && newest.meta().last_log_id > snapshot.meta().last_log_id
+            && decides!("snapshot-is-outdated", newest.meta().last_log_id > snapshot.meta().last_log_id)
         {
             return Ok(newest.clone());
         }
@@ -264,7 +267,7 @@ impl Survey {
     fn check(&self, dir: &Dir, purged: Option<LogId>) -> Result<(), StorageError> {
         let reaches = |snapshot: &SnapshotFile| snapshot.meta().last_log_id.map(|log_id| log_id.index);
         let Some(purged) = purged.map(|log_id| log_id.index) else { return Ok(()) };
-        if self.usable.as_ref().and_then(reaches) >= Some(purged) {
+        if decides!("snapshot-reaches-log", self.usable.as_ref().and_then(reaches) >= Some(purged)) {
             return Ok(());
         }
         let usable = match &self.usable {

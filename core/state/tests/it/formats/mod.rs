@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rowlock_state::command::{Batch, Command, Ordinal};
-use rowlock_state::{BatchError, Layout, Machine, SnapshotError, upgrade};
+use rowlock_state::{BatchError, Layout, Machine, SnapshotError, version};
 use rowlock_world::samples::missing;
 use sample::SESSION;
 
@@ -152,7 +152,7 @@ fn the_fingerprint_is_that_of_the_golden_files() {
     });
     let log = kept(replay::LOG).into_bytes();
     let samples = Layout::of_samples(plain.into_iter().chain(snapshots).chain([log]));
-    assert_eq!(Layout::of_version(upgrade::FIRST), Some(samples), "REPLICATED is to be {samples}");
+    assert_eq!(Layout::of_version(version::FIRST), Some(samples), "REPLICATED is to be {samples}");
 }
 
 #[test]

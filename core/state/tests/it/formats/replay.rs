@@ -5,7 +5,7 @@
 
 use rowlock_proto::ClusterId;
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal};
-use rowlock_state::{ClusterVersion, Machine, upgrade};
+use rowlock_state::{ClusterVersion, Machine, version};
 
 use crate::formats::sample::{self, SESSION};
 
@@ -32,7 +32,7 @@ fn entries() -> Vec<Batch> {
     let upgrades = [
         Command::Noop,
         Command::HoldVersion { hold: true },
-        Command::RaiseVersion { to: ClusterVersion { number: upgrade::FIRST, release } },
+        Command::RaiseVersion { to: ClusterVersion { number: version::FIRST, release } },
     ];
     let due = [
         Command::LockDue { lock: "/l/x".to_owned() },
@@ -85,14 +85,14 @@ fn the_log_of_a_release_gives_the_states_that_it_had() {
         let found = replay(&mut again, &crate::formats::bytes(entry));
         assert_eq!(format!("{found:016x}"), digest, "entry {at}: replicas of two releases would differ");
     }
-    assert_eq!(again.version().number, upgrade::FIRST);
+    assert_eq!(again.version().number, version::FIRST);
     assert!(kept == written, "the log of a release is never written anew");
 }
 
 #[test]
 fn entries_of_a_later_version_begin_with_its_number() {
     let batch = sample::batch();
-    let bytes = batch.encode_as(upgrade::REHEARSED);
+    let bytes = batch.encode_as(version::REHEARSED);
     assert_eq!((bytes[0], &bytes[1..]), (2, &batch.encode()[1..]));
     assert_eq!(Batch::decode(&bytes).expect("this release reads it"), batch);
 }

@@ -3,17 +3,16 @@
 //! sessions that move and end.
 //!
 //! Several replicas apply each history, one from the first command on and others from snapshots that were
-//! taken on the way ([`replicas`]). After every command they must agree in everything, and what is promised
-//! must hold ([`promises`], [`numbered`]).
+//! taken on the way ([`replicas`]). After every command they must agree with each other and with the oracle,
+//! and answers stay within their bounds ([`bounds`]).
 //!
 //! `ROWLOCK_SEEDS=10000 cargo test -p rowlock-state --test it histories` runs that many; `ROWLOCK_FIRST_SEED`
 //! begins elsewhere.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
+mod bounds;
 mod chance;
-mod numbered;
-mod promises;
 mod replicas;
 mod steps;
 

@@ -1,78 +1,25 @@
 //! The replicas of one history: each must answer, tell and be the same, whatever it was restored from.
 
+use rowlock_oracle::{Event, Heard, Oracle};
 use rowlock_proto::SessionId;
-use rowlock_state::command::{Attachment, Proposal, Stamp};
-use rowlock_state::outcome::{
-    Applied, Change, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd,
-};
-use rowlock_state::{Machine, Question};
+use rowlock_state::Machine;
+use rowlock_state::command::{Proposal, Stamp};
+use rowlock_state::outcome::Applied;
 
-use crate::histories::numbered::Numbered;
-use crate::histories::promises::{Place, Promises, Told};
+use crate::histories::bounds::Bounds;
 
 /// Replicas beside the first one; the oldest makes room for a newer one.
 const RESTORED_MAX: usize = 2;
 
 pub struct Replicas {
     machines: Vec<Machine>,
-    promises: Promises,
-    numbered: Numbered,
-}
-
-/// Everything that a sink is told, written down, and what the promises are about.
-#[derive(Default)]
-struct Log {
-    lines: Vec<String>,
-    told: Vec<Told>,
-}
-
-impl EventSink for Log {
-    fn changed(&mut self, change: &Change<'_>) {
-        self.lines.push(format!("{change:?}"));
-    }
-
-    fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
-        self.lines.push(format!("opened {session} {attachment:?} {timeout_ms}"));
-        self.told.push(Told::Timeout(session, timeout_ms));
-    }
-
-    fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
-        self.lines.push(format!("attached {session} {attachment:?} {timeout_ms}"));
-        self.told.push(Told::Timeout(session, timeout_ms));
-    }
-
-    fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
-        self.lines.push(format!("ended {session} {end:?}"));
-    }
-
-    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
-        self.lines.push(format!("{event:?} {context:?}"));
-        let place = Place {
-            lock: event.lock.to_owned(),
-            path: event.path.to_owned(),
-            token: event.token,
-            session: event.session,
-        };
-        match event.kind {
-            LockEventKind::Requested { .. } => self.told.push(Told::Requested(place)),
-            LockEventKind::Granted { .. } => self.told.push(Told::Granted(place, context.time_ms)),
-            LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {
-                self.told.push(Told::Gone(place, end.reason, context.time_ms));
-            }
-            LockEventKind::Converted | LockEventKind::Asked { .. } => {}
-        }
-    }
-
-    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
-        self.lines.push(format!("{event:?} {context:?} {question:?}"));
-        self.told.push(Told::Asked(event.path.to_owned(), question.deadline));
-    }
+    oracle: Oracle,
+    bounds: Bounds,
 }
 
 impl Replicas {
     pub fn new() -> Self {
-        let (promises, numbered) = (Promises::default(), Numbered::default());
-        Replicas { machines: vec![Machine::new()], promises, numbered }
+        Replicas { machines: vec![Machine::new()], oracle: Oracle::default(), bounds: Bounds::default() }
     }
 
     pub fn first(&self) -> &Machine {
@@ -80,30 +27,26 @@ impl Replicas {
     }
 
     pub fn apply(&mut self, stamp: Stamp, proposal: &Proposal) -> Result<Applied, String> {
-        let before = self.machines[0].clone();
-        let mut seen: Option<(Applied, Log)> = None;
+        let before = self.machines[0].last_zxid();
+        let mut seen: Option<(Applied, Vec<Event>)> = None;
         for machine in &mut self.machines {
-            let mut log = Log::default();
-            let applied = machine.apply_stamped(stamp, proposal, &mut log);
-            match &seen {
-                None => seen = Some((applied, log)),
-                Some((first, told)) if *first == applied && told.lines == log.lines => {}
-                Some((first, told)) => {
-                    return Err(format!(
-                        "replicas differ: {first:?} {:?}\n{applied:?} {:?}",
-                        told.lines, log.lines
-                    ));
-                }
+            let sink = &mut ();
+            let mut heard = Heard::before(sink);
+            let found = (machine.apply_stamped(stamp, proposal, &mut heard), heard.events);
+            let first = seen.get_or_insert_with(|| found.clone());
+            if *first != found {
+                return Err(format!("replicas differ: {first:?}\n{found:?}"));
             }
         }
-        let (applied, log) = seen.expect("there is a first one");
+        let (applied, events) = seen.expect("there is a first one");
         let first = &self.machines[0];
         first.check().map_err(|what| format!("an invariant is broken: {what}"))?;
         for other in &self.machines[1..] {
             alike(first, other)?;
         }
-        self.numbered.check(&before, proposal, &applied)?;
-        self.promises.check(&before, first, proposal, &applied, &log.told)?;
+        let checked = self.oracle.check((stamp, proposal), first, (&applied, &events));
+        checked.map_err(|breach| format!("{breach:?}"))?;
+        self.bounds.check(applied.zxid != before, proposal, &applied)?;
         Ok(applied)
     }
 
@@ -116,6 +59,9 @@ impl Replicas {
             .map_err(|error| format!("a snapshot of a state that there is cannot be read: {error}"))?;
         restored.check().map_err(|what| format!("an invariant is broken in a snapshot: {what}"))?;
         alike(first, &restored)?;
+        self.oracle.check_all(&restored).map_err(|breach| format!("{breach:?}"))?;
+        // The oracle, too, begins with the state of a machine as well as with all commands.
+        self.oracle = Oracle::of(&restored);
         let mut again = Vec::new();
         restored.freeze().encode(&mut again).map_err(|error| error.to_string())?;
         if again != bytes {

@@ -1,26 +1,20 @@
-//! Random histories of lock commands, against a queue that anybody can check by eye ([`naive`]).
-//!
-//! Compared after every command: what it was answered, who was granted and who left, and the whole queue of
-//! every lock. Besides: the machine's own invariants, a snapshot that is read back, and that nothing depends
-//! on how often it is.
+//! Random histories of lock commands on few locks, against the oracle: after every command the answer, the
+//! events and the queues. Besides: the machine's own invariants, a snapshot that is read back, and that
+//! nothing depends on how often it is.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of a test are part of the test")]
 
-mod naive;
-
-use naive::{Naive, Seen};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use rowlock_oracle::{Event, Heard, Oracle};
 use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Attempt, Claim, Mode};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::response::Response;
-use rowlock_proto::{CreateMode, FencingToken, SessionId, Version};
-use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_state::outcome::{
-    Applied, Change, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd,
-};
+use rowlock_proto::{CreateMode, SessionId, Version};
+use rowlock_state::command::{Attachment, Command, Origin, Proposal, Stamp};
+use rowlock_state::outcome::{Applied, LockEventKind};
 use rowlock_state::{Machine, Proof};
 
 const LOCKS: usize = 3;
@@ -100,36 +94,17 @@ fn lock_path(lock: usize) -> String {
     format!("/locks/{lock}")
 }
 
-/// Grants and departures, as the sink is told.
-#[derive(Default)]
-struct Told(Vec<Seen>);
-
-impl EventSink for Told {
-    fn changed(&mut self, _: &Change<'_>) {}
-    fn session_opened(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_attached(&mut self, _: SessionId, _: Attachment, _: u32) {}
-    fn session_ended(&mut self, _: SessionId, _: SessionEnd) {}
-    fn lock(&mut self, event: &LockEvent<&str>, _: &EventContext<'_>) {
-        if let LockEventKind::Granted { .. } = event.kind {
-            self.0.push(Seen::Granted(event.path.to_owned()));
-        }
-        if let Some(end) = event.kind.end() {
-            self.0.push(Seen::Gone(event.path.to_owned(), end.held_ms.is_some()));
-        }
-    }
-}
-
 struct World {
     machine: Machine,
-    naive: Naive,
+    oracle: Oracle,
     sessions: Vec<SessionId>,
     attempts: u64,
 }
 
 impl World {
     fn new() -> Self {
-        let mut world =
-            World { machine: Machine::new(), naive: Naive::new(LOCKS), sessions: Vec::new(), attempts: 0 };
+        let (machine, oracle) = (Machine::new(), Oracle::default());
+        let mut world = World { machine, oracle, sessions: Vec::new(), attempts: 0 };
         for _ in 0..SESSIONS {
             let session = world.open();
             world.sessions.push(session);
@@ -138,7 +113,7 @@ impl World {
             let data = (path == lock_path(2)).then(|| "permits=3".into());
             let flags = CreateMode::Persistent.flags();
             let create = Create { path, data, acl: Some(Acl::shared_open()), flags };
-            world.apply(world.sessions[0], Command::Client(Request::Create2(create))).0.result.unwrap();
+            world.send(0, Request::Create2(create)).0.result.unwrap();
         }
         world
     }
@@ -148,7 +123,11 @@ impl World {
         self.apply(SessionId::NONE, command).0.attached.expect("a session opens").session
     }
 
-    fn apply(&mut self, session: SessionId, command: Command) -> (Applied, Vec<Seen>) {
+    fn send(&mut self, session: usize, request: Request) -> (Applied, Vec<Event>) {
+        self.apply(self.sessions[session], Command::Client(request))
+    }
+
+    fn apply(&mut self, session: SessionId, command: Command) -> (Applied, Vec<Event>) {
         let proposal = Proposal {
             origin: Origin::default(),
             session,
@@ -156,139 +135,87 @@ impl World {
             identities: Default::default(),
             command,
         };
-        let mut told = Told::default();
-        (self.machine.apply(1_000, &proposal, &mut told), told.0)
+        let stamp = Stamp { time_ms: 1_000, ..Stamp::default() };
+        let sink = &mut ();
+        let mut heard = Heard::before(sink);
+        let applied = self.machine.apply_stamped(stamp, &proposal, &mut heard);
+        let events = heard.events;
+        assert_eq!(self.oracle.check((stamp, &proposal), &self.machine, (&applied, &events)), Ok(()));
+        (applied, events)
     }
 
     fn run(&mut self, step: &Step) {
+        self.attempts += 1;
         match step {
-            Step::Acquire { session, places, wait } => self.acquire(*session, places, *wait),
+            Step::Acquire { session, places, wait } => {
+                let prefix = format!("a{}-", self.attempts);
+                let acquire = |(lock, mode): &(usize, Mode)| Acquire {
+                    mode: *mode,
+                    wait: *wait,
+                    ..Acquire::exclusive(lock_path(*lock), prefix.clone())
+                };
+                let all: Vec<Acquire> = places.iter().map(acquire).collect();
+                self.send(*session, Request::Acquire(all.clone().into()));
+                // The same once more finds the same.
+                self.send(*session, Request::Acquire(all.into()));
+            }
             Step::Create { session, lock } => {
-                self.attempts += 1;
                 let path = format!("{}/p{}-", lock_path(*lock), self.attempts);
                 let flags = CreateMode::EphemeralSequential.flags();
                 let create = Create { path, data: None, acl: Some(Acl::shared_open()), flags };
-                let session = self.sessions[*session];
-                let (applied, told) = self.apply(session, Command::Client(Request::Create2(create)));
-                let Ok(Response::PathStat(path, _)) = applied.result else { panic!("{applied:?}") };
-                let expected = self.naive.enter(&[(*lock, path, Mode::Exclusive, session)]);
-                assert_eq!(told, expected);
+                self.send(*session, Request::Create2(create));
             }
             Step::Leave { lock, at, how } => self.leave(*lock, *at, *how),
             Step::Resize { lock, limit } => {
                 let data = Some(format!("permits={limit}").into());
-                let set = SetData { path: lock_path(*lock), data, version: Version::ANY };
-                let (_, told) = self.apply(self.sessions[0], Command::Client(Request::SetData(set)));
-                assert_eq!(told, self.naive.resize(*lock, *limit));
+                self.send(
+                    0,
+                    Request::SetData(SetData { path: lock_path(*lock), data, version: Version::ANY }),
+                );
             }
             Step::End { session, expires } => {
                 let id = self.sessions[*session];
-                let (_, mut told) = if *expires {
-                    let command = Command::ExpireSession { session: id, attachment: Attachment(1) };
-                    self.apply(SessionId::NONE, command)
-                } else {
-                    self.apply(id, Command::Client(Request::CloseSession))
+                let expire = Command::ExpireSession { session: id, attachment: Attachment(1) };
+                match expires {
+                    true => self.apply(SessionId::NONE, expire),
+                    false => self.send(*session, Request::CloseSession),
                 };
-                let mut expected = self.naive.end(id);
-                // Sessions that leave are notified in the order of their paths, which no promise depends on.
-                told.sort();
-                expected.sort();
-                assert_eq!(told, expected);
                 self.sessions[*session] = self.open();
             }
         }
     }
 
-    fn acquire(&mut self, session: usize, places: &[(usize, Mode)], wait: bool) {
-        let session = self.sessions[session];
-        self.attempts += 1;
-        let prefix = format!("a{}-", self.attempts);
-        let acquire = |(lock, mode): &(usize, Mode)| Acquire {
-            mode: *mode,
-            wait,
-            ..Acquire::exclusive(lock_path(*lock), prefix.clone())
-        };
-        let all: Vec<Acquire> = places.iter().map(acquire).collect();
-        let (applied, told) = self.apply(session, Command::Client(Request::Acquire(all.clone().into())));
-        let Ok(Response::QueuePositions(positions)) = applied.result else { panic!("{applied:?}") };
-        let may = places.iter().all(|(lock, mode)| self.naive.may_enter(*lock, *mode, wait));
-        let claims: Vec<Option<Claim>> = positions.iter().map(naive::claim).collect();
-        assert_eq!(may, claims.iter().all(Option::is_some), "{positions:?}");
-        if !may {
-            assert!(claims.iter().all(Option::is_none) && told.is_empty(), "something was left behind");
+    /// Ends the n-th position of a lock, counted round.
+    fn leave(&mut self, lock: usize, at: usize, how: How) {
+        let view = self.machine.lock_queue(&lock_path(lock));
+        let mut queue: Vec<_> = view.iter().flat_map(|view| view.holders().chain(view.waiters())).collect();
+        if queue.is_empty() {
             return;
         }
-        let entered: Vec<_> = places
-            .iter()
-            .zip(&claims)
-            .map(|((lock, mode), claim)| (*lock, claim.clone().unwrap().path.to_string(), *mode, session))
-            .collect();
-        assert_eq!(told, self.naive.enter(&entered));
-        for ((lock, path, ..), position) in entered.iter().zip(&positions) {
-            assert_eq!(naive::position(position), self.naive.position(*lock, path));
-        }
-        // The same once more finds the same.
-        let (again, told) = self.apply(session, Command::Client(Request::Acquire(all.into())));
-        assert_eq!((again.result, told), (Ok(Response::QueuePositions(positions)), Vec::new()));
-    }
-
-    fn leave(&mut self, lock: usize, at: usize, how: How) {
-        let Some((path, session, holds)) = self.naive.at(lock, at) else { return };
-        let czxid = self.machine.stat(&path).unwrap().czxid;
-        let claim = Claim { path: path.as_str().into(), token: FencingToken(czxid.0) };
+        let position = queue.swap_remove(at % queue.len());
+        let session = self.sessions.iter().position(|session| *session == position.session).unwrap();
+        let claim = Claim { path: position.path.as_str().into(), token: position.token };
         match how {
-            How::Release => {
-                let (applied, told) = self.apply(session, Command::Client(Request::Release([claim].into())));
-                assert_eq!(applied.result, Ok(Response::Held(vec![holds].into())));
-                let expected = if holds { self.naive.leave(lock, &path) } else { Vec::new() };
-                assert_eq!(told, expected);
-            }
+            How::Release => self.send(session, Request::Release([claim].into())),
             How::Abandon => {
-                let name = path.rsplit_once('/').unwrap().1;
+                let name = position.path.rsplit_once('/').unwrap().1;
                 let prefix = name.split_once('-').unwrap().0.to_owned() + "-";
-                let attempt = Attempt { lock: lock_path(lock), prefix };
-                let (_, told) = self.apply(session, Command::Client(Request::Abandon(vec![attempt])));
-                assert_eq!(told, self.naive.leave(lock, &path));
+                self.send(session, Request::Abandon(vec![Attempt { lock: lock_path(lock), prefix }]))
             }
             How::Delete { by } => {
-                let by = self.sessions[by];
-                let command = Command::Client(Request::Delete { path: path.clone(), version: Version::ANY });
-                let (_, told) = self.apply(by, command);
-                assert_eq!(told, self.naive.leave(lock, &path));
+                self.send(by, Request::Delete { path: position.path, version: Version::ANY })
             }
-            How::Force => {
-                let (applied, told) =
-                    self.apply(self.sessions[0], Command::Client(Request::ForceRelease(claim)));
-                assert_eq!(applied.result, Ok(Response::Held(vec![holds].into())));
-                let expected = if holds { self.naive.leave(lock, &path) } else { Vec::new() };
-                assert_eq!(told, expected);
-            }
+            How::Force => self.send(0, Request::ForceRelease(claim)),
             How::Convert(mode) => {
-                self.attempts += 1;
                 let prefix = format!("c{}-", self.attempts);
-                let (applied, told) =
-                    self.apply(session, Command::Client(Request::Convert { claim, mode, prefix }));
-                let new = match &applied.result {
-                    Ok(Response::QueuePositions(positions)) => {
-                        naive::claim(&positions[0]).map(|claim| claim.path)
-                    }
-                    _ => None,
-                };
-                assert_eq!(told, self.naive.convert(lock, &path, mode, new.as_deref()), "{applied:?}");
+                self.send(session, Request::Convert { claim, mode, prefix })
             }
-        }
+        };
     }
 
     fn compare(&self) {
         self.machine.check().unwrap();
-        for lock in 0..LOCKS {
-            let view = self.machine.lock_queue(&lock_path(lock));
-            let holders: Vec<_> =
-                view.iter().flat_map(|view| view.holders()).map(|it| (it.path, it.mode, true)).collect();
-            let waiters = view.iter().flat_map(|view| view.waiters()).map(|it| (it.path, it.mode, false));
-            let queue: Vec<_> = holders.into_iter().chain(waiters).collect();
-            assert_eq!(queue, self.naive.queue(lock));
-        }
+        assert_eq!(self.oracle.check_all(&self.machine), Ok(()));
     }
 }
 
@@ -323,27 +250,31 @@ proptest! {
     }
 }
 
+/// Returns the paths of positions in events about locks that satisfy `is_wanted`.
+fn paths(events: &[Event], is_wanted: impl Fn(&LockEventKind) -> bool) -> Vec<&str> {
+    let of_locks = events.iter().filter_map(Event::of_lock);
+    of_locks.filter(|(_, kind)| is_wanted(kind)).map(|(path, _)| path).collect()
+}
+
 #[test]
-fn a_release_among_10_000_waiters_grants_to_one() {
+fn a_release_among_2_000_waiters_grants_to_one() {
     let mut world = World::new();
+    let is_granted = |kind: &LockEventKind| matches!(kind, LockEventKind::Granted { .. });
     let mut held = None;
-    for at in 0..10_001 {
-        let session = world.sessions[at % SESSIONS];
+    for at in 0..2_001 {
         let acquire = Acquire::exclusive(lock_path(0), format!("a{at}-"));
-        let (applied, told) = world.apply(session, Command::Client(Request::Acquire([acquire].into())));
+        let (applied, events) = world.send(at % SESSIONS, Request::Acquire([acquire].into()));
         let Ok(Response::QueuePositions(positions)) = applied.result else { panic!("{applied:?}") };
-        assert_eq!(told.len(), usize::from(at == 0), "only the first is granted the lock");
-        held = held.or(naive::claim(&positions[0]).map(|claim| (session, claim)));
+        let granted = paths(&events, is_granted).len();
+        assert_eq!(granted, usize::from(at == 0), "only the first is granted the lock");
+        held = held.or(positions[0].claim().cloned());
     }
-    for at in 1..5_000 {
+    for at in 1..1_000 {
         let attempt = Attempt { lock: lock_path(0), prefix: format!("a{at}-") };
-        let session = world.sessions[at % SESSIONS];
-        let (_, told) = world.apply(session, Command::Client(Request::Abandon(vec![attempt])));
-        assert!(matches!(told[..], [Seen::Gone(_, false)]), "{told:?}");
+        let (_, events) = world.send(at % SESSIONS, Request::Abandon(vec![attempt]));
+        assert_eq!(paths(&events, is_granted).len(), 0, "{events:?}");
     }
-    let (session, claim) = held.unwrap();
-    let (_, told) = world.apply(session, Command::Client(Request::Release([claim].into())));
-    assert_eq!(told.len(), 2, "the one that went and the one that came: {told:?}");
-    assert!(matches!(&told[1], Seen::Granted(path) if path.contains("/a5000-")), "{told:?}");
-    world.machine.check().unwrap();
+    let (_, events) = world.send(0, Request::Release([held.unwrap()].into()));
+    assert!(matches!(paths(&events, is_granted)[..], [path] if path.contains("/a1000-")), "{events:?}");
+    world.compare();
 }

@@ -64,6 +64,18 @@ pub(super) async fn mutex(place: &Place) {
     }
 }
 
+/// Acquires one lock a few times in a row. Each acquire leaves with the unwaited release before.
+pub(super) async fn repeated(place: &Place) {
+    let (lock, path) = any_lock(place);
+    let mutex = place.caller.client().mutex_at(&path);
+    for _ in 0..between(2, 5) {
+        let asking = async { mutex.lock_timeout(millis(500, 3_000)).await.map(Some) };
+        let Some(mut section) = acquire(&place.caller, lock, asking).await else { return };
+        section.work(millis(0, 60)).await;
+        drop(section);
+    }
+}
+
 pub(super) async fn try_lock(place: &Place) {
     let (lock, path) = any_lock(place);
     let mutex = place.caller.client().mutex_at(&path);

@@ -16,6 +16,7 @@ pub(super) async fn run(operation: Operation, place: &Place) {
         Operation::Mutex => locks::mutex(place).await,
         Operation::TryLock => locks::try_lock(place).await,
         Operation::Patient => locks::patient(place).await,
+        Operation::Repeated => locks::repeated(place).await,
         Operation::Dropped => locks::dropped(place).await,
         Operation::Options => locks::options(place).await,
         Operation::Read => locks::read(place).await,

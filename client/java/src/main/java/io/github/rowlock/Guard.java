@@ -1,5 +1,6 @@
 package io.github.rowlock;
 
+import java.net.URI;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -132,37 +133,93 @@ public final class Guard implements AutoCloseable {
      * @return completes in any case
      */
     public CompletableFuture<Boolean> releaseAsync() {
+        var release = begin();
+        return release == null ? CompletableFuture.completedFuture(false)
+            : release.done.thenApply(none -> release.isHeld());
+    }
+
+    /**
+     * As {@link #release}, without waiting for the answer. The request leaves at once and is repeated until the lease's
+     * deadline; {@link Rowlock.Builder#onUnreleased} gets a failure, and the end of the program waits for the answer, for
+     * two seconds. What this client asks of the same lock from now on is sent behind it. With 1,024 of them under way it
+     * waits.
+     */
+    @Override
+    public void close() {
+        boolean isFull = lease.transport.isFull();
+        var release = begin();
+        if (release == null) {
+            return;
+        }
+        var reported = release.done.thenRun(release::report);
+        if (isFull) {
+            joined(reported);
+        }
+    }
+
+    /** Ends the hold for this program, and starts its release; null: it was released before. */
+    private Release begin() {
         boolean wasLost = lease.isLost();
         if (isReleased.getAndSet(true)) {
-            return CompletableFuture.completedFuture(false);
+            return null;
         }
         lease.silence();
         lost.completeAsync(() -> null, lease.transport.workers);
-        if (wasLost) {
-            return CompletableFuture.completedFuture(false);
-        }
-        long until = lease.deadline();
-        long each = Math.max(Transport.SECOND / 2, (until - Clock.now()) / 3);
-        var releases = new ArrayList<CompletableFuture<Boolean>>();
-        for (int at = 0; at < tokens.size(); at++) {
-            var body = Map.of("secret", lease.secret, "token", Long.toString(tokens.get(at)));
-            var request = new Transport.Request("POST", target.release().get(at), body);
-            var bounds = new Transport.Bounds(until, each, answer -> answer.isAbout("released"));
-            releases.add(lease.transport.call(request, bounds).handle((answer, error) ->
-                // When no node has answered, the lease ends by itself, and the lock with it.
-                error == null && Boolean.TRUE.equals(answer.document().get("released"))));
-        }
-        var released = CompletableFuture.allOf(releases.toArray(CompletableFuture[]::new))
-            .thenCompose(none -> lease.end())
-            .thenApplyAsync(none -> releases.stream().allMatch(CompletableFuture::join), lease.transport.workers);
-        lease.transport.later(target.release(), released);
-        return released.copy();
+        return new Release(wasLost);
     }
 
-    /** As {@link #release}. */
-    @Override
-    public void close() {
-        release();
+    /** A release, with an answer for each token. */
+    private final class Release {
+        final List<CompletableFuture<Answer>> answers = new ArrayList<>();
+        /** Completes when the lease is given back, and never fails. */
+        final CompletableFuture<Void> done;
+
+        Release(boolean wasLost) {
+            if (wasLost) {
+                done = CompletableFuture.completedFuture(null);
+                return;
+            }
+            long until = lease.deadline();
+            long each = Math.max(Transport.SECOND / 2, (until - Clock.now()) / 3);
+            for (int at = 0; at < tokens.size(); at++) {
+                var body = Map.of("secret", lease.secret, "token", Long.toString(tokens.get(at)));
+                var request = new Transport.Request("POST", target.release().get(at), body);
+                var bounds = new Transport.Bounds(until, each, answer -> answer.isAbout("released"));
+                answers.add(lease.transport.call(request, bounds));
+            }
+            // When no node has answered, the lease ends by itself, and the lock with it.
+            var answered = CompletableFuture.allOf(answers.toArray(CompletableFuture[]::new)).handle((none, error) -> none);
+            done = answered.thenCompose(none -> lease.end()).thenApplyAsync(none -> none, lease.transport.workers);
+            lease.transport.later(target.release(), answered, done);
+        }
+
+        boolean isHeld() {
+            return !answers.isEmpty() && answers.stream().allMatch(Release::isReleased);
+        }
+
+        private static boolean isReleased(CompletableFuture<Answer> answer) {
+            return !answer.isCompletedExceptionally()
+                && Boolean.TRUE.equals(answer.join().document().get("released"));
+        }
+
+        void report() {
+            for (int at = 0; at < tokens.size(); at++) {
+                var answer = answers.isEmpty() ? null : answers.get(at);
+                if (answer != null && answer.isCompletedExceptionally()) {
+                    var verify = target.verify().get(at);
+                    answer.whenComplete((none, error) -> report(verify,
+                        "cannot release it; it is free when its lease ends: " + error.getMessage()));
+                } else if (answer == null || !isReleased(answer)) {
+                    report(target.verify().get(at), "it was not held any more at its release");
+                }
+            }
+        }
+
+        private void report(String verify, String says) {
+            var path = URI.create(verify).getPath();
+            var lock = path.substring("/v1/locks/".length(), path.length() - "/verify".length());
+            lease.transport.report(lock, new RowlockException(says));
+        }
     }
 
     /**

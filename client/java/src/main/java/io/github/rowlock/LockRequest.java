@@ -220,7 +220,7 @@ public final class LockRequest {
                     giveUp();
                 }
             });
-            transport.behind(target.release, until).thenRun(this::open);
+            open();
             return result;
         }
 
@@ -266,7 +266,8 @@ public final class LockRequest {
                 if (result.isDone()) {
                     opened.end();
                 } else {
-                    ask();
+                    // The lease was opened meanwhile: an earlier release of these locks costs no round trip.
+                    transport.behind(target.release, until).thenRun(this::ask);
                 }
             });
         }

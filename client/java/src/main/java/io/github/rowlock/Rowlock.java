@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BiConsumer;
 
 /**
  * A cluster. Safe for threads; one for a program will do. It has a thread for its timer and some for requests, all of
@@ -24,7 +25,7 @@ public final class Rowlock {
         if (nodes.isEmpty()) {
             throw new IllegalArgumentException("no URL of a node");
         }
-        transport = new Transport(List.copyOf(nodes), builder.token, builder.http);
+        transport = new Transport(List.copyOf(nodes), builder.token, builder.http, builder.onUnreleased);
         ttl = builder.ttl.toNanos();
     }
 
@@ -56,6 +57,7 @@ public final class Rowlock {
         private String token;
         private Duration ttl = Duration.ofSeconds(10);
         private HttpClient http;
+        private BiConsumer<String, RowlockException> onUnreleased;
 
         private Builder(String urls) {
             this.urls = List.of(urls.split(","));
@@ -95,6 +97,18 @@ public final class Rowlock {
          */
         public Builder http(HttpClient http) {
             this.http = http;
+            return this;
+        }
+
+        /**
+         * Gets each release by {@link Guard#close} that has failed. Left out: a warning of the logger
+         * {@code io.github.rowlock}.
+         *
+         * @param onUnreleased gets the name of the lock and the failure, in a thread of this client
+         * @return this
+         */
+        public Builder onUnreleased(BiConsumer<String, RowlockException> onUnreleased) {
+            this.onUnreleased = onUnreleased;
             return this;
         }
 
@@ -172,6 +186,15 @@ public final class Rowlock {
             throw Transport.refusal(answer);
         }
         return answer.number("asked").intValue();
+    }
+
+    /**
+     * Waits for the releases by {@link Guard#close} that are under way. The end of the program does so for two seconds.
+     *
+     * @throws InterruptedException the thread was interrupted
+     */
+    public void flush() throws InterruptedException {
+        LockRequest.waited(transport.flush());
     }
 
     /**

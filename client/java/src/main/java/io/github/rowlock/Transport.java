@@ -29,6 +29,7 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.BiConsumer;
 import java.util.function.Predicate;
 
 /** Asks one node after another until one answers. It knows no locks. All times are nanoseconds of {@link Clock}. */
@@ -46,6 +47,10 @@ final class Transport {
     static final long STRANGE_MAX = 15 * SECOND;
     /** Bytes of an answer. */
     private static final int BODY_MAX = 1 << 20;
+    /** Unwaited releases under way; the next one is waited for. */
+    static final int UNWAITED_MAX = 1024;
+    /** How long the end of the program waits for them. */
+    private static final long FLUSH_MAX = 2 * SECOND;
 
     /** Runs what is short and never waits: a keep-alive must not be late because another task is slow. */
     final ScheduledExecutorService timer;
@@ -57,10 +62,16 @@ final class Transport {
     private final AtomicInteger at = new AtomicInteger();
     /** Until when no leader is followed. */
     private volatile long staysUntil = Long.MIN_VALUE;
-    /** Releases under way, by their address. */
+    /** Releases without an answer, by their address. */
     private final Set<Map.Entry<String, CompletableFuture<?>>> releases = ConcurrentHashMap.newKeySet();
+    /** Releases under way, until their leases are given back. */
+    private final Set<CompletableFuture<?>> unwaited = ConcurrentHashMap.newKeySet();
+    /** Gets the name of the lock, and why an unwaited release has failed. */
+    private final BiConsumer<String, RowlockException> onUnreleased;
 
-    Transport(List<URI> nodes, String token, HttpClient http) {
+    Transport(List<URI> nodes, String token, HttpClient http, BiConsumer<String, RowlockException> onUnreleased) {
+        this.onUnreleased = onUnreleased != null ? onUnreleased : (lock, error) ->
+            System.getLogger("io.github.rowlock").log(System.Logger.Level.WARNING, lock + ": " + error.getMessage());
         this.nodes = nodes;
         this.token = token;
         ThreadFactory daemons = work -> {
@@ -107,11 +118,55 @@ final class Transport {
         timer.schedule(work, Math.max(0, nanos), TimeUnit.NANOSECONDS);
     }
 
-    /** Has {@link #behind} wait for this release. */
-    void later(List<String> paths, CompletableFuture<?> release) {
-        var entries = paths.stream().map(path -> Map.<String, CompletableFuture<?>>entry(path, release)).toList();
+    /** Has {@link #behind} wait for the answer to a release, and {@link #flush} until it is done with its lease. */
+    void later(List<String> paths, CompletableFuture<?> answered, CompletableFuture<?> done) {
+        var entries = paths.stream().map(path -> Map.<String, CompletableFuture<?>>entry(path, answered)).toList();
         releases.addAll(entries);
-        release.whenComplete((done, error) -> entries.forEach(releases::remove));
+        answered.whenComplete((none, error) -> entries.forEach(releases::remove));
+        unwaited.add(done);
+        AtExit.FLUSHED.add(this);
+        done.whenComplete((none, error) -> {
+            unwaited.remove(done);
+            if (unwaited.isEmpty()) {
+                AtExit.FLUSHED.remove(this);
+                if (!unwaited.isEmpty()) {
+                    AtExit.FLUSHED.add(this);
+                }
+            }
+        });
+    }
+
+    /** Whether the next unwaited release is waited for. */
+    boolean isFull() {
+        return unwaited.size() >= UNWAITED_MAX;
+    }
+
+    /** Completes behind the releases under way. */
+    CompletableFuture<Void> flush() {
+        return CompletableFuture.allOf(unwaited.toArray(CompletableFuture[]::new));
+    }
+
+    /** Reports a failure in a thread that may block. */
+    void report(String lock, RowlockException error) {
+        workers.execute(() -> onUnreleased.accept(lock, error));
+    }
+
+    /** Flushes at the end of the program, whose other threads of ours are daemons. */
+    private static final class AtExit {
+        static final Set<Transport> FLUSHED = ConcurrentHashMap.newKeySet();
+
+        static {
+            try {
+                Runtime.getRuntime().addShutdownHook(new Thread(AtExit::flush, "rowlock flush"));
+            } catch (IllegalStateException isEnding) {
+                // Too late: the locks are free when their leases end.
+            }
+        }
+
+        private static void flush() {
+            var all = FLUSHED.stream().map(Transport::flush).toArray(CompletableFuture[]::new);
+            CompletableFuture.allOf(all).completeOnTimeout(null, FLUSH_MAX, TimeUnit.NANOSECONDS).join();
+        }
     }
 
     /** Completes behind the releases under way at these addresses, or after {@code until}. */

@@ -25,7 +25,7 @@ public final class Conformance {
     private static final Duration TTL = Duration.ofSeconds(6);
     /** Seconds for a step that must come true. */
     private static final long PATIENCE = 60;
-    private static final long VERSION = 3;
+    private static final long VERSION = 4;
 
     /** Where a gateway answers as the first level of the path says; null: the scenarios that need it are left out. */
     private static final String GATEWAY = System.getenv("ROWLOCK_GATEWAY");
@@ -83,12 +83,15 @@ public final class Conformance {
         final CompletableFuture<Guard> taken;
         final long began = Clock.now();
         volatile long took;
+        final Rowlock client;
         private volatile Throwable error;
 
-        Attempt(Map<?, ?> step) {
+        /** By the client of the attempt before, if there is one. */
+        Attempt(Map<?, ?> step, Attempt before) {
+            client = before != null ? before.client : client(step);
             CompletableFuture<Guard> begun;
             try {
-                var request = client(step).lock(name(step)).timeout(Duration.ofMillis((Long) step.get("timeout_ms")))
+                var request = client.lock(name(step)).timeout(Duration.ofMillis((Long) step.get("timeout_ms")))
                     .onWaiting(position -> {
                         waits.complete(null);
                         if (step.containsKey("throws")) {
@@ -163,7 +166,7 @@ public final class Conformance {
             var verb = (String) step.get("do");
             var as = (String) step.get("as");
             if (Set.of("acquire", "start").contains(verb)) {
-                attempts.put(as, new Attempt(step));
+                attempts.put(as, new Attempt(step, attempts.get((String) step.get("client"))));
             }
             try {
                 Object found = perform(verb, step, attempts.get(as), attempts, fences);
@@ -193,6 +196,9 @@ public final class Conformance {
                 return one.guard().verify();
             case "release":
                 return one.guard().release();
+            case "post":
+                one.guard().close();
+                return null;
             case "silence":
                 one.guard().silence();
                 return null;

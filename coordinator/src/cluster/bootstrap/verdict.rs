@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_consensus::peer::Introduction;
+use rowlock_env::decides;
 use rowlock_proto::NodeId;
 use rowlock_types::advice::Heard;
 use rowlock_types::incarnation::Incarnation;
@@ -39,7 +40,7 @@ pub(super) struct OwnState {
 impl OwnState {
     /// Returns whether the node is empty and no other node has confirmed a new number yet.
     pub(super) fn is_newcomer(&self) -> bool {
-        self.state == FolderState::Unknown && self.last_index.is_none()
+        decides!("node-is-newcomer", self.state == FolderState::Unknown && self.last_index.is_none())
     }
 }
 
@@ -64,7 +65,7 @@ fn decide_newcomer(own: &OwnState, answers: &Answers) -> Result<Verdict, Bootstr
         // All nodes are empty. A majority of founders may begin; a learner waits for the founders.
         let others: Vec<NodeId> = own.founders.iter().filter(|node| **node != own.node).copied().collect();
         let here = others.iter().filter(|node| answers.contains_key(node)).count();
-        if !own.is_learner && (here + 1) * 2 > own.founders.len() {
+        if decides!("founders-are-here", !own.is_learner && (here + 1) * 2 > own.founders.len()) {
             return Ok(Verdict::TakePart);
         }
         return Ok(Verdict::WaitFor(without(&others, answers)));
@@ -72,7 +73,7 @@ fn decide_newcomer(own: &OwnState, answers: &Answers) -> Result<Verdict, Bootstr
     let others: Vec<NodeId> = newest.voters.iter().filter(|node| **node != own.node).copied().collect();
     let vouches = |node: &&NodeId| answers.get(node).is_some_and(|answer| answer.is_admitted);
     let needed = if others.is_empty() { 0 } else { others.len() / 2 + 1 };
-    if others.iter().filter(vouches).count() >= needed {
+    if decides!("newcomer-is-vouched-for", others.iter().filter(vouches).count() >= needed) {
         return Ok(Verdict::TakePart);
     }
     Ok(Verdict::WaitFor(others.iter().filter(|node| !vouches(node)).copied().collect()))
@@ -91,7 +92,7 @@ fn decide_known(own: &OwnState, answers: &Answers) -> Verdict {
         // node.
         here >= if voters.contains(&own.node) { voters.len() / 2 } else { 0 }
     };
-    if suffices(&known_voters) || later.as_ref().is_some_and(suffices) {
+    if decides!("known-voters-are-here", suffices(&known_voters) || later.as_ref().is_some_and(suffices)) {
         return Verdict::TakePart;
     }
     let others = later.unwrap_or(known_voters).into_iter().filter(|node| *node != own.node);
@@ -106,7 +107,7 @@ fn without(nodes: &[NodeId], answers: &Answers) -> Vec<NodeId> {
 /// recorded.
 pub(super) fn record_empty(empty: &mut BTreeSet<NodeId>, answers: &Answers) {
     for (node, answer) in answers {
-        if answer.is_fresh() && !answer.is_admitted {
+        if decides!("answering-node-is-empty", answer.is_fresh() && !answer.is_admitted) {
             empty.insert(*node);
         } else {
             empty.remove(node);
@@ -153,7 +154,11 @@ pub(super) fn heard(me: NodeId, answers: &Answers) -> Heard {
         **node != me && answers.get(node).is_some_and(|answer| answer.is_admitted && !answer.is_fresh())
     };
     let count = newest.voters.iter().filter(has_data).count();
-    if count * 2 > newest.voters.len() { Heard::Quorum } else { Heard::Nothing }
+    if decides!("cluster-quorum-is-heard", count * 2 > newest.voters.len()) {
+        Heard::Quorum
+    } else {
+        Heard::Nothing
+    }
 }
 
 /// Returns whether the leader that the answers name has answered itself: the leader knows most. True also if
@@ -195,7 +200,7 @@ pub(super) fn check_log(own: &OwnState, leader: NodeId, answer: &Introduction) -
     // A later leader may have made the node truncate its log.
     let is_behind = own.term < answer.term
         || (own.term == answer.term && own.last_index.is_none_or(|last| last < acknowledged));
-    if !is_behind {
+    if decides!("own-log-is-whole", !is_behind) {
         return Ok(());
     }
     if own.last_index.is_none() {

@@ -6,6 +6,7 @@
 //!
 //! Invariant: the first command always enters the entry, so no command waits for ever.
 
+use rowlock_env::decides;
 use rowlock_proto::SessionId;
 use rowlock_state::command::{Command, Proposal};
 use rowlock_state::{ENTRY_STEPS_MAX, Machine};
@@ -27,7 +28,7 @@ pub fn select(mut proposals: Vec<Proposal>, state: &Machine) -> Selection {
         // The log needs the nodes' own commands.
         let is_clients = proposal.session != SessionId::NONE;
         match state.price(proposal) {
-            Ok(cost) if at > 0 && steps + cost.steps > ENTRY_STEPS_MAX => {
+            Ok(cost) if decides!("entry-exceeds-steps", at > 0 && steps + cost.steps > ENTRY_STEPS_MAX) => {
                 let rest = proposals.split_off(at);
                 assert!(!proposals.is_empty(), "the first command always goes with the entry");
                 assert!(!rest.is_empty(), "an entry is cut where a command is too much");
