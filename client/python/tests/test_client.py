@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import faulthandler
 import os
 import sys
 import threading
@@ -302,6 +303,7 @@ class Tests(Story):
             warnings.simplefilter("ignore")  # that a program with threads forks
             child = os.fork()
         if child == 0:
+            faulthandler.dump_traceback_later(PATIENCE, exit=True)
             try:
                 with cluster.lock("a", timeout=0):
                     os._exit(0)
@@ -421,6 +423,7 @@ class Tests(Story):
         finally:
             if child == 0:
                 # In the child: it has left the block.
+                faulthandler.dump_traceback_later(3 * PATIENCE, exit=True)
                 with cluster.lock("b", timeout=PATIENCE) as own:
                     is_right = guard.lost and guard.wait_lost() and not guard.release() and not own.lost
                 # The end of its lease may take longer.

@@ -100,10 +100,14 @@ async function lostBy(guard, deadline, what) {
 }
 
 /** A node whose releases of the lock `a` wait until `letGo`. */
-async function slowNode(t) {
+async function slowNode(t, ttl = TTL) {
   let letGo = () => {};
   const answered = new Promise((done) => (letGo = done));
-  const slow = await node(t, but("/a/release", () => answered.then(() => [200, { released: true }])));
+  const usual = but("/a/release", () => answered.then(() => [200, { released: true }]));
+  const slow = await node(t, (path, ...more) => {
+    if (path === "/v1/leases") return lease(ttl);
+    return path.endsWith("/acquire") ? held(ttl) : usual(path, ...more);
+  });
   return [slow, letGo];
 }
 
@@ -168,9 +172,10 @@ test("an unwaited release is repeated, and its failure is reported", async (t) =
 });
 
 test("a release beyond the bound of unwaited ones is waited for, or left to the lease", async (t) => {
-  const [slow, letGo] = await slowNode(t);
+  // A slow machine takes long for 1,026 locks.
+  const [slow, letGo] = await slowNode(t, 20 * TTL);
   const unreleased = [];
-  const cluster = client(slow, { onUnreleased: (lock) => unreleased.push(lock) });
+  const cluster = client(slow, { ttlMs: 20 * TTL, onUnreleased: (lock) => unreleased.push(lock) });
   const guards = await Promise.all(Array.from({ length: UNWAITED_MAX + 2 }, () => cluster.lock("a")));
   const [waited, left, ...others] = guards;
   for (const guard of others) await guard.releaseLater();

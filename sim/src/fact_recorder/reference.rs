@@ -39,8 +39,8 @@ impl Reference {
         Reference { machine, oracle, fact_recorder, applied: Index(0), states }
     }
 
-    /// Creates the reference of a cluster with this state after the entry `applied`. Returns the state as facts
-    /// too.
+    /// Creates the reference of a cluster with this state after the entry `applied`. Returns the state as
+    /// facts too.
     pub fn after(locks: Locks, machine: Machine, applied: Index) -> (Self, Vec<Fact>) {
         let mut reference = Reference { machine, applied, ..Reference::new(locks) };
         let mut facts = reference.fact_recorder.start(&reference.machine);

@@ -1,6 +1,6 @@
 //! Startup of a node in its cluster: the node asks the others for traces of lost data (`verdict.rs`), and
-//! takes no part before the answers. Then a node with an empty log forms the cluster once with the others, waits
-//! for the cluster's leader, or joins.
+//! takes no part before the answers. Then a node with an empty log forms the cluster once with the others,
+//! waits for the cluster's leader, or joins.
 //!
 //! Invariant: a cluster is formed from the voters of `cluster.toml` at most once. A node forms the cluster
 //! only after a majority of those voters has reported an empty log; two majorities meet, so an existing
