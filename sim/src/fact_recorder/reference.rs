@@ -42,7 +42,8 @@ impl Reference {
     /// Creates the reference of a cluster with this state after the entry `applied`. Returns the state as
     /// facts too.
     pub fn after(locks: Locks, machine: Machine, applied: Index) -> (Self, Vec<Fact>) {
-        let mut reference = Reference { machine, applied, ..Reference::new(locks) };
+        let oracle = Some(Oracle::of(&machine));
+        let mut reference = Reference { machine, oracle, applied, ..Reference::new(locks) };
         let mut facts = reference.fact_recorder.start(&reference.machine);
         facts.push(reference.shown());
         (reference, facts)

@@ -195,6 +195,7 @@ impl Invariants {
 /// cluster. `is_whole`: the facts begin with the first entry of the log.
 pub(crate) fn of_a_log(is_whole: bool) -> Vec<Box<dyn Invariant>> {
     let mut checkers: Vec<Box<dyn Invariant>> = vec![
+        Box::new(the_oracle_agrees::TheOracleAgrees),
         Box::new(mutual_exclusion::MutualExclusion::default()),
         Box::new(fifo::Fifo::default()),
         Box::new(fencing_monotonic::FencingMonotonic::default()),

@@ -118,6 +118,7 @@ fn counted(name: &str) -> (&'static str, IsJudged) {
         "mutual-exclusion" | "fifo" | "fencing-monotonic" => {
             ("grants", |fact| matches!(fact, Fact::Entitled { .. }))
         }
+        "the-oracle-agrees" => ("commands", |fact| matches!(fact, Fact::Committed { .. })),
         "no-deadlock" => ("queue positions", |fact| matches!(fact, Fact::Queued { .. })),
         "ephemeral-lifetime" => ("ephemeral znodes", |fact| matches!(fact, Fact::EphemeralCreated { .. })),
         "session-order" => ("commands of sessions", |fact| matches!(fact, Fact::Answered { .. })),

@@ -218,6 +218,9 @@ impl Replay {
     }
 
     fn finish(mut self, evidence: &Evidence, promises: &mut Promises) -> Result<Replayed, Unreadable> {
+        if let Some(fact) = self.reference.compare() {
+            promises.observe(&fact, || "in the last state".to_owned());
+        }
         self.found.zxids.1 = self.reference.machine().last_zxid();
         let (first, last) = self.found.zxids;
         for backup in &evidence.backups {

@@ -74,6 +74,7 @@ async fn a_real_cluster_and_what_was_falsified_in_its_folders_are_judged() {
     assert_eq!(recorded.files(), before, "the judge changes nothing");
     assert!(out.contains("Every promise that was judged held."), "{out}");
     for promise in [
+        "the-oracle-agrees",
         "mutual-exclusion",
         "fifo",
         "fencing-monotonic",
@@ -159,6 +160,7 @@ async fn a_log_behind_snapshots_is_judged_while_the_nodes_run() {
     let (code, out) = examine(&recorded.live_folders(), &[]);
     assert_eq!(code, 0, "{out}");
     assert!(out.contains("replayed from the snapshot of node"), "{out}");
+    assert!(held(&out, "the-oracle-agrees") > 0, "{out}");
     assert!(held(&out, "mutual-exclusion") > 0, "{out}");
     recorded.stop().await;
     let page = recorded.path().join("page.html");
