@@ -5,7 +5,7 @@
 //! | line | |
 //! |---|---|
 //! | `[WHO ...] METHOD PATH [HTTP/1.0] [BODY]`, then `HEADER: VALUE` lines | sends a request |
-//! | `lease NAME [TTL_MS]` | opens a lease; `$NAME` is its secret, `$NAME.id` its id, `$NAME.wrong` another secret |
+//! | `lease NAME [TTL_MS]` | opens a lease: secret `$NAME`, id `$NAME.id`, another secret `$NAME.wrong` |
 //! | `COUNT times REQUEST` | sends the request so often; `$n` is the number; prints counts of statuses |
 //! | `begin NAME REQUEST`, `end NAME` | sends a request in the background; prints its answer |
 //! | `pending NAME` | checks that the request in the background has no answer yet |
