@@ -117,7 +117,8 @@ impl<'a> Stored<'a> {
         };
         let readers = Cow::Borrowed(&entry.readers);
         let LockEvent { lock, session, path, token, address, label, mode, acquired, .. } = *event;
-        let name = path.rsplit('/').next().unwrap_or_default();
+        let parent_bytes = if lock == "/" { 1 } else { lock.len() + 1 };
+        let name = path.get(parent_bytes..).unwrap_or_default();
         Stored::Lock(lock, session, name, (token, address, label, mode, acquired, readers, kind))
     }
 

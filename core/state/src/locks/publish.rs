@@ -351,7 +351,9 @@ pub(super) fn shortened(label: &[u8]) -> &[u8] {
 
 /// Returns the text of a label in events: the beginning of the queue znode's data.
 pub(super) fn label_of(data: Option<&[u8]>) -> Cow<'_, str> {
-    String::from_utf8_lossy(shortened(data.unwrap_or_default()))
+    let label = shortened(data.unwrap_or_default());
+    // Most labels are plain text, which `from_utf8` checks in whole words.
+    std::str::from_utf8(label).map_or_else(|_| String::from_utf8_lossy(label), Cow::Borrowed)
 }
 
 /// Returns the path of a claim; `None` if no znode can have the path.
