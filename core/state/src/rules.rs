@@ -24,8 +24,7 @@ use std::str::FromStr;
 
 use rowlock_proto::acl::Id;
 use rowlock_proto::name::{LOCK_BASE, reads_as_queue_znode};
-use rowlock_proto::path as paths;
-use rowlock_proto::right::Right;
+use rowlock_proto::{Right, path as paths};
 
 use crate::guard::decides;
 use crate::{acl, mutant};

@@ -7,8 +7,7 @@ use rowlock_proto::acl::{Acl, perms};
 use rowlock_proto::lock::{Acquire, Mode, QueuePosition, limit_data};
 use rowlock_proto::request::SetData;
 use rowlock_proto::response::Response;
-use rowlock_proto::right::Right;
-use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, path as paths};
+use rowlock_proto::{CreateMode, ErrorCode, Right, SessionId, Version, path as paths};
 use smallvec::SmallVec;
 
 use super::cause::Cause;

@@ -13,8 +13,7 @@ use bytes::Bytes;
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, QueuePosition};
 use rowlock_proto::response::Response;
-use rowlock_proto::right::Right;
-use rowlock_proto::{ErrorCode, FencingToken, path as paths};
+use rowlock_proto::{ErrorCode, FencingToken, Right, path as paths};
 use smallvec::smallvec;
 
 use super::contender::Contender;

@@ -4,8 +4,7 @@
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Attempt, Claim};
 use rowlock_proto::response::Response;
-use rowlock_proto::right::Right;
-use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
+use rowlock_proto::{ErrorCode, FencingToken, Right, SessionId, Zxid};
 use smallvec::{SmallVec, smallvec};
 
 use super::cause::Cause;

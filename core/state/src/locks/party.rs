@@ -13,8 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Claim, Party, QueuePosition};
-use rowlock_proto::right::Right;
-use rowlock_proto::{FencingToken, SessionId};
+use rowlock_proto::{FencingToken, Right, SessionId};
 
 use super::contender::Contender;
 use super::key::Key;

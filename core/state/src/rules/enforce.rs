@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::Id;
-use rowlock_proto::right::Right;
-use rowlock_proto::{CreateMode, ErrorCode, SessionId};
+use rowlock_proto::{CreateMode, ErrorCode, Right, SessionId};
 
 use super::{RULES_PATH, Rules, is_below_base, lock_of};
 use crate::author::Author;
