@@ -155,8 +155,8 @@ impl NodeSlot {
     }
 }
 
-/// Thread with its tasks, which may be dropped anywhere: tokio's own runtime panics when dropped by async code.
-/// The drop ends the tasks without waiting.
+/// Thread with its tasks, which may be dropped anywhere: tokio's own runtime panics when dropped by async
+/// code. The drop ends the tasks without waiting.
 pub(super) struct Threads {
     runtime: Option<Runtime>,
 }

@@ -231,8 +231,8 @@ fn session_at(bytes: &[u8], at: usize) -> Seen<SessionId> {
     session.map_or(Seen::Incomplete, |id| Seen::Found(SessionId(i64::from_be_bytes(*id))))
 }
 
-/// Links between the nodes of a cluster of processes: a door in front of each node's port for nodes. A cut link
-/// is silent, as for [`crate::Cluster`].
+/// Links between the nodes of a cluster of processes: a door in front of each node's port for nodes. A cut
+/// link is silent, as for [`crate::Cluster`].
 pub struct PeerNetwork {
     rules: watch::Sender<Rules>,
 }

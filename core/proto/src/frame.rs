@@ -4,8 +4,8 @@
 //! length: the buffer grows with the received bytes.
 //!
 //! Operators send a four-letter word instead of a handshake on a fresh connection. The listener compares the
-//! first four bytes with these words before reading them as a length (as a length, every word is far above any
-//! limit). Must never be matched after the handshake.
+//! first four bytes with these words before reading them as a length (as a length, every word is far above
+//! any limit). Must never be matched after the handshake.
 
 use bytes::{Buf, Bytes, BytesMut};
 
