@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_env::background::Background;
+use rowlock_env::task::Background;
 use rowlock_env::time;
 
 use crate::client::Client;
