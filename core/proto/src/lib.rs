@@ -36,10 +36,10 @@ pub mod response;
 #[cfg(test)]
 mod tests;
 
-pub use acl::{Acl, Id, Right, perms};
+pub use acl::{Acl, Id, perms};
 pub use codec::DecodeError;
 pub use decode::BadRequest;
-pub use error::ErrorCode;
+pub use error::{ErrorCode, Right};
 pub use frame::{FourLetterWord, FrameError};
 pub use ids::{ClusterId, FencingToken, NodeId, SessionId, Version, Xid, Zxid};
 pub use opcode::OpCode;

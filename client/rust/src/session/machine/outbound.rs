@@ -13,10 +13,10 @@ use rowlock_proto::{Request, Xid, encode, frame};
 
 use super::super::attachment::{Asked, InFlight, Outgoing};
 use super::super::extensions::Extensions;
-use super::super::tags::Tags;
 use super::{Link, Machine, write_request};
 use crate::error::Error;
 use crate::limits::REQUEST_BYTES;
+use crate::session::attachment::Tags;
 
 /// The number of an attachment's first request; calls have positive ones.
 const PROBE: Xid = Xid(0);
