@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::Right;
+use crate::error::Right;
 use crate::ids::{FencingToken, SessionId, Zxid};
 use crate::lock::Mode;
 pub use crate::lock_event::{EndReason, Gap, GapReason, HistoryEvent, LockEvent, LockEventKind, PositionEnd};
