@@ -54,7 +54,7 @@ impl Terms {
     }
 
     pub(crate) fn data(&self) -> Bytes {
-        crate::error::data(&self.label, &self.meta).into()
+        crate::party::data(&self.label, &self.meta).into()
     }
 
     /// Refuses requests that plain ZooKeeper servers cannot serve.

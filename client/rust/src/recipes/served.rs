@@ -22,7 +22,8 @@ use super::acquire::{LockSpec, Progress, Terms};
 use super::guard::{Grant, Guard, Seat};
 use super::names;
 use crate::client::Client;
-use crate::error::{Error, Party};
+use crate::error::Error;
+use crate::party::Party;
 use crate::session::lock_states::{LockState, LockStateCell};
 use crate::session::znode_removal::ZnodeRemoval;
 
