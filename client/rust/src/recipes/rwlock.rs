@@ -258,7 +258,7 @@ const ODD: Error = Error::Protocol("a convert was answered with something else")
 
 /// Converts from exclusive to shared, with no other holder in between. Returns the guard if the conversion
 /// fails.
-pub(crate) async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
+async fn downgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     if !guard.is_held() {
         return Err(Kept::new(guard, Error::NotHeld));
     }
@@ -296,7 +296,7 @@ fn kept(guard: Guard, error: Error) -> Kept<Guard> {
 }
 
 /// Converts from shared to exclusive, if no other client holds the lock or waits for it.
-pub(crate) async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
+async fn upgrade(mut guard: Guard) -> Result<Guard, Kept<Guard>> {
     if !guard.is_held() {
         return Err(Kept::new(guard, Error::NotHeld));
     }
