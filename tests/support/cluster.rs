@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{command, eventually, http, ports, secs};
 use rowlock_frames::raw::SESSION_MS;
-use rowlock_testkit::network::PeerNetwork;
+use rowlock_testkit::PeerNetwork;
 
 static TURNS: Semaphore = Semaphore::const_new(3);
 

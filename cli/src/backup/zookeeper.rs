@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use rowlock_proto::acl::Acl;
-use rowlock_state::Machine;
-use rowlock_state::export::{Exported, Lifetime};
+use rowlock_state::{Exported, Lifetime, Machine};
 use simd_adler32::Adler32;
 
 const MAGIC: i32 = i32::from_be_bytes(*b"ZKSN");

@@ -9,7 +9,7 @@ use rowlock_proto::path::{self, PathError};
 use crate::client::Client;
 use crate::connect_error::{ConfigError, ConnectError};
 use crate::limits::CREDENTIAL_BYTES;
-use crate::session::ticket::SessionTicket;
+use crate::session::SessionTicket;
 use crate::settings::{Credential, PreferLeader, QueueNames};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;

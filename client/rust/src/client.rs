@@ -25,10 +25,11 @@ use crate::session::core::{Core, SessionClosed};
 use crate::session::extensions::Extensions;
 use crate::session::lock_states::LockStateCell;
 use crate::session::machine::Machine;
-use crate::session::ticket::SessionTicket;
 use crate::session::watches::WatchRequest;
 use crate::session::znode_removal::ZnodeRemoval;
-use crate::session::{Action, Call, Ending, Reply, SessionState, SessionStates, Shared, Vitals};
+use crate::session::{
+    Action, Call, Ending, Reply, SessionState, SessionStates, SessionTicket, Shared, Vitals,
+};
 use crate::settings::Credential;
 #[cfg(feature = "tls")]
 use crate::tls::Dialer;

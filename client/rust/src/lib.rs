@@ -110,53 +110,45 @@ mod limits;
 mod party;
 mod path;
 mod recipes;
-mod reports;
 mod servers;
 mod session;
 mod settings;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
-mod watch;
 mod znode;
 
-pub use admin::{Members, Reconfig};
+pub use admin::{HistoryQuery, Members, Reconfig};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use connect_error::{AttemptError, ConfigError, ConnectError};
 pub use error::{Error, Kept, LockLost, LostReason, NameError, ReleaseError};
 pub use fence::{Entered, Fence, StaleToken};
 pub use party::Party;
-pub use recipes::barrier::Barrier;
 pub use recipes::counter::AtomicCounter;
 pub use recipes::double_barrier::{DoubleBarrier, Membership};
-pub use recipes::election::{
-    Candidate, Election, Leader, LeaderStream, LeaderWatcher, Leadership, TransferError,
-};
+pub use recipes::election::{Election, Leadership, TransferError};
 pub use recipes::guard::{Guard, WaitStats};
-pub use recipes::latch::CountDownLatch;
-pub use recipes::loss::Loss;
+pub use recipes::latch::{Barrier, CountDownLatch};
+pub use recipes::leaders::{Candidate, Leader, LeaderStream, LeaderWatcher};
+pub use recipes::loss::{Loss, Questions};
 pub use recipes::multi::{MultiGuard, MultiLock};
 pub use recipes::mutex::Mutex;
 pub use recipes::names::LockName;
-pub use recipes::questions::Questions;
 pub use recipes::reentrant::{ReentrantGuard, ReentrantMutex};
 pub use recipes::request::LockRequest;
 pub use recipes::rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use recipes::semaphore::{Permits, Semaphore};
-pub use reports::HistoryQuery;
 #[cfg(feature = "tls")]
 pub use rowlock_tls::Pem;
 pub use session::extensions::Extensions;
-pub use session::question::Question;
-pub use session::ticket::{NoTicket, SessionTicket};
-pub use session::{SessionState, SessionStates};
+pub use session::lock_states::Question;
+pub use session::{NoTicket, SessionState, SessionStates, SessionTicket};
 pub use settings::{Credential, PreferLeader, QueueNames};
 #[cfg(feature = "tls")]
 pub use tls::Tls;
 pub use transaction::{Outcome, Transaction};
-pub use watch::OneshotWatch;
-pub use znode::{AccessList, Children, Created, Watched, Znode};
+pub use znode::{AccessList, Children, Created, OneshotWatch, Watched, Znode};
 
 pub use bytes::Bytes;
 pub use rowlock_env::time::Instant;

@@ -1,4 +1,4 @@
-//! The znode calls of [`Client`].
+//! The znode calls of [`Client`], and watches on znodes.
 //!
 //! These calls share their rules. *Errors*: [`Error::Rejected`] (the server refused; no effect),
 //! [`Error::ConnectionLoss`] (a write may have taken effect), the end of the session. *Cancel safety*: a
@@ -6,17 +6,19 @@
 //! session take effect in the order in which their futures were first polled; the connected server answers
 //! reads, never with a state older than this session has seen; [`Client::sync`] first makes reads fresh.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_proto::request::{Create, PathWatch, SetAcl, SetData};
-use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Stat, Version};
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Stat, Version, WatchedEvent};
+use tokio::sync::oneshot;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::session::Reply;
-use crate::session::watches::WatchedBy;
-use crate::watch::OneshotWatch;
+use crate::path;
+use crate::session::watches::{WatchRequest, WatchedBy};
+use crate::session::{Reply, Shared};
 
 /// A znode just created, with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -287,5 +289,51 @@ pub(crate) fn children(reply: Reply) -> Result<Children, Error> {
     match reply.response {
         Response::Children2(names, stat) => Ok(Children { names, stat }),
         _ => Err(ODD),
+    }
+}
+
+/// Watch on a path. The watch fires once, also across reconnects: changes during an interruption fire the
+/// watch after the reconnect. An event reports only the fact of a change; read the znode again for the
+/// content.
+#[derive(Debug)]
+pub struct OneshotWatch {
+    event: oneshot::Receiver<WatchedEvent>,
+    fired: Option<WatchedEvent>,
+    chroot: String,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Shared").field(&self.vitals()).finish()
+    }
+}
+
+impl OneshotWatch {
+    /// Makes a watch, and the request's part that registers the watch on the server.
+    pub(crate) fn new(client: &Client, by: WatchedBy, absolute: String) -> (Self, WatchRequest) {
+        let (sender, event) = oneshot::channel();
+        let watch = OneshotWatch {
+            event,
+            fired: None,
+            chroot: client.config().chroot.clone(),
+            shared: client.shared().clone(),
+        };
+        (watch, WatchRequest { by, path: absolute, event: sender })
+    }
+
+    /// Waits for the event; returns the same event when called again.
+    ///
+    /// # Errors
+    /// The end of the session: [`Error::SessionExpired`], [`Error::Closed`], [`Error::AuthFailed`].
+    /// # Cancel safety
+    /// Dropping the future loses nothing. Dropping the watch itself forgets the watch.
+    pub async fn changed(&mut self) -> Result<WatchedEvent, Error> {
+        if self.fired.is_none() {
+            let mut event = (&mut self.event).await.map_err(|_| self.shared.ended())?;
+            event.path = path::relative(&self.chroot, event.path);
+            self.fired = Some(event);
+        }
+        self.fired.clone().ok_or_else(|| self.shared.ended())
     }
 }

@@ -18,10 +18,9 @@ use rowlock_transport::Identity;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-use super::node::{Board, NodeSlot, Running, Targets};
+use super::node::{Board, NodeSlot, Running, Targets, Threads};
 use super::proxy::{Behind, Door};
 use super::rules::Rules;
-use super::threads::Threads;
 
 /// Longest wait of the kit, on a machine busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(30);

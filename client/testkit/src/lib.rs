@@ -53,15 +53,12 @@
 #![warn(missing_docs)]
 
 mod cluster;
-#[doc(hidden)]
-pub mod network;
 mod node;
 mod proxy;
 mod rules;
-mod sniff;
-mod threads;
 
 pub use cluster::Cluster;
+pub use proxy::PeerNetwork;
 pub use rowlock_client::{Client, ClientBuilder, SessionId};
 pub use rowlock_coordinator::{NodeConfig, Role, Status};
 

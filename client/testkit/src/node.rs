@@ -1,5 +1,6 @@
 //! A node of the test kit: addresses, folder, and the running node with a runtime of its own.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,10 +8,9 @@ use rowlock_coordinator::{Addresses, Node, NodeConfig, StartError, Status};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_wal::StorageError;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-
-use super::threads::Threads;
 
 /// Time limit for a node to stop, or to let go of its folder.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
@@ -152,5 +152,57 @@ impl NodeSlot {
     fn gone(&self, board: &Board) {
         self.targets.set(None);
         board.modify(|board| board[self.at] = None);
+    }
+}
+
+/// Thread with its tasks, which may be dropped anywhere: tokio's own runtime panics when dropped by async
+/// code. The drop ends the tasks without waiting.
+pub(super) struct Threads {
+    runtime: Option<Runtime>,
+}
+
+impl Threads {
+    /// # Panics
+    /// If the system cannot start a thread.
+    pub(super) fn start(name: String) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build();
+        Threads { runtime: Some(runtime.expect("the system can start a thread")) }
+    }
+
+    pub(super) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.runtime.as_ref().expect("there until it is dropped").spawn(task)
+    }
+}
+
+impl Threads {
+    /// Drops all tasks and waits until the threads are gone, for so long at most. Blocks: not for async code.
+    pub(super) fn end(mut self, patience: Duration) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(patience);
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn async_code_may_drop_it() {
+        let threads = Threads::start("rowlock-test".to_owned());
+        assert_eq!(threads.spawn(async { 7 }).await.expect("no panic"), 7);
+        drop(threads);
     }
 }

@@ -6,7 +6,6 @@
 //!
 //! Invariant: no type of tokio's or std's IO, time or task modules appears in a signature of another crate.
 
-pub mod background;
 pub mod backoff;
 pub mod busy;
 pub mod busy_poll;

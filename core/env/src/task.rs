@@ -7,15 +7,16 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use std::{fmt, io};
 
 use parking_lot::Mutex;
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
 
-use crate::busy;
 use crate::duty::{self, Duty};
 use crate::sync::watch;
-use crate::time;
 use crate::world::{self, TaskId, World};
+use crate::{busy, time};
 
 /// Reason for a task without a result.
 #[derive(Debug)]
@@ -325,6 +326,64 @@ impl TaskGroup {
     }
 }
 
+type Farewell = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A runtime and its thread, with sockets, timers and tasks, for callers without a runtime. The runtime ends
+/// with [`Background::end`] or on a drop; neither waits for the thread.
+pub struct Background {
+    runtime: Handle,
+    end: oneshot::Sender<Farewell>,
+}
+
+impl Background {
+    /// Starts the thread and its runtime.
+    ///
+    /// # Errors
+    /// The system refuses a thread, or the resources for polling sockets.
+    pub fn start(name: &str) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (end, ended) = oneshot::channel::<Farewell>();
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            runtime.block_on(async {
+                if let Ok(farewell) = ended.await {
+                    farewell.await;
+                }
+            });
+        })?;
+        Ok(Background { runtime: handle, end })
+    }
+
+    /// Runs a future to its end on the calling thread, while the runtime's thread serves sockets and timers.
+    ///
+    /// # Panics
+    /// In async code, which must never block: "Cannot start a runtime from within a runtime".
+    pub fn run<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    pub fn spawn<F>(&self, name: &'static str, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let _context = self.runtime.enter();
+        spawn(name, future)
+    }
+
+    /// Ends the thread after `farewell`; remaining tasks are dropped.
+    pub fn end(self, farewell: impl Future<Output = ()> + Send + 'static) {
+        // An error means an ended thread.
+        let _ = self.end.send(Box::pin(farewell));
+    }
+}
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Background").finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,5 +418,42 @@ mod tests {
     async fn a_panic_is_returned_to_the_joiner() {
         let task: Task<()> = spawn("test", async { panic!("on purpose") });
         assert!(matches!(task.await, Err(JoinError::Panicked(why)) if why == "on purpose"));
+    }
+
+    #[test]
+    fn futures_borrow_from_the_caller_and_may_use_timers_and_tasks() {
+        let background = Background::start("test").expect("a thread");
+        let text = String::from("borrowed");
+        let length = background.run(async {
+            time::sleep(Duration::from_millis(1)).await;
+            spawn("test", async {}).await.expect("no panic");
+            text.len()
+        });
+        assert_eq!(length, 8);
+        let task = background.spawn("test", async { time::sleep(Duration::from_millis(1)).await });
+        background.run(task).expect("no panic");
+    }
+
+    #[test]
+    fn the_farewell_runs_before_the_tasks_end() {
+        let background = Background::start("test").expect("a thread");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let gone = sender.clone();
+        drop(background.spawn("test", async move {
+            let _until_the_end = gone;
+            std::future::pending::<()>().await;
+        }));
+        background.end(async move {
+            time::sleep(Duration::from_millis(1)).await;
+            let _ = sender.send("farewell");
+        });
+        assert_eq!(receiver.recv(), Ok("farewell"));
+        assert!(receiver.recv().is_err(), "the task has not ended");
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "within a runtime")]
+    async fn async_code_panics_when_it_blocks() {
+        Background::start("test").expect("a thread").run(async {});
     }
 }

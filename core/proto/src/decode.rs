@@ -9,12 +9,11 @@ use bytes::Bytes;
 pub use crate::codec::DecodeError;
 
 use crate::codec::{Decoded, Reader};
-use crate::event::{EventType, WatchedEvent};
 use crate::ids::{Xid, Zxid};
 use crate::lock::Notice;
 use crate::opcode::OpCode;
 use crate::request::{ConnectRequest, Request, RequestFrame};
-use crate::response::{ConnectResponse, ReplyHeader, Response};
+use crate::response::{ConnectResponse, EventType, ReplyHeader, Response, WatchedEvent};
 use crate::wire::WireForm;
 
 /// Errors of decoding a request; each determines the server's reaction.
@@ -132,7 +131,7 @@ mod tests {
     use crate::acl::{Acl, Id};
     use crate::encode;
     use crate::lock::{Acquire, Attempt, Claim, Party, QueuePosition};
-    use crate::stat::Stat;
+    use crate::response::Stat;
 
     fn encoded(request: Request) -> Bytes {
         let mut out = BytesMut::new();

@@ -8,13 +8,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::codec::write_frame;
 use crate::decode;
 use crate::error::ErrorCode;
-use crate::event::{EventType, WatchedEvent};
 use crate::frame::LENGTH_BYTES;
 use crate::ids::{Xid, Zxid};
 use crate::lock::Notice;
 use crate::opcode::OpCode;
 use crate::request::{ConnectRequest, Request, RequestFrame};
-use crate::response::{ConnectResponse, ReplyHeader, Response};
+use crate::response::{ConnectResponse, EventType, ReplyHeader, Response, WatchedEvent};
 use crate::wire::WireForm;
 
 /// Returns the record of the frame appended at `start`, for assertions that decode the frame again.

@@ -19,11 +19,9 @@ pub mod opcode;
 
 pub mod acl;
 mod codec;
-pub mod create_mode;
 pub mod decode;
 pub mod encode;
 pub mod error;
-pub mod event;
 pub mod frame;
 pub mod ids;
 pub mod lock;
@@ -34,25 +32,17 @@ pub mod path;
 pub mod report;
 pub mod request;
 pub mod response;
-pub mod right;
-pub mod stat;
-pub mod word;
 
 #[cfg(test)]
 mod tests;
 
 pub use acl::{Acl, Id, perms};
 pub use codec::DecodeError;
-pub use create_mode::CreateMode;
 pub use decode::BadRequest;
-pub use error::ErrorCode;
-pub use event::{EventType, WatchedEvent};
-pub use frame::FrameError;
+pub use error::{ErrorCode, Right};
+pub use frame::{FourLetterWord, FrameError};
 pub use ids::{ClusterId, FencingToken, NodeId, SessionId, Version, Xid, Zxid};
 pub use opcode::OpCode;
 pub use path::PathError;
-pub use request::{ConnectRequest, Op, Request, RequestFrame};
-pub use response::{ConnectResponse, OpResult, ReplyHeader, Response};
-pub use right::Right;
-pub use stat::Stat;
-pub use word::FourLetterWord;
+pub use request::{ConnectRequest, CreateMode, Op, Request, RequestFrame};
+pub use response::{ConnectResponse, EventType, OpResult, ReplyHeader, Response, Stat, WatchedEvent};

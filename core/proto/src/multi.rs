@@ -3,9 +3,8 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{DecodeError, Decoded, Reader};
-use crate::create_mode::CreateMode;
 use crate::error::ErrorCode;
-use crate::request::{Op, ReadOp};
+use crate::request::{CreateMode, Op, ReadOp};
 use crate::response::OpResult;
 use crate::wire::WireForm;
 

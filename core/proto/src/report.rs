@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Right;
 use crate::ids::{FencingToken, SessionId, Zxid};
 use crate::lock::Mode;
 pub use crate::lock_event::{EndReason, Gap, GapReason, HistoryEvent, LockEvent, LockEventKind, PositionEnd};
-use crate::right::Right;
 
 /// `/v1/locks`: the most contended locks first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

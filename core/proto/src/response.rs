@@ -1,4 +1,4 @@
-//! Replies: header, bodies, and the response to the handshake.
+//! Frames from the server: replies with header and body, the response to the handshake, and watch events.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,10 +6,9 @@ use smallvec::SmallVec;
 
 use crate::acl::{Acl, Id};
 use crate::error::ErrorCode;
-use crate::ids::{SessionId, Xid, Zxid};
+use crate::ids::{SessionId, Version, Xid, Zxid};
 use crate::lock::{Few, QueuePosition};
 use crate::multi::UntilEnd;
-use crate::stat::Stat;
 
 record! {
     /// The response to a [`crate::request::ConnectRequest`], without a header.
@@ -105,4 +104,93 @@ record! {
         /// Reply to report: a JSON document.
         Report(document: String) = Report | Operate,
     }
+}
+
+record! {
+    /// Metadata of a znode (68 bytes on the wire), with ZooKeeper's order of fields.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Stat {
+        /// Zxid of the creation.
+        pub czxid: Zxid,
+        /// Zxid of the last change of the data.
+        pub mzxid: Zxid,
+        /// Wall clock of the creation, milliseconds since 1970.
+        pub ctime_ms: i64,
+        /// Wall clock of the last change of the data, milliseconds since 1970.
+        pub mtime_ms: i64,
+        /// Number of changes of the data.
+        pub version: Version,
+        /// Number of changes of the list of children.
+        pub cversion: Version,
+        /// Number of changes of the ACL.
+        pub aversion: Version,
+        /// Session that owns an ephemeral znode, else 0 (also for containers and TTL znodes).
+        pub ephemeral_owner: SessionId,
+        /// Length of the data, in bytes.
+        pub data_length: i32,
+        /// Number of direct children.
+        pub num_children: i32,
+        /// Zxid of the last change of the list of children (or of the creation).
+        pub pzxid: Zxid,
+    }
+}
+
+/// The kind of a watch event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventType {
+    /// Created by clients when the state of their session changes.
+    None,
+    /// Number 1: the znode was created.
+    NodeCreated,
+    /// Number 2: the znode was deleted.
+    NodeDeleted,
+    /// Number 3: the znode's data was set.
+    NodeDataChanged,
+    /// Number 4: a child was created or deleted.
+    NodeChildrenChanged,
+}
+
+impl EventType {
+    /// Reads the number on the wire. Java clients create 5 to 7 locally; these numbers are never sent.
+    pub fn from_i32(number: i32) -> Option<Self> {
+        match number {
+            -1 => Some(Self::None),
+            1 => Some(Self::NodeCreated),
+            2 => Some(Self::NodeDeleted),
+            3 => Some(Self::NodeDataChanged),
+            4 => Some(Self::NodeChildrenChanged),
+            _ => None,
+        }
+    }
+
+    /// Returns the number on the wire.
+    pub fn as_i32(self) -> i32 {
+        let number = match self {
+            Self::None => -1,
+            Self::NodeCreated => 1,
+            Self::NodeDeleted => 2,
+            Self::NodeDataChanged => 3,
+            Self::NodeChildrenChanged => 4,
+        };
+        debug_assert_eq!(Self::from_i32(number), Some(self), "the number decodes to another event");
+        number
+    }
+}
+
+/// A watch event: a frame with xid -1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedEvent {
+    /// Zxid of the change (3.9 dialect); -1 from servers before 3.9.
+    pub zxid: Zxid,
+    /// The kind of change.
+    pub event_type: EventType,
+    /// State of the client; always 3 (SyncConnected) from servers.
+    pub state: i32,
+    /// Full path on the server.
+    pub path: String,
+}
+
+impl WatchedEvent {
+    /// The `state` of all events from servers.
+    pub const SYNC_CONNECTED: i32 = 3;
 }

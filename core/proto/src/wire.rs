@@ -13,9 +13,9 @@ use smallvec::{Array, SmallVec};
 use crate::acl::Acl;
 use crate::codec::{DecodeError, Decoded, Reader, Writer};
 use crate::error::ErrorCode;
-use crate::event::EventType;
 use crate::ids::{FencingToken, SessionId, Version, Xid, Zxid};
 use crate::lock::{Mode, Owner, Party};
+use crate::response::EventType;
 
 #[cfg(test)]
 use proptest::prelude::*;

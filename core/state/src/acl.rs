@@ -2,13 +2,8 @@
 //!
 //! Follows ZooKeeper's `PrepRequestProcessor.fixupACL` and `ZooKeeperServer.checkACL`.
 
-mod ip;
-mod table;
-
-pub(crate) use table::Acls;
-
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,7 +12,6 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::ASK_BY_MAX_BYTES;
 use sha1::{Digest as _, Sha1};
 
-use crate::digest::Hasher;
 use crate::guard::decides;
 
 /// Limit of a list's size on the wire, after the expansion of `auth`. Beyond: [`ErrorCode::InvalidAcl`].
@@ -120,7 +114,7 @@ pub(crate) fn resolve<'a>(acl: Option<&'a [Acl]>, who: &'a [Id]) -> Result<Vec<A
     if resolved.is_empty() { Err(ErrorCode::InvalidAcl) } else { Ok(resolved) }
 }
 
-fn is_anyone(id: &Id) -> bool {
+pub(crate) fn is_anyone(id: &Id) -> bool {
     id.scheme == "world" && id.id == "anyone"
 }
 
@@ -134,7 +128,7 @@ fn identity_matches(who: &Id, wanted: &Id) -> bool {
         && match who.scheme.as_str() {
             "digest" | "x509" | "token" => who.id == wanted.id,
             "sasl" => who.id == wanted.id || who.id == "super",
-            "ip" => ip::matches(&who.id, &wanted.id),
+            "ip" => is_in_network(&who.id, &wanted.id),
             _ => false,
         }
 }
@@ -142,7 +136,7 @@ fn identity_matches(who: &Id, wanted: &Id) -> bool {
 pub(crate) fn is_well_formed(id: &Id) -> bool {
     match id.scheme.as_str() {
         "world" => id.id == "anyone",
-        "ip" => ip::is_valid(&id.id),
+        "ip" => is_network(&id.id),
         // Like Java's `split(":").length == 2`, which ignores empty parts at the end.
         "digest" => id.id.trim_end_matches(':').split(':').count() == 2,
         "sasl" => is_kerberos_name(&id.id),
@@ -176,59 +170,39 @@ fn is_kerberos_name(name: &str) -> bool {
     }
 }
 
-/// A stored list with its hash, shared by all znodes with this list.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedAcl(Arc<Stored>);
-
-#[derive(Debug)]
-struct Stored {
-    hash: u64,
-    anyone: i32,
-    is_open: bool,
-    entries: Vec<Acl>,
+/// Returns whether `id` is an address or `address/bits`.
+fn is_network(id: &str) -> bool {
+    parse_network(id).is_some()
 }
 
-impl SharedAcl {
-    /// Shares a list returned by [`resolve`].
-    pub(crate) fn new(entries: Vec<Acl>) -> Self {
-        let hash = entries.iter().fold(Hasher::new(4), |hasher, entry| {
-            hasher.int(i64::from(entry.perms)).bytes(entry.id.scheme.as_bytes()).bytes(entry.id.id.as_bytes())
-        });
-        let for_anyone = entries.iter().filter(|entry| is_anyone(&entry.id));
-        let anyone = for_anyone.fold(0, |all, entry| all | entry.perms);
-        let is_open = Acl::is_open(&entries);
-        SharedAcl(Arc::new(Stored { hash: hash.finish(), anyone, is_open, entries }))
+/// Returns whether the address `who` lies in the network `wanted`. v4 and v6 never match each other.
+fn is_in_network(who: &str, wanted: &str) -> bool {
+    let Ok(who) = who.parse::<IpAddr>() else { return false };
+    match (who.to_canonical(), parse_network(wanted)) {
+        (IpAddr::V4(who), Some((IpAddr::V4(network), bits))) => {
+            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            who.to_bits() & mask == network.to_bits() & mask
+        }
+        (IpAddr::V6(who), Some((IpAddr::V6(network), bits))) => {
+            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            who.to_bits() & mask == network.to_bits() & mask
+        }
+        _ => false,
     }
+}
 
-    /// Checks like [`may`], without a look at entries if every client has the permission.
-    pub(crate) fn allows(&self, perm: i32, who: &[Id]) -> bool {
-        let is_allowed = self.0.anyone & perm != 0 || may(self.entries(), perm, who);
-        debug_assert_eq!(
-            is_allowed,
-            may(self.entries(), perm, who),
-            "a list allows more or less than it says"
-        );
-        is_allowed
-    }
-
-    /// Compares the list; a pointer comparison suffices for the list of open znodes.
-    pub(crate) fn is_list(&self, list: &[Acl]) -> bool {
-        self.0.is_open && std::ptr::eq(list, Acl::open_entries()) || self.entries() == list
-    }
-
-    /// Returns whether both share one allocation.
-    fn is_same(&self, other: &SharedAcl) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    pub(crate) fn entries(&self) -> &[Acl] {
-        &self.0.entries
-    }
-
-    /// Returns the contribution to the hash of a znode.
-    pub(crate) fn hash(&self) -> u64 {
-        self.0.hash
-    }
+fn parse_network(network: &str) -> Option<(IpAddr, u32)> {
+    let (address, bits) = match network.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (network, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let all = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        Some(bits) => bits.parse().ok()?,
+        None => all,
+    };
+    (bits <= all).then_some((address, bits))
 }
 
 #[cfg(test)]
@@ -325,5 +299,26 @@ mod tests {
         assert_eq!(shown_to(&acl, &[])[1], acl[1]);
         assert_eq!(shown_to(&acl, &[id("digest:u:h")]), acl);
         assert_eq!(shown_to(&[entry(perms::READ, "digest:a:b:")], &[])[0].id.id, "a:x");
+    }
+
+    #[test]
+    fn prefixes_match_in_both_families() {
+        assert!(is_in_network("10.1.2.3", "10.1.2.3"));
+        assert!(is_in_network("10.1.2.3", "10.0.0.0/8"));
+        assert!(is_in_network("10.1.2.3", "0.0.0.0/0"));
+        assert!(!is_in_network("11.1.2.3", "10.0.0.0/8"));
+        assert!(is_in_network("2001:db8::7", "2001:db8::/32"));
+        assert!(is_in_network("2001:db8::7", "::/0"));
+        assert!(!is_in_network("2001:db9::7", "2001:db8::/32"));
+        assert!(!is_in_network("10.1.2.3", "::/0"));
+        assert!(is_in_network("::ffff:10.1.2.3", "10.0.0.0/8"), "a v4 client on a v6 socket");
+        assert!(!is_in_network("nonsense", "10.0.0.0/8"));
+    }
+
+    #[test]
+    fn bad_forms_are_refused() {
+        for bad in ["", "10.1.2", "10.1.2.3/33", "::1/129", "10.1.2.3/", "10.1.2.3/-1", "host"] {
+            assert!(!is_network(bad), "{bad}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::acl::is_proof;
 use crate::command::{Command, Proposal};
 use crate::locks::{ASKED_MAX, ASKERS_MAX, Asker, Contender, Lock, PLACES_MAX, SEARCH_FLOOR};
 use crate::machine::Machine;
-use crate::rates::{
+use crate::steps::{
     BYTES_PER_STEP, CHANGE, LEAVE, LEVEL, LOOK, MAKE, NUMBER_BYTES, bytes_steps, end_steps, levels,
     place_end_steps,
 };
@@ -425,3 +425,8 @@ fn check_path(pieces: [&str; 3], number: usize) -> Result<(), ErrorCode> {
         Err(ErrorCode::BadArguments)
     }
 }
+
+#[cfg(test)]
+mod ends_tests;
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,6 @@
 //! [`OUTCOMES_SMALL_BYTES`] bound the outcomes of all sessions, plus one outcome per session. Apply refuses
 //! writes beyond these bounds before any effect. The size of one outcome is in proportion to its request.
 
-mod outcomes;
-
 use rowlock_proto::Request;
 use rowlock_proto::lock::QueuePosition;
 use rowlock_proto::response::Response;
@@ -18,12 +16,9 @@ use crate::command::{Command, Proposal, Stamp};
 use crate::guard::decides;
 use crate::locks::Room;
 use crate::machine::Machine;
-use crate::outcome::EventSink;
+use crate::outcome::{EventSink, Outcomes, Stored};
 use crate::shared_map::Slot;
 use crate::steps;
-use outcomes::Stored;
-pub use outcomes::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
-pub(crate) use outcomes::{OutcomeRecord, Outcomes, weight};
 
 impl Machine {
     /// Runs the write unless the session has run it before.

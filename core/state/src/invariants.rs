@@ -2,7 +2,7 @@
 
 use rowlock_proto::SessionId;
 
-use crate::acl::SharedAcl;
+use crate::acl_table::SharedAcl;
 use crate::arena::Number;
 use crate::machine::{Machine, RESERVED};
 use crate::tree::Totals;

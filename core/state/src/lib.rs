@@ -13,29 +13,27 @@
 //! Invariant: no clock, no randomness, no IO, no unordered iteration; [`Machine::apply`] is total.
 
 pub mod acl;
+mod acl_table;
 mod arena;
-mod author;
 mod codec;
 pub mod command;
 mod cost;
 mod dedup;
 mod digest;
-pub mod export;
+mod done;
+mod enforce;
 pub mod guard;
 mod guesses;
 mod invariants;
-mod layout;
+mod load;
 mod locks;
 mod machine;
 mod multi;
 pub mod mutant;
-mod new_cluster;
 mod ops;
 pub mod outcome;
-mod proof;
 mod query;
 pub mod quota;
-mod rates;
 mod reap;
 mod restore;
 pub mod rules;
@@ -49,25 +47,21 @@ mod upgrade;
 pub mod version;
 mod znode;
 
-#[cfg(test)]
-mod frames;
-
 pub use codec::{BATCH_MAX_BYTES, BatchError};
+pub use command::Proof;
 pub use cost::{
     ANCESTORS_MAX, COMMAND_BYTES_MAX, COMMAND_STEPS_MAX, Cost, ENTRY_STEPS_MAX, EPHEMERALS_MAX,
     EXPANSION_MAX_BYTES, QUEUE_PLACES_MAX,
 };
-pub use dedup::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
-pub use layout::Layout;
 pub use locks::{
     ASK_PAUSE_MS, ASKED_MAX, ASKERS_MAX, AskedHolder, Asker, ContenderView, Deadline, LABEL_MAX, LockView,
     PARTIES_MAX_BYTES, PARTY_PATH_MAX, PLACES_MAX, QUEUE_MAX, Question, Wish,
 };
 pub use machine::{Counts, Machine};
-pub use new_cluster::NewCluster;
-pub use proof::Proof;
+pub use outcome::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
+pub use query::{Exported, Lifetime};
 pub use restore::{LeftBehind, Rule, TOKEN_FLOOR_MAX, ZxidsUsedUp};
 pub use sessions::{Host, LASTING_MS, Opened, Session};
 pub use snapshot::{Frozen, SNAPSHOT_VERSION, SnapshotError};
-pub use version::ClusterVersion;
+pub use version::{ClusterVersion, Layout, NewCluster};
 pub use znode::Kind;

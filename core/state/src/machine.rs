@@ -13,19 +13,18 @@ use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, Version, Zxid};
 
-use crate::acl::SharedAcl;
-use crate::author::Author;
-use crate::command::{Command, Ordinal, Proposal, Stamp};
+use crate::acl_table::SharedAcl;
+use crate::command::{Author, Command, Ordinal, Proposal, Stamp};
 use crate::digest::Hasher;
+use crate::done::Cause;
 use crate::guard::decides;
-use crate::locks::{Cause, Locks};
-use crate::new_cluster::NewCluster;
+use crate::locks::Locks;
 use crate::outcome::{Applied, Attached, EventSink, SessionEnd};
 use crate::rules::Rules;
 use crate::sessions::Sessions;
 use crate::shared_map::Slot;
 use crate::tree::{Path, Tree, TreePosition};
-use crate::version::Upgrade;
+use crate::version::{NewCluster, Upgrade};
 use crate::znode::{Kind, Meta, Znode};
 
 /// Znode with the membership's text, read and watched by ZooKeeper's clients.

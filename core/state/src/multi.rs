@@ -8,11 +8,10 @@ use rowlock_proto::request::Op;
 use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{CreateMode, ErrorCode};
 
-use crate::author::Author;
+use crate::command::Author;
+use crate::done::{Cause, Done};
 use crate::guard::decides;
-use crate::locks::Cause;
 use crate::machine::Machine;
-use crate::ops::Done;
 use crate::outcome::EventSink;
 use crate::steps;
 

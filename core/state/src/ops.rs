@@ -3,8 +3,6 @@
 //! An operation either changes nothing and returns an error, or returns a [`Done`], which can fire its event
 //! or be reverted. Operations do not depend on whether a multi contains them.
 
-mod done;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,20 +12,19 @@ use rowlock_proto::lock::ANNOUNCEMENT;
 use rowlock_proto::request::{Create, SetAcl, SetData};
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version, Zxid, path as paths};
 
-use crate::acl::{self, SharedAcl};
+use crate::acl_table::SharedAcl;
 use crate::arena::Number;
-use crate::author::Author;
+use crate::command::Author;
+pub(crate) use crate::done::Done;
+use crate::done::{BeforeData, Event, Undo};
 use crate::guard::decides;
 use crate::locks::Contender;
 use crate::machine::{CONFIG_PATH, Machine, RESERVED};
 use crate::outcome::ChangeKind;
-use crate::sequence;
 use crate::shared_map::Slot;
-use crate::steps;
 use crate::tree::{ParentCounters, Path, TreePosition, Unlinked};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
-pub(crate) use done::Done;
-use done::{BeforeData, Event, Undo};
+use crate::{acl, sequence, steps};
 
 /// Longest time to live that ZooKeeper can store (`EphemeralType.TTL`).
 const TTL_MAX_MS: i64 = 0xff_ffff_ffff;

@@ -1,4 +1,4 @@
-//! Reads for clients and for the node itself. Changes nothing.
+//! Reads for clients and for the node itself, and the export of the whole tree. Changes nothing.
 //!
 //! `who` never contains `world:anyone`, an identity of every client.
 
@@ -11,7 +11,7 @@ use crate::guard::decides;
 use crate::machine::Machine;
 use crate::ops::permit;
 use crate::sessions::Session;
-use crate::znode::{Znode, saturating_i32};
+use crate::znode::{Kind, Znode, saturating_i32};
 
 impl Machine {
     /// Runs exists. Needs READ, as in ZooKeeper 3.9. Refuses a path with a NUL; other reads answer such a
@@ -127,6 +127,68 @@ impl Machine {
         let znode = self.tree.get(path).ok_or(ErrorCode::NoNode)?;
         permit(&znode.acl, perm, who).map(|()| znode)
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    Persistent,
+    /// Lives as long as its session.
+    Session,
+    /// Lives until its last child is gone.
+    Container,
+    /// Lives for this many milliseconds without children and changes.
+    Ttl(i64),
+}
+
+/// A znode with its data, ACL, Stat and lifetime.
+#[derive(Clone, Copy, Debug)]
+pub struct Exported<'a> {
+    /// Null differs from empty.
+    pub data: Option<&'a [u8]>,
+    pub acl: &'a [Acl],
+    /// The Stat visible to clients.
+    pub stat: Stat,
+    /// Number of children created so far: the next sequential child's number.
+    pub creates: i32,
+    pub lifetime: Lifetime,
+}
+
+impl Machine {
+    /// Calls `visit` with every znode and its path, parents before children, without checks of permissions.
+    pub fn each_znode<'a>(&'a self, mut visit: impl FnMut(&str, Exported<'a>)) {
+        let root = self.tree.root();
+        visit("/", exported(root));
+        let (mut path, mut znodes) = (String::new(), 1);
+        // Iterators on the way down, with the lengths of their paths. A loop instead of recursion: a tree may
+        // be deeper than the stack.
+        let mut below = vec![(0, root.children.iter())];
+        while let Some((length, siblings)) = below.last_mut() {
+            path.truncate(*length);
+            match siblings.next() {
+                Some((name, id)) => {
+                    let znode = self.tree.node(*id);
+                    path.push('/');
+                    path.push_str(name);
+                    znodes += 1;
+                    visit(&path, exported(znode));
+                    below.push((path.len(), znode.children.iter()));
+                }
+                None => drop(below.pop()),
+            }
+        }
+        assert_eq!(znodes, self.tree.totals().znodes, "every znode is shown, and each once");
+    }
+}
+
+fn exported(znode: &Znode) -> Exported<'_> {
+    let lifetime = match znode.meta.kind {
+        Kind::Persistent => Lifetime::Persistent,
+        Kind::Ephemeral(_) => Lifetime::Session,
+        Kind::Container => Lifetime::Container,
+        Kind::Ttl(ms) => Lifetime::Ttl(ms),
+    };
+    let data = znode.data().map(|data| &data[..]);
+    Exported { data, acl: znode.acl.entries(), stat: znode.stat(), creates: znode.meta.creates, lifetime }
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 
 use rowlock_proto::{ErrorCode, Zxid};
 
+use crate::done::Done;
 use crate::guard::decides;
 use crate::machine::Machine;
-use crate::ops::Done;
 use crate::znode::{Kind, Znode};
 
 impl Machine {

@@ -19,8 +19,8 @@ use rowlock_proto::{ClusterId, ErrorCode, FencingToken, Zxid};
 use crate::command::{Command, Ordinal};
 use crate::digest::Hasher;
 use crate::machine::Machine;
-use crate::new_cluster::NewCluster;
 use crate::outcome::SessionEnd;
+use crate::version::NewCluster;
 
 /// Bits of a zxid span. The old cluster has gone on after the backup, and may be in the next span by now. A
 /// span suffices for a year of 35,000 commands per second.
@@ -161,9 +161,8 @@ mod tests {
     use rowlock_proto::{ErrorCode, NodeId, SessionId};
 
     use super::*;
-    use crate::command::{Attachment, Origin, Proposal};
+    use crate::command::{Attachment, Origin, Proof, Proposal};
     use crate::outcome::Applied;
-    use crate::proof::Proof;
 
     const NEW: NewCluster = NewCluster { id: ClusterId(7), grace_ms: 40_000 };
 

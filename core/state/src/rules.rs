@@ -15,21 +15,18 @@
 //! `/locks/a` is the lock of this path with its queue, `/locks/ci/*` every lock below. The longest pattern
 //! decides alone; an exact path is longer than any pattern that ends in `/*`. Superusers have every right.
 
-mod enforce;
-mod pattern;
-
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Bound;
 use std::str::FromStr;
 
 use rowlock_proto::acl::Id;
 use rowlock_proto::name::{LOCK_BASE, reads_as_queue_znode};
-use rowlock_proto::path as paths;
-use rowlock_proto::right::Right;
+use rowlock_proto::{Right, path as paths};
 
 use crate::guard::decides;
 use crate::{acl, mutant};
-pub use pattern::Pattern;
 
 /// Path of the rules' znode. Absent: no rules.
 pub const RULES_PATH: &str = "/zookeeper/access";
@@ -238,7 +235,7 @@ impl Rules {
     }
 
     /// Returns the longest pattern that names the lock, with its rules.
-    fn find(&self, path: &str) -> Option<(&Pattern, &Vec<(Id, Rights)>)> {
+    pub(crate) fn find(&self, path: &str) -> Option<(&Pattern, &Vec<(Id, Rights)>)> {
         if self.is_empty() {
             return None;
         }
@@ -250,14 +247,14 @@ impl Rules {
                 .rev()
                 .find(|(pattern, _)| path.starts_with(pattern.without_boundary()));
         }
-        pattern::longest_first(path, self.levels).find_map(|pattern| {
+        longest_first(path, self.levels).find_map(|pattern| {
             crate::steps::take(1);
             self.by_pattern.get_key_value(pattern)
         })
     }
 
     /// Returns whether a pattern names locks at or below this path.
-    fn reach_below(&self, path: &str) -> bool {
+    pub(crate) fn reach_below(&self, path: &str) -> bool {
         let folder = paths::join(path, "");
         let below =
             self.by_pattern.range::<str, _>((Bound::Included(folder.as_str()), Bound::Unbounded)).next();
@@ -320,5 +317,87 @@ impl FromStr for AccessRule {
 impl std::fmt::Display for AccessRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {}", self.rights, self.pattern, identity_text(&self.who))
+    }
+}
+
+/// A pattern of paths: `/locks/a` names this path, `/locks/ci/*` everything below, `/*` everything. Rules and
+/// the roles of tokens use the same patterns. Stored without the star, so that a pattern of a folder ends in
+/// a slash.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// Makes the pattern of this path alone.
+    pub fn exactly(path: &str) -> Pattern {
+        Pattern(path.to_owned())
+    }
+
+    fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the text that the [`mutant`](crate::mutant) `prefix-without-boundary` compares.
+    fn without_boundary(&self) -> &str {
+        self.0.trim_end_matches('/')
+    }
+
+    fn is_folder(&self) -> bool {
+        self.0.ends_with('/')
+    }
+
+    /// Returns whether this pattern names every path that `other` names.
+    pub fn covers(&self, other: &Pattern) -> bool {
+        self == other || self.is_folder() && other.0.starts_with(&self.0)
+    }
+
+    /// Returns whether this pattern names every path that begins with `prefix`.
+    pub fn names_all_from(&self, prefix: &str) -> bool {
+        self.is_folder() && prefix.starts_with(&self.0)
+    }
+
+    fn levels(&self) -> usize {
+        paths::levels(&self.0)
+    }
+}
+
+/// Iterates over the patterns of at most this many levels that name `path`, the longest first.
+fn longest_first(path: &str, levels: usize) -> impl Iterator<Item = &str> {
+    let slashes = path.match_indices('/').map(|(at, _)| at).take(levels.saturating_add(1));
+    let folders = slashes.map(move |at| &path[..=at]).filter(move |folder| folder.len() < path.len());
+    // A path has at most `paths::MAX_LEVELS` folders.
+    let folders: smallvec::SmallVec<[&str; 16]> = folders.collect();
+    debug_assert!(folders.is_sorted_by_key(|folder| folder.len()), "folders go down the path");
+    let itself = std::iter::once(path).filter(|path| !path.ends_with('/'));
+    itself.chain(folders.into_iter().rev())
+}
+
+impl Borrow<str> for Pattern {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.0, if self.is_folder() { "*" } else { "" })
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no path of locks: use /PATH, or /PATH/* for every lock below");
+        let folder = text.strip_suffix("/*").unwrap_or(text);
+        let fits = text.chars().all(|c| !c.is_whitespace() && !c.is_control() && c != ',');
+        let is_path = text == "/*" || folder != "/" && paths::validate(folder).is_ok();
+        let is_star_free = !folder.contains('*');
+        match fits && is_path && is_star_free {
+            true => {
+                debug_assert!(text.starts_with('/'), "a pattern begins with a slash");
+                Ok(Pattern(text.strip_suffix('*').unwrap_or(text).to_owned()))
+            }
+            false => Err(wrong()),
+        }
     }
 }

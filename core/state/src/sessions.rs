@@ -2,7 +2,6 @@
 //!
 //! Keepalives never enter the log: only the leader keeps their times, and proposes expiries.
 
-mod host;
 mod hosts;
 mod session;
 mod table;
@@ -12,20 +11,17 @@ use std::sync::Arc;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, NodeId, SessionId, Zxid};
 
-use crate::command::{Attachment, Proposal};
+use crate::command::{Attachment, Proof, Proposal};
 use crate::cost::END_GRANTS_MAX;
+use crate::done::{Cause, Done};
 use crate::guard::decides;
-use crate::locks::Cause;
 use crate::machine::Machine;
-use crate::ops::Done;
 use crate::outcome::{Attached, EndReason, EventSink, SessionEnd};
-use crate::proof::Proof;
 use crate::shared_map::Slot;
 use crate::steps;
-pub use host::Host;
 pub use hosts::{LASTING_MS, Opened};
 pub(crate) use session::Near;
-pub use session::Session;
+pub use session::{Host, Session};
 pub(crate) use table::Sessions;
 
 impl Machine {

@@ -5,7 +5,6 @@
 //! clone copies one chunk and the list of chunks: a snapshot of a queue with a million waiters does not delay
 //! the next command. A clone of a plain `BTreeMap` copies everything.
 
-mod balance;
 mod chunks;
 #[cfg(test)]
 mod tests;
@@ -17,8 +16,7 @@ use smallvec::SmallVec;
 use triomphe::Arc;
 
 use crate::arena::unshared;
-use balance::{insert_into, merge, single};
-use chunks::Chunks;
+use chunks::{Chunks, insert_into, merge, single};
 
 /// Limit of entries per chunk. A larger chunk raises the cost of the first change after a clone, a smaller
 /// one the size of the list.

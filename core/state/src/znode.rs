@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rowlock_proto::{SessionId, Stat, Version, Zxid};
 use serde::{Deserialize, Serialize};
 
-use crate::acl::SharedAcl;
+use crate::acl_table::SharedAcl;
 use crate::arena::Number;
 use crate::digest::Hasher;
 use crate::shared_map::SharedMap;

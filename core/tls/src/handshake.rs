@@ -11,10 +11,9 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, HandshakeKind, ServerConfig};
 
 use crate::certificate::Certificate;
-use crate::conduit::{self, TlsConduit, TlsState};
+use crate::conduit::{self, Frames, TlsConduit, TlsState};
 use crate::error::TlsError;
-use crate::frames::Frames;
-use crate::watched::Registry;
+use crate::verify::Registry;
 
 /// First byte of a TLS connection, distinct from any frame of Rowlock or ZooKeeper.
 const HANDSHAKE_RECORD: u8 = 0x16;

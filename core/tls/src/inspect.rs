@@ -10,8 +10,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 
 use crate::certificate::Certificate;
-use crate::error::TlsError;
-use crate::{files, material, verify, words};
+use crate::error::{self, TlsError};
+use crate::{files, material, verify};
 
 /// Reads the certificates of a file: a leaf with its intermediate certificates, or authorities. Blocks.
 ///
@@ -44,7 +44,7 @@ pub fn chains_to(cert: &Path, ca: &Path) -> Result<(), TlsError> {
     let roots = material::roots(ca, &files::read(ca)?)?;
     let now_ms = u64::try_from(time::wall_ms()).unwrap_or_default();
     let now = UnixTime::since_unix_epoch(Duration::from_millis(now_ms));
-    let in_file = |error: rustls::Error| TlsError::file(cert, words::reason(&error));
+    let in_file = |error: rustls::Error| TlsError::file(cert, error::reason(&error));
     let as_client = verify::of_clients(roots.clone(), Vec::new(), false)?;
     as_client.verify_client_cert(leaf, between, now).map_err(in_file)?;
     let own = Certificate::of(leaf)?;

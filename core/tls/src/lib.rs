@@ -26,22 +26,16 @@ mod client;
 mod conduit;
 mod error;
 mod files;
-mod frames;
 mod handshake;
 pub mod inspect;
 #[cfg(feature = "issue")]
 pub mod issue;
-mod keeper;
 mod material;
-mod subject;
 mod verify;
-mod watched;
-mod words;
 
 pub use certificate::{Certificate, node_uri};
 pub use client::{ClientKeeper, ClientTls, Pem};
 pub use error::TlsError;
 pub use files::Files;
 pub use handshake::{Acceptor, Connector, Hello, Secured, looks_like_tls, refuse_plain};
-pub use keeper::{Keeper, Reloaded};
-pub use material::{ClientAuth, Material};
+pub use material::{ClientAuth, Keeper, Material, Reloaded};

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rowlock_env::reload::{self, Reloadable};
 use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -14,8 +15,7 @@ use crate::certificate::Certificate;
 use crate::error::TlsError;
 use crate::files::{self, Contents, Files};
 use crate::handshake::{Acceptor, Connector};
-use crate::verify::{self, NodeVerifier};
-use crate::watched::{Registry, Watched};
+use crate::verify::{self, NodeVerifier, Registry, Watched};
 
 /// TLS versions for clients. Old clients of ZooKeeper (Netty in Java 8) need TLS 1.2.
 pub(crate) const CLIENT_VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
@@ -47,26 +47,26 @@ pub struct Material {
 
 /// Registries of connections with nodes and with clients.
 #[derive(Clone, Default)]
-pub(crate) struct Registries {
+struct Registries {
     peers: Registry,
     clients: Registry,
 }
 
 /// Connections of all materials of a keeper.
 #[derive(Default)]
-pub(crate) struct AllWatched {
+struct AllWatched {
     peers: Arc<Watched>,
     clients: Arc<Watched>,
 }
 
 impl AllWatched {
-    pub(crate) fn registries(&self) -> Registries {
+    fn registries(&self) -> Registries {
         Registries { peers: Registry::of(self.peers.clone()), clients: Registry::of(self.clients.clone()) }
     }
 
     /// Closes connections with expired certificates, and with `new` material also connections with
     /// certificates refused by this material. Returns the number of closed connections.
-    pub(crate) fn close_outdated(&self, new: Option<&Material>) -> usize {
+    fn close_outdated(&self, new: Option<&Material>) -> usize {
         let refused = new.map_or(0, |new| {
             let [peers, clients] = &new.verifiers;
             self.peers.close_refused(peers.as_deref()) + self.clients.close_refused(clients.as_deref())
@@ -84,7 +84,7 @@ impl Material {
         Self::of(files, &files.read()?, client_auth, Registries::default())
     }
 
-    pub(crate) fn of(
+    fn of(
         files: &Files,
         contents: &Contents,
         client_auth: ClientAuth,
@@ -121,7 +121,7 @@ impl Material {
     }
 
     /// Fails the unfinished handshakes, because newer material has replaced this material.
-    pub(crate) fn is_replaced(&self) {
+    fn is_replaced(&self) {
         self.registries.peers.close();
         self.registries.clients.close();
     }
@@ -211,4 +211,74 @@ pub(crate) fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsError> 
         roots.add(one).map_err(|error| TlsError::file(path, format!("is no authority: {error}")))?;
     }
     Ok(roots)
+}
+
+pub type Reloaded = reload::Reloaded<TlsError>;
+
+/// Keeps a node's material up to date: reloads changed files, all together; an unusable file changes nothing.
+pub struct Keeper {
+    files: Reloadable<Contents, Material, TlsError>,
+    watched: Arc<AllWatched>,
+}
+
+impl Keeper {
+    /// Reads the files for the first time. `check` refuses material unfit for this node. Blocks.
+    ///
+    /// # Errors
+    /// The file, the problem, and the remedy.
+    pub fn open(
+        files: Files,
+        client_auth: ClientAuth,
+        check: impl Fn(&Material) -> Result<(), TlsError> + Send + Sync + 'static,
+    ) -> Result<Keeper, TlsError> {
+        let watched = Arc::new(AllWatched::default());
+        let (paths, registries) = (files.clone(), watched.clone());
+        let build = move |contents: &Contents| {
+            let material = Material::of(&paths, contents, client_auth, registries.registries())?;
+            check(&material)?;
+            Ok(material)
+        };
+        Ok(Keeper { files: Reloadable::open(move || files.read(), build)?, watched })
+    }
+
+    pub fn material(&self) -> Arc<Material> {
+        self.files.current()
+    }
+
+    /// Makes [`Keeper::run`] reload the files soon.
+    pub fn reload_soon(&self) {
+        self.files.reload_soon();
+    }
+
+    /// Reloads the files, and uses the new files if all are valid. Returns a failure once per change. Blocks.
+    pub fn reload(&self) -> Reloaded {
+        let old = self.material();
+        let reloaded = self.files.reload();
+        if reloaded == Reloaded::New {
+            old.is_replaced();
+        }
+        reloaded
+    }
+
+    /// Closes the connections with expired certificates, and after new files also the connections with
+    /// untrusted certificates. Call after [`Keeper::reload`]. Returns the number of closed connections.
+    /// Blocks.
+    pub fn close_outdated(&self, reloaded: &Reloaded) -> usize {
+        let material = self.material();
+        self.watched.close_outdated((*reloaded == Reloaded::New).then_some(&material))
+    }
+
+    /// Reloads the files periodically without end, closes connections with outdated certificates, and passes
+    /// each result with the number of closed connections to `report`.
+    pub async fn run(self: Arc<Self>, report: impl Fn(&Material, &Reloaded, usize)) {
+        let keeper = self.clone();
+        let reload = move || {
+            let reloaded = keeper.reload();
+            let closed = keeper.close_outdated(&reloaded);
+            (reloaded, closed)
+        };
+        self.files
+            .run("tls-files", reload, |(reloaded, closed)| report(&self.material(), &reloaded, closed))
+            .await;
+    }
 }

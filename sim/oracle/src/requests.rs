@@ -9,9 +9,8 @@ use rowlock_proto::path::{join, parent, validate};
 use rowlock_proto::request::{Create, SetData};
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, Right, Version};
-use rowlock_state::export::Lifetime;
 use rowlock_state::outcome::{EndReason, LockEventKind};
-use rowlock_state::{PLACES_MAX, QUEUE_MAX};
+use rowlock_state::{Lifetime, PLACES_MAX, QUEUE_MAX};
 use sha1::{Digest as _, Sha1};
 
 use crate::queue::{Cause, Change, Position};

@@ -10,7 +10,7 @@ use rowlock_proto::path::{parent, validate};
 use rowlock_proto::request::{Create, Op, SetAcl, SetData};
 use rowlock_proto::response::OpResult;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Stat, Version};
-use rowlock_state::export::Lifetime;
+use rowlock_state::Lifetime;
 use rowlock_state::outcome::ChangeKind;
 
 use crate::queue::{Cause, Change, Position};

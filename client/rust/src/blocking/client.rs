@@ -1,23 +1,27 @@
-//! [`Client`]: the session, for callers that block.
+//! [`Client`]: the session, for callers that block, and its znode calls. Each call on a znode waits for the
+//! servers alone, so that the operation timeout applies.
 
 use std::future::Future;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::{SessionId, lock, report};
+use rowlock_proto::{Acl, CreateMode, SessionId, Stat, Version, WatchedEvent, lock, report};
 
-use super::caller::Caller;
-use super::handle::{Handle, calls};
+use super::handle::{Caller, Handle, calls};
 use super::held::MultiGuard;
-use super::locks::{Election, MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
-use super::recipes::{AtomicCounter, Barrier, CountDownLatch, DoubleBarrier};
-use crate::admin::{Members, Reconfig};
+use super::locks::{
+    AtomicCounter, Barrier, CountDownLatch, DoubleBarrier, Election, MultiLock, Mutex, ReentrantMutex,
+    RwLock, Semaphore,
+};
+use crate::admin::{HistoryQuery, Members, Reconfig};
 use crate::builder::ClientBuilder;
 use crate::connect_error::ConnectError;
 use crate::error::Error;
-use crate::reports::HistoryQuery;
 use crate::session::SessionState;
 use crate::session::extensions::Extensions;
+use crate::transaction::{Outcome, Transaction};
+use crate::znode::{AccessList, Children, Created, Watched, Znode};
 
 /// Session with a cluster, like [`crate::Client`]; clones share the session. The session ends with
 /// [`Client::close`], when the last handle is dropped, when a server reports the expiry, or at the local
@@ -152,4 +156,57 @@ impl Client {
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         self.caller.wait(future)
     }
+}
+
+/// A watch on one path: [`crate::OneshotWatch`].
+#[derive(Debug)]
+pub struct OneshotWatch {
+    caller: Caller,
+    watch: crate::OneshotWatch,
+}
+
+impl OneshotWatch {
+    /// Waits for the event; returns the same one when called again.
+    ///
+    /// # Errors
+    /// As [`crate::OneshotWatch::changed`].
+    pub fn changed(&mut self) -> Result<WatchedEvent, Error> {
+        self.caller.wait(self.watch.changed())
+    }
+
+    /// [`OneshotWatch::changed`] for at most `patience`; `None`: nothing happened.
+    ///
+    /// # Errors
+    /// As [`crate::OneshotWatch::changed`].
+    pub fn changed_timeout(&mut self, patience: Duration) -> Result<Option<WatchedEvent>, Error> {
+        let changed = self.watch.changed();
+        self.caller.wait(async { time::timeout(patience, changed).await.ok().transpose() })
+    }
+}
+
+fn watched<T>(caller: &Caller, read: Watched<T>) -> Watched<T, OneshotWatch> {
+    Watched { value: read.value, watch: OneshotWatch { caller: caller.clone(), watch: read.watch } }
+}
+
+impl Client {
+    calls! { "Client" {
+        ask fn create(path: &str, data: Option<Bytes>, mode: CreateMode, acl: Vec<Acl>) -> Created;
+        ask fn create_with_ttl(
+            path: &str, data: Option<Bytes>, mode: CreateMode, acl: Vec<Acl>, ttl: Duration
+        ) -> Created;
+        ask fn delete(path: &str, version: Option<Version>) -> ();
+        ask fn exists(path: &str) -> Option<Stat>;
+        ask fn exists_watched(path: &str) -> Watched<Option<Stat>, OneshotWatch>, watched;
+        ask fn get(path: &str) -> Znode;
+        ask fn get_watched(path: &str) -> Watched<Znode, OneshotWatch>, watched;
+        ask fn get_children(path: &str) -> Children;
+        ask fn get_children_watched(path: &str) -> Watched<Children, OneshotWatch>, watched;
+        ask fn set(path: &str, data: Option<Bytes>, version: Option<Version>) -> Stat;
+        ask fn get_acl(path: &str) -> AccessList;
+        ask fn set_acl(path: &str, acl: Vec<Acl>, version: Option<Version>) -> Stat;
+        ask fn sync(path: &str) -> ();
+        ask fn get_ephemerals(prefix: &str) -> Vec<String>;
+        ask fn commit(transaction: Transaction) -> Vec<Outcome>;
+        ask fn add_auth(scheme: impl Into<String>, secret: impl Into<Bytes>) -> ();
+    } }
 }

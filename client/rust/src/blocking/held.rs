@@ -11,11 +11,11 @@ use rowlock_env::worker;
 use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Claim, Owner};
 
-use super::caller::Caller;
+use super::handle::Caller;
 use crate::error::{Error, LostReason, ReleaseError};
 use crate::recipes::guard::WaitStats;
 use crate::recipes::loss::Loss;
-use crate::session::question::Question;
+use crate::session::lock_states::Question;
 use crate::transaction::Transaction;
 
 /// Held lock. Dropping the guard releases the lock in the background, without blocking.

@@ -38,17 +38,15 @@
 //! Every blocking call panics in async code ("Cannot start a runtime from within a runtime"), where a
 //! blocking call would hold up everything else. Use the async client there, or `spawn_blocking`.
 
-mod caller;
 mod client;
 mod handle;
 mod held;
 mod locks;
-mod recipes;
-mod znodes;
 
-pub use client::Client;
+pub use client::{Client, OneshotWatch};
 pub use handle::Handle;
 pub use held::{Guard, Held, Leadership, MultiGuard, Permits, ReadGuard, ReentrantGuard, WriteGuard};
-pub use locks::{Election, LeaderWatcher, LockRequest, MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore};
-pub use recipes::{AtomicCounter, Barrier, CountDownLatch, DoubleBarrier, Membership};
-pub use znodes::OneshotWatch;
+pub use locks::{
+    AtomicCounter, Barrier, CountDownLatch, DoubleBarrier, Election, LeaderWatcher, LockRequest, Membership,
+    MultiLock, Mutex, ReentrantMutex, RwLock, Semaphore,
+};

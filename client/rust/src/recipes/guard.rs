@@ -12,10 +12,9 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, Request, Response};
 
-use super::loss::Loss;
+use super::loss::{Loss, Questions};
 use super::names::Kind;
 use super::place::Place;
-use super::questions::Questions;
 use super::sentinel;
 use super::served::{self, Served};
 use crate::client::Client;

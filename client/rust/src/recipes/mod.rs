@@ -1,20 +1,17 @@
 //! Recipes, built from queues, znodes, sessions and watches.
 
 pub(crate) mod acquire;
-pub(crate) mod barrier;
-pub(crate) mod convert;
 pub(crate) mod counter;
 pub(crate) mod double_barrier;
 pub(crate) mod election;
 pub(crate) mod guard;
 pub(crate) mod latch;
+pub(crate) mod leaders;
 pub(crate) mod loss;
 pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod names;
 pub(crate) mod place;
-pub(crate) mod plain;
-pub(crate) mod questions;
 pub(crate) mod queue;
 pub(crate) mod reentrant;
 pub(crate) mod request;

@@ -16,7 +16,7 @@ use crate::error::{Error, LostReason};
 use crate::limits::REFUSED_PAUSE;
 use crate::session::watches::WatchedBy;
 use crate::session::znode_removal::ZnodeRemoval;
-use crate::watch::OneshotWatch;
+use crate::znode::OneshotWatch;
 
 /// Starts the tasks of a guard. `max_hold`: start of the hold, and maximum duration.
 pub(super) fn post(

@@ -25,8 +25,7 @@ use crate::error::Error;
 use crate::limits::REFUSED_PAUSE;
 use crate::session::lock_states::{LockState, LockStateCell};
 use crate::session::watches::{WatchRequest, WatchedBy};
-use crate::watch::OneshotWatch;
-use crate::znode::{self, Znode};
+use crate::znode::{self, OneshotWatch, Znode};
 
 /// Implements [`super::acquire::acquire`] for a single lock.
 pub(crate) async fn acquire(

@@ -13,7 +13,6 @@ use rowlock_env::time::Instant;
 use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{self, Claim, Notice, NoticeEvent};
 
-use super::question::Question;
 use crate::error::LostReason;
 use crate::limits::{CLAIMS_BEFORE_SWEEP, CLAIMS_PER_VERIFY, CLAIMS_TO_MOVE_MAX, VERIFY_BYTES};
 
@@ -244,6 +243,31 @@ impl LockStates {
     pub(crate) fn verified(&mut self, claims: &[Claim], held: &[bool]) -> Vec<StateChange> {
         let gone = claims.iter().zip(held).filter(|(_, held)| decides!("verified-claim-is-gone", !**held));
         gone.filter_map(|(claim, _)| self.lose(claim, LostReason::Deleted)).collect()
+    }
+}
+
+/// Request of another client for a held lock. Both texts come from the other client: print them as untrusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Question {
+    /// Reason of the request.
+    pub reason: String,
+    /// Identity of the requester by the server's authentication, followed by the requester's own label.
+    pub by: String,
+    /// Time of the request: the leader's clock, milliseconds since 1970.
+    pub asked_ms: i64,
+    /// Time of the loss ([`crate::LostReason::Asked`]), unless the holder releases the lock before. `None`: a
+    /// mere notice.
+    pub deadline: Option<Instant>,
+}
+
+impl Question {
+    /// Converts a notice received at `now`. A later question never moves an earlier deadline.
+    pub(crate) fn told(question: &lock::QuestionNotice, before: Option<&Question>, now: Instant) -> Question {
+        let left = question.left_ms.map(|left_ms| now + std::time::Duration::from_millis(left_ms.into()));
+        let deadline = left.into_iter().chain(before.and_then(|before| before.deadline)).min();
+        let lock::QuestionNotice { reason, by, asked_ms, .. } = question.clone();
+        Question { reason, by, asked_ms, deadline }
     }
 }
 

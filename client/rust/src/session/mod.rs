@@ -11,28 +11,28 @@ pub(crate) mod deadline;
 pub(crate) mod extensions;
 pub(crate) mod lock_states;
 pub(crate) mod machine;
-pub(crate) mod question;
-pub(crate) mod tags;
-pub(crate) mod ticket;
 pub(crate) mod watches;
 pub(crate) mod znode_removal;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_env::decides;
+use bytes::Bytes;
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_env::process;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
+use rowlock_env::{decides, process};
 use rowlock_proto::{Request, Response, SessionId};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::connect_error::AttemptError;
 use crate::error::{Error, LostReason};
 use crate::settings::Credential;
+
 use extensions::Extensions;
 use lock_states::LockStateCell;
 use watches::WatchRequest;
@@ -250,7 +250,7 @@ impl Shared {
         Arc::new(Shared::of_process(process::id()))
     }
 
-    pub(super) fn of_process(process: u32) -> Self {
+    fn of_process(process: u32) -> Self {
         let (vitals, _) = watch::channel(Vitals::new());
         let (states, _) = watch::channel(SessionState::Connecting);
         let (last_fault, _) = watch::channel(None);
@@ -259,7 +259,7 @@ impl Shared {
     }
 
     /// Shows new vitals. Wakes watchers unless only the validity moved.
-    pub(crate) fn publish(&self, new: Vitals) {
+    fn publish(&self, new: Vitals) {
         let state = new.state;
         self.vitals.send_if_modified(|current| {
             current.valid_until = new.valid_until;
@@ -318,7 +318,7 @@ impl Shared {
     }
 
     /// The session's task is gone without a word: whatever it showed is over.
-    pub(crate) fn stop(&self) {
+    fn stop(&self) {
         let mut last = self.vitals();
         if last.ending.is_none() {
             let ending = Ending::Stopped;
@@ -367,6 +367,49 @@ pub(crate) enum Action {
     Close(oneshot::Sender<Result<(), Error>>),
 }
 
+/// The right to a session: the session's number and password, with which another process can take it over.
+/// Its text form, for a process that ends the session when its owner is gone, has the password of the
+/// session: it belongs into pipes, not into arguments or logs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionTicket {
+    pub(crate) id: SessionId,
+    pub(crate) password: Bytes,
+}
+
+impl SessionTicket {
+    /// Returns the text form: the number and the password in hexadecimal, with a dot between them.
+    pub fn reveal(&self) -> String {
+        let password: String = self.password.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{:x}.{password}", self.id.0)
+    }
+}
+
+impl fmt::Debug for SessionTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionTicket({}, password not shown)", self.id)
+    }
+}
+
+/// The text is not that of a [`SessionTicket`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the text of a session ticket")]
+pub struct NoTicket;
+
+impl FromStr for SessionTicket {
+    type Err = NoTicket;
+
+    fn from_str(text: &str) -> Result<Self, NoTicket> {
+        let (id, password) = text.split_once('.').ok_or(NoTicket)?;
+        let id = i64::from_str_radix(id, 16).map_err(|_| NoTicket)?;
+        if password.is_empty() || !password.is_ascii() || password.len() % 2 == 1 {
+            return Err(NoTicket);
+        }
+        let byte = |at: usize| u8::from_str_radix(&password[at..at + 2], 16).map_err(|_| NoTicket);
+        let password = (0..password.len()).step_by(2).map(byte).collect::<Result<Vec<u8>, _>>()?;
+        Ok(SessionTicket { id: SessionId(id), password: password.into() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,5 +443,16 @@ mod tests {
         assert_eq!(shared.lost(), None);
         shared.publish(Vitals { valid_until: Some(time::now()), ..Vitals::new() });
         assert_eq!(shared.lost(), Some(LostReason::Unreachable));
+    }
+
+    #[test]
+    fn a_ticket_is_read_back_from_its_text_and_shows_no_password() {
+        let ticket = SessionTicket { id: SessionId(0x1ab), password: Bytes::from_static(&[0, 255, 16]) };
+        assert_eq!(ticket.reveal(), "1ab.00ff10");
+        assert_eq!(ticket.reveal().parse(), Ok(ticket.clone()));
+        assert!(!format!("{ticket:?}").contains("00ff10"));
+        for wrong in ["", "1ab", "1ab.", "1ab.0", "x.00", "1ab.zz"] {
+            assert_eq!(wrong.parse::<SessionTicket>(), Err(NoTicket), "{wrong}");
+        }
     }
 }

@@ -5,10 +5,9 @@ use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_proto::acl::Id;
-use rowlock_proto::event::EventType;
 use rowlock_proto::request::SetWatches;
 use rowlock_proto::response::Response;
-use rowlock_proto::{ErrorCode, Stat, Zxid};
+use rowlock_proto::{ErrorCode, EventType, Stat, Zxid};
 use rowlock_state::Machine;
 
 use super::announcement;

@@ -9,8 +9,7 @@ use rowlock_proto::request::{Create, Op, Request, SetAcl, SetData};
 use rowlock_proto::{FencingToken, NodeId, OpCode, SessionId, Version};
 
 use super::*;
-use crate::command::{Attachment, Command, Ordinal, Origin};
-use crate::proof::Proof;
+use crate::command::{Attachment, Command, Ordinal, Origin, Proof};
 use crate::version::ClusterVersion;
 
 /// Of every length that a number may have.

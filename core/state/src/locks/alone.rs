@@ -13,27 +13,23 @@ use bytes::Bytes;
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, QueuePosition};
 use rowlock_proto::response::Response;
-use rowlock_proto::right::Right;
-use rowlock_proto::{ErrorCode, FencingToken, path as paths};
+use rowlock_proto::{ErrorCode, FencingToken, Right, path as paths};
 use smallvec::smallvec;
 
-use super::contender::Contender;
-use super::key::Key;
-use super::limits::QUEUE_MAX;
+use super::contender::{Contender, Key, QUEUE_MAX};
 use super::lock::is_reserved;
 use super::party::Room;
 use super::publish::{self, EventPlace};
-use crate::acl::SharedAcl;
+use crate::acl_table::SharedAcl;
 use crate::arena::Number;
-use crate::author::Author;
+use crate::command::Author;
 use crate::guard::decides;
 use crate::machine::Machine;
 use crate::ops::{permit, resolved};
 use crate::outcome::{Change, ChangeKind, EndReason, EventSink, LockEventKind, PositionEnd};
-use crate::sequence;
-use crate::steps;
 use crate::tree::{Path, TreePosition};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
+use crate::{sequence, steps};
 
 /// Inputs for the creation of a position.
 struct New {

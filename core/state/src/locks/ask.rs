@@ -8,12 +8,9 @@ use std::sync::Arc;
 use rowlock_proto::acl::perms;
 use rowlock_proto::lock::Ask;
 use rowlock_proto::response::Response;
-use rowlock_proto::right::Right;
-use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
+use rowlock_proto::{ErrorCode, FencingToken, Right, SessionId, path as paths};
 
-use super::contender::of_user;
-use super::key::{Key, KeyRef};
-use super::limits::PLACES_MAX;
+use super::contender::{Key, KeyRef, PLACES_MAX, of_user};
 use super::lock::Lock;
 use super::party::Room;
 use super::publish::revoke_at_ms;

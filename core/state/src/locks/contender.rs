@@ -1,22 +1,24 @@
-//! One position in a queue, and the request behind the position.
+//! One position in a queue: the request behind the position, its sort key, its owner for deadlock detection,
+//! and the limits of queues.
 
-use rowlock_proto::SessionId;
+use std::cmp::Ordering;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Acquire, Mode, Owner};
+use rowlock_proto::lock::{Acquire, Mode, Owner, place_number};
+use rowlock_proto::{SessionId, Zxid};
 use serde::{Deserialize, Serialize};
-
 use sha1::{Digest as _, Sha1};
 
-use super::key::Key;
 use super::question::{Deadline, Question};
 use crate::acl::is_proof;
 use crate::arena::Number;
-use crate::author::Author;
+use crate::command::Author;
 use crate::digest::Hasher;
 use crate::guard::decides;
 use crate::outcome::EndReason;
+use crate::sequence;
 
 /// A holder or waiter. The position lives as long as its znode; the contender has the data that the tree
 /// lacks.
@@ -216,3 +218,133 @@ pub(super) fn of_user(number: u64, who: &[Id]) -> u64 {
 pub(crate) fn address_in(who: &[Id]) -> &str {
     who.iter().find(|id| id.scheme == "ip").map_or("", |id| &id.id)
 }
+
+/// A position in a queue. The key shares the path with the session's list of ephemerals.
+///
+/// The order is the order of creation. Positions made by one multi have one czxid; their numbers give the
+/// order, since the lock's znode counts its creates one by one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// The czxid of the queue znode; the fencing token.
+    pub czxid: Zxid,
+    pub path: Arc<str>,
+}
+
+/// A key for lookups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRef<'a> {
+    pub czxid: Zxid,
+    pub path: &'a str,
+}
+
+impl Key {
+    /// Returns a key in front of all possible positions.
+    pub(super) fn before_all() -> Key {
+        Key { czxid: Zxid(i64::MIN), path: Arc::from("") }
+    }
+
+    pub(crate) fn as_ref(&self) -> KeyRef<'_> {
+        KeyRef { czxid: self.czxid, path: &self.path }
+    }
+}
+
+impl Ord for KeyRef<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let number = |key: &Self| sequence::ordinal(key.path);
+        self.czxid
+            .cmp(&other.czxid)
+            // The usual case ends here: one command makes one position.
+            .then_with(|| {
+                if self.path == other.path { Ordering::Equal } else { number(self).cmp(&number(other)) }
+            })
+            .then_with(|| self.path.cmp(other.path))
+    }
+}
+
+impl PartialOrd for KeyRef<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_ref().cmp(&other.as_ref())
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Returns the path of a queue znode.
+pub(crate) fn queue_path(lock: &str, name: &str) -> String {
+    rowlock_proto::path::join(lock, name)
+}
+
+/// The waiting or holding party for deadlock detection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum OwnerKey {
+    Session(SessionId),
+    Named(u64),
+    /// All work under a certain position; the work keeps the position's maker from releasing. Work from
+    /// another address than the maker's does not count: the maker does not wait for such work.
+    Under(u64, u128),
+}
+
+impl OwnerKey {
+    pub(crate) fn new(owner: Owner, session: SessionId) -> Option<Self> {
+        match owner {
+            Owner::Unnamed => None,
+            Owner::Session | Owner::Under(_) => Some(OwnerKey::Session(session)),
+            Owner::Named(number) => Some(OwnerKey::Named(number)),
+        }
+    }
+
+    /// Returns the key of the position that the owner works under.
+    pub(crate) fn works_under(owner: Owner, address: &str) -> Option<Self> {
+        match owner {
+            Owner::Under(number) => Some(OwnerKey::Under(number, number_of(address))),
+            Owner::Unnamed | Owner::Session | Owner::Named(_) => None,
+        }
+    }
+
+    /// Returns the key of workers under this place.
+    pub(super) fn workers_of(place: &Key, maker: &Contender) -> Self {
+        OwnerKey::Under(place_number(&place.path), number_of(&maker.address))
+    }
+}
+
+/// Returns an address as a number; 0 if unknown.
+fn number_of(address: &str) -> u128 {
+    match address.parse() {
+        Ok(IpAddr::V4(v4)) => v4.to_ipv6_mapped().to_bits(),
+        Ok(IpAddr::V6(v6)) => v6.to_bits(),
+        Err(_) => 0,
+    }
+}
+
+/// Iterates over the keys of a contender.
+pub(super) fn owners(contender: &Contender) -> impl Iterator<Item = OwnerKey> {
+    let own = OwnerKey::new(contender.owner, contender.session);
+    own.into_iter().chain(OwnerKey::works_under(contender.owner, &contender.address))
+}
+
+/// Limit of contenders of one lock. Acquires beyond get `QuotaExceeded`; plain creates have no limit. The
+/// leader's limit is lower ([`crate::cost::QUEUE_PLACES_MAX`]).
+pub const QUEUE_MAX: usize = 100_000;
+
+/// Limit of locks in one acquire, and of claims in one release. Beyond: `BadArguments`.
+pub const PLACES_MAX: usize = 1_024;
+
+/// Limit of a queue znode's data shown to other clients, in bytes.
+pub const LABEL_MAX: usize = 256;
+
+/// Limit of a queue znode's path shown to other clients, in bytes. Longer paths lose their end.
+pub const PARTY_PATH_MAX: usize = 1_024;
+
+/// Limit of other clients' names in one answer, in bytes; an answer omits further names. The rest of an
+/// answer belongs to the client, and is no longer than the request.
+pub const PARTIES_MAX_BYTES: usize = 64 << 10;

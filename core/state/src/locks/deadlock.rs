@@ -21,9 +21,8 @@ use std::collections::btree_map::Entry;
 
 use rowlock_proto::lock::{Mode, Party};
 
-use super::key::Key;
+use super::contender::{Key, OwnerKey};
 use super::lock::Lock;
-use super::owner::OwnerKey;
 use super::party::Room;
 use crate::guard::decides;
 use crate::machine::Machine;

@@ -8,8 +8,7 @@ use rowlock_proto::SessionId;
 use rowlock_proto::lock::Mode;
 use rowlock_proto::path::levels;
 
-use super::contender::{Contender, hasher};
-use super::key::{Key, KeyRef};
+use super::contender::{Contender, Key, KeyRef, hasher};
 use crate::arena::Number;
 use crate::digest::Hasher;
 use crate::guard::decides;

@@ -13,16 +13,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rowlock_proto::acl::{Id, perms};
 use rowlock_proto::lock::{Claim, Party, QueuePosition};
-use rowlock_proto::right::Right;
-use rowlock_proto::{FencingToken, SessionId};
+use rowlock_proto::{FencingToken, Right, SessionId};
 
-use super::contender::Contender;
-use super::key::Key;
-use super::limits::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
+use super::contender::{Contender, Key, LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 use super::lock::Lock;
 use super::publish::{place, shortened};
 use crate::arena::Number;
-use crate::author::Author;
+use crate::command::Author;
 use crate::guard::decides;
 use crate::machine::Machine;
 

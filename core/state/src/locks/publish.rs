@@ -7,20 +7,16 @@ use rowlock_proto::lock::Claim;
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 use smallvec::SmallVec;
 
-use super::cause::Cause;
-use super::contender::Contender;
-use super::key::KeyRef;
-use super::limits::LABEL_MAX;
+use super::contender::{Contender, KeyRef, LABEL_MAX};
 use super::lock::limit_in;
-use crate::acl;
 use crate::arena::Number;
+use crate::done::{Cause, Done};
 use crate::guard::decides;
 use crate::machine::Machine;
-use crate::ops::Done;
 use crate::outcome::{ChangeKind, EndReason, EventContext, EventSink, LockEvent, LockEventKind, PositionEnd};
 use crate::sessions::Sessions;
-use crate::steps;
 use crate::tree::Path;
+use crate::{acl, steps};
 
 impl Machine {
     /// Passes all changes in `done` to the sink, in order, then the changes of queues, and grants free locks.

@@ -6,8 +6,7 @@ use bytes::Bytes;
 use rowlock_proto::lock::{Mode, Owner};
 use rowlock_proto::{FencingToken, SessionId, Zxid};
 
-use super::contender::Contender;
-use super::key::{Key, KeyRef};
+use super::contender::{Contender, Key, KeyRef};
 use super::lock::Lock;
 use super::publish::{self, shortened};
 use super::question::Question;

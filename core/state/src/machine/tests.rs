@@ -4,9 +4,8 @@ use rowlock_proto::request::Create;
 use rowlock_proto::{NodeId, SessionId};
 
 use super::*;
-use crate::command::{Attachment, Origin};
+use crate::command::{Attachment, Origin, Proof};
 use crate::outcome::{Change, SessionEnd};
-use crate::proof::Proof;
 
 struct Silent;
 

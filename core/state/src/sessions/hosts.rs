@@ -1,7 +1,6 @@
 //! Counts of open sessions per host. With these counts nodes keep one host from opening all sessions.
 
-use super::host::Host;
-use super::session::Session;
+use super::session::{Host, Session};
 use crate::shared_map::SharedMap;
 
 /// Timeout in milliseconds from which a session counts as lasting: its client sends no keepalives.
@@ -80,8 +79,7 @@ mod tests {
 
     use super::*;
     use crate::Machine;
-    use crate::command::{Attachment, Command, Origin, Proposal};
-    use crate::proof::Proof;
+    use crate::command::{Attachment, Command, Origin, Proof, Proposal};
 
     fn apply(machine: &mut Machine, session: SessionId, from: &str, command: Command) {
         let identities = [Id { scheme: "ip".to_owned(), id: from.to_owned() }].into();

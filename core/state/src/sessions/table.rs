@@ -6,18 +6,16 @@ use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_proto::path::levels;
 
-use super::host::Host;
 use super::hosts::Hosts;
-use super::session::{Below, Near, Session};
+use super::session::{Below, Host, Near, Session};
 use crate::arena::Number;
 use crate::command::Attachment;
-use crate::dedup::Outcomes;
 use crate::digest::Hasher;
 use crate::guesses::LookupHints;
 use crate::locks::address_in;
-use crate::rates::{end_steps, end_steps_at};
+use crate::outcome::Outcomes;
 use crate::shared_map::{SharedMap, Slot};
-use crate::steps;
+use crate::steps::{self, end_steps, end_steps_at};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {

@@ -1,32 +1,28 @@
 //! [`DoubleBarrier`]: a fixed number of members begin together and end together.
 //!
 //! Members are ephemeral children of the barrier's znode, hence the barrier never waits for a dead member.
-//! The rounds are in the data of the barrier's znode ([`round`]): a single write opens a round and also
+//! The rounds are in the data of the barrier's znode ([`Round`]): a single write opens a round and also
 //! checks the znodes of all members; the last member closes the round, or the next client if all members have
 //! died. Every write of the data comes with a check (or the removal) of the writer's own znode: the servers
 //! cannot have removed the barrier's znode (a container) as empty and replaced the znode in the meantime, and
 //! versions can be trusted.
-
-mod member;
-mod round;
 
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::time;
-use rowlock_proto::{CreateMode, ErrorCode, Version, path};
+use rowlock_proto::{Acl, CreateMode, ErrorCode, Version, path};
+use tokio::sync::OwnedSemaphorePermit;
 
-use self::member::Member;
-use self::round::{Entering, Leaving, Round};
-use super::plain::{insist, pause_or_fail, within};
-use super::site::{Kind, Site};
+use super::names;
+use super::site::{Kind, Site, insist, pause_or_fail, within};
 use crate::client::Client;
 use crate::error::Error;
 use crate::limits::DOUBLE_BARRIER_SIZE;
+use crate::session::znode_removal::ZnodeRemoval;
 use crate::transaction::Transaction;
-use crate::watch::OneshotWatch;
-use crate::znode::Watched;
+use crate::znode::{OneshotWatch, Watched};
 
 /// Admits `size` clients to a section, all at the same time, and lets them out when all have finished.
 ///
@@ -269,3 +265,187 @@ impl Membership {
         within(patience, self.leave()).await
     }
 }
+
+/// Znode of a member: from before the create is sent until the znode is gone. Dropping the member leaves the
+/// barrier: the drop posts the removal to the session's task.
+struct Member {
+    client: Client,
+    /// Path of the barrier's znode, without the chroot.
+    parent: String,
+    name: String,
+    /// Invariant: set before the create is handed over, hence a drop at any await removes the znode.
+    may_exist: bool,
+    slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Member {
+    fn new(client: &Client, parent: &str) -> Result<Self, Error> {
+        let slot = Some(client.lock_slot()?);
+        let (client, parent) = (client.clone(), parent.to_owned());
+        Ok(Member { client, parent, name: names::random_id(), may_exist: false, slot })
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn path(&self) -> String {
+        path::join(&self.parent, &self.name)
+    }
+
+    /// Creates the znode: ephemeral, not sequential (a sequential znode would be a contender for a lock). The
+    /// name is random: an existing znode comes from our own create whose reply was lost.
+    ///
+    /// # Errors
+    /// NoNode: the barrier's znode is not there.
+    async fn enter(&mut self) -> Result<(), Error> {
+        self.may_exist = true;
+        let (path, label) = (self.path(), self.client.config().label.clone());
+        let data = Some(Bytes::from(label));
+        match insist(|| self.client.create(&path, data.clone(), CreateMode::Ephemeral, Acl::open())).await {
+            Ok(_) | Err(Error::Rejected(ErrorCode::NodeExists)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn withdraw(&mut self) -> Result<(), Error> {
+        let path = self.path();
+        match insist(|| self.client.delete(&path, None)).await {
+            Ok(()) | Err(Error::Rejected(ErrorCode::NoNode)) => {
+                self.may_exist = false;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn expelled(&mut self) -> Error {
+        self.forget();
+        Error::PlaceLost
+    }
+
+    /// Records the end of the znode.
+    fn forget(&mut self) {
+        self.may_exist = false;
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if self.may_exist {
+            let (parent, path) = (self.client.absolute(&self.parent), self.client.absolute(&self.path()));
+            self.client.post(ZnodeRemoval::new(parent, self.name.clone(), Some(path), self.slot.take()));
+        }
+    }
+}
+
+/// Content of the barrier's znode: rounds, and the next step of a member. Pure.
+///
+/// The data of the barrier's znode hold the size of a round (`size=3`) and the members of an open round, a
+/// line for each name. The znode's version decides between concurrent changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Round {
+    pub size: u32,
+    /// Names of the members, ascending. Empty: no round is on.
+    pub members: Vec<String>,
+}
+
+/// Next step of an entering member.
+#[derive(Debug, PartialEq, Eq)]
+enum Entering {
+    /// Our round is open: we are inside.
+    In,
+    /// Our znode is gone.
+    Expelled,
+    /// Enough members are here: open a round with these.
+    Open(Vec<String>),
+    /// The round's members are all gone: close the round.
+    Close,
+    /// Wait for a change of the round or for the end of the given member.
+    Wait(Option<String>),
+}
+
+/// Next step of a leaving member.
+#[derive(Debug, PartialEq, Eq)]
+enum Leaving {
+    Out,
+    /// Only we are left: remove our znode and close the round.
+    Close,
+    /// Remove our znode; then look again.
+    Withdraw,
+    /// Wait for the end of this member.
+    Wait(String),
+}
+
+impl Round {
+    fn none(size: u32) -> Self {
+        Round { size, members: Vec::new() }
+    }
+
+    /// `None`: these are not the data of a double barrier.
+    fn parse(data: &[u8]) -> Option<Self> {
+        let mut lines = std::str::from_utf8(data).ok()?.lines();
+        let size = lines.next()?.strip_prefix("size=")?.parse().ok()?;
+        Some(Round { size, members: lines.map(str::to_owned).collect() })
+    }
+
+    fn format(&self) -> String {
+        let mut text = format!("size={}", self.size);
+        for member in &self.members {
+            text.push('\n');
+            text.push_str(member);
+        }
+        text
+    }
+
+    fn includes(&self, name: &str) -> bool {
+        self.members.iter().any(|member| member == name)
+    }
+
+    /// `here`: the members' znodes, ours included; listed after the round was read.
+    fn entering(&self, own: &str, mut here: Vec<String>) -> Entering {
+        if self.includes(own) {
+            return Entering::In;
+        }
+        if !here.iter().any(|name| name == own) {
+            return Entering::Expelled;
+        }
+        if !self.members.is_empty() {
+            let rest = self.members.iter().find(|member| here.contains(member));
+            return rest.map_or(Entering::Close, |member| Entering::Wait(Some(member.clone())));
+        }
+        if here.len() < self.size as usize {
+            return Entering::Wait(None);
+        }
+        // Everybody chooses the same ones, whether or not we are among them: the last to come sees them all,
+        // and may be the only one who does.
+        here.sort_unstable();
+        here.truncate(self.size as usize);
+        Entering::Open(here)
+    }
+
+    /// `here` as above. The lowest member stays until all other members have left, and watches only the
+    /// highest; the other members leave at once, and watch only the lowest: each departure wakes few members.
+    fn leaving(&self, own: &str, here: &[String]) -> Leaving {
+        if !self.includes(own) {
+            return Leaving::Withdraw;
+        }
+        let mut left: Vec<&String> = self.members.iter().filter(|member| here.contains(member)).collect();
+        left.sort_unstable();
+        match (left.first(), left.last()) {
+            (Some(&lowest), Some(&highest)) if lowest == own => {
+                if highest == own {
+                    Leaving::Close
+                } else {
+                    Leaving::Wait(highest.clone())
+                }
+            }
+            (Some(_), _) if left.iter().any(|&member| member == own) => Leaving::Withdraw,
+            (Some(&lowest), _) => Leaving::Wait(lowest.clone()),
+            (None, _) => Leaving::Out,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

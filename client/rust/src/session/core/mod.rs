@@ -23,8 +23,7 @@ use rowlock_proto::frame;
 use tokio::io::AsyncWrite;
 
 use super::machine::{Done, Fault, Machine};
-use super::ticket::SessionTicket;
-use super::{Action, Call, Shared, Vitals};
+use super::{Action, Call, SessionTicket, Shared, Vitals};
 use crate::limits::FRAME_BYTES;
 use crate::servers::Elsewhere;
 

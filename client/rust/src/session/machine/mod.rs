@@ -28,14 +28,12 @@ use rowlock_proto::{
 };
 use tokio::sync::oneshot;
 
-use super::attachment::{Asked, ConnectionState, Outgoing};
+use super::attachment::{Asked, ConnectionState, Outgoing, Tags};
 use super::deadline::Deadline;
 use super::extensions::Extensions;
 use super::lock_states::{LockStates, StateChange};
-use super::tags::Tags;
-use super::ticket::SessionTicket;
 use super::watches::{WatchSender, Watches};
-use super::{Action, Ending, Reply, ReplySender, SessionState, Vitals};
+use super::{Action, Ending, Reply, ReplySender, SessionState, SessionTicket, Vitals};
 use crate::error::Error;
 use crate::servers::Elsewhere;
 use crate::settings::Credential;

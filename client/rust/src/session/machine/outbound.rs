@@ -11,9 +11,8 @@ use rowlock_env::time::Instant;
 use rowlock_proto::lock::SessionOptions;
 use rowlock_proto::{Request, Xid, encode, frame};
 
-use super::super::attachment::{Asked, InFlight, Outgoing};
+use super::super::attachment::{Asked, InFlight, Outgoing, Tags};
 use super::super::extensions::Extensions;
-use super::super::tags::Tags;
 use super::{Link, Machine, write_request};
 use crate::error::Error;
 use crate::limits::REQUEST_BYTES;

@@ -140,7 +140,7 @@ fn every_command_has_a_sample() {
     assert_eq!(missing(&commands), [] as [&str; 0]);
 }
 
-/// No golden file changes alone: the new fingerprint goes into `layout.rs` (then rewrite the files again).
+/// No golden file changes alone: the new fingerprint goes into `version.rs` (then rewrite the files again).
 /// Builds before and after refuse each other's files and connections.
 #[test]
 fn the_fingerprint_is_that_of_the_golden_files() {

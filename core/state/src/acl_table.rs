@@ -5,10 +5,12 @@
 //! the table from a snapshot's znodes.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
-use rowlock_proto::acl::Acl;
+use rowlock_proto::acl::{Acl, Id};
 
-use super::SharedAcl;
+use crate::acl::{is_anyone, may};
+use crate::digest::Hasher;
 use crate::shared_map::{SharedMap, Slot};
 
 /// Bytes of an entry without its texts: two allocations.
@@ -97,6 +99,61 @@ impl Acls {
     }
 }
 
+/// A stored list with its hash, shared by all znodes with this list.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedAcl(Arc<Stored>);
+
+#[derive(Debug)]
+struct Stored {
+    hash: u64,
+    anyone: i32,
+    is_open: bool,
+    entries: Vec<Acl>,
+}
+
+impl SharedAcl {
+    /// Shares a list returned by [`crate::acl::resolve`].
+    pub(crate) fn new(entries: Vec<Acl>) -> Self {
+        let hash = entries.iter().fold(Hasher::new(4), |hasher, entry| {
+            hasher.int(i64::from(entry.perms)).bytes(entry.id.scheme.as_bytes()).bytes(entry.id.id.as_bytes())
+        });
+        let for_anyone = entries.iter().filter(|entry| is_anyone(&entry.id));
+        let anyone = for_anyone.fold(0, |all, entry| all | entry.perms);
+        let is_open = Acl::is_open(&entries);
+        SharedAcl(Arc::new(Stored { hash: hash.finish(), anyone, is_open, entries }))
+    }
+
+    /// Checks like [`may`], without a look at entries if every client has the permission.
+    pub(crate) fn allows(&self, perm: i32, who: &[Id]) -> bool {
+        let is_allowed = self.0.anyone & perm != 0 || may(self.entries(), perm, who);
+        debug_assert_eq!(
+            is_allowed,
+            may(self.entries(), perm, who),
+            "a list allows more or less than it says"
+        );
+        is_allowed
+    }
+
+    /// Compares the list; a pointer comparison suffices for the list of open znodes.
+    pub(crate) fn is_list(&self, list: &[Acl]) -> bool {
+        self.0.is_open && std::ptr::eq(list, Acl::open_entries()) || self.entries() == list
+    }
+
+    /// Returns whether both share one allocation.
+    fn is_same(&self, other: &SharedAcl) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn entries(&self) -> &[Acl] {
+        &self.0.entries
+    }
+
+    /// Returns the contribution to the hash of a znode.
+    pub(crate) fn hash(&self) -> u64 {
+        self.0.hash
+    }
+}
+
 /// Orders lists by length, the longest last.
 impl Ord for SharedAcl {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -124,7 +181,7 @@ impl Eq for SharedAcl {}
 
 #[cfg(test)]
 mod tests {
-    use rowlock_proto::acl::{Acl, Id, perms};
+    use rowlock_proto::acl::perms;
 
     use super::*;
 

@@ -8,17 +8,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rowlock_proto::{SessionId, Zxid};
 
-use super::SnapshotError;
-use super::block::BlockReader;
-use super::record::Row;
-use crate::acl::{Acls, SharedAcl};
+use crate::acl_table::{Acls, SharedAcl};
 use crate::arena::{Arena, Number};
 use crate::command::Ordinal;
-use crate::dedup::OutcomeRecord;
 use crate::locks::{Contender, Key, Question, queue_path};
 use crate::machine::{Machine, RESERVED};
+use crate::outcome::OutcomeRecord;
 use crate::sessions::{Host, Session, Sessions};
 use crate::shared_map::{SharedMap, Slot};
+use crate::snapshot::{BlockReader, Row, SnapshotError};
 use crate::tree::{Totals, Tree, split};
 use crate::version::{FIRST, NEWEST, REHEARSED, Upgrade};
 use crate::znode::{Kind, Meta, Znode, ZnodeName};
@@ -26,7 +24,7 @@ use crate::znode::{Kind, Meta, Znode, ZnodeName};
 /// A position in the queue of the lock at this path.
 type QueuedPlace = (String, Key, Contender);
 
-pub(super) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
+pub(crate) fn load(input: &mut dyn Read) -> Result<Machine, SnapshotError> {
     let mut records = BlockReader::new(input)?;
     let Row::Counters { last_zxid, time_ms } = records.next()? else { return damaged("no counters") };
     let mut sessions = Sessions::default();
@@ -317,9 +315,7 @@ mod tests {
     use rowlock_proto::request::{Create, Request};
 
     use super::*;
-    use crate::command::{Attachment, Command, Origin, Proposal};
-    use crate::locks::Contender;
-    use crate::proof::Proof;
+    use crate::command::{Attachment, Command, Origin, Proof, Proposal};
 
     /// Changes a state with a held lock, and loads its snapshot.
     fn read_again(change: impl FnOnce(&mut Machine)) -> Result<Machine, SnapshotError> {

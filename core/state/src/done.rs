@@ -1,15 +1,16 @@
-//! A completed operation: the event for watchers, and the state for a revert.
+//! A completed operation: the event for watchers, the state for a revert, and the cause.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rowlock_proto::acl::Acl;
+use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::{SessionId, Stat, Version, Zxid};
 
-use crate::acl::SharedAcl;
+use crate::acl_table::SharedAcl;
 use crate::arena::Number;
+use crate::command::Author;
 use crate::locks::{Contender, Key};
-use crate::outcome::{Change, ChangeKind, EventSink};
+use crate::outcome::{Change, ChangeKind, EndReason, EventSink};
 use crate::rules::Rules;
 use crate::tree::{ParentCounters, Path, Tree};
 
@@ -17,18 +18,18 @@ pub(crate) struct Done {
     /// Full path of the znode; empty for a deleted ephemeral, whose path `shared` has.
     pub path: String,
     /// Path shared with the session's list of ephemerals.
-    pub(super) shared: Option<Arc<str>>,
+    pub(crate) shared: Option<Arc<str>>,
     /// Index of the last name's first byte.
     pub name_at: usize,
     /// The znode's Stat after the operation (the last Stat, if deleted).
     pub stat: Stat,
     /// The created znode as a position in its parent's queue.
     pub contender: Option<Contender>,
-    pub(super) event: Option<Event>,
-    pub(super) undo: Undo,
+    pub(crate) event: Option<Event>,
+    pub(crate) undo: Undo,
 }
 
-pub(super) struct Event {
+pub(crate) struct Event {
     pub kind: ChangeKind,
     /// The znode's ACL, unless `undo` leads to the znode.
     pub acl: Option<SharedAcl>,
@@ -36,7 +37,7 @@ pub(super) struct Event {
 }
 
 /// State for the revert of a change.
-pub(super) enum Undo {
+pub(crate) enum Undo {
     Nothing,
     Create { id: Number, parent: ParentCounters },
     Delete { id: Number, parent: ParentCounters },
@@ -44,7 +45,7 @@ pub(super) enum Undo {
 }
 
 /// Numbers of a znode before a change of the data.
-pub(super) struct BeforeData {
+pub(crate) struct BeforeData {
     pub mzxid: Zxid,
     pub mtime_ms: i64,
     pub version: Version,
@@ -52,7 +53,7 @@ pub(super) struct BeforeData {
 
 impl Done {
     /// Makes a change without a queue position.
-    pub(super) fn new(path: String, stat: Stat, event: Option<Event>, undo: Undo) -> Self {
+    pub(crate) fn new(path: String, stat: Stat, event: Option<Event>, undo: Undo) -> Self {
         Done { path, shared: None, name_at: 0, stat, contender: None, event, undo }
     }
 
@@ -117,5 +118,31 @@ impl Done {
             );
             sink.changed(&Change { zxid, path: self.path(), kind: *kind, acl, parent_acl, rules });
         }
+    }
+}
+
+/// Cause of created and deleted znodes, which decides the reasons of ended positions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cause<'a> {
+    pub zxid: Zxid,
+    pub session: SessionId,
+    /// Identities of the client behind the command.
+    pub who: &'a [Id],
+    /// Reason for the end of positions, if the command determines the reason; otherwise the owner of a
+    /// position does.
+    pub why: Option<EndReason>,
+    /// Limit of positions granted. Each further lock gets a delay that is over at once, and a `LockDue` of
+    /// its own grants the lock.
+    pub grants_max: usize,
+}
+
+impl<'a> Cause<'a> {
+    pub(crate) fn new(by: &Author<'a>, why: Option<EndReason>) -> Self {
+        Cause { zxid: by.zxid, session: by.session, who: by.who, why, grants_max: usize::MAX }
+    }
+
+    /// Makes the cause of a command without a session.
+    pub(crate) fn of_the_cluster(zxid: Zxid) -> Self {
+        Cause { zxid, session: SessionId::NONE, who: &[], why: None, grants_max: usize::MAX }
     }
 }

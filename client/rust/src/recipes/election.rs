@@ -15,32 +15,26 @@
 //! The layout is Curator's `LeaderSelector` and kazoo's `Election`: their candidates queue with ours, ignore
 //! notes, and lead on their turn.
 
-mod leadership;
-mod view;
-mod watcher;
-
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::Owner;
 use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, Request, path};
 
-pub use self::leadership::{Leadership, TransferError};
-pub use self::view::{Candidate, Leader};
-pub use self::watcher::{LeaderStream, LeaderWatcher};
-
 use super::guard::Guard;
+use super::leaders::{self, Candidate, Leader, LeaderWatcher};
 use super::mutex::Mutex;
-use super::plain::{insist, pause_or_fail};
 use super::queue::Queue;
 use super::request::LockRequest;
-use super::site::{Kind, Site};
+use super::site::{Kind, Site, insist, pause_or_fail};
 use crate::client::Client;
-use crate::error::Error;
+use crate::error::{Error, Kept, ReleaseError};
 use crate::znode::{self, Znode};
 
 /// Handle of an election: a name on a session. Making a handle does nothing.
@@ -103,7 +97,7 @@ impl Election {
         Election { parts: Arc::new(Parts { site: site.clone(), mutex: mutex.clone(), owner }) }
     }
 
-    fn site(&self) -> &Site {
+    pub(super) fn site(&self) -> &Site {
         &self.parts.site
     }
 
@@ -179,7 +173,7 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         loop {
             let (queue, successor) = self.read_queue().await?;
-            let Some(first) = queue.first().filter(|_| view::leads(&queue, successor.as_deref())) else {
+            let Some(first) = queue.first().filter(|_| leaders::leads(&queue, successor.as_deref())) else {
                 return Ok(None);
             };
             // Gone in between: look again.
@@ -271,12 +265,12 @@ impl Election {
                 Err(Error::Rejected(ErrorCode::NoNode)) => return Ok(false),
                 read => read?,
             };
-            let Some(successor) = view::successor(data.as_ref()) else { return Ok(false) };
+            let Some(successor) = leaders::successor(data.as_ref()) else { return Ok(false) };
             let is_us = successor == path::name(guard.path());
             if !is_us && self.candidate(&successor).await?.is_some() {
                 return Ok(true);
             }
-            let note_down = guard.txn().set(path, Some(view::data(None)), Some(stat.version));
+            let note_down = guard.txn().set(path, Some(leaders::data(None)), Some(stat.version));
             match client.commit(note_down).await {
                 // Not ours any more, as the guard will say.
                 Ok(_) | Err(Error::TransactionRejected { index: 0, .. }) => return Ok(false),
@@ -296,7 +290,7 @@ impl Election {
             Ok((data?.data, names?.names))
         };
         match self.site().fresh(read).await {
-            Ok((data, names)) => Ok((Queue::new(names).into_names(), view::successor(data.as_ref()))),
+            Ok((data, names)) => Ok((Queue::new(names).into_names(), leaders::successor(data.as_ref()))),
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok((Vec::new(), None)),
             Err(error) => Err(error),
         }
@@ -309,5 +303,126 @@ impl Election {
             Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Proof of our lead. Dropping the leadership resigns in the background.
+///
+/// A leadership can be lost, like every lock: [`Guard`]'s `token`, `lost`, `loss`, `run`, `check`, `txn` are
+/// all available.
+#[derive(Debug)]
+#[must_use = "dropping it resigns"]
+pub struct Leadership {
+    guard: Guard,
+    election: Election,
+}
+
+/// Failure to transfer a lead by [`Leadership::transfer_to`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError<L = Leadership> {
+    /// No transfer took place: [`Error::NotWaiting`]; [`Error::NotHeld`]: we no longer lead; or another
+    /// refusal of the note's write.
+    #[error(transparent)]
+    Kept(#[from] Kept<L>),
+    /// The note was written, but the servers did not acknowledge the release. We no longer lead.
+    #[error(transparent)]
+    Release(#[from] ReleaseError),
+}
+
+impl Leadership {
+    fn new(guard: Guard, election: Election) -> Self {
+        Leadership { guard, election }
+    }
+
+    /// Changes our value, visible to other clients.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`]: we no longer lead. [`Error::Rejected`] (NoAuth); the end of the session.
+    /// # Cancel safety
+    /// A dropped future may or may not have changed the value.
+    pub async fn set_value(&self, value: impl Into<String>) -> Result<(), Error> {
+        if !self.is_held() {
+            return Err(Error::NotHeld);
+        }
+        let value = Bytes::from(value.into());
+        // No other client writes there, so repeating does no harm.
+        let set = || self.election.site().client().set(self.path(), Some(value.clone()), None);
+        match insist(set).await {
+            Ok(_) => Ok(()),
+            Err(Error::Rejected(ErrorCode::NoNode)) => Err(Error::NotHeld),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Transfers the lead to a waiting candidate ([`Election::candidates`]), and returns when we no longer
+    /// lead.
+    ///
+    /// The candidates in between make way: each is granted the lock for a moment, and queues again behind the
+    /// successor, at a few round trips each. Until then the election has no leader, or a candidate of another
+    /// library that ignores notes. If the successor leaves in the meantime, the first candidate in the queue
+    /// leads.
+    ///
+    /// # Errors
+    /// [`TransferError`].
+    /// # Cancel safety
+    /// A dropped future resigns, and may or may not have named the successor.
+    pub async fn transfer_to(self, candidate: &Candidate) -> Result<(), TransferError> {
+        let election = self.election.path();
+        let waits_here = path::parent(&candidate.path) == Some(election) && candidate.path != self.path();
+        if !waits_here {
+            return Err(Kept::new(self, Error::NotWaiting).into());
+        }
+        let note = Some(leaders::data(Some(candidate.name())));
+        let leave_note = self.txn().check(&candidate.path, None).set(election, note, None);
+        // Only a leader leaves notes, so repeating does no harm.
+        match insist(|| self.election.site().client().commit(leave_note.clone())).await {
+            Ok(_) => Ok(self.guard.release().await?),
+            Err(error) => {
+                let error = match error {
+                    Error::TransactionRejected { index: 0, .. } => Error::NotHeld,
+                    Error::TransactionRejected { index: 1, .. } => Error::NotWaiting,
+                    error => error,
+                };
+                Err(Kept::new(self, error).into())
+            }
+        }
+    }
+
+    /// Ends the lead, and waits for the acknowledgement.
+    ///
+    /// # Errors
+    /// The errors of [`Guard::release`].
+    /// # Cancel safety
+    /// The cancel safety of [`Guard::release`].
+    pub async fn resign(self) -> Result<(), ReleaseError> {
+        self.guard.release().await
+    }
+
+    /// [`Leadership::resign`], under the name of every other lock.
+    ///
+    /// # Errors
+    /// The errors of [`Guard::release`].
+    /// # Cancel safety
+    /// The cancel safety of [`Guard::release`].
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.resign().await
+    }
+}
+
+impl<L> TransferError<L> {
+    #[cfg(feature = "blocking")]
+    pub(crate) fn map<M>(self, wrap: impl FnOnce(L) -> M) -> TransferError<M> {
+        match self {
+            TransferError::Kept(kept) => TransferError::Kept(kept.map(wrap)),
+            TransferError::Release(error) => TransferError::Release(error),
+        }
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        &self.guard
     }
 }

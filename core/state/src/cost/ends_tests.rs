@@ -12,13 +12,11 @@ use rowlock_proto::request::Op;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, SessionId, Version};
 
-use super::world::World;
+use super::tests::{World, state_bytes};
 use crate::ASKED_MAX;
-use crate::command::{Command, Proposal, Stamp};
+use crate::command::{Command, Proof, Proposal, Stamp};
 use crate::cost::{COMMAND_STEPS_MAX, END_GRANTS_MAX, EPHEMERALS_MAX, QUEUE_PLACES_MAX};
-use crate::proof::Proof;
-use crate::rates::LEAVE;
-use crate::steps;
+use crate::steps::{self, LEAVE};
 
 const FULL: Result<(), ErrorCode> = Err(ErrorCode::QuotaExceeded);
 
@@ -290,12 +288,12 @@ fn a_question_reaches_the_first_holders_within_its_price() {
     let command = Command::Client(Request::Ask(Ask { lock: "/l".to_owned(), reason, by, within_ms: 1_000 }));
     let proposal = world.proposal(&Arc::default(), command);
     let cost = world.machine.price(&proposal).unwrap();
-    let before = super::weigh::bytes(&world.machine);
+    let before = state_bytes(&world.machine);
     let stamp = Stamp { time_ms: 1_000, ..Stamp::default() };
     let (result, steps) = steps::taken_by(|| world.machine.apply_stamped(stamp, &proposal, &mut ()).result);
     assert_eq!(result, Ok(Response::Number(ASKED_MAX as i32)));
     world.machine.check().unwrap();
-    let grown = super::weigh::bytes(&world.machine).saturating_sub(before);
+    let grown = state_bytes(&world.machine).saturating_sub(before);
     assert!(steps <= cost.steps && grown as u64 <= cost.bytes, "{steps} steps, {grown} bytes of {cost:?}");
     assert!(cost.steps <= COMMAND_STEPS_MAX);
     ends_due(&mut world, "/l");
@@ -308,8 +306,8 @@ fn a_session_that_opens_is_at_its_price() {
     let command = Command::OpenSession { proof: Proof::of(&[1; 16]), timeout_ms: 1_000 };
     let proposal = Proposal { session: SessionId::NONE, ..world.proposal(&Arc::default(), command) };
     let cost = world.machine.price(&proposal).unwrap();
-    let before = super::weigh::bytes(&world.machine);
+    let before = state_bytes(&world.machine);
     let (_, steps) = steps::taken_by(|| world.machine.apply(1_000, &proposal, &mut ()).result.unwrap());
-    let grown = super::weigh::bytes(&world.machine) - before;
+    let grown = state_bytes(&world.machine) - before;
     assert!(steps <= cost.steps && grown as u64 <= cost.bytes, "{steps} steps, {grown} bytes of {cost:?}");
 }

@@ -8,14 +8,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rowlock_proto::acl::Id;
-use rowlock_proto::right::Right;
-use rowlock_proto::{CreateMode, ErrorCode, SessionId};
+use rowlock_proto::{CreateMode, ErrorCode, Right, SessionId};
 
-use super::{RULES_PATH, Rules, is_below_base, lock_of};
-use crate::author::Author;
-use crate::command::Stamp;
+use crate::command::{Author, Stamp};
 use crate::guard::decides;
 use crate::machine::Machine;
+use crate::rules::{RULES_PATH, Rules, is_below_base, lock_of};
 use crate::znode::Kind;
 use crate::{acl, mutant};
 

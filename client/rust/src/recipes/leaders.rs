@@ -3,26 +3,29 @@
 //! The watcher watches the first znode in the queue and the election's own data. Only a change of the leader
 //! changes these, hence a hundred observers cost nothing while candidates come and go. Without a candidate
 //! the watcher watches the list of candidates for the first arrival.
+//!
+//! The state of an election is in its znodes: the candidates' queue is a lock's queue; the data of the
+//! election's znode are empty or, during a transfer, `successor=` and the name of a candidate's queue znode.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use futures_core::Stream;
-use rowlock_proto::{ErrorCode, path};
+use rowlock_proto::{ErrorCode, FencingToken, SessionId, path};
 
-use super::{Candidate, Election, Leader, view};
+use super::election::Election;
+use super::queue::Queue;
+use super::site::insist;
 use crate::error::Error;
-use crate::recipes::plain::insist;
-use crate::recipes::queue::Queue;
-use crate::watch::OneshotWatch;
-use crate::znode::Watched;
+use crate::znode::{OneshotWatch, Watched, Znode};
 
 /// Reports every change of the leader. Made by [`Election::observe`].
 ///
 /// The watcher reports states, not events: a short lead may be left out, and a report is true of a past
-/// moment. To act only during a lead, campaign: [`super::Leadership`].
+/// moment. To act only during a lead, campaign: [`crate::Leadership`].
 #[derive(Debug)]
 pub struct LeaderWatcher {
     election: Election,
@@ -46,7 +49,7 @@ struct Watches {
 }
 
 impl LeaderWatcher {
-    pub(super) fn new(election: Election) -> Self {
+    pub(crate) fn new(election: Election) -> Self {
         LeaderWatcher { election, told: None }
     }
 
@@ -107,7 +110,7 @@ impl LeaderWatcher {
             let path = path::join(parent, first);
             let read = existing(insist(|| client.get_watched(&path)).await)?;
             let Some(Watched { value: znode, watch: changed }) = read else { continue };
-            let leader = view::leads(&queue, view::successor(seen.data.as_ref()).as_deref())
+            let leader = leads(&queue, successor(seen.data.as_ref()).as_deref())
                 .then(|| Candidate::new(path.clone(), &znode));
             return Ok((leader, Watches { election, queue: Some(changed) }));
         }
@@ -156,5 +159,73 @@ impl Stream for LeaderStream {
 impl fmt::Debug for LeaderStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaderStream").field("ended", &self.next.is_none()).finish()
+    }
+}
+
+/// Candidate of an election: the first candidate is the leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// The candidate's value: [`Election::campaign`], [`crate::Leadership::set_value`].
+    pub value: String,
+    /// Fencing token for the candidate's writes as the leader.
+    pub token: FencingToken,
+    /// The session of the candidate.
+    pub session: SessionId,
+    /// The path of the candidate's queue znode.
+    pub path: String,
+}
+
+/// The candidate that leads the election.
+pub type Leader = Candidate;
+
+impl Candidate {
+    pub(crate) fn new(path: String, znode: &Znode) -> Self {
+        let (value, stat) = (String::from_utf8_lossy(znode.bytes()).into_owned(), &znode.stat);
+        Candidate { value, token: FencingToken(stat.czxid.0), session: stat.ephemeral_owner, path }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        path::name(&self.path)
+    }
+}
+
+/// Parses the successor in an election's data.
+pub(crate) fn successor(data: Option<&Bytes>) -> Option<String> {
+    let text = std::str::from_utf8(data?).ok()?;
+    text.strip_prefix("successor=").filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// Formats the election's data with this successor; `None` for no successor.
+pub(crate) fn data(successor: Option<&str>) -> Bytes {
+    successor.map(|name| Bytes::from(format!("successor={name}"))).unwrap_or_default()
+}
+
+/// Checks that the first candidate leads: false during a transfer to another waiting candidate.
+pub(crate) fn leads(queue: &[String], successor: Option<&str>) -> bool {
+    match (queue.first(), successor) {
+        (None, _) => false,
+        (Some(first), Some(successor)) => first == successor || !queue.iter().any(|name| name == successor),
+        (Some(_), None) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_successor_is_named_in_text_and_other_data_name_nobody() {
+        assert_eq!(successor(Some(&data(Some("x-1")))), Some("x-1".to_owned()));
+        for nobody in [None, Some(data(None)), Some("permits=3".into()), Some("successor=".into())] {
+            assert_eq!(successor(nobody.as_ref()), None);
+        }
+    }
+
+    #[test]
+    fn the_first_leads_unless_the_lead_is_on_its_way_to_another_who_waits() {
+        let queue = ["a", "b", "c"].map(str::to_owned);
+        assert!(leads(&queue, None) && leads(&queue, Some("a")) && leads(&queue, Some("gone")));
+        assert!(!leads(&queue, Some("c")) && !leads(&[], None));
     }
 }
