@@ -4,7 +4,7 @@ use rowlock_proto::{NodeId, SessionId};
 use rowlock_transport::Identity;
 use rowlock_transport::frame::FrameReader;
 use rowlock_transport::handshake::check_hello;
-use rowlock_types::limits::PEER_HELLO_MAX_BYTES;
+use rowlock_transport::limits::PEER_HELLO_MAX_BYTES;
 
 /// Offset of the session in a `ConnectRequest` with the length in front: protocol, last zxid, timeout,
 /// session.
@@ -61,11 +61,11 @@ fn session_at(bytes: &[u8], at: usize) -> Seen<SessionId> {
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
+    use rowlock_proto::Incarnation;
+    use rowlock_state::version::Versions;
     use rowlock_transport::Lane;
     use rowlock_transport::frame::{self, RequestId};
     use rowlock_transport::handshake::{Hello, encode_hello};
-    use rowlock_types::incarnation::Incarnation;
-    use rowlock_types::versions::Versions;
 
     use super::*;
 

@@ -16,7 +16,7 @@ use rowlock_env::disk::Dir;
 use rowlock_env::task::Shutdown;
 use rowlock_env::{time, worker};
 use rowlock_state::Frozen;
-use rowlock_types::limits::SNAPSHOT_PIECE_PAUSE;
+use rowlock_wal::limits::SNAPSHOT_PIECE_PAUSE;
 
 use crate::node::context::NodeContext;
 use crate::node::moment;

@@ -48,7 +48,7 @@ pub use decode::BadRequest;
 pub use error::ErrorCode;
 pub use event::{EventType, WatchedEvent};
 pub use frame::FrameError;
-pub use ids::{ClusterId, FencingToken, NodeId, SessionId, Version, Xid, Zxid};
+pub use ids::{ClusterId, FencingToken, Incarnation, NodeId, SessionId, Version, Xid, Zxid};
 pub use opcode::OpCode;
 pub use path::PathError;
 pub use request::{ConnectRequest, Op, Request, RequestFrame};

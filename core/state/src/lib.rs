@@ -15,7 +15,7 @@
 pub mod acl;
 mod arena;
 mod author;
-mod codec;
+pub mod codec;
 pub mod command;
 mod cost;
 mod dedup;
@@ -67,7 +67,7 @@ pub use machine::{Counts, Machine};
 pub use new_cluster::NewCluster;
 pub use proof::Proof;
 pub use restore::{LeftBehind, Rule, TOKEN_FLOOR_MAX, ZxidsUsedUp};
-pub use sessions::{Host, LASTING_MS, Opened, Session};
+pub use sessions::{Host, LASTING_MS, Opened, STATE_LOCK_MS, Session};
 pub use snapshot::{Frozen, SNAPSHOT_VERSION, SnapshotError};
 pub use version::ClusterVersion;
 pub use znode::Kind;

@@ -23,7 +23,7 @@ use crate::proof::Proof;
 use crate::shared_map::Slot;
 use crate::steps;
 pub use host::Host;
-pub use hosts::{LASTING_MS, Opened};
+pub use hosts::{LASTING_MS, Opened, STATE_LOCK_MS};
 pub(crate) use session::Near;
 pub use session::Session;
 pub(crate) use table::Sessions;

@@ -8,7 +8,7 @@
 //! Invariant: the keys of a block ascend, and so do the blocks of a segment.
 
 use rowlock_proto::Zxid;
-use rowlock_types::codec;
+use rowlock_state::codec;
 use serde::{Deserialize, Serialize};
 
 use super::error::HistoryError;

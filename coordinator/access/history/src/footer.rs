@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 
 use rowlock_env::disk::Dir;
 use rowlock_proto::{SessionId, Zxid};
-use rowlock_state::Layout;
-use rowlock_types::codec;
+use rowlock_state::{Layout, codec};
 use serde::{Deserialize, Serialize};
 
 use super::block::Head;

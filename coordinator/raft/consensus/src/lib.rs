@@ -12,6 +12,11 @@
 //! | [`room`] | disk room of the members, as reported to the leader |
 //! | [`invitations`] | load of this node, and invitations of sessions to the leader |
 //! | [`log_clock`] | the time in the log, which ignores jumps of the wall clock |
+//! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms |
+//! | [`operation`] | an operator's command to a node |
+//! | [`status`] | role, term, leader and log end of a node |
+//! | [`node_hook`] | changes of a node's log and state, for simulators, audits and tests |
+//! | [`limits`], [`pacing`] | every bound with its action; every deliberate delay |
 //!
 //! # Guarantees
 //!
@@ -40,11 +45,17 @@ pub mod batching;
 pub mod config;
 pub mod entry_times;
 pub mod invitations;
+pub mod limits;
 pub mod log_clock;
+pub mod node_hook;
+pub mod operation;
+pub mod pacing;
 pub mod peer;
 pub mod raft;
 pub mod raft_types;
+pub mod reconfiguration;
 pub mod room;
+pub mod status;
 
 // Lets the crate above include the test support of `peer` by its path.
 #[cfg(test)]

@@ -5,13 +5,13 @@
 //! mutex.
 
 use parking_lot::Mutex;
+use rowlock_consensus::peer::message::ClientDisconnect;
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
 use rowlock_state::Machine;
 use rowlock_state::command::Attachment;
-use rowlock_types::client_disconnect::ClientDisconnect;
 
 use super::tracker::Tracker;
 

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rowlock_consensus::node_hook::Hook;
+use rowlock_consensus::peer::message::ClientDisconnect;
 use rowlock_consensus::raft::{QuorumContact, Raft, facts};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::SessionId;
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::node_hook::Hook;
 
 use super::expiry_table::ExpiryTable;
 use super::last_contact::LastContact;

@@ -25,8 +25,8 @@ pub mod last_contact;
 pub mod liveness;
 pub mod tracker;
 
+use rowlock_consensus::peer::message::ClientDisconnect;
 use rowlock_proto::SessionId;
-use rowlock_types::client_disconnect::ClientDisconnect;
 use tokio::sync::mpsc;
 
 /// Receiver of the answer to a client's heartbeat.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_env::time::{self, Instant};
-use rowlock_types::memory::Share;
+use rowlock_metrics::memory::Share;
 use tokio::sync::{mpsc, oneshot};
 
 use super::dial::Dialer;

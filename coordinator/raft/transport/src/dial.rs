@@ -5,10 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rowlock_env::backoff::Backoff;
 use rowlock_env::time;
+use rowlock_metrics::memory::Tally;
 use rowlock_proto::NodeId;
-use rowlock_types::limits::{PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES};
-use rowlock_types::memory::Tally;
-use rowlock_types::pacing::{DIAL_PAUSES, DIAL_REFUSED_PAUSES};
 
 use super::error::PeerError;
 use super::frame::RequestId;
@@ -16,6 +14,7 @@ use super::handshake::{self, HandshakeRefusal, Hello, Identity, Lane};
 use super::known_incarnations::{KnownIncarnations, NotRecorded};
 use super::security::Security;
 use super::wire::{self, Inbox, Outbox, WireError};
+use crate::limits::{DIAL_PAUSES, DIAL_REFUSED_PAUSES, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES};
 
 /// Address of a node; the membership changes it, and the next attempt to dial uses the new value.
 pub(super) type Address = Arc<Mutex<Addresses>>;

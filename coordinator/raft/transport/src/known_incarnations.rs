@@ -2,9 +2,8 @@
 //! node's disk. The record also holds the versions that each node last reported.
 
 use futures_util::future::BoxFuture;
-use rowlock_proto::{ClusterId, NodeId};
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::versions::Versions;
+use rowlock_proto::{ClusterId, Incarnation, NodeId};
+use rowlock_state::version::Versions;
 
 /// A node's memory of the other nodes. Implemented by the layer above, on the data folder.
 pub trait KnownIncarnations: Send + Sync + 'static {

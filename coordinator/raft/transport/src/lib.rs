@@ -25,14 +25,14 @@
 //! - A connection with a silent peer closes within seconds, whatever TCP reports.
 //! - Bytes from the network never panic, never allocate beyond `limits::PEER_FRAME_MAX_BYTES` per connection,
 //!   and reach the layer above only after the peer has named this cluster and this node.
-//! - Every queue has its bound in `rowlock_types::limits`, and a [`Tally`](rowlock_types::memory::Tally)
+//! - Every queue has its bound in [`limits`], and a [`Tally`](rowlock_metrics::memory::Tally)
 //!   counts the memory.
 //!
 //! # Limits
 //!
 //! The layer above encodes and decodes messages ([`Conversation`]). Raft, proposals and sessions appear only
 //! as names of lanes. This crate uses no disk: the layer above stores the known nodes. The versions of a node
-//! ([`rowlock_types::versions`]) cover all carried messages: a changed message needs another version.
+//! ([`rowlock_state::version`]) cover all carried messages: a changed message needs another version.
 
 mod calls;
 mod connection;
@@ -41,6 +41,7 @@ mod error;
 pub mod frame;
 pub mod handshake;
 mod known_incarnations;
+pub mod limits;
 mod link;
 mod pool;
 mod round_trips;

@@ -9,9 +9,8 @@ use parking_lot::Mutex;
 use rowlock_env::backoff::Backoff;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::memory::Tally;
 use rowlock_proto::NodeId;
-use rowlock_types::limits::PEER_QUEUE_MAX;
-use rowlock_types::memory::Tally;
 use tokio::sync::{mpsc, oneshot};
 
 use super::calls::{self, Call, Health, Stage};
@@ -22,6 +21,7 @@ use super::known_incarnations::KnownIncarnations;
 use super::link::PeerLink;
 use super::round_trips::RoundTrips;
 use super::security::Security;
+use crate::limits::PEER_QUEUE_MAX;
 
 /// Handles of all other nodes known to this node. Cheap to clone.
 #[derive(Clone)]

@@ -9,10 +9,9 @@ use rowlock_env::net::{Listener, Stream};
 use rowlock_env::rate::LogLimiter;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time;
+use rowlock_metrics::Metrics;
+use rowlock_metrics::memory::Tally;
 use rowlock_proto::NodeId;
-use rowlock_types::limits::{PEER_CONNECTIONS_MAX, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES};
-use rowlock_types::memory::Tally;
-use rowlock_types::metrics::Metrics;
 
 use super::connection::Connection;
 use super::frame::RequestId;
@@ -22,6 +21,7 @@ use super::security::Security;
 use super::service::Service;
 use super::strangers::{Stranger, Strangers};
 use super::wire::{self, Inbox, Outbox, WireError};
+use crate::limits::{PEER_CONNECTIONS_MAX, PEER_HANDSHAKE_TIMEOUT, PEER_HELLO_MAX_BYTES};
 
 pub struct Server<S> {
     us: Arc<Identity>,

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_env::time::Instant;
-use rowlock_types::limits::{
-    PEER_REFUSALS_OF_ADDRESS_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ADDRESS_MAX,
-};
+
+use crate::limits::{PEER_REFUSALS_OF_ADDRESS_MAX, PEER_STRANGERS_MAX, PEER_STRANGERS_OF_ADDRESS_MAX};
 
 /// Period over which refusals are counted.
 const REFUSALS_SPAN: Duration = Duration::from_secs(1);

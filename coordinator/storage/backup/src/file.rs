@@ -13,9 +13,8 @@ use std::io::{self, Read, Write};
 
 use rowlock_env::decides;
 use rowlock_proto::ClusterId;
-use rowlock_state::{Frozen, Layout, Machine, SnapshotError};
-use rowlock_types::limits::STATE_LOCK_MS;
-use rowlock_types::versions::{COMMIT, RELEASE, this_build};
+use rowlock_state::version::{COMMIT, RELEASE, this_build};
+use rowlock_state::{Frozen, Layout, Machine, STATE_LOCK_MS, SnapshotError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
-use rowlock_types::member::Member;
 use serde::{Deserialize, Serialize};
+
+use crate::member::Member;
 
 /// A term, with its leader or candidate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

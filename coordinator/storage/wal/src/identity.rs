@@ -9,9 +9,8 @@ use std::fmt;
 use rowlock_env::decides;
 use rowlock_env::disk::Dir;
 use rowlock_env::rng;
-use rowlock_proto::{ClusterId, NodeId};
+use rowlock_proto::{ClusterId, Incarnation, NodeId};
 use rowlock_state::{ClusterVersion, version};
-use rowlock_types::incarnation::Incarnation;
 
 use super::error::StorageError;
 use super::layout::{OtherBuild, Stamp};

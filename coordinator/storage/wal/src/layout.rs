@@ -1,8 +1,8 @@
 //! Stamp of the build in a data folder: the fingerprint of this crate's formats, with the fingerprints of the
 //! replicated formats in the folder. Pure.
 
+use rowlock_state::version::{Versions, this_build};
 use rowlock_state::{Layout, version};
-use rowlock_types::versions::{Versions, this_build};
 
 /// Fingerprint of this crate's formats: `identity`, `acquaintances`, segments with their records, and the
 /// headers of snapshots. The samples are the golden bytes of the modules' tests.

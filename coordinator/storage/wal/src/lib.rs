@@ -42,13 +42,16 @@
 //! nodes are known only by their incarnations. The crate decodes a replicated state only to verify a
 //! snapshot.
 
+pub mod advice;
 mod begin;
 pub mod entry;
 pub mod error;
 pub mod folder;
 pub mod identity;
 mod layout;
+pub mod limits;
 pub mod log;
+pub mod member;
 pub mod memlog;
 pub mod offline;
 mod open;

@@ -9,8 +9,8 @@ use rowlock_env::decides;
 use rowlock_env::disk::{Dir, DirLock};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{time, worker};
-use rowlock_types::metrics::Metrics;
-use rowlock_types::versions::Versions;
+use rowlock_metrics::Metrics;
+use rowlock_state::version::Versions;
 
 use super::begin::refuse_marked;
 use super::error::StorageError;

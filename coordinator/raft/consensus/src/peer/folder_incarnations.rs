@@ -3,11 +3,10 @@
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rowlock_proto::{ClusterId, NodeId};
+use rowlock_proto::{ClusterId, Incarnation, NodeId};
 use rowlock_state::version;
+use rowlock_state::version::Versions;
 use rowlock_transport::{KnownIncarnations, NotRecorded};
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::versions::Versions;
 use rowlock_wal::{Folder, NotRecorded as NotOnDisk};
 
 use super::releases::Releases;

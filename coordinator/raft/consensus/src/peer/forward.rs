@@ -4,11 +4,12 @@
 //! connection, and never reconnects: the owner decides about the returned batches.
 
 use rowlock_state::command::Proposal;
+use rowlock_transport::limits::{PEER_FORWARD_WINDOW_BYTES, PEER_FRAME_MAX_BYTES};
 use rowlock_transport::{Lane, LinkEvent, PeerError, PeerLink};
-use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FORWARD_WINDOW_BYTES, PEER_FRAME_MAX_BYTES};
 
 use super::message::{Refusal, Request, Response};
 use super::pool::{Peer, decode};
+use crate::limits::BATCH_MAX_BYTES;
 
 // A usual batch fits into a frame, and several fit into the window.
 const _: () = assert!(BATCH_MAX_BYTES < PEER_FRAME_MAX_BYTES);

@@ -7,11 +7,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rowlock_env::net::Listener;
 use rowlock_env::task::TaskGroup;
+use rowlock_metrics::Metrics;
+use rowlock_metrics::memory::Tally;
 use rowlock_proto::NodeId;
+use rowlock_state::codec;
 use rowlock_transport::{Answer, Conversation, Identity, Lane, RefusalListener, Security, Server, Service};
-use rowlock_types::codec;
-use rowlock_types::memory::Tally;
-use rowlock_types::metrics::Metrics;
 use rowlock_wal::Folder;
 
 use super::folder_incarnations::FolderIncarnations;

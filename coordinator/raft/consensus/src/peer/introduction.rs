@@ -1,7 +1,6 @@
 //! Introduction of a running node to a started one: own state, and knowledge about the started node.
 
-use rowlock_proto::NodeId;
-use rowlock_types::incarnation::Incarnation;
+use rowlock_proto::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Answer to `Request::Introduce`. The answer also implies that the asking node was not recorded with another

@@ -1,22 +1,23 @@
 //! Messages between nodes. Variants are appended, never reordered: their position is on the wire.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::busy::{self, Work};
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
-use rowlock_state::command::Proposal;
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::codec::{self, CodecError};
-use rowlock_types::member::Member;
-use rowlock_types::operation::Operation;
-use rowlock_types::reconfiguration::Wanted;
-use rowlock_types::status::Status;
+use rowlock_state::codec::{self, CodecError};
+use rowlock_state::command::{Attachment, Proposal};
+use rowlock_wal::member::Member;
 use serde::{Deserialize, Serialize};
 
-use super::introduction::Introduction;
-use crate::raft_types::messages::{RaftRequest, RaftResponse};
 use rowlock_transport::Lane;
+
+use super::introduction::Introduction;
+use crate::operation::Operation;
+use crate::raft_types::messages::{RaftRequest, RaftResponse};
+use crate::reconfiguration::Wanted;
+use crate::status::Status;
 
 /// Number of [`Request::Forward`] on the wire.
 const FORWARD: u8 = 1;
@@ -121,6 +122,22 @@ pub enum Refusal {
     /// The request is invalid, as a membership change that cannot work.
     #[error("{0}")]
     Invalid(String),
+}
+
+/// A client has closed its session's connection; the session may come back within a grace period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientDisconnect {
+    pub session: SessionId,
+    /// Attachment of the closed connection: a newer attachment makes the disconnect void.
+    pub attachment: Attachment,
+    /// Time for which the session lives on, in milliseconds.
+    pub grace_ms: u32,
+}
+
+impl ClientDisconnect {
+    pub fn grace(&self) -> Duration {
+        Duration::from_millis(u64::from(self.grace_ms))
+    }
 }
 
 impl Request {

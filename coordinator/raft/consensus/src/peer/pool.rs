@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::Instant;
+use rowlock_metrics::memory::Tally;
 use rowlock_proto::NodeId;
+use rowlock_state::codec;
+use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_transport::{Identity, Lane, PeerError, PeerLink, Pool, Security};
-use rowlock_types::codec;
-use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
-use rowlock_types::memory::Tally;
 use rowlock_wal::Folder;
 
 use super::folder_incarnations::FolderIncarnations;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rowlock_proto::NodeId;
-use rowlock_types::limits::KNOWN_NODES_MAX;
-use rowlock_types::versions::Versions;
+use rowlock_state::version::Versions;
+use rowlock_wal::limits::KNOWN_NODES_MAX;
 
 /// This node's own versions, and those of other nodes connected since the start. Clones share their state.
 ///

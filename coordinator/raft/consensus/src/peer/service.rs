@@ -6,16 +6,17 @@ use std::future::Future;
 use futures_util::future::BoxFuture;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::member::Member;
-use rowlock_types::operation::Operation;
-use rowlock_types::reconfiguration::Wanted;
-use rowlock_types::status::Status;
+use rowlock_wal::member::Member;
+
+use rowlock_transport::Lane;
 
 use super::introduction::Introduction;
 use super::message::Refusal;
+use crate::operation::Operation;
+use crate::peer::message::ClientDisconnect;
 use crate::raft_types::messages::{RaftRequest, RaftResponse};
-use rowlock_transport::Lane;
+use crate::reconfiguration::Wanted;
+use crate::status::Status;
 
 /// Handler for requests of other nodes, apart from Raft. Implemented above, in `node.rs`.
 pub trait PeerService: Send + Sync + 'static {

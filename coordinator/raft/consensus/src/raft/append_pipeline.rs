@@ -18,11 +18,11 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_transport::{LinkEvent, PeerError, PeerLink};
-use rowlock_types::limits::PEER_APPEND_IDLE_MAX;
 
 use super::acks::Acks;
 use super::commit_notify::CommitNotify;
 use super::network::{Faults, unexpected};
+use crate::limits::PEER_APPEND_IDLE_MAX;
 use crate::peer::{Request, pool};
 use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 use crate::raft_types::{LeaderId, LogId, TypeConfig};

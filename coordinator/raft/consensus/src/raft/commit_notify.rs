@@ -13,8 +13,8 @@ use std::pin::Pin;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::time::{self, Sleep};
-use rowlock_types::pacing::COMMIT_NOTIFY_DELAY_MAX;
 
+use crate::pacing::COMMIT_NOTIFY_DELAY_MAX;
 use crate::raft_types::LogId;
 use crate::raft_types::messages::{AppendRequest, ClientPresence};
 

@@ -20,7 +20,7 @@ use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
 use rowlock_proto::NodeId;
-use rowlock_types::member::Member;
+use rowlock_wal::member::Member;
 
 use super::admission::Admission;
 use super::lease::LeaderLease;

@@ -16,9 +16,9 @@ use rowlock_env::sync::watch;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::Batch;
-use rowlock_types::node_hook::Hook;
 
 use super::Raft;
+use crate::node_hook::Hook;
 use crate::raft_types::Payload;
 
 /// A node's view of the leadership. Terms and leaders only move forward.

@@ -20,13 +20,13 @@ use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
-use rowlock_types::limits::TERM_AHEAD_MAX;
-use rowlock_types::member::Member;
+use rowlock_wal::member::Member;
 
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline, InFlightAppend};
 use super::lease::{FIXED, LeaderLease};
 use super::snapshot_transfer::{self, SnapshotSource};
+use crate::limits::TERM_AHEAD_MAX;
 use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
 use crate::raft_types::messages::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, TransferRequest,

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy};
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::node_hook::Hook;
 use rowlock_wal::{Opened, SnapshotStore, StorageError};
 
 use super::acks::{Acks, QuorumContact};
@@ -20,6 +19,7 @@ use super::state_machine::{Apply, StateMachine};
 use super::stored;
 use crate::applied_state::AppliedState;
 use crate::config::RaftConfig;
+use crate::node_hook::Hook;
 use crate::peer::{PeerPool, RaftService};
 use crate::raft_types::{Payload, TypeConfig};
 

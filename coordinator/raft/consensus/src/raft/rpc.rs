@@ -21,14 +21,14 @@ use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker;
+use rowlock_metrics::{LeaderEnd, Metrics};
 use rowlock_proto::NodeId;
-use rowlock_types::limits::TERM_AHEAD_MAX;
-use rowlock_types::metrics::{LeaderEnd, Metrics};
-use rowlock_types::node_hook::Hook;
 use tokio::sync::oneshot;
 
 use super::admission::Admission;
 use super::lease::LeaderLease;
+use crate::limits::TERM_AHEAD_MAX;
+use crate::node_hook::Hook;
 use crate::peer::Lane;
 use crate::peer::service::{RaftConnection, RaftService};
 use crate::raft_types::messages::{

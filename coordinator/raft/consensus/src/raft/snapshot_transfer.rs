@@ -13,9 +13,10 @@ use openraft::StorageError;
 use openraft::errors::{ErrorSource, RPCError, StreamingError};
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::{time, worker};
-use rowlock_types::limits::{PEER_FRAME_MAX_BYTES, PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB};
+use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
 
 use super::network::{Faults, unexpected};
+use crate::limits::{PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB};
 use crate::peer::{Lane, Peer, Request};
 use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep};
 use crate::raft_types::{TypeConfig, Vote};

@@ -18,16 +18,16 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_env::{task, worker};
+use rowlock_metrics::Metrics;
 use rowlock_state::command::{Batch, Command};
 use rowlock_state::{Frozen, Machine};
-use rowlock_types::limits::APPLY_SLICE;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::node_hook::Hook;
 use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError};
 
 use super::stored;
 use crate::applied_state::AppliedState;
 use crate::entry_times::EntryStages;
+use crate::limits::APPLY_SLICE;
+use crate::node_hook::Hook;
 use crate::raft_types::{
     EntryOutcome, EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
 };

@@ -9,11 +9,12 @@ use std::fmt;
 
 use bytes::Bytes;
 use rowlock_proto::NodeId;
-use rowlock_types::member::Member;
-use rowlock_types::node_hook::Position;
+use rowlock_wal::member::Member;
 use serde::{Deserialize, Serialize};
 
 use runtime::EnvRuntime;
+
+use crate::node_hook::Position;
 
 /// Payload of a normal log entry: an encoded `rowlock_state::command::Batch`.
 ///

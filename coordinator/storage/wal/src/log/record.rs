@@ -1,7 +1,7 @@
 //! Records of the log: Raft's durable decisions, in their order. Pure.
 
 use rowlock_env::decides;
-use rowlock_types::codec::{self, CodecError};
+use rowlock_state::codec::{self, CodecError};
 use serde::{Deserialize, Serialize};
 
 use super::frame::BODY_MAX_BYTES;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use rowlock_env::decides;
 use rowlock_state::Layout;
-use rowlock_types::versions::this_build;
+use rowlock_state::version::this_build;
 
 use super::frame::{Chain, SegmentKey};
 use crate::layout::{FOLDER, OtherBuild, of_entries, reads_entries};

@@ -11,15 +11,14 @@ use std::time::Duration;
 use rowlock_env::disk::DirLock;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker::{self, Worker};
-use rowlock_types::limits::WAL_QUEUE_MAX;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::pacing::FLUSH_MARK_DELAY;
+use rowlock_metrics::Metrics;
 use tokio::sync::oneshot;
 
 use super::record::Record;
 use super::writer::Writer;
 use crate::entry::LogId;
 use crate::error::{DiskFailure, Unwritten, is_for_lack_of_room};
+use crate::limits::{FLUSH_MARK_DELAY, WAL_QUEUE_MAX};
 use crate::reserve::Reserve;
 
 /// Pause between attempts to write a batch on a full disk.

@@ -16,7 +16,7 @@ use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
-use rowlock_types::metrics::Metrics;
+use rowlock_metrics::Metrics;
 
 use super::frame::{self, Chain, FrameContext, SegmentKey};
 use super::record::{Checkpoint, Record};

@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 use rowlock_env::decides;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::worker;
+use rowlock_state::version::{OtherRelease, Versions};
 use rowlock_state::{Machine, SNAPSHOT_VERSION, SnapshotError};
-use rowlock_types::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE, SNAPSHOT_PIECE_PAUSE};
-use rowlock_types::versions::{OtherRelease, Versions};
 
 use super::format::{FIXED_BYTES, FORMAT_VERSION, FormatError, SnapshotHeader};
 use crate::entry::SnapshotMeta;
 use crate::error::StorageError;
 use crate::identity::Identity;
 use crate::layout::OtherBuild;
+use crate::limits::{SNAPSHOT_CUT_BYTES, SNAPSHOT_CUT_PAUSE, SNAPSHOT_PIECE_PAUSE};
 
 /// Bytes per read of a whole file.
 const CHUNK_BYTES: usize = 256 << 10;

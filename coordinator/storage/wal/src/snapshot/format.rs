@@ -14,8 +14,7 @@
 //! 64  meta: last log id and membership, then the body: the state machine's own encoding
 //! ```
 
-use rowlock_state::Layout;
-use rowlock_types::codec;
+use rowlock_state::{Layout, codec};
 
 use crate::entry::SnapshotMeta;
 use crate::layout::FOLDER;

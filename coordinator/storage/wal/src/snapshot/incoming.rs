@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::worker;
-use rowlock_types::limits::{SNAPSHOT_PIECE_BYTES, SNAPSHOT_PIECE_PAUSE};
 
 use super::file::SnapshotFile;
 use super::format::SnapshotHeader;
 use crate::entry::SnapshotMeta;
 use crate::error::StorageError;
 use crate::identity::Identity;
+use crate::limits::{SNAPSHOT_PIECE_BYTES, SNAPSHOT_PIECE_PAUSE};
 
 /// Receiver of a snapshot file's bytes. A drop before [`Incoming::finish`] removes the file.
 #[derive(Debug)]

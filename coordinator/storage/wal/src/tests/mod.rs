@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
-use rowlock_types::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::error::{DiskFailure, StorageError};

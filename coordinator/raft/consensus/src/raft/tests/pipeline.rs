@@ -11,8 +11,8 @@ use openraft::{RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
-use rowlock_types::limits::PEER_APPEND_WINDOW_REQUESTS;
-use rowlock_types::member::Member;
+use rowlock_transport::limits::PEER_APPEND_WINDOW_REQUESTS;
+use rowlock_wal::member::Member;
 
 use super::support::{Bytewise, PATIENCE, leased};
 use crate::peer::RaftService;

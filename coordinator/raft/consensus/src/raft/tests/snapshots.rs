@@ -12,10 +12,10 @@ use openraft::{RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
-use rowlock_types::limits::{PEER_SNAPSHOT_CHUNK_BYTES, TERM_AHEAD_MAX};
-use rowlock_types::member::Member;
+use rowlock_wal::member::Member;
 
 use super::support::{Bytewise, Cluster, PATIENCE, leased};
+use crate::limits::{PEER_SNAPSHOT_CHUNK_BYTES, TERM_AHEAD_MAX};
 use crate::peer::tests::support::{Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};

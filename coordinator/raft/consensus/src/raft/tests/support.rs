@@ -16,11 +16,11 @@ use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
-use rowlock_types::codec;
-use rowlock_types::member::Member;
-use rowlock_types::metrics::Metrics;
+use rowlock_state::codec;
 use rowlock_wal::Storage;
+use rowlock_wal::member::Member;
 use tempfile::TempDir;
 
 use super::relay::{Cuts, relay};

@@ -51,7 +51,7 @@ impl Member {
 }
 
 /// Returns the neighbor of a peer port; 65535 has one too.
-pub(crate) fn election_port(peer: u16) -> u16 {
+pub fn election_port(peer: u16) -> u16 {
     peer.checked_add(1).unwrap_or(u16::MAX - 1)
 }
 

@@ -9,15 +9,15 @@
 //! | [`IN_FLIGHT_DELAY_MAX`] | the next log entry | a larger entry in flight | `batching/mod.rs` |
 //! | [`COALESCE_DELAY_MAX`] | acquires that only join queues | more commands | `batching/coalesce.rs` |
 //! | [`COMMIT_NOTIFY_DELAY_MAX`] | a commit, no clients | the next entries | `raft/commit_notify.rs` |
-//! | [`FLUSH_MARK_DELAY`] | the mark after the last flush | more records | `wal/src/log/worker.rs` |
-
+//! | `wal::limits::FLUSH_MARK_DELAY` | the mark after the last flush | more records | `wal/src/log/worker.rs` |
+//!
 //! The second table has the pauses before the retry of failed work: the first pause, doubled up to the last
 //! (`core/env/src/backoff.rs`).
 //!
 //! | pauses | after a failed | where |
 //! |---|---|---|
-//! | [`DIAL_PAUSES`] | attempt to reach another node | `transport/src/dial.rs` |
-//! | [`DIAL_REFUSED_PAUSES`] | handshake that another node refuses | `transport/src/dial.rs` |
+//! | `transport::limits::DIAL_PAUSES` | attempt to reach another node | `transport/src/dial.rs` |
+//! | `transport::limits::DIAL_REFUSED_PAUSES` | handshake that another node refuses | `transport/src/dial.rs` |
 //! | [`SNAPSHOT_PAUSES`] | attempt to write a snapshot | `raft/compaction.rs` |
 
 use std::ops::RangeInclusive;
@@ -36,14 +36,5 @@ pub const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
 /// Longest delay of a commit notice to a follower without clients. Beyond: the leader sends the notice even
 /// without other messages.
 pub const COMMIT_NOTIFY_DELAY_MAX: Duration = Duration::from_millis(5);
-/// Silence of the log before the log records the end of the last flush. Longer than the pause between
-/// occasional locks and than the steps of an election: neither waits for the flush of this record.
-pub const FLUSH_MARK_DELAY: Duration = Duration::from_secs(1);
-
-/// Pauses between dials of an unreachable node. Short: a returning node is reached soon.
-pub const DIAL_PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(250);
-/// Pauses after a refused handshake. Longer: a refusal lasts until an operator changes something, and
-/// frequent attempts only fill the other node's log.
-pub const DIAL_REFUSED_PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(5);
 /// Pauses after a failed snapshot: time for the disk to recover.
 pub const SNAPSHOT_PAUSES: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
