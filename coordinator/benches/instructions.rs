@@ -24,8 +24,8 @@ use rowlock_state::outcome::{
     Change, ChangeKind, EndReason, EventContext, LockEvent, LockEventKind, PositionEnd,
 };
 use rowlock_state::rules::Rules;
-use rowlock_wal::log::frame::{self, Chain, FrameContext, SegmentKey};
 use rowlock_wal::log::record::Record;
+use rowlock_wal::log::record::{self, Chain, FrameContext, SegmentKey};
 use rowlock_wal::{Entry, LeaderId, LogId, Payload};
 
 /// How often each is done.
@@ -95,7 +95,7 @@ fn log_encode(commands: usize) -> u64 {
         staged.clear();
         measured(|| {
             let kind = record.encode_into(&mut body);
-            frame::write(&mut staged, PLACE, kind, &body)
+            record::write(&mut staged, PLACE, kind, &body)
         });
     }
     TIMES as u64
@@ -104,10 +104,10 @@ fn log_encode(commands: usize) -> u64 {
 fn log_decode(commands: usize) -> u64 {
     let (mut body, mut staged) = (Vec::new(), Vec::new());
     let kind = record(commands).encode_into(&mut body);
-    frame::write(&mut staged, PLACE, kind, &body);
+    record::write(&mut staged, PLACE, kind, &body);
     for _ in 0..TIMES {
         let decoded =
-            measured(|| frame::read(&staged, KEY).map(|frame| Record::decode(frame.kind, frame.body)));
+            measured(|| record::read(&staged, KEY).map(|frame| Record::decode(frame.kind, frame.body)));
         assert!(decoded.is_some_and(|record| record.is_ok()));
     }
     TIMES as u64

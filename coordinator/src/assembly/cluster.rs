@@ -8,7 +8,7 @@ use rowlock_consensus::operation::Operation;
 use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_wal::StorageError;
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 use tokio::sync::mpsc;
 
 use super::errors::{NodeError, StartError};

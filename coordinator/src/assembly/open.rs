@@ -7,7 +7,7 @@ use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::node_hook::Hook;
 use rowlock_consensus::peer::{self, PeerPool, Releases};
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::log_store::LogStore;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_consensus::raft::{self, Admission, LeaderLease, OpenError, QuorumContact, Raft};
@@ -18,7 +18,7 @@ use rowlock_env::{rng, worker};
 use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
 use rowlock_sessions::expiry_table::ExpiryTable;
-use rowlock_sessions::last_contact::LastContact;
+use rowlock_sessions::expiry_table::LastContact;
 use rowlock_sessions::{Keepalive, SessionTouch};
 use rowlock_wal::{
     DiskFailure, Identity, Opened, Reserve, SnapshotStore, Storage, StorageError, check_release,

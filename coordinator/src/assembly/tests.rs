@@ -8,7 +8,7 @@ use rowlock_consensus::limits::TERM_AHEAD_MAX;
 use rowlock_consensus::peer::message::{Request, Response};
 use rowlock_consensus::peer::{Lane, Refusal};
 use rowlock_consensus::raft::facts;
-use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, RaftResponse, VoteRequest};
+use rowlock_consensus::raft_types::{AppendRequest, RaftRequest, RaftResponse, VoteRequest};
 use rowlock_consensus::raft_types::{Entry, EntryOutcome, EntryPayload, LogId, Payload, Vote};
 use rowlock_env::net::Stream;
 use rowlock_env::time::Instant;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_backup::file;
-use rowlock_backup::place::Target;
+use rowlock_backup::file::Target;
 use rowlock_env::decides;
 use rowlock_env::disk::Dir;
 use rowlock_env::task::Shutdown;

@@ -16,7 +16,7 @@ use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_proto::acl::Id;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::Frozen;
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 
 use crate::node::delivery::outbox::Outbox;
 

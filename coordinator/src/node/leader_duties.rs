@@ -11,7 +11,7 @@ mod zk_config;
 
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::limits::BATCH_MAX_COMMANDS;
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::duty::Duty;

@@ -10,8 +10,8 @@ use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::operation::Operation;
 use rowlock_consensus::peer::message::ClientDisconnect;
 use rowlock_consensus::peer::{Introduction, Lane, PeerService, Refusal};
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::facts::NotDone;
-use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::{facts, is_member};
 use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_consensus::status::Status;
@@ -23,9 +23,9 @@ use rowlock_env::time;
 use rowlock_metrics::{LeaderEnd, Silence};
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 
-use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
+use rowlock_sessions::expiry_table::{HeartbeatAcks, Unconfirmed};
 use rowlock_sessions::liveness::REPORT_DEADLINE;
 
 use crate::node::admin::Admin;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rowlock_consensus::node_hook::Position;
 use rowlock_consensus::peer::{Lane, Request, Response};
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::facts;
-use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::status::{NotServing, Status};
 use rowlock_env::decides;
 use rowlock_env::duty::Duty;

@@ -12,7 +12,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use openraft::Membership;
 use rowlock_consensus::peer::{Refusal, Request, Response};
 use rowlock_consensus::raft::stored;
-use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
+use rowlock_consensus::raft_types::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
 use rowlock_consensus::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
@@ -23,9 +23,9 @@ use rowlock_state::version::Versions;
 use rowlock_state::{Machine, codec};
 use rowlock_transport::handshake::{self, Hello, Welcome};
 use rowlock_transport::{Identity, Lane};
+use rowlock_wal::entry::Member;
 use rowlock_wal::log::record::{Checkpoint, Record};
-use rowlock_wal::member::Member;
-use rowlock_wal::snapshot::format::SnapshotHeader;
+use rowlock_wal::snapshot::file::SnapshotHeader;
 
 #[path = "../../../core/proto/tests/it/golden/file.rs"]
 mod golden;

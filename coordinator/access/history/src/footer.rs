@@ -10,9 +10,8 @@ use rowlock_state::{Layout, codec};
 use serde::{Deserialize, Serialize};
 
 use super::block::Head;
-use super::error::HistoryError;
 use super::query::Filter;
-use super::record::{Key, Subject};
+use super::record::{HistoryError, Key, Subject};
 
 /// Name of the footer in a segment's folder.
 pub(super) const FOOTER_FILE: &str = "FOOTER";

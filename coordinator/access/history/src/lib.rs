@@ -5,7 +5,7 @@
 //!
 //! Apply passes the events of locks to a [`HistorySink`]. A buffer collects the events (`queue.rs`); a
 //! separate thread (`worker.rs`) takes the buffer about ten times a second and writes its entries to files
-//! (`store.rs`): segments, each a sled database (`segment.rs`, `table.rs`) of blocks of entries (`block.rs`).
+//! (`store.rs`): segments, each a sled database (`segment.rs`) of blocks of entries (`block.rs`).
 //! [`History`] is the handle for readers. `docs/decisions/history-in-sled.md` has the reasons for sled and
 //! the layout of the files.
 //!
@@ -29,17 +29,14 @@
 //! elsewhere: a record carries its lock's readers ([`Readers`]), and the reports check them.
 
 mod block;
-mod error;
 mod footer;
 pub mod limits;
 pub mod offline;
 mod query;
 mod queue;
-mod readers;
 mod record;
 mod segment;
 mod store;
-mod table;
 mod worker;
 
 use std::convert::Infallible;
@@ -57,8 +54,7 @@ use crate::limits::{HISTORY_CLOSE_MAX, HISTORY_DELAY_MAX, HISTORY_FREE_MIN_BYTES
 
 pub use query::{Filter, Page};
 pub use queue::{HistorySink, Off, Recorder};
-pub use readers::Readers;
-pub use record::{Entry, Key};
+pub use record::{Entry, Key, Readers};
 
 use queue::Backlog;
 use store::{Bounds, Found};

@@ -18,8 +18,7 @@ use rowlock_proto::lock_event::{Gap, GapReason, HistoryEvent};
 use rowlock_state::outcome::{EventContext, LockEvent};
 
 use super::block::encode;
-use super::readers::Readers;
-use super::record::{Entry, Key, Missing, Subject, merge};
+use super::record::{Entry, Key, Missing, Readers, Subject, merge};
 use super::worker::Job;
 use crate::limits::{
     HISTORY_PRESSING_BYTES, HISTORY_PRESSING_RECORDS, HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS,

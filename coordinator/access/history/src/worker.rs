@@ -18,10 +18,9 @@ use rowlock_proto::lock_event::{Gap, GapReason};
 use tokio::sync::oneshot;
 
 use super::block::{Encoded, entries};
-use super::error::HistoryError;
 use super::query::{Filter, Page};
 use super::queue::{Backlog, Buffer};
-use super::record::{Key, Missing, Subject, merge};
+use super::record::{HistoryError, Key, Missing, Subject, merge};
 use super::store::{Bounds, Found, Store};
 use crate::limits::HISTORY_RETRY_PAUSE;
 

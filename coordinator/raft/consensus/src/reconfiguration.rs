@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::{ErrorCode, NodeId};
-use rowlock_wal::member::{Member, election_port};
+use rowlock_wal::entry::{Member, election_port};
 use serde::{Deserialize, Serialize};
 
 /// Valid node ids. ZooKeeper's session ids have the server's number in their top byte, where 0 and 0xff have

@@ -17,7 +17,7 @@ use rowlock_consensus::node_hook::Hook;
 use rowlock_consensus::peer::message::ClientDisconnect;
 use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
 use rowlock_consensus::raft::QuorumContact;
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
@@ -29,9 +29,7 @@ use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use tokio::sync::mpsc;
 
-use super::expiry_table::ExpiryTable;
-use super::heartbeat_ack::HeartbeatAcks;
-use super::last_contact::LastContact;
+use super::expiry_table::{ExpiryTable, HeartbeatAcks, LastContact};
 use super::{HeartbeatWaiter, Keepalive};
 
 /// Period in which the leader checks for expired sessions and for quorum contact.

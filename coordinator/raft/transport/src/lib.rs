@@ -34,21 +34,16 @@
 //! as names of lanes. This crate uses no disk: the layer above stores the known nodes. The versions of a node
 //! ([`rowlock_state::version`]) cover all carried messages: a changed message needs another version.
 
-mod calls;
 mod connection;
-mod dial;
 mod error;
 pub mod frame;
 pub mod handshake;
-mod known_incarnations;
 pub mod limits;
 mod link;
 mod pool;
-mod round_trips;
 mod security;
 mod server;
 mod service;
-mod strangers;
 mod wire;
 
 #[cfg(test)]
@@ -56,9 +51,8 @@ mod tests;
 
 pub use error::PeerError;
 pub use handshake::{HandshakeRefusal, Identity, Lane};
-pub use known_incarnations::{KnownIncarnations, NotRecorded};
 pub use link::{LinkEvent, PeerLink};
 pub use pool::{Peer, Pool};
 pub use security::Security;
 pub use server::{RefusalListener, Server};
-pub use service::{Answer, Conversation, Service};
+pub use service::{Answer, Conversation, KnownIncarnations, NotRecorded, Service};

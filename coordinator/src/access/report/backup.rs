@@ -14,7 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use rowlock_backup::file::Header;
-use rowlock_backup::place::Spool;
+use rowlock_backup::file::Spool;
 use rowlock_env::decides;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::time::{self, Instant};

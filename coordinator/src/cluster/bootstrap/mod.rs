@@ -30,7 +30,7 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_wal::advice::{Heard, Replace};
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 use rowlock_wal::{FolderState, StorageError};
 
 pub use self::discovery::Founders;

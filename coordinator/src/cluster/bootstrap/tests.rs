@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rowlock_env::time;
 use rowlock_proto::NodeId;
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 use rowlock_wal::{Entry, FolderState, Identity, LeaderId, LogId, Membership, Payload, Storage};
 
 use super::LEADER_EVERY;

@@ -31,7 +31,7 @@ fn text(members: &Members, version: u64) -> String {
 #[cfg(test)]
 mod tests {
     use rowlock_proto::NodeId;
-    use rowlock_wal::member::Member;
+    use rowlock_wal::entry::Member;
 
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};

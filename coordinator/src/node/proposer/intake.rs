@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rowlock_consensus::batching::{Entries, ProposalQueue, TermBatch};
 use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_state::version::{OtherRelease, RELEASE, this_build};
 
-use super::identity::Identity;
-use super::layout::OtherBuild;
+use super::identity::{Identity, OtherBuild};
 use super::log::segment::{HeaderError, SegmentSeq};
 use crate::advice::Replace;
 

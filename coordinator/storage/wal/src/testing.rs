@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
-use crate::member::Member;
+use crate::entry::{
+    Entry, LeaderId, LogId, Member, Membership, Payload, SnapshotMeta, StoredMembership, Vote,
+};
 
 /// Position under node 1 as the leader.
 pub fn log_id(term: u64, index: u64) -> LogId {

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::busy::{self, Work};
-use rowlock_proto::{ErrorCode, NodeId, SessionId};
+use rowlock_proto::{ErrorCode, Incarnation, NodeId, SessionId};
 use rowlock_state::codec::{self, CodecError};
 use rowlock_state::command::{Attachment, Proposal};
-use rowlock_wal::member::Member;
+use rowlock_transport::Lane;
+use rowlock_wal::entry::Member;
 use serde::{Deserialize, Serialize};
 
-use rowlock_transport::Lane;
-
-use super::introduction::Introduction;
 use crate::operation::Operation;
-use crate::raft_types::messages::{RaftRequest, RaftResponse};
+use crate::raft_types::{RaftRequest, RaftResponse};
 use crate::reconfiguration::Wanted;
 use crate::status::Status;
 
@@ -194,5 +192,35 @@ impl Request {
             | Request::Introduce
             | Request::Operate(_) => lane == Lane::Control,
         }
+    }
+}
+
+/// Answer to `Request::Introduce`. The answer also implies that the asking node was not recorded with another
+/// data folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Introduction {
+    /// Voters of the newest membership in the log.
+    pub voters: Vec<NodeId>,
+    pub learners: Vec<NodeId>,
+    /// Log index of that membership.
+    pub members_at: Option<u64>,
+    pub last_index: Option<u64>,
+    /// This node takes part in votes and acknowledgements.
+    pub is_admitted: bool,
+    pub term: u64,
+    pub leader: Option<NodeId>,
+    /// Index up to which the asking node acknowledged this node's log, if this node leads in `term`.
+    pub acknowledged: Option<u64>,
+    /// Recorded incarnations of other nodes.
+    pub known: Vec<(NodeId, Incarnation)>,
+    /// Peer addresses (`HOST:PORT`) of the members of that membership. The asking node may have an older
+    /// `cluster.toml` and no log.
+    pub addresses: Vec<(NodeId, String)>,
+}
+
+impl Introduction {
+    /// Returns whether the log is empty except for the membership with which a cluster is formed.
+    pub fn is_fresh(&self) -> bool {
+        self.last_index.unwrap_or(0) == 0
     }
 }

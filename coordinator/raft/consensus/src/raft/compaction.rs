@@ -27,8 +27,7 @@ use rowlock_proto::NodeId;
 use rowlock_wal::{Log, StorageError};
 
 use super::Raft;
-use crate::limits::LOG_MEMORY_MAX_BYTES;
-use crate::pacing::SNAPSHOT_PAUSES;
+use crate::limits::{LOG_MEMORY_MAX_BYTES, SNAPSHOT_PAUSES};
 use crate::raft_types::LogId;
 
 /// Period of the checks.

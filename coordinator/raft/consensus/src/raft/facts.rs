@@ -11,7 +11,7 @@ use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::time::Instant;
 use rowlock_metrics::Role;
 use rowlock_proto::NodeId;
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 
 use super::open::Raft;
 use crate::node_hook::Position;

@@ -21,9 +21,9 @@ use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 
-use super::leadership::Leadership;
+use super::elections::Leadership;
 use super::state_machine::StateMachine;
 use crate::peer::{Lane, PeerPool, Refusal, Request};
 use crate::raft_types::{LogId, StoredMembership, TypeConfig};

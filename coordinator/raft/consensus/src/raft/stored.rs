@@ -6,7 +6,7 @@ use openraft::Membership;
 use rowlock_proto::NodeId;
 use rowlock_state::codec;
 use rowlock_wal as wal;
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 
 use crate::node_hook::{Ballot, Position};
 use crate::raft_types::{

@@ -19,8 +19,7 @@ use tempfile::TempDir;
 
 use super::error::{DiskFailure, StorageError};
 use super::identity::Identity;
-use super::log::handle::Log;
-use super::log::worker::Done;
+use super::log::worker::{Done, Log};
 use super::open::{Opened, Storage};
 use super::testing::entry;
 use crate::entry::{Entry, Vote};

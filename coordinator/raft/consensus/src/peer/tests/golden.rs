@@ -12,7 +12,7 @@ use rowlock_state::version::{Build, MESSAGES, Versions};
 use rowlock_state::{Layout, codec};
 use rowlock_transport::handshake::{self, HandshakeRefusal, Hello, Welcome};
 use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 use rowlock_world::samples::missing;
 use rowlock_world::spoilt::Spoiler;
 
@@ -21,7 +21,7 @@ use crate::operation::{LogLevelChange, Operation, UpgradeStep};
 use crate::peer::message::{ClientDisconnect, Refusal, Request, Response};
 use crate::peer::{Introduction, Lane};
 use crate::raft::testing::{entry, log_id, snapshot_meta, vote};
-use crate::raft_types::messages::{
+use crate::raft_types::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, SnapshotResponse, SnapshotStep,
     TransferRequest, VoteRequest, VoteResponse,
 };

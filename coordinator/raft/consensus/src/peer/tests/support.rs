@@ -19,13 +19,13 @@ use rowlock_proto::{ErrorCode, Incarnation, NodeId, Request, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_transport::frame::{self, Frame, FrameReader, RequestId};
 use rowlock_transport::handshake::{self, Hello, Welcome};
-use rowlock_wal::member::Member;
+use rowlock_wal::entry::Member;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use rowlock_consensus::peer::{
     Identity, Introduction, Lane, PeerPool, PeerServer, PeerService, RaftConnection, RaftService, Refusal,
 };
-use rowlock_consensus::raft_types::messages::{RaftRequest, RaftResponse};
+use rowlock_consensus::raft_types::{RaftRequest, RaftResponse};
 use rowlock_state::version::Versions;
 
 /// Long enough for anything that must happen on a busy machine.
