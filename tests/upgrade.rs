@@ -11,7 +11,7 @@ use rowlock_client::Client;
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_coordinator::{Node, NodeConfig};
 use rowlock_proto::NodeId;
-use rowlock_types::versions::Versions;
+use rowlock_state::version::Versions;
 use serde_json::Value;
 use tokio::task::JoinSet;
 

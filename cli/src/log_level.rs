@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rowlock_client::Client;
+use rowlock_coordinator::limits::{LOG_FILTER_MAX_BYTES, LOG_LEVEL_MAX_MS};
 use rowlock_proto::ErrorCode;
-use rowlock_types::operation::{LOG_FILTER_MAX_BYTES, LOG_LEVEL_MAX_MS};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, leave};

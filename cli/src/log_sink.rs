@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rowlock_types::limits::LOG_QUEUE_MAX_BYTES;
-use rowlock_types::metrics::Metrics;
+use rowlock_coordinator::limits::LOG_QUEUE_MAX_BYTES;
+use rowlock_metrics::Metrics;
 
 /// Longest wait for the last lines at the end of the process.
 pub const END_DEADLINE: Duration = Duration::from_secs(1);

@@ -164,7 +164,7 @@ fn log_start(config: &NodeConfig) {
         config.nodes.iter().map(|node| format!("{}@{}", node.id, node.peer_addr)).collect();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        commit = rowlock_types::versions::COMMIT,
+        commit = rowlock_state::version::COMMIT,
         cluster = config.name,
         node = %config.id,
         client = or_empty(&config.client_addr),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use rowlock_types::versions::{COMMIT, RELEASE};
+use rowlock_state::version::{COMMIT, RELEASE};
 use serde_json::json;
 
 use crate::exit::Failure;

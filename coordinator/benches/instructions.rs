@@ -14,7 +14,8 @@ use harness::{Case, measured};
 use rowlock_consensus::peer::message::Request;
 use rowlock_coordinator::node::delivery::outbox::{Inbox, channel};
 use rowlock_coordinator::node::delivery::watch::{ConnectionId, Kinds, WatchTable};
-use rowlock_history::{History, HistoryConfig};
+use rowlock_history::{History, Retention};
+use rowlock_metrics::Metrics;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Mode};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
@@ -23,9 +24,8 @@ use rowlock_state::outcome::{
     Change, ChangeKind, EndReason, EventContext, LockEvent, LockEventKind, PositionEnd,
 };
 use rowlock_state::rules::Rules;
-use rowlock_types::metrics::Metrics;
-use rowlock_wal::log::frame::{self, Chain, FrameContext, SegmentKey};
 use rowlock_wal::log::record::Record;
+use rowlock_wal::log::record::{self, Chain, FrameContext, SegmentKey};
 use rowlock_wal::{Entry, LeaderId, LogId, Payload};
 
 /// How often each is done.
@@ -95,7 +95,7 @@ fn log_encode(commands: usize) -> u64 {
         staged.clear();
         measured(|| {
             let kind = record.encode_into(&mut body);
-            frame::write(&mut staged, PLACE, kind, &body)
+            record::write(&mut staged, PLACE, kind, &body)
         });
     }
     TIMES as u64
@@ -104,10 +104,10 @@ fn log_encode(commands: usize) -> u64 {
 fn log_decode(commands: usize) -> u64 {
     let (mut body, mut staged) = (Vec::new(), Vec::new());
     let kind = record(commands).encode_into(&mut body);
-    frame::write(&mut staged, PLACE, kind, &body);
+    record::write(&mut staged, PLACE, kind, &body);
     for _ in 0..TIMES {
         let decoded =
-            measured(|| frame::read(&staged, KEY).map(|frame| Record::decode(frame.kind, frame.body)));
+            measured(|| record::read(&staged, KEY).map(|frame| Record::decode(frame.kind, frame.body)));
         assert!(decoded.is_some_and(|record| record.is_ok()));
     }
     TIMES as u64
@@ -134,8 +134,8 @@ fn history() -> u64 {
     const LOCKS: u64 = 64;
     const PER_ENTRY: u64 = 16;
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (_history, sink) =
-        History::start(folder.path(), HistoryConfig::default(), Arc::new(Metrics::default()));
+    let retention = Retention { max_age_ms: 7 * 86_400_000, max_bytes: 256 << 20 };
+    let (_history, sink) = History::start(folder.path(), retention, Arc::new(Metrics::default()));
     let cycles = TIMES as u64 * PER_ENTRY;
     for n in 0..cycles {
         let lock = format!("/locks/bench-own-{}", n % LOCKS);

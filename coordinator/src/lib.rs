@@ -74,16 +74,18 @@ mod assembly;
 pub mod cluster;
 #[warn(missing_docs)]
 pub mod config;
+pub mod limits;
 pub mod node;
 
 pub use assembly::{Addresses, Node, NodeError, NotExpired, NotServing, SnapshotFailed, StartError, Vitals};
 #[cfg(feature = "cluster")]
 pub use assembly::{BootstrapError, LogSwitch};
 pub use config::{ClusterConfig, ConfigError, NodeConfig};
+pub use rowlock_consensus::node_hook::{Ballot, NodeHook, Position};
+pub use rowlock_consensus::status::Status;
 pub use rowlock_env::time::Instant;
+pub use rowlock_metrics::Role;
 pub use rowlock_proto::{NodeId, SessionId};
-pub use rowlock_types::node_hook::{Ballot, NodeHook, Position};
-pub use rowlock_types::status::{Role, Status};
 
 #[cfg(test)]
 #[allow(dead_code, reason = "shared test support, partly unused in this crate")]

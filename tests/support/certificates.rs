@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 
 use bytes::BytesMut;
 use rowlock_env::net::Stream;
-use rowlock_proto::NodeId;
+use rowlock_proto::{Incarnation, NodeId};
+use rowlock_state::version::Versions;
 use rowlock_tls::issue::{Authority, Issued, Leaf};
 use rowlock_tls::{Certificate, ClientAuth, Files, Material, node_uri};
 use rowlock_transport::frame::{self, FrameReader, RequestId};
 use rowlock_transport::handshake::{self, Hello};
 use rowlock_transport::{Identity, Lane};
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::versions::Versions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::cluster::Cluster;

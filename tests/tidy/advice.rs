@@ -4,7 +4,7 @@
 use super::tree::{Tree, product_lines};
 
 /// The file that writes the advice.
-const WRITES_IT: &str = "coordinator/types/src/advice.rs";
+const WRITES_IT: &str = "coordinator/storage/wal/src/advice.rs";
 /// Phrases of such advice, in lower case and without line breaks.
 const PHRASES: &[&str] = &[
     "empty the folder",

@@ -27,7 +27,7 @@ const SECTIONS: [(&str, &str, &str); 17] = [
     ("client", CONFIG, "ClientConfig"),
     ("znodes", CONFIG, "ZnodesConfig"),
     ("limits", "coordinator/src/config/limits.rs", "LimitsConfig"),
-    ("history", "coordinator/types/src/history.rs", "HistoryConfig"),
+    ("history", "coordinator/src/config/history.rs", "HistoryConfig"),
     ("http", CONFIG, "HttpConfig"),
     ("audit", "coordinator/src/config/audit.rs", "AuditConfig"),
     ("backup", "coordinator/src/config/backup.rs", "BackupConfig"),

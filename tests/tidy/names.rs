@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::Tree;
 
-pub const METRICS: &str = "coordinator/types/src/metrics/mod.rs";
+pub const METRICS: &str = "coordinator/metrics/src/lib.rs";
 const KEYS_FILE: &str = "cluster.toml";
 const KEYS_PAGE: &str = "docs/configuration.md";
 const CODES: &str = "cli/terminal/src/exit.rs";
@@ -20,6 +20,7 @@ const NO_METRICS: [&str; 17] = [
     "rowlock_coordinator",
     "rowlock_env",
     "rowlock_history",
+    "rowlock_metrics",
     "rowlock_oracle",
     "rowlock_proto",
     "rowlock_sim",
@@ -27,7 +28,6 @@ const NO_METRICS: [&str; 17] = [
     "rowlock_terminal",
     "rowlock_testkit",
     "rowlock_transport",
-    "rowlock_types",
     "rowlock_wal",
     "rowlock_world",
 ];

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use rowlock_backup::file;
-use rowlock_backup::place::Target;
+use rowlock_backup::file::Target;
 use serde_json::json;
 
 use super::inspect::{open, refused};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use rowlock_backup::file::Source;
 use rowlock_backup::file::{self, BackupError};
-use rowlock_backup::place::Source;
 
 use super::{described, document};
 use crate::exit::{Failure, IO, REFUSED};

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rowlock_backup::file::Target;
 use rowlock_backup::file::{Header, Writer};
-use rowlock_backup::place::Target;
 use rowlock_client::{Client, Error};
 use rowlock_proto::ErrorCode;
 use serde_json::Value;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use rowlock_backup::place::Target;
+use rowlock_backup::file::Target;
 
 pub(super) const PART_MAX: usize = 2 << 20;
 const ALL_MAX: usize = 48 << 20;
@@ -72,7 +72,7 @@ fn end_of(text: &str, bytes: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use rowlock_backup::place::Source;
+    use rowlock_backup::file::Source;
 
     use super::*;
 

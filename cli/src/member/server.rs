@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rowlock_types::member::Member;
+use rowlock_wal::entry::Member;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {

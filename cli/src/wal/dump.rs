@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rowlock_state::command::Batch;
-use rowlock_wal::log::dump::{DumpItem, dump};
 use rowlock_wal::log::record::Record;
+use rowlock_wal::offline::{DumpItem, dump};
 use rowlock_wal::{Entry, Payload};
 use serde_json::{Map, Value, json};
 

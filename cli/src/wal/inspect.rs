@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rowlock_wal::log::dump::{DumpItem, dump};
 use rowlock_wal::log::record::{Checkpoint, Record};
+use rowlock_wal::offline::{DumpItem, dump};
 use rowlock_wal::{LogId, Stopped, StorageError, verify};
 use serde_json::{Value, json};
 

@@ -14,7 +14,7 @@ use rowlock_proto::{NodeId, SessionId};
 use rowlock_transport::Identity;
 use rowlock_transport::frame::FrameReader;
 use rowlock_transport::handshake::check_hello;
-use rowlock_types::limits::PEER_HELLO_MAX_BYTES;
+use rowlock_transport::limits::PEER_HELLO_MAX_BYTES;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::rules::{Link, Rules};
@@ -275,11 +275,11 @@ fn index(id: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
+    use rowlock_proto::Incarnation;
+    use rowlock_state::version::Versions;
     use rowlock_transport::Lane;
     use rowlock_transport::frame::{self, RequestId};
     use rowlock_transport::handshake::{Hello, encode_hello};
-    use rowlock_types::incarnation::Incarnation;
-    use rowlock_types::versions::Versions;
 
     use super::*;
 

@@ -22,8 +22,8 @@ use rowlock_proto::report::{Gap, GapReason, HistoryEntry, HistoryEvent};
 use rowlock_state::Machine;
 use rowlock_state::command::Proposal;
 use rowlock_state::outcome::{EventContext, LockEvent};
-use rowlock_types::limits::{LOCK_FEED_MAX, LOCK_FEED_MAX_BYTES};
 
+use crate::limits::{LOCK_FEED_MAX, LOCK_FEED_MAX_BYTES};
 use crate::node::apply::Observer;
 
 /// An event of the feed, with its readers.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_history::History;
-use rowlock_types::limits;
 
 use crate::access::api::Api;
 use crate::access::lock_feed::LockFeed;
 use crate::access::report::{Backups, Reports};
 use crate::config::NodeConfig;
+use crate::limits;
 use crate::node::zk::ClientContext;
 use crate::node::zk::tests::node::{self, Around};
 

@@ -20,10 +20,10 @@ use rowlock_env::busy::{self, Work};
 use rowlock_env::decides;
 use rowlock_env::rng;
 use rowlock_state::rules::Pattern;
-use rowlock_types::limits::TOKENS_MAX;
 use sha2::{Digest as _, Sha256};
 
 use crate::access::report::question::Scope;
+use crate::limits::TOKENS_MAX;
 use crate::node::moment;
 pub use keeper::{TokenKeeper, open};
 

@@ -7,12 +7,12 @@ use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::net::Listener;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::{time, worker};
-use rowlock_history::{History, HistorySink};
+use rowlock_history::{History, HistorySink, Retention};
+use rowlock_metrics::Metrics;
 use rowlock_proto::ErrorCode;
 use rowlock_state::command::Proposal;
 use rowlock_state::outcome::{EventContext, LockEvent};
 use rowlock_state::{Frozen, Machine};
-use rowlock_types::metrics::Metrics;
 
 use super::bind::bind;
 use super::errors::StartError;
@@ -85,7 +85,11 @@ impl AccessFloor {
         (registry, clock, tasks): (&Arc<Registry>, &Arc<LogClock>, &TaskGroup),
     ) -> AccessFloor {
         let (node, settings) = (config.data_dir.clone(), config.history);
-        let start = move || History::start(&node, settings, metrics);
+        let retention = Retention { max_age_ms: settings.max_age_ms, max_bytes: settings.max_bytes };
+        let start = move || match settings.enabled {
+            true => History::start(&node, retention, metrics),
+            false => History::off(),
+        };
         let (history, sink) = worker::run_blocking("history-look", start).await;
         let backups = Backups::new(config.data_dir.clone(), config.name.clone());
         let reports = Reports::new(history.clone(), registry.clone(), clock.clone(), backups, tasks.clone());

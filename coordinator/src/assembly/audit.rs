@@ -6,7 +6,7 @@ use std::time::Duration;
 use rowlock_consensus::peer::RefusalListener;
 use rowlock_env::task::{Shutdown, Task, spawn};
 use rowlock_env::{time, worker};
-use rowlock_types::metrics::Metrics;
+use rowlock_metrics::Metrics;
 
 use super::errors::StartError;
 use crate::config::NodeConfig;

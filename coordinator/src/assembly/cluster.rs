@@ -4,12 +4,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use rowlock_consensus::operation::Operation;
+use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_proto::{ErrorCode, NodeId};
-use rowlock_types::limits::{OPERATIONS_QUEUE_MAX, RECONFIG_QUEUE_MAX};
-use rowlock_types::member::Member;
-use rowlock_types::operation::Operation;
-use rowlock_types::reconfiguration::Wanted;
 use rowlock_wal::StorageError;
+use rowlock_wal::entry::Member;
 use tokio::sync::mpsc;
 
 use super::errors::{NodeError, StartError};
@@ -24,6 +23,7 @@ use crate::cluster::operations::{Operations, Operator};
 use crate::cluster::reconfig::Reconfig;
 use crate::cluster::upgrade::Upgrades;
 use crate::config::{Discovery, NodeConfig};
+use crate::limits::{OPERATIONS_QUEUE_MAX, RECONFIG_QUEUE_MAX};
 use crate::node::admin::{Admin, Ask, Operated};
 use crate::node::apply::Observer;
 use crate::node::context::NodeContext;

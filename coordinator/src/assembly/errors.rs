@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 
 use rowlock_consensus::raft::OpenError;
+use rowlock_state::version::OtherRelease;
 use rowlock_tls::TlsError;
-use rowlock_types::versions::OtherRelease;
 use rowlock_wal::StorageError;
 
 #[cfg(feature = "cluster")]

@@ -26,9 +26,9 @@ mod wiring;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use rowlock_consensus::node_hook::{Hook, NodeHook};
 use rowlock_env::time;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::node_hook::{Hook, NodeHook};
+use rowlock_metrics::Metrics;
 
 #[cfg(feature = "cluster")]
 pub use crate::cluster::bootstrap::BootstrapError;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use rowlock_consensus::status::Status;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task};
-use rowlock_types::metrics::Metrics;
-use rowlock_types::status::Status;
+use rowlock_metrics::Metrics;
 
 use super::access;
 use super::addresses::Addresses;

@@ -5,22 +5,21 @@ use std::time::Duration;
 
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::log_clock::LogClock;
+use rowlock_consensus::node_hook::Hook;
 use rowlock_consensus::peer::{self, PeerPool, Releases};
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::log_store::LogStore;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_consensus::raft::{self, Admission, LeaderLease, OpenError, QuorumContact, Raft};
+use rowlock_consensus::status::Status;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{rng, worker};
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
 use rowlock_sessions::expiry_table::ExpiryTable;
-use rowlock_sessions::last_contact::LastContact;
+use rowlock_sessions::expiry_table::LastContact;
 use rowlock_sessions::{Keepalive, SessionTouch};
-use rowlock_types::limits::{INTAKE_QUEUE_MAX, KEEPALIVE_QUEUE_MAX, PROPOSER_QUEUE_MAX};
-use rowlock_types::metrics::Metrics;
-use rowlock_types::node_hook::Hook;
-use rowlock_types::status::Status;
 use rowlock_wal::{
     DiskFailure, Identity, Opened, Reserve, SnapshotStore, Storage, StorageError, check_release,
 };
@@ -32,6 +31,7 @@ use super::cluster::ClusterFloor;
 use super::errors::{NodeError, StartError};
 use super::tls::{self, Tls};
 use crate::config::NodeConfig;
+use crate::limits::{INTAKE_QUEUE_MAX, KEEPALIVE_QUEUE_MAX, PROPOSER_QUEUE_MAX};
 use crate::node::apply::Applier;
 use crate::node::context::NodeContext;
 use crate::node::delivery::registry::Registry;

@@ -3,25 +3,23 @@
 #[cfg(feature = "cluster")]
 mod comparison;
 
-use crate::peer_support::Raw;
 use bytes::Bytes;
+use rowlock_consensus::limits::TERM_AHEAD_MAX;
 use rowlock_consensus::peer::message::{Request, Response};
 use rowlock_consensus::peer::{Lane, Refusal};
 use rowlock_consensus::raft::facts;
-use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, RaftResponse, VoteRequest};
+use rowlock_consensus::raft_types::{AppendRequest, RaftRequest, RaftResponse, VoteRequest};
 use rowlock_consensus::raft_types::{Entry, EntryOutcome, EntryPayload, LogId, Payload, Vote};
 use rowlock_env::net::Stream;
 use rowlock_env::time::Instant;
-use rowlock_proto::{NodeId, SessionId};
-use rowlock_state::Proof;
+use rowlock_proto::{Incarnation, NodeId, SessionId};
 use rowlock_state::command::{Attachment, Batch, Command, Ordinal, Proposal};
+use rowlock_state::version::Versions;
+use rowlock_state::{Proof, codec};
 use rowlock_transport::handshake::{self, Hello, Identity};
-use rowlock_types::codec;
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::limits::TERM_AHEAD_MAX;
-use rowlock_types::versions::Versions;
 use std::time::Duration;
 
+use crate::peer_support::Raw;
 use crate::{Node, NodeConfig};
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rowlock_consensus::peer::Security;
 use rowlock_env::{time, worker};
+use rowlock_metrics::{Metrics, TlsListener};
 use rowlock_tls::{Certificate, ClientAuth, Keeper, Material, Reloaded, TlsError, node_uri};
-use rowlock_types::metrics::{Metrics, TlsListener};
 
 use super::errors::StartError;
 use crate::config::{self, NodeConfig, PeerSecurity};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rowlock_env::reload::Reloaded;
 use rowlock_env::worker;
-use rowlock_types::metrics::Metrics;
+use rowlock_metrics::Metrics;
 
 use super::errors::StartError;
 use crate::access::tokens::{self, TokenKeeper};

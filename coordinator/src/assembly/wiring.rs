@@ -6,7 +6,7 @@ use std::time::Duration;
 use rowlock_consensus::batching::{Entries, Maker, TermBatch};
 use rowlock_consensus::peer::PeerServer;
 use rowlock_consensus::raft::compaction::{Compaction, Schedule};
-use rowlock_consensus::raft::leadership::{self, Leadership};
+use rowlock_consensus::raft::elections::{self, Leadership};
 use rowlock_consensus::raft::{self, Elections};
 use rowlock_env::backoff::Backoff;
 use rowlock_env::duty::{self, Duty};
@@ -14,7 +14,7 @@ use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{self, Shutdown};
 use rowlock_sessions::Keepalive;
-use rowlock_sessions::heartbeat_ack::HeartbeatAcks;
+use rowlock_sessions::expiry_table::HeartbeatAcks;
 use rowlock_sessions::liveness::Liveness;
 use rowlock_tls::{Material, Reloaded};
 use tokio::sync::mpsc;
@@ -102,7 +102,7 @@ impl Assembly {
         lock_alarm: watch::Receiver<Option<i64>>,
     ) {
         let node = &self.context;
-        let leadership = leadership::follow(node.me, node.raft.clone(), publish, node.hook.clone());
+        let leadership = elections::follow(node.me, node.raft.clone(), publish, node.hook.clone());
         self.tasks.spawn_until_shutdown("leadership", leadership);
         let (replica, clock) = (node.replica.clone(), node.clock.clone());
         let sweep_every = Duration::from_millis(node.config.znodes.sweep_interval_ms);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::task::TaskGroup;
-use rowlock_types::metrics::Metrics;
+use rowlock_metrics::Metrics;
 
 use super::errors::StartError;
 use super::open::Assembly;

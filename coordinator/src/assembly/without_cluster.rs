@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rowlock_consensus::raft::facts;
 use rowlock_env::time;
-use rowlock_types::member::Member;
+use rowlock_wal::entry::Member;
 use rowlock_wal::{FolderState, StorageError};
 
 use super::errors::{NodeError, StartError};

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_backup::file;
-use rowlock_backup::place::Target;
+use rowlock_backup::file::Target;
 use rowlock_env::decides;
 use rowlock_env::disk::Dir;
 use rowlock_env::task::Shutdown;
 use rowlock_env::{time, worker};
 use rowlock_state::Frozen;
-use rowlock_types::limits::SNAPSHOT_PIECE_PAUSE;
+use rowlock_wal::limits::SNAPSHOT_PIECE_PAUSE;
 
 use crate::node::context::NodeContext;
 use crate::node::moment;

@@ -2,11 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use rowlock_types::duration;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use super::source::Source;
+use crate::config::duration;
 
 /// Below a second, a node's first moments after the start would pass for stability.
 const PROMOTE_AFTER_MS: RangeInclusive<u64> = 1_000..=86_400_000;

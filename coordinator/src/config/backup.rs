@@ -4,12 +4,12 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use rowlock_proto::NodeId;
-use rowlock_types::duration;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use super::security::numbered;
 use super::source::Source;
+use crate::config::duration;
 
 /// One second, for trials, to a year.
 const EVERY_MS: RangeInclusive<u64> = 1_000..=365 * 86_400_000;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use rowlock_types::duration;
+use crate::config::duration;
 
 use super::source::Source;
 use super::{

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use rowlock_types::duration;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::config::duration;
 
 /// Section `[log]` of `cluster.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

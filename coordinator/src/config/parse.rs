@@ -40,7 +40,7 @@ pub(super) fn has_secrets(text: &str) -> bool {
 fn form_error(text: &str, path: &Path, e: &toml::de::Error) -> ConfigError {
     let message = e.message().lines().next().unwrap_or("cannot be read as TOML");
     let span = e.span();
-    // Error of one of our own value types: `rowlock_types::duration`.
+    // Error of one of our own value types: `crate::config::duration`.
     if let (Some((what, remedy)), Some(span)) = (message.split_once("; "), &span)
         && what.starts_with("is not")
     {

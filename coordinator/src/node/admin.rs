@@ -10,13 +10,13 @@ use std::future::ready;
 use std::net::IpAddr;
 use std::pin::Pin;
 
+use rowlock_consensus::operation::Operation;
 use rowlock_consensus::peer::Refusal;
+use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_proto::acl::Id;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::Frozen;
-use rowlock_types::member::Member;
-use rowlock_types::operation::Operation;
-use rowlock_types::reconfiguration::Wanted;
+use rowlock_wal::entry::Member;
 
 use crate::node::delivery::outbox::Outbox;
 

@@ -14,12 +14,14 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::{Metrics, Stage};
 use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_state::command::{Attachment, Batch, Command, Proposal};
 use rowlock_state::outcome::{Change, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd};
 use rowlock_state::{Machine, Question};
-use rowlock_types::metrics::{Metrics, Stage};
+
+use rowlock_sessions::expiry_table::ExpiryTable;
 
 use crate::node::delivery::events::Dispatcher;
 use crate::node::delivery::outbox::CloseReason;
@@ -29,7 +31,6 @@ use crate::node::lock_sweep::LockAlarm;
 use crate::node::proposer::pending::PendingWrites;
 use crate::node::replica::Replica;
 use crate::node::slow::SlowRequests;
-use rowlock_sessions::expiry_table::ExpiryTable;
 
 /// Number of commands between two clock reads: a command takes microseconds.
 const CLOCK_EVERY: usize = 16;

@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::log_clock::LogClock;
+use rowlock_consensus::node_hook::Hook;
 use rowlock_consensus::peer::PeerPool;
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_consensus::raft::{Admission, LeaderLease, QuorumContact, Raft};
+use rowlock_consensus::status::Status;
 use rowlock_env::sync::watch;
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
 use rowlock_sessions::SessionTouch;
 use rowlock_sessions::expiry_table::ExpiryTable;
-use rowlock_sessions::last_contact::LastContact;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::node_hook::Hook;
-use rowlock_types::status::Status;
+use rowlock_sessions::expiry_table::LastContact;
 use rowlock_wal::{Log, Reserve};
 use tokio::sync::mpsc;
 

@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use parking_lot::Mutex;
 use rowlock_env::rate::{self, Bucket, PerHost};
 use rowlock_env::time::Instant;
-use rowlock_types::limits::{HOSTS_COUNTED_MAX, WRONG_PASSWORDS_PER_SECOND};
+
+use crate::limits::{HOSTS_COUNTED_MAX, WRONG_PASSWORDS_PER_SECOND};
 
 /// Result of a password check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

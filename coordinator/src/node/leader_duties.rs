@@ -10,7 +10,8 @@ mod founding;
 mod zk_config;
 
 use rowlock_consensus::batching::TermBatch;
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::limits::BATCH_MAX_COMMANDS;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::duty::Duty;
@@ -18,7 +19,6 @@ use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
 use rowlock_state::command::Command;
-use rowlock_types::limits::BATCH_MAX_COMMANDS;
 use tokio::sync::mpsc;
 
 use crate::node::proposer::of_the_cluster;

@@ -13,8 +13,8 @@ use rowlock_env::sync::watch;
 use rowlock_env::time::Instant;
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
-use rowlock_types::limits::LOCK_SWEEP_MAX;
 
+use crate::limits::LOCK_SWEEP_MAX;
 use crate::node::leader_duties::{Due, LeaderDuty};
 use crate::node::replica::Replica;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use rowlock_consensus::applied_state::AppliedState;
-use rowlock_types::versions::Versions;
+use rowlock_state::version::Versions;
 
 use crate::node::delivery::watch::WatchTable;
 

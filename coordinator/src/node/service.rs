@@ -7,28 +7,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_consensus::batching::TermBatch;
+use rowlock_consensus::operation::Operation;
+use rowlock_consensus::peer::message::ClientDisconnect;
 use rowlock_consensus::peer::{Introduction, Lane, PeerService, Refusal};
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::facts::NotDone;
-use rowlock_consensus::raft::leadership::Leadership;
 use rowlock_consensus::raft::{facts, is_member};
+use rowlock_consensus::reconfiguration::Wanted;
+use rowlock_consensus::status::Status;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time;
+use rowlock_metrics::{LeaderEnd, Silence};
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
 use rowlock_state::command::Proposal;
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::member::Member;
-use rowlock_types::metrics::{LeaderEnd, Silence};
-use rowlock_types::operation::Operation;
-use rowlock_types::reconfiguration::Wanted;
-use rowlock_types::status::Status;
+use rowlock_wal::entry::Member;
+
+use rowlock_sessions::expiry_table::{HeartbeatAcks, Unconfirmed};
+use rowlock_sessions::liveness::REPORT_DEADLINE;
 
 use crate::node::admin::Admin;
 use crate::node::context::NodeContext;
-use rowlock_sessions::heartbeat_ack::{HeartbeatAcks, Unconfirmed};
-use rowlock_sessions::liveness::REPORT_DEADLINE;
 
 /// Longest time for a membership change or a read index with a quorum.
 const QUORUM_DEADLINE: Duration = Duration::from_secs(10);

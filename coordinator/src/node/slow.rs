@@ -10,8 +10,8 @@ use std::time::Duration;
 use rowlock_consensus::entry_times::EntryStages;
 use rowlock_env::rate::LogLimiter;
 use rowlock_env::time::Instant;
+use rowlock_metrics::Metrics;
 use rowlock_proto::SessionId;
-use rowlock_types::metrics::Metrics;
 
 use crate::node::audit::text;
 use crate::node::trace::TraceParent;

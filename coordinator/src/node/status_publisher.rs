@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rowlock_consensus::node_hook::Position;
 use rowlock_consensus::peer::{Lane, Request, Response};
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::facts;
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::status::{NotServing, Status};
 use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::memory::Part;
 use rowlock_proto::NodeId;
-use rowlock_types::memory::Part;
-use rowlock_types::node_hook::Position;
-use rowlock_types::status::{NotServing, Status};
 
 use crate::node::context::NodeContext;
 use crate::node::delivery::outbox::CloseReason;

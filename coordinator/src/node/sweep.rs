@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use rowlock_consensus::limits::BATCH_MAX_COMMANDS;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::decides;
 use rowlock_env::time::Instant;
@@ -16,8 +17,8 @@ use rowlock_env::worker;
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use rowlock_state::quota::Quota;
-use rowlock_types::limits::{BATCH_MAX_COMMANDS, SWEEP_MAX_QUOTA_WARNINGS, SWEEP_MAX_ZNODES};
 
+use crate::limits::{SWEEP_MAX_QUOTA_WARNINGS, SWEEP_MAX_ZNODES};
 use crate::node::leader_duties::{Due, LeaderDuty};
 use crate::node::replica::Replica;
 

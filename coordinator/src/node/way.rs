@@ -21,7 +21,7 @@ pub struct WriteTimeline {
     pub path: Option<String>,
 }
 
-/// Durations of a write's stages (`rowlock_types::metrics::Stage`).
+/// Durations of a write's stages (`rowlock_metrics::Stage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stages {
     /// Wait for the intake.

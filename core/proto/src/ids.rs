@@ -64,6 +64,23 @@ impl FromStr for ClusterId {
     }
 }
 
+/// Random number of a data folder, created with the folder. An emptied folder returns with another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Incarnation(pub u128);
+
+impl Incarnation {
+    /// Parses the text form used in files.
+    pub fn parse(text: &str) -> Option<Incarnation> {
+        u128::from_str_radix(text, 16).ok().map(Incarnation)
+    }
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 impl Version {
     /// Matches any version in a conditional request.
     pub const ANY: Version = Version(-1);

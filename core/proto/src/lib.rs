@@ -41,7 +41,7 @@ pub use codec::DecodeError;
 pub use decode::BadRequest;
 pub use error::{ErrorCode, Right};
 pub use frame::{FourLetterWord, FrameError};
-pub use ids::{ClusterId, FencingToken, NodeId, SessionId, Version, Xid, Zxid};
+pub use ids::{ClusterId, FencingToken, Incarnation, NodeId, SessionId, Version, Xid, Zxid};
 pub use opcode::OpCode;
 pub use path::PathError;
 pub use request::{ConnectRequest, CreateMode, Op, Request, RequestFrame};

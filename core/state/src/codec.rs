@@ -6,12 +6,15 @@
 //! bytes of earlier releases; `testdata/batch.golden` shows every change.
 
 mod read;
+mod value;
 mod write;
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::error::DecodeError;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
+
+pub use value::{CodecError, borrow_front, decode, decode_front, encode, encode_into};
 
 use crate::command::{Batch, Proposal};
 use crate::version::{FIRST, NEWEST};

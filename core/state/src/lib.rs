@@ -15,7 +15,7 @@
 pub mod acl;
 mod acl_table;
 mod arena;
-mod codec;
+pub mod codec;
 pub mod command;
 mod cost;
 mod dedup;
@@ -61,7 +61,7 @@ pub use machine::{Counts, Machine};
 pub use outcome::{OUTCOMES_ALL_BYTES, OUTCOMES_MAX, OUTCOMES_MAX_BYTES, OUTCOMES_SMALL_BYTES};
 pub use query::{Exported, Lifetime};
 pub use restore::{LeftBehind, Rule, TOKEN_FLOOR_MAX, ZxidsUsedUp};
-pub use sessions::{Host, LASTING_MS, Opened, Session};
+pub use sessions::{Host, LASTING_MS, Opened, STATE_LOCK_MS, Session};
 pub use snapshot::{Frozen, SNAPSHOT_VERSION, SnapshotError};
 pub use version::{ClusterVersion, Layout, NewCluster};
 pub use znode::Kind;

@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::outcome::{Attached, EndReason, EventSink, SessionEnd};
 use crate::shared_map::Slot;
 use crate::steps;
-pub use hosts::{LASTING_MS, Opened};
+pub use hosts::{LASTING_MS, Opened, STATE_LOCK_MS};
 pub(crate) use session::Near;
 pub use session::{Host, Session};
 pub(crate) use table::Sessions;

@@ -11,10 +11,10 @@ use bytes::{Bytes, BytesMut};
 use rowlock_consensus::peer::{Request, Response};
 use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_proto::NodeId;
+use rowlock_state::codec;
 use rowlock_transport::frame::{self, FrameReader, RequestId};
+use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_transport::{Identity, Lane, handshake};
-use rowlock_types::codec;
-use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
 
 /// Memory reserved in advance for a list with a long announced length, at each level.
 const ADVANCE: usize = 4 << 20;

@@ -5,9 +5,9 @@
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use rowlock_coordinator::access::report::question::{HistoryQuestion, LocksQuestion, Question};
+use rowlock_coordinator::limits::REPORT_MAX_ITEMS;
 use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_proto::path;
-use rowlock_types::limits::REPORT_MAX_ITEMS;
 
 fuzz_target!(|input: &[u8]| {
     let text = String::from_utf8_lossy(input);

@@ -12,22 +12,20 @@ use bytes::{BufMut, Bytes, BytesMut};
 use openraft::Membership;
 use rowlock_consensus::peer::{Refusal, Request, Response};
 use rowlock_consensus::raft::stored;
-use rowlock_consensus::raft_types::messages::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
+use rowlock_consensus::raft_types::{AppendRequest, RaftRequest, SnapshotStep, VoteRequest};
 use rowlock_consensus::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };
 use rowlock_fuzz::fuzz_target;
-use rowlock_proto::{ClusterId, NodeId, OpCode, SessionId};
-use rowlock_state::Machine;
+use rowlock_proto::{ClusterId, Incarnation, NodeId, OpCode, SessionId};
 use rowlock_state::command::{Batch, Proposal};
+use rowlock_state::version::Versions;
+use rowlock_state::{Machine, codec};
 use rowlock_transport::handshake::{self, Hello, Welcome};
 use rowlock_transport::{Identity, Lane};
-use rowlock_types::codec;
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::member::Member;
-use rowlock_types::versions::Versions;
+use rowlock_wal::entry::Member;
 use rowlock_wal::log::record::{Checkpoint, Record};
-use rowlock_wal::snapshot::format::SnapshotHeader;
+use rowlock_wal::snapshot::file::SnapshotHeader;
 
 #[path = "../../../core/proto/tests/it/golden/file.rs"]
 mod golden;

@@ -8,7 +8,7 @@
 
 use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_state::{Machine, SnapshotError};
-use rowlock_wal::snapshot::format::{FIXED_BYTES, SnapshotHeader};
+use rowlock_wal::snapshot::file::{FIXED_BYTES, SnapshotHeader};
 
 /// Bytes before the first block: magic, versions, fingerprint.
 const HEADER_BYTES: usize = 16;

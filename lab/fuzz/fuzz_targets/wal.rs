@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use rowlock_env::disk::Dir;
 use rowlock_fuzz::{fuzz_target, within_worth};
 use rowlock_proto::NodeId;
-use rowlock_wal::log::frame::{self, FrameContext};
 use rowlock_wal::log::record::Record;
+use rowlock_wal::log::record::{self, FrameContext};
 use rowlock_wal::log::recover::{Recovered, recover};
 use rowlock_wal::log::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
 use rowlock_wal::{Identity, StorageError};
@@ -47,7 +47,7 @@ fn header() -> SegmentHeader {
         node: 1,
         cluster_hash: identity().cluster_hash(),
         nonce: 7,
-        previous_chain: frame::Chain(0),
+        previous_chain: record::Chain(0),
         previous_end: 0,
     }
 }
@@ -61,7 +61,7 @@ fn segment(mut records: &[u8]) -> Vec<u8> {
     let mut add = |bytes: &mut Vec<u8>, kind, body: &[u8]| {
         let flushed = u32::try_from(bytes.len()).expect("an input is short");
         chain =
-            frame::write(bytes, FrameContext { key: header().key(), previous: chain, flushed }, kind, body);
+            record::write(bytes, FrameContext { key: header().key(), previous: chain, flushed }, kind, body);
     };
     let mut body = Vec::new();
     let kind = Record::Checkpoint(Default::default()).encode_into(&mut body);

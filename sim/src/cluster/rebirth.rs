@@ -115,7 +115,7 @@ pub struct Made {
     pub last: Option<Position>,
 }
 
-/// First entry of a new cluster's log (`coordinator/storage/wal/src/begin.rs`).
+/// First entry of a new cluster's log (`coordinator/storage/wal/src/open.rs`).
 pub const BEGINNING: Position = Position { term: 0, leader: NodeId(0), index: Index(1) };
 
 impl Plan {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rowlock_coordinator::NodeConfig;
 use rowlock_coordinator::config::{Finalize, UpgradeConfig};
-use rowlock_types::versions::Versions;
+use rowlock_state::version::Versions;
 use rowlock_world::rng::Rng;
 use rowlock_world::time::Nanos;
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use rowlock_proto::{ClusterId, NodeId};
-use rowlock_wal::log::dump::{DumpItem, dump};
 use rowlock_wal::log::record::{Checkpoint, Record};
+use rowlock_wal::offline::{DumpItem, dump};
 use rowlock_wal::{Entry, LogId, Payload, SnapshotFile, Vote, offline};
 
 use super::unreadable::{Unreadable, unreadable};

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rowlock_env::disk::Dir;
-use rowlock_history::{History as Store, HistoryConfig, offline};
+use rowlock_history::{History as Store, Retention, offline};
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
 use rowlock_proto::lock_event::HistoryEvent;
 use rowlock_proto::report::HistoryEntry;
 use rowlock_state::command::Batch;
 use rowlock_state::outcome::EventContext;
-use rowlock_types::metrics::Metrics;
 use rowlock_wal::{Entry, Identity, LogId, Payload, Storage, Vote, verify};
 
 /// Log of a stopped node.
@@ -90,7 +90,8 @@ impl History {
     /// Writes the history in place of the folder's.
     pub async fn write(self, folder: &Path) {
         fs::remove_dir_all(folder.join("history")).unwrap();
-        let (history, sink) = Store::start(folder, HistoryConfig::default(), Arc::new(Metrics::default()));
+        let retention = Retention { max_age_ms: 7 * 86_400_000, max_bytes: 256 << 20 };
+        let (history, sink) = Store::start(folder, retention, Arc::new(Metrics::default()));
         for HistoryEntry { time_ms, zxid, event } in &self.0 {
             let HistoryEvent::Lock(event) = event else { panic!("{event:?}") };
             let context = EventContext { zxid: *zxid, time_ms: *time_ms, acl: &[], lock_acl: &[] };

@@ -8,11 +8,10 @@
 //! Invariant: the keys of a block ascend, and so do the blocks of a segment.
 
 use rowlock_proto::Zxid;
-use rowlock_types::codec;
+use rowlock_state::codec;
 use serde::{Deserialize, Serialize};
 
-use super::error::HistoryError;
-use super::record::{Entry, Key, Stored, StoredSubject, Subject};
+use super::record::{Entry, HistoryError, Key, Stored, StoredSubject, Subject};
 
 /// Bound of an uncompressed block.
 ///
@@ -142,7 +141,7 @@ pub(crate) mod tests {
     use rowlock_world::samples::missing;
 
     use super::*;
-    use crate::readers::Readers;
+    use crate::record::Readers;
 
     const EVENT: LockEvent<&str> = LockEvent {
         kind: LockEventKind::Converted,

@@ -6,14 +6,12 @@ use std::collections::BTreeSet;
 
 use rowlock_env::disk::Dir;
 use rowlock_proto::{SessionId, Zxid};
-use rowlock_state::Layout;
-use rowlock_types::codec;
+use rowlock_state::{Layout, codec};
 use serde::{Deserialize, Serialize};
 
 use super::block::Head;
-use super::error::HistoryError;
 use super::query::Filter;
-use super::record::{Key, Subject};
+use super::record::{HistoryError, Key, Subject};
 
 /// Name of the footer in a segment's folder.
 pub(super) const FOOTER_FILE: &str = "FOOTER";

@@ -5,7 +5,7 @@
 //!
 //! Apply passes the events of locks to a [`HistorySink`]. A buffer collects the events (`queue.rs`); a
 //! separate thread (`worker.rs`) takes the buffer about ten times a second and writes its entries to files
-//! (`store.rs`): segments, each a sled database (`segment.rs`, `table.rs`) of blocks of entries (`block.rs`).
+//! (`store.rs`): segments, each a sled database (`segment.rs`) of blocks of entries (`block.rs`).
 //! [`History`] is the handle for readers. `docs/decisions/history-in-sled.md` has the reasons for sled and
 //! the layout of the files.
 //!
@@ -29,16 +29,14 @@
 //! elsewhere: a record carries its lock's readers ([`Readers`]), and the reports check them.
 
 mod block;
-mod error;
 mod footer;
+pub mod limits;
 pub mod offline;
 mod query;
 mod queue;
-mod readers;
 mod record;
 mod segment;
 mod store;
-mod table;
 mod worker;
 
 use std::convert::Infallible;
@@ -49,17 +47,14 @@ use std::time::Duration;
 use rowlock_env::duty::Duty;
 use rowlock_env::time::{self, Instant};
 use rowlock_env::worker::{self as threads, Worker};
-use rowlock_types::limits::{
-    HISTORY_CLOSE_MAX, HISTORY_DELAY_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_QUEUE_MAX_JOBS,
-};
-use rowlock_types::metrics::Metrics;
+use rowlock_metrics::Metrics;
 use tokio::sync::oneshot;
+
+use crate::limits::{HISTORY_CLOSE_MAX, HISTORY_DELAY_MAX, HISTORY_FREE_MIN_BYTES, HISTORY_QUEUE_MAX_JOBS};
 
 pub use query::{Filter, Page};
 pub use queue::{HistorySink, Off, Recorder};
-pub use readers::Readers;
-pub use record::{Entry, Key};
-pub use rowlock_types::history::HistoryConfig;
+pub use record::{Entry, Key, Readers};
 
 use queue::Backlog;
 use store::{Bounds, Found};
@@ -74,6 +69,14 @@ pub enum Unavailable {
     /// Reading timed out or failed; the node's log has the cause.
     #[error("the history could not be read in time; try again, or ask another node")]
     NotNow,
+}
+
+/// Age and disk space of the history of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    pub max_age_ms: u64,
+    /// Disk space in bytes, at least 64 MiB.
+    pub max_bytes: u64,
 }
 
 /// Handle of a node's history. Clones share the history.
@@ -91,12 +94,9 @@ impl History {
     /// before the first event. Blocks briefly on the disk.
     pub fn start(
         node: &Path,
-        config: HistoryConfig,
+        retention: Retention,
         metrics: Arc<Metrics>,
     ) -> (History, Arc<dyn HistorySink>) {
-        if !config.enabled {
-            return History::off();
-        }
         let found = match Found::scan(node) {
             Ok(found) => found,
             Err(error) => {
@@ -105,8 +105,8 @@ impl History {
             }
         };
         let bounds = Bounds {
-            max_age_ms: i64::try_from(config.max_age_ms).unwrap_or(i64::MAX),
-            max_bytes: config.max_bytes,
+            max_age_ms: i64::try_from(retention.max_age_ms).unwrap_or(i64::MAX),
+            max_bytes: retention.max_bytes,
             free_min_bytes: HISTORY_FREE_MIN_BYTES,
         };
         let backlog = Arc::new(Backlog::behind(found.covered));

@@ -12,11 +12,10 @@ use rowlock_proto::lock_event::{Gap, GapReason};
 use super::block::{decompress, entries};
 use super::footer::Footer;
 use super::record::{Entry, Key};
-use super::segment::folder_name;
+use super::segment::{Table, folder_name};
 use super::store::{FOLDER, Found};
-use super::table::Table;
 
-pub use super::error::HistoryError;
+pub use super::record::HistoryError;
 
 /// Passes all stored entries of the history below the folder `node` to `visit`, oldest first; a lost segment
 /// counts as one gap. `scratch` is an empty folder for the copies. Returns the zxid up to which the closed

@@ -7,9 +7,8 @@ use rowlock_proto::lock_event::{Gap, GapReason};
 use rowlock_proto::{SessionId, Zxid};
 
 use super::block::entries;
-use super::error::HistoryError;
 use super::footer::Footer;
-use super::record::{Entry, Key, Subject};
+use super::record::{Entry, HistoryError, Key, Subject};
 use super::segment::Reader;
 
 /// Bound of the entries in the blocks read for a page. Above the bound the page ends; the next page

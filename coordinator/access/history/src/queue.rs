@@ -12,18 +12,17 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rowlock_env::decides;
 use rowlock_env::worker::Worker;
+use rowlock_metrics::Metrics;
 use rowlock_proto::Zxid;
 use rowlock_proto::lock_event::{Gap, GapReason, HistoryEvent};
 use rowlock_state::outcome::{EventContext, LockEvent};
-use rowlock_types::limits::{
-    HISTORY_PRESSING_BYTES, HISTORY_PRESSING_RECORDS, HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS,
-};
-use rowlock_types::metrics::Metrics;
 
 use super::block::encode;
-use super::readers::Readers;
-use super::record::{Entry, Key, Missing, Subject, merge};
+use super::record::{Entry, Key, Missing, Readers, Subject, merge};
 use super::worker::Job;
+use crate::limits::{
+    HISTORY_PRESSING_BYTES, HISTORY_PRESSING_RECORDS, HISTORY_QUEUE_MAX_BYTES, HISTORY_QUEUE_MAX_RECORDS,
+};
 
 /// Receiver of lock events. Called by apply, in order: no function may wait or fail.
 pub trait HistorySink: Send + Sync + 'static {

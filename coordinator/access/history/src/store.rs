@@ -23,10 +23,9 @@ use rowlock_proto::Zxid;
 use rowlock_proto::lock_event::Gap;
 
 use super::block::{Encoded, encode, entries};
-use super::error::HistoryError;
 use super::footer::Footer;
 use super::query::{Filter, Page, PageStep, Range, Reading};
-use super::record::{Key, Missing};
+use super::record::{HistoryError, Key, Missing};
 use super::segment::{OpenSegment, View, folder_name, number_of, take_opening};
 
 pub(super) const FOLDER: &str = "history";

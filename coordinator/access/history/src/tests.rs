@@ -15,14 +15,14 @@ use rowlock_state::outcome::{EndReason, EventContext, LockEvent, LockEventKind, 
 
 use super::*;
 
-const CONFIG: HistoryConfig = HistoryConfig { enabled: true, max_age_ms: 86_400_000, max_bytes: 64 << 20 };
+const RETENTION: Retention = Retention { max_age_ms: 86_400_000, max_bytes: 64 << 20 };
 
 fn all() -> Filter {
     Filter { lock: None, session: None, since_ms: 0, before: Key::MAX, limit: 1_000_000 }
 }
 
 fn start(node: &Path) -> (History, Arc<dyn HistorySink>) {
-    History::start(node, CONFIG, Arc::new(Metrics::default()))
+    History::start(node, RETENTION, Arc::new(Metrics::default()))
 }
 
 /// Passes the events of change `zxid` in the order of apply: a client requests a lock, gets it and releases
@@ -166,11 +166,8 @@ async fn a_snapshot_leaves_a_gap_only_for_skipped_events() {
 
 #[tokio::test]
 async fn a_node_without_a_history_reports_it() {
-    let config = HistoryConfig { enabled: false, ..CONFIG };
-    let node = tempfile::tempdir().unwrap();
-    let (history, sink) = History::start(node.path(), config, Arc::new(Metrics::default()));
+    let (history, sink) = History::off();
     change(&*sink, 1);
     assert_eq!(history.page(all(), soon()).await, Err(Unavailable::Off));
     history.close().await;
-    assert_eq!(std::fs::read_dir(node.path()).unwrap().count(), 0);
 }

@@ -1,7 +1,7 @@
 //! Thread of the history: takes the buffer from apply, writes the entries, and answers queries.
 //!
 //! The thread lets entries collect for a while
-//! ([`HISTORY_DELAY_MAX`](rowlock_types::limits::HISTORY_DELAY_MAX)), and takes the buffer before any other
+//! ([`HISTORY_DELAY_MAX`](crate::limits::HISTORY_DELAY_MAX)), and takes the buffer before any other
 //! job, so a reader sees all events applied earlier.
 //!
 //! The thread runs in the background: busy processors give the thread little time, so an overloaded node
@@ -12,18 +12,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::Metrics;
 use rowlock_proto::Zxid;
 use rowlock_proto::lock_event::{Gap, GapReason};
-use rowlock_types::limits::HISTORY_RETRY_PAUSE;
-use rowlock_types::metrics::Metrics;
 use tokio::sync::oneshot;
 
 use super::block::{Encoded, entries};
-use super::error::HistoryError;
 use super::query::{Filter, Page};
 use super::queue::{Backlog, Buffer};
-use super::record::{Key, Missing, Subject, merge};
+use super::record::{HistoryError, Key, Missing, Subject, merge};
 use super::store::{Bounds, Found, Store};
+use crate::limits::HISTORY_RETRY_PAUSE;
 
 /// Bound of the declared gaps kept for readers between two pages.
 const DECLARED_KEPT: usize = 16;

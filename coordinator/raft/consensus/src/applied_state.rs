@@ -8,14 +8,14 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use rowlock_metrics::memory::Memory;
 use rowlock_state::command::Batch;
+use rowlock_state::version::{OtherRelease, Versions};
 use rowlock_state::{BatchError, ClusterVersion, Machine, version};
-use rowlock_types::limits::BATCHES_IN_FLIGHT_MAX;
-use rowlock_types::memory::Memory;
-use rowlock_types::versions::{OtherRelease, Versions};
 
 use crate::entry_times::EntryTimes;
 use crate::invitations::Invitations;
+use crate::limits::BATCHES_IN_FLIGHT_MAX;
 use crate::room::Room;
 
 /// Applied state, shared by apply (the only writer) and all connections (readers).

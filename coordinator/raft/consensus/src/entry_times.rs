@@ -1,5 +1,5 @@
 //! Arrival and flush times of the newest log entries on this node, for the stages of requests
-//! ([`rowlock_types::metrics::Stage`]). No decision depends on these times.
+//! ([`rowlock_metrics::Stage`]). No decision depends on these times.
 //!
 //! Openraft's core and the log's thread record, the state machine reads; once per entry, so that a request
 //! costs nothing here. Bounded: only the newest entries are kept, older ones have no times.

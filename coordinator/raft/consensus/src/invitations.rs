@@ -16,7 +16,7 @@ use rowlock_env::decides;
 use rowlock_env::rate::Bucket;
 use rowlock_env::task;
 use rowlock_env::time::Instant;
-use rowlock_types::metrics::Metrics;
+use rowlock_metrics::Metrics;
 
 /// Period over which the load is measured, as accounted work.
 const MEASURED_OVER: Duration = Duration::from_secs(1);

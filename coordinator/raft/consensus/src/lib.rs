@@ -5,6 +5,7 @@
 //! | [`raft`] | openraft's side: network, adapters of the log and the state machine, leadership, pacing |
 //! | [`raft::facts`] | state of Raft and requests to Raft, in the node's own terms |
 //! | [`raft_types`] | openraft's types as chosen by Rowlock, and Raft's messages |
+//! | [`runtime`] | openraft's asynchronous runtime, on `rowlock_env` |
 //! | [`peer`] | messages between nodes, on the connections of `rowlock_transport` |
 //! | [`batching`] | the leader's side of proposals: many commands become one log entry |
 //! | [`applied_state`] | the applied state on this node |
@@ -12,6 +13,11 @@
 //! | [`room`] | disk room of the members, as reported to the leader |
 //! | [`invitations`] | load of this node, and invitations of sessions to the leader |
 //! | [`log_clock`] | the time in the log, which ignores jumps of the wall clock |
+//! | [`reconfiguration`] | a change of the membership in ZooKeeper's terms |
+//! | [`operation`] | an operator's command to a node |
+//! | [`status`] | role, term, leader and log end of a node |
+//! | [`node_hook`] | changes of a node's log and state, for simulators, audits and tests |
+//! | [`limits`] | every bound with its action, and every deliberate delay |
 //!
 //! # Guarantees
 //!
@@ -40,11 +46,17 @@ pub mod batching;
 pub mod config;
 pub mod entry_times;
 pub mod invitations;
+pub mod limits;
 pub mod log_clock;
+pub mod node_hook;
+pub mod operation;
 pub mod peer;
 pub mod raft;
 pub mod raft_types;
+pub mod reconfiguration;
 pub mod room;
+pub mod runtime;
+pub mod status;
 
 // Lets the crate above include the test support of `peer` by its path.
 #[cfg(test)]

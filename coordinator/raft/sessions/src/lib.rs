@@ -4,7 +4,7 @@
 //! # In the flow
 //!
 //! Connections pass their clients' keepalives to a [`SessionTouch`]. The task [`liveness::Liveness`] of each
-//! node reports the keepalives to the leader. There [`heartbeat_ack::HeartbeatAcks`] restarts the timers in
+//! node reports the keepalives to the leader. There [`expiry_table::HeartbeatAcks`] restarts the timers in
 //! the [`expiry_table::ExpiryTable`], and answers after a quorum acknowledged the leader. The leader's task
 //! proposes the expiry of sessions whose timers ran out.
 //!
@@ -20,13 +20,11 @@
 //! Connections are unknown here: a [`HeartbeatWaiter`] receives the answer to a heartbeat.
 
 pub mod expiry_table;
-pub mod heartbeat_ack;
-pub mod last_contact;
 pub mod liveness;
 pub mod tracker;
 
+use rowlock_consensus::peer::message::ClientDisconnect;
 use rowlock_proto::SessionId;
-use rowlock_types::client_disconnect::ClientDisconnect;
 use tokio::sync::mpsc;
 
 /// Receiver of the answer to a client's heartbeat.

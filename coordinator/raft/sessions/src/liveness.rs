@@ -12,9 +12,12 @@ use std::time::Duration;
 
 use rowlock_consensus::applied_state::AppliedState;
 use rowlock_consensus::batching::TermBatch;
+use rowlock_consensus::limits::{BATCH_MAX_COMMANDS, DISCONNECTS_WAITING_MAX, KEEPALIVES_WAITING_MAX};
+use rowlock_consensus::node_hook::Hook;
+use rowlock_consensus::peer::message::ClientDisconnect;
 use rowlock_consensus::peer::{Lane, PeerPool, Request, Response};
 use rowlock_consensus::raft::QuorumContact;
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
@@ -24,14 +27,9 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::limits::{BATCH_MAX_COMMANDS, DISCONNECTS_WAITING_MAX, KEEPALIVES_WAITING_MAX};
-use rowlock_types::node_hook::Hook;
 use tokio::sync::mpsc;
 
-use super::expiry_table::ExpiryTable;
-use super::heartbeat_ack::HeartbeatAcks;
-use super::last_contact::LastContact;
+use super::expiry_table::{ExpiryTable, HeartbeatAcks, LastContact};
 use super::{HeartbeatWaiter, Keepalive};
 
 /// Period in which the leader checks for expired sessions and for quorum contact.

@@ -9,14 +9,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rowlock_consensus::limits::DISCONNECTS_EARLY_MAX;
+use rowlock_consensus::peer::message::ClientDisconnect;
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::Instant;
 use rowlock_proto::SessionId;
 use rowlock_state::command::Attachment;
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::limits::DISCONNECTS_EARLY_MAX;
 
 /// Timer of one session. Every session of the cluster has a timer, so rare data lives in other maps.
 struct SessionTimer {

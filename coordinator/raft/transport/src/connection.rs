@@ -13,15 +13,13 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use rowlock_env::decides;
 use rowlock_env::time::{self, Sleep};
-use rowlock_types::limits::{
-    PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX,
-};
-use rowlock_types::memory::Share;
+use rowlock_metrics::memory::Share;
 
 use super::frame::{Frame, RequestId};
 use super::handshake::Lane;
 use super::service::{Answer, Conversation};
 use super::wire::{Inbox, Outbox, WireError};
+use crate::limits::{PEER_BACKLOG_MAX_BYTES, PEER_FRAME_MAX_BYTES, PEER_IDLE_MAX, PEER_IN_FLIGHT_MAX};
 
 /// Period in which a connection checks that its dialer is alive.
 const IDLE_TICK: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@
 //! id:     u64   the request's number; 0 for the handshake and for pings
 //! body          bincode
 //! ```
-//! Big endian. Part of the versioned protocol (`rowlock_types::versions`); golden file `testdata/`.
+//! Big endian. Part of the versioned protocol (`rowlock_state::version`); golden file `testdata/`.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use rowlock_env::decides;

@@ -9,16 +9,16 @@
 use std::fmt;
 
 use rowlock_env::decides;
-use rowlock_proto::{ClusterId, NodeId};
-use rowlock_types::codec;
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::limits::{
+use rowlock_proto::{ClusterId, Incarnation, NodeId};
+use rowlock_state::codec;
+use rowlock_state::version::{Build, Versions};
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{
     PEER_APPEND_WINDOW_BYTES, PEER_APPEND_WINDOW_REQUESTS, PEER_BACKLOG_MAX_BYTES,
     PEER_FORWARD_WINDOW_BATCHES, PEER_FORWARD_WINDOW_BYTES, PEER_FRAME_MAX_BYTES, PEER_HELLO_MAX_BYTES,
     PEER_IN_FLIGHT_MAX, PEER_SMALL_FRAME_MAX_BYTES,
 };
-use rowlock_types::versions::{Build, Versions};
-use serde::{Deserialize, Serialize};
 
 /// First bytes of a connection between nodes.
 pub const MAGIC: [u8; 8] = *b"ROWLOCKp";

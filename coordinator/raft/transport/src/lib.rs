@@ -25,29 +25,25 @@
 //! - A connection with a silent peer closes within seconds, whatever TCP reports.
 //! - Bytes from the network never panic, never allocate beyond `limits::PEER_FRAME_MAX_BYTES` per connection,
 //!   and reach the layer above only after the peer has named this cluster and this node.
-//! - Every queue has its bound in `rowlock_types::limits`, and a [`Tally`](rowlock_types::memory::Tally)
+//! - Every queue has its bound in [`limits`], and a [`Tally`](rowlock_metrics::memory::Tally)
 //!   counts the memory.
 //!
 //! # Limits
 //!
 //! The layer above encodes and decodes messages ([`Conversation`]). Raft, proposals and sessions appear only
 //! as names of lanes. This crate uses no disk: the layer above stores the known nodes. The versions of a node
-//! ([`rowlock_types::versions`]) cover all carried messages: a changed message needs another version.
+//! ([`rowlock_state::version`]) cover all carried messages: a changed message needs another version.
 
-mod calls;
 mod connection;
-mod dial;
 mod error;
 pub mod frame;
 pub mod handshake;
-mod known_incarnations;
+pub mod limits;
 mod link;
 mod pool;
-mod round_trips;
 mod security;
 mod server;
 mod service;
-mod strangers;
 mod wire;
 
 #[cfg(test)]
@@ -55,9 +51,8 @@ mod tests;
 
 pub use error::PeerError;
 pub use handshake::{HandshakeRefusal, Identity, Lane};
-pub use known_incarnations::{KnownIncarnations, NotRecorded};
 pub use link::{LinkEvent, PeerLink};
 pub use pool::{Peer, Pool};
 pub use security::Security;
 pub use server::{RefusalListener, Server};
-pub use service::{Answer, Conversation, Service};
+pub use service::{Answer, Conversation, KnownIncarnations, NotRecorded, Service};

@@ -1,7 +1,14 @@
 //! Handles to the other nodes: addresses and calls.
+//!
+//! Calls of many tasks over one link: the task of a lane owns the link and distributes the answers. The task
+//! decodes no message and resends no request.
+//!
+//! Round-trip times to another node, measured on heartbeats and pre-votes. Most of these need no flush, and
+//! the minimum of several counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,19 +16,16 @@ use parking_lot::Mutex;
 use rowlock_env::backoff::Backoff;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::memory::{Share, Tally};
 use rowlock_proto::NodeId;
-use rowlock_types::limits::PEER_QUEUE_MAX;
-use rowlock_types::memory::Tally;
 use tokio::sync::{mpsc, oneshot};
 
-use super::calls::{self, Call, Health, Stage};
-use super::dial::{Address, DialContext, Dialer};
 use super::error::PeerError;
 use super::handshake::{Identity, Lane};
-use super::known_incarnations::KnownIncarnations;
-use super::link::PeerLink;
-use super::round_trips::RoundTrips;
+use super::link::{Address, DialContext, Dialer, LinkEvent, PeerLink};
 use super::security::Security;
+use super::service::KnownIncarnations;
+use crate::limits::PEER_QUEUE_MAX;
 
 /// Handles of all other nodes known to this node. Cheap to clone.
 #[derive(Clone)]
@@ -199,7 +203,7 @@ impl Peer {
         let handle = LaneHandle { queue, health: Arc::default() };
         // Requests of the other lanes wait for disks, or are large.
         let trips = (lane == Lane::Heartbeat).then(|| self.inner.trips.clone());
-        let task = calls::run(self.dialer(lane), calls, handle.health.clone(), trips);
+        let task = run(self.dialer(lane), calls, handle.health.clone(), trips);
         self.inner.tasks.spawn_until_shutdown("peer-lane", task);
         lanes.insert(lane, handle.clone());
         handle
@@ -210,5 +214,155 @@ impl Peer {
         let backoff = backoffs.lock().entry(lane).or_default().clone();
         let (context, address) = (context.clone(), address.clone());
         Dialer { context, to: *node, is_guess: *is_guess, lane, address, backoff }
+    }
+}
+
+/// Sender to the waiting caller; closed when the caller's deadline has passed.
+type Reply = oneshot::Sender<Result<Bytes, PeerError>>;
+
+/// Request in the queue of a lane.
+struct Call {
+    pub(super) body: Vec<u8>,
+    _held: Share,
+    reply: Reply,
+    /// Shared with the caller.
+    stage: Arc<Stage>,
+}
+
+/// Connection state of a lane, for callers that time out and for status.
+#[derive(Clone, Debug, Default)]
+enum Health {
+    /// Not connected, without an error.
+    #[default]
+    Idle,
+    Connected,
+    /// The last attempt to dial failed with this error.
+    Failing(PeerError),
+}
+
+/// Decides once whether a request was sent: the lane that sends the request and the caller that times out
+/// race for the decision. So a sent request is never reported as "not sent".
+#[derive(Default)]
+struct Stage(AtomicU8);
+
+impl Stage {
+    const QUEUED: u8 = 0;
+    const SENT: u8 = 1;
+    const GIVEN_UP: u8 = 2;
+
+    /// Marks the request as sent. Returns false if the caller gave up first.
+    fn send(&self) -> bool {
+        self.leave(Self::SENT)
+    }
+
+    /// Marks the request as given up. Returns false if the request was already sent.
+    fn give_up(&self) -> bool {
+        self.leave(Self::GIVEN_UP)
+    }
+
+    fn leave(&self, to: u8) -> bool {
+        self.0.compare_exchange(Self::QUEUED, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// Runs a lane's task until `queue` has no sender left.
+async fn run(
+    dialer: Dialer,
+    mut queue: mpsc::Receiver<Call>,
+    health: Arc<Mutex<Health>>,
+    trips: Option<Arc<RoundTrips>>,
+) {
+    while let Some(first) = queue.recv().await {
+        let (mut link, mut first) = (PeerLink::open(dialer.clone()), Some(first));
+        loop {
+            tokio::select! {
+                biased;
+                event = link.next() => match event {
+                    LinkEvent::Moved => {
+                        *health.lock() = Health::Connected;
+                        link.retain(|(reply, _): &(Reply, Instant)| !reply.is_closed());
+                        first.take().into_iter().for_each(|first| send(&mut link, first));
+                    }
+                    LinkEvent::Answered { tag: (reply, sent), answer } => {
+                        // Late answers count, too: the caller may have timed out.
+                        trips.iter().for_each(|trips| trips.record(sent.elapsed()));
+                        let _ = reply.send(Ok(answer));
+                    }
+                    LinkEvent::Ended { unanswered, error } => {
+                        fail(unanswered.into_iter().map(|(reply, _)| reply), &error);
+                        *health.lock() = Health::Idle;
+                        if let Some(first) = first {
+                            *health.lock() = Health::Failing(error.clone());
+                            let queued = std::iter::from_fn(|| queue.try_recv().ok());
+                            fail([first].into_iter().chain(queued).map(|call| call.reply), &error);
+                        }
+                        break;
+                    }
+                },
+                call = queue.recv(), if link.has_room() => {
+                    let Some(call) = call else { return };
+                    send(&mut link, call);
+                    // Send all queued requests in one write.
+                    while link.has_room() && let Ok(call) = queue.try_recv() {
+                        send(&mut link, call);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn send(link: &mut PeerLink<(Reply, Instant)>, call: Call) {
+    let Call { body, reply, stage, .. } = call;
+    if !reply.is_closed() && stage.send() {
+        link.send(&body, (reply, time::now())).expect("Invariant: its size was looked at when it was queued");
+    }
+}
+
+fn fail(replies: impl IntoIterator<Item = Reply>, error: &PeerError) {
+    for reply in replies {
+        let _ = reply.send(Err(error.clone())); // a caller that timed out has dropped the receiver
+    }
+}
+
+/// Number of round trips to remember.
+const LATEST: usize = 8;
+
+#[derive(Debug, Default)]
+struct RoundTrips {
+    latest: Mutex<VecDeque<Duration>>,
+}
+
+impl RoundTrips {
+    pub(super) fn record(&self, took: Duration) {
+        let mut latest = self.latest.lock();
+        if latest.len() == LATEST {
+            latest.pop_front();
+        }
+        latest.push_back(took);
+        assert!(latest.len() <= LATEST, "only the latest count");
+    }
+
+    /// Returns the shortest of the latest round trips. `None`: fewer than [`LATEST`] are known.
+    fn shortest(&self) -> Option<Duration> {
+        let latest = self.latest.lock();
+        debug_assert!(latest.len() <= LATEST, "only the latest count");
+        latest.iter().min().copied().filter(|_| latest.len() == LATEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_of_the_latest_eight_counts() {
+        let trips = RoundTrips::default();
+        (1..8).for_each(|ms| trips.record(Duration::from_millis(ms)));
+        assert_eq!(trips.shortest(), None);
+        trips.record(Duration::from_millis(90));
+        assert_eq!(trips.shortest(), Some(Duration::from_millis(1)));
+        (0..8).for_each(|_| trips.record(Duration::from_millis(200)));
+        assert_eq!(trips.shortest(), Some(Duration::from_millis(200)));
     }
 }

@@ -10,9 +10,9 @@ use rowlock_env::net::Stream;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_tls::{Acceptor, Certificate, Connector, Keeper, TlsError, looks_like_tls};
-use rowlock_types::limits::{PEER_CONNECT_TIMEOUT, PEER_HANDSHAKE_TIMEOUT};
 
 use super::handshake::Identity;
+use crate::limits::{PEER_CONNECT_TIMEOUT, PEER_HANDSHAKE_TIMEOUT};
 
 /// Method by which a node authenticates its peers.
 #[derive(Clone, Default)]

@@ -9,12 +9,11 @@ use futures_util::future::BoxFuture;
 use rowlock_env::net::Listener;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
-use rowlock_proto::{ClusterId, NodeId};
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::pacing::DIAL_PAUSES;
-use rowlock_types::versions::Versions;
+use rowlock_proto::{ClusterId, Incarnation, NodeId};
+use rowlock_state::version::Versions;
 
 use super::*;
+use crate::limits::DIAL_PAUSES;
 
 mod security;
 

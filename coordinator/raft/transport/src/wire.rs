@@ -10,11 +10,11 @@ use rowlock_env::busy::{self, Work};
 use rowlock_env::decides;
 use rowlock_env::net::{ReadHalf, Stream, WriteHalf};
 use rowlock_env::time::{self, Instant};
-use rowlock_types::limits::{PEER_PING_AFTER, PEER_SILENCE_MAX, PEER_WRITE_BUFFER_MAX_BYTES};
-use rowlock_types::memory::{Share, Tally};
+use rowlock_metrics::memory::{Share, Tally};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::frame::{self, Frame, FrameError, FrameReader, RequestId};
+use crate::limits::{PEER_PING_AFTER, PEER_SILENCE_MAX, PEER_WRITE_BUFFER_MAX_BYTES};
 
 /// Error that ends a connection.
 #[derive(Debug, thiserror::Error)]

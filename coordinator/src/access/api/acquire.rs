@@ -13,11 +13,11 @@ use rowlock_proto::lock::{
 use rowlock_proto::response::Response;
 use rowlock_proto::{Request, SessionId};
 use rowlock_state::command::Command;
-use rowlock_types::limits::{API_LABEL_MAX_BYTES, API_LOCKS_MAX, API_WAIT_MAX};
 
 use super::call::{Call, MOVES_MAX};
 use super::request_id::RequestId;
 use super::{Api, Caller, Lease, LockName, Refusal, Secret};
+use crate::limits::{API_LABEL_MAX_BYTES, API_LOCKS_MAX, API_WAIT_MAX};
 
 /// Lease of the request.
 #[derive(Clone, Debug)]

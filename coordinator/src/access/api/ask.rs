@@ -10,11 +10,11 @@ use rowlock_proto::report::ShownQuestion;
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId};
 use rowlock_state::command::{Attachment, Command};
-use rowlock_types::limits::API_QUESTIONS_MAX;
 
 use super::call::Call;
 use super::{Api, Caller, Refusal};
 use crate::access::report;
+use crate::limits::API_QUESTIONS_MAX;
 
 /// Question to the holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]

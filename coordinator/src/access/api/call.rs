@@ -14,10 +14,10 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, SessionId, Xid, decode};
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Applied;
-use rowlock_types::limits::API_ANSWER_MAX;
 
 use super::page::{self, PageEntry};
 use super::{Api, Caller, Lease, Refusal, Secret};
+use crate::limits::API_ANSWER_MAX;
 use crate::node::delivery::outbox::{self, Answer, CloseReason, Inbox, Message, Outbox};
 use crate::node::delivery::registry::{Door, Most};
 use crate::node::delivery::watch::ConnectionId;

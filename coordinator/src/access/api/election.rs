@@ -12,11 +12,11 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Party, QueuePosition};
 use rowlock_proto::{ErrorCode, Right, Zxid, path as paths};
 use rowlock_state::{ContenderView, Machine};
-use rowlock_types::limits::{API_WAIT_MAX, API_WATCH_BATCH};
 
 use super::call::Call;
 use super::{AcquireOptions, Acquired, Api, Caller, For, LockName, Part, Refusal, Which};
 use crate::access::lock_feed::{FeedEntry, Reading};
+use crate::limits::{API_WAIT_MAX, API_WATCH_BATCH};
 
 /// Folder of named elections.
 const FOLDER: &str = "/locks/@elections";

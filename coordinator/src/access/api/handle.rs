@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rowlock_env::decides;
 use rowlock_env::time;
-use rowlock_types::limits::{API_ANSWERS_MAX_BYTES, API_WAITS_MAX, API_WATCHES_MAX};
 use tokio::sync::Semaphore;
 
 use super::Refusal;
@@ -12,6 +11,7 @@ use super::pace::Pace;
 use super::shares::SlotPool;
 use crate::access::lock_feed::LockFeed;
 use crate::access::report::Reports;
+use crate::limits::{API_ANSWERS_MAX_BYTES, API_WAITS_MAX, API_WATCHES_MAX};
 use crate::node::zk::ClientContext;
 
 /// Entry point for requests on leases, locks and znodes. `new` takes the node's context, the context of a

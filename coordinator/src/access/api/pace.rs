@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use rowlock_env::busy;
 use rowlock_env::process::{ThreadTimes, thread_times};
 use rowlock_env::time::{self, Instant};
-use rowlock_types::limits::API_WATCH_SHARE;
+
+use crate::limits::API_WATCH_SHARE;
 
 /// Shortest time between two reads of the thread's times.
 const READ_EVERY: Duration = Duration::from_millis(200);

@@ -2,10 +2,10 @@
 
 use rowlock_env::time;
 use rowlock_proto::SessionId;
-use rowlock_types::limits::API_ANSWER_MAX;
 
 use super::call::Call;
 use super::{Api, Caller, Refusal};
+use crate::limits::API_ANSWER_MAX;
 use crate::node::end_session::{EndSession, NotExpired};
 
 impl Api {

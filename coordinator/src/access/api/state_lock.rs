@@ -17,8 +17,7 @@ use rowlock_proto::lock::{Acquire, Claim, Mode, Owner, QueuePosition};
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, path as paths};
 use rowlock_state::command::{Attachment, Command};
-use rowlock_state::{ContenderView, Machine, Proof};
-use rowlock_types::limits::STATE_LOCK_MS;
+use rowlock_state::{ContenderView, Machine, Proof, STATE_LOCK_MS};
 use serde_json::{Value, json};
 
 use super::call::{Call, MOVES_MAX};

@@ -8,7 +8,8 @@ use rowlock_env::task::spawn;
 use rowlock_env::time;
 use rowlock_proto::FencingToken;
 use rowlock_proto::lock::{Owner, QueuePosition};
-use rowlock_types::limits;
+
+use crate::limits;
 
 mod state_lock;
 mod watch;

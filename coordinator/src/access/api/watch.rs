@@ -12,10 +12,9 @@ use std::sync::Arc;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::Metrics;
 use rowlock_proto::Zxid;
 use rowlock_proto::report::{Gap, GapReason, HistoryEntry, HistoryEvent};
-use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_KEEPALIVE_EVERY, API_WATCH_PIECE};
-use rowlock_types::metrics::Metrics;
 
 use super::call::Call;
 use super::pace::Pace;
@@ -24,6 +23,7 @@ use super::{Api, Caller, Refusal};
 use crate::access::lock_feed::{FeedEntry, Reading};
 use crate::access::report::question::{Scope, WatchQuestion};
 use crate::access::report::{Past, Span, shown};
+use crate::limits::{API_WATCH_BATCH, API_WATCH_KEEPALIVE_EVERY, API_WATCH_PIECE};
 use crate::node::zk::ClientContext;
 
 #[derive(Debug)]

@@ -16,13 +16,13 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, FencingToken, SessionId, Stat, Version, path as paths};
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
-use rowlock_types::limits::{API_ANSWERS_MAX_BYTES, API_DATA_MAX_BYTES, API_PAGE_MAX_BYTES};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::call::Call;
 use super::lock::holder;
 use super::request_id::RequestId;
 use super::{Api, Caller, LockName, Refusal, Secret};
+use crate::limits::{API_ANSWERS_MAX_BYTES, API_DATA_MAX_BYTES, API_PAGE_MAX_BYTES};
 
 /// TTL of the session of a write without a lease, in milliseconds; clamped to the shortest session timeout.
 const TTL_MS: u32 = 1_000;

@@ -17,10 +17,9 @@ use base64::engine::general_purpose::STANDARD;
 use rowlock_env::decides;
 use rowlock_env::rate::{Bucket, LogLimiter, PerHost};
 use rowlock_env::time;
+use rowlock_metrics::Metrics;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
-use rowlock_types::limits::{HOSTS_COUNTED_MAX, WRONG_PASSWORDS_PER_SECOND};
-use rowlock_types::metrics::Metrics;
 
 use super::connection::Visitor;
 use super::problem::{Denial, Problem};
@@ -28,6 +27,7 @@ use super::{HttpContext, api};
 use crate::access::report::Viewer;
 use crate::access::report::question::Scope;
 use crate::access::tokens::{Role, TokenKeeper};
+use crate::limits::{HOSTS_COUNTED_MAX, WRONG_PASSWORDS_PER_SECOND};
 use crate::node::audit::{Audit, AuditRecord, Client, Event};
 use crate::node::trace::{self, TraceParent};
 

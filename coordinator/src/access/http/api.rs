@@ -42,10 +42,6 @@ use rowlock_env::turnstile::Class;
 use rowlock_proto::Right;
 use rowlock_proto::lock::QueuePosition;
 use rowlock_tls::Keeper;
-use rowlock_types::limits::{
-    API_BODY_MAX, API_BODY_MAX_BYTES, API_CONNECTION_MAX, API_CONNECTIONS_MAX,
-    API_CONNECTIONS_OF_ADDRESS_MAX, API_IDLE_MAX, API_REQUEST_MAX,
-};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -58,6 +54,10 @@ use super::{HttpContext, finish_kept, host, not_here, not_taken, report};
 use crate::access::api::{Acquired, Api, Caller, LockName, Refusal, Secret};
 use crate::access::report::question::{Question, Scope};
 use crate::access::tokens::Role;
+use crate::limits::{
+    API_BODY_MAX, API_BODY_MAX_BYTES, API_CONNECTION_MAX, API_CONNECTIONS_MAX,
+    API_CONNECTIONS_OF_ADDRESS_MAX, API_IDLE_MAX, API_REQUEST_MAX,
+};
 pub use direct::{Direct, Pieces};
 use path_text::PathText;
 use request::{Acquire, NewLease, Release, Shown, Verify};

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rowlock_consensus::status::Status;
 use rowlock_env::sync::watch::Receiver;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time;
-use rowlock_types::status::Status;
 use serde::Serialize;
 
 /// Bound of the list; the oldest election is dropped.

@@ -4,9 +4,9 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use rowlock_consensus::status::{NotServing, Status};
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::status::{NotServing, Status};
 use serde_json::{Value, json};
 
 use super::HttpContext;

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_consensus::peer::{Lane, Request, Response};
+use rowlock_consensus::status::Status;
 use rowlock_env::duty::Duty;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::time::{self, Instant};
-use rowlock_types::status::{Role, Status};
+use rowlock_metrics::Role;
 use tokio::sync::Notify;
 
 use crate::node::context::NodeContext;

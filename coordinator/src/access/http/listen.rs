@@ -14,14 +14,14 @@ use parking_lot::Mutex;
 use rowlock_env::busy;
 use rowlock_env::net::Listener;
 use rowlock_env::time::{Instant, now};
-use rowlock_types::limits::{
-    HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_OF_ADDRESS_MAX, HTTP_HEAD_MAX,
-    HTTP_YIELD_AFTER,
-};
-use rowlock_types::metrics::Metrics;
+use rowlock_metrics::Metrics;
 
 use super::connection::{HttpConnection, Visitor};
 use super::secure::SecureHttp;
+use crate::limits::{
+    HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_OF_ADDRESS_MAX, HTTP_HEAD_MAX,
+    HTTP_YIELD_AFTER,
+};
 
 /// Limits of a [`BoundedListener`].
 #[derive(Clone, Copy, Debug)]

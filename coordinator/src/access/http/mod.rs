@@ -31,15 +31,15 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use rowlock_consensus::status::Status;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::net::Listener;
 use rowlock_env::sync::watch::Receiver;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::Instant;
 use rowlock_env::turnstile::{Class, Turnstile};
+use rowlock_metrics::Metrics;
 use rowlock_tls::Keeper;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::status::Status;
 
 use crate::access::report::Reports;
 

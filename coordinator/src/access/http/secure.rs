@@ -9,11 +9,11 @@ use std::sync::Arc;
 use rowlock_env::net::Stream;
 use rowlock_env::rate::{HandshakePace, LogLimiter};
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::Metrics;
 use rowlock_tls::{Hello, Keeper, Secured, TlsError, looks_like_tls};
-use rowlock_types::limits::{HOSTS_COUNTED_MAX, HTTP_TLS_HANDSHAKES_PER_SECOND};
-use rowlock_types::metrics::Metrics;
 
 use super::connection::Visitor;
+use crate::limits::{HOSTS_COUNTED_MAX, HTTP_TLS_HANDSHAKES_PER_SECOND};
 
 /// Response to a request without TLS.
 const WITHOUT_TLS: &[u8] =

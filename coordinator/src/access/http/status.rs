@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use rowlock_consensus::status::{NotServing, Status};
+use rowlock_metrics::{Metrics, Role, Silence, View};
 use rowlock_proto::{ClusterId, NodeId, Zxid};
 use rowlock_state::Frozen;
-use rowlock_types::metrics::{Metrics, Silence, View};
-use rowlock_types::status::{NotServing, Role, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
 

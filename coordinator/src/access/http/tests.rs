@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use rowlock_consensus::log_clock::LogClock;
+use rowlock_consensus::status::NotServing;
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup, spawn};
 use rowlock_env::time::{Instant, timeout};
 use rowlock_history::History;
+use rowlock_metrics::{Role, Silence, TlsListener};
 use rowlock_proto::{NodeId, Zxid};
 use rowlock_state::{Frozen, Machine};
-use rowlock_types::limits::{HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX};
-use rowlock_types::metrics::{Silence, TlsListener};
-use rowlock_types::status::{NotServing, Role};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::listen::{BoundedListener, Bounds};
 use super::*;
 use crate::access::report::Backups;
+use crate::limits::{HTTP_CONNECTION_MAX, HTTP_CONNECTIONS_MAX};
 use crate::node::delivery::registry::Registry;
 
 const PATIENCE: Duration = Duration::from_secs(20);

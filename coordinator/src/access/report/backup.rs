@@ -14,16 +14,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use rowlock_backup::file::Header;
-use rowlock_backup::place::Spool;
+use rowlock_backup::file::Spool;
 use rowlock_env::decides;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::time::{self, Instant};
 use rowlock_env::{rng, worker};
 use rowlock_state::Frozen;
-use rowlock_types::limits::{BACKUP_PIECE_BYTES, BACKUPS_MAX, SNAPSHOT_PIECE_PAUSE};
+use rowlock_wal::limits::SNAPSHOT_PIECE_PAUSE;
 use serde_json::{Value, json};
 
 use super::{Refusal, Viewer};
+use crate::limits::{BACKUP_PIECE_BYTES, BACKUPS_MAX};
 
 /// Longest time between two requests for a backup.
 const UNASKED_MAX: Duration = Duration::from_secs(60);

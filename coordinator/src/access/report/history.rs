@@ -2,10 +2,10 @@
 
 use rowlock_env::decides;
 use rowlock_env::time;
+use rowlock_history::limits::HISTORY_READ_MAX;
 use rowlock_history::{Filter, History, Key, Unavailable};
 use rowlock_proto::report::{self as shown, HistoryEntry, HistoryEvent};
 use rowlock_state::Frozen;
-use rowlock_types::limits::HISTORY_READ_MAX;
 
 use super::access::ReaderCache;
 use super::list::List;

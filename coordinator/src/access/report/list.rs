@@ -1,7 +1,8 @@
 //! List of a report: bounded in items and bytes, with a flag for further items.
 
-use rowlock_types::limits::REPORT_MAX_BYTES;
 use serde::Serialize;
+
+use crate::limits::REPORT_MAX_BYTES;
 
 pub(super) struct List<T> {
     pub items: Vec<T>,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rowlock_env::rate;
-use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
+
+use crate::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 
 /// Requester of a report. HTTP and sessions of one host count separately, so neither blocks the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

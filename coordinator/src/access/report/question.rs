@@ -4,10 +4,10 @@ use rowlock_history::Key;
 use rowlock_proto::acl::Id;
 use rowlock_proto::{FencingToken, SessionId, Zxid, name, path as paths};
 use rowlock_state::rules;
-use rowlock_types::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
 
 use super::Refusal;
 use super::backup::Piece;
+use crate::limits::{REPORT_DEFAULT_ITEMS, REPORT_MAX_ITEMS};
 
 pub(super) const PATHS: [&str; 6] =
     ["/v1/locks", "/v1/queue", "/v1/history", "/v1/sessions", "/v1/access", "/v1/backup"];

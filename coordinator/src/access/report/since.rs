@@ -5,18 +5,19 @@ use std::sync::Arc;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
+use rowlock_history::limits::HISTORY_READ_MAX;
 use rowlock_history::{Entry, Filter, Key, Readers, Unavailable};
 use rowlock_proto::Zxid;
 use rowlock_proto::acl::Id;
 use rowlock_proto::report::{GapReason, HistoryEntry, HistoryEvent};
 use rowlock_state::{Frozen, Machine};
-use rowlock_types::limits::{API_WATCH_PAST_MAX, HISTORY_READ_MAX};
 
 use super::Reports;
 use super::access::ReaderCache;
 use super::history::item;
 use super::question::Scope;
 use crate::access::lock_feed::{FeedEntry, FeedEvent};
+use crate::limits::API_WATCH_PAST_MAX;
 
 /// Entries per page of the history.
 const PAGE: usize = 1_000;

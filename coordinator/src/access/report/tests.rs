@@ -5,7 +5,8 @@ mod frames;
 
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;
-use rowlock_history::{HistoryConfig, HistorySink};
+use rowlock_history::{HistorySink, Retention};
+use rowlock_metrics::Metrics;
 use rowlock_proto::Request;
 use rowlock_proto::SessionId;
 use rowlock_proto::acl::{Acl, Id, perms};
@@ -15,11 +16,10 @@ use rowlock_proto::response::Response;
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::{Applied, Change, EventContext, EventSink, LockEvent, SessionEnd};
-use rowlock_types::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS, REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
-use rowlock_types::metrics::Metrics;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::limits::{REPORT_MAX_BYTES, REPORT_MAX_ITEMS, REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 
 fn party(host: usize) -> Requester {
     Requester::Sessions([10, 0, 0, host as u8].into())
@@ -51,8 +51,8 @@ struct World {
 impl World {
     fn new() -> World {
         let files = tempfile::tempdir().unwrap();
-        let (history, sink) =
-            History::start(files.path(), HistoryConfig::default(), Arc::new(Metrics::default()));
+        let retention = Retention { max_age_ms: 7 * 86_400_000, max_bytes: 256 << 20 };
+        let (history, sink) = History::start(files.path(), retention, Arc::new(Metrics::default()));
         let reports = Reports::new(
             history,
             Arc::default(),

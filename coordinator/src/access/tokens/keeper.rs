@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use rowlock_env::disk::Dir;
 use rowlock_env::reload::Reloadable;
-use rowlock_types::limits::TOKEN_FILE_MAX_BYTES;
 
 use super::Tokens;
+use crate::limits::TOKEN_FILE_MAX_BYTES;
 
 /// Keeps a node's tokens up to date with the token file.
 pub type TokenKeeper = Reloadable<String, Tokens, String>;

@@ -28,13 +28,12 @@ use std::time::Duration;
 
 use rowlock_consensus::peer::{Introduction, Lane, Request, Response};
 use rowlock_consensus::raft::facts;
+use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::NodeId;
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::reconfiguration::Wanted;
+use rowlock_proto::{Incarnation, NodeId};
 
 use super::MemberChanges;
 use super::health::MemberChange;

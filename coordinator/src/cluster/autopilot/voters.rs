@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use rowlock_consensus::raft::facts;
+use rowlock_consensus::reconfiguration::{Members, Wanted};
 use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
-use rowlock_types::reconfiguration::{Members, Wanted};
 
 use super::MemberChanges;
 use super::health::{MemberChange, MemberView, Rules, Watch, decide};

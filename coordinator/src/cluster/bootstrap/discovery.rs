@@ -19,7 +19,7 @@ use rowlock_consensus::raft::facts;
 use rowlock_env::net;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
-use rowlock_types::member::Member;
+use rowlock_wal::entry::Member;
 
 use super::verdict::Answers;
 use super::{ASK_DEADLINE, Bootstrap, member};

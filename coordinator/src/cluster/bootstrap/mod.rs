@@ -29,8 +29,8 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
-use rowlock_types::advice::{Heard, Replace};
-use rowlock_types::member::Member;
+use rowlock_wal::advice::{Heard, Replace};
+use rowlock_wal::entry::Member;
 use rowlock_wal::{FolderState, StorageError};
 
 pub use self::discovery::Founders;

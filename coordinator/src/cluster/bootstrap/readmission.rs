@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use rowlock_consensus::peer::{Introduction, Lane, Request, Response};
 use rowlock_consensus::raft::facts;
+use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::NodeId;
-use rowlock_types::reconfiguration::Wanted;
 
 use super::verdict::{self, Answers, OwnState, Verdict};
 use super::{Bootstrap, BootstrapError, JOIN_DEADLINE, LOG_EVERY, RETRY_PAUSE, TOO_MANY_FOR, member};

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::peer_support::{self as support, PATIENCE, Service};
 use rowlock_env::time;
 use rowlock_proto::NodeId;
-use rowlock_types::member::Member;
+use rowlock_wal::entry::Member;
 use rowlock_wal::{Entry, FolderState, Identity, LeaderId, LogId, Membership, Payload, Storage};
 
 use super::LEADER_EVERY;
 use crate::Node;
 use crate::config::{NodeConfig, NodeEntry};
+use crate::peer_support::{self as support, PATIENCE, Service};
 
 /// Configures a learner with number 4, in the cluster that the scripted node 2 listens for.
 fn newcomer(data: &std::path::Path, other: &str) -> NodeConfig {

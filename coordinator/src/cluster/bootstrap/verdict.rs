@@ -10,10 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_consensus::peer::Introduction;
 use rowlock_env::decides;
-use rowlock_proto::NodeId;
-use rowlock_types::advice::Heard;
-use rowlock_types::incarnation::Incarnation;
+use rowlock_proto::{Incarnation, NodeId};
 use rowlock_wal::FolderState;
+use rowlock_wal::advice::Heard;
 
 use super::BootstrapError;
 

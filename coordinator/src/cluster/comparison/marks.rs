@@ -12,9 +12,9 @@ use rowlock_env::sync::watch;
 use rowlock_proto::NodeId;
 use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
-use rowlock_types::advice::Replace;
-use rowlock_types::limits::MARKS_MAX;
+use rowlock_wal::advice::Replace;
 
+use crate::limits::MARKS_MAX;
 use crate::node::apply::Observer;
 
 /// Digests at the recent marks. Apply records them, and the comparison task decides.

@@ -7,11 +7,11 @@ use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rowlock_consensus::operation::LogLevelChange;
 use rowlock_env::duty::Duty;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
-use rowlock_types::operation::LogLevelChange;
 use serde_json::{Value, json};
 
 /// Log filter of the program that runs a node.

@@ -14,11 +14,11 @@ mod token_floor;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rowlock_consensus::operation::Operation;
 use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
 use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
-use rowlock_types::operation::Operation;
 use tokio::sync::mpsc;
 
 use crate::node::admin::Ask;

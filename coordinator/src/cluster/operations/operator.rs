@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use rowlock_consensus::operation::Operation;
 use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
 use rowlock_consensus::raft::facts;
 use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
-use rowlock_types::operation::Operation;
 use serde_json::{Value, json};
 
 use super::log_level::LogLevel;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_consensus::peer::{Lane, Refusal, Request, Response};
+use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
-use rowlock_types::reconfiguration::Wanted;
 use tokio::sync::mpsc;
 
 use crate::node::admin::Ask;

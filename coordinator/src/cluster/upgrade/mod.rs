@@ -15,20 +15,21 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_consensus::batching::TermBatch;
+use rowlock_consensus::operation::UpgradeStep;
 use rowlock_consensus::raft::facts;
 use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_state::command::Command;
-use rowlock_types::operation::UpgradeStep;
 use serde_json::Value;
+
+use survey::{Health, MemberVersions, Survey, UpgradeState};
 
 use crate::config::Finalize;
 use crate::node::context::NodeContext;
 use crate::node::leader_duties::{Due, LeaderDuty};
 use crate::node::proposer::of_the_cluster;
 use crate::node::replica::Replica;
-use survey::{Health, MemberVersions, Survey, UpgradeState};
 
 /// Interval at which the leader checks whether the version is due.
 const EVERY: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::NodeId;
 use rowlock_state::ClusterVersion;
-use rowlock_types::versions::Versions;
+use rowlock_state::version::Versions;
 use serde_json::{Value, json};
 
 use crate::config::Finalize;

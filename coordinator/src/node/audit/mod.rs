@@ -18,12 +18,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rowlock_env::rate::{Bucket, LogLimiter};
 use rowlock_env::time;
+use rowlock_metrics::Metrics;
 use rowlock_proto::{NodeId, Right};
-use rowlock_types::limits::{AUDIT_QUEUE_MAX, AUDIT_STRANGERS_PER_SECOND};
-use rowlock_types::metrics::Metrics;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::limits::{AUDIT_QUEUE_MAX, AUDIT_STRANGERS_PER_SECOND};
 use crate::node::moment;
 pub(crate) use note::{Note, paths};
 pub use subject::{Client, who as named};

@@ -8,9 +8,10 @@ use std::time::Duration;
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::task::Shutdown;
 use rowlock_env::{time, worker};
-use rowlock_types::limits::AUDIT_QUEUE_MAX;
-use rowlock_types::metrics::Metrics;
+use rowlock_metrics::Metrics;
 use tokio::sync::mpsc;
+
+use crate::limits::AUDIT_QUEUE_MAX;
 
 /// Pause after a write, in which further lines collect.
 const COLLECT_FOR: Duration = Duration::from_millis(50);

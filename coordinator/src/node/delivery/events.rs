@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_metrics::Metrics;
 use rowlock_proto::lock::{Claim, Notice, NoticeEvent};
 use rowlock_proto::{FencingToken, SessionId, Zxid, encode};
 use rowlock_state::command::Attachment;
@@ -16,7 +17,6 @@ use rowlock_state::outcome::{
     Change, EndReason, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd,
 };
 use rowlock_state::{AskedHolder, Question};
-use rowlock_types::metrics::Metrics;
 
 use super::registry::Registry;
 use crate::node::delivery::watch::WatchTable;

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use rowlock_proto::ErrorCode;
 use rowlock_sessions::HeartbeatWaiter;
 use rowlock_state::outcome::Applied;
-use rowlock_types::limits;
 
+use crate::limits;
 use crate::node::way::WriteTimeline;
 
 /// Message to a connection's task.

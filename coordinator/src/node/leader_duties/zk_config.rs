@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
+use rowlock_consensus::reconfiguration::Members;
 use rowlock_state::Machine;
 use rowlock_state::command::Command;
-use rowlock_types::reconfiguration::Members;
 
 /// Returns the command that writes the membership to `/zookeeper/config`, if the text differs.
 pub(super) fn due(state: &Machine, members: &Members, version: u64) -> Option<Command> {
@@ -31,7 +31,7 @@ fn text(members: &Members, version: u64) -> String {
 #[cfg(test)]
 mod tests {
     use rowlock_proto::NodeId;
-    use rowlock_types::member::Member;
+    use rowlock_wal::entry::Member;
 
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};

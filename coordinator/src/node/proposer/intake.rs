@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rowlock_consensus::batching::{Entries, ProposalQueue, TermBatch};
 use rowlock_consensus::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
@@ -24,9 +24,9 @@ use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::{Metrics, Stage};
 use rowlock_proto::NodeId;
 use rowlock_state::command::{Command, Proposal};
-use rowlock_types::metrics::{Metrics, Stage};
 use tokio::sync::mpsc;
 
 use super::Submission;

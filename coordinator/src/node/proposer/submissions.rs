@@ -1,11 +1,11 @@
 //! Writes of this node's clients that wait for their turn.
 
 use rowlock_consensus::batching::weight_of;
-use rowlock_types::limits::FAIR_QUEUE_MAX;
 use tokio::sync::mpsc;
 
 use super::Submission;
 use super::fair_queue::FairQueue;
+use crate::limits::FAIR_QUEUE_MAX;
 
 /// Submitted writes of all connections.
 pub struct Submissions {

@@ -8,9 +8,11 @@
 
 use std::time::Duration;
 
+use rowlock_consensus::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 use rowlock_env::decides;
 use rowlock_env::time::Instant;
-use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, WRITES_UNDER_WAY_MAX};
+
+use crate::limits::WRITES_UNDER_WAY_MAX;
 
 /// Target time to an answer, including the writes in flight before it.
 const AIM: Duration = Duration::from_millis(10);

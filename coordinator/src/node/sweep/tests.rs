@@ -1,7 +1,7 @@
 //! Proposals of the sweep and their times.
 
 use rowlock_consensus::batching::TermBatch;
-use rowlock_consensus::raft::leadership::Leadership;
+use rowlock_consensus::raft::elections::Leadership;
 use rowlock_env::time;
 use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;

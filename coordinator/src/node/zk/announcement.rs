@@ -6,12 +6,12 @@
 //! announcement before the state; writes go to the state, where the name stays free.
 
 use bytes::Bytes;
+use rowlock_consensus::status::Status;
 use rowlock_env::sync::watch;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::lock::ANNOUNCEMENT;
 use rowlock_proto::{ClusterId, Stat};
 use rowlock_state::Machine;
-use rowlock_types::status::Status;
 
 use crate::config::NodeConfig;
 use crate::node::delivery::registry::Door;

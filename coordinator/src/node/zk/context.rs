@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use rowlock_consensus::status::Status;
 use rowlock_env::sync::watch;
+use rowlock_metrics::Metrics;
 use rowlock_sessions::SessionTouch;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::status::Status;
 
 use super::new_sessions::NewSessions;
 use super::read_only::Isolation;

@@ -19,6 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::{Bytes, BytesMut};
+use rowlock_consensus::operation::Operation;
+use rowlock_consensus::peer::message::ClientDisconnect;
+use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_env::busy::{self, Work};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
@@ -30,10 +33,6 @@ use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid};
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::{Machine, acl};
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::limits;
-use rowlock_types::operation::Operation;
-use rowlock_types::reconfiguration::Wanted;
 
 use super::announcement::Whereabouts;
 use super::context::ClientContext;
@@ -45,6 +44,7 @@ use super::read::{LocalReader, ReadReply, Then};
 use super::shared::Shared;
 use super::write::Route;
 use super::{read_only, sasl, write};
+use crate::limits;
 use crate::node::admin::Ask;
 use crate::node::audit::{Note, asker};
 use crate::node::delivery::outbox::{CloseReason, Inbox, Message};

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use rowlock_consensus::status::Status;
 use rowlock_env::disk::Dir;
 use rowlock_env::{process, time, worker};
+use rowlock_metrics::Role;
 use rowlock_proto::FourLetterWord;
-use rowlock_types::status::{Role, Status};
 
 use super::shared::Shared;
 use crate::node::delivery::registry::ClientConnection;

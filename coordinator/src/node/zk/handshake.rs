@@ -17,7 +17,6 @@ use rowlock_proto::{ErrorCode, FourLetterWord, SessionId, Zxid, decode, encode, 
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::{self, Applied};
 use rowlock_state::{AskedHolder, Proof, acl};
-use rowlock_types::limits;
 
 use super::conversation::{Access, Attached};
 use super::end_reason::EndReason;
@@ -26,6 +25,7 @@ use super::new_sessions::Opener;
 use super::read_only::{self, Admission};
 use super::shared::Shared;
 use super::wire::Wire;
+use crate::limits;
 use crate::node::delivery::events::question_frame;
 use crate::node::delivery::outbox::{Answer, CloseReason, Inbox, Message};
 use crate::node::delivery::registry::ClientConnection;

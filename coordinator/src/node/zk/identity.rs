@@ -10,7 +10,8 @@ use rowlock_env::busy::{self, Work};
 use rowlock_env::decides;
 use rowlock_proto::acl::Id;
 use rowlock_state::acl::digest_identity;
-use rowlock_types::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
+
+use crate::limits::{IDENTITIES_MAX, IDENTITIES_MAX_BYTES};
 
 /// Minimum number of addresses before unused ones are dropped.
 const UNUSED_MIN: usize = 64;

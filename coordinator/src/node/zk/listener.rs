@@ -10,11 +10,11 @@ use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
 use rowlock_env::turnstile::Class;
 use rowlock_tls::Keeper;
-use rowlock_types::limits;
 
 use super::connection;
 use super::context::ClientContext;
 use super::shared::Shared;
+use crate::limits;
 use crate::node::delivery::outbox::{self, CloseReason};
 use crate::node::delivery::registry::{Door, Most};
 

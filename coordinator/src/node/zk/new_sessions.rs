@@ -11,9 +11,9 @@ use rowlock_env::decides;
 use rowlock_env::rate::{Bucket, PerHost};
 use rowlock_env::time::{self, Instant};
 use rowlock_state::{Host, Opened};
-use rowlock_types::limits::{HOSTS_COUNTED_MAX, STATE_LOCKS_MAX};
 
 use super::context::ClientContext;
+use crate::limits::{HOSTS_COUNTED_MAX, STATE_LOCKS_MAX};
 
 /// Burst in seconds of the rate: all clients of an application that restarts.
 const BURST_SECONDS: u32 = 5;

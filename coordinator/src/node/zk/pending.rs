@@ -8,18 +8,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rowlock_consensus::operation::Operation;
+use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_env::decides;
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::request::PathWatch;
 use rowlock_proto::{ErrorCode, OpCode, Request, Xid};
 use rowlock_state::command::Command;
-use rowlock_types::limits::{
+
+use crate::limits::{
     CLIENT_FRAME_MAX_BYTES, PIPELINE_MAX_BYTES, WRITES_OF_CONNECTION_MAX, WRITES_OF_CONNECTION_MAX_BYTES,
 };
-use rowlock_types::operation::Operation;
-use rowlock_types::reconfiguration::Wanted;
-
 use crate::node::audit::Note;
 use crate::node::delivery::outbox::Answer;
 

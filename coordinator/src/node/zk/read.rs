@@ -9,22 +9,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_consensus::invitations::Invitations;
+use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time;
+use rowlock_metrics::Metrics;
+use rowlock_metrics::memory::Memory;
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::request::{PathWatch, ReadOp};
 use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{ErrorCode, Request, Right, SessionId, Stat};
 use rowlock_state::Machine;
-use rowlock_types::limits;
-use rowlock_types::memory::Memory;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::reconfiguration::Wanted;
 
 use super::announcement::Whereabouts;
 use super::reconfig;
 use super::{announcement, identity, watching};
+use crate::limits;
 use crate::node::delivery::outbox::Outbox;
 use crate::node::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
 

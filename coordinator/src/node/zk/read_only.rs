@@ -18,7 +18,7 @@ use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::{Machine, Proof};
 
-use rowlock_sessions::last_contact::LastContact;
+use rowlock_sessions::expiry_table::LastContact;
 
 /// Top byte of sessions known to a single node. The cluster's sessions begin with a node's number, below 128.
 const LOCAL_MARK: u8 = 0xc1;

@@ -1,8 +1,8 @@
 //! ZooKeeper's view of the membership, as `/zookeeper/config` shows it.
 
+use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_proto::ErrorCode;
 use rowlock_state::Machine;
-use rowlock_types::reconfiguration::Wanted;
 
 /// The answer to a client that is no superuser: as ZooKeeper does it, mistakes are found before rights are
 /// missed.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rowlock_env::rate::{HandshakePace, LogLimiter};
 use rowlock_env::time;
-use rowlock_types::limits;
 
 use super::context::ClientContext;
 use super::end_reason::EndReason;
 use super::identity::Neighbours;
+use crate::limits;
 use crate::node::delivery::registry::ClientConnection;
 use crate::node::delivery::stats::ListenerStats;
 use crate::node::guesses::{PasswordThrottle, Verdict};

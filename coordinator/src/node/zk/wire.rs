@@ -10,10 +10,10 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use rowlock_env::net::Stream;
 use rowlock_env::time;
-use rowlock_types::limits;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use super::end_reason::EndReason;
+use crate::limits;
 
 /// Size of one read of an idle connection. The buffer is on the stack: there may be many thousand idle
 /// connections.

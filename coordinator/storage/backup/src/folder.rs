@@ -9,7 +9,7 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_proto::{ClusterId, NodeId};
 pub use rowlock_state::{LeftBehind, NewCluster, ZxidsUsedUp};
 use rowlock_state::{Machine, Rule};
-pub use rowlock_types::member::Member;
+pub use rowlock_wal::entry::Member;
 pub use rowlock_wal::{Begun, Identity};
 use rowlock_wal::{Membership, StorageError, begin_all, begin_with_state};
 

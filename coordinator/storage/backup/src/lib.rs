@@ -11,5 +11,4 @@
 
 pub mod file;
 pub mod folder;
-pub mod place;
 pub mod survivor;

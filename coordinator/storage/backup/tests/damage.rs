@@ -56,7 +56,7 @@ fn a_backup_is_read_back_as_written() {
 #[test]
 fn the_lock_of_a_state_does_not_extend_the_grace() {
     let mut machine = state(0);
-    let timeout_ms = rowlock_types::limits::STATE_LOCK_MS;
+    let timeout_ms = rowlock_state::STATE_LOCK_MS;
     let open = Command::OpenSession { proof: Proof::of(b"p"), timeout_ms };
     run(&mut machine, SessionId::NONE, open);
     let (header, _) = file::read(&backup(&machine)[..]).unwrap();

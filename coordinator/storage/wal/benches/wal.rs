@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::time;
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
-use rowlock_types::metrics::Metrics;
 use rowlock_wal::{Done, Entry, Identity, LeaderId, LogId, Opened, Payload, SnapshotMeta, Storage};
 use tokio::sync::oneshot;
 

@@ -7,12 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rowlock_proto::{ClusterId, NodeId};
-use rowlock_types::advice::Replace;
-use rowlock_types::versions::{OtherRelease, RELEASE, this_build};
+use rowlock_state::version::{OtherRelease, RELEASE, this_build};
 
-use super::identity::Identity;
-use super::layout::OtherBuild;
+use super::identity::{Identity, OtherBuild};
 use super::log::segment::{HeaderError, SegmentSeq};
+use crate::advice::Replace;
 
 /// Advice for an error without a known cause.
 const UNKNOWN_CAUSE_ADVICE: &str = "Look at the kernel's log, check the disk, and start the node again.";

@@ -18,13 +18,12 @@ use rowlock_env::disk::Dir;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::{self, Instant};
 use rowlock_env::worker;
-use rowlock_proto::{ClusterId, NodeId};
+use rowlock_proto::{ClusterId, Incarnation, NodeId};
 use rowlock_state::ClusterVersion;
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::limits::KNOWN_NODES_MAX;
 
 use super::error::{StorageError, is_for_lack_of_room};
 use super::identity::{self, Claim, FolderState, Identity, LogState};
+use crate::limits::KNOWN_NODES_MAX;
 
 const FILE: &str = "acquaintances";
 const FIRST_LINE: &str = "rowlock acquaintances 1";

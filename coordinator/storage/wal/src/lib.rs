@@ -42,12 +42,12 @@
 //! nodes are known only by their incarnations. The crate decodes a replicated state only to verify a
 //! snapshot.
 
-mod begin;
+pub mod advice;
 pub mod entry;
 pub mod error;
 pub mod folder;
 pub mod identity;
-mod layout;
+pub mod limits;
 pub mod log;
 pub mod memlog;
 pub mod offline;
@@ -60,15 +60,16 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use begin::{Begun, begin_all, begin_with_state};
 pub use entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
 pub use error::{DiskFailure, StorageError, is_of_the_disk};
 pub use folder::{Folder, NotRecorded};
 pub use identity::{FolderState, Identity};
-pub use log::handle::Log;
 pub use log::record::Checkpoint;
-pub use log::worker::{Callback, Done, OnFatal};
-pub use open::{Opened, RecoveryReport, SEGMENT_BYTES, Stopped, Storage, check_release, verify};
+pub use log::worker::{Callback, Done, Log, OnFatal};
+pub use open::{
+    Begun, Opened, RecoveryReport, SEGMENT_BYTES, Stopped, Storage, begin_all, begin_with_state,
+    check_release, verify,
+};
 pub use reserve::Reserve;
 pub use snapshot::{Incoming, SnapshotFile, SnapshotStore};
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rowlock_types::member::Member;
 
-use crate::entry::{Entry, LeaderId, LogId, Membership, Payload, SnapshotMeta, StoredMembership, Vote};
+use crate::entry::{
+    Entry, LeaderId, LogId, Member, Membership, Payload, SnapshotMeta, StoredMembership, Vote,
+};
 
 /// Position under node 1 as the leader.
 pub fn log_id(term: u64, index: u64) -> LogId {

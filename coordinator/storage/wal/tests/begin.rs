@@ -11,7 +11,7 @@ use bench::live;
 use rowlock_env::disk::Dir;
 use rowlock_proto::{ClusterId, NodeId};
 use rowlock_state::Machine;
-use rowlock_types::member::Member;
+use rowlock_wal::entry::Member;
 use rowlock_wal::{Begun, Identity, Membership, Storage, StorageError, begin_all, begin_with_state};
 use rowlock_world::disk::HostDisk;
 use rowlock_world::rng::Rng;

@@ -6,6 +6,10 @@ use crate::shared_map::SharedMap;
 /// Timeout in milliseconds from which a session counts as lasting: its client sends no keepalives.
 pub const LASTING_MS: u32 = 24 * 3_600_000;
 
+/// Session timeout for a state lock in milliseconds: 24 days, about the longest that the protocol can
+/// express. Beyond: the lock is free.
+pub const STATE_LOCK_MS: u32 = 24 * 24 * 3_600_000;
+
 /// Counts of open sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rowlock_proto::{FencingToken, SessionId};
-use rowlock_types::limits::STATE_LOCK_MS;
+use rowlock_state::STATE_LOCK_MS;
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use rowlock_types::limits::HISTORY_QUEUE_MAX_RECORDS;
+use crate::limits::HISTORY_QUEUE_MAX_RECORDS;
 
 use super::*;
 use crate::block::entries;

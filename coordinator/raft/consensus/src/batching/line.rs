@@ -6,9 +6,9 @@ use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::time::{self, Instant};
 use rowlock_state::command::Proposal;
-use rowlock_types::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 
 use super::weight;
+use crate::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 
 /// Queue of proposals. Invariant: the queue keeps the order of the proposals.
 #[derive(Debug)]

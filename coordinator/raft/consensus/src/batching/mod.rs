@@ -5,8 +5,6 @@
 //! than a command in the entry. So commands that arrive while an entry is in flight are collected, and leave
 //! together once the entry is applied.
 
-mod coalesce;
-mod growth;
 mod line;
 mod selection;
 
@@ -25,15 +23,16 @@ use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::Metrics;
 use rowlock_proto::Request;
 use rowlock_proto::{Acl, Id, NodeId};
 use rowlock_state::command::{Batch, Command, Ordinal, Proposal};
-use rowlock_types::limits::{BATCH_MAX_COMMANDS, BATCHES_IN_FLIGHT_MAX};
-use rowlock_types::metrics::Metrics;
-use rowlock_types::pacing::{COALESCE_DELAY_MAX, FEW_COMMANDS, IN_FLIGHT_DELAY_MAX};
 use std::sync::Arc;
 
 use crate::applied_state::AppliedState;
+use crate::limits::{
+    BATCH_MAX_COMMANDS, BATCHES_IN_FLIGHT_MAX, COALESCE_DELAY_MAX, FEW_COMMANDS, IN_FLIGHT_DELAY_MAX,
+};
 use crate::log_clock::LogClock;
 use crate::raft::Raft;
 use crate::raft::facts;
@@ -183,7 +182,7 @@ impl Entries {
     /// Returns whether these commands are few and lose nothing by waiting for others.
     fn may_coalesce(&self, line: &ProposalQueue) -> bool {
         line.len() < FEW_COMMANDS
-            && coalesce::all_only_join_queues(line.iter(), &self.maker.replica.state.read())
+            && selection::all_only_join_queues(line.iter(), &self.maker.replica.state.read())
     }
 
     /// Returns the number of the next entry, behind the last one created here.
@@ -229,7 +228,7 @@ impl Entries {
         if decides!("state-may-grow", has_memory && has_room) {
             return;
         }
-        let refused = growth::refuse(proposals, &self.maker.replica.state.read());
+        let refused = selection::refuse(proposals, &self.maker.replica.state.read());
         assert!(refused <= proposals.len() as u64, "a command is refused once");
         if has_memory {
             self.maker.metrics.growth_refused_for_room_total.add(refused);

@@ -1,22 +1,21 @@
 //! Messages between nodes. Variants are appended, never reordered: their position is on the wire.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_env::busy::{self, Work};
-use rowlock_proto::{ErrorCode, NodeId, SessionId};
-use rowlock_state::command::Proposal;
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::codec::{self, CodecError};
-use rowlock_types::member::Member;
-use rowlock_types::operation::Operation;
-use rowlock_types::reconfiguration::Wanted;
-use rowlock_types::status::Status;
+use rowlock_proto::{ErrorCode, Incarnation, NodeId, SessionId};
+use rowlock_state::codec::{self, CodecError};
+use rowlock_state::command::{Attachment, Proposal};
+use rowlock_transport::Lane;
+use rowlock_wal::entry::Member;
 use serde::{Deserialize, Serialize};
 
-use super::introduction::Introduction;
-use crate::raft_types::messages::{RaftRequest, RaftResponse};
-use rowlock_transport::Lane;
+use crate::operation::Operation;
+use crate::raft_types::{RaftRequest, RaftResponse};
+use crate::reconfiguration::Wanted;
+use crate::status::Status;
 
 /// Number of [`Request::Forward`] on the wire.
 const FORWARD: u8 = 1;
@@ -123,6 +122,22 @@ pub enum Refusal {
     Invalid(String),
 }
 
+/// A client has closed its session's connection; the session may come back within a grace period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientDisconnect {
+    pub session: SessionId,
+    /// Attachment of the closed connection: a newer attachment makes the disconnect void.
+    pub attachment: Attachment,
+    /// Time for which the session lives on, in milliseconds.
+    pub grace_ms: u32,
+}
+
+impl ClientDisconnect {
+    pub fn grace(&self) -> Duration {
+        Duration::from_millis(u64::from(self.grace_ms))
+    }
+}
+
 impl Request {
     /// Encodes the request. Forwarded proposals, as frequent as clients' writes, use the encoding of log
     /// entries ([`Proposal::encode_all`]), which omits repeated values.
@@ -177,5 +192,35 @@ impl Request {
             | Request::Introduce
             | Request::Operate(_) => lane == Lane::Control,
         }
+    }
+}
+
+/// Answer to `Request::Introduce`. The answer also implies that the asking node was not recorded with another
+/// data folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Introduction {
+    /// Voters of the newest membership in the log.
+    pub voters: Vec<NodeId>,
+    pub learners: Vec<NodeId>,
+    /// Log index of that membership.
+    pub members_at: Option<u64>,
+    pub last_index: Option<u64>,
+    /// This node takes part in votes and acknowledgements.
+    pub is_admitted: bool,
+    pub term: u64,
+    pub leader: Option<NodeId>,
+    /// Index up to which the asking node acknowledged this node's log, if this node leads in `term`.
+    pub acknowledged: Option<u64>,
+    /// Recorded incarnations of other nodes.
+    pub known: Vec<(NodeId, Incarnation)>,
+    /// Peer addresses (`HOST:PORT`) of the members of that membership. The asking node may have an older
+    /// `cluster.toml` and no log.
+    pub addresses: Vec<(NodeId, String)>,
+}
+
+impl Introduction {
+    /// Returns whether the log is empty except for the membership with which a cluster is formed.
+    pub fn is_fresh(&self) -> bool {
+        self.last_index.unwrap_or(0) == 0
     }
 }

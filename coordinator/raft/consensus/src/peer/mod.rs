@@ -14,26 +14,19 @@
 //! 3. Open another [`PeerLink`] or [`ForwardLink`] after the last event. A link keeps the order of its
 //!    requests.
 
-pub mod forward;
-pub mod introduction;
 pub mod message;
 pub mod pool;
 pub mod service;
 
-mod folder_incarnations;
-mod handler;
 mod releases;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use forward::{ForwardEvent, ForwardLink};
-pub use handler::PeerServer;
-pub use introduction::Introduction;
-pub use message::{Refusal, Request, Response};
-pub use pool::{Peer, PeerPool};
+pub use message::{Introduction, Refusal, Request, Response};
+pub use pool::{ForwardEvent, ForwardLink, Peer, PeerPool};
 pub use releases::Releases;
 pub use rowlock_transport::{
     HandshakeRefusal, Identity, Lane, PeerError, PeerLink, RefusalListener, Security,
 };
-pub use service::{PeerService, RaftConnection, RaftService};
+pub use service::{PeerServer, PeerService, RaftConnection, RaftService};

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::Silence;
 use rowlock_proto::NodeId;
-use rowlock_types::metrics::Silence;
 
 use super::Raft;
 use crate::raft_types::{LeaderId, TypeConfig};

@@ -5,27 +5,38 @@
 //! bounds the memory that a slow follower costs the leader. The first answer that is not a plain success ends
 //! the stream, because all later requests rest on a failed assumption. openraft's replication task drives the
 //! link, so no other task sits between an entry and the socket.
+//!
+//! Commit notifications to a follower. A follower without clients learns of commits with the next entries, or
+//! after a short delay.
+//!
+//! A leader notifies its followers of a commit at once, so that their clients get answers, events and grants.
+//! A follower without clients can wait for the next entry, which carries the same commit index. Each answer
+//! of a follower says whether clients are connected (`RaftResponse::AppendQuiet`). An outdated answer delays
+//! a new client's reply by the flush and answer of the client's own entry, and never by more than
+//! `limits::COMMIT_NOTIFY_DELAY_MAX`.
 
 use std::future::pending;
+use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
 use openraft::errors::{RPCError, Unreachable};
 use openraft::raft::StreamAppendResult;
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::time::{self, Instant};
+use rowlock_env::time::{self, Instant, Sleep};
 use rowlock_proto::NodeId;
 use rowlock_transport::{LinkEvent, PeerError, PeerLink};
-use rowlock_types::limits::PEER_APPEND_IDLE_MAX;
 
 use super::acks::Acks;
-use super::commit_notify::CommitNotify;
 use super::network::{Faults, unexpected};
+use crate::limits::{COMMIT_NOTIFY_DELAY_MAX, PEER_APPEND_IDLE_MAX};
 use crate::peer::{Request, pool};
-use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
-use crate::raft_types::{LeaderId, LogId, TypeConfig};
+use crate::raft_types::{
+    AppendRequest, AppendResponse, ClientPresence, LeaderId, LogId, RaftRequest, RaftResponse, TypeConfig,
+};
 
 type Item = Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>;
 
@@ -245,4 +256,55 @@ pub fn record_answer(
         acks.record_stored(leader, node.0, stored.index);
     }
     Ok(response)
+}
+
+/// Notifications of one stream to a follower.
+#[derive(Default)]
+pub struct CommitNotify {
+    clients: ClientPresence,
+    /// The last entry that was sent.
+    sent: Option<LogId>,
+    held: Option<AppendRequest>,
+    /// Set when a request is held back. An obsolete timer stays, so that fewer timers are set.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl CommitNotify {
+    /// Records from the follower's latest answer whether clients are connected.
+    pub fn set_clients(&mut self, clients: ClientPresence) {
+        let is_late = choice::taken(Choice::CommitToldLate, 10);
+        self.clients = if is_late { ClientPresence::Absent } else { clients };
+    }
+
+    /// Returns `request` if the request must be sent now; the request covers all those held back before.
+    /// `None`: the request is held back.
+    pub fn pass(&mut self, request: AppendRequest) -> Option<AppendRequest> {
+        let only_tells =
+            request.entries.is_empty() && self.sent.is_some() && request.prev_log_id == self.sent;
+        if decides!("commit-notice-may-wait", only_tells && self.clients == ClientPresence::Absent) {
+            assert!(request.entries.is_empty(), "entries are never held back");
+            self.held = Some(request);
+            return None;
+        }
+        self.held = None;
+        self.sent = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
+        Some(request)
+    }
+
+    /// Removes the request that is held back, when no later request will cover the same commit.
+    pub fn take_held(&mut self) -> Option<AppendRequest> {
+        self.held.take()
+    }
+
+    /// Waits until the held-back request must be sent; for ever while there is none. Cancel safe.
+    pub async fn due(&mut self) -> AppendRequest {
+        if self.held.is_some() && self.clients == ClientPresence::Absent {
+            self.timer.get_or_insert_with(|| Box::pin(time::sleep(COMMIT_NOTIFY_DELAY_MAX))).await;
+            self.timer = None;
+        }
+        match self.held.take() {
+            Some(held) => held,
+            None => pending().await,
+        }
+    }
 }

@@ -21,13 +21,13 @@ use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::time::{self, Instant};
+use rowlock_metrics::Metrics;
+use rowlock_metrics::memory::LOG_MEMORY_BYTES;
 use rowlock_proto::NodeId;
-use rowlock_types::limits::{LOG_MEMORY_BYTES, LOG_MEMORY_MAX_BYTES};
-use rowlock_types::metrics::Metrics;
-use rowlock_types::pacing::SNAPSHOT_PAUSES;
 use rowlock_wal::{Log, StorageError};
 
 use super::Raft;
+use crate::limits::{LOG_MEMORY_MAX_BYTES, SNAPSHOT_PAUSES};
 use crate::raft_types::LogId;
 
 /// Period of the checks.

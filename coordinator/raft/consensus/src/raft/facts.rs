@@ -9,14 +9,14 @@ use openraft::raft::ReadPolicy;
 use openraft::{ChangeMembers, RaftMetrics, ServerState};
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::time::Instant;
+use rowlock_metrics::Role;
 use rowlock_proto::NodeId;
-use rowlock_types::member::Member;
-use rowlock_types::node_hook::Position;
-use rowlock_types::reconfiguration::Members;
-use rowlock_types::status::Role;
+use rowlock_wal::entry::Member;
 
 use super::open::Raft;
+use crate::node_hook::Position;
 use crate::raft_types::{LogId, StoredMembership, TypeConfig, position};
+use crate::reconfiguration::Members;
 
 /// State of this node in Raft.
 #[derive(Clone, Debug)]

@@ -19,12 +19,13 @@ use rowlock_env::busy_poll::BusyPoll;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_types::limits::{BATCH_MAX_BYTES, PEER_FRAME_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
-use rowlock_types::node_hook::Hook;
+use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
 use rowlock_wal::{Done, Log};
 
 use super::stored;
 use crate::entry_times::EntryTimes;
+use crate::limits::{BATCH_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
+use crate::node_hook::Hook;
 use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 
 // Checks that entries read together fit into a frame.

@@ -1,31 +1,25 @@
 //! openraft's side of a node: network, adapters of log and state machine, leadership. The types are in
-//! `raft_types/`.
+//! `raft_types.rs`.
 
 pub mod acks;
-pub mod admission;
 pub mod append_pipeline;
-pub mod commit_notify;
 pub mod compaction;
 pub mod elections;
 pub mod facts;
-pub mod leadership;
 pub mod lease;
 pub mod log_store;
 pub mod network;
 pub mod open;
 pub mod reconfigure;
 pub mod rpc;
-mod snapshot_files;
-pub mod snapshot_transfer;
 pub mod state_machine;
 pub mod stored;
 
 pub use acks::QuorumContact;
-pub use admission::Admission;
 pub use elections::Elections;
 pub use facts::{is_alone, is_member, stopped, voters};
 pub use lease::LeaderLease;
-pub use open::{OpenError, Raft, Settings, dispatch, open};
+pub use open::{Admission, OpenError, Raft, Settings, dispatch, open};
 
 #[cfg(test)]
 pub mod testing;

@@ -2,37 +2,46 @@
 //!
 //! Each request is sent at most once; openraft decides on retries. Replication is pipelined: append requests
 //! leave as soon as they exist, within a window, and answers return in order.
+//!
+//! Transfer of a snapshot to a follower that is too far behind: in chunks, each acknowledged before the next
+//! is read.
+//!
+//! So one snapshot costs one chunk of memory on either side. A failed transfer starts again from the
+//! beginning.
 
 use std::future::Future;
+use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{self, Either};
 use openraft::base::{BoxFuture, BoxStream};
-use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::errors::{
+    ErrorSource, NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
+};
 use openraft::network::{RPCOption, stream_append_sequential};
 use openraft::raft::StreamAppendResult;
-use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use openraft::{OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2, StorageError};
 use parking_lot::Mutex;
-use rowlock_env::decides;
+use rowlock_env::choice::{self, Choice};
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_env::time;
+use rowlock_env::{decides, time, worker};
 use rowlock_proto::NodeId;
-use rowlock_types::limits::TERM_AHEAD_MAX;
-use rowlock_types::member::Member;
+use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
+use rowlock_wal::entry::Member;
 
 use super::acks::Acks;
 use super::append_pipeline::{self, AppendPipeline, InFlightAppend};
 use super::lease::{FIXED, LeaderLease};
-use super::snapshot_transfer::{self, SnapshotSource};
+use crate::limits::{PEER_SNAPSHOT_CHUNK_BYTES, PEER_SNAPSHOT_INSTALL_PER_MIB, TERM_AHEAD_MAX};
 use crate::peer::{Lane, Peer, PeerError, PeerLink, PeerPool, Request, Response};
-use crate::raft_types::messages::{
-    AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, TransferRequest,
-    TransferResponse, VoteRequest, VoteResponse,
+use crate::raft_types::{
+    AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep,
+    TransferRequest, TransferResponse, TypeConfig, Vote, VoteRequest, VoteResponse,
 };
-use crate::raft_types::{TypeConfig, Vote};
 
 /// Factory of connections to the other members, whose addresses come with the membership. `D` is the state
 /// machine's snapshot data.
@@ -186,7 +195,7 @@ impl<D: SnapshotSource> RaftNetworkV2<TypeConfig> for Target<D> {
         option: RPCOption,
     ) -> Result<SnapshotResponse, StreamingError<TypeConfig>> {
         let faults = self.faults(RPCTypes::InstallSnapshot, option.soft_ttl());
-        let transfer = std::pin::pin!(snapshot_transfer::send(&self.peer, faults, vote, snapshot));
+        let transfer = std::pin::pin!(send(&self.peer, faults, vote, snapshot));
         match future::select(std::pin::pin!(cancel), transfer).await {
             Either::Left((closed, _)) => Err(StreamingError::Closed(closed)),
             Either::Right((sent, _)) => sent,
@@ -265,4 +274,83 @@ impl Faults {
 /// Returns the error for an answer of the wrong kind.
 pub fn unexpected(response: &RaftResponse) -> RPCError<TypeConfig> {
     Unreachable::from_string(format!("the answer does not fit the request: {response:?}")).into()
+}
+
+// Checks that a chunk and its header fit into a frame.
+const _: () = assert!(2 * PEER_SNAPSHOT_CHUNK_BYTES <= PEER_FRAME_MAX_BYTES);
+
+/// Complete snapshot, readable in parts.
+pub trait SnapshotSource: Send + Sync + 'static {
+    fn total_bytes(&self) -> io::Result<u64>;
+
+    /// Fills `buf` from `offset` on. Called on a thread that may block.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+/// Sends the snapshot and waits for its installation. Cancel safe: the follower drops the received part.
+pub(super) async fn send<D: SnapshotSource>(
+    peer: &Peer,
+    faults: Faults,
+    vote: Vote,
+    snapshot: Snapshot<D>,
+) -> Result<SnapshotResponse, StreamingError<TypeConfig>> {
+    let Snapshot { meta, snapshot } = snapshot;
+    let data = Arc::new(snapshot);
+    let len = data.total_bytes().map_err(|error| unreadable(&error))?;
+    let patience = faults.timeout();
+    let begin = SnapshotStep::Begin { vote, meta: meta.clone(), len };
+    proceed(step(peer, faults, begin, patience).await?)?;
+    // Logged only now: an unreachable node is tried several times per second.
+    tracing::info!(node = %peer.node(), %meta, bytes = len, "sending a snapshot");
+    let piece = if choice::taken(Choice::SnapshotInPieces, 2) { len / 4 + 1 } else { len };
+    let most = piece.min(PEER_SNAPSHOT_CHUNK_BYTES as u64);
+    assert!(most > 0 || len == 0, "each chunk brings the transfer forward");
+    let mut offset = 0;
+    while offset < len {
+        let size = (len - offset).min(most);
+        let chunk = read(data.clone(), offset, size).await.map_err(|error| unreadable(&error))?;
+        proceed(step(peer, faults, SnapshotStep::Chunk { offset, data: chunk }, patience).await?)?;
+        offset += size;
+        assert!(offset <= len, "a chunk ends in the snapshot");
+    }
+    assert_eq!(offset, len, "the whole snapshot is sent");
+    // The follower reads the whole snapshot again, flushes, and builds its state: the time grows with the
+    // size.
+    let mebibytes = u32::try_from(len >> 20).unwrap_or(u32::MAX);
+    let patience = patience + PEER_SNAPSHOT_INSTALL_PER_MIB.saturating_mul(mebibytes);
+    match step(peer, faults, SnapshotStep::Install, patience).await? {
+        RaftResponse::SnapshotInstalled(response) => Ok(response),
+        other => Err(unexpected(&other).into()),
+    }
+}
+
+async fn step(
+    peer: &Peer,
+    faults: Faults,
+    step: SnapshotStep,
+    patience: Duration,
+) -> Result<RaftResponse, RPCError<TypeConfig>> {
+    let request = Request::Raft(RaftRequest::Snapshot(step));
+    faults.check(peer.call(Lane::Snapshot, &request, time::now() + patience).await)
+}
+
+fn proceed(response: RaftResponse) -> Result<(), RPCError<TypeConfig>> {
+    match response {
+        RaftResponse::SnapshotProceed => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn read<D: SnapshotSource>(data: Arc<D>, offset: u64, size: u64) -> io::Result<Bytes> {
+    worker::run_blocking("snapshot-read", move || {
+        assert!(size > 0, "a chunk has bytes");
+        let mut chunk = vec![0; usize::try_from(size).map_err(io::Error::other)?];
+        data.read_exact_at(&mut chunk, offset)?;
+        Ok(chunk.into())
+    })
+    .await
+}
+
+fn unreadable(error: &io::Error) -> StreamingError<TypeConfig> {
+    StorageError::read_snapshot(None, ErrorSource::from_error(error)).into()
 }

@@ -1,17 +1,22 @@
 //! Opens the storage and starts Raft with Rowlock's settings (docs/decisions/openraft.md).
+//!
+//! Permission of this node to vote, acknowledge and stand for election.
+//!
+//! Closed at every start, until `bootstrap/` has learned from the other nodes that this node's data is
+//! complete. Until then this node answers no vote request and no append request (`rpc.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::{Config, SnapshotPolicy};
+use parking_lot::Mutex;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_env::sync::watch;
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::node_hook::Hook;
 use rowlock_wal::{Opened, SnapshotStore, StorageError};
 
 use super::acks::{Acks, QuorumContact};
-use super::admission::Admission;
 use super::lease::{LeaderLease, ROUND_MAX};
 use super::log_store::LogStore;
 use super::network::Network;
@@ -20,6 +25,7 @@ use super::state_machine::{Apply, StateMachine};
 use super::stored;
 use crate::applied_state::AppliedState;
 use crate::config::RaftConfig;
+use crate::node_hook::Hook;
 use crate::peer::{PeerPool, RaftService};
 use crate::raft_types::{Payload, TypeConfig};
 
@@ -37,7 +43,7 @@ const VOTE_MS: u64 = 10_000;
 const _: () = assert!(VOTE_MS as u128 > ROUND_MAX.as_millis());
 
 /// Pauses before replication retries an unreachable member; the last one repeats. Short, so that a recovered
-/// node serves soon: dialing has its own, longer pauses (`pacing::DIAL_PAUSES`), so a try costs little.
+/// node serves soon: dialing has its own, longer pauses (`DIAL_PAUSES`), so a try costs little.
 const REPLICATION_BACKOFF: &str = "20ms 50ms 100ms 100ms";
 
 fn raft_config(settings: &Settings) -> Config {
@@ -132,4 +138,52 @@ pub fn dispatch(
         _ => replica.batch_cache.read(&payload.0).map_err(|error| error.to_string()),
     });
     Arc::new(dispatch.hooked(log.hook().clone()).behind(admission.clone()).reading(reader))
+}
+
+/// Gate before Raft's requests. Clones share their state.
+#[derive(Clone)]
+pub struct Admission {
+    is_open: watch::Sender<bool>,
+    waits_for: Arc<Mutex<Vec<NodeId>>>,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Admission { is_open: watch::channel(false).0, waits_for: Arc::default() }
+    }
+}
+
+impl Admission {
+    /// Creates an open gate.
+    pub fn open() -> Self {
+        let admission = Admission::default();
+        admission.grant();
+        admission
+    }
+
+    /// Opens the gate, for as long as the node runs.
+    pub fn grant(&self) {
+        self.waits_for.lock().clear();
+        self.is_open.send(true);
+    }
+
+    pub fn is_granted(&self) -> bool {
+        *self.is_open.borrow()
+    }
+
+    /// Waits until the gate is open. Cancel safe.
+    pub async fn granted(&self) {
+        let opened = self.is_open.subscribe().wait_for(|is_open| *is_open).await;
+        assert!(opened.is_ok(), "this door has the sender");
+    }
+
+    /// Records the nodes whose introduction this node still needs.
+    pub fn wait_for(&self, nodes: Vec<NodeId>) {
+        *self.waits_for.lock() = nodes;
+    }
+
+    /// Returns the nodes whose introduction this node still needs; empty after the admission.
+    pub fn waits_for(&self) -> Vec<NodeId> {
+        self.waits_for.lock().clone()
+    }
 }

@@ -21,13 +21,13 @@ use rowlock_env::decides;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
-use rowlock_types::member::Member;
-use rowlock_types::reconfiguration::{Members, Wanted};
+use rowlock_wal::entry::Member;
 
-use super::leadership::Leadership;
+use super::elections::Leadership;
 use super::state_machine::StateMachine;
 use crate::peer::{Lane, PeerPool, Refusal, Request};
 use crate::raft_types::{LogId, StoredMembership, TypeConfig};
+use crate::reconfiguration::{Members, Wanted};
 
 /// Deadline of a change; a slower one has lost its quorum.
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);

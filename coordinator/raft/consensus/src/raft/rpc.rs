@@ -1,6 +1,6 @@
 //! Listener's side of Raft's messages between nodes: each request becomes one call of openraft.
 //!
-//! This layer sits between `peer/handler.rs`, which decodes the frames, and openraft, which decides. The only
+//! This layer sits between `peer/service.rs`, which decodes the frames, and openraft, which decides. The only
 //! decision here: requests that no node of the cluster can have sent do not reach openraft, such as a
 //! snapshot or an entry that would stop the node, or a term that can never be taken back.
 
@@ -21,21 +21,20 @@ use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::worker;
+use rowlock_metrics::{LeaderEnd, Metrics};
 use rowlock_proto::NodeId;
-use rowlock_types::limits::TERM_AHEAD_MAX;
-use rowlock_types::metrics::{LeaderEnd, Metrics};
-use rowlock_types::node_hook::Hook;
 use tokio::sync::oneshot;
 
-use super::admission::Admission;
 use super::lease::LeaderLease;
+use super::open::Admission;
+use crate::limits::TERM_AHEAD_MAX;
+use crate::node_hook::Hook;
 use crate::peer::Lane;
 use crate::peer::service::{RaftConnection, RaftService};
-use crate::raft_types::messages::{
-    AppendRequest, AppendResponse, RaftRequest, RaftResponse, Snapshot, SnapshotStep, VoteRequest,
-    VoteResponse,
+use crate::raft_types::{
+    AppendRequest, AppendResponse, EntryPayload, LogId, Payload, RaftRequest, RaftResponse, Snapshot,
+    SnapshotMeta, SnapshotStep, TypeConfig, Vote, VoteRequest, VoteResponse, position,
 };
-use crate::raft_types::{EntryPayload, LogId, Payload, SnapshotMeta, TypeConfig, Vote, position};
 
 /// Storage for received snapshots.
 pub trait SnapshotSink: Send + Sync + 'static {

@@ -4,6 +4,8 @@
 //! which all connections read. The [`Apply`] of the layer above performs the other effects of an entry
 //! (events, answers). The adapter never answers a client, and never holds the lock of the state across an
 //! await.
+//!
+//! Snapshots on the disk, as sources and sinks of transfers.
 
 use std::io;
 use std::sync::Arc;
@@ -13,21 +15,22 @@ use futures_util::{Stream, TryStreamExt};
 use openraft::OptionalSend;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot};
 use rowlock_env::busy::{self, Work};
-use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::time::{self, Instant};
-use rowlock_env::{task, worker};
+use rowlock_env::{decides, task, worker};
+use rowlock_metrics::Metrics;
 use rowlock_state::command::{Batch, Command};
 use rowlock_state::{Frozen, Machine};
-use rowlock_types::limits::APPLY_SLICE;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::node_hook::Hook;
-use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError};
+use rowlock_wal::{Incoming, SnapshotFile, SnapshotStore, StorageError};
 
+use super::network::SnapshotSource;
+use super::rpc::{IncomingSnapshot, SnapshotSink};
 use super::stored;
 use crate::applied_state::AppliedState;
 use crate::entry_times::EntryStages;
+use crate::limits::APPLY_SLICE;
+use crate::node_hook::Hook;
 use crate::raft_types::{
     EntryOutcome, EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig, position,
 };
@@ -338,5 +341,39 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             }
         };
         Ok(Snapshot { meta: stored::raft_meta(snapshot.meta()), snapshot })
+    }
+}
+
+impl SnapshotSource for SnapshotFile {
+    fn total_bytes(&self) -> io::Result<u64> {
+        Ok(self.len())
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        SnapshotFile::read_exact_at(self, buf, offset)
+    }
+}
+
+impl SnapshotSink for SnapshotStore {
+    type Data = SnapshotFile;
+    type Incoming = Incoming;
+
+    fn begin(&self) -> io::Result<Incoming> {
+        Ok(self.begin_receive()?)
+    }
+}
+
+impl IncomingSnapshot for Incoming {
+    type Data = SnapshotFile;
+
+    fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        Incoming::write(self, data)
+    }
+
+    /// Also decodes the state: openraft stops the node when an installed snapshot cannot be decoded.
+    fn finish(self) -> io::Result<SnapshotFile> {
+        let snapshot = Incoming::finish(self)?;
+        snapshot.load_state()?;
+        Ok(snapshot)
     }
 }

@@ -4,11 +4,11 @@
 
 use openraft::Membership;
 use rowlock_proto::NodeId;
-use rowlock_types::codec;
-use rowlock_types::member::Member;
-use rowlock_types::node_hook::{Ballot, Position};
+use rowlock_state::codec;
 use rowlock_wal as wal;
+use rowlock_wal::entry::Member;
 
+use crate::node_hook::{Ballot, Position};
 use crate::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,
 };

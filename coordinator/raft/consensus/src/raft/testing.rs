@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use openraft::Membership;
-use rowlock_types::member::Member;
+use rowlock_wal::entry::Member;
 
 use crate::raft_types::{
     Entry, EntryPayload, LeaderId, LogId, Payload, SnapshotMeta, StoredMembership, Vote,

@@ -1,9 +1,9 @@
 //! Who is believed to be which node.
 
 use rowlock_env::disk::Dir;
+use rowlock_metrics::Metrics;
 use rowlock_tls::issue::{Authority, Leaf};
 use rowlock_tls::{ClientAuth, Files, Keeper, node_uri};
-use rowlock_types::metrics::Metrics;
 
 use super::*;
 

@@ -1,7 +1,7 @@
 //! Locks of states outlive the process that takes the lock.
 
 use bytes::Bytes;
-use rowlock_types::limits::STATE_LOCK_MS;
+use rowlock_state::STATE_LOCK_MS;
 use sha2::{Digest as _, Sha256};
 
 use super::*;

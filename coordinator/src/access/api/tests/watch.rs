@@ -2,11 +2,11 @@
 
 use rowlock_proto::Zxid;
 use rowlock_proto::report::{Gap, GapReason, HistoryEntry, HistoryEvent, LockEvent, LockEventKind};
-use rowlock_types::limits::LOCK_FEED_MAX;
 
 use super::*;
 use crate::access::lock_feed::FeedEntry;
 use crate::access::report::question::{Scope, WatchQuestion};
+use crate::limits::LOCK_FEED_MAX;
 
 fn all(after: Option<Zxid>) -> WatchQuestion {
     WatchQuestion { scope: Scope::All, after }

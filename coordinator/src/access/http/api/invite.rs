@@ -44,8 +44,8 @@ mod tests {
     use axum::http::{Method, Request};
     use rowlock_env::task::Shutdown;
     use rowlock_env::time;
+    use rowlock_metrics::Role;
     use rowlock_proto::NodeId;
-    use rowlock_types::status::Role;
     use serde_json::{Value, json};
     use tower_service::Service as _;
 

@@ -6,7 +6,6 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use rowlock_proto::Right;
-use rowlock_types::limits::API_BODY_MAX_BYTES;
 use serde_json::Value;
 
 use super::super::access::AdminRequest;
@@ -15,6 +14,7 @@ use super::forced::audited;
 use super::{Answer, ApiCall, Denied, answer, problem, read_body};
 use crate::access::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
 use crate::access::report::question::decoded;
+use crate::limits::API_BODY_MAX_BYTES;
 
 /// Prefix of a state's path.
 pub(in crate::access::http) const PREFIX: &str = "/v1/terraform/";

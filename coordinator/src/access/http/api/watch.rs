@@ -16,12 +16,12 @@ use rowlock_env::task::Shutdown;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::report::HistoryEntry;
 use rowlock_proto::{Right, Zxid};
-use rowlock_types::limits::{API_REQUEST_MAX, API_WATCH_MAX};
 
 use super::super::connection::{PendingRequest, Visitor};
 use super::{Answer, ApiCall, Denied, report};
 use crate::access::api::{EventBatch, Refusal, Watch};
 use crate::access::report::question::WatchQuestion;
+use crate::limits::{API_REQUEST_MAX, API_WATCH_MAX};
 
 /// Header with the id of the last received event, sent by browsers.
 const LAST_EVENT_ID: &str = "last-event-id";

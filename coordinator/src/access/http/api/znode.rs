@@ -13,7 +13,6 @@ use bytes::Bytes;
 use futures_util::stream;
 use rowlock_proto::{CreateMode, FencingToken, SessionId, Stat, Version};
 use rowlock_state::rules::RULES_PATH;
-use rowlock_types::limits::{API_DATA_MAX_BYTES, API_PAGE_MAX};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::access::AdminRequest;
@@ -26,6 +25,7 @@ use crate::access::api::{
 };
 use crate::access::report::question::decoded;
 use crate::access::tokens::Role;
+use crate::limits::{API_DATA_MAX_BYTES, API_PAGE_MAX};
 
 /// Prefix of a znode's path.
 pub(super) const PREFIX: &str = "/v1/znodes";

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use rowlock_tls::issue::{Authority, Leaf};
 use rowlock_tls::{ClientAuth, ClientKeeper, ClientTls, Files, Pem};
-use rowlock_types::limits::{HTTP_TLS_HANDSHAKES_PER_SECOND, WRONG_PASSWORDS_PER_SECOND};
 use tempfile::TempDir;
 
 use super::*;
 use crate::access::tokens::{self, Token};
+use crate::limits::{HTTP_TLS_HANDSHAKES_PER_SECOND, WRONG_PASSWORDS_PER_SECOND};
 
 const HOUR: i64 = 3_600;
 

@@ -25,7 +25,6 @@ use futures_util::StreamExt as _;
 use rowlock_frames::rest::{Client, Request, Response, Transport};
 use rowlock_proto::Zxid;
 use rowlock_state::Frozen;
-use rowlock_types::limits;
 use tokio::sync::mpsc;
 use tower_service::Service as _;
 
@@ -35,6 +34,7 @@ use super::super::connection::Visitor;
 use super::*;
 use crate::access::tests::Node;
 use crate::access::tokens::{self, Token};
+use crate::limits;
 use crate::node::replica::Replica;
 use crate::node::zk::tests::node::{Log, config};
 

@@ -2,11 +2,11 @@
 
 use rowlock_proto::response::Response;
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, Request, perms};
-use rowlock_types::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use serde_json::{Value, json};
 
 use crate::access::report::{ReportSlot, Requester};
 use crate::access::tests::Node;
+use crate::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
 use crate::node::zk::tests::client::{Client, create, set, unwatched};
 use crate::node::zk::tests::locks::acquire;
 

@@ -2,9 +2,9 @@
 
 use rowlock_frames::{At, LOCAL, bytes};
 use rowlock_proto::{CreateMode, FencingToken, frame};
-use rowlock_types::limits;
 
 use crate::access::tests::Node;
+use crate::limits;
 use crate::node::zk::tests::client::{Client, Frame, create};
 
 #[tokio::test]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
+use rowlock_metrics::Metrics;
 use rowlock_proto::acl::{Acl, Id, perms};
 use rowlock_proto::{EventType, WatchedEvent, Zxid, encode, path as znode_path};
 use rowlock_state::acl;
 use rowlock_state::outcome::{Change, ChangeKind};
 use rowlock_state::rules::Rules;
-use rowlock_types::metrics::Metrics;
 
 use super::weight::{WatchBounds, weight};
 use super::{ConnectionId, Kinds};

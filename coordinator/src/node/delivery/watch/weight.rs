@@ -3,7 +3,7 @@
 //! The table keeps a path of several connections once and counts the path for each connection, so that the
 //! weight of a connection's watches does not depend on the others.
 
-use rowlock_types::limits;
+use crate::limits;
 
 /// Approximate cost of a watched path beside its bytes: the entries in the table's indexes.
 pub(super) const OVERHEAD: usize = 256;

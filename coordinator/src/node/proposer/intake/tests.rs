@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use rowlock_consensus::batching::weight;
 use rowlock_consensus::entry_times::EntryTimes;
+use rowlock_consensus::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 use rowlock_consensus::peer::PeerError;
 use rowlock_proto::Request;
 use rowlock_proto::request::SetData;
 use rowlock_proto::{ErrorCode, SessionId, Version, Zxid};
 use rowlock_state::command::{Attachment, Origin};
 use rowlock_state::outcome::Applied;
-use rowlock_types::limits::{
-    BATCH_MAX_BYTES, BATCH_MAX_COMMANDS, PEER_FORWARD_WINDOW_BATCHES, PROPOSER_QUEUE_MAX,
-};
+use rowlock_transport::limits::PEER_FORWARD_WINDOW_BATCHES;
 
 use super::*;
+use crate::limits::PROPOSER_QUEUE_MAX;
 use crate::node::delivery::outbox::{self, Inbox, Message, Outbox};
 use crate::peer_support::{PATIENCE, Service, listen_anywhere, pool};
 

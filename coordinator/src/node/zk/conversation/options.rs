@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rowlock_env::decides;
 use rowlock_proto::lock::SessionOptions;
-use rowlock_types::limits::DISCONNECT_GRACE_MIN_MS;
+
+use crate::limits::DISCONNECT_GRACE_MIN_MS;
 
 /// Returns the effective grace for a session with this timeout; 0: a hang-up shortens nothing. The grace is
 /// at least the time that a client needs to reconnect, and 0 where it would not end the session sooner.

@@ -8,12 +8,12 @@ use rowlock_env::time::Instant;
 use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, Zxid, encode};
 use rowlock_state::outcome::Applied;
-use rowlock_types::limits;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::end_reason::EndReason;
 use super::super::pending::Received;
 use super::{Conversation, Phase};
+use crate::limits;
 use crate::node::delivery::outbox::CloseReason;
 use crate::node::delivery::stats::LastReply;
 

@@ -1,8 +1,8 @@
 //! Slow-request reports of a conversation. Must never change a reply.
 
 use rowlock_env::time::Instant;
+use rowlock_metrics::Stage;
 use rowlock_proto::Request;
-use rowlock_types::metrics::Stage;
 
 use super::super::pending::Received;
 use super::Conversation;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use rowlock_proto::{CreateMode, ErrorCode, Request};
-use rowlock_types::limits;
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, connect_request, create, raw, rest, set, unwatched};
 use super::node::{Log, Node, config};
+use crate::limits;
 
 async fn still_serves(node: &Node) {
     let mut client = Client::connect(node).await;

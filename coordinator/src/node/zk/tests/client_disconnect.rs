@@ -7,10 +7,10 @@ use rowlock_proto::lock::SessionOptions;
 use rowlock_proto::request::ConnectRequest;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, EventType, Request, SessionId};
-use rowlock_types::limits;
 
 use super::client::{Client, connect_request, create, watched};
 use super::node::{Node, config};
+use crate::limits;
 
 /// Longer than any test waits.
 const TIMEOUT_MS: i32 = 40_000;

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use rowlock_consensus::status::Status;
 use rowlock_env::busy;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
+use rowlock_metrics::Metrics;
 use rowlock_proto::lock::QueuePosition;
 use rowlock_proto::response::Response;
 use rowlock_proto::{
@@ -18,14 +20,14 @@ use rowlock_proto::{
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::Applied;
-use rowlock_types::limits;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::status::Status;
 use tokio::sync::mpsc;
+
+use rowlock_sessions::{Keepalive, SessionTouch};
 
 use super::client::{create, set, unwatched, watched};
 use super::locks::acquire;
 use super::node::{Reporter, config};
+use crate::limits;
 use crate::node::admin::NotBuilt;
 use crate::node::delivery::events::Dispatcher;
 use crate::node::delivery::outbox::{self, CloseReason, Inbox, Message};
@@ -38,7 +40,6 @@ use crate::node::zk::conversation::{Access, Attached, Conversation};
 use crate::node::zk::end_reason::EndReason;
 use crate::node::zk::read_only::Isolation;
 use crate::node::zk::{ClientContext, Listener};
-use rowlock_sessions::{Keepalive, SessionTouch};
 
 /// A conversation of a session that may have two watches, with a log that the test drives.
 struct Stage {

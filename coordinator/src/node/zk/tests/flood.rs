@@ -1,15 +1,15 @@
 //! Tests of clients that fill everything that a client can make a node hold: each stays within its bound, by
 //! the node's own count, and the node serves other clients meanwhile.
 
+use rowlock_metrics::memory::{CONNECTION_BYTES, Part};
 use rowlock_proto::request::{Create, Op, SetWatches};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Zxid};
 use rowlock_state::OUTCOMES_MAX_BYTES;
-use rowlock_types::limits;
-use rowlock_types::memory::{CONNECTION_BYTES, Part};
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, connect_request, create, delete, raw, set, unwatched};
 use super::node::{Node, config};
+use crate::limits;
 
 /// A client that checks that the node serves it.
 struct Witness(Client);

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, Request};
-use rowlock_types::limits;
 
 use super::super::sasl;
 use super::client::{Client, create, unwatched};
 use super::node::{self, Node};
+use crate::limits;
 
 async fn strict() -> Node {
     let mut config = node::config();

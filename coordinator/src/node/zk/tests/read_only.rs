@@ -1,7 +1,7 @@
 //! Tests of the contact with a quorum; `testdata/zk/read_only.txt` tells the rest.
 
 use crate::node::zk::read_only::Isolation;
-use rowlock_sessions::last_contact::LastContact;
+use rowlock_sessions::expiry_table::LastContact;
 
 #[test]
 fn a_node_counts_as_isolated_only_when_contact_is_old() {

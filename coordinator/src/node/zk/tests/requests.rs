@@ -4,10 +4,10 @@ use bytes::Bytes;
 use rowlock_proto::request::ReadOp;
 use rowlock_proto::response::{OpResult, Response};
 use rowlock_proto::{CreateMode, ErrorCode, OpCode, Request, SessionId, Xid, Zxid};
-use rowlock_types::limits;
 
 use super::client::{Client, create, delete, set, unwatched};
 use super::node::{Log, Node};
+use crate::limits;
 
 fn data(result: Result<Response, ErrorCode>) -> Bytes {
     match result {

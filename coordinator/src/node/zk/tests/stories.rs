@@ -34,12 +34,12 @@ use rowlock_proto::{OpCode, SessionId, Xid, Zxid};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command};
 use rowlock_stories::Words;
-use rowlock_types::limits;
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, Frame, connect_request, raw, rest};
 use super::node::{Log, Node, config};
 use super::words::send_word;
+use crate::limits;
 use crate::node::delivery::outbox::{self, Message};
 use crate::node::proposer::Submission;
 

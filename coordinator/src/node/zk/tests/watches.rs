@@ -3,10 +3,10 @@
 use rowlock_proto::request::SetWatches;
 use rowlock_proto::response::Response;
 use rowlock_proto::{CreateMode, ErrorCode, EventType, Request, Zxid};
-use rowlock_types::limits;
 
 use super::client::{Client, Frame, create, set, unwatched, watched};
 use super::node::Node;
+use crate::limits;
 
 #[tokio::test]
 async fn anothers_event_precedes_any_reply_that_shows_the_change() {

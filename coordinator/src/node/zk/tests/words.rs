@@ -1,11 +1,11 @@
 //! Tests of four-letter words in the form that monitoring reads.
 
 use rowlock_proto::{CreateMode, Request};
-use rowlock_types::limits;
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, create, raw, rest, watched};
 use super::node::{Node, config};
+use crate::limits;
 
 pub(super) async fn send_word(node: &Node, word: &str) -> String {
     let mut stream = raw(node).await;

@@ -1,9 +1,8 @@
 //! Write-ahead log: Raft's durable data in a single sequence of records, with a flush per batch.
 //!
-//! `frame`, `segment`, `scan` and `record` are pure: bytes and decisions. `recover` reads the folder at
-//! start; `writer` writes, rotates and recycles segments; `worker` is the thread above the writer and
-//! notifies the waiters. `handle` is the log's interface for the rest of the node. `dump` prints the log for
-//! an operator, damaged or not.
+//! `segment` and `record` are pure: bytes and decisions. `recover` scans the folder at start; `writer` writes,
+//! rotates and recycles segments; `worker` is the thread above the writer and notifies the waiters. Its `Log`
+//! is the log's interface for the rest of the node.
 //!
 //! Layout: `<data>/wal/<sequence number>.wal` and `spare-*`, see `segment`.
 //!
@@ -11,12 +10,8 @@
 //! end torn. Invariant: every segment begins with a checkpoint, so the oldest segments can be recycled once
 //! their entries are purged.
 
-pub mod dump;
-pub mod frame;
-pub mod handle;
 pub mod record;
 pub mod recover;
-pub mod scan;
 pub mod segment;
 pub mod worker;
 pub mod writer;

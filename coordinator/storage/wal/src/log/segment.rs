@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use rowlock_env::decides;
 use rowlock_state::Layout;
-use rowlock_types::versions::this_build;
+use rowlock_state::version::this_build;
 
-use super::frame::{Chain, SegmentKey};
-use crate::layout::{FOLDER, OtherBuild, of_entries, reads_entries};
+use super::record::{Chain, SegmentKey};
+use crate::identity::{FOLDER, OtherBuild, of_entries, reads_entries};
 
 /// Offset of the first record: the header has its own block and is written once.
 pub const FIRST_RECORD_AT: u64 = 4096;
@@ -31,7 +31,7 @@ const SPARE_PREFIX: &str = "spare-";
 
 // The header ends before the first record, and the first record is aligned.
 const _: () = assert!(HEADER_BYTES as u64 <= FIRST_RECORD_AT);
-const _: () = assert!(FIRST_RECORD_AT.is_multiple_of(super::frame::FRAME_ALIGN as u64));
+const _: () = assert!(FIRST_RECORD_AT.is_multiple_of(super::record::FRAME_ALIGN as u64));
 
 /// Sequence number of a segment, never reused within a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

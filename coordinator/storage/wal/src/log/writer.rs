@@ -16,10 +16,9 @@ use rowlock_env::disk::{Dir, File};
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
 use rowlock_env::{rng, time};
-use rowlock_types::metrics::Metrics;
+use rowlock_metrics::Metrics;
 
-use super::frame::{self, Chain, FrameContext, SegmentKey};
-use super::record::{Checkpoint, Record};
+use super::record::{self, Chain, Checkpoint, FrameContext, Record, SegmentKey};
 use super::recover::{Recovered, SegmentInfo};
 use super::segment::{FIRST_RECORD_AT, SegmentHeader, SegmentSeq};
 use crate::error::{DiskFailure, StorageError, Unwritten, is_for_lack_of_room};
@@ -43,9 +42,9 @@ const CHECKPOINT_ROOM: u64 = 512;
 
 // A small write is shorter than its zeroes.
 const _: () = assert!(FILL_AHEAD_BELOW_BYTES < FILL_AHEAD_BYTES as u64);
-// `flushed` of a record is a u32 (see `frame`): the longest segment holds a single record of the greatest
+// `flushed` of a record is a u32 (see `record`): the longest segment holds a single record of the greatest
 // size.
-const _: () = assert!(frame::BODY_MAX_BYTES as u64 + FIRST_RECORD_AT + CHECKPOINT_ROOM < u32::MAX as u64);
+const _: () = assert!(record::BODY_MAX_BYTES as u64 + FIRST_RECORD_AT + CHECKPOINT_ROOM < u32::MAX as u64);
 
 pub struct Writer {
     dir: Dir,
@@ -206,7 +205,7 @@ impl Writer {
         }
         self.body.clear();
         let kind = record.encode_into(&mut self.body);
-        let room = frame::occupied(self.body.len()) as u64;
+        let room = record::occupied(self.body.len()) as u64;
         // Only for entries, because a start may lack the disk space for another segment.
         let is_early = matches!(record, Record::Entry(_))
             && self.active.end > FIRST_RECORD_AT + CHECKPOINT_ROOM
@@ -221,7 +220,7 @@ impl Writer {
         let active = &mut self.active;
         let flushed = u32::try_from(active.flushed).expect("Invariant: a segment is smaller than 4 GiB");
         let place = FrameContext { key: active.key, previous: active.chain, flushed };
-        active.chain = frame::write(&mut self.staged, place, kind, &self.body);
+        active.chain = record::write(&mut self.staged, place, kind, &self.body);
         active.end += room;
         assert_eq!(
             self.staged.len() as u64,

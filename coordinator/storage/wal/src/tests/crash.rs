@@ -312,7 +312,7 @@ async fn rot_in_the_last_flushed_batch_of_an_idle_log_is_damage() {
     let begun = rowlock_env::time::now();
     while !is_marked() {
         assert!(begun.elapsed() < std::time::Duration::from_secs(20), "no mark was written");
-        rowlock_env::time::sleep(rowlock_types::pacing::FLUSH_MARK_DELAY).await;
+        rowlock_env::time::sleep(crate::limits::FLUSH_MARK_DELAY).await;
     }
     let copy = killed(dir.path());
     let segment = segments(copy.path())[0].clone();

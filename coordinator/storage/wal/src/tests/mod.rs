@@ -13,14 +13,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
-use rowlock_types::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::error::{DiskFailure, StorageError};
 use super::identity::Identity;
-use super::log::handle::Log;
-use super::log::worker::Done;
+use super::log::worker::{Done, Log};
 use super::open::{Opened, Storage};
 use super::testing::entry;
 use crate::entry::{Entry, Vote};

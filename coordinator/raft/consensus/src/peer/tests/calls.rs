@@ -8,13 +8,13 @@ use futures_util::future::{self, BoxFuture};
 use rowlock_env::net::Listener;
 use rowlock_env::task::{self, Shutdown, TaskGroup};
 use rowlock_env::time;
+use rowlock_metrics::memory::Tally;
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_state::command::Attachment;
 use rowlock_transport::handshake;
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::memory::Tally;
 
 use super::support::{PATIENCE, Raw, Service, identity, listen, listen_anywhere, no_raft, pool, welcome};
+use crate::peer::message::ClientDisconnect;
 use crate::peer::{Lane, PeerError, PeerPool, Refusal, Request, Response};
 
 type Answer = Result<Response, PeerError>;

@@ -6,7 +6,7 @@ use rowlock_env::net::Listener;
 use rowlock_env::time;
 use rowlock_proto::NodeId;
 use rowlock_state::command::Proposal;
-use rowlock_types::limits::PEER_FORWARD_WINDOW_BATCHES;
+use rowlock_transport::limits::PEER_FORWARD_WINDOW_BATCHES;
 
 use super::support::{PATIENCE, Service, listen_anywhere, pool, proposal};
 use crate::peer::{ForwardEvent, ForwardLink, PeerPool, Refusal};

@@ -1,34 +1,32 @@
-//! The bytes on the wire, version 1. A difference is a new fingerprint (`rowlock_types::versions::MESSAGES`),
+//! The bytes on the wire, version 1. A difference is a new fingerprint (`rowlock_state::version::MESSAGES`),
 //! and a new version if these were released: then the old bytes are kept. The frames of the handshake never
 //! change.
 
 use std::fmt::Write;
 
 use bytes::Bytes;
-use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId};
-use rowlock_state::Layout;
+use rowlock_metrics::Role;
+use rowlock_proto::{ErrorCode, FencingToken, Incarnation, NodeId, SessionId};
 use rowlock_state::command::Attachment;
+use rowlock_state::version::{Build, MESSAGES, Versions};
+use rowlock_state::{Layout, codec};
 use rowlock_transport::handshake::{self, HandshakeRefusal, Hello, Welcome};
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::codec;
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::limits::PEER_FRAME_MAX_BYTES;
-use rowlock_types::member::Member;
-use rowlock_types::operation::{LogLevelChange, Operation, UpgradeStep};
-use rowlock_types::reconfiguration::Wanted;
-use rowlock_types::status::{Role, Status};
-use rowlock_types::versions::{Build, MESSAGES, Versions};
+use rowlock_transport::limits::PEER_FRAME_MAX_BYTES;
+use rowlock_wal::entry::Member;
 use rowlock_world::samples::missing;
 use rowlock_world::spoilt::Spoiler;
 
 use super::support::{framed, hello, proposal};
-use crate::peer::message::{Refusal, Request, Response};
+use crate::operation::{LogLevelChange, Operation, UpgradeStep};
+use crate::peer::message::{ClientDisconnect, Refusal, Request, Response};
 use crate::peer::{Introduction, Lane};
 use crate::raft::testing::{entry, log_id, snapshot_meta, vote};
-use crate::raft_types::messages::{
+use crate::raft_types::{
     AppendRequest, AppendResponse, RaftRequest, RaftResponse, SnapshotResponse, SnapshotStep,
     TransferRequest, VoteRequest, VoteResponse,
 };
+use crate::reconfiguration::Wanted;
+use crate::status::Status;
 
 /// The golden file, after writing it again if that is asked for: `ROWLOCK_UPDATE=1 cargo test -p
 /// rowlock-consensus --lib golden`.

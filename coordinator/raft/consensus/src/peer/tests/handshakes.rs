@@ -7,9 +7,9 @@ use rowlock_env::net::Listener;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::{task, time};
 use rowlock_proto::NodeId;
+use rowlock_state::codec;
+use rowlock_state::version::Versions;
 use rowlock_transport::handshake::{self, HandshakeRefusal, Hello};
-use rowlock_types::codec;
-use rowlock_types::versions::Versions;
 use tokio::io::AsyncWriteExt;
 
 use super::support::{PATIENCE, Raw, Service, hello, identity, listen_anywhere, pool};

@@ -7,28 +7,26 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use rowlock_consensus::operation::Operation;
+use rowlock_consensus::peer::message::ClientDisconnect;
+use rowlock_consensus::reconfiguration::Wanted;
+use rowlock_consensus::status::Status;
 use rowlock_env::net::{Listener, Stream};
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
-use rowlock_proto::Request;
-use rowlock_proto::{ErrorCode, NodeId, SessionId};
+use rowlock_proto::{ErrorCode, Incarnation, NodeId, Request, SessionId};
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_transport::frame::{self, Frame, FrameReader, RequestId};
 use rowlock_transport::handshake::{self, Hello, Welcome};
-use rowlock_types::client_disconnect::ClientDisconnect;
-use rowlock_types::incarnation::Incarnation;
-use rowlock_types::member::Member;
-use rowlock_types::operation::Operation;
-use rowlock_types::reconfiguration::Wanted;
-use rowlock_types::status::Status;
+use rowlock_wal::entry::Member;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use rowlock_consensus::peer::{
     Identity, Introduction, Lane, PeerPool, PeerServer, PeerService, RaftConnection, RaftService, Refusal,
 };
-use rowlock_consensus::raft_types::messages::{RaftRequest, RaftResponse};
-use rowlock_types::versions::Versions;
+use rowlock_consensus::raft_types::{RaftRequest, RaftResponse};
+use rowlock_state::version::Versions;
 
 /// Long enough for anything that must happen on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -11,8 +11,8 @@ use openraft::{RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
-use rowlock_types::limits::PEER_APPEND_WINDOW_REQUESTS;
-use rowlock_types::member::Member;
+use rowlock_transport::limits::PEER_APPEND_WINDOW_REQUESTS;
+use rowlock_wal::entry::Member;
 
 use super::support::{Bytewise, PATIENCE, leased};
 use crate::peer::RaftService;
@@ -20,7 +20,7 @@ use crate::peer::tests::support::{Node, Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
 use crate::raft::testing::{entry, log_id, vote};
-use crate::raft_types::messages::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
+use crate::raft_types::{AppendRequest, AppendResponse, RaftRequest, RaftResponse};
 
 /// Answers when its gate opens; remembers what came, and how much waited at most.
 struct Follower {

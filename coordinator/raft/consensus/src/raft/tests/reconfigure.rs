@@ -12,7 +12,7 @@ use rowlock_proto::NodeId;
 
 use super::support::{Cluster, PATIENCE};
 use crate::peer::{Identity, PeerPool};
-use crate::raft::leadership::Leadership;
+use crate::raft::elections::Leadership;
 use crate::raft::reconfigure::Reconfigurer;
 use crate::raft_types::EntryPayload;
 

@@ -12,18 +12,18 @@ use openraft::{RaftNetworkFactory, RaftNetworkV2};
 use parking_lot::Mutex;
 use rowlock_env::sync::watch;
 use rowlock_env::time;
-use rowlock_types::limits::{PEER_SNAPSHOT_CHUNK_BYTES, TERM_AHEAD_MAX};
-use rowlock_types::member::Member;
+use rowlock_wal::entry::Member;
 
 use super::support::{Bytewise, Cluster, PATIENCE, leased};
+use crate::limits::{PEER_SNAPSHOT_CHUNK_BYTES, TERM_AHEAD_MAX};
 use crate::peer::tests::support::{Service, listen, pool, raft_by};
 use crate::raft::acks::Acks;
 use crate::raft::network::{Network, Target};
 use crate::raft::testing::{log_id, vote};
-use crate::raft_types::messages::{
-    RaftRequest, RaftResponse, Snapshot, SnapshotResponse, SnapshotStep, VoteRequest, VoteResponse,
+use crate::raft_types::{
+    RaftRequest, RaftResponse, Snapshot, SnapshotMeta, SnapshotResponse, SnapshotStep, StoredMembership,
+    VoteRequest, VoteResponse,
 };
-use crate::raft_types::{SnapshotMeta, StoredMembership};
 
 fn snapshot(bytes: Vec<u8>) -> Snapshot<Bytewise> {
     let meta = SnapshotMeta { last_log_id: Some(log_id(1, 9)), last_membership: StoredMembership::default() };

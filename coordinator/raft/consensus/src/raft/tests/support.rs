@@ -16,11 +16,11 @@ use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, TaskGroup};
 use rowlock_env::time;
+use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
-use rowlock_types::codec;
-use rowlock_types::member::Member;
-use rowlock_types::metrics::Metrics;
+use rowlock_state::codec;
 use rowlock_wal::Storage;
+use rowlock_wal::entry::Member;
 use tempfile::TempDir;
 
 use super::relay::{Cuts, relay};
@@ -29,13 +29,12 @@ use crate::peer::tests::support::{Service, identity};
 use crate::peer::{Lane, PeerPool, PeerServer, RaftConnection, RaftService};
 use crate::raft::acks::Acks;
 use crate::raft::log_store::LogStore;
-use crate::raft::network::Network;
+use crate::raft::network::{Network, SnapshotSource};
 use crate::raft::rpc::{IncomingSnapshot, RaftDispatch, SnapshotSink};
-use crate::raft::snapshot_transfer::SnapshotSource;
 use crate::raft::{Admission, Elections, LeaderLease};
-use crate::raft_types::messages::{RaftRequest, RaftResponse, Snapshot};
 use crate::raft_types::{
-    EntryOutcome, EntryPayload, LogId, Payload, SnapshotMeta, StoredMembership, TypeConfig,
+    EntryOutcome, EntryPayload, LogId, Payload, RaftRequest, RaftResponse, Snapshot, SnapshotMeta,
+    StoredMembership, TypeConfig,
 };
 
 pub const PATIENCE: Duration = Duration::from_secs(30);

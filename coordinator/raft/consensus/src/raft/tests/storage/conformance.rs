@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use openraft::testing::log::{StoreBuilder, Suite};
-use rowlock_types::node_hook::Hook;
 use tempfile::TempDir;
+
+use rowlock_state::Machine;
+use rowlock_state::command::Batch;
 
 use super::{open, temp};
 use crate::entry_times::EntryStages;
+use crate::node_hook::Hook;
 use crate::raft::log_store::LogStore;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft_types::EntryOutcome;
 use crate::raft_types::TypeConfig;
-use rowlock_state::Machine;
-use rowlock_state::command::Batch;
 
 struct Nothing;
 

@@ -6,25 +6,26 @@ use std::time::Duration;
 use futures_util::stream;
 use openraft::storage::{RaftSnapshotBuilder, RaftStateMachine};
 use rowlock_env::{task, time};
+use rowlock_metrics::Metrics;
 use rowlock_state::Machine;
 use rowlock_state::command::{Batch, Command, Proposal};
-use rowlock_types::limits::APPLY_SLICE;
-use rowlock_types::metrics::Metrics;
-use rowlock_types::node_hook::Hook;
 use rowlock_wal::{SnapshotFile, SnapshotStore, StorageError, verify};
+
+use parking_lot::Mutex;
+use rowlock_proto::SessionId;
+use rowlock_state::Proof;
+use rowlock_state::command::Attachment;
 
 use super::*;
 use crate::applied_state::AppliedState;
 use crate::entry_times::EntryStages;
+use crate::limits::APPLY_SLICE;
+use crate::node_hook::Hook;
 use crate::raft::rpc::IncomingSnapshot;
 use crate::raft::state_machine::{Apply, StateMachine};
 use crate::raft::stored;
 use crate::raft::testing::{entry, log_id, membership_entry, snapshot_meta};
 use crate::raft_types::{Entry, EntryOutcome, EntryPayload, Payload};
-use parking_lot::Mutex;
-use rowlock_proto::SessionId;
-use rowlock_state::Proof;
-use rowlock_state::command::Attachment;
 
 #[derive(Default)]
 struct Applier {

@@ -14,8 +14,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rowlock_state::Machine;
 
-use crate::limits::LOG_MEMORY_BYTES;
-
+/// Bytes of the log in memory above which the node takes a snapshot and purges the log, however few entries
+/// the log has, while the state is small: the memory is reused again and again. For a larger state the bound
+/// is twice the last snapshot.
+pub const LOG_MEMORY_BYTES: usize = 32 << 20;
 /// A znode without path and data.
 const ZNODE_BYTES: u64 = 256;
 /// Additional bytes of an ephemeral znode: entries in the session's list and in a queue.

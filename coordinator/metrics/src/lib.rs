@@ -1,14 +1,15 @@
 //! Metrics of a node. All parts of a node share one `Arc<Metrics>`; `http/` and the four-letter word `mntr`
 //! render the metrics. No code decides by a metric: parts write metrics, and people read them.
 
-pub mod instrument;
+mod instrument;
 mod leaderships;
+pub mod memory;
 mod stages;
 mod text;
 
 pub use instrument::{
-    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, RoleGauge, Silence,
-    SilenceGauge, SizeHistogram, TlsListener, View,
+    Counter, ExpiryGauge, Gauge, Histogram, LongHistogram, LongestGauge, PartsGauge, Role, RoleGauge,
+    Silence, SilenceGauge, SizeHistogram, TlsListener, View,
 };
 pub use leaderships::{LeaderEnd, Leaderships};
 pub use stages::{Stage, StageHistograms};
@@ -257,7 +258,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::status::Role;
 
     /// Returns name, labels and value of every sample, and checks the form of each line.
     fn samples(text: &str) -> Vec<(String, String, f64)> {

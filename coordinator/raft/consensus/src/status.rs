@@ -1,30 +1,8 @@
 //! Current status of this node, for all readers: listener, four-letter words, HTTP, expiry.
 
+use rowlock_metrics::Role;
 use rowlock_proto::NodeId;
 use serde::{Deserialize, Serialize};
-
-/// Role in the Raft group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Role {
-    #[default]
-    Follower,
-    Candidate,
-    Leader,
-    /// Replicates without a vote.
-    Learner,
-}
-
-impl Role {
-    /// Returns the name used in metrics, documents and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Role::Follower => "follower",
-            Role::Candidate => "candidate",
-            Role::Leader => "leader",
-            Role::Learner => "learner",
-        }
-    }
-}
 
 /// Reason why a node serves no clients: the first that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

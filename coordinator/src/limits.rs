@@ -1,6 +1,8 @@
-//! Every bound of a node, with the action at the bound.
+//! Bounds of a node's clients, HTTP and tasks, with the action at each bound.
 
 use std::time::Duration;
+
+pub use rowlock_consensus::operation::{LOG_FILTER_MAX_BYTES, LOG_LEVEL_MAX_MS};
 
 /// Largest client frame in both directions (ZooKeeper's default `jute.maxbuffer`). Beyond: the node closes
 /// the connection.
@@ -68,23 +70,6 @@ pub const FAIR_QUEUE_MAX: usize = 16_384;
 /// Writes of a node's clients on their way to the log, or in the log and not applied. The proposer allows
 /// fewer while replies are slow. Beyond: writes wait for their connection's turn.
 pub const WRITES_UNDER_WAY_MAX: usize = 2_048;
-/// Commands in a log entry.
-pub const BATCH_MAX_COMMANDS: usize = 512;
-/// Bytes of the commands in one log entry (a single larger command still passes).
-pub const BATCH_MAX_BYTES: usize = 1 << 20;
-/// Time or accounted work of one turn of apply, except for a single entry above this bound
-/// (`rowlock_state::ENTRY_STEPS_MAX`). Beyond: apply yields to other tasks of the thread.
-pub const APPLY_SLICE: Duration = Duration::from_millis(1);
-/// Log entries proposed and not committed. Beyond: the next entry waits, so batches grow.
-pub const BATCHES_IN_FLIGHT_MAX: usize = 4;
-/// Largest frame between nodes, on lanes for the log, proposals and snapshots. Beyond: the node closes the
-/// connection and logs the cause.
-pub const PEER_FRAME_MAX_BYTES: usize = 16 << 20;
-/// Largest frame on lanes for heartbeats, votes and control.
-pub const PEER_SMALL_FRAME_MAX_BYTES: usize = 1 << 20;
-/// Largest step by which the term of a message from the own cluster may exceed this node's term. Beyond: the
-/// node refuses the message, since a term never decreases, and after the largest term there is no leader.
-pub const TERM_AHEAD_MAX: u64 = 1 << 32;
 /// HTTP connections at once. Beyond: the oldest without a request closes at once, else the oldest after
 /// `HTTP_YIELD_AFTER`; until then the node closes new connections. Large enough for a probe to send its
 /// request while thousands of connections arrive per second.
@@ -92,11 +77,11 @@ pub const HTTP_CONNECTIONS_MAX: usize = 256;
 /// HTTP connections of one address, except loopback. Beyond: closed at once.
 pub const HTTP_CONNECTIONS_OF_ADDRESS_MAX: usize = 16;
 /// Time from the accept to the end of an HTTP request's head. Beyond: the node closes the connection.
-pub const HTTP_HEAD_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+pub const HTTP_HEAD_MAX: Duration = Duration::from_secs(2);
 /// Time that an HTTP connection with a request has before newer connections may replace the connection.
-pub const HTTP_YIELD_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
+pub const HTTP_YIELD_AFTER: Duration = Duration::from_millis(50);
 /// Life of an HTTP connection, for a single request. Beyond: the node closes the connection.
-pub const HTTP_CONNECTION_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+pub const HTTP_CONNECTION_MAX: Duration = Duration::from_secs(10);
 /// TLS handshakes that the HTTP listener starts per second; a burst may have a twentieth of them. Beyond:
 /// handshakes wait, and the node closes late handshakes.
 pub const HTTP_TLS_HANDSHAKES_PER_SECOND: u32 = 200;
@@ -153,9 +138,6 @@ pub const API_PAGE_MAX_BYTES: usize = 768 << 10;
 pub const API_ANSWERS_MAX_BYTES: usize = 64 << 20;
 /// Time for the body of a request to arrive. Beyond: 408.
 pub const API_BODY_MAX: Duration = Duration::from_secs(5);
-/// Session timeout for a state lock in milliseconds: 24 days, about the longest that the protocol can
-/// express. Beyond: the lock is free.
-pub const STATE_LOCK_MS: u32 = 24 * 24 * 3_600_000;
 /// State locks held at once; at most a quarter of `limits.sessions`. Beyond: 503. Sessions of state locks
 /// outlive restarts, and only an operator ends the sessions of departed clients.
 pub const STATE_LOCKS_MAX: u64 = 25_000;
@@ -176,67 +158,6 @@ pub const AUDIT_QUEUE_MAX: usize = 8_192;
 /// Audited failures per second of clients without a proven identity. Beyond: dropped and counted. Protects
 /// the records of other clients from being pushed out of the files.
 pub const AUDIT_STRANGERS_PER_SECOND: u32 = 100;
-/// Size of the hello, the first frame of a connection between nodes. Beyond: closed.
-pub const PEER_HELLO_MAX_BYTES: usize = 4 << 10;
-/// Connections to the peer port without a finished handshake. Beyond: closed at once.
-pub const PEER_STRANGERS_MAX: usize = 1_024;
-/// Unproven connections of one address, except loopback; a node needs one for each lane.
-pub const PEER_STRANGERS_OF_ADDRESS_MAX: usize = 32;
-/// Refused handshakes of one address per second, except loopback. Beyond: connections of the address close
-/// before a handshake until the second ends. A TLS handshake takes some 0.2 ms of a processor.
-pub const PEER_REFUSALS_OF_ADDRESS_MAX: u32 = 50;
-/// Connections from other nodes to this node. Beyond: refused in the handshake.
-pub const PEER_CONNECTIONS_MAX: usize = 256;
-/// Nodes whose incarnations a node records: all members that the cluster ever had. Beyond: refused in the
-/// handshake.
-pub const KNOWN_NODES_MAX: usize = 1_024;
-/// Requests queued for one lane's connection to a node. Beyond: the call fails at once, unsent.
-pub const PEER_QUEUE_MAX: usize = 1_024;
-/// Requests of one connection without a response. Beyond: the dialer keeps further requests queued, the
-/// listener stops reading.
-pub const PEER_IN_FLIGHT_MAX: usize = 1_024;
-/// Bytes encoded for another node and not written. Beyond: the dialer takes no more requests from the queue
-/// (one larger frame still passes).
-pub const PEER_WRITE_BUFFER_MAX_BYTES: usize = 4 << 20;
-/// Bytes of requests that a listener has read and not started. Beyond: the listener stops reading.
-pub const PEER_BACKLOG_MAX_BYTES: usize = 32 << 20;
-/// Append requests to a follower without a response. Beyond: the next request waits for a response.
-pub const PEER_APPEND_WINDOW_REQUESTS: usize = 64;
-/// Bytes of append requests to a follower without a response. Beyond: the next request waits for a response.
-pub const PEER_APPEND_WINDOW_BYTES: usize = 16 << 20;
-/// Forwarded batches without an acknowledgement of the leader. Beyond: the proposer keeps the batches and
-/// continues batching.
-pub const PEER_FORWARD_WINDOW_BATCHES: usize = 256;
-/// Bytes of forwarded batches without an acknowledgement of the leader. Beyond: the proposer keeps the
-/// batches and continues batching.
-pub const PEER_FORWARD_WINDOW_BYTES: usize = 16 << 20;
-/// Size of one chunk of a snapshot for another node.
-pub const PEER_SNAPSHOT_CHUNK_BYTES: usize = 1 << 20;
-/// Time to establish a connection to another node. Beyond: the node is unreachable.
-pub const PEER_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for the peer handshake, on either side. Beyond: closed.
-pub const PEER_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Silence of the other side before the dialer sends a ping.
-pub const PEER_PING_AFTER: Duration = Duration::from_secs(1);
-/// Silence of the other side after the ping. Beyond: the dialer closes the connection and dials again.
-pub const PEER_SILENCE_MAX: Duration = Duration::from_secs(2);
-/// Silence of the dialer despite its pings. Beyond: the listener closes the connection.
-pub const PEER_IDLE_MAX: Duration = Duration::from_secs(10);
-/// Time for a follower to check and install a snapshot, per MiB, beyond the time for one chunk.
-pub const PEER_SNAPSHOT_INSTALL_PER_MIB: Duration = Duration::from_millis(20);
-/// Silence of a follower during replication. Beyond: the leader restarts the replication.
-pub const PEER_APPEND_IDLE_MAX: Duration = Duration::from_secs(1);
-/// Keepalives of this node's clients that wait for the leader. Beyond: no reply.
-pub const KEEPALIVES_WAITING_MAX: usize = 65_536;
-/// Disconnects of this node's clients that wait for the leader. Beyond: these sessions keep their whole
-/// timeout.
-pub const DISCONNECTS_WAITING_MAX: usize = 32_768;
-// All waiting entries share one frame: a session id takes at most 9 bytes, and a disconnect 24.
-const _: () = assert!(KEEPALIVES_WAITING_MAX * 9 < PEER_SMALL_FRAME_MAX_BYTES);
-const _: () = assert!(DISCONNECTS_WAITING_MAX * 24 < PEER_SMALL_FRAME_MAX_BYTES);
-/// Disconnects of sessions still unknown to the leader. Beyond: the leader drops the disconnect of the lowest
-/// session, which then keeps its whole timeout.
-pub const DISCONNECTS_EARLY_MAX: usize = 1_024;
 /// Keepalives queued for the liveness task. Beyond: dropped; the session's next frame sends another.
 pub const KEEPALIVE_QUEUE_MAX: usize = 65_536;
 /// Batches of proposals queued for the leader's intake, each of about `BATCH_MAX_BYTES` at most. Beyond:
@@ -246,8 +167,6 @@ pub const INTAKE_QUEUE_MAX: usize = 64;
 pub const RECONFIG_QUEUE_MAX: usize = 16;
 /// Queued operations of superusers on a node. Beyond: refused as too many.
 pub const OPERATIONS_QUEUE_MAX: usize = 16;
-/// Writes queued for the log's thread. Beyond: Raft waits with its next write.
-pub const WAL_QUEUE_MAX: usize = 16_384;
 /// Containers and TTL znodes removed by a sweep (ZooKeeper's `znode.container.maxPerMinute`). Beyond: the
 /// next sweep continues.
 pub const SWEEP_MAX_ZNODES: usize = 10_000;
@@ -255,45 +174,6 @@ pub const SWEEP_MAX_ZNODES: usize = 10_000;
 pub const LOCK_SWEEP_MAX: usize = 2_048;
 /// Exceeded quotas logged by a sweep. Beyond: the sweep logs only the number.
 pub const SWEEP_MAX_QUOTA_WARNINGS: usize = 10;
-/// Bytes of entries loaded into memory by a replication read (a single larger entry still passes).
-pub const REPLICATION_READ_MAX_BYTES: usize = 4 << 20;
-/// Bytes of the log in memory above which the node takes a snapshot and purges the log, however few entries
-/// the log has, while the state is small: the memory is reused again and again. For a larger state the bound
-/// is twice the last snapshot.
-pub const LOG_MEMORY_BYTES: usize = 32 << 20;
-/// Upper end of the bound above, unless the last snapshot is larger: then the snapshot's size.
-pub const LOG_MEMORY_MAX_BYTES: usize = 256 << 20;
-/// Bytes of a snapshot per write to its file.
-pub const SNAPSHOT_PIECE_BYTES: usize = 256 << 10;
-/// Pause after each write of a snapshot: the log's flushes wait for the data in the disk's queue before them.
-/// Limits the writing of a snapshot to 128 MB per second.
-pub const SNAPSHOT_PIECE_PAUSE: Duration = Duration::from_millis(2);
-/// Bytes that one step cuts off the previous snapshot's file: the log's flushes may wait for the file system,
-/// and freeing more room takes longer.
-pub const SNAPSHOT_CUT_BYTES: u64 = 4 << 20;
-/// Pause after each step of [`SNAPSHOT_CUT_BYTES`].
-pub const SNAPSHOT_CUT_PAUSE: Duration = Duration::from_millis(5);
-/// Lock events queued for the history's thread. Beyond: dropped and counted, and the history shows a gap.
-pub const HISTORY_QUEUE_MAX_RECORDS: usize = 65_536;
-/// Bytes of these events. Beyond: the same. One log entry may exceed both bounds.
-pub const HISTORY_QUEUE_MAX_BYTES: usize = 16 << 20;
-/// Bytes of queued events above which the history's thread starts at once. Below: the thread first lets
-/// events collect.
-pub const HISTORY_PRESSING_BYTES: usize = 1 << 20;
-/// Number of queued events above which the history's thread starts at once.
-pub const HISTORY_PRESSING_RECORDS: usize = HISTORY_QUEUE_MAX_RECORDS / 4;
-/// Time for which the history's thread lets events collect.
-pub const HISTORY_DELAY_MAX: Duration = Duration::from_millis(100);
-/// Queries, and notices about snapshots, queued for the history's thread. Beyond: they fail.
-pub const HISTORY_QUEUE_MAX_JOBS: usize = 65_536;
-/// Free bytes on the disk below which the history records nothing: the log needs the rest.
-pub const HISTORY_FREE_MIN_BYTES: u64 = 256 << 20;
-/// Pause before the next use of the history's files after a failure.
-pub const HISTORY_RETRY_PAUSE: Duration = Duration::from_secs(60);
-/// Time limit of a query of the history. Beyond: the query fails.
-pub const HISTORY_READ_MAX: Duration = Duration::from_secs(5);
-/// Time for the history to write its buffers when a node stops.
-pub const HISTORY_CLOSE_MAX: Duration = Duration::from_secs(2);
 /// Wrong passwords (of the superuser and of SASL users) and wrong tokens in HTTP requests of one host per
 /// second. Beyond: the node checks no passwords from the host (AuthFailed, and the connection closes), except
 /// of users with a correct password from there before; wrong tokens get HTTP 429 instead of 401.

@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rowlock_proto::{ErrorCode, NodeId};
+use rowlock_wal::entry::{Member, election_port};
 use serde::{Deserialize, Serialize};
-
-use crate::member::{Member, election_port};
 
 /// Valid node ids. ZooKeeper's session ids have the server's number in their top byte, where 0 and 0xff have
 /// other meanings.

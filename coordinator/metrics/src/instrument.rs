@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_proto::NodeId;
+use serde::{Deserialize, Serialize};
 
 use crate::memory::Part;
-use crate::status::Role;
 
 /// A number of events; only grows.
 #[derive(Debug, Default)]
@@ -164,6 +164,29 @@ impl SilenceGauge {
 
     pub fn get(&self) -> Vec<Silence> {
         self.0.lock().clone()
+    }
+}
+
+/// Role in the Raft group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    #[default]
+    Follower,
+    Candidate,
+    Leader,
+    /// Replicates without a vote.
+    Learner,
+}
+
+impl Role {
+    /// Returns the name used in metrics, documents and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Follower => "follower",
+            Role::Candidate => "candidate",
+            Role::Leader => "leader",
+            Role::Learner => "learner",
+        }
     }
 }
 
