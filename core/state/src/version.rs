@@ -1,11 +1,11 @@
-//! Versions and identity: the version in which the cluster writes and the cluster's identity, as parts of the
-//! state; the versions of Rowlock's formats that a node knows (messages between nodes, log entries, snapshots,
-//! and the effect of an entry on the state); and fingerprints of formats.
+//! Versions and identity: the version in which the cluster writes and the cluster's identity, as parts of
+//! the state; the versions of Rowlock's formats that a node knows (messages between nodes, log entries,
+//! snapshots, and the effect of an entry on the state); and fingerprints of formats.
 //!
 //! One number covers all formats, since a release changes them together. Every release also knows the
-//! previous version, so that a cluster can replace its nodes one by one. The cluster decides which version to
-//! write ([`ClusterVersion`]), not the node. `upgrade` changes the version; `restore` gives a state to another
-//! cluster.
+//! previous version, so that a cluster can replace its nodes one by one. The cluster decides which version
+//! to write ([`ClusterVersion`]), not the node. `upgrade` changes the version; `restore` gives a state to
+//! another cluster.
 //!
 //! Builds of one release may still differ in a format: [`Build`] distinguishes them.
 
