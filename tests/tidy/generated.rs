@@ -19,21 +19,21 @@ const CONFIG: &str = "coordinator/src/config.rs";
 const SECTIONS: [(&str, &str, &str); 17] = [
     ("", CONFIG, "ClusterConfig"),
     ("node", CONFIG, "NodeEntry"),
-    ("log", "coordinator/src/config/log.rs", "LogConfig"),
+    ("log", "coordinator/src/config/node.rs", "LogConfig"),
     ("session", CONFIG, "SessionConfig"),
     ("raft", "coordinator/raft/consensus/src/config.rs", "RaftConfig"),
     ("tls", "core/tls/src/files.rs", "Files"),
     ("peer", "coordinator/src/config/security.rs", "PeerConfig"),
     ("client", CONFIG, "ClientConfig"),
     ("znodes", CONFIG, "ZnodesConfig"),
-    ("limits", "coordinator/src/config/limits.rs", "LimitsConfig"),
+    ("limits", "coordinator/src/config/node.rs", "LimitsConfig"),
     ("history", "coordinator/types/src/history.rs", "HistoryConfig"),
     ("http", CONFIG, "HttpConfig"),
-    ("audit", "coordinator/src/config/audit.rs", "AuditConfig"),
-    ("backup", "coordinator/src/config/backup.rs", "BackupConfig"),
-    ("upgrade", "coordinator/src/config/upgrade.rs", "UpgradeConfig"),
-    ("autopilot", "coordinator/src/config/autopilot.rs", "AutopilotConfig"),
-    ("cluster", "coordinator/src/config/discovery.rs", "Discovery"),
+    ("audit", "coordinator/src/config/node.rs", "AuditConfig"),
+    ("backup", "coordinator/src/config/cluster.rs", "BackupConfig"),
+    ("upgrade", "coordinator/src/config/cluster.rs", "UpgradeConfig"),
+    ("autopilot", "coordinator/src/config/cluster.rs", "AutopilotConfig"),
+    ("cluster", "coordinator/src/config/cluster.rs", "Discovery"),
 ];
 /// Keys of the top level that are no sections.
 const TOP_KEYS: [&str; 2] = ["name", "data"];

@@ -18,8 +18,7 @@ use rowlock_types::limits::{API_WATCH_BATCH, API_WATCH_KEEPALIVE_EVERY, API_WATC
 use rowlock_types::metrics::Metrics;
 
 use super::call::Call;
-use super::pace::Pace;
-use super::shares::Slot;
+use super::handle::{Pace, Slot};
 use super::{Api, Caller, Refusal};
 use crate::access::lock_feed::{FeedEntry, Reading};
 use crate::access::report::question::{Scope, WatchQuestion};

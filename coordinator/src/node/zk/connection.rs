@@ -16,25 +16,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use rowlock_env::busy;
-use rowlock_env::decides;
 use rowlock_env::net::Stream;
-use rowlock_env::task;
 use rowlock_env::time::{self, Instant, Sleep};
+use rowlock_env::{busy, decides, task};
 use rowlock_proto::{SessionId, frame};
 use rowlock_tls::Keeper;
 use rowlock_types::limits;
 use rowlock_types::memory::{CONNECTION_BYTES, Part, TLS_BYTES};
 
-use super::context::ClientContext;
 use super::conversation::Conversation;
 use super::end_reason::EndReason;
-use super::four_letter_words;
 use super::handshake::{Greeting, Handshake, OpenedSession, Refused};
 use super::liveness_timer::{LivenessTimer, Order};
-use super::secure;
-use super::shared::Shared;
+use super::shared::{ClientContext, Shared};
 use super::wire::Wire;
+use super::{four_letter_words, secure};
 use crate::node::delivery::outbox::{CloseReason, Inbox};
 use crate::node::delivery::registry::{ClientConnection, Door};
 use crate::node::proposer::{NotTaken, Submission};

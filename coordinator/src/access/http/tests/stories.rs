@@ -35,7 +35,7 @@ use super::super::connection::Visitor;
 use super::*;
 use crate::access::tests::Node;
 use crate::access::tokens::{self, Token};
-use crate::node::replica::Replica;
+use crate::node::context::Replica;
 use crate::node::zk::tests::node::{Log, config};
 
 /// Nodes that a case can name. All have one state, as nodes of a cluster have.

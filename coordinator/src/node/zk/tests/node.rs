@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_env::net;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
-use rowlock_env::time;
+use rowlock_env::{net, time};
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
+use rowlock_sessions::expiry_table::ExpiryTable;
+use rowlock_sessions::{Keepalive, SessionTouch};
 use rowlock_state::Frozen;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::Attached;
@@ -20,15 +21,13 @@ use tokio::sync::mpsc;
 use crate::config::{ClientConfig, NodeConfig};
 use crate::node::admin::{Admin, Ask, Reader, ReportSource};
 use crate::node::apply::{Observer, Sink};
+use crate::node::context::Replica;
 use crate::node::delivery::outbox::{CloseReason, Message};
 use crate::node::delivery::registry::Registry;
 use crate::node::proposer::{Proposer, Submission};
-use crate::node::replica::Replica;
 use crate::node::slow::SlowRequests;
 use crate::node::zk::read_only::Isolation;
 use crate::node::zk::{ClientContext, Doors, Listener, NewSessions};
-use rowlock_sessions::expiry_table::ExpiryTable;
-use rowlock_sessions::{Keepalive, SessionTouch};
 
 /// Fate of submissions in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
