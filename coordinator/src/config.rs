@@ -6,22 +6,13 @@
 //! Must never do: guess. An unknown key is an error, since a misspelled timeout would otherwise be ignored
 //! until an incident.
 
-mod api;
-mod audit;
-mod autopilot;
-mod backup;
 mod check;
-mod discovery;
+mod cluster;
 mod duration;
-mod error;
-mod history;
-mod limits;
-mod log;
+mod node;
 mod parse;
-mod secrets;
 mod security;
 mod source;
-mod upgrade;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,16 +28,10 @@ use rowlock_state::version::Versions;
 use rowlock_wal::SEGMENT_BYTES;
 use serde::{Deserialize, Serialize};
 
-pub use audit::AuditConfig;
-pub use autopilot::AutopilotConfig;
-pub use backup::BackupConfig;
-pub use discovery::Discovery;
-pub use error::ConfigError;
-pub use history::HistoryConfig;
-pub use limits::LimitsConfig;
-pub use log::LogConfig;
+pub use cluster::{AutopilotConfig, BackupConfig, Discovery, Finalize, UpgradeConfig};
+pub use node::{AuditConfig, HistoryConfig, LimitsConfig, LogConfig};
 pub use security::{ClientAuth, PeerConfig, PeerSecurity, TlsFiles};
-pub use upgrade::{Finalize, UpgradeConfig};
+pub use source::ConfigError;
 
 /// Contents of `cluster.toml`, with defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +44,7 @@ pub struct ClusterConfig {
     #[serde(skip_serializing)]
     pub(crate) data: Option<PathBuf>,
     /// Log level and format.
-    #[serde(deserialize_with = "log::level_or_table")]
+    #[serde(deserialize_with = "node::level_or_table")]
     pub log: LogConfig,
     /// Nodes in the order of the file.
     #[serde(rename = "node")]
@@ -411,8 +396,8 @@ impl ClusterConfig {
             what,
             remedy: "give the path of a cluster.toml with --config".to_owned(),
         };
-        let (folder, name) =
-            secrets::place_of(path).ok_or_else(|| unreadable("this is not the name of a file".to_owned()))?;
+        let (folder, name) = security::place_of(path)
+            .ok_or_else(|| unreadable("this is not the name of a file".to_owned()))?;
         let cannot = |e: std::io::Error| unreadable(format!("cannot be read: {e}"));
         let dir = Dir::open(folder).map_err(cannot)?;
         let bytes = dir.read(name).map_err(cannot)?;
@@ -437,7 +422,7 @@ impl ClusterConfig {
     /// Parses and checks the text of a file; `path` is used in errors and as the base of relative data
     /// folders.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        Self::parse_with(text, path, &secrets::read_private)
+        Self::parse_with(text, path, &security::read_private)
     }
 
     /// Parses like [`Self::parse`], with another reader for files of secrets: for the fuzz targets.

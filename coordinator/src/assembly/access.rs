@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::net::Listener;
+use rowlock_env::reload::Reloaded;
 use rowlock_env::task::TaskGroup;
 use rowlock_env::{time, worker};
 use rowlock_history::{History, HistorySink, Retention};
@@ -14,23 +15,20 @@ use rowlock_state::command::Proposal;
 use rowlock_state::outcome::{EventContext, LockEvent};
 use rowlock_state::{Frozen, Machine};
 
-use super::bind::bind;
 use super::errors::StartError;
-use super::open::Assembly;
-use super::tokens;
+use super::open::{Assembly, bind};
 use crate::access::api::Api;
 use crate::access::http::api::{ApiContext, Direct};
 use crate::access::http::{self, HttpAddresses, HttpContext, LeaderView, StateView, StatusSource};
 use crate::access::lock_feed::LockFeed;
 use crate::access::report::{Backups, Reports, Requester, Viewer};
+use crate::access::tokens::{self, TokenKeeper};
 use crate::config::NodeConfig;
 use crate::node::admin::{Ask, Reader, ReportSource};
 use crate::node::apply::Observer;
 use crate::node::context::NodeContext;
 use crate::node::delivery::registry::Registry;
 use crate::node::zk::ClientContext;
-
-pub(super) use super::tokens::{Tokens, open as open_tokens};
 
 pub(super) struct Listeners {
     pub(super) http: Listener,
@@ -194,7 +192,7 @@ impl Assembly {
         let metrics = self.context.metrics.clone();
         self.tasks.spawn_until_shutdown("token-file", async move {
             let reader = keeper.clone();
-            let on_reload = |reloaded| tokens::report(&keeper, &metrics, reloaded);
+            let on_reload = |reloaded| report_tokens(&keeper, &metrics, reloaded);
             keeper.run("token-file", move || reader.reload(), on_reload).await;
         });
     }
@@ -219,6 +217,40 @@ impl StatusSource for NodeContext {
             ephemerals: counts.ephemerals,
             watches: self.replica.watches.lock().len() as u64,
             connections: self.registry.len() as u64,
+        }
+    }
+}
+
+/// Keeper of the node's tokens, if it has a token file.
+pub(super) type Tokens = Option<Arc<TokenKeeper>>;
+
+pub(super) async fn open_tokens(config: &NodeConfig) -> Result<Tokens, StartError> {
+    let Some(path) = config.http.token_file.clone() else { return Ok(None) };
+    let opened = worker::run_blocking("token-file", move || tokens::open(path)).await;
+    opened.map(|keeper| Some(Arc::new(keeper))).map_err(StartError::Tokens)
+}
+
+/// Reports the result of a check of the file.
+pub(super) fn report_tokens(keeper: &TokenKeeper, metrics: &Metrics, reloaded: Reloaded<String>) {
+    let failure = keeper.failure();
+    metrics.token_file_unusable.set(u64::from(failure.is_some()));
+    match reloaded {
+        Reloaded::Same => {
+            if let Some(error) = failure {
+                tracing::warn!(
+                    %error,
+                    "the file of tokens still cannot be used: all tokens of the last good one stay valid; restore \
+                     the file, or write an empty one to revoke all"
+                );
+            }
+        }
+        Reloaded::New => {
+            let tokens = keeper.current().all().len();
+            tracing::info!(tokens, "loaded a new file of tokens");
+        }
+        Reloaded::Failed(error) => {
+            metrics.token_reload_failures_total.inc();
+            tracing::error!(%error, "cannot load the changed file of tokens; still using the previous tokens: correct the file");
         }
     }
 }

@@ -2,25 +2,18 @@
 //! that knows every part.
 //!
 //! To embed a node in a program: [`Node::start`], then [`Node::stopped`] beside the program's own work, and
-//! [`Node::shutdown`] at the end. `embed.rs` has the parts that only embedders need.
+//! [`Node::shutdown`] at the end. `node.rs` has the parts that only embedders need.
 
 #[cfg_attr(not(feature = "access"), path = "without_access.rs")]
 mod access;
-mod addresses;
-mod audit;
-mod bind;
 #[cfg_attr(not(feature = "cluster"), path = "without_cluster.rs")]
 mod cluster;
-mod embed;
 mod errors;
-mod leave;
 mod listeners;
 mod node;
 mod open;
 mod stop;
 mod tls;
-#[cfg(feature = "access")]
-mod tokens;
 mod wiring;
 
 use std::pin::Pin;
@@ -33,14 +26,13 @@ use rowlock_metrics::Metrics;
 #[cfg(feature = "cluster")]
 pub use crate::cluster::bootstrap::BootstrapError;
 #[cfg(feature = "cluster")]
-pub use crate::cluster::operations::log_level::LogSwitch;
+pub use crate::cluster::operations::LogSwitch;
 use crate::config::NodeConfig;
 pub use crate::node::end_session::NotExpired;
-pub use addresses::Addresses;
-pub use embed::{NotServing, SnapshotFailed, Vitals};
 pub use errors::{NodeError, StartError};
+pub use listeners::Addresses;
 use listeners::Listeners;
-pub use node::Node;
+pub use node::{Node, NotServing, SnapshotFailed, Vitals};
 use open::{Assembly, Trust};
 
 type Starting = Pin<Box<dyn Future<Output = Result<Node, StartError>> + Send>>;
@@ -68,7 +60,7 @@ impl Node {
             let tls = tls::open(&config).await?;
             let tokens = access::open_tokens(&config).await?;
             let metrics = Arc::new(Metrics::started_at(time::wall_ms()));
-            let audit = audit::open(&config, metrics.clone()).await?;
+            let audit = open::open_audit(&config, metrics.clone()).await?;
             let trust = Trust { tls, tokens, audit, metrics };
             Addresses::of(&listeners).write_into(&mut config);
             let (assembly, ends) = Assembly::open(Arc::new(config), trust, hook).await?;

@@ -1,20 +1,23 @@
 //! Opens a node: storage, Raft, and the context that the tasks share. No task runs before that.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limits::{INTAKE_QUEUE_MAX, KEEPALIVE_QUEUE_MAX, PROPOSER_QUEUE_MAX};
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::node_hook::Hook;
-use rowlock_consensus::peer::{self, PeerPool, Releases};
+use rowlock_consensus::peer::{self, PeerPool, RefusalListener, Releases};
 use rowlock_consensus::raft::elections::Leadership;
 use rowlock_consensus::raft::log_store::LogStore;
 use rowlock_consensus::raft::reconfigure::Reconfigurer;
 use rowlock_consensus::raft::{self, Admission, LeaderLease, OpenError, QuorumContact, Raft};
 use rowlock_consensus::status::Status;
+use rowlock_env::net::Listener;
 use rowlock_env::sync::watch;
-use rowlock_env::task::{Shutdown, TaskGroup};
-use rowlock_env::{rng, worker};
+use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
+use rowlock_env::{rng, time, worker};
 use rowlock_metrics::Metrics;
 use rowlock_proto::NodeId;
 use rowlock_sessions::expiry_table::ExpiryTable;
@@ -26,20 +29,18 @@ use rowlock_wal::{
 use tokio::sync::mpsc;
 
 use super::access::AccessFloor;
-use super::audit::AuditLog;
 use super::cluster::ClusterFloor;
 use super::errors::{NodeError, StartError};
 use super::tls::{self, Tls};
 use crate::config::NodeConfig;
-use crate::limits::{INTAKE_QUEUE_MAX, KEEPALIVE_QUEUE_MAX, PROPOSER_QUEUE_MAX};
 use crate::node::apply::Applier;
-use crate::node::context::NodeContext;
+use crate::node::audit::{Audit, AuditRecord, AuditWriter, Client, Event, text};
+use crate::node::context::{NodeContext, Replica};
 use crate::node::delivery::registry::Registry;
-use crate::node::lock_sweep::LockAlarm;
 use crate::node::proposer::pending::PendingWrites;
 use crate::node::proposer::{Proposer, Submission};
-use crate::node::replica::Replica;
 use crate::node::slow::SlowRequests;
+use crate::node::sweep::LockAlarm;
 
 /// A node before its first task runs.
 pub(super) struct Assembly {
@@ -254,4 +255,85 @@ fn peers_of(
         peers.set_address(other.id, &other.peer_addr);
     }
     peers
+}
+
+/// Listens on an address of the configuration, or returns the advice to the operator.
+pub(super) async fn bind(address: &str, purpose: &'static str) -> Result<Listener, StartError> {
+    Listener::bind(address).await.map_err(|source| {
+        let remedy = match source.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another process uses it: stop that process, or change the port in cluster.toml"
+            }
+            io::ErrorKind::AddrNotAvailable => "this machine has no such address: correct it in cluster.toml",
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need a privilege: use a higher port in cluster.toml"
+            }
+            _ => "correct the address in cluster.toml",
+        };
+        StartError::Listen { address: address.to_owned(), purpose, source, remedy }
+    })
+}
+
+/// Maximum wait for the last records at the end of a node.
+const END_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Handle for records, and the writer that runs until its shutdown.
+#[derive(Default)]
+pub(super) struct AuditLog {
+    pub(super) handle: Audit,
+    writer: Option<AuditWriter>,
+}
+
+pub(super) async fn open_audit(config: &NodeConfig, metrics: Arc<Metrics>) -> Result<AuditLog, StartError> {
+    let Some(settings) = config.audit.settings(config.id, &config.data_dir) else {
+        return Ok(AuditLog::default());
+    };
+    let (events, id) = (config.audit.events.clone(), config.id);
+    let opened = worker::run_blocking("audit", move || Audit::open(settings, events, id, metrics)).await;
+    let (handle, writer) = opened.map_err(StartError::Audit)?;
+    Ok(AuditLog { handle, writer: Some(writer) })
+}
+
+/// Records an act of the node itself.
+pub(super) fn record_audit(audit: &Audit, op: &str) {
+    audit.record(&AuditRecord::new(Event::Admin, op, Client::default()));
+}
+
+/// Records the connections that the nodes' port refuses.
+pub(super) fn of_nodes_port(audit: Audit) -> RefusalListener {
+    Arc::new(move |address, reason| {
+        let client = Client { address: Some(address), ..Client::default() };
+        let detail = text(reason);
+        let record = AuditRecord::new(Event::Denied, "nodePort", client);
+        audit.record(&AuditRecord { detail: &detail, result: "refused", ..record });
+    })
+}
+
+pub(super) struct AuditTask {
+    audit: Audit,
+    end: Shutdown,
+    task: Option<Task<()>>,
+}
+
+impl AuditLog {
+    pub(super) fn start(self) -> AuditTask {
+        let end = Shutdown::new();
+        let task = self.writer.map(|writer| spawn("audit", writer.run(end.clone())));
+        record_audit(&self.handle, "start");
+        AuditTask { audit: self.handle, end, task }
+    }
+}
+
+impl AuditTask {
+    /// Writes the remaining records and ends. Does not wait for a disk that hangs.
+    pub(super) async fn finish(self) {
+        record_audit(&self.audit, "stop");
+        self.end.trigger();
+        let Some(task) = self.task else { return };
+        match time::timeout(END_DEADLINE, task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the audit log did not end in order"),
+            Err(_) => tracing::error!("the audit log did not end in time: its last records are lost"),
+        }
+    }
 }

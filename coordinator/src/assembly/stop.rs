@@ -2,6 +2,11 @@
 //!
 //! Must never wait for a disk without a deadline: a node whose disk hangs ends like a killed node, and the
 //! next start recovers from that.
+//!
+//! Before all other steps the node leaves in order, so that the other nodes need no timeout to detect it: the
+//! node accepts no more requests from clients, answers the accepted ones, finishes the leader's work, and
+//! hands leadership over. Leaving must never fail or take long: the other nodes handle a failure here like
+//! the crash of a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +16,7 @@ use rowlock_env::{time, worker};
 use rowlock_wal::SnapshotStore;
 
 use super::access::AccessFloor;
-use super::audit::AuditTask;
-use super::leave::leave;
+use super::open::AuditTask;
 use crate::node::context::NodeContext;
 
 /// Time limit for Raft's stop.
@@ -45,4 +49,29 @@ pub(super) async fn stop_at(
         );
     }
     tracing::info!("stopped");
+}
+
+/// Time for the writes of this node's own clients to be answered.
+const ANSWERS_DEADLINE: Duration = Duration::from_millis(500);
+const ASK_EVERY: Duration = Duration::from_millis(10);
+
+/// Leaves within a few seconds at most.
+pub(super) async fn leave(node: &NodeContext) {
+    node.leaving.send(true);
+    if time::timeout(ANSWERS_DEADLINE, clients_are_answered(node)).await.is_err() {
+        tracing::info!("the last writes of some clients have an unknown outcome");
+    }
+    if node.leads()
+        && let Some(next) = node.successor()
+    {
+        // If no node takes over, the others elect a leader.
+        node.hand_over_to(next).await;
+    }
+}
+
+/// Waits until no client of this node waits for the log. The node accepts no more requests meanwhile.
+async fn clients_are_answered(node: &NodeContext) {
+    while !node.pending.is_empty() {
+        time::sleep(ASK_EVERY).await;
+    }
 }

@@ -19,24 +19,22 @@ use rowlock_sessions::liveness::Liveness;
 use rowlock_tls::{Material, Reloaded};
 use tokio::sync::mpsc;
 
-use super::addresses::Addresses;
 use super::cluster::{self, Operating};
 use super::errors::NodeError;
-use super::listeners::Listeners;
+use super::listeners::{Addresses, Listeners};
 use super::node::Node;
 use super::open::{Assembly, ChannelEnds};
 use super::stop::stop_at;
 use super::tls::Expiry;
 use crate::node::admin::Admin;
 use crate::node::leader_duties::{ClusterDuty, LeaderDuties, LeaderDuty};
-use crate::node::lock_sweep::LockSweep;
 use crate::node::proposer::Submission;
 use crate::node::proposer::intake::Intake;
 use crate::node::service::Service;
 use crate::node::slow_links::SlowLinks;
 use crate::node::status_publisher::StatusPublisher;
 use crate::node::stored_facts::StoredFacts;
-use crate::node::sweep::Sweep;
+use crate::node::sweep::{LockSweep, Sweep};
 use crate::node::zk::read_only::Isolation;
 use crate::node::zk::{self, ClientContext, Doors, NewSessions, SecureDoor};
 
@@ -205,7 +203,7 @@ impl Assembly {
         );
         let service = Arc::new(Service { node: node.clone(), heartbeat_acks, admin });
         let server = PeerServer::new(node.peers.identity().clone(), dispatch, service, self.tasks.clone());
-        let refused = super::audit::of_nodes_port(node.audit.clone());
+        let refused = super::open::of_nodes_port(node.audit.clone());
         let server = server.counted_in(node.replica.memory.peers.clone());
         let server = server.measured_by(node.metrics.clone(), refused);
         let server = server.secured_by(super::tls::security(&node.config, &self.trust.tls));

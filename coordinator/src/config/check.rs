@@ -8,7 +8,7 @@ use crate::config::duration;
 use super::source::Source;
 use super::{
     AuditConfig, ClientConfig, ClusterConfig, ConfigError, HistoryConfig, HttpConfig, NodeEntry, RaftConfig,
-    SessionConfig, ZnodesConfig, api, autopilot, backup, discovery, limits, security,
+    SessionConfig, ZnodesConfig, cluster, node, security,
 };
 
 /// ZooKeeper's session ids carry the server's number in their top byte, where 0 and 0xff have other meanings.
@@ -38,7 +38,7 @@ pub(super) fn check(source: &Source<'_>, config: &ClusterConfig) -> Result<(), C
         return Err(source.at("name", "name is empty".to_owned(), "give the cluster a name"));
     }
     check_nodes(source, config)?;
-    discovery::check(source, config)?;
+    cluster::check(source, config)?;
     check_session(source, &config.session)?;
     check_raft(source, &config.raft)?;
     security::check(source, config)?;
@@ -46,11 +46,11 @@ pub(super) fn check(source: &Source<'_>, config: &ClusterConfig) -> Result<(), C
     check_znodes(source, config.znodes)?;
     check_history(source, config.history)?;
     check_http(source, &config.http)?;
-    api::check(source, config)?;
+    security::check_api(source, config)?;
     check_audit(source, &config.audit)?;
-    backup::check(source, &config.backup)?;
-    autopilot::check(source, config.autopilot)?;
-    limits::check(source, config.limits)
+    cluster::check_backup(source, &config.backup)?;
+    cluster::check_autopilot(source, config.autopilot)?;
+    node::check_limits(source, config.limits)
 }
 
 fn check_nodes(source: &Source<'_>, config: &ClusterConfig) -> Result<(), ConfigError> {

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize as _;
 use toml::de::DeTable;
 
-use super::error::ConfigError;
-use super::source::{Source, error};
-use super::{ClusterConfig, check, secrets};
+use super::source::{ConfigError, Source, error};
+use super::{ClusterConfig, check, security};
 
 /// Parses and checks the text. `read` reads the files that hold secrets.
 pub(super) fn parse(
@@ -21,7 +20,7 @@ pub(super) fn parse(
     let config = ClusterConfig::deserialize(toml::Deserializer::from(table.clone()));
     let mut config = config.map_err(malformed)?;
     let source = Source::new(text, path, table);
-    secrets::read_into(&source, &mut config.client, read)?;
+    security::read_into(&source, &mut config.client, read)?;
     fill_in(&source, &mut config);
     check::check(&source, &config)?;
     let folder = path.parent().unwrap_or(Path::new(""));

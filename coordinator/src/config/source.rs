@@ -1,11 +1,10 @@
-//! [`Source`]: the parsed text of a `cluster.toml`, for the positions in errors.
+//! [`Source`]: the parsed text of a `cluster.toml`, for the positions in errors. [`ConfigError`]: a mistake
+//! in it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use super::error::ConfigError;
 
 /// Parsed text, for the positions in errors.
 pub(super) struct Source<'a> {
@@ -61,4 +60,18 @@ pub(super) fn error(
 ) -> ConfigError {
     let line = offset.map(|offset| line(text, offset));
     ConfigError { file: path.to_owned(), line, what, remedy: remedy.to_owned() }
+}
+
+/// Error in a `cluster.toml`, printed as one line: location, mistake, remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{}: {what}; {remedy}", .file.display(), .line.map(|l| format!(":{l}")).unwrap_or_default())]
+pub struct ConfigError {
+    /// File with the mistake.
+    pub file: PathBuf,
+    /// Line of the mistake, counted from 1.
+    pub line: Option<usize>,
+    /// Description of the mistake, with its key.
+    pub what: String,
+    /// Correction to propose to the user.
+    pub remedy: String,
 }

@@ -9,28 +9,25 @@ use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::raft::state_machine::Apply;
 use rowlock_consensus::raft_types::EntryOutcome;
 use rowlock_env::busy::{self, Work};
-use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::rare::{self, Rare};
-use rowlock_env::rng;
 use rowlock_env::time::{self, Instant};
+use rowlock_env::{decides, rng};
 use rowlock_metrics::{Metrics, Stage};
-use rowlock_proto::Request;
-use rowlock_proto::SessionId;
+use rowlock_proto::{Request, SessionId};
+use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_state::command::{Attachment, Batch, Command, Proposal};
 use rowlock_state::outcome::{Change, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd};
 use rowlock_state::{Machine, Question};
 
-use rowlock_sessions::expiry_table::ExpiryTable;
-
+use crate::node::context::Replica;
 use crate::node::delivery::events::Dispatcher;
 use crate::node::delivery::outbox::CloseReason;
 use crate::node::delivery::registry::Registry;
 use crate::node::delivery::watch::WatchTable;
-use crate::node::lock_sweep::LockAlarm;
 use crate::node::proposer::pending::PendingWrites;
-use crate::node::replica::Replica;
 use crate::node::slow::SlowRequests;
+use crate::node::sweep::LockAlarm;
 
 /// Number of commands between two clock reads: a command takes microseconds.
 const CLOCK_EVERY: usize = 16;

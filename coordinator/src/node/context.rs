@@ -3,10 +3,20 @@
 //!
 //! In the flow: `assembly/` opens the parts before the first task runs; each task holds the context. The
 //! floors `cluster` and `access` hold it as well; it knows nothing of them.
+//!
+//! Local replica: the applied state and its watches, with one lock order.
+//!
+//! Invariant: lock order is `state` before `watches`; no await happens under either lock. Invariant: events
+//! of a change are in the connections' outboxes before the state's write lock is released, so a reader of the
+//! new state finds the events in its outbox (guarantee: event-before-reply).
 
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use rowlock_consensus::applied_state::AppliedState;
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_consensus::node_hook::Hook;
@@ -21,15 +31,16 @@ use rowlock_proto::NodeId;
 use rowlock_sessions::SessionTouch;
 use rowlock_sessions::expiry_table::ExpiryTable;
 use rowlock_sessions::expiry_table::LastContact;
+use rowlock_state::version::Versions;
 use rowlock_wal::{Log, Reserve};
 use tokio::sync::mpsc;
 
 use crate::config::NodeConfig;
 use crate::node::audit::Audit;
 use crate::node::delivery::registry::Registry;
+use crate::node::delivery::watch::WatchTable;
 use crate::node::proposer::Proposer;
 use crate::node::proposer::pending::PendingWrites;
-use crate::node::replica::Replica;
 use crate::node::slow::SlowRequests;
 
 /// Least value of [`NodeContext::contact_max`].
@@ -92,5 +103,33 @@ impl NodeContext {
     /// Returns whether this node leads, and has applied the entries of earlier leaders.
     pub fn leads(&self) -> bool {
         self.leadership.borrow().is_led_by(self.me)
+    }
+}
+
+/// Shared by apply (the only writer) and all connections (readers).
+#[derive(Default)]
+pub struct Replica {
+    applied: Arc<AppliedState>,
+    /// Watches of each connection.
+    pub watches: Mutex<WatchTable>,
+    /// Completed rounds of the status task. The counter stops if one of the locks above is stuck.
+    pub rounds: AtomicU64,
+}
+
+impl Replica {
+    pub fn of(versions: Versions) -> Replica {
+        Replica { applied: Arc::new(AppliedState::of(versions)), ..Replica::default() }
+    }
+
+    pub fn applied(&self) -> &Arc<AppliedState> {
+        &self.applied
+    }
+}
+
+impl Deref for Replica {
+    type Target = AppliedState;
+
+    fn deref(&self) -> &AppliedState {
+        &self.applied
     }
 }

@@ -9,9 +9,9 @@ use rowlock_proto::SessionId;
 use rowlock_proto::acl::Id;
 use rowlock_state::command::{Attachment, Command};
 
+use crate::node::context::Replica;
 use crate::node::delivery::outbox;
 use crate::node::proposer::{Proposer, Submission};
-use crate::node::replica::Replica;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotExpired {

@@ -3,26 +3,29 @@
 //!
 //! A duty decides from the applied state and never waits, so no duty delays another. Work with waits for
 //! other nodes or for a disk (`autopilot/`, `backups.rs`) and the expiry of sessions run in tasks of their
-//! own.
+//! own. The duty of the heart itself is [`ClusterDuty`].
 
-mod cluster;
-mod founding;
-mod zk_config;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rowlock_consensus::batching::TermBatch;
 use rowlock_consensus::limits::BATCH_MAX_COMMANDS;
 use rowlock_consensus::raft::elections::Leadership;
+use rowlock_consensus::raft::facts;
+use rowlock_consensus::reconfiguration::Members;
 use rowlock_env::choice::{self, Choice};
-use rowlock_env::decides;
 use rowlock_env::duty::Duty;
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
-use rowlock_proto::NodeId;
+use rowlock_env::{decides, rng};
+use rowlock_proto::{ClusterId, NodeId};
+use rowlock_state::Machine;
 use rowlock_state::command::Command;
 use tokio::sync::mpsc;
 
+use crate::node::context::NodeContext;
 use crate::node::proposer::of_the_cluster;
-pub use cluster::ClusterDuty;
 
 /// Source of the leader's own proposals.
 pub trait LeaderDuty: Send {
@@ -30,7 +33,7 @@ pub trait LeaderDuty: Send {
     /// call returns all commands still due.
     fn due(&mut self, term: u64, now: Instant) -> Due;
 
-    /// Returns whether a signal of the [`LockAlarm`](crate::node::lock_sweep::LockAlarm) triggers a call.
+    /// Returns whether a signal of the [`LockAlarm`](crate::node::sweep::LockAlarm) triggers a call.
     fn wakes_on_alarm(&self) -> bool {
         false
     }
@@ -130,6 +133,90 @@ async fn propose(
         queue.send(TermBatch { term, proposals }).await?;
     }
     Ok(())
+}
+
+/// Interval at which the leader compares the state with its target.
+const CLUSTER_EVERY: Duration = Duration::from_millis(100);
+
+/// Proposes the few commands that concern the whole cluster.
+pub struct ClusterDuty {
+    node: Arc<NodeContext>,
+    founding: Founding,
+}
+
+impl ClusterDuty {
+    pub fn new(node: Arc<NodeContext>) -> ClusterDuty {
+        ClusterDuty { node, founding: Founding::default() }
+    }
+}
+
+impl LeaderDuty for ClusterDuty {
+    fn due(&mut self, term: u64, now: Instant) -> Due {
+        // During a change of voters the text stays as written until the new set is in force.
+        let members = facts::settled_members(&self.node.raft);
+        let state = self.node.replica.state.read();
+        let config = members.and_then(|(members, version)| config_due(&state, &members, version));
+        let founding = self.founding.due(&state, term, now);
+        Due { commands: founding.into_iter().chain(config).collect(), next: Some(time::about(CLUSTER_EVERY)) }
+    }
+}
+
+/// Proposes the cluster's id, and the end of the grace period of a restored cluster. Reads no clock.
+///
+/// Invariant: one leader measures the whole grace with a monotonic clock, from the beginning of its own term.
+/// A later leader begins again, because it did not see the time before.
+#[derive(Default)]
+struct Founding {
+    /// Term and time at which the wait began.
+    waiting: Option<(u64, Instant)>,
+}
+
+impl Founding {
+    /// Returns the command that the leader of this term must propose now.
+    fn due(&mut self, state: &Machine, term: u64, now: Instant) -> Option<Command> {
+        if state.cluster().is_none() {
+            let id = u128::from(rng::u64()) << 64 | u128::from(rng::u64());
+            return Some(Command::Found { cluster: ClusterId(id) });
+        }
+        if state.grace_ms() == 0 {
+            self.waiting = None;
+            return None;
+        }
+        let grace = Duration::from_millis(u64::from(state.grace_ms()));
+        let since = match self.waiting {
+            Some((of, since)) if of == term => since,
+            _ => {
+                tracing::info!(
+                    grace_seconds = grace.as_secs(),
+                    "grace after restore begins: this leader opens sessions when it is over"
+                );
+                self.waiting = Some((term, now));
+                now
+            }
+        };
+        (now.saturating_since(since) >= grace).then_some(Command::EndGrace)
+    }
+}
+
+/// Returns the command that writes the membership to `/zookeeper/config`, if the text differs.
+fn config_due(state: &Machine, members: &Members, version: u64) -> Option<Command> {
+    let config = config_text(members, version);
+    let current = state.get_data("/zookeeper/config", &[]);
+    let is_current = matches!(current, Ok((Some(data), _)) if data == config.as_bytes());
+    (!is_current).then_some(Command::Configure { config })
+}
+
+/// Formats the membership as ZooKeeper's dynamic configuration: a line per server, then the version (here the
+/// log index of the membership).
+fn config_text(members: &Members, version: u64) -> String {
+    let mut out = String::new();
+    for (id, member) in &members.nodes {
+        let role = if members.voters.contains(id) { "participant" } else { "observer" };
+        // Curator parses the line as ZooKeeper's server does, and uses the part after the `;`.
+        let _ = writeln!(out, "server.{id}={}:{role};{}", member.zookeeper_addr(), member.client_addr);
+    }
+    let _ = write!(out, "version={version:x}");
+    out
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! A node serves while it is in contact with a quorum and has applied all entries committed when the contact
 //! began. When a node stops serving, it closes all client connections, and the clients connect to other
 //! nodes.
-
-mod detectors;
+//!
+//! Detectors of outages, unresponsive disks, stalled commits and the end of a restored cluster's grace. Pure:
+//! each takes the time of its observation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,8 +27,6 @@ use rowlock_proto::NodeId;
 
 use crate::node::context::NodeContext;
 use crate::node::delivery::outbox::CloseReason;
-pub use detectors::DISK_HANGS_AFTER;
-use detectors::{Grace, Hang, Outage, Stall};
 
 /// Publishing interval without events.
 const EVERY: Duration = Duration::from_millis(50);
@@ -352,3 +351,102 @@ impl StatusPublisher {
         }
     }
 }
+
+/// A disk with a write pending this long counts as unresponsive. Flushes of several seconds are slow, and the
+/// node keeps serving.
+pub const DISK_HANGS_AFTER: Duration = Duration::from_secs(5);
+
+/// Interval of log lines during an outage.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// Log schedule of an outage: the cause is logged at once elsewhere, the duration here every ten seconds.
+#[derive(Debug, Default)]
+struct Outage {
+    since: Option<Instant>,
+    logged: u32,
+}
+
+impl Outage {
+    /// Records whether the node serves. Returns the outage's duration when a log line is due.
+    fn update(&mut self, serving: bool, now: Instant) -> Option<Duration> {
+        if serving {
+            *self = Outage::default();
+            return None;
+        }
+        let lasts = now.saturating_since(*self.since.get_or_insert(now));
+        let due = lasts >= LOG_EVERY * (self.logged + 1);
+        if due {
+            self.logged = u32::try_from(lasts.as_secs() / LOG_EVERY.as_secs()).unwrap_or(u32::MAX - 1);
+        }
+        due.then_some(lasts)
+    }
+}
+
+/// Detector of an unresponsive disk.
+#[derive(Debug, Default)]
+struct Hang {
+    /// Oldest pending write, and the commit index when the write was first seen.
+    oldest: Option<(Instant, u64)>,
+}
+
+impl Hang {
+    /// Records the disk's progress. Returns whether the write pending since `unflushed_since` hangs, and
+    /// whether the cluster has made progress since.
+    fn update(&mut self, unflushed_since: Option<Instant>, committed: u64, now: Instant) -> (bool, bool) {
+        self.oldest = unflushed_since.map(|since| match self.oldest {
+            // A new leader may know a lower commit index than its predecessor.
+            Some((known, then)) if known == since => (known, then.min(committed)),
+            _ => (since, committed),
+        });
+        let Some((since, then)) = self.oldest else { return (false, false) };
+        let hangs = now.saturating_since(since) >= DISK_HANGS_AFTER;
+        (hangs, hangs && committed > then)
+    }
+}
+
+/// Detector of stalled commits: a majority of the disks may hang while this node's disk does not.
+#[derive(Debug, Default)]
+struct Stall {
+    /// Commit index, and the beginning of its standstill.
+    since: Option<(u64, Instant)>,
+}
+
+impl Stall {
+    /// Records the commit index. Returns whether an entry has waited without any commit for
+    /// [`DISK_HANGS_AFTER`].
+    fn update(&mut self, last: u64, committed: u64, now: Instant) -> bool {
+        self.since = (last > committed).then_some(match self.since {
+            Some((known, since)) if known == committed => (known, since),
+            _ => (committed, now),
+        });
+        self.since.is_some_and(|(_, since)| now.saturating_since(since) >= DISK_HANGS_AFTER)
+    }
+}
+
+/// Remaining grace after a restore. The leader measures the grace from the beginning of its term, this node
+/// from its first sight of the term, so this node's value is never too small.
+#[derive(Debug, Default)]
+struct Grace {
+    /// Term and time of the first sight.
+    since: Option<(u64, Instant)>,
+}
+
+impl Grace {
+    /// Returns whole seconds, at least 1 until the leader ends the grace.
+    fn left(&mut self, grace_ms: u32, term: u64, now: Instant) -> u64 {
+        if grace_ms == 0 {
+            self.since = None;
+            return 0;
+        }
+        let since = match self.since {
+            Some((known, since)) if known == term => since,
+            _ => now,
+        };
+        self.since = Some((term, since));
+        let left = Duration::from_millis(grace_ms.into()).saturating_sub(now.saturating_since(since));
+        left.as_millis().div_ceil(1_000).max(1).try_into().unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -194,7 +194,7 @@ impl Api {
 /// Slot of a waiting request. Dropping the slot admits another request.
 pub(super) struct Waiting<'a> {
     api: &'a Api,
-    _place: super::shares::Slot,
+    _place: super::handle::Slot,
 }
 
 impl Drop for Waiting<'_> {

@@ -15,7 +15,7 @@ use rowlock_proto::{ErrorCode, SessionId, Xid, decode};
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Applied;
 
-use super::page::{self, PageEntry};
+use super::request_id::{self, PageEntry};
 use super::{Api, Caller, Lease, Refusal, Secret};
 use crate::limits::API_ANSWER_MAX;
 use crate::node::delivery::outbox::{self, Answer, CloseReason, Inbox, Message, Outbox};
@@ -185,7 +185,7 @@ impl<'a> Call<'a> {
     pub(super) fn remembered(&self, session: SessionId, attempt: u64) -> Option<Response> {
         let state = self.context.replica.state.read();
         let kept: Vec<u64> = state.kept_writes(session).collect();
-        page::find(&kept, attempt).and_then(|id| state.kept_outcome(session, id)?.ok())
+        request_id::find(&kept, attempt).and_then(|id| state.kept_outcome(session, id)?.ok())
     }
 
     /// Returns the page entry of the attempt and the attachment of the session, both from the same state.
@@ -193,7 +193,7 @@ impl<'a> Call<'a> {
         let state = self.context.replica.state.read();
         let Some(open) = state.session(session) else { return Ok(None) };
         let kept: Vec<u64> = state.kept_writes(session).collect();
-        page::entry(open.attachment, &kept, attempt).map(|entry| Some((open.attachment, entry)))
+        request_id::entry(open.attachment, &kept, attempt).map(|entry| Some((open.attachment, entry)))
     }
 
     /// Begins a new page of attempts. If another node began a new page first, the new page of that node is

@@ -4,10 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rowlock_env::decides;
-use rowlock_env::rng;
-use rowlock_proto::Request;
-use rowlock_proto::{ErrorCode, SessionId};
+use crate::limits::API_ANSWER_MAX;
+use rowlock_env::{decides, rng, time};
+use rowlock_proto::{ErrorCode, Request, SessionId};
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::outcome::Attached;
 use rowlock_state::{Proof, acl};
@@ -15,6 +14,7 @@ use rowlock_state::{Proof, acl};
 use super::call::Call;
 use super::request_id::hex;
 use super::{Api, Caller, Refusal};
+use crate::node::end_session::{EndSession, NotExpired};
 use crate::node::zk::Opener;
 
 /// Secret of a lease: session id and password.
@@ -192,6 +192,28 @@ impl Api {
     pub(super) async fn close_unused(&self, caller: &Caller, secret: &Secret) {
         if let Err(error) = self.close(caller, secret).await {
             tracing::debug!(?secret, %error, "cannot close an unused lease; the lease expires");
+        }
+    }
+}
+
+impl Api {
+    /// Expires a session or lease of any client. Returns false if there was no such session; repeating the
+    /// request is no error. The caller checks the permission.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`]: repeat the request.
+    /// # Cancel safety
+    /// Not cancel safe: once polled, the session may end even when the future is dropped.
+    pub async fn end_session(&self, caller: &Caller, session: SessionId) -> Result<bool, Refusal> {
+        self.check_serving()?;
+        // After this call the local state has each session opened before the request.
+        Call::new(self, caller).sync().await?;
+        let (replica, proposer) = (self.context.replica.clone(), self.context.proposer.clone());
+        let deadline = time::now() + API_ANSWER_MAX;
+        match (EndSession { replica, proposer }).run(session, caller.identities.clone(), deadline).await {
+            Ok(()) => Ok(true),
+            Err(NotExpired::NoSession) => Ok(false),
+            Err(NotExpired::Unknown) => Err(Refusal::Unknown),
         }
     }
 }

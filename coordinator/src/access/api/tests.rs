@@ -92,7 +92,7 @@ async fn late_copies_take_nothing_after_3000_acquires_of_one_lease() {
         assert_eq!(released, Ok(true));
         if round % 50 == 0 {
             // Releases also occupy page entries.
-            let early = (round + 1).saturating_sub(page::PAGE_LEN / 2);
+            let early = (round + 1).saturating_sub(request_id::PAGE_LEN / 2);
             for late in [early, round] {
                 let late = place(&apis[(round + 1) % 2], wanted(&secret, &late.to_string(), 0)).await;
                 assert_eq!(late, Ok(QueuePosition::Absent), "in round {round}");
@@ -100,7 +100,7 @@ async fn late_copies_take_nothing_after_3000_acquires_of_one_lease() {
         }
     }
     let kept = node.context.replica.state.read().kept_writes(secret.session).count();
-    assert!((page::PAGE_LEN..=2 * page::PAGE_LEN).contains(&kept), "{kept} are kept");
+    assert!((request_id::PAGE_LEN..=2 * request_id::PAGE_LEN).contains(&kept), "{kept} are kept");
     drop(apis);
     node.stop().await;
 }
@@ -120,7 +120,7 @@ async fn waiting_acquire_survives_the_beginning_of_a_page() {
     let attachment = || node.context.replica.state.read().session(secret.session).unwrap().attachment;
     let (before, elsewhere) = (attachment(), "elsewhere".parse::<LockName>().unwrap());
     // Each round uses two page entries: the acquire and its release.
-    for round in 0..=page::PAGE_LEN / 2 {
+    for round in 0..=request_id::PAGE_LEN / 2 {
         let wanted = wanted(&secret, &round.to_string(), 0);
         let acquired = api.acquire(&caller(), &[Part::exclusive(&elsewhere)], wanted).await.unwrap();
         let QueuePosition::Held(claim) = only(acquired) else { panic!("it is free") };

@@ -17,8 +17,7 @@ use rowlock_proto::Zxid;
 use rowlock_proto::report::{Gap, GapReason, HistoryEntry, HistoryEvent};
 
 use super::call::Call;
-use super::pace::Pace;
-use super::shares::Slot;
+use super::handle::{Pace, Slot};
 use super::{Api, Caller, Refusal};
 use crate::access::lock_feed::{FeedEntry, Reading};
 use crate::access::report::question::{Scope, WatchQuestion};

@@ -6,18 +6,11 @@
 //! are refused, since a browser may reach a loopback address without a token.
 
 mod answer;
-mod ask;
 mod direct;
-mod documents;
-mod election;
-mod forced;
 mod invite;
+mod locks;
 mod openapi;
-mod path_text;
-mod query;
 mod request;
-mod session;
-mod several;
 pub(super) mod state_lock;
 mod watch;
 mod znode;
@@ -34,11 +27,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, delete, get, post};
 use axum::{Extension, Json, Router};
 use bytes::Bytes;
-use rowlock_env::decides;
 use rowlock_env::net::Listener;
 use rowlock_env::task::Shutdown;
-use rowlock_env::time;
 use rowlock_env::turnstile::Class;
+use rowlock_env::{decides, time};
 use rowlock_proto::Right;
 use rowlock_proto::lock::QueuePosition;
 use rowlock_tls::Keeper;
@@ -47,10 +39,9 @@ use serde_json::json;
 
 use super::access::{self, Principal};
 use super::connection::Visitor;
-use super::listen::Bounds;
+use super::listen::{self, Bounds, serve_connections};
 use super::problem::Problem;
-use super::serve::{self, serve_connections};
-use super::{HttpContext, finish_kept, host, not_here, not_taken, report};
+use super::{HttpContext, finish_kept, not_here, not_taken, report};
 use crate::access::api::{Acquired, Api, Caller, LockName, Refusal, Secret};
 use crate::access::report::question::{Question, Scope};
 use crate::access::tokens::Role;
@@ -59,8 +50,7 @@ use crate::limits::{
     API_CONNECTIONS_OF_ADDRESS_MAX, API_IDLE_MAX, API_REQUEST_MAX,
 };
 pub use direct::{Direct, Pieces};
-use path_text::PathText;
-use request::{Acquire, NewLease, Release, Shown, Verify};
+use request::{Acquire, NewLease, PathText, Release, Shown, Verify};
 
 #[derive(Clone)]
 pub struct ApiContext {
@@ -103,16 +93,16 @@ pub(super) fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) 
     let check = axum::middleware::from_fn_with_state(http.clone(), access::check);
     let probes =
         if has_probes { super::probes().layer(check).with_state(http.clone()) } else { Router::default() };
-    let of_lock = get(report).post(lock).delete(forced::force).fallback(no_method_of_lock);
+    let of_lock = get(report).post(lock).delete(locks::force).fallback(no_method_of_lock);
     Router::new()
         .route("/v1/leases", post(new_lease))
         .route("/v1/leases/{id}/keepalive", post(keep_alive))
         .route("/v1/leases/{id}", delete(end_lease))
         .route("/v1/locks/{*rest}", of_lock)
-        .route("/v1/locks/acquire", post(several::acquire))
-        .route("/v1/elections/{name}/campaign", post(election::campaign))
-        .route("/v1/elections/{name}/resign", post(election::resign))
-        .route("/v1/elections/{name}/leader", get(election::leader))
+        .route("/v1/locks/acquire", post(locks::acquire_all))
+        .route("/v1/elections/{name}/campaign", post(locks::campaign))
+        .route("/v1/elections/{name}/resign", post(locks::resign))
+        .route("/v1/elections/{name}/leader", get(locks::leader))
         .route("/v1/terraform/{name}", any(state_lock::state_lock))
         .route("/v1/znodes", get(znode::znode))
         .route("/v1/znodes/", get(znode::znode))
@@ -123,7 +113,7 @@ pub(super) fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) 
         .route("/v1/history", get(report))
         .route("/v1/sessions", get(report))
         .route("/v1/access", get(report))
-        .route("/v1/sessions/{session}", delete(session::end))
+        .route("/v1/sessions/{session}", delete(locks::end_session))
         .route("/v1/status", get(status))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -133,11 +123,11 @@ pub(super) fn router(context: ApiContext, has_probes: bool, shutdown: Shutdown) 
         .merge(openapi::routes())
         .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn(refuse_pages))
-        .layer(axum::middleware::from_fn_with_state(http, host::check))
+        .layer(axum::middleware::from_fn_with_state(http, access::check_host))
         .layer(axum::middleware::from_fn_with_state(context.clone(), count))
         .layer(axum::middleware::map_response(finish_kept))
         .layer(axum::middleware::from_fn(take_turn))
-        .layer(axum::middleware::from_fn(serve::end_turn))
+        .layer(axum::middleware::from_fn(listen::end_turn))
         .layer(Extension(shutdown))
         .with_state(context)
 }
@@ -186,7 +176,7 @@ pub(super) async fn take_turn(
 }
 
 /// Refuses requests from pages of other sites. Browsers send the page's origin with each request except a
-/// plain GET. The console's origin is the requested host, already checked by [`host::check`].
+/// plain GET. The console's origin is the requested host, already checked by [`access::check_host`].
 async fn refuse_pages(request: Request, next: Next) -> Response {
     let headers = request.headers();
     if headers.contains_key(header::ORIGIN) && !super::ui::is_own_page(headers) {
@@ -388,7 +378,7 @@ async fn lock(call: ApiCall, PathText(rest): PathText, request: Request) -> Answ
             let (part, options) = acquire.options(name, &headers)?;
             Ok(acquired(&call, &api.acquire(&caller, &[part], options).await?))
         }
-        "ask" => ask::ask(&call, &name, request).await,
+        "ask" => locks::ask(&call, &name, request).await,
         "release" => {
             let release: Release = body(request.into_body()).await?;
             let (secret, which) = release.what(&headers)?;

@@ -11,15 +11,10 @@
 mod access;
 pub mod api;
 mod connection;
-mod elections;
 mod health;
-mod host;
-mod leader_view;
 mod listen;
 mod problem;
 mod report;
-mod secure;
-mod serve;
 mod status;
 mod ui;
 
@@ -42,16 +37,11 @@ use rowlock_metrics::Metrics;
 use rowlock_tls::Keeper;
 
 use crate::access::report::Reports;
-
-use listen::{BoundedListener, Bounds};
-use problem::Problem;
-use secure::SecureHttp;
-use serve::serve_connections;
-
 pub use access::Access;
-pub use elections::Elections;
-pub use leader_view::LeaderView;
-pub use status::{HttpAddresses, StateView, StatusSource};
+use connection::SecureHttp;
+use listen::{BoundedListener, Bounds, serve_connections};
+use problem::Problem;
+pub use status::{Elections, HttpAddresses, LeaderView, StateView, StatusSource};
 
 #[derive(Clone)]
 pub struct HttpContext {
@@ -121,9 +111,9 @@ fn router(context: HttpContext) -> Router {
         .layer(axum::middleware::from_fn_with_state(context.clone(), access::check))
         .merge(ui::routes())
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(axum::middleware::from_fn_with_state(context.clone(), host::check))
+        .layer(axum::middleware::from_fn_with_state(context.clone(), access::check_host))
         .layer(axum::middleware::map_response(finish))
-        .layer(axum::middleware::from_fn(serve::end_turn))
+        .layer(axum::middleware::from_fn(listen::end_turn))
         .with_state(context)
 }
 

@@ -1,19 +1,38 @@
 //! `/v1/status`: state of one node, for people, scripts and the black-box tests.
+//!
+//! Elections: leaders seen by this node since its start, for the console: after an incident an operator needs
+//! the times of leader changes.
+//!
+//! Leader's view of the members, for the status page of a follower.
+//!
+//! Invariant: no request waits for the leader. While status requests arrive, the follower queries the leader
+//! at most every half second; a response is valid for three seconds.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use parking_lot::Mutex;
+use rowlock_consensus::peer::{Lane, Request, Response};
 use rowlock_consensus::status::{NotServing, Status};
-use rowlock_metrics::{Metrics, Role, Silence, View};
+use rowlock_env::duty::Duty;
+use rowlock_env::sync::watch::Receiver;
+use rowlock_env::task::TaskGroup;
+use rowlock_env::time::{self, Instant};
+use rowlock_metrics::Role;
+use rowlock_metrics::{Metrics, Silence, View};
 use rowlock_proto::{ClusterId, NodeId, Zxid};
 use rowlock_state::Frozen;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::HttpContext;
 use crate::config::{NodeConfig, NodeEntry};
+use crate::node::context::NodeContext;
 
 /// Counts of the replica and the client listener at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -164,4 +183,153 @@ fn latency(metrics: &Metrics) -> Value {
         "flush_p99_ms": ms(metrics.wal_fsync_seconds.quantile(0.99)),
         "commit_p99_ms": ms(metrics.commit_seconds.quantile(0.99)),
     })
+}
+
+/// Bound of the list; the oldest election is dropped.
+const KEPT: usize = 32;
+
+/// Change of the leader, including its loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Election {
+    term: u64,
+    leader: Option<u64>,
+    /// Time of the report of this leader, or of the last contact with a quorum, in milliseconds since 1970.
+    at_ms: i64,
+}
+
+/// Recent elections, newest first.
+#[derive(Debug, Default)]
+pub struct Elections(Mutex<VecDeque<Election>>);
+
+impl Elections {
+    /// Starts the recording task. A simulated world has no console and records nothing.
+    pub fn start(tasks: &TaskGroup, status: Receiver<Status>) -> Arc<Elections> {
+        let elections = Arc::new(Elections::default());
+        if !rowlock_env::world::is_simulated() {
+            let here = elections.clone();
+            tasks.spawn_until_shutdown("elections", async move { here.follow(status).await });
+        }
+        elections
+    }
+
+    /// Records leaders from the status until its sender is dropped.
+    async fn follow(&self, mut status: Receiver<Status>) {
+        loop {
+            let seen = {
+                let now = status.borrow();
+                let leader = now.leader.filter(|_| now.leaderless_since_ms.is_none()).map(|node| node.0);
+                Election {
+                    term: now.term,
+                    leader,
+                    at_ms: now.leaderless_since_ms.unwrap_or_else(time::wall_ms),
+                }
+            };
+            self.record(seen);
+            if status.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn record(&self, mut seen: Election) {
+        let mut all = self.0.lock();
+        // The last contact may precede the report of the previous leader.
+        seen.at_ms = all.front().map_or(seen.at_ms, |last| last.at_ms.max(seen.at_ms));
+        debug_assert!(all.front().is_none_or(|last| last.term <= seen.term), "terms do not go back");
+        // Terms of failed elections are not recorded.
+        let is_news = match all.front() {
+            Some(last) => last.leader != seen.leader || seen.leader.is_some() && last.term != seen.term,
+            None => seen.leader.is_some(),
+        };
+        if is_news {
+            all.push_front(seen);
+            all.truncate(KEPT);
+        }
+        assert!(all.len() <= KEPT, "no more than {KEPT} elections are kept");
+    }
+
+    pub(super) fn list(&self) -> serde_json::Value {
+        let all: Vec<Election> = self.0.lock().iter().copied().collect();
+        serde_json::json!(all)
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
+const FRESH: Duration = Duration::from_secs(3);
+
+/// View of one node, empty by default.
+#[derive(Debug, Default)]
+pub struct LeaderView {
+    wanted: Notify,
+    latest: Mutex<Option<(Instant, Status)>>,
+}
+
+/// Duty that queries the leader when a status request has arrived.
+struct LeaderQuery {
+    view: Arc<LeaderView>,
+    node: Arc<NodeContext>,
+}
+
+impl Duty for LeaderQuery {
+    type End = Infallible;
+
+    async fn turn(&mut self) -> Result<Option<Instant>, Infallible> {
+        self.view.wanted.notified().await;
+        let leader = self.node.status.borrow().leader.filter(|leader| *leader != self.node.me);
+        let Some(leader) = leader else { return Ok(Some(time::now())) };
+        let asked = time::now();
+        let answer = self.node.peers.call(leader, Lane::Control, &Request::Status, asked + PATIENCE).await;
+        if let Ok(Response::Status(status)) = answer
+            && status.role == Role::Leader
+        {
+            *self.view.latest.lock() = Some((asked, status));
+        }
+        Ok(Some(time::now() + PAUSE))
+    }
+}
+
+impl LeaderView {
+    /// Starts the duty that queries the leader on demand. A simulated world has no status page and starts no
+    /// duty.
+    pub fn start(tasks: &TaskGroup, node: &Arc<NodeContext>) -> Arc<LeaderView> {
+        let view = Arc::new(LeaderView::default());
+        if !rowlock_env::world::is_simulated() {
+            tasks.spawn_duty("leader-view", LeaderQuery { view: view.clone(), node: node.clone() });
+        }
+        view
+    }
+
+    /// Returns the latest valid status of the leader of `term` and requests an update.
+    fn latest(&self, term: u64) -> Option<Status> {
+        self.wanted.notify_one();
+        let latest = self.latest.lock();
+        let fresh = latest.as_ref().filter(|(at, status)| at.elapsed() < FRESH && status.term == term);
+        fresh.map(|(_, status)| status.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leader_change_is_recorded_once_and_the_list_is_bounded() {
+        let elections = Elections::default();
+        let record = |term, leader| elections.record(Election { term, leader, at_ms: 5 });
+        for (term, leader) in
+            [(0, None), (1, Some(2)), (1, Some(2)), (2, None), (3, None), (4, Some(3)), (5, Some(3))]
+        {
+            record(term, leader);
+        }
+        let seen: Vec<_> = elections.0.lock().iter().map(|one| (one.term, one.leader)).collect();
+        assert_eq!(seen, [(5, Some(3)), (4, Some(3)), (2, None), (1, Some(2))]);
+        elections.record(Election { term: 6, leader: None, at_ms: 4 });
+        assert_eq!(elections.0.lock()[0].at_ms, 5, "a time does not go back");
+        for term in 6..100 {
+            record(term, Some(1));
+        }
+        assert_eq!(elections.list().as_array().unwrap().len(), KEPT);
+        assert_eq!(elections.list()[0], serde_json::json!({ "term": 99, "leader": 1, "at_ms": 5 }));
+    }
 }

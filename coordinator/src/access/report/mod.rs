@@ -11,18 +11,18 @@
 pub(crate) mod access;
 mod backup;
 mod history;
-mod list;
 mod locks;
-mod places;
 pub mod question;
-mod sessions;
-mod since;
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::limits::{REPORT_MAX_BYTES, REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
+use parking_lot::Mutex;
 use rowlock_consensus::log_clock::LogClock;
 use rowlock_env::task::TaskGroup;
-use rowlock_env::worker;
+use rowlock_env::{rate, worker};
 use rowlock_history::History;
 use rowlock_proto::acl::Id;
 use rowlock_proto::{ErrorCode, Right};
@@ -33,11 +33,9 @@ use crate::node::delivery::outbox::{Message, Outbox};
 use crate::node::delivery::registry::Registry;
 pub use access::Viewer;
 pub use backup::Backups;
+pub(crate) use history::{Past, Span, shown};
 pub(crate) use locks::shown_question;
-pub use places::Requester;
-use places::{Permit, ReportSlots};
 use question::{HistoryQuestion, Question};
-pub(crate) use since::{Past, Span, shown};
 
 /// Reasons for refusing a report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -230,7 +228,7 @@ fn document(
             locks::queue(machine, lock, *token, *limit, &reader.who, now_ms).map(|queue| json_of(&queue))
         }
         Question::Sessions { session, limit } => {
-            sessions::overview(machine, *session, *limit, reader, registry).map(|shown| json_of(&shown))
+            locks::session_overview(machine, *session, *limit, reader, registry).map(|shown| json_of(&shown))
         }
         Question::Access { lock, who } => {
             access::rights(machine, (lock, who.as_ref()), reader, is_guarded).map(|shown| json_of(&shown))
@@ -241,6 +239,118 @@ fn document(
 
 fn json_of(document: &impl Serialize) -> String {
     serde_json::to_string(document).expect("Invariant: reports are structs, lists, text and numbers")
+}
+
+/// List of a report: bounded in items and bytes, with a flag for further items.
+struct List<T> {
+    pub items: Vec<T>,
+    pub more: bool,
+    limit: usize,
+    bytes: usize,
+}
+
+impl<T: Serialize> List<T> {
+    /// Returns an empty list for at most `limit` items.
+    pub fn new(limit: usize) -> List<T> {
+        List { items: Vec::new(), more: false, limit, bytes: 0 }
+    }
+
+    /// Appends an item. Returns false if the list is full.
+    pub fn push(&mut self, item: T) -> bool {
+        let bytes = self.bytes + json_of(&item).len() + 1;
+        // An empty list accepts an item of any size, so a client that pages through the list always advances.
+        if self.items.len() >= self.limit || (bytes > REPORT_MAX_BYTES && !self.items.is_empty()) {
+            self.more = true;
+            return false;
+        }
+        self.bytes = bytes;
+        self.items.push(item);
+        true
+    }
+
+    /// Returns an empty list for the remaining items and bytes of `other`.
+    pub fn rest_of<U>(limit: usize, other: &List<U>) -> List<T> {
+        List { items: Vec::new(), more: other.more, limit: limit - other.items.len(), bytes: other.bytes }
+    }
+}
+
+/// Requester of a report. HTTP and sessions of one host count separately, so neither blocks the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Requester {
+    /// Sessions of this host, over ZooKeeper's protocol.
+    Sessions(IpAddr),
+    Http(IpAddr),
+}
+
+impl Requester {
+    fn of_host(self) -> Requester {
+        match self {
+            Requester::Sessions(addr) => Requester::Sessions(rate::host(addr)),
+            Requester::Http(addr) => Requester::Http(rate::host(addr)),
+        }
+    }
+}
+
+/// Slots of concurrent reports, shared fairly among the requesters.
+#[derive(Debug, Default)]
+struct ReportSlots(Mutex<Taken>);
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    by_superusers: usize,
+    of_party: BTreeMap<Requester, usize>,
+}
+
+/// Used slot. Dropping frees the slot.
+#[derive(Debug)]
+struct Permit {
+    slots: Arc<ReportSlots>,
+    /// `None`: a slot for superusers.
+    party: Option<Requester>,
+}
+
+impl ReportSlots {
+    /// Takes a slot. A party may hold at most as many slots as remain free, so free slots remain for the next
+    /// party. Superusers have additional slots.
+    fn take(self: &Arc<Self>, party: Requester, is_super: bool) -> Option<Permit> {
+        let mut taken = self.0.lock();
+        if is_super && taken.by_superusers < REPORTS_FOR_SUPERUSERS {
+            taken.by_superusers += 1;
+            return Some(Permit { slots: self.clone(), party: None });
+        }
+        let party = party.of_host();
+        let left = REPORTS_MAX - REPORTS_FOR_SUPERUSERS - taken.all;
+        let own = taken.of_party.get(&party).copied().unwrap_or(0);
+        if own >= left {
+            return None;
+        }
+        taken.all += 1;
+        taken.of_party.insert(party, own + 1);
+        Some(Permit { slots: self.clone(), party: Some(party) })
+    }
+
+    #[cfg(test)]
+    fn free(&self) -> usize {
+        let taken = self.0.lock();
+        REPORTS_MAX - taken.all - taken.by_superusers
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut taken = self.slots.0.lock();
+        let Some(party) = self.party else {
+            taken.by_superusers -= 1;
+            return;
+        };
+        taken.all -= 1;
+        let own = taken.of_party.get_mut(&party).expect("Invariant: each used slot is counted for its party");
+        *own -= 1;
+        if *own == 0 {
+            taken.of_party.remove(&party);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 //! second line. Must never do: record data of znodes, passwords or tokens.
 
 mod note;
-mod subject;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -25,9 +24,8 @@ use tokio::sync::mpsc;
 
 use crate::limits::{AUDIT_QUEUE_MAX, AUDIT_STRANGERS_PER_SECOND};
 use crate::node::moment;
-pub(crate) use note::{Note, paths};
-pub use subject::{Client, who as named};
-pub(crate) use subject::{asker, text};
+pub use note::{Client, who as named};
+pub(crate) use note::{Note, asker, paths, text};
 pub use writer::{AuditWriter, Settings};
 
 /// Kinds of records, as in `[audit]`.

@@ -3,21 +3,21 @@
 //! Must never make a pusher wait. Apply pushes while it holds the write lock of the state, so a slow client
 //! loses its connection instead of slowing the node down.
 
-use rowlock_env::decides;
-use rowlock_env::rare::{self, Rare};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use crate::limits;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rowlock_env::decides;
+use rowlock_env::rare::{self, Rare};
 use rowlock_proto::ErrorCode;
 use rowlock_sessions::HeartbeatWaiter;
 use rowlock_state::outcome::Applied;
 
-use crate::limits;
-use crate::node::way::WriteTimeline;
+use crate::node::slow::WriteTimeline;
 
 /// Message to a connection's task.
 #[derive(Debug)]

@@ -1,9 +1,14 @@
 //! Calls of duties, and delivery of their commands.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rowlock_env::duty;
 use rowlock_env::task::{self, Shutdown, TaskGroup};
+use rowlock_env::{duty, time};
+use rowlock_proto::{NodeId, SessionId};
+use rowlock_state::NewCluster;
+use rowlock_state::command::{Attachment, Origin, Proposal};
+use rowlock_wal::entry::Member;
 
 use super::*;
 
@@ -101,4 +106,60 @@ async fn many_commands_become_several_batches() {
         assert_eq!(stage.next().await.proposals.len(), size);
     }
     assert!(stage.stop().await.is_empty());
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_leader_draws_an_id_once() {
+    let (mut state, mut founding) = (Machine::new(), Founding::default());
+    let Some(command) = founding.due(&state, 1, time::now()) else { panic!("there is no id yet") };
+    let origin = Origin { node: NodeId(1), incarnation: 1, request: 1 };
+    let (session, attachment) = (SessionId::NONE, Attachment::default());
+    let proposal = Proposal { origin, session, attachment, identities: Default::default(), command };
+    state.apply(1_000, &proposal, &mut ()).result.expect("is taken");
+    assert_eq!(founding.due(&state, 1, time::now()), None);
+}
+
+#[test]
+fn each_leader_waits_for_the_whole_grace() {
+    let (mut state, mut founding) = (Machine::new(), Founding::default());
+    state.restore(NewCluster { id: ClusterId(1), grace_ms: 2_000 }, 1_000).expect("there are zxids");
+    let begun = time::now();
+    assert_eq!(founding.due(&state, 1, begun), None);
+    assert_eq!(founding.due(&state, 1, begun + SECOND), None);
+    assert_eq!(founding.due(&state, 2, begun + 2 * SECOND), None, "another leader");
+    assert_eq!(founding.due(&state, 2, begun + 3 * SECOND), None);
+    assert_eq!(founding.due(&state, 2, begun + 4 * SECOND), Some(Command::EndGrace));
+}
+
+#[test]
+fn each_change_of_the_members_is_written_once() {
+    let (mut state, members) = (Machine::new(), |voters: &[u64]| {
+        let member = |id: u64| Member { peer_addr: format!("p{id}:1"), client_addr: format!("c{id}:2") };
+        let nodes = voters.iter().map(|id| (NodeId(*id), member(*id))).collect();
+        Members { nodes, voters: voters.iter().map(|id| NodeId(*id)).collect() }
+    });
+    for (voters, version) in [(&[1][..], 5), (&[1, 2], 5), (&[1, 2], 6)] {
+        let command = config_due(&state, &members(voters), version).expect("it has changed");
+        state
+            .apply(1_000, &crate::node::proposer::of_the_cluster(command), &mut ())
+            .result
+            .expect("is taken");
+        assert_eq!(config_due(&state, &members(voters), version), None);
+    }
+}
+
+#[test]
+fn the_text_lists_client_addresses_as_zookeeper_does() {
+    let member =
+        |n: u64| Member { peer_addr: format!("10.0.0.{n}:2281"), client_addr: format!("10.0.0.{n}:2181") };
+    let nodes: BTreeMap<NodeId, Member> = (1..=2).map(|n| (NodeId(n), member(n))).collect();
+    let text = config_text(&Members { nodes, voters: BTreeSet::from([NodeId(1)]) }, 0);
+    assert_eq!(
+        text,
+        "server.1=10.0.0.1:2281:2282:participant;10.0.0.1:2181\n\
+         server.2=10.0.0.2:2281:2282:observer;10.0.0.2:2181\n\
+         version=0"
+    );
 }

@@ -9,11 +9,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+use crate::limits::FAIR_QUEUE_MAX;
+use rowlock_consensus::batching::weight_of;
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
+use tokio::sync::mpsc;
+
+use super::Submission;
 
 /// Key of a connection. Never compared between runs.
-pub(super) type Source = usize;
+type Source = usize;
 
 /// Clock steps per byte, so that the clock advances however many connections share one byte.
 const STEPS: u64 = 1 << 10;
@@ -65,7 +70,7 @@ impl<T> FairQueue<T> {
 
     /// Takes the next item with its bytes. Returns `None` if the queue is empty or the item has more than
     /// `most` bytes.
-    pub(super) fn pop_within(&mut self, most: usize) -> Option<(usize, T)> {
+    fn pop_within(&mut self, most: usize) -> Option<(usize, T)> {
         let Reverse((due, _, source)) = *self.turns.peek()?;
         let line = self.sources.get_mut(&source).expect("a source with a turn has a line");
         if decides!("next-write-is-too-large", line.front().is_some_and(|(bytes, _)| *bytes > most)) {
@@ -81,6 +86,48 @@ impl<T> FairQueue<T> {
             None => drop(self.sources.remove(&source)),
         }
         Some((bytes, item))
+    }
+}
+
+/// Submitted writes of all connections.
+pub struct Submissions {
+    pub(super) arriving: mpsc::Receiver<Submission>,
+    pub(super) waiting: FairQueue<Submission>,
+}
+
+impl Submissions {
+    /// Creates the queue behind the channel `arriving`.
+    pub fn new(arriving: mpsc::Receiver<Submission>) -> Submissions {
+        Submissions { arriving, waiting: FairQueue::default() }
+    }
+
+    /// Returns whether no write waits for its turn.
+    pub(super) fn is_settled(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Waits for an arriving write and queues it, if the queue has room. Returns false when the channel is
+    /// closed. Cancel safe.
+    pub(super) async fn arrival(&mut self) -> bool {
+        if self.waiting.len() >= FAIR_QUEUE_MAX {
+            return std::future::pending().await;
+        }
+        self.arriving.recv().await.map(|arrived| self.wait(arrived)).is_some()
+    }
+
+    fn wait(&mut self, submission: Submission) {
+        let bytes = weight_of(&submission.command, &submission.identities);
+        self.waiting.push(submission.reply_to.key(), bytes, submission);
+    }
+
+    /// Returns the next write in turn with its bytes, if it has at most `most` bytes.
+    pub(super) fn next(&mut self, most: usize) -> Option<(usize, Submission)> {
+        while self.waiting.len() < FAIR_QUEUE_MAX
+            && let Ok(arrived) = self.arriving.try_recv()
+        {
+            self.wait(arrived);
+        }
+        self.waiting.pop_within(most)
     }
 }
 

@@ -3,9 +3,6 @@
 mod fair_queue;
 pub mod intake;
 pub mod pending;
-mod submissions;
-mod window;
-mod yield_to_ready;
 
 use std::sync::Arc;
 

@@ -6,18 +6,14 @@
 //! replies never goes back, and never exceeds the changes in the replies and events before it.
 
 pub(super) mod audit;
-mod buffer_release;
-mod ending;
-mod options;
-mod proof;
 mod replies;
-mod reports;
-mod slow;
+mod requests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::limits;
 use bytes::{Bytes, BytesMut};
 use rowlock_consensus::operation::Operation;
 use rowlock_consensus::peer::message::ClientDisconnect;
@@ -28,23 +24,18 @@ use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::decode::{self, BadRequest};
-use rowlock_proto::lock;
 use rowlock_proto::response::{ReplyHeader, Response};
-use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid};
+use rowlock_proto::{ErrorCode, OpCode, Request, RequestFrame, SessionId, Xid, Zxid, lock};
 use rowlock_state::command::{Attachment, Command};
 use rowlock_state::{Machine, acl};
 
 use super::announcement::Whereabouts;
-use super::context::ClientContext;
 use super::end_reason::EndReason;
-use super::liveness_timer::SessionTimeout;
-use super::pending::{PendingQueue, Received, Released, What};
-use super::pings::{AskConfirmation, Pings};
+use super::liveness_timer::{AskConfirmation, Pings, SessionTimeout};
+use super::pending::{self, PendingQueue, Received, Released, Route, What};
 use super::read::{LocalReader, ReadReply, Then};
-use super::shared::Shared;
-use super::write::Route;
-use super::{read_only, sasl, write};
-use crate::limits;
+use super::shared::{ClientContext, Shared};
+use super::{read_only, sasl};
 use crate::node::admin::Ask;
 use crate::node::audit::{Note, asker};
 use crate::node::delivery::outbox::{CloseReason, Inbox, Message};
@@ -238,7 +229,7 @@ impl Conversation {
 
     /// Routes a request that the connection neither answers nor refuses itself.
     fn routed(&mut self, request: Request) -> What {
-        match write::route(request) {
+        match pending::route(request) {
             Route::Log(command) => {
                 if let Command::Client(Request::CloseSession) = command {
                     self.phase = Phase::Finishing;
@@ -248,7 +239,7 @@ impl Conversation {
             Route::Local(read) => {
                 if let Request::SessionOptions(options) = read {
                     self.disconnect_grace_ms =
-                        options::disconnect_grace_ms(options, self.attached.timeout.into());
+                        requests::disconnect_grace_ms(options, self.attached.timeout.into());
                 }
                 What::local(read)
             }
@@ -279,7 +270,7 @@ impl Conversation {
             }
             // A read-only connection keeps no session alive, so its end has no effect on one.
             Request::SessionOptions(_) => What::Refusal(ErrorCode::NotReadOnly),
-            other => match write::route(other) {
+            other => match pending::route(other) {
                 Route::Log(_) => What::Refusal(ErrorCode::NotReadOnly),
                 Route::Local(read) => What::local(read),
                 Route::Refused(code) => What::Refusal(code),

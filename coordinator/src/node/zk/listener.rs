@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_env::busy;
+use crate::limits;
 use rowlock_env::choice::{self, Choice};
 use rowlock_env::net::{self, Stream};
 use rowlock_env::task::{Shutdown, TaskGroup};
-use rowlock_env::time;
 use rowlock_env::turnstile::Class;
+use rowlock_env::{busy, time};
 use rowlock_tls::Keeper;
 
 use super::connection;
-use super::context::ClientContext;
-use super::shared::Shared;
-use crate::limits;
+use super::shared::{ClientContext, Shared};
 use crate::node::delivery::outbox::{self, CloseReason};
 use crate::node::delivery::registry::{Door, Most};
 

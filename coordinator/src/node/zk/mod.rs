@@ -9,7 +9,6 @@
 
 mod announcement;
 mod connection;
-mod context;
 mod conversation;
 mod end_reason;
 mod four_letter_words;
@@ -17,23 +16,18 @@ mod handshake;
 mod identity;
 mod listener;
 mod liveness_timer;
-mod new_sessions;
 mod pending;
-mod pings;
 mod read;
 pub mod read_only;
-pub(crate) mod reconfig;
 mod sasl;
 mod secure;
 mod shared;
-mod watching;
 mod wire;
-mod write;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use context::ClientContext;
 pub use listener::{Doors, Listener, SecureDoor};
-pub use new_sessions::NewSessions;
-pub use new_sessions::Opener;
+#[cfg(feature = "cluster")]
+pub(crate) use read::config_version;
+pub use shared::{ClientContext, NewSessions, Opener};

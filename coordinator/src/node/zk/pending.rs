@@ -1,4 +1,5 @@
-//! Unanswered requests of one connection, in their order of arrival.
+//! Unanswered requests of one connection, in their order of arrival, and the way of each: through the log or
+//! from the local state.
 //!
 //! Invariant: replies leave in this order (clients treat another order as a broken connection); only pings,
 //! auth packets and events bypass it. Invariant: the connection submits a write only after answering the
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use rowlock_consensus::operation::Operation;
 use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_env::decides;
+use rowlock_env::mutant::{self, Mutant};
 use rowlock_env::time::Instant;
 use rowlock_proto::acl::Id;
 use rowlock_proto::request::PathWatch;
@@ -316,5 +318,35 @@ impl PendingQueue {
         use What::{Held, Reconfiguring, Reporting, Write};
         let first = self.requests.front().map(|pending| &pending.what);
         matches!(first, Some(Write { .. } | Held { .. } | Reconfiguring { .. } | Reporting { .. }))
+    }
+}
+
+/// Where a request is answered from.
+pub(super) enum Route {
+    Log(Command),
+    Local(Request),
+    Refused(ErrorCode),
+}
+
+/// Finds out whether a request goes through the log, as which command.
+///
+/// sync takes its place in the log as a command without effect: its answer comes when everything committed
+/// before it has been applied here.
+pub(super) fn route(mut request: Request) -> Route {
+    if let Request::Ask(ask) = &mut request
+        && mutant::is(Mutant::AskRevokesAtOnce)
+    {
+        ask.within_ms = ask.within_ms.min(1_000);
+    }
+    match request {
+        Request::Tagged { request, .. } if mutant::is(Mutant::RunAgain) => route(*request),
+        Request::Sync(_) if mutant::is(Mutant::SyncIsLocal) => Route::Local(request),
+        Request::Tagged { .. } => {
+            Command::of_client(request).map_or(Route::Refused(ErrorCode::MarshallingError), Route::Log)
+        }
+        request if decides!("request-is-logged", request.opcode().is_logged()) => {
+            Route::Log(Command::Client(request))
+        }
+        request => Route::Local(request),
     }
 }

@@ -1,4 +1,4 @@
-//! Answers requests without a log entry from the local replica.
+//! Answers requests without a log entry from the local replica: reads, and requests about watches.
 //!
 //! In the flow: the conversation calls this at a request's turn, under the read lock of the state and after
 //! taking the events of everything in that state from the outbox. So an event never follows a reply with its
@@ -6,27 +6,27 @@
 
 use std::sync::Arc;
 
+use crate::limits;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rowlock_consensus::invitations::Invitations;
 use rowlock_consensus::reconfiguration::Wanted;
-use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
-use rowlock_env::time;
+use rowlock_env::rare::{self, Rare};
+use rowlock_env::{decides, time};
 use rowlock_metrics::Metrics;
 use rowlock_metrics::memory::Memory;
+use rowlock_proto::EventType;
 use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::request::{PathWatch, ReadOp};
+use rowlock_proto::request::{PathWatch, ReadOp, SetWatches};
 use rowlock_proto::response::{OpResult, Response};
-use rowlock_proto::{ErrorCode, Request, Right, SessionId, Stat};
+use rowlock_proto::{ErrorCode, Request, Right, SessionId, Stat, Zxid};
 use rowlock_state::Machine;
 
-use super::announcement::Whereabouts;
-use super::reconfig;
-use super::{announcement, identity, watching};
-use crate::limits;
+use super::announcement::{self, Whereabouts};
+use super::identity;
 use crate::node::delivery::outbox::Outbox;
-use crate::node::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable};
+use crate::node::delivery::watch::{ConnectionId, Kinds, TooManyWatches, WatchTable, event_frame};
 
 /// Bytes per name in a reply besides the name itself.
 const NAME_BYTES: usize = 4;
@@ -110,7 +110,7 @@ impl LocalReader<'_> {
             // The reconfig task handles superusers' requests; operations likewise.
             Request::Reconfig { joining, leaving, new_members, config_id } => {
                 let wanted = Wanted { joining, leaving, new_members, config_id };
-                Err(reconfig::refusal(machine, &wanted))
+                Err(refusal(machine, &wanted))
             }
             Request::Operate(_) => Err(ErrorCode::NoAuth),
             // The connection applied the options when the request arrived.
@@ -121,7 +121,7 @@ impl LocalReader<'_> {
             Request::CloseSession => Ok(Response::Empty),
             Request::SetWatches(watches) | Request::SetWatches2(watches) => {
                 let by = (self.connection, &**self.identities);
-                let set = |table: &mut _| watching::set_watches(machine, table, by, &watches);
+                let set = |table: &mut _| set_watches(machine, table, by, &watches);
                 let events = self.with_watches(set)?;
                 return Ok(ReadReply { events, result: Ok(Response::Empty), then: Then::Stay });
             }
@@ -132,13 +132,13 @@ impl LocalReader<'_> {
                 Err(ErrorCode::NoRight(Right::See))
             }
             Request::AddWatch { path, mode } => {
-                self.with_watches(|table| watching::add_watch(table, self.connection, &path, mode))?
+                self.with_watches(|table| add_watch(table, self.connection, &path, mode))?
             }
             Request::CheckWatches { path, kind } => {
-                self.with_watches(|table| watching::check_watches(table, self.connection, &path, kind))
+                self.with_watches(|table| check_watches(table, self.connection, &path, kind))
             }
             Request::RemoveWatches { path, kind } => {
-                self.with_watches(|table| watching::remove_watches(table, self.connection, &path, kind))
+                self.with_watches(|table| remove_watches(table, self.connection, &path, kind))
             }
             other => unreachable!("answered elsewhere: {}", other.opcode()),
         }))
@@ -228,5 +228,129 @@ impl LocalReader<'_> {
             }
         };
         result.unwrap_or_else(|code| OpResult::Error(Some(code)))
+    }
+}
+
+/// The answer to a client that is no superuser: as ZooKeeper does it, mistakes are found before rights are
+/// missed.
+pub(super) fn refusal(machine: &Machine, wanted: &Wanted) -> ErrorCode {
+    if wanted.config_id != -1 && u64::try_from(wanted.config_id).ok() != config_version(machine) {
+        return ErrorCode::BadVersion;
+    }
+    wanted.change().err().unwrap_or(ErrorCode::NoAuth)
+}
+
+/// The version that /zookeeper/config shows.
+pub fn config_version(machine: &Machine) -> Option<u64> {
+    let (data, _) = machine.get_data("/zookeeper/config", &[]).ok()?;
+    let data = data?;
+    let text = std::str::from_utf8(&data).ok()?;
+    let version = text.lines().find_map(|line| line.strip_prefix("version="))?;
+    u64::from_str_radix(version, 16).ok()
+}
+
+/// The zxid of a missed event, whose change is not known any more.
+const UNKNOWN_CHANGE: Zxid = Zxid(-1);
+
+/// Restores the watches of a returning client: creates the missed event of each, or sets the watch. Returns
+/// the encoded events; as in ZooKeeper, a path in two lists gets two events.
+fn set_watches(
+    machine: &Machine,
+    table: &mut WatchTable,
+    (connection, who): (ConnectionId, &[Id]),
+    watches: &SetWatches,
+) -> Result<Vec<Bytes>, TooManyWatches> {
+    let seen = watches.relative_zxid;
+    let data = |stat: Option<Stat>| match stat {
+        None => Some(EventType::NodeDeleted),
+        Some(stat) => (stat.mzxid > seen).then_some(EventType::NodeDataChanged),
+    };
+    let forgets = mutant::is(Mutant::MissedCreationForgotten);
+    let exist = |stat: Option<Stat>| stat.filter(|_| !forgets).map(|_| EventType::NodeCreated);
+    let child = |stat: Option<Stat>| match stat {
+        None => Some(EventType::NodeDeleted),
+        Some(stat) => (stat.pzxid > seen).then_some(EventType::NodeChildrenChanged),
+    };
+    type Missed<'a> = &'a dyn Fn(Option<Stat>) -> Option<EventType>;
+    let lists: [(&[String], Kinds, Missed<'_>); 3] = [
+        (&watches.data, Kinds::DATA, &data),
+        (&watches.exist, Kinds::DATA, &exist),
+        (&watches.child, Kinds::CHILD, &child),
+    ];
+    let mut events = Vec::new();
+    for (paths, kinds, missed) in lists {
+        for path in paths {
+            // A path that the rules hide has no events for this client, missed ones neither.
+            let is_seen = machine.rules().may_see(path, who);
+            let missed = missed(announcement::stat(machine, path))
+                .filter(|_| decides!("missed-change-is-visible", is_seen));
+            match missed.filter(|_| !mutant::is(Mutant::MissedEventsForgotten)) {
+                None => table.add(connection, path, kinds)?,
+                Some(event_type) => {
+                    let is_creation = event_type == EventType::NodeCreated;
+                    rare::taken(if is_creation { Rare::MissedCreationTold } else { Rare::MissedChangeTold });
+                    events.push(event_frame(UNKNOWN_CHANGE, event_type, path));
+                }
+            }
+        }
+    }
+    for path in &watches.persistent {
+        table.add(connection, path, Kinds::PERSISTENT)?;
+    }
+    for path in &watches.persistent_recursive {
+        table.add(connection, path, Kinds::RECURSIVE)?;
+    }
+    Ok(events)
+}
+
+/// Handles addWatch: the znode need not exist.
+fn add_watch(
+    table: &mut WatchTable,
+    connection: ConnectionId,
+    path: &str,
+    mode: i32,
+) -> Result<Result<Response, ErrorCode>, TooManyWatches> {
+    let kind = match mode {
+        0 => Kinds::PERSISTENT,
+        1 => Kinds::RECURSIVE,
+        _ => return Ok(Err(ErrorCode::MarshallingError)),
+    };
+    table.add(connection, path, kind)?;
+    Ok(Ok(Response::Number(0)))
+}
+
+fn check_watches(
+    table: &WatchTable,
+    connection: ConnectionId,
+    path: &str,
+    kind: i32,
+) -> Result<Response, ErrorCode> {
+    let kinds = kinds_of(kind)?;
+    answer(table.kinds(connection, path).intersects(kinds))
+}
+
+fn remove_watches(
+    table: &mut WatchTable,
+    connection: ConnectionId,
+    path: &str,
+    kind: i32,
+) -> Result<Response, ErrorCode> {
+    let kinds = kinds_of(kind)?;
+    answer(!table.remove(connection, path, kinds).is_empty())
+}
+
+fn answer(there_were_some: bool) -> Result<Response, ErrorCode> {
+    if there_were_some { Ok(Response::Empty) } else { Err(ErrorCode::NoWatcher) }
+}
+
+/// Maps `Watcher.WatcherType` of the wire.
+fn kinds_of(number: i32) -> Result<Kinds, ErrorCode> {
+    match number {
+        1 => Ok(Kinds::CHILD),
+        2 => Ok(Kinds::DATA),
+        3 => Ok(Kinds::ALL),
+        4 => Ok(Kinds::PERSISTENT),
+        5 => Ok(Kinds::RECURSIVE),
+        _ => Err(ErrorCode::MarshallingError),
     }
 }

@@ -9,9 +9,9 @@ use rowlock_proto::Right;
 use serde_json::Value;
 
 use super::super::access::AdminRequest;
-use super::documents::{PositionState, StateHeld};
-use super::forced::audited;
-use super::{Answer, ApiCall, Denied, answer, problem, read_body};
+use super::answer::{self, PositionState, StateHeld};
+use super::locks::audited;
+use super::{Answer, ApiCall, Denied, problem, read_body};
 use crate::access::api::{self, LockInfo, LockName, Refusal, StateLock, Unlocked};
 use crate::access::report::question::decoded;
 use crate::limits::API_BODY_MAX_BYTES;

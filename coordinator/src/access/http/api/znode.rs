@@ -16,9 +16,8 @@ use rowlock_state::rules::RULES_PATH;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::access::AdminRequest;
-use super::documents::{StatDocument, ZnodeDocument};
-use super::query::Query;
-use super::request::secret_in;
+use super::answer::{StatDocument, ZnodeDocument};
+use super::request::{Query, secret_in};
 use super::{Answer, ApiCall, Denied, read_body};
 use crate::access::api::{
     By, Change, Changed, Children, Consistency, LockName, Page, Refusal, ZnodePath, acl_entry, acl_text,

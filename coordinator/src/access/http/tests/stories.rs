@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use crate::limits;
 use axum::body::Body;
 use axum::extract::connect_info::ConnectInfo;
 use axum::http::Version;
@@ -34,8 +35,7 @@ use super::super::connection::Visitor;
 use super::*;
 use crate::access::tests::Node;
 use crate::access::tokens::{self, Token};
-use crate::limits;
-use crate::node::replica::Replica;
+use crate::node::context::Replica;
 use crate::node::zk::tests::node::{Log, config};
 
 /// Nodes that a case can name. All have one state, as nodes of a cluster have.

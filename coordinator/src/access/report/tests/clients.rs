@@ -4,6 +4,7 @@ use rowlock_proto::response::Response;
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Id, Request, perms};
 use serde_json::{Value, json};
 
+use super::super::*;
 use crate::access::report::{ReportSlot, Requester};
 use crate::access::tests::Node;
 use crate::limits::{REPORTS_FOR_SUPERUSERS, REPORTS_MAX};
@@ -152,4 +153,22 @@ async fn a_superuser_gets_a_report_beside_greedy_clients() {
     drop(places);
     assert!(other.call(report_request("/v1/locks")).await.is_ok());
     node.stop().await;
+}
+
+#[test]
+fn greedy_party_leaves_slots_to_others_and_superusers() {
+    let slots = Arc::new(ReportSlots::default());
+    let host = |last| IpAddr::from([10, 0, 0, last]);
+    let all = |party| -> Vec<Permit> { std::iter::from_fn(|| slots.take(party, false)).collect() };
+    let greedy = all(Requester::Sessions(host(1)));
+    assert_eq!(greedy.len(), 3);
+    let by_http = slots.take(Requester::Http(host(1)), false);
+    assert!(by_http.is_some(), "HTTP of the same host is another party");
+    let next = all(Requester::Sessions(host(2)));
+    assert_eq!(next.len(), 1);
+    let superusers: Vec<_> = std::iter::from_fn(|| slots.take(Requester::Sessions(host(1)), true)).collect();
+    assert_eq!(superusers.len(), REPORTS_FOR_SUPERUSERS);
+    drop((greedy, by_http, next, superusers));
+    assert_eq!(slots.free(), REPORTS_MAX);
+    assert!(slots.0.lock().of_party.is_empty());
 }

@@ -1,15 +1,16 @@
 //! Tests of the order and the route of writes.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rowlock_consensus::batching::weight;
 use rowlock_consensus::entry_times::EntryTimes;
 use rowlock_consensus::limits::{BATCH_MAX_BYTES, BATCH_MAX_COMMANDS};
 use rowlock_consensus::peer::PeerError;
-use rowlock_proto::Request;
 use rowlock_proto::request::SetData;
-use rowlock_proto::{ErrorCode, SessionId, Version, Zxid};
+use rowlock_proto::{ErrorCode, Request, SessionId, Version, Zxid};
 use rowlock_state::command::{Attachment, Origin};
 use rowlock_state::outcome::Applied;
 use rowlock_transport::limits::PEER_FORWARD_WINDOW_BATCHES;
@@ -347,4 +348,21 @@ async fn a_leaders_own_clients_and_other_nodes_take_turns() {
         inbox.take(&mut VecDeque::new()).expect("it does not overflow");
     }
     assert!(own.min(foreign) >= 3 * BATCH_MAX_COMMANDS, "{own} of its own, {foreign} of others");
+}
+
+#[tokio::test]
+async fn ready_tasks_run_first() {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let others: Vec<_> = (1..=3)
+        .map(|n| {
+            let order = order.clone();
+            rowlock_env::task::spawn("other", async move { order.lock().push(n) })
+        })
+        .collect();
+    yield_to_ready().await;
+    order.lock().push(4);
+    for other in others {
+        other.await.unwrap();
+    }
+    assert_eq!(*order.lock(), [1, 2, 3, 4]);
 }

@@ -6,35 +6,33 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limits;
 use bytes::{Buf, Bytes, BytesMut};
 use rowlock_consensus::status::Status;
-use rowlock_env::busy;
 use rowlock_env::sync::watch;
-use rowlock_env::time;
+use rowlock_env::{busy, time};
 use rowlock_metrics::Metrics;
 use rowlock_proto::lock::QueuePosition;
 use rowlock_proto::response::Response;
 use rowlock_proto::{
     CreateMode, ErrorCode, Request, RequestFrame, SessionId, Xid, Zxid, decode, encode, frame,
 };
+use rowlock_sessions::{Keepalive, SessionTouch};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::Applied;
 use tokio::sync::mpsc;
 
-use rowlock_sessions::{Keepalive, SessionTouch};
-
 use super::client::{create, set, unwatched, watched};
 use super::locks::acquire;
 use super::node::{Reporter, config};
-use crate::limits;
 use crate::node::admin::NotBuilt;
+use crate::node::context::Replica;
 use crate::node::delivery::events::Dispatcher;
 use crate::node::delivery::outbox::{self, CloseReason, Inbox, Message};
 use crate::node::delivery::registry::{Door, Most, Registry};
 use crate::node::delivery::watch::{WatchBounds, WatchTable};
 use crate::node::proposer::{Proposer, Submission};
-use crate::node::replica::Replica;
 use crate::node::slow::SlowRequests;
 use crate::node::zk::conversation::{Access, Attached, Conversation};
 use crate::node::zk::end_reason::EndReason;

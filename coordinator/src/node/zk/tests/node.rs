@@ -3,31 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowlock_consensus::limits::BATCH_MAX_COMMANDS;
+use crate::limits;
 use rowlock_consensus::reconfiguration::Wanted;
 use rowlock_consensus::status::Status;
-use rowlock_env::net;
 use rowlock_env::sync::watch;
 use rowlock_env::task::{Shutdown, Task, TaskGroup, spawn};
-use rowlock_env::time;
-use rowlock_metrics::{Metrics, Role};
+use rowlock_env::{net, time};
+use rowlock_metrics::Metrics;
+use rowlock_metrics::Role;
 use rowlock_proto::{ErrorCode, NodeId, SessionId};
+use rowlock_sessions::expiry_table::ExpiryTable;
+use rowlock_sessions::{Keepalive, SessionTouch};
 use rowlock_state::Frozen;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::Attached;
 use tokio::sync::mpsc;
 
-use rowlock_sessions::expiry_table::ExpiryTable;
-use rowlock_sessions::{Keepalive, SessionTouch};
-
 use crate::config::{ClientConfig, NodeConfig};
-use crate::limits;
 use crate::node::admin::{Admin, Ask, Reader, ReportSource};
 use crate::node::apply::{Observer, Sink};
+use crate::node::context::Replica;
 use crate::node::delivery::outbox::{CloseReason, Message};
 use crate::node::delivery::registry::Registry;
 use crate::node::proposer::{Proposer, Submission};
-use crate::node::replica::Replica;
 use crate::node::slow::SlowRequests;
 use crate::node::zk::read_only::Isolation;
 use crate::node::zk::{ClientContext, Doors, Listener, NewSessions};
@@ -252,7 +250,7 @@ struct Applier {
 impl Applier {
     async fn run(mut self) {
         let mut batch = Vec::new();
-        while self.queue.recv_many(&mut batch, BATCH_MAX_COMMANDS).await > 0 {
+        while self.queue.recv_many(&mut batch, rowlock_consensus::limits::BATCH_MAX_COMMANDS).await > 0 {
             if self.orders.wait_for(|log| *log != Log::Stands).await.is_err() {
                 return;
             }

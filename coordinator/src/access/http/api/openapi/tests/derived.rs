@@ -6,8 +6,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::{Header, Object, RefOr, Required, ServerBuilder, Type};
 use utoipa::{IntoResponses as _, Modify, OpenApi};
 
-use super::super::super::documents::ProblemDocument;
 use super::{kinds, paths};
+use crate::access::http::api::answer::ProblemDocument;
 
 #[derive(OpenApi)]
 #[openapi(

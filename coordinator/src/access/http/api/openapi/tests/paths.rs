@@ -1,16 +1,16 @@
 //! One function per request, never called: the macro derives the document from its attribute.
 #![allow(dead_code)]
 
-use super::super::super::documents::{
-    AcquiredDocument, AskedOf, Ended, IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released,
-    StateHeld, ZnodeDocument,
-};
 use super::super::super::request::{
     Acquire, AcquireAll, AskHolders, Campaign, NewLease, Release, Shown, Verify,
 };
 use super::kinds::{
     ByLease, ElectionName, IfMatch, InQueue, Lease, Limit, LockName, Making, OfLease, OfReport, OfVersion,
     OfZnode, StateInfo, StateName, View, ZnodePath,
+};
+use crate::access::http::api::answer::{
+    AcquiredDocument, AskedOf, Ended, IsHeld, LeaseKept, LeaseOpened, LedDocument, ProblemDocument, Released,
+    StateHeld, ZnodeDocument,
 };
 
 /// Opens a new lease

@@ -2,13 +2,22 @@
 //!
 //! Must never give an unauthenticated client any other information, where the configuration requires
 //! authentication (`client.require_auth`).
+//!
+//! Reports for clients, and operations of superusers. A task builds a report from the state at the request's
+//! turn; the conversation forwards an operation at its turn.
+//!
+//! Invariant: the events of all that the report shows are in `output` before its reply.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::limits::DISCONNECT_GRACE_MIN_MS;
 use bytes::Bytes;
-use rowlock_env::rng;
+use rowlock_env::time::Instant;
+use rowlock_env::{decides, rng};
 use rowlock_proto::acl::Id;
 use rowlock_proto::decode::BadRequest;
+use rowlock_proto::lock::SessionOptions;
 use rowlock_proto::response::{ReplyHeader, Response};
 use rowlock_proto::{ErrorCode, OpCode, RequestFrame, Xid, Zxid};
 use rowlock_state::acl;
@@ -16,6 +25,8 @@ use rowlock_state::acl;
 use super::super::shared::PasswordUser;
 use super::super::{identity, sasl};
 use super::{Conversation, Phase};
+use crate::node::admin::{Ask, Reader};
+use crate::node::delivery::outbox::Inbox;
 
 impl Conversation {
     /// Returns the xid of a request that is refused unread for lack of authentication. Until then a client
@@ -111,5 +122,71 @@ impl Conversation {
         self.shared.context.replica.watches.lock().identify(self.peer.id, identities.clone());
         self.identities = identities;
         Ok(())
+    }
+}
+
+/// Returns the effective grace for a session with this timeout; 0: a hang-up shortens nothing. The grace is
+/// at least the time that a client needs to reconnect, and 0 where it would not end the session sooner.
+pub(super) fn disconnect_grace_ms(options: SessionOptions, timeout: Duration) -> u32 {
+    match options.disconnect_grace_ms {
+        0 => 0,
+        asked => {
+            let grace_ms = asked.max(DISCONNECT_GRACE_MIN_MS);
+            if decides!("grace-is-below-timeout", Duration::from_millis(u64::from(grace_ms)) < timeout) {
+                grace_ms
+            } else {
+                0
+            }
+        }
+    }
+}
+
+impl Conversation {
+    /// Forwards each operation whose turn has come.
+    pub(super) fn begin_operation(&mut self) {
+        while let Some((tag, operation)) = self.queue.begin_operation() {
+            let ask = Ask { wanted: operation, reply_to: self.peer.outbox.clone(), tag };
+            if let Err(code) = self.shared.context.admin.operate(ask) {
+                self.queue.reported(tag, Err(code));
+            }
+        }
+    }
+
+    /// Starts each report whose turn has come. Returns the number of replies on the way.
+    pub(super) fn begin_report(&mut self, inbox: &mut Inbox, now: Instant) -> usize {
+        let mut answered = 0;
+        while self.queue.report_is_next() && !self.is_full() {
+            let replica = self.shared.context.replica.clone();
+            let state = replica.state.read();
+            self.take_messages(inbox, now);
+            // The messages may have ended the conversation.
+            let Some((tag, question)) = self.queue.begin_report() else { break };
+            self.seen(state.last_zxid());
+            let frozen = state.freeze();
+            drop(state);
+            let (who, session) = (self.identities.to_vec(), self.attached.session);
+            let reader = Reader { who, session, address: self.peer.addr.ip() };
+            let ask = Ask { wanted: question, reply_to: self.peer.outbox.clone(), tag };
+            if let Err(code) = self.shared.context.reports.report(frozen, ask, reader) {
+                self.queue.reported(tag, Err(code));
+            }
+            answered += self.answer_settled(now);
+        }
+        answered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disconnect_grace_stays_within_its_bounds() {
+        let in_force = |asked| {
+            let options = SessionOptions { disconnect_grace_ms: asked };
+            disconnect_grace_ms(options, Duration::from_millis(4_000))
+        };
+        let asked = [0, 1, 99, 100, 500, 3_999, 4_000, u32::MAX];
+        assert_eq!(asked.map(in_force), [0, 100, 100, 100, 500, 3_999, 0, 0]);
     }
 }

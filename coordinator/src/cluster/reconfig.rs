@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use crate::node::admin::Ask;
 use crate::node::context::NodeContext;
 use crate::node::delivery::outbox::Message;
-use crate::node::zk::reconfig::config_version;
+use crate::node::zk::config_version;
 
 /// Time limit of a reconfiguration. Afterwards its client gets an unknown outcome.
 const DEADLINE: Duration = Duration::from_secs(40);

@@ -1,21 +1,117 @@
-//! The watch table of a node. Pure: ordered maps in, events into outboxes out; no clock, no IO.
+//! Watches: the paths that connections of this node watch, and the delivery of events for each change.
+//!
+//! In the flow: apply passes every change to [`WatchTable::fire`], which pushes encoded events into the
+//! outboxes of the watching connections; connections add and remove watches while they hold the read lock of
+//! the state. Watches belong to a connection, live in this node's memory and are not replicated.
+//!
+//! Must never wait, touch a socket, or read the state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::BitOr;
 use std::sync::Arc;
 
+use crate::limits;
 use bytes::{Bytes, BytesMut};
 use rowlock_env::decides;
 use rowlock_env::mutant::{self, Mutant};
 use rowlock_metrics::Metrics;
 use rowlock_proto::acl::{Acl, Id, perms};
-use rowlock_proto::{EventType, WatchedEvent, Zxid, encode, path as znode_path};
+use rowlock_proto::{EventType, WatchedEvent};
+use rowlock_proto::{Zxid, encode, path as znode_path};
 use rowlock_state::acl;
 use rowlock_state::outcome::{Change, ChangeKind};
 use rowlock_state::rules::Rules;
 
-use super::weight::{WatchBounds, weight};
-use super::{ConnectionId, Kinds};
 use crate::node::delivery::outbox::{Message, Outbox};
+
+/// A client connection of this node, numbered from 1 in the order of accepting; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Approximate cost of a watched path beside its bytes: the entries in the table's indexes.
+const OVERHEAD: usize = 256;
+
+/// Returns a connection's cost of a path, for all kinds of watches together.
+///
+/// The table keeps a path of several connections once and counts the path for each connection, so that the
+/// weight of a connection's watches does not depend on the others.
+fn weight(path: &str) -> usize {
+    OVERHEAD + path.len()
+}
+
+/// Bounds on the weight of a node's watches.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchBounds {
+    pub connection: usize,
+    /// Total weight from which each connection may have only `small`.
+    pub all: usize,
+    /// Enough for a client that waits for a few locks.
+    pub small: usize,
+}
+
+impl Default for WatchBounds {
+    fn default() -> Self {
+        WatchBounds {
+            connection: limits::WATCH_BYTES_PER_CONNECTION,
+            all: limits::WATCH_BYTES_ALL,
+            small: limits::WATCH_BYTES_SMALL,
+        }
+    }
+}
+
+impl WatchBounds {
+    /// Returns whether a connection with weight `own` may add `more`, at a total of `all`.
+    fn has_room(&self, own: usize, all: usize, more: usize) -> bool {
+        more == 0 || own + more <= if all < self.all { self.connection } else { self.small }
+    }
+}
+
+/// Set of kinds of watches: a connection has at most one watch of each kind on a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    pub const NONE: Kinds = Kinds(0);
+    /// One-shot, set by getData and exists: fires when the znode is created, changed or deleted.
+    pub const DATA: Kinds = Kinds(1);
+    /// One-shot, set by getChildren: fires when the list of children changes or the znode is deleted.
+    pub const CHILD: Kinds = Kinds(2);
+    /// Set by addWatch: fires on both of the above, and stays.
+    pub const PERSISTENT: Kinds = Kinds(4);
+    /// Set by addWatch: fires on creation, change and deletion of the znode and all its descendants, and
+    /// stays.
+    pub const RECURSIVE: Kinds = Kinds(8);
+    pub const ALL: Kinds = Kinds(15);
+
+    pub fn and(self, other: Kinds) -> Kinds {
+        Kinds(self.0 & other.0)
+    }
+
+    pub fn without(self, other: Kinds) -> Kinds {
+        Kinds(self.0 & !other.0)
+    }
+
+    /// Returns whether the sets share a kind.
+    pub fn intersects(self, other: Kinds) -> bool {
+        !self.and(other).is_empty()
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Number of kinds, which is the number of watches in the set.
+    pub fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+impl BitOr for Kinds {
+    type Output = Kinds;
+    fn bitor(self, other: Kinds) -> Kinds {
+        Kinds(self.0 | other.0)
+    }
+}
 
 /// `WatchedEvent::state` of all server events: SyncConnected.
 const SYNC_CONNECTED: i32 = 3;

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ChangeKind::{Created, DataChanged, Deleted};
+use EventType::{NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted};
 use rowlock_proto::decode;
 
 use super::*;
@@ -17,9 +19,6 @@ struct Room {
 
 const A: ConnectionId = ConnectionId(1);
 const B: ConnectionId = ConnectionId(2);
-
-use ChangeKind::{Created, DataChanged, Deleted};
-use EventType::{NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted};
 
 fn digest(user: &str) -> Id {
     Id { scheme: "digest".to_owned(), id: format!("{user}:hash") }
@@ -320,4 +319,15 @@ fn above_the_total_bound_each_connection_keeps_a_small_one() {
     room.watch(B, "/p", Kinds::DATA);
     room.change("/pp", DataChanged);
     room.watch(A, "/qq", Kinds::DATA);
+}
+
+#[test]
+fn one_connection_gets_the_small_bound_only_under_a_full_total() {
+    let bounds = WatchBounds { connection: 1_000, all: 5_000, small: 100 };
+    for (own, more, while_little, while_much) in
+        [(0, 100, true, true), (0, 101, true, false), (99, 2, true, false), (900, 101, false, false)]
+    {
+        let room = (bounds.has_room(own, 4_999, more), bounds.has_room(own, 5_000, more));
+        assert_eq!(room, (while_little, while_much), "{own} and {more}");
+    }
 }
