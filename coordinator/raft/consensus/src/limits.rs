@@ -1,6 +1,7 @@
 //! Bounds of Raft, of proposals and of messages between nodes, with the action at each bound.
 //!
-//! The first table has every deliberate delay of a command: the delayed work, its purpose, and the longest delay.
+//! The first table has every deliberate delay of a command: the delayed work, its purpose, and the longest
+//! delay.
 //!
 //! A delay makes the work of many clients cheaper: a log entry, a flush or a frame serves more clients. No
 //! delay is part of a promise, and none is needed for correctness. `docs/decisions/speed.md` has the gain of
@@ -77,3 +78,8 @@ pub const COALESCE_DELAY_MAX: Duration = Duration::from_millis(2);
 pub const COMMIT_NOTIFY_DELAY_MAX: Duration = Duration::from_millis(5);
 /// Pauses after a failed snapshot: time for the disk to recover.
 pub const SNAPSHOT_PAUSES: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
+
+const _: () = assert!(REPLICATION_READ_MAX_BYTES > BATCH_MAX_BYTES, "a follower gets an entry of full size");
+const _: () =
+    assert!(LOG_MEMORY_MAX_BYTES > BATCHES_IN_FLIGHT_MAX * BATCH_MAX_BYTES, "the window is in memory");
+const _: () = assert!(FEW_COMMANDS < BATCH_MAX_COMMANDS, "a full entry does not wait for more commands");

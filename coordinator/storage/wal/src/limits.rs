@@ -20,3 +20,6 @@ pub const SNAPSHOT_CUT_PAUSE: Duration = Duration::from_millis(5);
 /// Silence of the log before the log records the end of the last flush. Longer than the pause between
 /// occasional locks and than the steps of an election: neither waits for the flush of this record.
 pub const FLUSH_MARK_DELAY: Duration = Duration::from_secs(1);
+
+const _: () =
+    assert!(SNAPSHOT_PIECE_BYTES as u64 <= SNAPSHOT_CUT_BYTES, "the cut of a file is at least a piece");

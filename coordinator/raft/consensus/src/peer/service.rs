@@ -1,5 +1,5 @@
-//! Services of a node for other nodes: two traits, and the listening side, which decodes the requests of other
-//! nodes, calls the services, and encodes the responses.
+//! Services of a node for other nodes: two traits, and the listening side, which decodes the requests of
+//! other nodes, calls the services, and encodes the responses.
 
 use std::collections::BTreeSet;
 use std::future::Future;

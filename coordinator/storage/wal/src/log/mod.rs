@@ -1,8 +1,8 @@
 //! Write-ahead log: Raft's durable data in a single sequence of records, with a flush per batch.
 //!
-//! `segment` and `record` are pure: bytes and decisions. `recover` scans the folder at start; `writer` writes,
-//! rotates and recycles segments; `worker` is the thread above the writer and notifies the waiters. Its `Log`
-//! is the log's interface for the rest of the node.
+//! `segment` and `record` are pure: bytes and decisions. `recover` scans the folder at start; `writer`
+//! writes, rotates and recycles segments; `worker` is the thread above the writer and notifies the waiters.
+//! Its `Log` is the log's interface for the rest of the node.
 //!
 //! Layout: `<data>/wal/<sequence number>.wal` and `spare-*`, see `segment`.
 //!
