@@ -82,11 +82,6 @@ impl Evidence {
         Ok(Evidence { nodes, backups, start, start_index, entries })
     }
 
-    /// Returns whether the entries begin with the first entry of the log.
-    pub fn begins_with_the_log(&self) -> bool {
-        matches!(self.start, Start::Beginning)
-    }
-
     /// Returns the state before the first entry.
     ///
     /// # Errors

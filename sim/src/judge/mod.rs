@@ -46,7 +46,7 @@ impl Judgment {
 /// # Errors
 /// A committed entry, a snapshot or a history cannot be read.
 pub fn run(evidence: &Evidence) -> Result<Judgment, Unreadable> {
-    let mut promises = promises::Promises::of_a_log(evidence.begins_with_the_log());
+    let mut promises = promises::Promises::of_a_log();
     let replayed = replay::run(evidence, &mut promises)?;
     logs::observe(evidence, &mut promises);
     let histories = histories::compare(evidence, &replayed, &mut promises)?;
