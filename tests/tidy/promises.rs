@@ -1,8 +1,9 @@
 //! The table promise × fault × workload × checker × mutant. Each promise of docs/guarantees.md has all four,
 //! or a hole with its reason. `just promises` prints it.
 //!
-//! Promises and their checkers are read from that page (and the oracle's predicates), mutants from `core/env/src/mutant.rs`, faults from
-//! the scenarios that show the mutants. Only workloads and holes are declared, here.
+//! Promises and their checkers are read from that page (and the oracle's predicates), mutants from
+//! `core/env/src/mutant.rs`, faults from the scenarios that show the mutants. Only workloads and holes are
+//! declared, here.
 
 use std::collections::{BTreeMap, BTreeSet};
 

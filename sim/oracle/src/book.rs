@@ -39,11 +39,10 @@ pub struct Oracle {
     pub(crate) events: Vec<Event>,
     /// The machine's answer to the running command, for the few answers that the model leaves open.
     pub(crate) given: Reply<Response>,
-    /// Changes by the running command that the promises are about.
     pub(crate) news: News,
 }
 
-/// Changes by one command that the promises are about.
+/// Changes by the running command, for the promises.
 #[derive(Default)]
 pub(crate) struct News {
     /// Session whose command runs.

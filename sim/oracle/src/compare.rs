@@ -32,7 +32,7 @@ pub struct Breach {
 /// A difference in words.
 type Verdict = Result<(), String>;
 
-/// Returns an error if the machine's value is another one than the oracle's.
+/// Returns an error if the machine's value differs from the oracle's.
 fn same<T: PartialEq + Debug>(of: impl FnOnce() -> String, machine: T, oracle: T) -> Verdict {
     if machine == oracle {
         return Ok(());
@@ -72,7 +72,7 @@ impl Oracle {
             let (session, zxid) = (proposal.session, applied.zxid);
             format!("{part} {:?} of session {session} at {zxid}", proposal.command)
         };
-        let compared = self.compare(machine, (applied, &expected), events, &of);
+        let compared = self.compare(machine, (applied, &expected), events, of);
         let promise = self.news.about.unwrap_or(AGREES);
         compared.map_err(|what| Breach { promise, what })?;
         PREDICATES.iter().try_for_each(|(promise, broken)| match broken(self) {
@@ -232,8 +232,7 @@ mod tests {
     use super::*;
     use crate::Heard;
 
-    /// Runs commands of one session, all of which the oracle agrees with, and a last one with this answer.
-    /// Returns the broken promise.
+    /// Runs commands of a session, and replaces the machine's last answer. Returns the broken promise.
     fn broken(commands: &[(u64, Command)], answer: Result<Response, ErrorCode>) -> Option<&'static str> {
         let (mut machine, mut oracle, mut session) = (Machine::new(), Oracle::default(), SessionId::NONE);
         let opening = (0, Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 1_000 });

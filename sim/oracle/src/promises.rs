@@ -25,7 +25,7 @@ pub(crate) const PREDICATES: [(&str, Predicate); 7] = [
     ("bounded", too_many_outcomes),
 ];
 
-/// All promises that [`Oracle::check`] names: the predicates, and those that the comparison is about.
+/// All promises that [`Oracle::check`] names: the predicates, and three promises about the comparison.
 pub const PROMISES: [&str; 10] = [
     "the-oracle-agrees",
     "exactly-once",
@@ -71,7 +71,7 @@ fn holders_apart(book: &Oracle) -> Option<String> {
     })
 }
 
-/// Finds a grant past an earlier waiter, and a position that did not enter at the end of its queue.
+/// Finds a grant past an earlier waiter, and a position out of order.
 fn out_of_order(book: &Oracle) -> Option<String> {
     book.find_touched(|_, lock| {
         let is_held = |position: &&Position| position.granted_ms.is_some();
@@ -84,7 +84,7 @@ fn out_of_order(book: &Oracle) -> Option<String> {
     })
 }
 
-/// Finds a lock that is free for its first waiter.
+/// Finds a free lock with a first waiter.
 fn passed_over(book: &Oracle) -> Option<String> {
     book.find_touched(|path, lock| {
         let waiter = lock.positions.iter().find(|position| position.granted_ms.is_none())?;
@@ -123,7 +123,7 @@ fn outlived(book: &Oracle) -> Option<String> {
     ended.chain(changed).next().map(|path| format!("{path} is there without its session"))
 }
 
-/// Finds a session with more outcomes than the limit, or with one more than its bytes allow.
+/// Finds a session with more outcomes than the limits of count and bytes allow.
 fn too_many_outcomes(book: &Oracle) -> Option<String> {
     let outcomes = &book.sessions.get(&book.news.by)?.outcomes;
     let bytes = || outcomes.values().map(least_bytes);
@@ -157,8 +157,8 @@ mod tests {
         Znode { data, acl: Acl::open_entries().into(), stat, creates: 0, lifetime: Lifetime::Persistent }
     }
 
-    /// Reads `TOKEN MODE [held|granted] [owner=N|POSITION]`: MODE is `x`, `s` or a number of permits, and a
-    /// position as `owner` is one that the session works under.
+    /// Reads `TOKEN MODE [held|granted] [owner=N|POSITION]`: MODE is `x`, `s` or a number of permits, and the
+    /// session works under a position as `owner`.
     fn position(lock: &str, words: &Words<'_>) -> Position {
         let token = words.parse(0);
         let mode = match words.at(1) {

@@ -1,5 +1,5 @@
-//! Sessions: opened, moved to another connection, ended with all their ephemeral znodes. Their numbered writes
-//! take effect once, and a repetition is answered by the first outcome.
+//! Sessions: opened, moved to another connection, ended with all their ephemeral znodes. Numbered writes take
+//! effect once, and the first outcome answers a repetition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Oracle {
             None if id <= open.acked => return Err(ErrorCode::BadArguments),
             None => {}
         }
-        // The model does not know the exact bytes of outcomes. The promise `bounded` is about the least ones.
+        // The model does not know the exact bytes of outcomes: the promise `bounded` counts least bytes.
         if is_refused && !open.outcomes.is_empty() {
             return Err(ErrorCode::ThrottledOp);
         }

@@ -1,5 +1,5 @@
-//! ephemeral-lifetime: a session that a node reports to an operator as ended has ended. The oracle checks that
-//! an ephemeral znode exists only while its session does (`sim/oracle/src/promises.rs`), and
+//! ephemeral-lifetime: a session that a node reports to an operator as ended has ended. The oracle checks
+//! that an ephemeral znode exists only while its session does (`sim/oracle/src/promises.rs`), and
 //! `cluster/session_expiry.rs` checks in true time when a session may expire.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use super::Invariant;
 use crate::history::client::ClientFact;
 use crate::history::{Book, Fact};
 
-/// Open sessions.
+/// Sessions that the log has not ended.
 #[derive(Default)]
 pub struct EphemeralLifetime(BTreeSet<SessionId>);
 

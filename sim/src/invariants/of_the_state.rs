@@ -1,6 +1,6 @@
 //! Promises about the replicated state alone: mutual-exclusion, fifo, no-deadlock and the others of
-//! [`rowlock_oracle::PROMISES`]. The oracle (`sim/oracle`), a naive model without the rules of the state, finds
-//! the same answer, events and effects for each command of the log, and its book keeps the promises
+//! [`rowlock_oracle::PROMISES`]. The oracle (`sim/oracle`), a naive model without the rules of the state,
+//! finds the same answer, events and effects for each command of the log, and its book keeps the promises
 //! (`sim/oracle/src/promises.rs`).
 
 use super::Invariant;

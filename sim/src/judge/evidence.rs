@@ -10,7 +10,7 @@ use rowlock_state::Machine;
 use rowlock_wal::SnapshotFile;
 
 use super::folder::{Committed, NodeLog, position};
-use super::unreadable::{Unreadable, unreadable};
+use super::folder::{Unreadable, unreadable};
 
 /// Folders in a data folder.
 const WAL: &str = "wal";

@@ -14,12 +14,11 @@ pub mod histories;
 mod logs;
 pub mod promises;
 pub mod replay;
-mod unreadable;
 
 pub use evidence::Evidence;
+pub use folder::Unreadable;
 pub use promises::Promise;
 pub use replay::Replayed;
-pub use unreadable::Unreadable;
 
 /// Result of a judgment.
 #[derive(Debug)]

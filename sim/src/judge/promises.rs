@@ -60,7 +60,6 @@ impl Promise {
 pub(super) struct Promises(Vec<Promise>);
 
 impl Promises {
-    /// Creates the checkers.
     pub(super) fn of_a_log() -> Self {
         let promise = |name: &'static str, checker| {
             let unit = counted(name).0;

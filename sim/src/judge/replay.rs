@@ -14,8 +14,8 @@ use rowlock_state::command::{Batch, Command};
 
 use super::evidence::{Evidence, Start};
 use super::folder::Committed;
+use super::folder::Unreadable;
 use super::promises::Promises;
-use super::unreadable::Unreadable;
 use crate::fact_recorder::Reference;
 use crate::history::{Fact, Index, Locks, Origin};
 

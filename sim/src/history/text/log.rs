@@ -27,14 +27,13 @@ use serde_json::json;
 use super::super::client::{ClientId, Logged, Znode, ZnodeChange, name_hash};
 use super::super::node::Position;
 use super::super::{Connected, Fact, Index, Lock, Millis, NewLife, Origin};
-use super::access;
-use super::call::{answer, call, data, stat};
+use super::client::{answer, call, data, rules, stat};
 use super::{millis, mode, named, numbers};
 
 pub(super) fn fact(text: &str, at: Nanos) -> Option<Fact> {
     let words = &Words::new(text);
     let known = session(words).or_else(|| lock(words)).or_else(|| change(words, text));
-    known.or_else(|| world(words, at)).or_else(|| access::rules(text))
+    known.or_else(|| world(words, at)).or_else(|| rules(text))
 }
 
 fn session(words: &Words<'_>) -> Option<Fact> {

@@ -32,7 +32,7 @@ struct Newest {
     beside_others: Option<(FencingToken, Belief)>,
 }
 
-/// Beliefs of clients.
+/// Beliefs of clients, and the losses that excuse a belief.
 #[derive(Default)]
 pub struct Beliefs {
     moments: u64,

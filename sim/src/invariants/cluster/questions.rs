@@ -1,5 +1,6 @@
-//! questions: a holder with service of the cluster hears of a request to release, and gives up only because of
-//! a deadline. The oracle checks that no lock is revoked before a deadline (`sim/oracle/src/promises.rs`).
+//! questions: a holder with service of the cluster hears of a request to release, and gives up only because
+//! of a deadline. The oracle checks that no lock is revoked before a deadline
+//! (`sim/oracle/src/promises.rs`).
 //!
 //! The log names the holder, the request and the deadline; the requesting clients report their requests, and
 //! holders report the requests that they heard, and when a holder gives up.
