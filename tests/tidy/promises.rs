@@ -1,8 +1,9 @@
 //! The table promise × fault × workload × checker × mutant. Each promise of docs/guarantees.md has all four,
 //! or a hole with its reason. `just promises` prints it.
 //!
-//! Promises and their checkers are read from that page, mutants from `core/env/src/mutant.rs`, faults from
-//! the scenarios that show the mutants. Only workloads and holes are declared, here.
+//! Promises and their checkers are read from that page (and the oracle's predicates), mutants from
+//! `core/env/src/mutant.rs`, faults from the scenarios that show the mutants. Only workloads and holes are
+//! declared, here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +17,8 @@ const MIXES: &str = "sim/src/fault/mix.rs";
 /// The scenario `Cuts` draws its faults here.
 const CUTS: &str = "sim/src/fault/cuts.rs";
 const CHECKERS: &str = "sim/src/invariants/";
+/// Promises that the oracle checks, by name.
+const ORACLE: &str = "sim/oracle/src/promises.rs";
 const RUNS: &str = "sim/src/cluster/";
 
 /// The workloads that exercise promises: files below [`RUNS`].
@@ -220,12 +223,16 @@ fn checkers(tree: &Tree) -> Vec<(&str, &str)> {
         let mut lines = product_lines(text).map(str::trim);
         while let Some(line) = lines.next() {
             if judges && line == "fn name(&self) -> &'static str {" {
-                found.extend(lines.next().map(|name| (name.trim_matches('"'), file)));
+                let name = lines.next().and_then(|line| line.strip_prefix('"')?.strip_suffix('"'));
+                found.extend(name.map(|name| (name, file)));
             } else if let Some((_, name)) = line.split_once("break_promise(\"").filter(|_| runs) {
                 found.extend(name.split_once('"').map(|(name, _)| (name, file)));
             }
         }
     }
+    let named = product_lines(tree.get(ORACLE).unwrap_or_default()).map(str::trim);
+    let names = named.filter_map(|line| line.trim_start_matches('(').strip_prefix('"')?.split_once('"'));
+    found.extend(names.map(|(name, _)| (name, "promises")));
     found
 }
 

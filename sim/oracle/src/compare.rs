@@ -1,5 +1,4 @@
-//! Comparison of the oracle with a machine, command by command, and the promises about the oracle's own
-//! queues.
+//! Comparison of the oracle with a machine, command by command.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,8 +10,9 @@ use rowlock_state::command::{Proposal, Stamp};
 use rowlock_state::outcome::Applied;
 use rowlock_state::{ContenderView, LockView, Machine, Question};
 
-use crate::queue::{Lock, Position, go_together};
-use crate::{Event, Oracle};
+use crate::book::{Lock, Oracle, Position};
+use crate::events::Event;
+use crate::promises::PREDICATES;
 
 /// Positions at the front of a queue that each command compares; [`Oracle::check_all`] compares the rest.
 const COMPARED: usize = 64;
@@ -29,15 +29,15 @@ pub struct Breach {
     pub what: String,
 }
 
-type Verdict = Result<(), Breach>;
+/// A difference in words.
+type Verdict = Result<(), String>;
 
-/// Returns an error if the machine's value is another one than the oracle's.
+/// Returns an error if the machine's value differs from the oracle's.
 fn same<T: PartialEq + Debug>(of: impl FnOnce() -> String, machine: T, oracle: T) -> Verdict {
     if machine == oracle {
         return Ok(());
     }
-    let what = format!("{}: the state has {machine:?}, the oracle {oracle:?}", of());
-    Err(Breach { promise: AGREES, what })
+    Err(format!("{}: the state has {machine:?}, the oracle {oracle:?}", of()))
 }
 
 /// The comparable part of a position.
@@ -66,16 +66,31 @@ impl Oracle {
         (stamp, proposal): (Stamp, &Proposal),
         machine: &Machine,
         (applied, events): (&Applied, &[Event]),
-    ) -> Verdict {
+    ) -> Result<(), Breach> {
         let expected = self.apply(stamp, proposal, &applied.result);
         let of = |part: &str| {
             let (session, zxid) = (proposal.session, applied.zxid);
             format!("{part} {:?} of session {session} at {zxid}", proposal.command)
         };
-        let zxids = (machine.last_zxid(), self.zxid);
-        same(|| of("zxid after"), (zxids.0, applied.zxid), (zxids.1, expected.zxid))?;
-        same(|| of("attachment by"), applied.attached, expected.attached)?;
-        same(|| of("answer to"), &applied.result, &expected.result)?;
+        let compared = self.compare(machine, (applied, &expected), events, of);
+        let promise = self.news.about.unwrap_or(AGREES);
+        compared.map_err(|what| Breach { promise, what })?;
+        PREDICATES.iter().try_for_each(|(promise, broken)| match broken(self) {
+            Some(what) => Err(Breach { promise, what: format!("{what} {}", of("after")) }),
+            None => Ok(()),
+        })
+    }
+
+    fn compare(
+        &self,
+        machine: &Machine,
+        (found, own): (&Applied, &Applied),
+        events: &[Event],
+        of: impl Fn(&str) -> String,
+    ) -> Verdict {
+        same(|| of("zxid after"), (machine.last_zxid(), found.zxid), (self.zxid, own.zxid))?;
+        same(|| of("attachment by"), found.attached, own.attached)?;
+        same(|| of("answer to"), &found.result, &own.result)?;
         same(|| of("events of"), ordered(events), ordered(&self.events))?;
         self.check_state(machine, || of("after"))
     }
@@ -99,8 +114,7 @@ impl Oracle {
         same(|| format!("time {}", of()), machine.time_ms(), self.time_ms)?;
         let version = (machine.version(), machine.is_version_held(), machine.grace_ms());
         same(|| format!("version {}", of()), version, (&self.version, self.is_version_held, self.grace_ms))?;
-        same(|| format!("id of the cluster {}", of()), machine.cluster().is_some(), self.is_founded)?;
-        self.touched.iter().try_for_each(|path| self.check_promises(path, &of))
+        same(|| format!("id of the cluster {}", of()), machine.cluster().is_some(), self.is_founded)
     }
 
     fn check_znode(&self, machine: &Machine, path: &str, of: &impl Fn() -> String) -> Verdict {
@@ -147,35 +161,15 @@ impl Oracle {
         }
     }
 
-    /// Checks what a lock's queue promises, whatever led to the queue.
-    fn check_promises(&self, path: &str, of: &impl Fn() -> String) -> Verdict {
-        let Some(lock) = self.locks.get(path) else { return Ok(()) };
-        let broken = |promise, what: String| Err(Breach { promise, what: format!("{path} {what} {}", of()) });
-        let is_held = |position: &&Position| position.granted_ms.is_some();
-        let holders: Vec<&Position> = lock.positions.iter().filter(is_held).collect();
-        let first = holders.len();
-        if let Some(other) = lock.positions[first..].iter().find(is_held) {
-            return broken("fifo", format!("is held by {} behind a waiter", other.token));
-        }
-        if !lock.positions.is_sorted_by_key(|position| position.token) {
-            return broken("fencing-monotonic", "has tokens that do not grow in its queue".to_owned());
-        }
-        if let Some(two) = holders.windows(2).find(|two| !go_together(two[0].mode, two[1].mode)) {
-            return broken("mutual-exclusion", format!("is held by {} and {}", two[0].token, two[1].token));
-        }
-        match lock.positions.get(first) {
-            Some(next) if lock.delayed_until_ms == 0 && (holders.is_empty()) => {
-                broken("no-lost-wakeup", format!("is free for {}, which waits for it", next.token))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Compares the whole states.
     ///
     /// # Errors
     /// The first difference.
-    pub fn check_all(&self, machine: &Machine) -> Verdict {
+    pub fn check_all(&self, machine: &Machine) -> Result<(), Breach> {
+        self.compare_all(machine).map_err(|what| Breach { promise: AGREES, what })
+    }
+
+    fn compare_all(&self, machine: &Machine) -> Verdict {
         let of = || format!("at {}", self.zxid);
         let mut paths: Vec<Arc<str>> = Vec::new();
         machine.each_znode(|path, _| paths.push(path.into()));
@@ -225,4 +219,62 @@ fn ordered(events: &[Event]) -> Vec<&Event> {
     let mut events: Vec<&Event> = events.iter().collect();
     events.sort_by(|one, other| one.order().cmp(&other.order()));
     events
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::request::Create;
+    use rowlock_proto::response::Response;
+    use rowlock_proto::{CreateMode, ErrorCode, Request, SessionId};
+    use rowlock_state::Proof;
+    use rowlock_state::command::{Attachment, Command};
+
+    use super::*;
+    use crate::Heard;
+
+    /// Runs commands of a session, and replaces the machine's last answer. Returns the broken promise.
+    fn broken(commands: &[(u64, Command)], answer: Result<Response, ErrorCode>) -> Option<&'static str> {
+        let (mut machine, mut oracle, mut session) = (Machine::new(), Oracle::default(), SessionId::NONE);
+        let opening = (0, Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 1_000 });
+        for (number, (attachment, command)) in [opening].iter().chain(commands).enumerate() {
+            let (command, identities) = (command.clone(), Default::default());
+            let (origin, attachment) = (Default::default(), Attachment(*attachment));
+            let proposal = Proposal { origin, session, attachment, identities, command };
+            let mut heard = Heard::default();
+            let mut applied = machine.apply_stamped(Stamp::default(), &proposal, &mut heard);
+            let is_last = number == commands.len();
+            if is_last {
+                applied.result = answer.clone();
+            }
+            let checked = oracle.check((Stamp::default(), &proposal), &machine, (&applied, &heard.0));
+            if is_last {
+                return checked.err().map(|breach| breach.promise);
+            }
+            assert_eq!(checked, Ok(()));
+            session = applied.attached.map_or(session, |attached| attached.session);
+        }
+        None
+    }
+
+    fn create(id: u64, acked: u64) -> (u64, Command) {
+        let acl = Some(rowlock_proto::acl::Acl::shared_open());
+        let flags = CreateMode::Persistent.flags();
+        let create = Create { path: format!("/{id}"), data: None, acl, flags };
+        (1, Command::Tagged { id, acked, command: Command::Client(Request::Create(create)).into() })
+    }
+
+    #[test]
+    fn a_difference_breaks_the_promise_that_the_answer_is_about() {
+        let path = |path: &str| Ok(Response::Path(path.to_owned()));
+        let again = [create(1, 0), create(1, 0)];
+        assert_eq!(broken(&again, path("/1")), None);
+        assert_eq!(broken(&again, path("/2")), Some("exactly-once"));
+        assert_eq!(broken(&again, Err(ErrorCode::BadArguments)), Some("exactly-once"), "forgotten");
+        assert_eq!(broken(&[create(1, 0), create(1, 1)], path("/1")), Some("exactly-once"), "acknowledged");
+        assert_eq!(broken(&[create(1, 0)], path("/2")), Some("the-oracle-agrees"));
+        assert_eq!(broken(&[create(1, 0)], Err(ErrorCode::ThrottledOp)), Some("bounded"));
+        let stale = [(0, create(1, 0).1)];
+        assert_eq!(broken(&stale, Err(ErrorCode::SessionMoved)), None);
+        assert_eq!(broken(&stale, path("/1")), Some("session-order"));
+    }
 }

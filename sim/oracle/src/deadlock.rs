@@ -13,8 +13,7 @@ use std::net::IpAddr;
 use rowlock_proto::SessionId;
 use rowlock_proto::lock::{Owner, place_number};
 
-use crate::Oracle;
-use crate::queue::{Lock, Position, go_together};
+use crate::book::{Lock, Oracle, Position, go_together};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Party {
@@ -122,5 +121,23 @@ impl Oracle {
             from.extend(graph.get(&owner).into_iter().flatten());
         }
         reaches(&graph, from, &own)
+    }
+
+    /// Returns an owner that waits for itself, with all owners that wait, if a new position has closed such a
+    /// circle.
+    pub(crate) fn new_circle(&self) -> Option<String> {
+        let new: Vec<Party> = self.news.entered.iter().filter_map(party).collect();
+        if new.is_empty() {
+            return None;
+        }
+        let queues: Vec<Vec<&Position>> = self.locks.values().map(Lock::all).collect();
+        let graph = graph(&queues, false);
+        let waits_for_itself = |party: &&Party| reaches(&graph, graph[*party].clone(), &[**party]);
+        let party = new.iter().find(waits_for_itself)?;
+        let waits = |ahead: &BTreeSet<Party>| -> Vec<Party> {
+            ahead.iter().filter(|party| graph.contains_key(party)).copied().collect()
+        };
+        let graph: BTreeMap<&Party, _> = graph.iter().map(|(party, ahead)| (party, waits(ahead))).collect();
+        Some(format!("{party:?} waits for itself: {graph:?}"))
     }
 }

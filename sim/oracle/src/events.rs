@@ -1,6 +1,7 @@
-//! Events in the form to compare, and the sink that records a machine's events on their way.
+//! Events of a command in the form to compare, and the sink that records a machine's.
 
 use rowlock_proto::acl::Acl;
+use rowlock_proto::lock::Claim;
 use rowlock_proto::{SessionId, Zxid};
 use rowlock_state::Question;
 use rowlock_state::command::Attachment;
@@ -30,8 +31,8 @@ pub enum Event {
         acl: Vec<Acl>,
         lock_acl: Vec<Acl>,
     },
-    /// A question to the holder at this path.
-    Asked(String, Question),
+    /// A question to the holder at this position.
+    Asked(Claim, Question),
 }
 
 impl Event {
@@ -41,7 +42,7 @@ impl Event {
             Event::Changed { .. } => (0, ""),
             Event::Opened(..) | Event::Attached(..) => (1, ""),
             Event::Lock { event, .. } => (2, &event.lock),
-            Event::Asked(path, _) => (2, crate::split(path).map_or("", |(lock, _)| lock)),
+            Event::Asked(claim, _) => (2, claim.path.rsplit_once('/').map_or("", |(lock, _)| lock)),
             Event::Ended(..) => (3, ""),
         }
     }
@@ -52,20 +53,35 @@ impl Event {
     }
 }
 
-/// Sink that records events, and passes them on.
-pub struct Heard<'a, S> {
-    pub events: Vec<Event>,
-    next: &'a mut S,
-}
+/// Sink that records events.
+#[derive(Default)]
+pub struct Heard(pub Vec<Event>);
 
-impl<'a, S: EventSink> Heard<'a, S> {
-    /// Creates a sink in front of another one.
-    pub fn before(next: &'a mut S) -> Self {
-        Heard { events: Vec::new(), next }
+impl EventSink for Heard {
+    fn changed(&mut self, change: &Change<'_>) {
+        self.0.push(Event::Changed {
+            zxid: change.zxid,
+            path: change.path.to_owned(),
+            kind: change.kind,
+            acl: change.acl.to_vec(),
+            parent_acl: change.parent_acl.to_vec(),
+        });
     }
 
-    fn record(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
-        self.events.push(Event::Lock {
+    fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        self.0.push(Event::Opened(session, attachment, timeout_ms));
+    }
+
+    fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
+        self.0.push(Event::Attached(session, attachment, timeout_ms));
+    }
+
+    fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
+        self.0.push(Event::Ended(session, end));
+    }
+
+    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
+        self.0.push(Event::Lock {
             event: Box::new(event.map(|text| (*text).to_owned())),
             zxid: context.zxid,
             time_ms: context.time_ms,
@@ -73,43 +89,10 @@ impl<'a, S: EventSink> Heard<'a, S> {
             lock_acl: context.lock_acl.to_vec(),
         });
     }
-}
-
-impl<S: EventSink> EventSink for Heard<'_, S> {
-    fn changed(&mut self, change: &Change<'_>) {
-        self.events.push(Event::Changed {
-            zxid: change.zxid,
-            path: change.path.to_owned(),
-            kind: change.kind,
-            acl: change.acl.to_vec(),
-            parent_acl: change.parent_acl.to_vec(),
-        });
-        self.next.changed(change);
-    }
-
-    fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
-        self.events.push(Event::Opened(session, attachment, timeout_ms));
-        self.next.session_opened(session, attachment, timeout_ms);
-    }
-
-    fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
-        self.events.push(Event::Attached(session, attachment, timeout_ms));
-        self.next.session_attached(session, attachment, timeout_ms);
-    }
-
-    fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
-        self.events.push(Event::Ended(session, end));
-        self.next.session_ended(session, end);
-    }
-
-    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
-        self.record(event, context);
-        self.next.lock(event, context);
-    }
 
     fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
-        self.record(event, context);
-        self.events.push(Event::Asked(event.path.to_owned(), question.clone()));
-        self.next.asked(event, context, question);
+        self.lock(event, context);
+        let claim = Claim { path: event.path.into(), token: event.token };
+        self.0.push(Event::Asked(claim, question.clone()));
     }
 }

@@ -1,15 +1,19 @@
 //! A second, naive model of the replicated state: a flat map from path to znode, and a list for each lock,
 //! walked from the front. The model is slow, and every rule is a visible line.
 //!
-//! [`Oracle::check`] runs a proposal that a [`Machine`] has applied, and compares answer, events, queues,
-//! sessions and znodes. A difference is a mistake of one of the two.
+//! [`Oracle::check`] runs a proposal that a [`Machine`](rowlock_state::Machine) has applied, and compares
+//! answer, events, queues, sessions and znodes. A difference is a mistake of one of the two. Then the
+//! predicates in `promises.rs` check the oracle's own book.
 //!
 //! Invariant: the oracle uses the data types of `rowlock-state` and reads of a machine, and none of its
 //! rules: a wrong rule there stays visible here.
 
+mod book;
+mod commands;
 mod compare;
 mod deadlock;
 mod events;
+mod promises;
 mod question;
 mod queue;
 mod requests;
@@ -18,251 +22,8 @@ mod sessions;
 mod shown;
 mod start;
 mod tree;
-mod writes;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-use rowlock_proto::acl::Id;
-use rowlock_proto::response::{OpResult, Response};
-use rowlock_proto::{ErrorCode, Request, SessionId, Version, Zxid};
-use rowlock_state::command::{Attachment, Command, Ordinal, Proposal, Stamp};
-use rowlock_state::outcome::{Applied, Attached, SessionEnd};
-use rowlock_state::{ClusterVersion, Machine};
-
+pub use book::Oracle;
 pub use compare::Breach;
 pub use events::{Event, Heard};
-use queue::{Cause, Change, Lock};
-use rights::Author;
-use sessions::Open;
-use tree::Znode;
-
-type Reply<T> = Result<T, ErrorCode>;
-
-/// Last zxid that a raise of tokens may name.
-const TOKEN_MAX: i64 = (1 << 55) - 1;
-
-/// The naive model of the replicated state.
-pub struct Oracle {
-    znodes: BTreeMap<Arc<str>, Arc<Znode>>,
-    /// Values of changed znodes before the running command, in order of the changes.
-    undo: Vec<(Arc<str>, Option<Arc<Znode>>)>,
-    /// Locks with positions or a delay.
-    locks: BTreeMap<Arc<str>, Lock>,
-    /// Locks that the running command may have changed.
-    touched: BTreeSet<Arc<str>>,
-    sessions: BTreeMap<SessionId, Open>,
-    zxid: Zxid,
-    time_ms: i64,
-    entry: Ordinal,
-    grace_ms: u32,
-    is_founded: bool,
-    version: ClusterVersion,
-    is_version_held: bool,
-    /// Events of the running command.
-    events: Vec<Event>,
-    /// The machine's answer to the running command, for the few answers that the model leaves open.
-    given: Reply<Response>,
-}
-
-impl Default for Oracle {
-    fn default() -> Self {
-        Oracle::of(&Machine::new())
-    }
-}
-
-impl Oracle {
-    /// Takes the next batch of the log, and returns whether the batch follows the last one of its term.
-    pub fn takes(&mut self, ordinal: Ordinal) -> bool {
-        let Ordinal { term, number } = self.entry;
-        let next = if ordinal.term == term { number + 1 } else { 1 };
-        let follows = ordinal.number == 0 || ordinal.term >= term && ordinal.number == next;
-        if follows && ordinal.number != 0 {
-            self.entry = ordinal;
-        }
-        follows
-    }
-
-    /// Runs a proposal. `given`: the machine's answer.
-    fn apply(&mut self, stamp: Stamp, proposal: &Proposal, given: &Reply<Response>) -> Applied {
-        self.time_ms = self.time_ms.max(stamp.time_ms);
-        self.undo.clear();
-        self.touched.clear();
-        self.events.clear();
-        self.given = given.clone();
-        let mut attached = None;
-        let result = self.run(stamp, proposal, &mut attached);
-        Applied { zxid: self.zxid, result, attached }
-    }
-
-    fn run(&mut self, stamp: Stamp, proposal: &Proposal, attached: &mut Option<Attached>) -> Reply<Response> {
-        match &proposal.command {
-            Command::OpenSession { .. } if self.grace_ms > 0 => return Err(ErrorCode::ThrottledOp),
-            Command::OpenSession { proof, timeout_ms } => {
-                *attached = Some(self.open(proposal.origin.node, *proof, *timeout_ms));
-            }
-            Command::Reattach { from, session, proof, timeout_ms } => {
-                *attached = Some(self.attach(*session, *proof, *from, *timeout_ms)?);
-            }
-            Command::ExpireSession { session, attachment } => {
-                self.admit(*session, *attachment)?;
-                let is_super = rights::is_super(&proposal.identities);
-                self.end(*session, if is_super { SessionEnd::Ended } else { SessionEnd::Expired });
-            }
-            Command::Client(Request::Sync(path)) => return Ok(Response::Path(path.clone())),
-            Command::Client(Request::Ask(ask)) => {
-                if proposal.session != SessionId::NONE {
-                    self.admit(proposal.session, proposal.attachment)?;
-                }
-                return self.ask(&self.author(stamp, proposal), ask);
-            }
-            Command::Tagged { id, acked, command } => {
-                self.admit(proposal.session, proposal.attachment)?;
-                return self.run_once(&self.author(stamp, proposal), (*id, *acked), command);
-            }
-            Command::Client(Request::Verify(claims)) => {
-                self.admit(proposal.session, proposal.attachment)?;
-                return self.verify(&self.author(stamp, proposal), claims);
-            }
-            Command::Client(Request::CloseSession) => {
-                self.admit(proposal.session, proposal.attachment)?;
-                self.end(proposal.session, SessionEnd::Closed);
-            }
-            command @ (Command::Client(_) | Command::Fenced { .. } | Command::Refused(_)) => {
-                self.admit(proposal.session, proposal.attachment)?;
-                return self.write(&self.author(stamp, proposal), command);
-            }
-            command => return self.run_own(command),
-        }
-        Ok(Response::Empty)
-    }
-
-    fn author(&self, stamp: Stamp, proposal: &Proposal) -> Author {
-        Author { session: proposal.session, who: proposal.identities.clone(), stamp }
-    }
-
-    /// Runs a command of the cluster's own.
-    fn run_own(&mut self, command: &Command) -> Reply<Response> {
-        match command {
-            Command::Reap { path } => {
-                self.zxid.0 += 1;
-                let znode = self.znode(path).ok_or(ErrorCode::NoNode)?;
-                if znode.stat.num_children > 0 {
-                    return Err(ErrorCode::NotEmpty);
-                }
-                let is_delayed = self.locks.get(&**path).is_some_and(|lock| lock.delayed_until_ms != 0);
-                if !znode.is_due(self.time_ms) || is_delayed {
-                    return Err(ErrorCode::BadVersion);
-                }
-                let change = self.remove(path);
-                self.publish(&Cause::of_the_cluster(None), vec![change]);
-            }
-            Command::Configure { config } => {
-                self.zxid.0 += 1;
-                let data = Some(config.clone().into_bytes().into());
-                let (change, _) = self.replace(tree::CONFIG, data, Version(-1));
-                self.publish(&Cause::of_the_cluster(None), vec![change]);
-            }
-            Command::LockDue { lock } => {
-                self.zxid.0 += 1;
-                self.lock_due(lock);
-            }
-            Command::RaiseTokens { above } if above.0 > TOKEN_MAX => return Err(ErrorCode::BadArguments),
-            Command::RaiseTokens { above } => self.zxid.0 = self.zxid.0.max(above.0),
-            Command::Found { .. } => self.is_founded = true,
-            Command::EndGrace => self.grace_ms = 0,
-            Command::RaiseVersion { to } if to.number > self.version.number => {
-                (self.version, self.is_version_held) = (to.clone(), false);
-            }
-            Command::HoldVersion { hold } => self.is_version_held = *hold,
-            _ => {}
-        }
-        Ok(Response::Empty)
-    }
-
-    /// Runs a client's write under a zxid of its own.
-    fn write(&mut self, by: &Author, command: &Command) -> Reply<Response> {
-        self.zxid.0 += 1;
-        let request = match command {
-            Command::Client(request) => request,
-            Command::Refused(code) => return Err(*code),
-            Command::Fenced { claim, change } => {
-                let holder = self.holder_of(claim).map(|holder| holder.session);
-                if holder != Some(by.session) {
-                    self.permit_reading(by, claim)?;
-                }
-                if holder.is_none() {
-                    let codes = [ErrorCode::NoNode, ErrorCode::RuntimeInconsistency];
-                    return Ok(Response::Multi(codes.map(|code| OpResult::Error(Some(code))).into()));
-                }
-                let mut results = self.multi(by, std::slice::from_ref(change));
-                let is_refused = matches!(results[0], OpResult::Error(_));
-                results.insert(0, if is_refused { OpResult::Error(None) } else { OpResult::Check });
-                return Ok(Response::Multi(results));
-            }
-            _ => return Err(ErrorCode::Unimplemented),
-        };
-        match request {
-            Request::Multi(ops) => Ok(Response::Multi(self.multi(by, ops))),
-            Request::Acquire(all) => self.acquire(by, all),
-            Request::Release(claims) => self.release(by, claims),
-            Request::Abandon(attempts) => self.abandon(by, attempts),
-            Request::ForceRelease(claim) => self.force_release(by, claim),
-            Request::Convert { claim, mode, prefix } => self.convert(by, claim, *mode, prefix),
-            _ => self.change_one(by, request),
-        }
-    }
-
-    fn change_one(&mut self, by: &Author, request: &Request) -> Reply<Response> {
-        let (change, response) = match request {
-            Request::Create(create) => {
-                let (change, _) = self.create(by, create, None)?;
-                let path = change.path.to_string();
-                (change, Response::Path(path))
-            }
-            Request::Create2(create) | Request::CreateContainer(create) => {
-                let (change, stat) = self.create(by, create, None)?;
-                let path = change.path.to_string();
-                (change, Response::PathStat(path, stat))
-            }
-            Request::CreateTtl(create, ttl_ms) => {
-                let (change, stat) = self.create(by, create, Some(*ttl_ms))?;
-                let path = change.path.to_string();
-                (change, Response::PathStat(path, stat))
-            }
-            Request::Delete { path, version } => (self.delete(by, path, *version)?, Response::Empty),
-            Request::SetData(set) => {
-                let (change, stat) = self.set_data(by, set)?;
-                (change, Response::Stat(stat))
-            }
-            Request::SetAcl(set) => return self.set_acl(by, set).map(Response::Stat),
-            _ => return Err(ErrorCode::Unimplemented),
-        };
-        let changes = vec![change];
-        self.end_delays(&changes);
-        self.publish(&Cause::of(by, None), changes);
-        Ok(response)
-    }
-}
-
-/// Returns the address among a client's identities; empty if unknown.
-fn address_in(who: &[Id]) -> &str {
-    who.iter().find(|id| id.scheme == "ip").map_or("", |id| &id.id)
-}
-
-/// Splits a path at its last slash into parent and name; `None` without a slash.
-fn split(path: &str) -> Option<(&str, &str)> {
-    let (parent, name) = path.rsplit_once('/')?;
-    Some((if parent.is_empty() { "/" } else { parent }, name))
-}
-
-impl Oracle {
-    fn admit(&self, session: SessionId, attachment: Attachment) -> Reply<()> {
-        let open = self.sessions.get(&session).ok_or(ErrorCode::SessionExpired)?;
-        if open.attachment == attachment { Ok(()) } else { Err(ErrorCode::SessionMoved) }
-    }
-
-    fn changes_of(&mut self, paths: Vec<Arc<str>>) -> Vec<Change> {
-        paths.into_iter().map(|path| self.remove(&path)).collect()
-    }
-}
+pub use promises::PROMISES;

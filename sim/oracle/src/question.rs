@@ -10,10 +10,11 @@ use rowlock_proto::{ErrorCode, Right};
 use rowlock_state::outcome::LockEventKind;
 use rowlock_state::{ASK_PAUSE_MS, ASKED_MAX, ASKERS_MAX, Asker, Deadline, Question};
 
-use crate::queue::{Position, label_of};
+use crate::book::{Author, Oracle, Position, Reply, split};
+use crate::events::Event;
+use crate::queue::label_of;
 use crate::requests::number_of_user;
-use crate::rights::{Author, permit};
-use crate::{Event, Oracle, Reply, split};
+use crate::rights::permit;
 
 impl Oracle {
     pub(crate) fn ask(&mut self, by: &Author, ask: &Ask) -> Reply<Response> {
@@ -81,6 +82,6 @@ impl Oracle {
         let lists = (list(&claim.path), list(lock));
         let kind = LockEventKind::Asked { question: text };
         self.lock_event((lock, &holder), lists, String::new(), kind);
-        self.events.push(Event::Asked(claim.path.to_string(), question));
+        self.events.push(Event::Asked(claim.clone(), question));
     }
 }

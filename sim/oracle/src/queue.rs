@@ -3,152 +3,14 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use rowlock_proto::acl::{Acl, Id};
-use rowlock_proto::lock::{ASK_BY_MAX_BYTES, Claim, Mode, Owner, limit_in};
-use rowlock_proto::{FencingToken, SessionId, Zxid};
+use rowlock_proto::acl::Acl;
+use rowlock_proto::lock::{Claim, Mode, limit_in};
+use rowlock_proto::{FencingToken, SessionId};
+use rowlock_state::LABEL_MAX;
 use rowlock_state::outcome::{ChangeKind, EndReason, LockEvent, LockEventKind, PositionEnd};
-use rowlock_state::{LABEL_MAX, Question};
 
-use crate::rights::Author;
-use crate::{Event, Oracle, address_in, split};
-
-/// Lock with positions or a delay.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lock {
-    pub positions: Vec<Position>,
-    /// End of a delay, before which no position gets the lock; 0: no delay.
-    pub delayed_until_ms: i64,
-}
-
-/// Position in a queue.
-#[derive(Clone, Debug)]
-pub(crate) struct Position {
-    pub path: Arc<str>,
-    pub token: FencingToken,
-    pub session: SessionId,
-    pub mode: Mode,
-    pub owner: Owner,
-    pub is_acquired: bool,
-    pub max_hold_ms: u32,
-    pub lock_delay_ms: u32,
-    pub min_hold_ms: u32,
-    pub min_hold_lapses: bool,
-    pub requested_ms: i64,
-    /// Time of the grant; `None` for a waiter.
-    pub granted_ms: Option<i64>,
-    pub asked: Option<Question>,
-    pub address: String,
-}
-
-impl Position {
-    /// Makes the position of a plain create. The name states the mode, as in Curator's and kazoo's recipes.
-    pub(crate) fn plain(path: &Arc<str>, by: &Author, zxid: Zxid, now_ms: i64) -> Position {
-        let has = |word: &str| split(path).is_some_and(|(_, name)| name.contains(word));
-        let mode = match (has("__READ__") || has("__rlock__"), has("-lease-")) {
-            (true, _) => Mode::Shared,
-            (false, true) => Mode::Permits(1),
-            (false, false) => Mode::Exclusive,
-        };
-        Position {
-            path: path.clone(),
-            token: FencingToken(zxid.0),
-            session: by.session,
-            mode,
-            owner: Owner::Unnamed,
-            is_acquired: false,
-            max_hold_ms: 0,
-            lock_delay_ms: 0,
-            min_hold_ms: 0,
-            min_hold_lapses: false,
-            requested_ms: now_ms,
-            granted_ms: None,
-            asked: None,
-            address: address_in(&by.who).to_owned(),
-        }
-    }
-
-    pub(crate) fn claim(&self) -> Claim {
-        Claim { path: self.path.clone(), token: self.token }
-    }
-
-    /// Returns the time until which the lock is kept if this hold ends now for this reason.
-    fn kept_until_ms(&self, why: EndReason, now_ms: i64) -> Option<i64> {
-        let granted_ms = self.granted_ms?;
-        let after_session = [EndReason::SessionExpired, EndReason::SessionEnded].contains(&why);
-        let delay_ms = if after_session { self.lock_delay_ms } else { 0 };
-        let minimum_ms = match why {
-            EndReason::Forced => 0,
-            EndReason::Released => self.min_hold_ms,
-            _ if self.min_hold_lapses => 0,
-            _ => self.min_hold_ms,
-        };
-        let until_ms = (now_ms + i64::from(delay_ms)).max(granted_ms + i64::from(minimum_ms));
-        (until_ms > now_ms).then_some(until_ms)
-    }
-}
-
-/// Change of a znode by the running command.
-pub(crate) struct Change {
-    pub path: Arc<str>,
-    kind: ChangeKind,
-    acl: Vec<Acl>,
-    parent_acl: Vec<Acl>,
-    data: Option<Bytes>,
-    owner: SessionId,
-    czxid: Zxid,
-    /// The created znode as a queue position.
-    pub position: Option<Position>,
-}
-
-impl Change {
-    pub(crate) fn new(
-        path: &str,
-        kind: ChangeKind,
-        (acl, parent_acl): (Vec<Acl>, Vec<Acl>),
-        data: Option<Bytes>,
-        owner: SessionId,
-        czxid: Zxid,
-    ) -> Change {
-        Change { path: path.into(), kind, acl, parent_acl, data, owner, czxid, position: None }
-    }
-}
-
-/// Cause of a command's changes.
-pub(crate) struct Cause {
-    session: SessionId,
-    who: Arc<[Id]>,
-    why: Option<EndReason>,
-}
-
-impl Cause {
-    pub(crate) fn of(by: &Author, why: Option<EndReason>) -> Cause {
-        Cause { session: by.session, who: by.who.clone(), why }
-    }
-
-    pub(crate) fn of_the_cluster(why: Option<EndReason>) -> Cause {
-        Cause { session: SessionId::NONE, who: [].into(), why }
-    }
-
-    /// Returns the name of the client: the first proven identity, else the address; of a digest the user.
-    fn name(&self) -> Option<String> {
-        let is_name = |id: &&Id| !["ip", "super", "world"].contains(&&*id.scheme);
-        let id = self.who.iter().find(is_name).or(self.who.first())?;
-        let shown = if id.scheme == "digest" { id.id.split(':').next()? } else { &id.id };
-        let name = if shown.is_empty() { id.scheme.clone() } else { format!("{}:{shown}", id.scheme) };
-        let mut bytes = 0;
-        let fits = |letter: &char| {
-            bytes += letter.len_utf8();
-            bytes <= ASK_BY_MAX_BYTES
-        };
-        Some(name.chars().take_while(fits).collect())
-    }
-}
-
-/// Reports whether modes hold beside each other, up to a limit of permits.
-pub(crate) fn go_together(one: Mode, other: Mode) -> bool {
-    matches!((one, other), (Mode::Shared, Mode::Shared) | (Mode::Permits(_), Mode::Permits(_)))
-}
+use crate::book::{Cause, Change, Lock, Oracle, Position, go_together, split};
+use crate::events::Event;
 
 /// Returns the beginning of a text as labels show it.
 pub(crate) fn label_of(data: &[u8]) -> String {
@@ -196,6 +58,7 @@ impl Oracle {
         let ahead = self.locks.entry(path.clone()).or_default().positions.len() as u32;
         let kind = LockEventKind::Requested { ahead };
         self.queue_event((&path, &position), change, kind);
+        self.news.entered.push(position.clone());
         self.locks.entry(path.clone()).or_default().positions.push(position);
         self.touched.insert(path);
     }
@@ -225,6 +88,7 @@ impl Oracle {
         {
             lock.delayed_until_ms = lock.delayed_until_ms.max(until_ms);
         }
+        self.news.left.push((position, reason));
         self.touched.insert(path);
     }
 
@@ -238,6 +102,7 @@ impl Oracle {
                 let waited_ms = self.time_ms - position.requested_ms;
                 let position = position.clone();
                 self.event_of((&path, &position), LockEventKind::Granted { waited_ms });
+                self.news.granted.insert(path.clone());
             }
             let is_idle = |lock: &Lock| lock.positions.is_empty() && lock.delayed_until_ms == 0;
             if self.locks.get(&path).is_some_and(is_idle) {

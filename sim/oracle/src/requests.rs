@@ -13,10 +13,9 @@ use rowlock_state::outcome::{EndReason, LockEventKind};
 use rowlock_state::{Lifetime, PLACES_MAX, QUEUE_MAX};
 use sha1::{Digest as _, Sha1};
 
-use crate::queue::{Cause, Change, Position};
-use crate::rights::{Author, allows, is_proof, permit};
+use crate::book::{Author, Cause, Change, Oracle, Position, Reply, split};
+use crate::rights::{allows, is_proof, permit};
 use crate::shown::Room;
-use crate::{Oracle, Reply, split};
 
 /// Returns the number of a user's owner, which no other user can have.
 pub(crate) fn number_of_user(number: u64, who: &[Id]) -> u64 {

@@ -1,25 +1,15 @@
 //! Permissions: lists of znodes, and the rules of locks.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::name::{LOCK_BASE, reads_as_queue_znode};
 use rowlock_proto::request::SetData;
 use rowlock_proto::{CreateMode, ErrorCode, Right, SessionId};
-use rowlock_state::command::Stamp;
 
-use crate::tree::Znode;
-use crate::{Oracle, Reply, split};
+use crate::book::{Author, Oracle, Reply, Znode, split};
 
 const RULES: &str = "/zookeeper/access";
-
-/// Sender of a request.
-pub(crate) struct Author {
-    pub session: SessionId,
-    pub who: Arc<[Id]>,
-    pub stamp: Stamp,
-}
 
 /// A line of the rules.
 struct Rule {

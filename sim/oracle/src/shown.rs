@@ -9,9 +9,8 @@ use rowlock_proto::lock::{Acquire, Claim, Party, QueuePosition};
 use rowlock_proto::{FencingToken, Right, SessionId};
 use rowlock_state::{LABEL_MAX, PARTIES_MAX_BYTES, PARTY_PATH_MAX};
 
-use crate::queue::Position;
-use crate::rights::{Author, allows};
-use crate::{Oracle, split};
+use crate::book::{Author, Oracle, Position, split};
+use crate::rights::allows;
 
 /// Bytes of other clients' names in one answer so far.
 #[derive(Default)]

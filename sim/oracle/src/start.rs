@@ -6,10 +6,7 @@ use std::sync::Arc;
 use rowlock_proto::ErrorCode;
 use rowlock_state::{ContenderView, LockView, Machine};
 
-use crate::Oracle;
-use crate::queue::{Lock, Position};
-use crate::sessions::Open;
-use crate::tree::Znode;
+use crate::book::{Lock, News, Open, Oracle, Position, Znode};
 
 impl Oracle {
     /// Returns the oracle for all commands behind this state.
@@ -49,6 +46,7 @@ impl Oracle {
             is_version_held: machine.is_version_held(),
             events: Vec::new(),
             given: Err(ErrorCode::SystemError),
+            news: News::default(),
         }
     }
 }
@@ -75,5 +73,11 @@ fn position(view: ContenderView) -> Position {
         granted_ms: view.granted_ms,
         asked: view.asked.map(|question| (*question).clone()),
         address,
+    }
+}
+
+impl Default for Oracle {
+    fn default() -> Self {
+        Oracle::of(&Machine::new())
     }
 }

@@ -13,33 +13,12 @@ use rowlock_proto::{CreateMode, ErrorCode, SessionId, Stat, Version};
 use rowlock_state::Lifetime;
 use rowlock_state::outcome::ChangeKind;
 
-use crate::queue::{Cause, Change, Position};
-use crate::rights::{Author, permit, resolve};
-use crate::{Oracle, Reply, split};
+use crate::book::{Author, Cause, Change, Oracle, Position, Reply, Znode, split};
+use crate::rights::{permit, resolve};
 
 pub(crate) const CONFIG: &str = "/zookeeper/config";
 const RESERVED: [&str; 4] = ["/", "/zookeeper", CONFIG, "/zookeeper/quota"];
 const TTL_MAX_MS: i64 = 0xff_ffff_ffff;
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Znode {
-    pub data: Option<Bytes>,
-    pub acl: Arc<[Acl]>,
-    pub stat: Stat,
-    pub creates: i32,
-    pub lifetime: Lifetime,
-}
-
-impl Znode {
-    /// Returns whether a container or TTL znode without children has served its purpose.
-    pub(crate) fn is_due(&self, now_ms: i64) -> bool {
-        match self.lifetime {
-            Lifetime::Persistent | Lifetime::Session => false,
-            Lifetime::Container => self.creates != 0,
-            Lifetime::Ttl(ttl_ms) => now_ms - self.stat.mtime_ms > ttl_ms,
-        }
-    }
-}
 
 impl Oracle {
     pub(crate) fn znode(&self, path: &str) -> Option<&Znode> {

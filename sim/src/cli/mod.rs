@@ -17,10 +17,7 @@ mod options;
 #[cfg(test)]
 mod pages;
 mod pool;
-mod print_run;
-mod replay;
 mod run;
-mod save_run;
 mod shrink;
 mod swarm;
 
@@ -40,7 +37,7 @@ pub struct Sim {
 enum Command {
     Run(run::Run),
     Swarm(swarm::Swarm),
-    Replay(replay::Replay),
+    Replay(run::Replay),
     Shrink(shrink::Shrink),
     Compare(compare::Compare),
     Judge(judge::Judge),

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::case::Case;
 use super::options::{Data, Which};
-use super::{case_file, print_run, save_run};
+use super::{case_file, run};
 use crate::exit::{Failure, REFUSED};
 use crate::paint::{Paint, Progress};
 use crate::print::print;
@@ -40,7 +40,7 @@ impl Shrink {
         let job = case.clone();
         let first = worker::run_blocking("simulation", move || job.run(false)).await;
         let Some(violation) = first.violation.clone() else {
-            let what = format!("{} keeps every promise; there is nothing to shrink", print_run::title(&case));
+            let what = format!("{} keeps every promise; there is nothing to shrink", run::title(&case));
             return Err(Failure::new(REFUSED, what));
         };
         let before = first.script.steps().len();
@@ -70,7 +70,7 @@ impl Shrink {
         let found = outcome.violation.as_ref().map(ToString::to_string);
         let text = case_file::write(&case, &small, found.as_deref());
         let folder = self.data.data.join("small");
-        let kept = save_run::save(&case, &outcome, &folder)?;
+        let kept = run::save(&case, &outcome, &folder)?;
         if let Some(file) = &self.output {
             case_file::save(file, text.as_bytes())?;
         }

@@ -14,7 +14,7 @@ use super::figures::{Figures, bar};
 use super::guide::Guide;
 use super::options::{Common, Data};
 use super::pool::{Pool, threads};
-use super::save_run;
+use super::run;
 use crate::exit::{Failure, REFUSED};
 use crate::paint::{Paint, Progress};
 use crate::print::print;
@@ -156,10 +156,10 @@ impl Swarm {
                 // Runs the seed again with a trace: the same seed is the same run.
                 let again = case.clone();
                 let outcome = worker::run_blocking("simulation", move || again.run(true)).await;
-                let kept = save_run::save(case, &outcome, &self.data.data)?;
-                print(save_run::advice(case, Some(&kept)).as_bytes())?;
+                let kept = run::save(case, &outcome, &self.data.data)?;
+                print(run::advice(case, Some(&kept)).as_bytes())?;
             } else {
-                print(save_run::advice(case, None).as_bytes())?;
+                print(run::advice(case, None).as_bytes())?;
             }
         }
         Ok(code)

@@ -3,11 +3,8 @@
 mod data;
 mod disk;
 mod load;
-mod power;
 mod rebirth;
 mod regain;
-mod rest;
-mod tail;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,10 +16,10 @@ use rowlock_world::network::Delay;
 use rowlock_world::time::{HostId, Nanos};
 use rowlock_world::trace::What;
 
-use self::power::Armed;
+use self::data::Rest;
+use self::disk::Armed;
 use self::rebirth::Rebirth;
 use self::regain::Regain;
-use self::rest::Rest;
 use super::cuts::{Cuts, Distrusts, Link, between, one_way};
 use super::membership::Membership;
 use super::node_statuses::{NodeStatuses, Order, node_id};

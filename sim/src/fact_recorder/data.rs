@@ -1,7 +1,6 @@
 //! Facts about the plain znodes of the workloads: the log's answer to a write, in the clients' terms, and a
 //! znode's state after a change.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rowlock_proto::Request;
@@ -15,7 +14,6 @@ use rowlock_state::Machine;
 use rowlock_state::command::{Command, Proposal};
 use rowlock_state::outcome::{Applied, ChangeKind};
 
-use super::written;
 use crate::history::Fact;
 use crate::history::access::RULES;
 use crate::history::client::{Answer, DATA, Failure, Logged, Op, Znode, ZnodeChange, name_hash};
@@ -27,7 +25,8 @@ fn is_told(path: &str) -> bool {
 
 /// Returns the fact of a write that the log has just run, `None` for other commands and other znodes.
 pub(super) fn logged(proposal: &Proposal, applied: &Applied) -> Option<Fact> {
-    let (_, command) = written(&proposal.command);
+    let command =
+        if let Command::Tagged { command, .. } = &proposal.command { command } else { &proposal.command };
     let op = op(command)?;
     let paths = op.paths();
     if paths.is_empty() || !paths.into_iter().all(is_told) {
@@ -118,27 +117,6 @@ fn answers(results: &[OpResult]) -> Result<Answer, Failure> {
         }
     });
     each.collect::<Result<Vec<_>, _>>().map(Answer::Multi)
-}
-
-/// Returns the paths of the znodes that a command creates under exactly the requested name.
-pub(super) fn unnumbered(command: &Command) -> BTreeSet<String> {
-    let path = |create: &Create| {
-        let mode = CreateMode::from_flags(create.flags);
-        mode.filter(|mode| *mode == CreateMode::Ephemeral).map(|_| create.path.clone())
-    };
-    match command {
-        Command::Client(Request::Create(create) | Request::Create2(create)) => {
-            path(create).into_iter().collect()
-        }
-        Command::Client(Request::Multi(ops)) => {
-            let creates = ops.iter().filter_map(|op| match op {
-                LogOp::Create(create) | LogOp::Create2(create) => path(create),
-                _ => None,
-            });
-            creates.collect()
-        }
-        _ => BTreeSet::new(),
-    }
 }
 
 /// Returns facts that lead to all znodes of a state, each at its last change.

@@ -1,491 +1,341 @@
-//! Recorder of the log's effects on a reference machine, as facts.
-//!
-//! [`Reference`] applies a proposal to its machine with a [`Recorder`] as the sink. Then
-//! [`FactRecorder::answered`] returns the facts about the answer, and [`FactRecorder::facts`] the facts about
-//! each item in the recorder.
+//! Facts about the log, from a reference: one machine that applies every entry after the first node has
+//! applied the entry, and beside the machine the oracle, which knows none of the machine's rules. The facts
+//! are the events of a command that both have agreed on.
 
 mod data;
-mod reference;
-mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rowlock_proto::Request;
-use rowlock_proto::acl::Id;
-use rowlock_proto::lock::{Acquire, Claim, Mode, Owner as Asked, Party, QueuePosition, place_number};
-use rowlock_proto::path::{join, name};
+use rowlock_oracle::{Breach, Event, Heard, Oracle};
 use rowlock_proto::report::{HistoryEntry, HistoryEvent};
-use rowlock_proto::response::OpResult;
-use rowlock_proto::response::Response;
-use rowlock_proto::{ErrorCode, FencingToken, SessionId, Zxid};
-use rowlock_state::command::{Attachment, Command, Proposal};
-use rowlock_state::outcome::{
-    Applied, Change, ChangeKind, EndReason, EventContext, EventSink, LockEvent, LockEventKind, SessionEnd,
-};
-use rowlock_state::{Deadline, Machine, Question};
+use rowlock_proto::{FencingToken, NodeId, Zxid};
+use rowlock_state::command::Batch;
+use rowlock_state::outcome::{LockEvent, LockEventKind};
+use rowlock_state::{LockView, Machine, Question};
 
-use crate::history::{Fact, Lock, Locks, Millis, Owner, Reply};
+use crate::history::access::RULES;
+use crate::history::node::Position;
+use crate::history::{Fact, Index, Lock, Locks, Millis, NewLife, Origin};
 
-pub use reference::{REFERENCE_NODE, Reference};
-pub use start::hidden_owners;
+/// Entries between two comparisons of the whole state.
+const COMPARE_EVERY: u64 = 256;
 
-/// Least size of an outcome, and of each result of a multi, in bytes.
-const RESULT_BYTES_MIN: usize = size_of::<OpResult>();
+/// Node number of the reference's digests, which no real node has.
+pub const REFERENCE_NODE: NodeId = NodeId(0);
 
-/// Single effect of a command.
-#[derive(Clone, Debug)]
-pub enum Recorded {
-    Changed {
-        zxid: Zxid,
-        path: String,
-        kind: ChangeKind,
-    },
-    Opened(SessionId, Attachment, u32),
-    /// A session moved to another connection.
-    Attached(SessionId, Attachment, u32),
-    Ended(SessionId, SessionEnd),
-    /// The log granted the lock at this path.
-    Granted {
-        zxid: Zxid,
-        lock: String,
-        token: FencingToken,
-        session: SessionId,
-    },
-    /// A holder of the lock at this path converts its hold to another mode.
-    Converted {
-        lock: String,
-        token: FencingToken,
-        mode: Mode,
-    },
-    /// A client requested the lock at this path from its holder.
-    Asked {
-        lock: String,
-        token: FencingToken,
-        asked_ms: i64,
-        deadline: Option<Deadline>,
-    },
-    /// A position left the queue of the lock at this path. `held`: the position held the lock.
-    Gone {
-        lock: String,
-        token: FencingToken,
-        session: SessionId,
-        held: bool,
-        why: EndReason,
-    },
-    /// Entry for event streams and histories.
-    Told(Box<HistoryEntry>),
-}
-
-/// Effects of one command, in order.
-#[derive(Clone, Debug, Default)]
-pub struct Recorder(pub Vec<Recorded>);
-
-impl EventSink for Recorder {
-    fn changed(&mut self, change: &Change<'_>) {
-        let (zxid, path, kind) = (change.zxid, change.path.to_owned(), change.kind);
-        self.0.push(Recorded::Changed { zxid, path, kind });
-    }
-
-    fn session_opened(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
-        self.0.push(Recorded::Opened(session, attachment, timeout_ms));
-    }
-
-    fn session_attached(&mut self, session: SessionId, attachment: Attachment, timeout_ms: u32) {
-        self.0.push(Recorded::Attached(session, attachment, timeout_ms));
-    }
-
-    fn session_ended(&mut self, session: SessionId, end: SessionEnd) {
-        self.0.push(Recorded::Ended(session, end));
-    }
-
-    fn lock(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>) {
-        let (zxid, token, session) = (context.zxid, event.token, event.session);
-        let lock = || event.lock.to_owned();
-        self.0.push(Recorded::Told(Box::new(entry(event, context))));
-        match event.kind {
-            LockEventKind::Granted { .. } => {
-                self.0.push(Recorded::Granted { zxid, lock: lock(), token, session })
-            }
-            LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {
-                let (held, why) = (end.held_ms.is_some(), end.reason);
-                self.0.push(Recorded::Gone { lock: lock(), token, session, held, why });
-            }
-            LockEventKind::Converted => {
-                self.0.push(Recorded::Converted { lock: lock(), token, mode: event.mode });
-            }
-            LockEventKind::Requested { .. } | LockEventKind::Asked { .. } => {}
-        }
-    }
-
-    fn asked(&mut self, event: &LockEvent<&str>, context: &EventContext<'_>, question: &Question) {
-        let (lock, token) = (event.lock.to_owned(), event.token);
-        let Question { asked_ms, deadline, .. } = *question;
-        self.0.push(Recorded::Told(Box::new(entry(event, context))));
-        self.0.push(Recorded::Asked { lock, token, asked_ms, deadline });
-    }
-}
-
-/// Returns the entry of event streams and histories (docs/monitoring.md).
-fn entry(event: &LockEvent<&str>, context: &EventContext<'_>) -> HistoryEntry {
-    let event = HistoryEvent::Lock(event.map(|text| text.to_string()));
-    HistoryEntry { time_ms: context.time_ms, zxid: context.zxid, event }
-}
-
-/// Requested properties of a queue position, from the client's request and not from the state.
-#[derive(Clone, Copy)]
-struct Wish {
-    mode: Mode,
-    owner: Option<Owner>,
-    has_maximum: bool,
-    lock_delay_ms: u32,
-    min_hold_ms: u32,
-    min_hold_lapses: bool,
-    /// Time of the grant.
-    granted: Option<Millis>,
-}
-
-impl Wish {
-    /// Returns the time until which no other position is granted the lock, after a loss of this position at
-    /// `at`.
-    fn kept_until(&self, loss: EndReason, at: Millis) -> Millis {
-        let may_believe = matches!(loss, EndReason::SessionExpired | EndReason::SessionEnded);
-        let lock_delay_ms = if may_believe { self.lock_delay_ms } else { 0 };
-        let has_lapsed = self.min_hold_lapses && loss != EndReason::Released;
-        let min_hold_ms = if loss == EndReason::Forced || has_lapsed { 0 } else { self.min_hold_ms };
-        let granted = self.granted.unwrap_or(at);
-        Millis((at.0 + i64::from(lock_delay_ms)).max(granted.0 + i64::from(min_hold_ms)))
-    }
-}
-
-/// Translates recorded effects into facts. Remembers the queue members, because a deleted znode is no longer
-/// in the state.
-pub struct FactRecorder {
+/// State by the log, independent of all nodes.
+pub struct Reference {
+    /// Locks that the facts are about.
     locks: Locks,
-    members: BTreeMap<String, (Lock, FencingToken)>,
-    /// Paths that the current command has named whole: znodes without a number from the cluster.
-    unnumbered: BTreeSet<String>,
-    /// Wishes by the path of the queue znode without its number.
-    wishes: BTreeMap<String, Wish>,
-    /// Wishes of the queue members.
-    places: BTreeMap<(Lock, FencingToken), Wish>,
-    /// Ends of lock-delays and minimum holds after a holder has left.
-    delays: BTreeMap<Lock, Millis>,
-    /// Address of each session's latest command.
-    addresses: BTreeMap<SessionId, String>,
-    /// Global numbers of the clients' numbers, by number and by user or address.
-    numbers: BTreeMap<(u64, String), u64>,
+    machine: Machine,
+    oracle: Oracle,
+    applied: Index,
+    /// Digests of all states so far, by their last zxid.
+    states: BTreeMap<Zxid, BTreeSet<u64>>,
 }
 
-impl FactRecorder {
+impl Reference {
+    /// Creates the reference before the first entry, with facts about these locks.
     pub fn new(locks: Locks) -> Self {
-        let (members, wishes, places) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (delays, addresses, numbers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let unnumbered = BTreeSet::new();
-        FactRecorder { locks, members, unnumbered, wishes, places, delays, addresses, numbers }
+        let (machine, oracle, states) = (Machine::new(), Oracle::default(), BTreeMap::new());
+        Reference { locks, machine, oracle, applied: Index(0), states }
     }
 
-    pub fn locks(&self) -> &Locks {
-        &self.locks
+    /// Creates the reference of a cluster with this state after the entry `applied`. Returns the state as
+    /// facts too, as if all sessions and queue positions had just come in this order.
+    pub fn after(locks: Locks, machine: Machine, applied: Index) -> (Self, Vec<Fact>) {
+        let oracle = Oracle::of(&machine);
+        let mut reference = Reference { machine, oracle, applied, ..Reference::new(locks) };
+        let (machine, mut facts) = (&reference.machine, Vec::new());
+        for (id, session) in machine.sessions() {
+            let (attachment, timeout_ms) = (session.attachment, session.timeout_ms);
+            let at = Millis(machine.time_ms());
+            facts.push(Fact::SessionOpened { session: id, attachment, timeout_ms, at });
+        }
+        for queue in machine.locks() {
+            if let Some(lock) = reference.locks.find(queue.path()) {
+                facts.extend(queued(lock, &queue, machine.last_zxid()));
+            }
+        }
+        facts.push(reference.shown());
+        (reference, facts)
     }
 
-    /// Returns the limits of all locks in a state.
-    pub fn limits(&self, machine: &Machine) -> Vec<Fact> {
-        let all = self.locks.all();
-        all.map(|(lock, path)| Fact::Limit { lock, limit: limit_of(machine, path) }).collect()
+    /// Continues with the first state of a new cluster, after the entry `beginning`.
+    pub fn begin_anew(&mut self, machine: Machine, beginning: Position) -> Fact {
+        (self.oracle, self.machine, self.applied) = (Oracle::of(&machine), machine, beginning.index);
+        self.states.clear();
+        let mut begins_with = data::all(&self.machine);
+        begins_with.push(data::rules(&self.machine, self.machine.last_zxid()));
+        begins_with.push(self.shown());
+        let floor = self.machine.last_zxid();
+        Fact::NewLife(Arc::new(NewLife { beginning, floor, begins_with }))
     }
 
-    /// Returns the facts about the answer of a command, before the facts about its effects. `changed`: the
-    /// command took a zxid, or the recorder has effects; otherwise the answer may repeat an earlier one.
-    pub fn answered(&mut self, proposal: &Proposal, applied: &Applied, changed: bool) -> Vec<Fact> {
-        // A late sync orders nothing any more, and its client gets no answer.
-        let no_effect = matches!(
-            proposal.command,
-            Command::Reattach { .. } | Command::Noop | Command::Client(Request::Sync(_))
-        );
-        if proposal.session == SessionId::NONE || no_effect {
-            return Vec::new();
-        }
-        let (session, attachment) = (proposal.session, proposal.attachment);
-        self.unnumbered = data::unnumbered(written(&proposal.command).1);
-        self.addresses.insert(session, address_in(&proposal.identities));
-        let refused = applied.result.as_ref().err().copied();
-        let mut facts = vec![Fact::Answered { session, attachment, refused }];
-        let (once, command) = written(&proposal.command);
-        if let (Some((id, acked)), false) = (once, is_stale(applied)) {
-            let reply = self.reply(command, &applied.result);
-            facts.push(Fact::Once { session, id, acked, changed, reply });
-        }
-        if let Command::Client(Request::Convert { claim, mode, prefix }) = command {
-            self.record_convert(claim, *mode, prefix, &applied.result);
-        }
-        if let (Command::Client(Request::ForceRelease(claim)), Ok(Response::Held(ended)), true) =
-            (command, &applied.result, changed)
-            && claim.token == FencingToken(0)
-            && ended.contains(&true)
-        {
-            let lock = self.locks.find(&claim.path).filter(|lock| self.delays.remove(lock).is_some());
-            facts.extend(lock.map(|lock| Fact::Undelayed { lock }));
-        }
-        // The first answer reported these refusals; a repeated answer does not.
-        if let (true, Command::Client(Request::Acquire(all)), Ok(Response::QueuePositions(positions))) =
-            (changed, command, &applied.result)
-        {
-            self.record_acquires(all, proposal);
-            let each = all.iter().zip(positions);
-            facts.extend(each.filter_map(|(acquire, position)| self.refusal(proposal, acquire, position)));
-        }
-        facts
+    /// Reports whether there has been a state with this last zxid and this digest.
+    pub fn has_been(&self, zxid: Zxid, digest: u64) -> bool {
+        self.states.get(&zxid).is_some_and(|states| states.contains(&digest))
     }
 
-    /// Returns the facts about an effect. `machine` is the state after the command.
-    pub fn facts(&mut self, recorded: Recorded, machine: &Machine, at: Millis) -> Vec<Fact> {
-        match recorded {
-            Recorded::Opened(session, attachment, timeout_ms) => {
-                vec![Fact::SessionOpened { session, attachment, timeout_ms, at }]
-            }
-            Recorded::Attached(session, attachment, timeout_ms) => {
-                vec![Fact::SessionAttached { session, attachment, timeout_ms, at }]
-            }
-            Recorded::Told(entry) => vec![Fact::LockEvent(Arc::from(entry))],
-            Recorded::Ended(session, end) => vec![Fact::SessionEnded { session, end, at }],
-            Recorded::Granted { zxid, lock: path, token, session } => {
-                let Some(lock) = self.locks.find(&path) else { return Vec::new() };
-                let limit = limit_of(machine, &path);
-                self.places.entry((lock, token)).and_modify(|wish| wish.granted = Some(at));
-                vec![Fact::Entitled { lock, token, session, limit, zxid, at }]
-            }
-            Recorded::Converted { lock, token, mode } => {
-                let lock = self.locks.find(&lock);
-                lock.map(|lock| Fact::Converted { lock, token, mode }).into_iter().collect()
-            }
-            Recorded::Asked { lock, token, asked_ms, deadline } => {
-                let Some(lock) = self.locks.find(&lock) else { return Vec::new() };
-                let deadline = deadline.map(|it| (Millis(it.since_ms), it.within_ms));
-                vec![Fact::Questioned { lock, token, asked: Millis(asked_ms), deadline }]
-            }
-            Recorded::Gone { lock, token, session, held, why } => match self.locks.find(&lock) {
-                Some(lock) => {
-                    let is_there = machine.stat(self.locks.path(lock)).is_some();
-                    self.gone((lock, token, is_there), session, held.then_some(why), why, at)
-                }
-                None => Vec::new(),
-            },
-            Recorded::Changed { zxid, path, kind } => self.changed(machine, zxid, path, kind, at),
-        }
+    fn shown(&mut self) -> Fact {
+        let digest = self.machine.digest();
+        self.states.entry(self.machine.last_zxid()).or_default().insert(digest);
+        Fact::Replica { node: REFERENCE_NODE, index: self.applied, digest, origin: Origin::Apply }
     }
 
-    fn changed(
-        &mut self,
-        machine: &Machine,
-        zxid: Zxid,
-        path: String,
-        kind: ChangeKind,
-        at: Millis,
-    ) -> Vec<Fact> {
-        if let Some(lock) = self.locks.find(&path) {
-            let mut facts = vec![Fact::Limit { lock, limit: limit_of(machine, &path) }];
-            if kind == ChangeKind::Deleted {
-                facts.push(Fact::Deleted { path });
-                let delay = self.delays.remove(&lock).filter(|until| *until > at);
-                facts.extend(delay.map(|_| Fact::Undelayed { lock }));
-            }
-            return facts;
-        }
-        match kind {
-            ChangeKind::Deleted => {
-                let left =
-                    self.members.remove(&path).map(|(lock, token)| Fact::Left { lock, token, at: zxid });
-                [Fact::Deleted { path }].into_iter().chain(left).collect()
-            }
-            ChangeKind::Created => self.created(machine, path),
-            ChangeKind::DataChanged => Vec::new(),
-        }
+    /// Compares the whole state with the oracle's.
+    pub fn compare(&mut self) -> Option<Fact> {
+        self.oracle.check_all(&self.machine).err().map(|breach| self.disagreed(breach))
     }
 
-    /// Returns the facts about a position that has left. `loss`: reason of a holder's loss. `is_there`: the
-    /// lock's znode exists.
-    fn gone(
-        &mut self,
-        (lock, token, is_there): (Lock, FencingToken, bool),
-        session: SessionId,
-        loss: Option<EndReason>,
-        why: EndReason,
-        at: Millis,
-    ) -> Vec<Fact> {
-        let wish = self.places.remove(&(lock, token));
+    /// Returns the fact of a breach. The oracle continues with the state: one difference makes others.
+    fn disagreed(&mut self, Breach { promise, what }: Breach) -> Fact {
+        self.oracle = Oracle::of(&self.machine);
+        Fact::Disagreed { promise, what }
+    }
+
+    /// Returns the last applied entry.
+    pub fn applied(&self) -> Index {
+        self.applied
+    }
+
+    /// Returns the state after the last applied entry.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Returns the facts of the entry at `index`, right after the report of the first node that applied the
+    /// entry; none for an entry applied before. `payload` belongs to an entry with commands.
+    ///
+    /// # Errors
+    /// The entry cannot be decoded, or does not follow the last one: no node may have applied such an entry.
+    pub fn apply(&mut self, index: Index, payload: Option<&[u8]>) -> Result<Vec<Fact>, String> {
+        // openraft numbers entries from 0, and entry 0 never has commands.
+        if index <= self.applied {
+            return Ok(Vec::new());
+        }
+        let follows = index.0 == self.applied.0 + 1;
+        if !follows {
+            return Err(format!("{index:?} was applied, and {:?} was the last before it", self.applied));
+        }
+        self.applied = index;
         let mut facts = Vec::new();
-        let until = wish.zip(loss).map_or(at, |(wish, loss)| wish.kept_until(loss, at));
-        if is_there && until > at {
-            let known = self.delays.entry(lock).or_insert(until);
-            *known = until.max(*known);
-            facts.push(Fact::Delayed { lock, until });
+        if let Some(payload) = payload {
+            let batch = Batch::decode(payload).map_err(|error| format!("{index:?}: {error}"))?;
+            self.run(&batch, &mut facts);
         }
-        if why == EndReason::Revoked {
-            // An unknown position may have a maximum hold.
-            let has_maximum = wish.is_none_or(|wish| wish.has_maximum);
-            facts.push(Fact::Revoked { lock, token, session, at, has_maximum });
+        if index.0.is_multiple_of(COMPARE_EVERY) {
+            facts.extend(self.compare());
         }
-        facts.push(Fact::Gone { lock, token, why });
-        facts
+        facts.push(self.shown());
+        Ok(facts)
     }
 
-    /// Remembers the requests of a command, before its effects.
-    fn record_acquires(&mut self, all: &[Acquire], proposal: &Proposal) {
-        for acquire in all {
-            let owner = self.owner_in(acquire.owner, proposal);
-            let Acquire { mode, lock_delay_ms, min_hold_ms, min_hold_lapses, .. } = *acquire;
-            let (has_maximum, granted) = (acquire.max_hold_ms != 0, None);
-            let wish =
-                Wish { mode, owner, has_maximum, lock_delay_ms, min_hold_ms, min_hold_lapses, granted };
-            self.wishes.insert(join(&acquire.lock, &acquire.prefix), wish);
+    fn run(&mut self, batch: &Batch, facts: &mut Vec<Fact>) {
+        let (takes, ordinal) = (self.machine.takes(batch.ordinal), batch.ordinal);
+        if self.oracle.takes(ordinal) != takes {
+            let (promise, what) = ("session-order", format!("{ordinal:?} was applied: {takes}"));
+            facts.push(self.disagreed(Breach { promise, what }));
         }
-    }
-
-    /// Remembers the wish of a convert, which may create a new position with the owner of the old one. The
-    /// minimum hold continues in the new position.
-    fn record_convert(
-        &mut self,
-        claim: &Claim,
-        mode: Mode,
-        prefix: &str,
-        result: &Result<Response, ErrorCode>,
-    ) {
-        let Some((lock, _)) = self.members.get(&*claim.path) else { return };
-        let Some(old) = self.places.get_mut(&(*lock, claim.token)) else { return };
-        self.wishes.insert(join(self.locks.path(*lock), prefix), Wish { mode, granted: None, ..*old });
-        let is_new =
-            |state: &QueuePosition| matches!(state, QueuePosition::Held(new) if new.token != claim.token);
-        if let Ok(Response::QueuePositions(states)) = result
-            && states.iter().any(is_new)
-        {
-            old.min_hold_ms = 0;
-        }
-    }
-
-    /// Returns the wish of the position at `path`. For a position created as a plain znode, the name states
-    /// the mode, as in Curator's and kazoo's recipes.
-    fn wish(&self, path: &str) -> Wish {
-        let asked = self.wishes.range(..=path.to_owned()).next_back();
-        let asked = asked.filter(|(prefix, _)| path.starts_with(prefix.as_str()));
-        let says = |word: &str| name(path).contains(word);
-        let mode = match (says("__READ__") || says("__rlock__"), says("-lease-")) {
-            (true, _) => Mode::Shared,
-            (false, true) => Mode::Permits(1),
-            (false, false) => Mode::Exclusive,
-        };
-        let plain = Wish {
-            mode,
-            owner: None,
-            has_maximum: false,
-            lock_delay_ms: 0,
-            min_hold_ms: 0,
-            min_hold_lapses: false,
-            granted: None,
-        };
-        asked.map_or(plain, |(_, wish)| *wish)
-    }
-
-    /// Returns the facts of a created znode, none for a znode that the same command deleted again.
-    fn created(&mut self, machine: &Machine, path: String) -> Vec<Fact> {
-        let Some(stat) = machine.stat(&path).filter(|stat| stat.ephemeral_owner != SessionId::NONE) else {
-            return Vec::new();
-        };
-        let (session, token) = (stat.ephemeral_owner, FencingToken(stat.czxid.0));
-        let mut facts = Vec::new();
-        // Ephemeral children without a number are no queue positions.
-        let is_numbered = !self.unnumbered.contains(&path)
-            && path.bytes().rev().take_while(u8::is_ascii_digit).count() >= 10;
-        if let Some(lock) = self.locks.of_member(&path).filter(|_| is_numbered) {
-            self.members.insert(path.clone(), (lock, token));
-            let wish @ Wish { mode, owner, .. } = self.wish(&path);
-            self.places.insert((lock, token), wish);
-            let address = self.addresses.get(&session).cloned().unwrap_or_default();
-            let number = self.number(place_number(&path), address);
-            facts.push(Fact::Queued { lock, token, session, mode, owner, number });
-        }
-        facts.push(Fact::EphemeralCreated { path, session });
-        facts
-    }
-
-    /// Returns the global number for a number that belongs to one user or one address.
-    fn number(&mut self, number: u64, of: String) -> u64 {
-        let next = self.numbers.len() as u64;
-        *self.numbers.entry((number, of)).or_insert(next)
-    }
-
-    /// Returns the owner as deadlock detection sees the owner: a named owner belongs to one user (by proven
-    /// identity or else by address); only commands from the creator's address work under a position.
-    fn owner_in(&mut self, owner: Asked, proposal: &Proposal) -> Option<Owner> {
-        let address = address_in(&proposal.identities);
-        let proven = proposal.identities.iter().find(|id| matches!(&*id.scheme, "digest" | "sasl" | "x509"));
-        let user = proven.map_or(address.clone(), |id| format!("{}:{}", id.scheme, id.id));
-        match owner {
-            Asked::Unnamed => None,
-            Asked::Session => Some(Owner::Session(proposal.session)),
-            Asked::Named(number) => Some(Owner::Named(self.number(number, user))),
-            Asked::Under(number) => Some(Owner::Under(proposal.session, self.number(number, address))),
-        }
-    }
-
-    fn refusal(&mut self, proposal: &Proposal, acquire: &Acquire, position: &QueuePosition) -> Option<Fact> {
-        let QueuePosition::Deadlock(circle) = position else { return None };
-        let owner = self.owner_in(acquire.owner, proposal);
-        let place = |party: &Party| Some((self.locks.of_member(&party.path)?, party.token));
-        Some(Fact::Refused {
-            lock: self.locks.find(&acquire.lock)?,
-            session: proposal.session,
-            mode: acquire.mode,
-            owner,
-            circle: circle.iter().filter_map(place).collect(),
-        })
-    }
-
-    /// Returns an answer in the form for the checkers.
-    fn reply(&self, command: &Command, result: &Result<Response, ErrorCode>) -> Reply {
-        let token = |position: &QueuePosition| match position {
-            QueuePosition::Held(claim) | QueuePosition::Waiting { claim, .. } => Some(claim.token),
-            _ => None,
-        };
-        let places = match (command, result) {
-            (Command::Client(Request::Acquire(all)), Ok(Response::QueuePositions(positions))) => {
-                let place = |(acquire, position): (&Acquire, &QueuePosition)| {
-                    Some((self.locks.find(&acquire.lock)?, token(position)))
-                };
-                all.iter().zip(positions).filter_map(place).collect()
+        for proposal in batch.proposals.iter().filter(|_| takes) {
+            let (before, mut heard) = (self.machine.last_zxid(), Heard::default());
+            let applied = self.machine.apply_stamped(batch.stamp(), proposal, &mut heard);
+            if applied.zxid != before {
+                facts.extend(data::logged(proposal, &applied));
             }
-            (Command::Client(Request::Convert { claim, .. }), Ok(Response::QueuePositions(positions))) => {
+            let checked = self.oracle.check((batch.stamp(), proposal), &self.machine, (&applied, &heard.0));
+            heard.0.into_iter().for_each(|event| self.facts_of(event, facts));
+            facts.push(Fact::Committed { zxid: applied.zxid });
+            facts.extend(checked.err().map(|breach| self.disagreed(breach)));
+        }
+    }
+
+    /// Adds the facts about an event of the last command.
+    fn facts_of(&self, event: Event, facts: &mut Vec<Fact>) {
+        let (machine, at) = (&self.machine, Millis(self.machine.time_ms()));
+        match event {
+            Event::Opened(session, attachment, timeout_ms) => {
+                facts.push(Fact::SessionOpened { session, attachment, timeout_ms, at });
+            }
+            Event::Attached(session, attachment, timeout_ms) => {
+                facts.push(Fact::SessionAttached { session, attachment, timeout_ms, at });
+            }
+            Event::Ended(session, end) => facts.push(Fact::SessionEnded { session, end, at }),
+            Event::Changed { zxid, path, kind, .. } => {
+                facts.extend(data::changed(machine, zxid, &path, kind));
+                facts.extend((path == RULES).then(|| data::rules(machine, zxid)));
+            }
+            Event::Lock { event, zxid, time_ms, .. } => {
+                let queue = self.locks.find(&event.lock).and_then(|lock| queue_fact(lock, &event, zxid, at));
+                let event = HistoryEvent::Lock(*event);
+                facts.push(Fact::LockEvent(Arc::new(HistoryEntry { time_ms, zxid, event })));
+                facts.extend(queue);
+            }
+            Event::Asked(claim, question) => {
                 let lock = self.locks.of_member(&claim.path);
-                lock.into_iter().zip(positions.iter().map(token)).collect()
+                facts.extend(lock.map(|lock| questioned(lock, claim.token, &question)));
             }
-            _ => Vec::new(),
+        }
+    }
+}
+
+/// Returns the change of a queue by an event.
+fn queue_fact(lock: Lock, event: &LockEvent, zxid: Zxid, at: Millis) -> Option<Fact> {
+    let (token, session, mode) = (event.token, event.session, event.mode);
+    Some(match &event.kind {
+        LockEventKind::Requested { .. } => Fact::Queued { lock, token, session, mode },
+        LockEventKind::Granted { .. } => Fact::Entitled { lock, token, session, zxid, at },
+        LockEventKind::Converted => Fact::Converted { lock, token, mode },
+        LockEventKind::Abandoned(end) | LockEventKind::Released(end) | LockEventKind::Lost(end) => {
+            Fact::Left { lock, token, why: end.reason }
+        }
+        LockEventKind::Asked { .. } => return None,
+    })
+}
+
+fn questioned(lock: Lock, token: FencingToken, question: &Question) -> Fact {
+    Fact::Questioned { lock, token, asked: Millis(question.asked_ms) }
+}
+
+/// Returns the facts that lead to a queue.
+fn queued(lock: Lock, queue: &LockView<'_>, zxid: Zxid) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    for place in queue.holders().chain(queue.waiters()) {
+        let (token, session, mode) = (place.token, place.session, place.mode);
+        facts.push(Fact::Queued { lock, token, session, mode });
+        let granted = place.granted_ms.map(Millis);
+        facts.extend(granted.map(|at| Fact::Entitled { lock, token, session, zxid, at }));
+        facts.extend(place.asked.map(|question| questioned(lock, token, &question)));
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use rowlock_proto::acl::Acl;
+    use rowlock_proto::lock::Acquire;
+    use rowlock_proto::request::Create;
+    use rowlock_proto::{CreateMode, Request, SessionId};
+    use rowlock_state::Proof;
+    use rowlock_state::command::{Attachment, Command, Proposal};
+
+    use super::*;
+    use crate::history::Book;
+    use crate::history::client::{Answer, ZnodeChange};
+
+    const LOCK: &str = "/l";
+
+    fn new() -> Reference {
+        Reference::new(Locks::at([LOCK.to_owned()]))
+    }
+
+    /// Applies commands as the next entry.
+    fn apply(reference: &mut Reference, session: SessionId, commands: Vec<Command>) -> Vec<Fact> {
+        let proposal = |command| Proposal {
+            origin: Default::default(),
+            session,
+            attachment: Attachment(1),
+            identities: Default::default(),
+            command,
         };
-        let results = if let Ok(Response::Multi(results)) = result { results.len() } else { 1 };
-        let refused = result.as_ref().err().copied();
-        Reply { places, text: format!("{result:?}"), bytes: results * RESULT_BYTES_MIN, refused }
+        let proposals = commands.into_iter().map(proposal).collect();
+        let index = Index(reference.applied().0 + 1);
+        let batch = Batch { time_ms: 7 * index.0 as i64, proposals, ..Batch::default() };
+        reference.apply(index, Some(&batch.encode())).unwrap()
     }
-}
 
-/// Returns the limit that the data of a lock's znode names, by the format of docs/protocol.md.
-fn limit_of(machine: &Machine, lock: &str) -> Option<u32> {
-    let (data, _) = machine.get_data(lock, &[]).ok()?;
-    let text = String::from_utf8(data?.to_vec()).ok()?;
-    text.strip_prefix("permits=")?.trim_end().parse().ok().filter(|limit| *limit > 0)
-}
-
-/// Returns number and acknowledgment of a numbered write, and the write itself.
-fn written(command: &Command) -> (Option<(u64, u64)>, &Command) {
-    match command {
-        Command::Tagged { id, acked, command } => (Some((*id, *acked)), command),
-        command => (None, command),
+    fn open(reference: &mut Reference) -> SessionId {
+        let opening = Command::OpenSession { proof: Proof::of(&[0; 16]), timeout_ms: 1_000 };
+        let facts = apply(reference, SessionId::NONE, vec![opening]);
+        let opened = facts.iter().find_map(|fact| match fact {
+            Fact::SessionOpened { session, .. } => Some(*session),
+            _ => None,
+        });
+        opened.expect("a session was opened")
     }
-}
 
-/// Reports whether the command did not run because its session had ended or moved to another connection.
-fn is_stale(applied: &Applied) -> bool {
-    matches!(applied.result, Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired))
-}
+    fn create(path: &str, mode: CreateMode) -> Command {
+        let (path, acl) = (path.to_owned(), Some(Acl::shared_open()));
+        Command::Client(Request::Create2(Create { path, data: None, acl, flags: mode.flags() }))
+    }
 
-fn address_in(who: &[Id]) -> String {
-    who.iter().find(|id| id.scheme == "ip").map(|id| id.id.clone()).unwrap_or_default()
+    #[test]
+    fn a_write_of_plain_znodes_is_told_with_its_answer_and_what_it_changed() {
+        let mut reference = Reference::new(Locks::at(Vec::new()));
+        let session = open(&mut reference);
+        let writes = ["/data", "/data/a", "/elsewhere"].map(|path| create(path, CreateMode::Persistent));
+        let facts = apply(&mut reference, session, writes.into());
+        let logged: Vec<_> = facts
+            .iter()
+            .filter_map(|fact| match fact {
+                Fact::Logged(logged) => Some(logged.result.clone()),
+                _ => None,
+            })
+            .collect();
+        assert!(matches!(&logged[..], [Ok(_), Ok(Answer::Created { path, .. })] if path == "/data/a"));
+        let changes: Vec<_> = facts
+            .iter()
+            .filter_map(|fact| match fact {
+                Fact::Znode(znode) => Some((znode.path.as_str(), znode.change)),
+                _ => None,
+            })
+            .collect();
+        let [
+            (_, ZnodeChange::Created),
+            ("/data/a", ZnodeChange::Created),
+            ("/data", ZnodeChange::Child { .. }),
+        ] = changes[..]
+        else {
+            panic!("{changes:?}");
+        };
+        assert!(matches!(facts.last(), Some(Fact::Replica { index: Index(2), .. })));
+    }
+
+    #[test]
+    fn an_entry_is_told_once_and_none_is_left_out() {
+        let mut reference = Reference::new(Locks::at(Vec::new()));
+        assert_eq!(reference.apply(Index(1), None).unwrap().len(), 1);
+        assert_eq!(reference.apply(Index(1), None), Ok(Vec::new()), "another node has applied it");
+        assert!(reference.apply(Index(3), None).is_err());
+        assert!(reference.apply(Index(2), Some(b"nonsense")).is_err());
+    }
+
+    #[test]
+    fn a_state_leads_to_the_queues_of_its_log() {
+        let mut reference = new();
+        let sessions = [open(&mut reference), open(&mut reference)];
+        let acquire = || {
+            let acquire = Acquire { lock_delay_ms: 5_000, ..Acquire::exclusive(LOCK, "p-") };
+            Command::Client(Request::Acquire([acquire].into()))
+        };
+        let before: Vec<Fact> =
+            sessions.iter().flat_map(|session| apply(&mut reference, *session, vec![acquire()])).collect();
+        let state = reference.machine().clone();
+        let (mut later, start) = Reference::after(Locks::at([LOCK.to_owned()]), state, reference.applied());
+        let queue = |facts: &[Fact]| {
+            let mut book = Book::default();
+            facts.iter().for_each(|fact| book.record(fact));
+            book.queue(Lock(0)).map(|(token, it)| (token, it.session, it.is_held)).collect::<Vec<_>>()
+        };
+        let expected = [(sessions[0], true), (sessions[1], false)];
+        assert_eq!(
+            queue(&start).iter().map(|(_, session, held)| (*session, *held)).collect::<Vec<_>>(),
+            expected
+        );
+        assert_eq!(queue(&start), queue(&before));
+        let ends = || vec![Command::ExpireSession { session: sessions[0], attachment: Attachment(1) }];
+        let end = apply(&mut reference, SessionId::NONE, ends());
+        assert_eq!(apply(&mut later, SessionId::NONE, ends()), end, "the same entry after the same state");
+    }
+
+    #[test]
+    fn an_ephemeral_znode_that_looks_numbered_takes_no_position() {
+        let mut reference = new();
+        let session = open(&mut reference);
+        let creates = [(LOCK, CreateMode::Persistent), ("/l/member-0000000001", CreateMode::Ephemeral)];
+        let creates = creates.map(|(path, mode)| create(path, mode)).into();
+        let facts = apply(&mut reference, session, creates);
+        assert!(!facts.iter().any(|fact| matches!(fact, Fact::Queued { .. })), "{facts:?}");
+    }
 }

@@ -9,22 +9,20 @@ mod draw;
 mod generate;
 mod kind;
 mod mix;
-mod read;
 mod script;
 mod span;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_of_generate;
+mod text;
 mod torrent;
-mod words;
-mod write;
 
 pub use cuts::generate_cuts;
 pub use generate::{Ground, generate};
 pub use kind::Kind;
 pub use mix::{Mix, Pace};
-pub use read::ScriptError;
 pub use script::{CrashPoint, Down, Fault, Moment, Script, Step, Target};
 pub use span::{read as read_span, show as show_span};
+pub use text::ScriptError;
 pub use torrent::Torrent;

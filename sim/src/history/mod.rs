@@ -5,6 +5,7 @@
 //! and [`node`], with true times.
 
 pub mod access;
+mod book;
 pub mod client;
 pub mod node;
 #[cfg(test)]
@@ -15,11 +16,12 @@ use std::sync::Arc;
 
 use rowlock_proto::lock::Mode;
 use rowlock_proto::report::HistoryEntry;
-use rowlock_proto::{ErrorCode, FencingToken, NodeId, SessionId, Zxid};
+use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{EndReason, SessionEnd};
 use rowlock_world::time::Nanos;
 
+pub use book::Book;
 use client::{ClientFact, ClientId, Logged, Znode};
 use node::{NodeFact, Position};
 
@@ -43,34 +45,9 @@ pub enum Origin {
     Install,
 }
 
-/// Owner of a queue position that takes part in deadlock detection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Owner {
-    /// The session as a whole.
-    Session(SessionId),
-    /// One of the owners named by the client.
-    Named(u64),
-    /// The session as a whole, which works under the positions with this number: their creator waits for the
-    /// session.
-    Under(SessionId, u64),
-}
-
 /// Bound on the distance of every leader's clock, at all times, from one clock that runs at the simulation's
 /// rate.
 pub const CLOCK_SPREAD_MS: i64 = 50;
-
-/// Reply of the log to a tagged write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// Locks of an acquire, each with its position.
-    pub places: Vec<(Lock, Option<FencingToken>)>,
-    /// Complete reply, for comparison.
-    pub text: String,
-    /// Lower bound of the bytes needed to store the reply.
-    pub bytes: usize,
-    /// Reason for a refusal.
-    pub refused: Option<ErrorCode>,
-}
 
 /// An event of a run. Facts about the log are reported once, in log order; all facts are reported in time
 /// order.
@@ -85,65 +62,18 @@ pub enum Fact {
     SessionAttached { session: SessionId, attachment: Attachment, timeout_ms: u32, at: Millis },
     /// The log ended a session.
     SessionEnded { session: SessionId, end: SessionEnd, at: Millis },
-    /// The log answered a command of the session itself.
-    Answered { session: SessionId, attachment: Attachment, refused: Option<ErrorCode> },
-
-    /// The log created an ephemeral znode.
-    EphemeralCreated { path: String, session: SessionId },
-    /// The log deleted a znode.
-    Deleted { path: String },
-
-    /// The log added a member to a lock's queue. `number` identifies the position for sessions that work
-    /// under it ([`Owner::Under`]).
-    Queued {
-        lock: Lock,
-        token: FencingToken,
-        session: SessionId,
-        mode: Mode,
-        owner: Option<Owner>,
-        number: u64,
-    },
-    /// The log granted a lock that has this many permits.
-    Entitled {
-        lock: Lock,
-        token: FencingToken,
-        session: SessionId,
-        limit: Option<u32>,
-        zxid: Zxid,
-        at: Millis,
-    },
-    /// The log removed a member from a lock's queue.
-    Left { lock: Lock, token: FencingToken, at: Zxid },
-    /// The limit in the lock's znode has changed; `None`: no limit, or no znode.
-    Limit { lock: Lock, limit: Option<u32> },
-    /// The session of a holder has expired, and the holder had requested a lock-delay: no grant before
-    /// `until`.
-    Delayed { lock: Lock, until: Millis },
-    /// A lock-delay has ended early, by force or by the deletion of the lock's znode.
-    Undelayed { lock: Lock },
-    /// The log revoked the lock from a holder after its longest hold. `has_maximum`: the holder itself had
-    /// requested a maximum hold.
-    Revoked { lock: Lock, token: FencingToken, session: SessionId, at: Millis, has_maximum: bool },
-    /// A holder has had a question since `asked` by the log's clock. `deadline`: time by which the holder
-    /// must release the lock, with its distance from the question in milliseconds.
-    Questioned { lock: Lock, token: FencingToken, asked: Millis, deadline: Option<(Millis, u32)> },
-    /// The log refused a position because waiting would close this circle.
-    Refused {
-        lock: Lock,
-        session: SessionId,
-        mode: Mode,
-        owner: Option<Owner>,
-        circle: Vec<(Lock, FencingToken)>,
-    },
-    /// The log answered a tagged write of an attached session. `changed`: the write changed something, or
-    /// took a zxid.
-    Once { session: SessionId, id: u64, acked: u64, changed: bool, reply: Reply },
+    /// A position entered a lock's queue.
+    Queued { lock: Lock, token: FencingToken, session: SessionId, mode: Mode },
+    /// The log granted a lock.
+    Entitled { lock: Lock, token: FencingToken, session: SessionId, zxid: Zxid, at: Millis },
     /// A holder continues in another mode, at the same position.
     Converted { lock: Lock, token: FencingToken, mode: Mode },
+    /// A position left a lock's queue, for this reason.
+    Left { lock: Lock, token: FencingToken, why: EndReason },
+    /// A holder has had a question since `asked` by the log's clock.
+    Questioned { lock: Lock, token: FencingToken, asked: Millis },
     /// Entry of event streams and histories about a change of any lock.
     LockEvent(Arc<HistoryEntry>),
-    /// A position has left a queue, for this reason. Follows [`Fact::Left`].
-    Gone { lock: Lock, token: FencingToken, why: EndReason },
     /// The log applied a write of [`client::DATA`]. A repeated numbered write is not reported again.
     Logged(Arc<Logged>),
     /// A znode below [`client::DATA`], or its list of children, has changed.
@@ -152,7 +82,7 @@ pub enum Fact {
     Rules { zxid: Zxid, text: String },
     /// All facts of a command have been reported.
     Committed { zxid: Zxid },
-    /// The state has another value than the oracle, or the oracle's own queues break this promise.
+    /// The state has another value than the oracle, or the oracle's book breaks this promise.
     Disagreed { promise: &'static str, what: String },
     /// A new cluster begins with the state of the old cluster.
     NewLife(Arc<NewLife>),

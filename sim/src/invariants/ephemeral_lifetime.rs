@@ -1,61 +1,30 @@
-//! ephemeral-lifetime: an ephemeral znode exists only while its session does. A session that a node reports
-//! to an operator as ended has ended. `cluster/session_expiry.rs` checks in true time when a session may
-//! expire.
+//! ephemeral-lifetime: a session that a node reports to an operator as ended has ended. The oracle checks
+//! that an ephemeral znode exists only while its session does (`sim/oracle/src/promises.rs`), and
+//! `cluster/session_expiry.rs` checks in true time when a session may expire.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rowlock_proto::SessionId;
 
 use super::Invariant;
-use crate::history::Fact;
 use crate::history::client::ClientFact;
+use crate::history::{Book, Fact};
 
-/// Ephemeral znodes by session, and the session of each.
+/// Sessions that the log has not ended.
 #[derive(Default)]
-pub struct EphemeralLifetime {
-    sessions: BTreeMap<SessionId, BTreeSet<String>>,
-    owners: BTreeMap<String, SessionId>,
-}
+pub struct EphemeralLifetime(BTreeSet<SessionId>);
 
 impl Invariant for EphemeralLifetime {
     fn name(&self) -> &'static str {
         "ephemeral-lifetime"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
-            Fact::SessionOpened { session, .. } => {
-                let before = self.sessions.insert(*session, BTreeSet::new());
-                return before.map_or(Ok(()), |_| Err(format!("session {session} was opened twice")));
-            }
-            Fact::Client { what: ClientFact::HasEnded { session }, .. }
-                if self.sessions.contains_key(session) =>
-            {
+            Fact::SessionOpened { session, .. } => drop(self.0.insert(*session)),
+            Fact::SessionEnded { session, .. } => drop(self.0.remove(session)),
+            Fact::Client { what: ClientFact::HasEnded { session }, .. } if self.0.contains(session) => {
                 return Err(format!("session {session} lives, and an operator was told that it has ended"));
-            }
-            Fact::SessionAttached { session, .. } if !self.sessions.contains_key(session) => {
-                return Err(format!("dead session {session} was attached"));
-            }
-            Fact::SessionEnded { session, .. } => {
-                let ephemerals =
-                    self.sessions.remove(session).ok_or(format!("dead session {session} ended again"))?;
-                if let Some(path) = ephemerals.first() {
-                    return Err(format!("{path} outlived its session {session}"));
-                }
-            }
-            Fact::EphemeralCreated { path, session } => {
-                let owner = self
-                    .sessions
-                    .get_mut(session)
-                    .ok_or(format!("{path} belongs to dead session {session}"))?;
-                owner.insert(path.clone());
-                self.owners.insert(path.clone(), *session);
-            }
-            Fact::Deleted { path } => {
-                if let Some(owner) = self.owners.remove(path).and_then(|owner| self.sessions.get_mut(&owner))
-                {
-                    owner.remove(path);
-                }
             }
             _ => {}
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rowlock_proto::FencingToken;
 
 use super::Invariant;
-use crate::history::{Fact, Lock};
+use crate::history::{Book, Fact, Lock};
 
 /// The last token of each lock.
 #[derive(Default)]
@@ -19,7 +19,7 @@ impl Invariant for FencingMonotonic {
         "fencing-monotonic"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         if let Fact::Entitled { lock, token, session, .. } = *fact {
             let last = self.last.insert(lock, token);
             if last.is_some_and(|last| token <= last) {

@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use rowlock_proto::SessionId;
 
 use super::{Invariant, Violation, observe_all};
-use crate::history::Fact;
 use crate::history::client::{CallId, ClientFact, Op, WatchId};
+use crate::history::{Book, Fact};
 
 /// Number of a life, from 0.
 type Life = usize;
 type Checkers = Vec<Box<dyn Invariant>>;
 
-/// Checkers of all lives so far.
+/// Checkers of all lives so far, with the book of each.
 pub(super) struct Lives {
     make: Box<dyn Fn() -> Checkers + Send>,
-    lives: Vec<Checkers>,
+    lives: Vec<(Checkers, Book)>,
     sessions: BTreeMap<SessionId, Life>,
     calls: BTreeMap<CallId, Life>,
     watches: BTreeMap<WatchId, Life>,
@@ -29,21 +29,26 @@ pub(super) struct Lives {
 impl Lives {
     /// Starts the first life. `make` creates the checkers of one life.
     pub(super) fn of(make: impl Fn() -> Checkers + Send + 'static) -> Lives {
-        let lives = vec![make()];
+        let lives = vec![(make(), Book::default())];
         let (sessions, calls, watches) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Lives { make: Box::new(make), lives, sessions, calls, watches }
     }
 
     /// Returns the names of the promises under check.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.lives[0].iter().map(|checker| checker.name())
+        self.lives[0].0.iter().map(|checker| checker.name())
+    }
+
+    /// Returns the book of the present life.
+    pub(super) fn book(&self) -> &Book {
+        &self.lives.last().expect("Invariant: there is a first life").1
     }
 
     /// Passes a fact to the checkers of the life that the fact belongs to.
     pub(super) fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
         match fact {
             Fact::NewLife(new) => {
-                self.lives.push((self.make)());
+                self.lives.push(((self.make)(), Book::default()));
                 self.current(fact)?;
                 return new.begins_with.iter().try_for_each(|fact| self.current(fact));
             }
@@ -52,8 +57,14 @@ impl Lives {
             }
             Fact::Client { what, .. } => {
                 return match self.life_of(what) {
-                    Some(life) => observe_all(&mut self.lives[life], fact),
-                    None => self.lives.iter_mut().try_for_each(|life| observe_all(life, fact)),
+                    Some(life) => {
+                        let (checkers, book) = &mut self.lives[life];
+                        observe_all(checkers, fact, book)
+                    }
+                    None => self
+                        .lives
+                        .iter_mut()
+                        .try_for_each(|(checkers, book)| observe_all(checkers, fact, book)),
                 };
             }
             _ => {}
@@ -62,7 +73,10 @@ impl Lives {
     }
 
     fn current(&mut self, fact: &Fact) -> Result<(), Violation> {
-        observe_all(self.lives.last_mut().expect("Invariant: there is a first life"), fact)
+        let (checkers, book) = self.lives.last_mut().expect("Invariant: there is a first life");
+        observe_all(checkers, fact, book)?;
+        book.record(fact);
+        Ok(())
     }
 
     /// Returns the life of the session that the fact is about, `None` for a fact about no session.
@@ -114,7 +128,7 @@ mod tests {
             "once"
         }
 
-        fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+        fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
             let is_about = matches!(fact, Fact::SessionOpened { .. } | Fact::Client { .. });
             self.0 += u32::from(is_about);
             if self.0 < 3 { Ok(()) } else { Err(format!("{fact:?}")) }

@@ -2,21 +2,14 @@
 //! histories that keep and break the promise, in `sim/testdata/checkers`: a checker that cannot fail proves
 //! nothing.
 
-mod bounded;
 mod cluster;
 mod ephemeral_lifetime;
-mod exactly_once;
 mod fencing_monotonic;
-mod fifo;
 mod lives;
-mod mutual_exclusion;
-mod no_deadlock;
-mod no_lost_wakeup;
+mod of_the_state;
 mod replica_equality;
-mod session_order;
 #[cfg(test)]
 mod tests;
-mod the_oracle_agrees;
 
 use std::fmt;
 use std::time::Duration;
@@ -24,13 +17,14 @@ use std::time::Duration;
 pub use self::cluster::disturbances::Disturbances;
 pub(crate) use self::cluster::serves_while_a_quorum_is_connected::WITHIN as SERVES_WITHIN;
 use self::lives::Lives;
-use crate::history::Fact;
+use crate::history::{Book, Fact};
 
 /// Checker of one promise, fed with facts in the order of their occurrence.
 pub trait Invariant: Send {
     fn name(&self) -> &'static str;
-    /// Consumes a fact. An error describes how the promise was broken.
-    fn observe(&mut self, fact: &Fact) -> Result<(), String>;
+    /// Consumes a fact. `book`: the queues of locks before the fact. An error describes how the promise was
+    /// broken.
+    fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String>;
 
     /// Returns the name of the checker's type, which names the file of the checker's cases.
     #[cfg(test)]
@@ -109,7 +103,6 @@ impl Invariants {
     pub fn of_a_cluster_on(terms: Terms) -> Self {
         let mut lifelong: Vec<Box<dyn Invariant>> = vec![
             Box::new(fencing_monotonic::FencingMonotonic::default()),
-            Box::new(the_oracle_agrees::TheOracleAgrees),
             Box::new(cluster::restored_cluster::RestoredCluster::new(terms.has_bounded_clocks)),
             Box::new(cluster::fenced_store::FencedStore::default()),
             Box::new(cluster::releases::Releases::default()),
@@ -128,6 +121,7 @@ impl Invariants {
             Box::new(cluster::may_do::MayDo::default()),
             Box::new(cluster::may_see::MaySee::default()),
         ];
+        lifelong.extend(of_the_state());
         if terms.has_bounded_clocks {
             let beliefs = cluster::beliefs::Beliefs::with_clocks(terms.starts_with_right_clocks);
             lifelong.push(Box::new(beliefs));
@@ -140,14 +134,7 @@ impl Invariants {
 
     fn of_a_life(terms: &Terms) -> Vec<Box<dyn Invariant>> {
         vec![
-            Box::new(mutual_exclusion::MutualExclusion::default()),
-            Box::new(fifo::Fifo::default()),
-            Box::new(no_lost_wakeup::NoLostWakeup::default()),
-            Box::new(exactly_once::ExactlyOnce::default()),
-            Box::new(bounded::Bounded::default()),
-            Box::new(no_deadlock::NoDeadlock::default()),
             Box::new(ephemeral_lifetime::EphemeralLifetime::default()),
-            Box::new(session_order::SessionOrder::default()),
             Box::new(replica_equality::ReplicaEquality::default()),
             Box::new(cluster::log_matching::LogMatching::default()),
             Box::new(cluster::committed_never_changes::CommittedNeverChanges::default()),
@@ -186,38 +173,34 @@ impl Invariants {
 
     /// Passes a fact to all checkers and returns the first violation.
     pub fn observe(&mut self, fact: &Fact) -> Result<(), Violation> {
-        observe_all(&mut self.lifelong, fact)?;
+        observe_all(&mut self.lifelong, fact, self.lives.book())?;
         self.lives.observe(fact)
     }
 }
 
+/// Returns the checkers of promises about the state alone.
+fn of_the_state() -> impl Iterator<Item = Box<dyn Invariant>> {
+    rowlock_oracle::PROMISES
+        .into_iter()
+        .map(|name| Box::new(of_the_state::OfTheState(name)) as Box<dyn Invariant>)
+}
+
 /// Returns the checkers that need only committed entries and the logs of nodes, for the judgment of a real
-/// cluster. `is_whole`: the facts begin with the first entry of the log.
-pub(crate) fn of_a_log(is_whole: bool) -> Vec<Box<dyn Invariant>> {
-    let mut checkers: Vec<Box<dyn Invariant>> = vec![
-        Box::new(the_oracle_agrees::TheOracleAgrees),
-        Box::new(mutual_exclusion::MutualExclusion::default()),
-        Box::new(fifo::Fifo::default()),
-        Box::new(fencing_monotonic::FencingMonotonic::default()),
-        Box::new(cluster::questions::Questions::new(true)),
-        Box::new(no_deadlock::NoDeadlock::default()),
-        Box::new(ephemeral_lifetime::EphemeralLifetime::default()),
-        Box::new(session_order::SessionOrder::default()),
-        Box::new(exactly_once::ExactlyOnce::default()),
+/// cluster.
+pub(crate) fn of_a_log() -> Vec<Box<dyn Invariant>> {
+    let mut checkers: Vec<Box<dyn Invariant>> = of_the_state().collect();
+    checkers.extend([
+        Box::new(fencing_monotonic::FencingMonotonic::default()) as Box<dyn Invariant>,
         Box::new(cluster::log_matching::LogMatching::default()),
         Box::new(cluster::committed_never_changes::CommittedNeverChanges::default()),
         Box::new(cluster::votes_never_go_back::VotesNeverGoBack::default()),
         Box::new(replica_equality::ReplicaEquality::default()),
-    ];
-    if is_whole {
-        // The outcomes kept for sessions of an earlier state are unknown.
-        checkers.push(Box::new(bounded::Bounded::default()));
-    }
+    ]);
     checkers
 }
 
-fn observe_all(checkers: &mut [Box<dyn Invariant>], fact: &Fact) -> Result<(), Violation> {
+fn observe_all(checkers: &mut [Box<dyn Invariant>], fact: &Fact, book: &Book) -> Result<(), Violation> {
     checkers.iter_mut().try_for_each(|checker| {
-        checker.observe(fact).map_err(|what| Violation { invariant: checker.name(), what })
+        checker.observe(fact, book).map_err(|what| Violation { invariant: checker.name(), what })
     })
 }

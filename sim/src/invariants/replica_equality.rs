@@ -8,7 +8,7 @@ use rowlock_proto::NodeId;
 
 use super::Invariant;
 use crate::history::node::NodeFact;
-use crate::history::{Fact, Index, Origin};
+use crate::history::{Book, Fact, Index, Origin};
 
 /// First digest reported at each index.
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl Invariant for ReplicaEquality {
         "replica-equality"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Replica { node, index, digest, origin } => self.reported(*node, *index, *digest, *origin),
             Fact::Node { node, what: NodeFact::Applied { entry, digest, .. }, .. } => {

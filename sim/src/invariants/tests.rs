@@ -25,6 +25,7 @@ fn checkers() -> Vec<String> {
     let all = lives.into_iter().chain(Invariants::of_a_cluster().lifelong);
     let mut names: Vec<String> = all.map(|checker| name_of(&*checker)).collect();
     names.sort();
+    names.dedup();
     names
 }
 

@@ -10,7 +10,7 @@ use rowlock_state::Machine;
 use rowlock_wal::SnapshotFile;
 
 use super::folder::{Committed, NodeLog, position};
-use super::unreadable::{Unreadable, unreadable};
+use super::folder::{Unreadable, unreadable};
 
 /// Folders in a data folder.
 const WAL: &str = "wal";
@@ -80,11 +80,6 @@ impl Evidence {
         let entries = entries.into_iter().filter(|(index, _)| is_after(&start, start_index, *index));
         let entries = entries.map(|(_, entry)| entry).collect();
         Ok(Evidence { nodes, backups, start, start_index, entries })
-    }
-
-    /// Returns whether the entries begin with the first entry of the log.
-    pub fn begins_with_the_log(&self) -> bool {
-        matches!(self.start, Start::Beginning)
     }
 
     /// Returns the state before the first entry.

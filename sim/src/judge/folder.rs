@@ -2,8 +2,8 @@
 //! snapshots. Takes no lock and changes nothing, so the node may run meanwhile.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use bytes::Bytes;
 use rowlock_proto::{ClusterId, NodeId};
@@ -11,7 +11,6 @@ use rowlock_wal::log::record::{Checkpoint, Record};
 use rowlock_wal::offline::{DumpItem, dump};
 use rowlock_wal::{Entry, LogId, Payload, SnapshotFile, Vote, offline};
 
-use super::unreadable::{Unreadable, unreadable};
 use crate::history::Index;
 use crate::history::node::{NodeFact, Position, payload_hash};
 
@@ -174,4 +173,18 @@ impl Replay {
         let news = self.entries.range(first..=upto.index).map(|(index, entry)| (*index, entry.clone()));
         self.committed.extend(news);
     }
+}
+
+/// A folder or file that cannot be judged, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable(pub(super) String);
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+pub(super) fn unreadable(path: &Path, why: impl fmt::Display) -> Unreadable {
+    Unreadable(format!("cannot judge {}: {why}", path.display()))
 }

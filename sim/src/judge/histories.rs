@@ -16,9 +16,9 @@ use rowlock_proto::{NodeId, Zxid};
 
 use super::evidence::Evidence;
 use super::folder::NodeLog;
+use super::folder::{Unreadable, unreadable};
 use super::promises::{HISTORIES, Promises};
 use super::replay::Replayed;
-use super::unreadable::{Unreadable, unreadable};
 
 /// Attempts to read a history whose node removes segments meanwhile.
 const TRIES: u32 = 4;

@@ -14,12 +14,11 @@ pub mod histories;
 mod logs;
 pub mod promises;
 pub mod replay;
-mod unreadable;
 
 pub use evidence::Evidence;
+pub use folder::Unreadable;
 pub use promises::Promise;
 pub use replay::Replayed;
-pub use unreadable::Unreadable;
 
 /// Result of a judgment.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl Judgment {
 /// # Errors
 /// A committed entry, a snapshot or a history cannot be read.
 pub fn run(evidence: &Evidence) -> Result<Judgment, Unreadable> {
-    let mut promises = promises::Promises::of_a_log(evidence.begins_with_the_log());
+    let mut promises = promises::Promises::of_a_log();
     let replayed = replay::run(evidence, &mut promises)?;
     logs::observe(evidence, &mut promises);
     let histories = histories::compare(evidence, &replayed, &mut promises)?;

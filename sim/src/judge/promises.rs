@@ -2,8 +2,8 @@
 //! judged facts, and the first breach.
 
 use crate::fact_recorder::REFERENCE_NODE;
-use crate::history::Fact;
 use crate::history::node::NodeFact;
+use crate::history::{Book, Fact};
 use crate::invariants::{self, Invariant};
 
 /// Promise of the comparison of histories with the log.
@@ -41,7 +41,8 @@ impl Promise {
     fn observe(&mut self, fact: &Fact, place: impl Fn() -> String) {
         let Some(checker) = self.checker.as_mut().filter(|_| self.broken.is_none()) else { return };
         self.judged += u64::from(counted(self.name).1(fact));
-        self.broken = checker.observe(fact).err().map(|what| format!("{what} ({})", place()));
+        self.broken =
+            checker.observe(fact, &Book::default()).err().map(|what| format!("{what} ({})", place()));
     }
 
     /// Returns the number of judged facts, and their kind.
@@ -59,13 +60,12 @@ impl Promise {
 pub(super) struct Promises(Vec<Promise>);
 
 impl Promises {
-    /// Creates the checkers. `is_whole`: the facts begin with the first entry of the log.
-    pub(super) fn of_a_log(is_whole: bool) -> Self {
+    pub(super) fn of_a_log() -> Self {
         let promise = |name: &'static str, checker| {
             let unit = counted(name).0;
             Promise { name, checker, unit, judged: 0, broken: None }
         };
-        let checkers = invariants::of_a_log(is_whole).into_iter();
+        let checkers = invariants::of_a_log().into_iter();
         let mut all: Vec<Promise> = checkers.map(|checker| promise(checker.name(), Some(checker))).collect();
         all.push(promise(HISTORIES, None));
         Promises(all)
@@ -115,17 +115,15 @@ fn is_about_node(fact: &Fact, is_meant: impl Fn(&NodeFact) -> bool) -> bool {
 /// Returns which facts count as judged by a checker.
 fn counted(name: &str) -> (&'static str, IsJudged) {
     match name {
-        "mutual-exclusion" | "fifo" | "fencing-monotonic" => {
+        "mutual-exclusion" | "fifo" | "no-lost-wakeup" | "fencing-monotonic" => {
             ("grants", |fact| matches!(fact, Fact::Entitled { .. }))
         }
-        "the-oracle-agrees" => ("commands", |fact| matches!(fact, Fact::Committed { .. })),
         "no-deadlock" => ("queue positions", |fact| matches!(fact, Fact::Queued { .. })),
-        "ephemeral-lifetime" => ("ephemeral znodes", |fact| matches!(fact, Fact::EphemeralCreated { .. })),
-        "session-order" => ("commands of sessions", |fact| matches!(fact, Fact::Answered { .. })),
-        "questions" => ("questions and revoked holds", |fact| {
-            matches!(fact, Fact::Questioned { .. } | Fact::Revoked { .. })
-        }),
-        "exactly-once" | "bounded" => ("numbered writes", |fact| matches!(fact, Fact::Once { .. })),
+        "ephemeral-lifetime" => ("ended sessions", |fact| matches!(fact, Fact::SessionEnded { .. })),
+        "questions" => ("questions", |fact| matches!(fact, Fact::Questioned { .. })),
+        "the-oracle-agrees" | "session-order" | "exactly-once" | "bounded" => {
+            ("commands", |fact| matches!(fact, Fact::Committed { .. }))
+        }
         "replica-equality" => {
             ("digests of nodes", |fact| matches!(fact, Fact::Replica { node, .. } if *node != REFERENCE_NODE))
         }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rowlock_coordinator::node::moment::rfc3339;
+use rowlock_oracle::{Event, Heard};
 use rowlock_proto::report::HistoryEntry;
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::Machine;
@@ -13,10 +14,10 @@ use rowlock_state::command::{Batch, Command};
 
 use super::evidence::{Evidence, Start};
 use super::folder::Committed;
+use super::folder::Unreadable;
 use super::promises::Promises;
-use super::unreadable::Unreadable;
-use crate::fact_recorder::{Recorded, Recorder, Reference, hidden_owners};
-use crate::history::{Fact, Index, Lock, Locks, Origin};
+use crate::fact_recorder::Reference;
+use crate::history::{Fact, Index, Locks, Origin};
 
 /// What the committed entries have shown.
 #[derive(Debug, Default)]
@@ -80,10 +81,10 @@ fn locks(mut machine: Machine, evidence: &Evidence) -> Result<Locks, Unreadable>
             continue;
         }
         for proposal in &batch.proposals {
-            let mut recorder = Recorder::default();
-            machine.apply_stamped(batch.stamp(), proposal, &mut recorder);
-            paths.extend(recorder.0.into_iter().filter_map(|recorded| match recorded {
-                Recorded::Told(entry) => entry.event.lock().map(|event| event.lock.clone()),
+            let mut heard = Heard::default();
+            machine.apply_stamped(batch.stamp(), proposal, &mut heard);
+            paths.extend(heard.0.into_iter().filter_map(|event| match event {
+                Event::Lock { event, .. } => Some(event.lock),
                 _ => None,
             }));
         }
@@ -108,8 +109,6 @@ pub(super) fn run(evidence: &Evidence, promises: &mut Promises) -> Result<Replay
 struct Replay {
     reference: Reference,
     locks: Locks,
-    /// Positions of the start whose owners the state hides.
-    hidden: BTreeSet<(Lock, FencingToken)>,
     /// Digests of snapshots by index, with their nodes.
     snapshots: BTreeMap<u64, Vec<(NodeId, u64)>>,
     start_index: u64,
@@ -123,8 +122,6 @@ impl Replay {
         locks: Locks,
         promises: &mut Promises,
     ) -> Result<Replay, Unreadable> {
-        let hidden = hidden_owners(&start);
-        let hidden = hidden.filter_map(|(path, token)| Some((locks.find(&path)?, token))).collect();
         let found = Replayed {
             last_index: evidence.start_index,
             zxids: (start.last_zxid(), start.last_zxid()),
@@ -135,7 +132,7 @@ impl Replay {
         let (reference, facts) = Reference::after(locks.clone(), start, Index(evidence.start_index));
         promises.start(&facts);
         let start_index = evidence.start_index;
-        Ok(Replay { reference, locks, hidden, snapshots, start_index, found })
+        Ok(Replay { reference, locks, snapshots, start_index, found })
     }
 
     fn entry(&mut self, entry: &Committed, promises: &mut Promises) -> Result<(), Unreadable> {
@@ -146,10 +143,7 @@ impl Replay {
         let place = || format!("entry {} at {}", index.0, rfc3339(time_ms));
         for fact in &facts {
             self.count(fact);
-            if !self.is_hidden(fact) {
-                let place = || self.with_path(fact, place());
-                promises.observe(fact, place);
-            }
+            promises.observe(fact, || self.with_path(fact, place()));
         }
         self.found.entries += 1;
         self.found.last_index = index.0;
@@ -194,14 +188,8 @@ impl Replay {
             Fact::SessionOpened { .. } => self.found.sessions += 1,
             Fact::Entitled { .. } => self.found.grants += 1,
             Fact::LockEvent(entry) => self.found.events.push(entry.clone()),
-            Fact::Left { lock, token, .. } => drop(self.hidden.remove(&(*lock, *token))),
             _ => {}
         }
-    }
-
-    /// Returns whether the fact can only be judged with an owner that the state at the start hides.
-    fn is_hidden(&self, fact: &Fact) -> bool {
-        matches!(fact, Fact::Refused { .. }) && !self.hidden.is_empty()
     }
 
     /// Adds the path of the lock that a fact is about.
@@ -210,9 +198,7 @@ impl Replay {
             Fact::Queued { lock, .. }
             | Fact::Entitled { lock, .. }
             | Fact::Left { lock, .. }
-            | Fact::Converted { lock, .. }
-            | Fact::Revoked { lock, .. }
-            | Fact::Refused { lock, .. } => format!("{place}, {lock:?} is {}", self.locks.path(*lock)),
+            | Fact::Converted { lock, .. } => format!("{place}, {lock:?} is {}", self.locks.path(*lock)),
             _ => place,
         }
     }

@@ -77,6 +77,8 @@ async fn a_real_cluster_and_what_was_falsified_in_its_folders_are_judged() {
         "the-oracle-agrees",
         "mutual-exclusion",
         "fifo",
+        "no-lost-wakeup",
+        "bounded",
         "fencing-monotonic",
         "no-deadlock",
         "ephemeral-lifetime",

@@ -7,7 +7,7 @@ use rowlock_world::executor::Simulation;
 
 use super::machines;
 use crate::database::Sql;
-use crate::database::core::{Outcome, Transaction};
+use crate::database::{Outcome, Transaction};
 use crate::design::{Build, Contender, Deployment, Doing, Grant, Polling};
 use crate::outside_view::OutsideView;
 use crate::wire::{Redial, Trouble};

@@ -1,7 +1,7 @@
 //! Facts of clients, after `cN`. The session has the client's number without `session=`, the lock is 0
 //! without `lock=`, the mode is `x` without a word.
 //!
-//! - calls ([`super::call`]): `invokes NUMBER CALL`, `returns NUMBER ANSWER`; both at once: `call NUMBER
+//! - calls: `invokes NUMBER CALL`, `returns NUMBER ANSWER`; both at once: `call NUMBER
 //!   CALL -> ANSWER` (two facts)
 //! - sessions: `session [timeout=] [grace=]`, `plain`, `lease`, `alive MS`, `ended-session SESSION`, `ends`
 //! - connections: `connects seen|unseen`, `connected`, `disconnects`, `told-moved`
@@ -14,16 +14,31 @@
 //!   `hears-upto ZXID`, `stream-refused`, `stream-ends`; the history: `pages`, `page EVENT, EVENT...`
 //! - reports: `queue ZXID HOLDER... | WAITER...` (each TOKEN:SINCE), `locks ZXID [HOLDERS:WAITERS]` (lock
 //!   /a), `sessions ZXID SESSION:HELD:WAITING... [more=yes]`
+//! - under rules of locks: `proves IDENTITY...`, `answered ZXID done|ERROR [RIGHT LOCK]`, `sees ZXID PATH`,
+//!   `noticed PATH`, `listed ZXID LOCK`. The log's fact is `rules ZXID RULE, RULE...`
+//!
+//! - calls: `create PATH [DATA] [mode=ephemeral|sequential]` (DATA is `new` without a word), `set PATH DATA
+//!   [version=]`, `delete PATH`, `get PATH [synced] [watch=]`, `exists PATH [synced]`, `sync`, `acquire
+//!   LOCK [MODE]`, `release LOCK TOKEN`, `held LOCK...`, `force LOCK [TOKEN]`, `verify LOCK TOKEN`, `multi
+//!   CALL | CALL`
+//! - answers: `created PATH STAT`, `set STAT`, `deleted`, `data DATA STAT`, `absent`, `synced`, `acquired
+//!   TOKEN`, `held TOKEN...`, `taken LABEL`, `released yes|no`, `verified yes|no`, `multi ANSWER | ANSWER`
+//! - no answer: `refused ERROR`, `refused ERROR at=OPERATION` (of a multi), `undone`, `unknown`
+//!
+//! STAT: czxid, mzxid and version, as `2/4/1`.
 
-use rowlock_proto::{EventType, FencingToken, SessionId, Zxid};
+use bytes::Bytes;
+use rowlock_proto::{CreateMode, EventType, FencingToken, Right, SessionId, Stat, Version, Zxid};
 use rowlock_stories::{Words, parse};
 use serde_json::{Value, json};
 
-use super::super::client::{CallId, ClientFact, Connect, Events, Follow, Large, Store, WatchId};
-use super::super::{Lock, Millis};
-use super::call::{answer, call};
+use super::super::access::{Access, Need};
+use super::super::client::{
+    Answer, CallId, ClientFact, Connect, Events, Failure, Follow, Large, Op, ReadKind, Store, WatchId,
+};
+use super::super::{Fact, Lock, Millis};
 use super::log::entry;
-use super::{access, code, mode, named, numbers};
+use super::{code, mode, named, numbers};
 
 const KINDS: [EventType; 4] = [
     EventType::NodeCreated,
@@ -39,7 +54,7 @@ pub(super) fn fact(text: &str, client: usize) -> Option<ClientFact> {
     let follow = || Some(ClientFact::Follows { session, what: follow(words)? });
     let events = || Some(ClientFact::Events(events(words, text)?));
     let known = calls(text, session).or_else(of_session).or_else(|| lock(words)).or_else(follow);
-    known.or_else(events).or_else(|| access::fact(words, session))
+    known.or_else(events).or_else(|| access(words, session))
 }
 
 fn calls(text: &str, session: SessionId) -> Option<ClientFact> {
@@ -192,4 +207,112 @@ fn sessions(words: &Words<'_>) -> Value {
     let sessions: Vec<Value> = words.from(2).iter().map(one).collect();
     let more = words.option("more").is_some();
     json!({ "zxid": words.parse::<i64>(1), "session_count": 2, "sessions": sessions, "more": more })
+}
+
+pub(super) fn call(text: &str) -> Option<Op> {
+    let words = &Words::new(text);
+    let path = || words.at(1).to_owned();
+    let version = Version(words.number("version", Version::ANY.0));
+    let lock = || Lock(words.parse(1));
+    let read = |kind| {
+        let (watch, synced) = (words.option("watch").map(parse).map(WatchId), words.find(2).is_some());
+        Op::Read { kind, path: path(), watch, synced }
+    };
+    Some(match words.at(0) {
+        "create" => {
+            let mode = match words.option("mode") {
+                None => CreateMode::Persistent,
+                Some("ephemeral") => CreateMode::Ephemeral,
+                Some("sequential") => CreateMode::PersistentSequential,
+                Some(_) => return None,
+            };
+            Op::Create { path: path(), data: data(words.find(2).unwrap_or("new")), mode }
+        }
+        "set" => Op::Set { path: path(), data: data(words.at(2)), version },
+        "delete" => Op::Delete { path: path(), version },
+        "get" => read(ReadKind::Data),
+        "exists" => read(ReadKind::Exists),
+        "sync" => Op::Sync,
+        "acquire" => Op::Acquire { lock: lock(), mode: mode(words.find(2)) },
+        "release" => Op::Release { lock: lock(), token: FencingToken(words.parse(2)) },
+        "held" => Op::Held { locks: words.from(1).iter().map(|word| Lock(parse(word))).collect() },
+        "force" => {
+            let token = words.find(2).map(|token| FencingToken(parse(token)));
+            Op::Force { lock: lock(), token }
+        }
+        "verify" => Op::Verify { lock: lock(), token: FencingToken(words.parse(2)) },
+        "multi" => Op::Multi(parts(text).map(call).collect::<Option<_>>()?),
+        _ => return None,
+    })
+}
+
+pub(super) fn answer(text: &str) -> Option<Result<Answer, Failure>> {
+    let words = &Words::new(text);
+    let token = |word: &&str| FencingToken(parse(word));
+    Some(Ok(match words.at(0) {
+        "created" => Answer::Created { path: words.at(1).to_owned(), stat: stat(words.at(2)) },
+        "set" => Answer::Set(stat(words.at(1))),
+        "deleted" => Answer::Deleted,
+        "data" => Answer::Data(data(words.at(1)), stat(words.at(2))),
+        "absent" => Answer::Exists(None),
+        "synced" => Answer::Synced,
+        "acquired" => Answer::Acquired(token(&words.at(1))),
+        "held" => Answer::Held(words.from(1).iter().map(token).collect()),
+        "taken" => Answer::Taken(words.at(1).to_owned()),
+        "released" => Answer::Released(words.at(1) == "yes"),
+        "verified" => Answer::Verified(words.at(1) == "yes"),
+        "multi" => Answer::Multi(parts(text).map(|part| answer(part)?.ok()).collect::<Option<_>>()?),
+        "refused" => {
+            let code = code(words.at(1));
+            let at = words.option("at").map(parse);
+            return Some(Err(at.map_or(Failure::Refused(code), |at| Failure::RefusedAt(at, code))));
+        }
+        "undone" => return Some(Err(Failure::NotDone)),
+        "unknown" => return Some(Err(Failure::Unknown)),
+        _ => return None,
+    }))
+}
+
+fn parts(multi: &str) -> impl Iterator<Item = &str> {
+    multi.trim().trim_start_matches("multi").split('|')
+}
+
+pub(super) fn data(text: &str) -> Option<Bytes> {
+    Some(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+pub(super) fn stat(word: &str) -> Stat {
+    let numbers: Vec<i64> = numbers(word, '/');
+    let version = Version(numbers[2] as i32);
+    Stat { czxid: Zxid(numbers[0]), mzxid: Zxid(numbers[1]), version, ..Stat::default() }
+}
+
+pub(super) fn rules(text: &str) -> Option<Fact> {
+    let (zxid, rules) = text.strip_prefix("rules ")?.split_once(' ')?;
+    Some(Fact::Rules { zxid: Zxid(parse(zxid)), text: rules.replace(", ", "\n") })
+}
+
+fn access(words: &Words<'_>, session: SessionId) -> Option<ClientFact> {
+    let zxid = || Zxid(words.parse(1));
+    let path = |at| words.at(at).to_owned();
+    Some(ClientFact::Access(match words.at(0) {
+        "proves" => {
+            let who = words.from(1).iter().map(|who| (*who).to_owned()).collect();
+            Access::Proves { session, who }
+        }
+        "answered" => {
+            let need = |right| Need { lock: path(4), right: named(&Right::ALL, right) };
+            let needs = words.find(3).map(need).into_iter().collect();
+            let result = if words.at(2) == "done" { Ok(()) } else { Err(code(words.at(2))) };
+            Access::Answered { session, since: zxid(), zxid: zxid(), needs, result }
+        }
+        "sees" => Access::Shown { session, zxid: zxid(), path: path(2) },
+        "noticed" => Access::Noticed { session, place: path(1) },
+        "listed" => {
+            let locks = json!([{ "lock": words.at(2), "holders": 1, "waiters": 0 }]);
+            let list = json!({ "zxid": zxid().0, "time_ms": 0, "locks": locks, "more": false });
+            Access::Listed { session, locks: serde_json::from_value(list).expect("locks") }
+        }
+        _ => return None,
+    }))
 }

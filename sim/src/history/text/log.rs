@@ -1,15 +1,10 @@
 //! Facts about the log and the world. Options in brackets have defaults: lock 0, the session with the
-//! number of the token, no limit, time 0 of the log's clock, timeout 1000.
+//! number of the token, released, time 0 of the log's clock, timeout 1000.
 //!
 //! - sessions: `opened SESSION [timeout=]`, `attached SESSION ATTACHMENT [timeout=]`, `ended SESSION
-//!   closed|expired|ended`, `answered SESSION ATTACHMENT [ERROR]`
-//! - ephemeral znodes: `ephemeral PATH SESSION`, `deleted PATH`
-//! - locks (MODE: `x`, `s` or permits): `queued TOKEN [MODE] [session=] [owner=N|SESSION/POSITION]`,
-//!   `granted TOKEN [session=] [limit=] [at=]`, `left TOKEN`, `gone TOKEN WHY`, `converted TOKEN MODE`,
-//!   `limit N|none`, `delayed UNTIL`, `undelayed`, `revoked TOKEN at= [maximum]`, `questioned TOKEN at=
-//!   [within=]`, `refused MODE owner= LOCK:TOKEN...` (the circle), all with `[lock=]`
-//! - `write ID [acked=] [changed=no] [reply=] [bytes=] [refused=ERROR] [position=TOKEN|none]`: a numbered
-//!   write of session 1
+//!   closed|expired|ended`
+//! - locks (MODE: `x`, `s` or permits): `queued TOKEN [MODE] [session=]`, `granted TOKEN [session=] [at=]`,
+//!   `left TOKEN [WHY]`, `converted TOKEN MODE`, `questioned TOKEN at=`, all with `[lock=]`
 //! - `event ZXID KIND [token=] [of=PATH] [label=] [reason=] [by=]`: an entry of event streams
 //! - `logged SESSION ZXID CALL -> ANSWER`, `znode ZXID PATH created|data|child DATA STAT`, `znode ZXID PATH
 //!   deleted`
@@ -25,21 +20,20 @@ use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::command::Attachment;
 use rowlock_state::outcome::{EndReason, SessionEnd};
-use rowlock_stories::{Words, parse};
+use rowlock_stories::Words;
 use rowlock_world::time::Nanos;
 use serde_json::json;
 
 use super::super::client::{ClientId, Logged, Znode, ZnodeChange, name_hash};
 use super::super::node::Position;
-use super::super::{Connected, Fact, Index, Lock, Millis, NewLife, Origin, Owner, Reply};
-use super::access;
-use super::call::{answer, call, data, stat};
-use super::{code, millis, mode, named, numbers};
+use super::super::{Connected, Fact, Index, Lock, Millis, NewLife, Origin};
+use super::client::{answer, call, data, rules, stat};
+use super::{millis, mode, named, numbers};
 
 pub(super) fn fact(text: &str, at: Nanos) -> Option<Fact> {
     let words = &Words::new(text);
     let known = session(words).or_else(|| lock(words)).or_else(|| change(words, text));
-    known.or_else(|| world(words, at)).or_else(|| access::rules(text))
+    known.or_else(|| world(words, at)).or_else(|| rules(text))
 }
 
 fn session(words: &Words<'_>) -> Option<Fact> {
@@ -55,33 +49,8 @@ fn session(words: &Words<'_>) -> Option<Fact> {
             let ends = [SessionEnd::Closed, SessionEnd::Expired, SessionEnd::Ended];
             Fact::SessionEnded { session: session(), end: named(&ends, words.at(2)), at }
         }
-        "answered" => {
-            let (attachment, refused) = (Attachment(words.parse(2)), words.find(3).map(code));
-            Fact::Answered { session: session(), attachment, refused }
-        }
-        "ephemeral" => {
-            Fact::EphemeralCreated { path: words.at(1).to_owned(), session: SessionId(words.parse(2)) }
-        }
-        "deleted" => Fact::Deleted { path: words.at(1).to_owned() },
-        "write" => Fact::Once {
-            session: SessionId(1),
-            id: words.parse(1),
-            acked: words.number("acked", 0),
-            changed: words.option("changed") != Some("no"),
-            reply: reply(words),
-        },
         _ => return None,
     })
-}
-
-fn reply(words: &Words<'_>) -> Reply {
-    let position = |word| (Lock(0), (word != "none").then(|| FencingToken(parse(word))));
-    Reply {
-        places: words.option("position").map(position).into_iter().collect(),
-        text: words.option("reply").unwrap_or_default().to_owned(),
-        bytes: words.number("bytes", 1),
-        refused: words.option("refused").map(code),
-    }
 }
 
 fn lock(words: &Words<'_>) -> Option<Fact> {
@@ -89,56 +58,22 @@ fn lock(words: &Words<'_>) -> Option<Fact> {
     let token = || FencingToken(words.parse(1));
     let session = || SessionId(words.number("session", token().0));
     Some(match words.at(0) {
-        "queued" => Fact::Queued {
-            lock,
-            token: token(),
-            session: session(),
-            mode: mode(words.find(2)),
-            owner: words.option("owner").map(owner),
-            number: words.parse(1),
-        },
+        "queued" => Fact::Queued { lock, token: token(), session: session(), mode: mode(words.find(2)) },
         "granted" => {
-            let (limit, zxid) = (words.option("limit").map(parse), Zxid(words.parse(1)));
-            Fact::Entitled { lock, token: token(), session: session(), limit, zxid, at }
+            Fact::Entitled { lock, token: token(), session: session(), zxid: Zxid(words.parse(1)), at }
         }
-        "left" => Fact::Left { lock, token: token(), at: Zxid(words.parse(1)) },
-        "gone" => {
+        "left" => {
             use EndReason::{
                 Deleted, Forced, Released, Revoked, SessionClosed, SessionEnded, SessionExpired,
             };
             let reasons = [Released, SessionClosed, SessionExpired, Deleted, Forced, Revoked, SessionEnded];
-            Fact::Gone { lock, token: token(), why: named(&reasons, words.at(2)) }
+            let why = words.find(2).map_or(Released, |word| named(&reasons, word));
+            Fact::Left { lock, token: token(), why }
         }
         "converted" => Fact::Converted { lock, token: token(), mode: mode(words.find(2)) },
-        "limit" => Fact::Limit { lock, limit: words.at(1).parse().ok() },
-        "delayed" => Fact::Delayed { lock, until: Millis(words.parse(1)) },
-        "undelayed" => Fact::Undelayed { lock },
-        "revoked" => {
-            let has_maximum = words.find(2) == Some("maximum");
-            Fact::Revoked { lock, token: token(), session: session(), at, has_maximum }
-        }
-        "questioned" => {
-            let deadline = words.option("within").map(|within_ms| (at, parse(within_ms)));
-            Fact::Questioned { lock, token: token(), asked: at, deadline }
-        }
-        "refused" => {
-            let (mode, owner) = (mode(words.find(1)), words.option("owner").map(owner));
-            let position = |word: &&str| {
-                let pair: Vec<i64> = numbers(word, ':');
-                (Lock(pair[0] as usize), FencingToken(pair[1]))
-            };
-            let circle = words.from(2).iter().map(position).collect();
-            Fact::Refused { lock, session: SessionId(words.number("session", 1)), mode, owner, circle }
-        }
+        "questioned" => Fact::Questioned { lock, token: token(), asked: at },
         _ => return None,
     })
-}
-
-fn owner(word: &str) -> Owner {
-    match word.split_once('/') {
-        Some((session, position)) => Owner::Under(SessionId(parse(session)), parse(position)),
-        None => Owner::Named(parse(word)),
-    }
 }
 
 fn change(words: &Words<'_>, text: &str) -> Option<Fact> {

@@ -2,8 +2,7 @@
 //!
 //! A line holds facts, separated by `;`. `@MS` before a fact is its true time (0 without), `nN` a node,
 //! `cN` a client. Facts about the log and the world stand in [`log`], facts of nodes in [`node`], facts of
-//! clients in [`client`] and, under rules of locks, in [`access`]. `for A..B:` repeats its line for each
-//! number, which replaces `#`.
+//! clients in [`client`]. `for A..B:` repeats its line for each number, which replaces `#`.
 //!
 //! ```text
 //! queued 1; granted 1; c1 holds 1
@@ -11,8 +10,6 @@
 //! for 10..13: c5 call # sync -> synced
 //! ```
 
-mod access;
-mod call;
 mod client;
 mod log;
 mod node;

@@ -15,7 +15,7 @@ use rowlock_state::outcome::EndReason;
 
 use super::super::Invariant;
 use crate::history::client::{CallId, ClientFact, ClientId, Op};
-use crate::history::{Fact, Lock};
+use crate::history::{Book, Fact, Lock};
 
 /// First moment and mode of a belief. Moments count beliefs, not time.
 #[derive(Clone, Copy, Debug)]
@@ -32,19 +32,15 @@ struct Newest {
     beside_others: Option<(FencingToken, Belief)>,
 }
 
-/// Beliefs of clients, and holders by the log.
+/// Beliefs of clients, and the losses that excuse a belief.
 #[derive(Default)]
 pub struct Beliefs {
     moments: u64,
     beliefs: BTreeMap<(Lock, FencingToken), Belief>,
     newest: BTreeMap<Lock, Newest>,
-    /// Requested mode of each queue position in the log.
-    modes: BTreeMap<(Lock, FencingToken), Mode>,
-    held: BTreeMap<(Lock, FencingToken), Mode>,
     /// Positions that held locks in a former life of the cluster: the log reports nothing about them any
     /// more.
     former: BTreeSet<(Lock, FencingToken)>,
-    sessions: BTreeMap<(Lock, FencingToken), SessionId>,
     with_grace: BTreeSet<SessionId>,
     plain: BTreeSet<SessionId>,
     /// A node may have started with a wrong wall clock: as a leader such a node revokes locks too early.
@@ -74,9 +70,14 @@ impl Beliefs {
         Beliefs { has_wrong_clocks: !starts_with_right_clocks, ..Beliefs::default() }
     }
 
-    fn holds(&mut self, client: ClientId, lock: Lock, token: FencingToken, mode: Mode) -> Result<(), String> {
+    fn holds(
+        &mut self,
+        client: ClientId,
+        key @ (lock, token): (Lock, FencingToken),
+        mode: Mode,
+        book: &Book,
+    ) -> Result<(), String> {
         self.moments += 1;
-        let key = (lock, token);
         let new = Belief { client, mode, began: self.moments };
         let known = self.beliefs.get(&key).filter(|known| known.mode == mode);
         let Belief { began, .. } = *known.unwrap_or(&new);
@@ -107,9 +108,10 @@ impl Beliefs {
                 *place = Some((token, new));
             }
         }
-        match self.held.get(&key) {
+        let position = book.position(lock, token);
+        match position.filter(|position| position.is_held).map(|position| position.mode) {
             _ if is_excused || self.former.contains(&key) => return Ok(()),
-            Some(held) if mode == Mode::Exclusive && *held != mode => {
+            Some(held) if mode == Mode::Exclusive && held != mode => {
                 return Err(format!(
                     "client {} believes to have {lock:?} alone by {token}, which holds it as {held:?}",
                     client.0
@@ -118,13 +120,12 @@ impl Beliefs {
             Some(_) => return Ok(()),
             None => {}
         }
-        let of_lock = (lock, FencingToken(i64::MIN))..=(lock, FencingToken(i64::MAX));
-        match self.held.range(of_lock).find(|(_, held)| !go_together(mode, **held)) {
-            Some(((_, other), _)) => Err(format!(
+        match book.queue(lock).find(|(_, other)| other.is_held && !go_together(mode, other.mode)) {
+            Some((other, _)) => Err(format!(
                 "client {} believes in {token} of {lock:?} ({mode:?}), which the log has granted to {other}",
                 client.0
             )),
-            None if self.sessions.get(&key).is_some_and(|session| self.plain.contains(session)) => Ok(()),
+            None if position.is_some_and(|position| self.plain.contains(&position.session)) => Ok(()),
             None => Err(format!(
                 "client {} believes in {token} of {lock:?} ({mode:?}), which it does not hold in the log",
                 client.0
@@ -138,29 +139,11 @@ impl Invariant for Beliefs {
         "mutual-exclusion-of-beliefs"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
         match fact {
-            Fact::NewLife(_) => {
-                self.former.extend(std::mem::take(&mut self.held).into_keys());
-                self.modes.clear();
-            }
-            Fact::Queued { lock, token, session, mode, .. } => {
-                self.modes.insert((*lock, *token), *mode);
-                self.sessions.insert((*lock, *token), *session);
-            }
-            Fact::Converted { lock, token, mode } => {
-                self.held.insert((*lock, *token), *mode);
-            }
-            Fact::Entitled { lock, token, .. } => {
-                let mode = self.modes.get(&(*lock, *token)).copied().unwrap_or(Mode::Exclusive);
-                self.held.insert((*lock, *token), mode);
-            }
-            Fact::Left { lock, token, .. } => {
-                self.modes.remove(&(*lock, *token));
-                self.held.remove(&(*lock, *token));
-            }
-            Fact::Gone { lock, token, why } => {
-                let session = self.sessions.remove(&(*lock, *token));
+            Fact::NewLife(_) => self.former.extend(book.holders()),
+            Fact::Left { lock, token, why } => {
+                let session = book.position(*lock, *token).map(|position| position.session);
                 let has_grace = session.is_some_and(|session| self.with_grace.contains(&session));
                 let by_force =
                     matches!(why, EndReason::Deleted | EndReason::Forced | EndReason::SessionEnded);
@@ -191,7 +174,7 @@ impl Invariant for Beliefs {
                 self.forced.remove(session);
             }
             Fact::Client { client, what: ClientFact::Holds { lock, token, mode }, .. } => {
-                return self.holds(*client, *lock, *token, *mode);
+                return self.holds(*client, (*lock, *token), *mode, book);
             }
             Fact::Client { what: ClientFact::LetGo { lock, token }, .. } => {
                 self.beliefs.remove(&(*lock, *token));

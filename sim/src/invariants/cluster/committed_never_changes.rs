@@ -10,7 +10,7 @@ use rowlock_proto::NodeId;
 use super::super::Invariant;
 use super::node_log::NodeLog;
 use crate::history::node::{NodeFact, Position};
-use crate::history::{Fact, Index};
+use crate::history::{Book, Fact, Index};
 
 /// Applied entries by position.
 #[derive(Default)]
@@ -72,7 +72,7 @@ impl Invariant for CommittedNeverChanges {
         "committed-never-changes"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         if let Fact::NewLife(new) = fact {
             let first = new.beginning;
             self.committed.insert(first.index, (first, 0, NodeId(0)));

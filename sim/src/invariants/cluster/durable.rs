@@ -10,7 +10,7 @@ use rowlock_proto::NodeId;
 use super::super::Invariant;
 use super::matching::{Matched, Matching};
 use crate::history::node::NodeFact;
-use crate::history::{Fact, Index};
+use crate::history::{Book, Fact, Index};
 
 /// Progress of each node's state.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Invariant for Durable {
         "durable"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Node { node, what, .. } => self.node(*node, what),
             Fact::Passed { .. } => self.due = [self.due[1], self.last],

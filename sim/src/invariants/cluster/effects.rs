@@ -4,8 +4,8 @@
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching};
-use crate::history::Fact;
 use crate::history::client::Failure;
+use crate::history::{Book, Fact};
 
 #[derive(Default)]
 pub struct Effects(Matching);
@@ -15,7 +15,7 @@ impl Invariant for Effects {
         "exactly-once"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match self.0.observe(fact) {
             Matched::RanUnasked(logged) if logged.result.is_ok() => Err(format!(
                 "{:?} took effect at {} in session {}, which has no such unanswered call: no client sent it, or it ran twice",

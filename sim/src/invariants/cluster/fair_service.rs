@@ -8,8 +8,8 @@ use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
 use super::disturbances::Disturbances;
-use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId};
+use crate::history::{Book, Fact};
 
 /// Unanswered calls of quiet clients, with the start of each.
 pub struct FairService {
@@ -42,7 +42,7 @@ impl Invariant for FairService {
         "fair-service"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Client { client, at, what: ClientFact::Waits { request } } => {
                 self.waits.insert(*client, (*at, *request));

@@ -7,7 +7,7 @@ use rowlock_proto::FencingToken;
 
 use super::super::Invariant;
 use crate::history::client::{ClientFact, Store};
-use crate::history::{Fact, Lock};
+use crate::history::{Book, Fact, Lock};
 
 /// Highest token that each store has accepted.
 #[derive(Default)]
@@ -20,7 +20,7 @@ impl Invariant for FencedStore {
         "fenced-store"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         let Fact::Client { client, what: ClientFact::Wrote { lock, token, store }, .. } = fact else {
             return Ok(());
         };

@@ -8,7 +8,7 @@ use rowlock_proto::{FencingToken, SessionId};
 
 use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
-use crate::history::{Fact, Lock};
+use crate::history::{Book, Fact, Lock};
 
 struct Asked {
     lock: Lock,
@@ -18,27 +18,24 @@ struct Asked {
     had: BTreeSet<FencingToken>,
 }
 
-/// Queues of the log, and waiting calls.
+/// Grants of the log, and waiting calls.
 #[derive(Default)]
 pub struct FifoInRealTime {
-    last: BTreeMap<Lock, FencingToken>,
-    waiting: BTreeSet<(Lock, FencingToken)>,
-    /// Grants of the log, never removed: a client may hear of a grant after its release.
+    /// Never shrinks: a client may hear of a grant after its release.
     granted: BTreeSet<(Lock, FencingToken)>,
-    held: BTreeMap<(Lock, FencingToken), SessionId>,
     asked: BTreeMap<CallId, Asked>,
 }
 
 impl FifoInRealTime {
-    fn invoked(&mut self, call: CallId, session: SessionId, op: &Op) {
+    fn invoked(&mut self, call: CallId, session: SessionId, op: &Op, book: &Book) {
         let Op::Acquire { lock, .. } = op else { return };
-        let behind = self.last.get(lock).copied().unwrap_or_default();
-        let own = self.held.iter().filter(|((of, _), holder)| of == lock && **holder == session);
-        let had = own.map(|((_, token), _)| *token).collect();
+        let behind = book.newest(*lock).unwrap_or_default();
+        let own = book.queue(*lock).filter(|(_, position)| position.is_held && position.session == session);
+        let had = own.map(|(token, _)| token).collect();
         self.asked.insert(call, Asked { lock: *lock, behind, had });
     }
 
-    fn acquired(&mut self, asked: &Asked, token: FencingToken) -> Result<(), String> {
+    fn acquired(&self, asked: &Asked, token: FencingToken, book: &Book) -> Result<(), String> {
         let Asked { lock, behind, had } = asked;
         if had.contains(&token) {
             return Ok(());
@@ -51,8 +48,8 @@ impl FifoInRealTime {
                 "{lock:?} was acquired with {token} by who asked when {behind} was in the queue"
             ));
         }
-        match self.waiting.range((*lock, FencingToken(i64::MIN))..(*lock, token)).next() {
-            Some((_, before)) => Err(format!("{lock:?} was acquired with {token}, and {before} still waits")),
+        match book.queue(*lock).find(|(before, position)| *before < token && !position.is_held) {
+            Some((before, _)) => Err(format!("{lock:?} was acquired with {token}, and {before} still waits")),
             None => Ok(()),
         }
     }
@@ -63,27 +60,17 @@ impl Invariant for FifoInRealTime {
         "fifo-in-real-time"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
         match fact {
-            Fact::Queued { lock, token, .. } => {
-                self.last.insert(*lock, *token);
-                self.waiting.insert((*lock, *token));
-            }
-            Fact::Entitled { lock, token, session, .. } => {
-                self.waiting.remove(&(*lock, *token));
+            Fact::Entitled { lock, token, .. } => {
                 self.granted.insert((*lock, *token));
-                self.held.insert((*lock, *token), *session);
-            }
-            Fact::Left { lock, token, .. } => {
-                self.waiting.remove(&(*lock, *token));
-                self.held.remove(&(*lock, *token));
             }
             Fact::Client { what: ClientFact::Invoked { call, session, op }, .. } => {
-                self.invoked(*call, *session, op);
+                self.invoked(*call, *session, op, book);
             }
             Fact::Client { what: ClientFact::Returned { call, result }, .. } => {
                 if let (Some(asked), Ok(Answer::Acquired(token))) = (self.asked.remove(call), result) {
-                    return self.acquired(&asked, *token);
+                    return self.acquired(&asked, *token, book);
                 }
             }
             _ => {}

@@ -15,7 +15,7 @@ use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Op};
-use crate::history::{Fact, Lock};
+use crate::history::{Book, Fact, Lock};
 
 /// Moment in true time and in rounds of a session.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -232,7 +232,7 @@ impl Invariant for GrantInTime {
         "no-lost-wakeup"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.now = fact.true_time().unwrap_or(self.now);
         match fact {
             Fact::Queued { lock, token, session, .. } if !self.plain.contains(session) => {

@@ -7,8 +7,8 @@ use rowlock_proto::NodeId;
 
 use super::super::Invariant;
 use super::node_log::NodeLog;
-use crate::history::Fact;
 use crate::history::node::{NodeFact, Position};
+use crate::history::{Book, Fact};
 
 /// Logs of all nodes, and committed entries by vote.
 ///
@@ -30,7 +30,7 @@ impl Invariant for LeaderCompleteness {
         "leader-completeness"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         let Fact::Node { node, what, .. } = fact else { return Ok(()) };
         let log = self.logs.entry(*node).or_default();
         log.observe(what);

@@ -9,8 +9,8 @@ use rowlock_proto::path::parent;
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching, Sent};
-use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, Failure, Op, ZnodeChange};
+use crate::history::{Book, Fact};
 
 /// Largest values in answers so far.
 #[derive(Clone, Debug, Default)]
@@ -111,7 +111,7 @@ impl Invariant for LinearizableWrites {
         "linearizable-writes"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.invoked(*call, op),
             Fact::Znode(znode) if znode.change == ZnodeChange::Deleted => {

@@ -13,9 +13,9 @@ use rowlock_proto::report::{HistoryEntry, HistoryEvent};
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
-use crate::history::Fact;
 use crate::history::access::is_guarded;
 use crate::history::client::{ClientFact, ClientId, Events};
+use crate::history::{Book, Fact};
 
 /// Path of the followed lock; `None` follows all locks.
 type Scope = Option<String>;
@@ -245,7 +245,7 @@ impl Invariant for LockEvents {
         "lock-events"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.now = fact.true_time().unwrap_or(self.now);
         match fact {
             Fact::LockEvent(entry) => self.log.events.push((self.now, entry.clone())),

@@ -9,7 +9,7 @@ use rowlock_proto::NodeId;
 use super::super::Invariant;
 use super::node_log::NodeLog;
 use crate::history::node::{NodeFact, Position};
-use crate::history::{Fact, Index};
+use crate::history::{Book, Fact, Index};
 
 /// First report of an entry.
 struct Entry {
@@ -60,7 +60,7 @@ impl Invariant for LogMatching {
         "log-matching"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         let Fact::Node { node, what, .. } = fact else { return Ok(()) };
         if let NodeFact::Appended { entry, hash } = what {
             self.appended(*node, *entry, *hash)?;

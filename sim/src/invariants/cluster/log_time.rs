@@ -10,7 +10,7 @@ use std::time::Duration;
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
-use crate::history::{CLOCK_SPREAD_MS, Fact, Millis};
+use crate::history::{Book, CLOCK_SPREAD_MS, Fact, Millis};
 
 /// Allowed difference of two clocks, in percent of the elapsed time.
 const DRIFT_PERCENT: i64 = 5;
@@ -59,7 +59,7 @@ impl Invariant for LogTime {
         "log-time"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.now = fact.true_time().unwrap_or(self.now);
         let time = match fact {
             Fact::Healed { at } => {
@@ -69,8 +69,7 @@ impl Invariant for LogTime {
             Fact::SessionOpened { at, .. }
             | Fact::SessionAttached { at, .. }
             | Fact::SessionEnded { at, .. }
-            | Fact::Entitled { at, .. }
-            | Fact::Revoked { at, .. } => *at,
+            | Fact::Entitled { at, .. } => *at,
             _ => return Ok(()),
         };
         let ahead_ms = time.0 - millis(self.now);

@@ -8,7 +8,7 @@ use rowlock_proto::NodeId;
 
 use super::super::Invariant;
 use crate::history::node::NodeFact;
-use crate::history::{Fact, Index};
+use crate::history::{Book, Fact, Index};
 
 /// Last index that each node has reported as flushed.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Invariant for LogsNeverGoBack {
         "logs-never-go-back"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         let Fact::Node { node, what, .. } = fact else { return Ok(()) };
         if matches!(what, NodeFact::Started | NodeFact::Ended { .. }) {
             self.owed.remove(node);

@@ -6,9 +6,9 @@ use rowlock_proto::{ErrorCode, Right};
 
 use super::super::Invariant;
 use super::rules::{Reader, Rules};
-use crate::history::Fact;
 use crate::history::access::{Access, Need, is_guarded};
 use crate::history::client::ClientFact;
+use crate::history::{Book, Fact};
 
 #[derive(Default)]
 pub struct MayDo(Rules);
@@ -65,7 +65,7 @@ impl Invariant for MayDo {
         "may-do"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.0.observe(fact);
         match fact {
             Fact::Client { client, what: ClientFact::Access(what), .. } => {

@@ -7,9 +7,9 @@ use rowlock_proto::{ErrorCode, Right, SessionId, Zxid};
 use super::super::Invariant;
 use super::lock_events::lock_in;
 use super::rules::{Reader, Rules};
-use crate::history::Fact;
 use crate::history::access::{Access, is_guarded};
 use crate::history::client::{ClientFact, Events};
+use crate::history::{Book, Fact};
 
 #[derive(Default)]
 pub struct MaySee(Rules);
@@ -65,7 +65,7 @@ impl Invariant for MaySee {
         "may-see"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.0.observe(fact);
         let Fact::Client { client, what, .. } = fact else { return Ok(()) };
         let by_http = (*client, SessionId::NONE);

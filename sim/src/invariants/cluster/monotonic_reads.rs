@@ -7,8 +7,8 @@ use rowlock_proto::{SessionId, Zxid};
 
 use super::super::Invariant;
 use super::reads::Reads;
-use crate::history::Fact;
 use crate::history::client::{ClientFact, Op, WatchId};
+use crate::history::{Book, Fact};
 
 /// Newest zxid seen by each session.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Invariant for MonotonicReads {
         "monotonic-reads"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.reads.observe(fact);
         let Fact::Client { what, .. } = fact else { return Ok(()) };
         match what {

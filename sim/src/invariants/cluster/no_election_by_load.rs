@@ -6,8 +6,8 @@ use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
 use super::disturbances::Disturbances;
-use crate::history::Fact;
 use crate::history::node::NodeFact;
+use crate::history::{Book, Fact};
 
 pub struct NoElectionByLoad {
     disturbances: Disturbances,
@@ -39,7 +39,7 @@ impl Invariant for NoElectionByLoad {
         "no-election-by-load"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Node { node, at, what: NodeFact::Voted { term, .. } } => {
                 return self.check(*node, *at, (*term, "votes in"));

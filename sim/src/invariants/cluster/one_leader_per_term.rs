@@ -9,7 +9,7 @@ use rowlock_proto::NodeId;
 
 use super::super::Invariant;
 use crate::history::node::{NodeFact, Position};
-use crate::history::{Fact, Index};
+use crate::history::{Book, Fact, Index};
 
 /// Entries of each leadership.
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Invariant for OneLeaderPerTerm {
         "one-leader-per-term"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Node { node, what: NodeFact::Appended { entry, .. }, .. } => self.appended(*node, *entry),
             _ => Ok(()),

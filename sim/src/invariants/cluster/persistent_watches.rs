@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use rowlock_proto::{EventType, SessionId, Zxid};
 
 use super::super::Invariant;
-use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId, Follow, ZnodeChange};
+use crate::history::{Book, Fact};
 
 /// Change of a znode that a watch may match.
 struct Change {
@@ -120,7 +120,7 @@ impl Invariant for PersistentWatches {
         "persistent-watches"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Znode(znode) => self.changed(&znode.path, znode.zxid, znode.change),
             Fact::Client { client, what: ClientFact::Follows { session, what }, .. } => {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
-use crate::history::Fact;
 use crate::history::client::{CallId, ClientFact, ClientId, Op};
+use crate::history::{Book, Fact};
 
 struct Open {
     client: ClientId,
@@ -53,7 +53,7 @@ impl Invariant for Progress {
         "progress"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Healed { at } => self.healed = Some(*at),
             Fact::Passed { at } => return self.overdue(*at),

@@ -1,5 +1,6 @@
-//! questions: a request to release takes no lock away before its deadline, and never without a deadline; a
-//! holder with service of the cluster hears of the request.
+//! questions: a holder with service of the cluster hears of a request to release, and gives up only because
+//! of a deadline. The oracle checks that no lock is revoked before a deadline
+//! (`sim/oracle/src/promises.rs`).
 //!
 //! The log names the holder, the request and the deadline; the requesting clients report their requests, and
 //! holders report the requests that they heard, and when a holder gives up.
@@ -12,7 +13,7 @@ use rowlock_world::time::Nanos;
 
 use super::super::{Invariant, SERVES_WITHIN};
 use crate::history::client::{ClientFact, ClientId};
-use crate::history::{Fact, Lock, Millis};
+use crate::history::{Book, Fact, Lock, Millis};
 
 /// Bound from a request, or from renewed service of the holder's client, to the holder's notice.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
@@ -26,8 +27,6 @@ const LEAST_PART: f64 = 0.9;
 struct Hold {
     /// Time of the newest request, by the log's clock and in true time.
     asked: Option<(Millis, Nanos)>,
-    /// Start of the deadline, and the holder's time in milliseconds.
-    deadline: Option<(Millis, u32)>,
     heard: Option<Millis>,
     /// First check by the holder: a holder of several locks checks none before it has all of them.
     looked: Option<Nanos>,
@@ -56,17 +55,6 @@ impl Questions {
     /// Returns the start of a client's service, if the cluster must serve the client.
     fn served_since(&self, client: ClientId) -> Option<Nanos> {
         if self.is_calm { Some(Nanos(0)) } else { self.served.get(&client).map(|at| *at + SERVES_WITHIN) }
-    }
-
-    fn revoked(&mut self, hold: (Lock, FencingToken), at: Millis, has_maximum: bool) -> Result<(), String> {
-        let Some(known) = self.holds.get(&hold).filter(|_| !has_maximum) else { return Ok(()) };
-        match known.deadline {
-            Some((since, within_ms)) if at.0 >= since.0 + i64::from(within_ms) => Ok(()),
-            Some(deadline) => {
-                Err(format!("{hold:?} was taken away at {at:?}, before its deadline {deadline:?}"))
-            }
-            None => Err(format!("{hold:?} was revoked at {at:?} without a deadline")),
-        }
     }
 
     /// Checks a holder that gave up because of a deadline.
@@ -126,23 +114,20 @@ impl Invariant for Questions {
         "questions"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.now = fact.true_time().unwrap_or(self.now);
         match fact {
             Fact::Entitled { lock, token, .. } => {
                 self.holds.entry((*lock, *token)).or_default();
             }
-            Fact::Questioned { lock, token, asked, deadline } => {
+            Fact::Questioned { lock, token, asked } => {
                 let now = self.now;
                 let hold = self.holds.entry((*lock, *token)).or_default();
-                (hold.asked, hold.deadline, hold.looks) = (Some((*asked, now)), *deadline, 0);
-            }
-            Fact::Revoked { lock, token, at, has_maximum, .. } => {
-                self.revoked((*lock, *token), *at, *has_maximum)?;
+                (hold.asked, hold.looks) = (Some((*asked, now)), 0);
             }
             // A client's request applies to the lives in which the client sent it, so `asks` stays.
             Fact::NewLife(_) => self.holds.clear(),
-            Fact::Gone { lock, token, .. } => {
+            Fact::Left { lock, token, .. } => {
                 self.holds.remove(&(*lock, *token));
             }
             Fact::Connected { at, now } => {

@@ -7,8 +7,8 @@ use rowlock_proto::{SessionId, Zxid};
 use super::super::Invariant;
 use super::matching::{Matched, Matching};
 use super::reads::Reads;
-use crate::history::Fact;
 use crate::history::client::ClientFact;
+use crate::history::{Book, Fact};
 
 /// Latest write of each session.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Invariant for ReadYourWrites {
         "read-your-writes"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.reads.observe(fact);
         let matched = self.matching.observe(fact);
         let Fact::Client { what, .. } = fact else { return Ok(()) };

@@ -8,14 +8,13 @@ use rowlock_state::outcome::EndReason;
 
 use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
-use crate::history::{Fact, Lock};
+use crate::history::{Book, Fact, Lock};
 
 /// Pending releases, and releases in the log.
 #[derive(Default)]
 pub struct Releases {
     asked: BTreeMap<CallId, (Lock, FencingToken)>,
     released: BTreeSet<(Lock, FencingToken)>,
-    held: BTreeSet<(Lock, FencingToken)>,
     /// Holders that a forced or ordinary release has removed, in order.
     put_out: Vec<(Lock, FencingToken)>,
     /// Forced releases: the lock, the requested token, the length of `put_out` at the start, and whether the
@@ -25,7 +24,7 @@ pub struct Releases {
 
 impl Releases {
     /// Checks the answer to a forced release: the release removed a holder, or there was none to remove.
-    fn forced(&self, call: CallId, told: bool) -> Result<(), String> {
+    fn forced(&self, call: CallId, told: bool, book: &Book) -> Result<(), String> {
         let Some((lock, token, since, has_held)) = self.forced.get(&call).copied() else { return Ok(()) };
         let is_it = |place: &&(Lock, FencingToken)| place.0 == lock && token.is_none_or(|it| it == place.1);
         if told && !self.put_out[since..].iter().any(|place| is_it(&place)) {
@@ -34,7 +33,7 @@ impl Releases {
             ));
         }
         // A waiter may be granted the lock after a forced release that has found no holder.
-        match self.held.iter().find(is_it).filter(|_| token.is_some() && (told || has_held)) {
+        match book.holders().find(|place| is_it(&place)).filter(|_| token.is_some() && (told || has_held)) {
             Some((_, held)) => Err(format!("{held} holds {lock:?} after its forced release: {told}")),
             None => Ok(()),
         }
@@ -46,15 +45,11 @@ impl Invariant for Releases {
         "exactly-once"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
         match fact {
-            Fact::NewLife(_) => self.held.clear(),
-            Fact::Entitled { lock, token, .. } => {
-                self.held.insert((*lock, *token));
-            }
-            Fact::Gone { lock, token, why } => {
-                let was_held = self.held.remove(&(*lock, *token));
-                if was_held && matches!(why, EndReason::Released | EndReason::Forced) {
+            Fact::Left { lock, token, why } => {
+                let is_release = matches!(why, EndReason::Released | EndReason::Forced);
+                if book.is_held(*lock, *token) && is_release {
                     self.put_out.push((*lock, *token));
                 }
                 if *why == EndReason::Released {
@@ -64,14 +59,14 @@ impl Invariant for Releases {
             Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => match **op {
                 Op::Release { lock, token } => drop(self.asked.insert(*call, (lock, token))),
                 Op::Force { lock, token } => {
-                    let has_held = token.is_some_and(|token| self.held.contains(&(lock, token)));
+                    let has_held = token.is_some_and(|token| book.is_held(lock, token));
                     self.forced.insert(*call, (lock, token, self.put_out.len(), has_held));
                 }
                 _ => {}
             },
             Fact::Client { client, what: ClientFact::Returned { call, result }, .. } => {
                 if let Ok(Answer::Released(told)) = result {
-                    self.forced(*call, *told)?;
+                    self.forced(*call, *told, book)?;
                 }
                 self.forced.remove(call);
                 let (Some(place), Ok(Answer::Released(told))) = (self.asked.remove(call), result) else {

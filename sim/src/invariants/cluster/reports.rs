@@ -10,9 +10,9 @@ use rowlock_proto::{FencingToken, SessionId, Zxid};
 
 use super::super::Invariant;
 use super::rules::{Reader, Rules};
-use crate::history::Fact;
 use crate::history::access::Access;
 use crate::history::client::{ClientFact, Events};
+use crate::history::{Book, Fact};
 
 /// Queue positions by path.
 type Places = BTreeMap<String, Shown>;
@@ -181,7 +181,7 @@ impl Invariant for Reports {
         "reports"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.rules.observe(fact);
         match fact {
             Fact::LockEvent(entry) => {

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use rowlock_proto::{SessionId, Zxid};
 
 use super::super::Invariant;
-use crate::history::Fact;
 use crate::history::client::ClientFact;
+use crate::history::{Book, Fact};
 
 /// Zxids and sessions that the clusters so far have used.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Invariant for RestoredCluster {
         "restored-cluster"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::NewLife(new) => self.begins(new.floor),
             Fact::Committed { zxid } => {
@@ -66,7 +66,6 @@ impl Invariant for RestoredCluster {
             Fact::SessionOpened { session, .. } => self.opened(*session),
             Fact::SessionAttached { session, .. }
             | Fact::SessionEnded { session, .. }
-            | Fact::EphemeralCreated { session, .. }
             | Fact::Queued { session, .. }
             | Fact::Entitled { session, .. }
                 if self.former.contains(session) =>

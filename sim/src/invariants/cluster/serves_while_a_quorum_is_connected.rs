@@ -17,7 +17,7 @@ use rowlock_world::time::Nanos;
 use super::super::Invariant;
 use crate::history::client::{CallId, ClientFact, ClientId, Op};
 use crate::history::node::NodeFact;
-use crate::history::{Connected, Fact};
+use crate::history::{Book, Connected, Fact};
 
 /// Bound for a connected quorum to have a serving leader, at default timers: a bridge that still hears an old
 /// leader hears the old leader for two least timeouts.
@@ -153,7 +153,7 @@ impl Invariant for ServesWhileAQuorumIsConnected {
         "serves-while-a-quorum-is-connected"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.now = fact.true_time().unwrap_or(self.now);
         match fact {
             Fact::Connected { at, now } => self.owed = now.clone().map(|now| (*at, now)),

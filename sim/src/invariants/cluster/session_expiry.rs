@@ -21,7 +21,7 @@ use rowlock_world::time::Nanos;
 use super::super::Invariant;
 use crate::history::client::ClientFact;
 use crate::history::node::NodeFact;
-use crate::history::{Fact, Lock};
+use crate::history::{Book, Fact, Lock};
 
 /// Remainder of a timeout, in percent, on the fastest clock within the bound.
 const LEFT_PERCENT: u32 = 95;
@@ -151,7 +151,7 @@ impl Invariant for SessionExpiry {
         "session-expiry"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.now = fact.true_time().unwrap_or(self.now);
         match fact {
             Fact::SessionOpened { session, timeout_ms, .. }

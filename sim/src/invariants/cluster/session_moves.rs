@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rowlock_proto::SessionId;
 
 use super::super::Invariant;
-use crate::history::Fact;
 use crate::history::client::{ClientFact, ClientId, Connect};
+use crate::history::{Book, Fact};
 
 /// Connections of plain sessions.
 pub struct SessionMoves {
@@ -36,7 +36,7 @@ impl Invariant for SessionMoves {
         "session-moves"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Client { client, at, what: ClientFact::Connects { session, what } } => match what {
                 Connect::Begins { has_seen } => {

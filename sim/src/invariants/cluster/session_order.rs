@@ -3,7 +3,7 @@
 
 use super::super::Invariant;
 use super::matching::{Matched, Matching};
-use crate::history::Fact;
+use crate::history::{Book, Fact};
 
 #[derive(Default)]
 pub struct SentOrder(Matching);
@@ -13,7 +13,7 @@ impl Invariant for SentOrder {
         "session-order"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match (self.0.observe(fact), fact) {
             (Matched::Ran { overtaken_by: Some(later) }, Fact::Logged(logged)) => Err(format!(
                 "{:?} of session {} took effect at {}, behind {later:?}, which was sent after it",

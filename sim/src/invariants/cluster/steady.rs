@@ -7,9 +7,9 @@ use rowlock_proto::{ErrorCode, NodeId};
 use rowlock_world::time::Nanos;
 
 use super::super::Invariant;
-use crate::history::Fact;
 use crate::history::client::ClientFact;
 use crate::history::node::NodeFact;
+use crate::history::{Book, Fact};
 
 /// Time for a starting cluster to elect its leader, and for clients to find the leader.
 const UP_WITHIN: Duration = Duration::from_secs(3);
@@ -44,7 +44,7 @@ impl Invariant for Steady {
         "bounded"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Node { node, at, what: NodeFact::Leads { term } } => self.leads(*node, *term, *at),
             Fact::Client { client, at, what: ClientFact::Asked { kind, outcome } } => match outcome {

@@ -7,8 +7,8 @@ use super::super::Invariant;
 use super::matching::{Matched, Matching};
 use super::reads::Reads;
 use super::znodes::Read;
-use crate::history::Fact;
 use crate::history::client::{ClientFact, Op};
+use crate::history::{Book, Fact};
 
 #[derive(Default)]
 pub struct SyncedReads {
@@ -22,7 +22,7 @@ impl Invariant for SyncedReads {
         "synced-reads"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.reads.observe_calls(fact, |op| matches!(op, Op::Read { synced: true, .. }));
         let matched = self.matching.observe(fact);
         let Fact::Client { what, .. } = fact else { return Ok(()) };

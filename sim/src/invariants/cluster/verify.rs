@@ -9,7 +9,7 @@ use rowlock_proto::report::{LockEvent, LockEventKind};
 
 use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
-use crate::history::{Fact, Lock};
+use crate::history::{Book, Fact, Lock};
 
 type Place = (Lock, FencingToken);
 
@@ -22,10 +22,9 @@ struct Asked {
     since: usize,
 }
 
-/// Holds in the log, and unanswered calls about them.
+/// Changes of holders in the log, and unanswered calls about holders.
 #[derive(Default)]
 pub struct LinearizableVerify {
-    held: BTreeSet<Place>,
     /// Labels that holders have set.
     labels: BTreeMap<FencingToken, String>,
     /// Positions that began (true) or ceased (false) to hold a lock.
@@ -34,22 +33,13 @@ pub struct LinearizableVerify {
 }
 
 impl LinearizableVerify {
-    fn changed(&mut self, place: Place, is_held: bool) {
-        if is_held {
-            self.held.insert(place);
-        } else {
-            self.held.remove(&place);
-        }
-        self.changes.push((place, is_held));
-    }
-
-    fn invoked(&mut self, call: CallId, op: &Op) {
+    fn invoked(&mut self, call: CallId, op: &Op, book: &Book) {
         let (locks, place) = match op {
             Op::Verify { lock, token } => (vec![*lock], Some((*lock, *token))),
             Op::Held { locks } => (locks.clone(), None),
             _ => return,
         };
-        let (held, since) = (self.held.clone(), self.changes.len());
+        let (held, since) = (book.holders().collect(), self.changes.len());
         self.asked.insert(call, Asked { locks, place, held, since });
     }
 
@@ -85,14 +75,11 @@ impl Invariant for LinearizableVerify {
         "linearizable-verify"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
         match fact {
             // A former holder holds nothing in the new cluster, and any node of both clusters may answer a
             // call.
-            Fact::NewLife(_) => {
-                let held = self.held.clone();
-                held.into_iter().for_each(|place| self.changed(place, false));
-            }
+            Fact::NewLife(_) => self.changes.extend(book.holders().map(|place| (place, false))),
             Fact::LockEvent(entry) => {
                 if let Some(LockEvent { kind: LockEventKind::Granted { .. }, token, label, .. }) =
                     entry.event.lock()
@@ -100,9 +87,9 @@ impl Invariant for LinearizableVerify {
                     self.labels.insert(*token, label.clone());
                 }
             }
-            Fact::Entitled { lock, token, .. } => self.changed((*lock, *token), true),
-            Fact::Left { lock, token, .. } => self.changed((*lock, *token), false),
-            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.invoked(*call, op),
+            Fact::Entitled { lock, token, .. } => self.changes.push(((*lock, *token), true)),
+            Fact::Left { lock, token, .. } => self.changes.push(((*lock, *token), false)),
+            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.invoked(*call, op, book),
             Fact::Client { client, what: ClientFact::Returned { call, result }, .. } => {
                 let Some(asked) = self.asked.remove(call) else { return Ok(()) };
                 let (places, is_held) = match (result, asked.place) {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use rowlock_proto::NodeId;
 
 use super::super::Invariant;
-use crate::history::Fact;
 use crate::history::node::NodeFact;
+use crate::history::{Book, Fact};
 
 /// Last vote of each node.
 #[derive(Default)]
@@ -21,7 +21,7 @@ impl Invariant for VotesNeverGoBack {
         "votes-never-go-back"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Node { node, what: NodeFact::Voted { term, candidate }, .. } => {
                 let vote = (*term, *candidate);

@@ -9,8 +9,8 @@ use rowlock_proto::{EventType, SessionId, Zxid};
 use super::super::Invariant;
 use super::reads::{Asked, Reads};
 use super::znodes::Znodes;
-use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Failure, Op, ReadKind, WatchId};
+use crate::history::{Book, Fact};
 
 /// Registered watch that has not fired.
 struct Watch {
@@ -110,7 +110,7 @@ impl Invariant for Watches {
         "watches"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.reads.observe(fact);
         self.znodes.observe(fact);
         match fact {

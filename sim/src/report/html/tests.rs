@@ -66,7 +66,7 @@ fn lost_messages_are_kept_first_and_no_period_is_left_out() {
     let (record, end) = sample::record(3, false);
     let scene = Scene::of(&record, end);
     let lost = scene.messages.iter().filter(|message| message.lost).count();
-    let thin = thin::thinned(&scene.messages, &[], lost + 200);
+    let thin = thinned(&scene.messages, &[], lost + 200);
     assert_eq!(thin.len(), lost + 200);
     assert_eq!(thin.iter().filter(|message| message.lost).count(), lost);
     assert!(thin.is_sorted_by_key(|message| message.sent));

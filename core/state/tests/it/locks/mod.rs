@@ -136,10 +136,9 @@ impl World {
             command,
         };
         let stamp = Stamp { time_ms: 1_000, ..Stamp::default() };
-        let sink = &mut ();
-        let mut heard = Heard::before(sink);
+        let mut heard = Heard::default();
         let applied = self.machine.apply_stamped(stamp, &proposal, &mut heard);
-        let events = heard.events;
+        let events = heard.0;
         assert_eq!(self.oracle.check((stamp, &proposal), &self.machine, (&applied, &events)), Ok(()));
         (applied, events)
     }

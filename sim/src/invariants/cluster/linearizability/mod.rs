@@ -15,8 +15,8 @@ use rowlock_proto::{CreateMode, SessionId};
 
 use super::super::Invariant;
 use super::matching::is_plain_write;
-use crate::history::Fact;
 use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
+use crate::history::{Book, Fact};
 
 use model::{Node, Path};
 use search::{Component, Pending};
@@ -169,7 +169,7 @@ impl Invariant for Linearizability {
         "linearizability"
     }
 
-    fn observe(&mut self, fact: &Fact) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         match fact {
             Fact::Znode(znode) => match &znode.now {
                 Some((data, stat)) => {
