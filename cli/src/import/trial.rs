@@ -1,48 +1,41 @@
 //! Trial of every ACL of the source on the cluster before anything is created: the cluster accepts the ACL,
 //! and the import can create and remove znodes below a znode with the ACL. The servers apply their own rules;
-//! nothing stays.
+//! each transaction removes what it creates.
 
 use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode, Transaction};
+use rowlock_env::rng;
 
-use super::journal::TRIAL;
 use super::plan::Plan;
-use super::retry::retry;
-use super::trouble::ImportError;
-use crate::exit::{Failure, REFUSED};
+use super::trouble::{ImportError, retry};
 
-pub enum TrialResult {
-    Accepted,
-    Rejected(Failure),
-}
-
-pub async fn try_acls(client: &Client, plan: &Plan) -> Result<TrialResult, ImportError> {
+pub async fn try_acls(client: &Client, plan: &Plan) -> Result<(), ImportError> {
+    let trial = format!("/zookeeper/rowlock-import-{:016x}", rng::u64());
     for (acl, used) in &plan.acls {
-        let outcome = retry(|| client.commit(transaction(acl, used.has_children))).await;
-        let message = match outcome.as_ref().map_err(Error::code) {
-            Ok(_) => continue,
-            Err(Some(ErrorCode::NoAuth)) => format!(
+        let outcome = retry(|| client.commit(transaction(&trial, acl, used.has_children))).await;
+        let Err(e) = outcome else { continue };
+        return Err(match &e {
+            // The create of the znode with the ACL is the first operation.
+            Error::TransactionRejected { index: 1.., code: ErrorCode::NoAuth } => ImportError::Acl(format!(
                 "{}: its ACL does not let this import create znodes below it; present the cluster's super credential \
                  (super_digest in cluster.toml) with ROWLOCK_AUTH=digest:super:PASSWORD",
                 used.path
-            ),
-            Err(Some(ErrorCode::InvalidAcl)) => format!("{}: the cluster does not accept its ACL", used.path),
-            Err(_) => match outcome {
-                Err(e) => return Err(ImportError::Request(TRIAL.to_owned(), e)),
-                Ok(_) => continue,
-            },
-        };
-        return Ok(TrialResult::Rejected(Failure::new(REFUSED, message)));
+            )),
+            e if e.code() == Some(ErrorCode::InvalidAcl) => {
+                ImportError::Acl(format!("{}: the cluster does not accept its ACL", used.path))
+            }
+            _ => ImportError::Request(trial, e),
+        });
     }
-    Ok(TrialResult::Accepted)
+    Ok(())
 }
 
 /// Returns a transaction that leaves nothing in the cluster.
-fn transaction(acl: &[Acl], has_children: bool) -> Transaction {
-    let child = format!("{TRIAL}/child");
-    let mut transaction = Transaction::new().create(TRIAL, None, CreateMode::Persistent, acl.to_vec());
+fn transaction(trial: &str, acl: &[Acl], has_children: bool) -> Transaction {
+    let child = format!("{trial}/child");
+    let mut transaction = Transaction::new().create(trial, None, CreateMode::Persistent, acl.to_vec());
     if has_children {
         transaction =
             transaction.create(&child, None, CreateMode::Persistent, Acl::open()).delete(&child, None);
     }
-    transaction.delete(TRIAL, None)
+    transaction.delete(trial, None)
 }
