@@ -4,6 +4,10 @@
 //! Each step can be repeated: after a lost connection, or if another client was faster, the znodes of a
 //! transaction are read and only what they still lack is sent again. Invariant: no step overwrites or deletes
 //! another client's znode.
+//!
+//! Before the first create every ACL of the source is tried: the cluster accepts the ACL, and the import can
+//! create and remove znodes below a znode with the ACL. The servers apply their own rules; each transaction
+//! removes what it creates.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -17,7 +21,7 @@ use super::limits::{
     BATCH_BYTES, BATCH_OPS, BATCHES_IN_FLIGHT, OVERTAKEN_MAX, PAUSE, READS_IN_FLIGHT, TRANSACTION_BYTES_MAX,
 };
 use super::pairs::read;
-use super::plan::Raise;
+use super::plan::{Plan, Raise};
 use super::record::{Found, Lifetime, Record, creates};
 use super::target::{Comparison, Target};
 use super::trouble::{ImportError, all, is_open, retry};
@@ -319,4 +323,36 @@ impl<'a> Creator<'a> {
 /// Returns true if other clients changed znodes of the transaction, for example a second import.
 fn is_overtaken(e: &Error) -> bool {
     matches!(e.code(), Some(ErrorCode::NodeExists | ErrorCode::NoNode | ErrorCode::BadVersion))
+}
+
+pub async fn try_acls(client: &Client, plan: &Plan) -> Result<(), ImportError> {
+    let trial = format!("/zookeeper/rowlock-import-{:016x}", rng::u64());
+    for (acl, used) in &plan.acls {
+        let outcome = retry(|| client.commit(transaction(&trial, acl, used.has_children))).await;
+        let Err(e) = outcome else { continue };
+        return Err(match &e {
+            // The create of the znode with the ACL is the first operation.
+            Error::TransactionRejected { index: 1.., code: ErrorCode::NoAuth } => ImportError::Acl(format!(
+                "{}: its ACL does not let this import create znodes below it; present the cluster's super credential \
+                 (super_digest in cluster.toml) with ROWLOCK_AUTH=digest:super:PASSWORD",
+                used.path
+            )),
+            e if e.code() == Some(ErrorCode::InvalidAcl) => {
+                ImportError::Acl(format!("{}: the cluster does not accept its ACL", used.path))
+            }
+            _ => ImportError::Request(trial, e),
+        });
+    }
+    Ok(())
+}
+
+/// Returns a transaction that leaves nothing in the cluster.
+fn transaction(trial: &str, acl: &[Acl], has_children: bool) -> Transaction {
+    let child = format!("{trial}/child");
+    let mut transaction = Transaction::new().create(trial, None, CreateMode::Persistent, acl.to_vec());
+    if has_children {
+        transaction =
+            transaction.create(&child, None, CreateMode::Persistent, Acl::open()).delete(&child, None);
+    }
+    transaction.delete(trial, None)
 }

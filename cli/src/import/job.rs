@@ -8,6 +8,7 @@ use rowlock_proto::path as paths;
 use serde_json::Value;
 
 use super::Import;
+use super::create::try_acls;
 use super::create::{Amount, Creator};
 use super::limits::NAMED;
 use super::pairs::Pairs;
@@ -16,7 +17,6 @@ use super::record::{Selection, select};
 use super::show::{self, Progress};
 use super::snapshot::Snapshot;
 use super::target::Target;
-use super::trial::try_acls;
 use super::trouble::{ImportError, retry};
 use crate::cluster::{LEAVING_MAX, failed};
 use crate::exit::{Failure, REFUSED};

@@ -14,7 +14,6 @@ pub mod record;
 mod show;
 pub mod snapshot;
 mod target;
-mod trial;
 mod trouble;
 mod walk;
 
