@@ -1,5 +1,6 @@
 //! `rowlock import` against real clusters: a snapshot that Apache ZooKeeper 3.8.0 wrote, live trees, and
-//! every interruption half-way. With `ROWLOCK_TEST_ZK=host:port` also against a live Apache ZooKeeper.
+//! imports that are interrupted half-way and run again. With `ROWLOCK_TEST_ZK=host:port` also against a live
+//! Apache ZooKeeper.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use crate::support::command::{Said, finish, rowlock};
 use crate::support::eventually;
 
 const REFUSED: i32 = 1;
-const JOURNAL: &str = "/zookeeper/rowlock-import";
+/// Znodes of [`large_snapshot`] that an import creates.
+const LARGE: u64 = 40_401;
 /// Not the password of anything but these clusters.
 const SUPER: (&str, &str) = ("digest", "super:test");
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
@@ -84,8 +86,9 @@ async fn dump(client: &Client, top: &str) -> Vec<(String, Option<Vec<u8>>, Vec<A
     all
 }
 
-/// A snapshot file of `count` znodes below /big, in folders of 100.
-fn large_snapshot(folder: &Path, count: usize) -> PathBuf {
+/// A snapshot file of 40,000 znodes below /big, in folders of 100 whose next sequential number is 103.
+fn large_snapshot(folder: &Path) -> PathBuf {
+    let count = 40_000;
     let mut file = b"ZKSN\0\0\0\x02".to_vec();
     file.extend([0; 8 + 4 + 4]);
     let mut znode = |path: &str, creates: usize| {
@@ -102,7 +105,7 @@ fn large_snapshot(folder: &Path, count: usize) -> PathBuf {
     znode("/big", count / 100);
     for number in 0..count {
         if number % 100 == 0 {
-            znode(&format!("/big/d{:05}", number / 100), 100);
+            znode(&format!("/big/d{:05}", number / 100), 103);
         }
         znode(&format!("/big/d{:05}/n{:02}", number / 100, number % 100), 0);
     }
@@ -119,14 +122,22 @@ fn large_snapshot(folder: &Path, count: usize) -> PathBuf {
     path
 }
 
-/// Waits until the import has created something and is not at its end.
-async fn half_way(client: &Client) {
-    let begun = || async {
+/// Waits until the import has created the znode.
+async fn created(client: &Client, path: &str) {
+    let exists = || async {
         client.sync("/").await.ok()?;
-        let children = client.get_children(JOURNAL).await.ok()?.names;
-        children.iter().any(|name| name.starts_with("b-")).then_some(())
+        client.exists(path).await.ok()?.map(drop)
     };
-    eventually("the import has created something", SERVING, begun).await;
+    eventually("the import has created something", SERVING, exists).await;
+}
+
+/// All znodes of [`large_snapshot`] exist, and each folder's counter has exactly the source's number.
+async fn assert_large_is_whole(client: &Client) {
+    client.sync("/").await.unwrap();
+    for number in 0..400 {
+        let stat = client.exists(&format!("/big/d{number:05}")).await.unwrap().unwrap();
+        assert_eq!((stat.num_children, stat.cversion.0), (100, 2 * 103 - 100), "folder {number}");
+    }
 }
 
 fn signal(child: &Child, signal: Signal) {
@@ -161,6 +172,8 @@ async fn snapshot_of_zookeeper_arrives_whole() {
     assert_eq!(acl("/app/secret").await, [alice, "world:anyone:1"]);
     assert_eq!(acl("/app/net").await, ["ip:10.0.0.0/8:31", "ip:192.168.1.7:3"]);
     assert_eq!(names(&client, "/locks").await, ["busy"], "ephemeral znodes stay behind");
+    let again = imported(&cluster, &["--keep-versions", "--from-snapshot", &golden()]).await;
+    assert_eq!((&again["plan"]["existing"], &again["plan"]["counter_steps"]), (&41.into(), &0.into()));
     // What was deleted counts for the next number, as it does in the source.
     for (prefix, next) in
         [("/queue/job-", "/queue/job-0000000012"), ("/locks/busy/lock-", "/locks/busy/lock-0000000006")]
@@ -172,7 +185,9 @@ async fn snapshot_of_zookeeper_arrives_whole() {
 
     let again = import(&cluster, &["--from-snapshot", &golden()]).await;
     assert_eq!(again.code, REFUSED);
-    assert!(again.err.contains("/app exists (and 6 more like it); nothing is overwritten"), "{}", again.err);
+    let conflict =
+        "/locks/busy has 1 children that are not in the source (and 1 more like it); nothing is overwritten";
+    assert!(again.err.contains(conflict), "{}", again.err);
     assert_only(&client, &top).await;
     let verdict = imported(&cluster, &["--under", "/second", "--from-snapshot", &golden()]).await;
     assert_eq!(verdict["verified"]["znodes"], 42, "the znode that stands for the root is one more");
@@ -207,10 +222,10 @@ async fn dry_run_says_everything_and_changes_nothing() {
     ] {
         assert!(said.out.contains(line), "{line} in {}", said.out);
     }
-    client.create("/locks", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    client.create("/locks", Some("mine".into()), CreateMode::Persistent, Acl::open()).await.unwrap();
     let said = import(&cluster, &["--dry-run", "--from-snapshot", &golden()]).await;
     assert_eq!(said.code, REFUSED);
-    assert!(said.out.contains("conflict:    /locks exists\n"), "{}", said.out);
+    assert!(said.out.contains("conflict:    /locks exists and has other data\n"), "{}", said.out);
     let said = import(
         &cluster,
         &["--dry-run", "--counter-steps", "5", "--under", "/x", "--from-snapshot", &golden()],
@@ -222,7 +237,7 @@ async fn dry_run_says_everything_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_may_not_create_below_an_imported_acl_imports_nothing() {
+async fn client_that_may_not_create_below_an_acl_imports_nothing() {
     let cluster = cluster(1).await;
     let client = super_client(&cluster).await;
     let said = end(start(&cluster, false, &["--from-snapshot", &golden()])).await;
@@ -250,73 +265,124 @@ async fn damaged_snapshot_is_refused_before_anything_is_created() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn interrupted_import_removes_what_it_created() {
+async fn interrupted_import_is_whole_after_it_is_run_again() {
     let cluster = cluster(1).await;
     let client = super_client(&cluster).await;
-    let large = large_snapshot(&cluster.folder, 40_000);
-    for (kind, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let child = start(&cluster, true, &["--from-snapshot", large.to_str().unwrap()]);
-        half_way(&client).await;
+    let large = large_snapshot(&cluster.folder);
+    let from = ["--from-snapshot", large.to_str().unwrap()];
+    for (kind, code, reached) in
+        [(Signal::INT, 130, "/big/d00000/n00"), (Signal::TERM, 143, "/big/d00200/n00")]
+    {
+        let child = start(&cluster, true, &from);
+        created(&client, reached).await;
         signal(&child, kind);
         let said = end(child).await;
         assert_eq!(said.code, code, "{}", said.err);
-        assert!(said.err.contains("nothing was imported"), "{}", said.err);
-        assert_only(&client, &["zookeeper"]).await;
+        assert!(said.err.contains("of 40401 znodes exist: run the same command again"), "{}", said.err);
+        assert!(
+            said.err.contains("or remove them with rowlock delete -r for each of /big\n"),
+            "{}",
+            said.err
+        );
+        assert_only(&client, &["big", "zookeeper"]).await;
+    }
+    let verdict = imported(&cluster, &from).await;
+    assert_eq!(verdict["verified"]["znodes"], LARGE);
+    assert!(verdict["plan"]["existing"].as_u64().unwrap() > 20_000, "{verdict}");
+    assert_large_is_whole(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_import_is_whole_after_it_is_run_again_unless_others_changed_it() {
+    let cluster = cluster(1).await;
+    let client = super_client(&cluster).await;
+    let large = large_snapshot(&cluster.folder);
+    let from = ["--from-snapshot", large.to_str().unwrap()];
+    let kill_at = async |path: &str| {
+        let mut child = start(&cluster, true, &from);
+        created(&client, path).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    kill_at("/big/d00002/n00").await;
+    client.create("/big/d00000/mine", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    client.set("/big/d00001/n00", None, None).await.unwrap();
+    client.delete("/big/d00001/n01", None).await.unwrap();
+    let before = names(&client, "/big").await;
+    let said = import(&cluster, &from).await;
+    assert_eq!(said.code, REFUSED, "{}", said.err);
+    let conflict = "/big/d00000 has 1 children that are not in the source (and 1 more like it); nothing is";
+    assert!(said.err.contains(conflict), "{}", said.err);
+    assert!(said.err.contains("conflict:    /big/d00001/n00 exists and has other data"), "{}", said.err);
+    assert!(client.exists("/big/d00001/n01").await.unwrap().is_none(), "nothing is created");
+    assert_eq!(names(&client, "/big").await, before);
+
+    client.delete("/big/d00000/mine", None).await.unwrap();
+    client.delete("/big/d00001/n00", None).await.unwrap();
+    // Everything exists at the last kill, but not all counters are raised.
+    kill_at("/big/d00300/n00").await;
+    kill_at("/big/d00399/n99").await;
+    let verdict = imported(&cluster, &from).await;
+    assert_eq!(verdict["verified"]["znodes"], LARGE);
+    assert_eq!(names(&client, "/zookeeper").await, ["config", "quota"]);
+    for number in 2..400 {
+        let stat = client.exists(&format!("/big/d{number:05}")).await.unwrap().unwrap();
+        assert_eq!((stat.num_children, stat.cversion.0), (100, 2 * 103 - 100), "folder {number}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_import_is_taken_back_but_not_what_others_did() {
+async fn two_imports_at_once_do_the_same_work_without_harm() {
+    let cluster = cluster(3).await;
+    let client = super_client(&cluster).await;
+    let large = large_snapshot(&cluster.folder);
+    let arguments = ["-o", "json", "--from-snapshot", large.to_str().unwrap()];
+    let children = [(), ()].map(|()| start(&cluster, true, &arguments));
+    for child in children {
+        let said = end(child).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+        let verdict: Value = serde_json::from_str(&said.out).unwrap();
+        assert_eq!(verdict["verified"]["znodes"], LARGE);
+    }
+    assert_large_is_whole(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_run_raises_the_data_versions() {
     let cluster = cluster(1).await;
     let client = super_client(&cluster).await;
-    let large = large_snapshot(&cluster.folder, 40_000);
-    let from = ["--from-snapshot", large.to_str().unwrap()];
-    let mut child = start(&cluster, true, &from);
-    half_way(&client).await;
-    let said = import(&cluster, &["--under", "/other", "--from-snapshot", &golden()]).await;
-    assert!(said.code == REFUSED && said.err.contains("is under way"), "{}", said.err);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    client.create("/big/d00000/mine", None, CreateMode::Persistent, Acl::open()).await.unwrap();
-    client.set("/big/d00001/n00", None, None).await.unwrap();
-    client.delete("/big/d00001/n01", None).await.unwrap();
-    client.create("/big/d00001/n01", None, CreateMode::Persistent, Acl::open()).await.unwrap();
-
-    // Waits for the end of the dead process's session.
-    let said = import(&cluster, &["--undo"]).await;
-    assert_eq!(said.code, REFUSED, "{}", said.err);
-    assert!(
-        said.err.contains("/big/d00001/n00 was changed; /big/d00001 has children of other clients"),
-        "{}",
-        said.err
-    );
-    assert_only(&client, &["big", "zookeeper"]).await;
-    let mut left: Vec<String> = dump(&client, "/big").await.into_iter().map(|(path, ..)| path).collect();
-    left.sort();
-    assert_eq!(left, ["", "/d00000", "/d00000/mine", "/d00001", "/d00001/n00", "/d00001/n01"]);
-    let said = import(&cluster, &["--undo"]).await;
-    assert!(said.code == REFUSED && said.err.contains("there is no import to take back"), "{}", said.err);
-    let said = import(&cluster, &from).await;
-    assert!(said.code == REFUSED && said.err.contains("/big exists"), "{}", said.err);
+    let version = async || client.exists("/app").await.unwrap().unwrap().version.0;
+    imported(&cluster, &["--from-snapshot", &golden()]).await;
+    assert_eq!(version().await, 0);
+    for _ in 0..2 {
+        imported(&cluster, &["--keep-versions", "--from-snapshot", &golden()]).await;
+        assert_eq!(version().await, 3);
+    }
+    assert_eq!(client.get("/app").await.unwrap().bytes(), b"config: 4\n");
+    client.set("/app", Some("config: 4\n".into()), None).await.unwrap();
+    let said = import(&cluster, &["--keep-versions", "--from-snapshot", &golden()]).await;
+    assert_eq!(said.code, REFUSED);
+    assert!(said.err.contains("/app exists and has data version 4 instead of 3"), "{}", said.err);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn import_goes_on_when_the_leader_dies() {
     let mut cluster = cluster(3).await;
     let client = super_client(&cluster).await;
-    let large = large_snapshot(&cluster.folder, 40_000);
+    let large = large_snapshot(&cluster.folder);
     let child = start(
         &cluster,
         true,
         &["--session-timeout", "20", "-o", "json", "--from-snapshot", large.to_str().unwrap()],
     );
-    half_way(&client).await;
+    created(&client, "/big/d00000/n00").await;
     let leader = cluster.leader().await;
     cluster.kill(leader);
     let said = end(child).await;
     assert_eq!(said.code, 0, "{}", said.err);
     let verdict: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(verdict["verified"]["znodes"], 40_401);
+    assert_eq!(verdict["verified"]["znodes"], LARGE);
+    assert_large_is_whole(&client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -332,11 +398,25 @@ async fn live_tree_is_copied_below_a_path() {
         "{}",
         blind.err
     );
-    imported(&cluster, &["--keep-versions", "--from", &app, "--from-auth", &auth, "--under", "/copy"]).await;
-    assert_eq!(dump(&client, "/copy").await, dump(&client, "/app").await);
+    let copy = ["--keep-versions", "--from", &app, "--from-auth", &auth, "--under", "/copy"];
+    for existing in [0, 9] {
+        let verdict = imported(&cluster, &copy).await;
+        assert_eq!(verdict["plan"]["existing"], existing);
+        assert_eq!(dump(&client, "/copy").await, dump(&client, "/app").await);
+    }
+    client.create("/app/new", None, CreateMode::Persistent, Acl::open()).await.unwrap();
+    imported(&cluster, &copy).await;
+    assert_eq!(dump(&client, "/copy").await, dump(&client, "/app").await, "what is missing is created");
+    client.set("/app/new", Some("changed".into()), None).await.unwrap();
+    let said = import(&cluster, &copy).await;
+    let conflict =
+        "/copy/new exists and has other data (the source may have changed since an earlier import)";
+    assert!(said.code == REFUSED && said.err.contains(conflict), "{}", said.err);
+    client.delete("/app/new", None).await.unwrap();
+    client.delete("/copy/new", None).await.unwrap();
     let next =
         client.create("/copy/t-", None, CreateMode::PersistentSequential, Acl::open()).await.unwrap().path;
-    assert_eq!(next, "/copy/t-0000000007", "the next number is the one of the source");
+    assert_eq!(next, "/copy/t-0000000008", "the next number is the one of the source");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, seconds};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::http_get::{self, TokenOption};
 use crate::print::outln;
-use crate::which_node::WhichNode;
+use crate::serve::WhichNode;
 
 /// Exit with 0 if the node is serving clients
 #[derive(clap::Args)]

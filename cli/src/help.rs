@@ -1,7 +1,19 @@
-//! Help texts: groups of commands, examples, exit codes. docs/cli.md has the complete rules.
+//! Descriptions of this program: help texts (groups of commands, examples, exit codes), shell completions,
+//! manual pages, version. docs/cli.md has the complete rules.
 
-use clap::Command;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
 use clap::error::{ContextKind, ContextValue};
+use clap::{Command, CommandFactory};
+use clap_complete::{Shell, generate};
+use rowlock_state::version::{self, COMMIT};
+use serde_json::json;
+
+use crate::Cli;
+use crate::exit::{Failure, IO};
+use crate::print::print;
+use crate::znode::{Output, print_json};
 
 pub const ALL: &str = "\
 First steps:
@@ -231,6 +243,60 @@ Examples:
   rowlock doctor --endpoints a:2181,b:2181
 
 Exit codes: 0 no problem found; 69 otherwise.";
+
+/// Print shell completions, e.g. `source <(rowlock completions bash)`
+#[derive(clap::Args)]
+pub struct Completions {
+    /// Shell to generate completions for
+    shell: Shell,
+}
+
+impl Completions {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let all = Cli::command();
+        // Omits hidden commands: some shells' scripts would offer them.
+        let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+        let mut command = clap::Command::new("rowlock").subcommands(shown);
+        let mut script = Vec::new();
+        generate(self.shell, &mut command, "rowlock", &mut script);
+        print(&script)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Write the manual pages into a folder
+#[derive(clap::Args)]
+pub struct Manuals {
+    /// Existing folder for the pages
+    folder: PathBuf,
+}
+
+impl Manuals {
+    /// Writes `rowlock.1`, `rowlock-lock.1` and so on. Hidden commands have no page.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let cannot = |e| Failure::new(IO, format!("{}: {e}", self.folder.display()));
+        clap_mangen::generate_to(Cli::command(), &self.folder).map_err(cannot)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Show the version and the commit it was built from
+#[derive(clap::Args)]
+pub struct Version {
+    /// Format of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Version {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self.output {
+            Output::Simple => print(format!("rowlock {} ({COMMIT})\n", version::RELEASE).as_bytes())?,
+            Output::Json => print_json(&json!({ "version": version::RELEASE, "commit": COMMIT }))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,5 @@
-//! Minimal HTTP client: one GET from a node's HTTP listener, with or without TLS and token.
+//! Minimal HTTP client: one GET from a node's HTTP listener, with or without TLS and token; and the nodes that
+//! a command queries: all nodes of the cluster, unless the command line names some.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,7 +10,7 @@ use rowlock_env::time;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::cluster::{Secure, TlsOptions};
+use crate::cluster::{Cluster, Secure, TlsOptions};
 use crate::exit::{CONFIG, Failure, USAGE};
 
 /// Longest answer: a status document is a few hundred bytes, a metrics page some thousand lines.
@@ -126,4 +127,42 @@ pub fn is_loopback(addr: &str) -> bool {
 
 fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// Options of commands that query every node over HTTP.
+#[derive(clap::Args)]
+pub struct HttpNodes {
+    /// HTTP addresses, host:port,host:port [default: those of cluster.toml]. https:// before one: use TLS
+    /// for all
+    #[arg(long, value_name = "LIST", env = "ROWLOCK_HTTP", value_delimiter = ',')]
+    http: Vec<String>,
+    #[command(flatten)]
+    token: TokenOption,
+}
+
+/// Addresses of nodes (`host:port`), with TLS and token for all.
+pub struct Addresses {
+    /// Order of the file or of the command line.
+    pub all: Vec<String>,
+    pub access: HttpAccess,
+}
+
+impl HttpNodes {
+    /// Returns the nodes' HTTP addresses, or `None` if only client addresses are known. Explicit client
+    /// addresses may belong to another cluster than the cluster.toml in the current folder.
+    pub fn find(&self, cluster: &Cluster) -> Result<Option<Addresses>, Failure> {
+        let (by_tls, all) = if !self.http.is_empty() {
+            let by_tls = self.http.iter().any(|addr| addr.starts_with("https://"));
+            let bare =
+                |addr: &String| addr.trim_start_matches("https://").trim_start_matches("http://").to_owned();
+            (by_tls, self.http.iter().map(bare).collect())
+        } else if let Some(file) = cluster.file()? {
+            (file.http.tls, file.nodes.iter().map(|node| node.http_addr.clone()).collect())
+        } else {
+            return Ok(None);
+        };
+        let all: Vec<String> = all;
+        let access = self.token.access(by_tls, &cluster.tls, &all)?;
+        Ok(Some(Addresses { all, access }))
+    }
 }

@@ -7,11 +7,9 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod acl;
-mod auth;
 mod backup;
 mod check;
 mod cluster;
-mod completions;
 mod debug;
 mod doctor;
 mod explain;
@@ -20,23 +18,18 @@ mod found;
 mod health;
 mod help;
 mod http_get;
-mod http_nodes;
 mod import;
 mod lock;
 mod log_level;
-mod log_sink;
 mod logging;
-mod manuals;
 mod member;
 mod moment;
 mod name;
-mod open_files;
 mod operate;
 #[cfg(test)]
 mod pages;
 mod patience;
 mod recover;
-mod report;
 mod serve;
 mod sim;
 mod status;
@@ -47,9 +40,7 @@ mod token;
 mod top;
 mod up;
 mod upgrade;
-mod version;
 mod wal;
-mod which_node;
 mod znode;
 
 use std::process::ExitCode;
@@ -85,7 +76,7 @@ enum Command {
     #[command(after_help = help::LOCK)]
     Lock(lock::Lock),
     #[command(after_help = help::SEM)]
-    Sem(lock::sem::Sem),
+    Sem(lock::Sem),
     #[command(after_help = help::ONCE)]
     Once(lock::once::Once),
     #[command(after_help = help::TERRAFORM)]
@@ -94,11 +85,11 @@ enum Command {
     Elect(lock::elect::Elect),
     #[command(after_help = help::QUEUE)]
     Queue(explain::queue::Queue),
-    Locks(explain::locks::Locks),
+    Locks(explain::Locks),
     #[command(after_help = help::ASK)]
     Ask(explain::ask::AskHolders),
     #[command(after_help = help::RELEASE)]
-    Release(explain::release::Release),
+    Release(explain::ask::Release),
     #[command(after_help = help::HISTORY)]
     History(explain::history::History),
     Session(explain::session::Session),
@@ -111,13 +102,13 @@ enum Command {
     Doctor(doctor::Doctor),
     Check(check::Check),
     Debug(debug::Debug),
-    Ls(znode::ls::Ls),
+    Ls(znode::tree::Ls),
     Get(znode::get::Get),
-    Set(znode::set::Set),
+    Set(znode::create::Set),
     #[command(after_help = help::CREATE)]
     Create(znode::create::Create),
-    Delete(znode::delete::Delete),
-    Stat(znode::stat::Stat),
+    Delete(znode::tree::Delete),
+    Stat(znode::get::Stat),
     Import(import::Import),
     Backup(backup::Backup),
     Recover(recover::Recover),
@@ -129,16 +120,16 @@ enum Command {
     LogLevel(log_level::LogLevel),
     Tls(tls::Tls),
     Token(token::TokenCommand),
-    Auth(auth::Auth),
+    Auth(superuser::Auth),
     #[command(after_help = help::ACL)]
     Acl(acl::AclCommand),
     Sim(sim::Sim),
-    Completions(completions::Completions),
-    Version(version::Version),
+    Completions(help::Completions),
+    Version(help::Version),
     #[command(name = "__exec", hide = true)]
-    Exec(lock::exec::Exec),
+    Exec(lock::job::Exec),
     #[command(name = "__manuals", hide = true)]
-    Manuals(manuals::Manuals),
+    Manuals(help::Manuals),
     #[command(name = "__warden", hide = true)]
     Warden(lock::warden::Watch),
 }

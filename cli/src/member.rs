@@ -1,24 +1,27 @@
 //! `rowlock member`: shows the members and changes the membership while the cluster serves.
 //!
 //! Every change is one `reconfig`, conditional on the membership version read by the command: two operators
-//! cannot overwrite each other's changes.
+//! cannot overwrite each other's changes. `transfer-leader` makes another voter the leader; `wait` waits until
+//! every member serves.
 
 mod change;
 mod list;
-mod replace;
 mod server;
-mod stanza;
-mod state;
-mod transfer;
-mod wait;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use rowlock_client::Client;
+use rowlock_env::time::{self, Instant};
+use rowlock_proto::ErrorCode;
 
-use self::server::MemberList;
-use crate::cluster::{Cluster, failed, leave, open};
-use crate::exit::{Failure, LOST, REFUSED};
+use self::list::query_all;
+use self::server::{MemberList, Server};
+use crate::cluster::{Cluster, failed, leave, open, seconds};
+use crate::exit::{Failure, LOST, REFUSED, UNAVAILABLE};
+use crate::operate::{OperateError, operate};
+use crate::print::print;
+use crate::znode::{Output, print_json};
 
 /// Show and change the members of a running cluster
 ///
@@ -37,9 +40,9 @@ enum MemberCommand {
     Demote(change::Demote),
     Set(change::Set),
     Remove(change::Remove),
-    Replace(replace::Replace),
-    TransferLeader(transfer::TransferLeader),
-    Wait(wait::Wait),
+    Replace(change::Replace),
+    TransferLeader(TransferLeader),
+    Wait(Wait),
 }
 
 impl Member {
@@ -80,4 +83,114 @@ pub async fn connect_to(cluster: &Cluster, node: u64) -> Result<Client, Failure>
         Failure::new(REFUSED, format!("node {node} is no member; there are {}", ids.join(", ")))
     })?;
     open(cluster.client()?.endpoints(&server.client)).await
+}
+
+/// Transfer leadership to a voter [default: the one with the longest log]
+#[derive(clap::Args)]
+struct TransferLeader {
+    /// Id of the node
+    node: Option<u64>,
+    /// Format of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl TransferLeader {
+    /// Exits with 1 if the node is no voter or is not alive, with 75 if no voter has taken over.
+    async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let operation = match self.node {
+            Some(node) => format!("/v1/hand-over?to={node}"),
+            None => "/v1/hand-over".to_owned(),
+        };
+        let answer = operate(&client, &operation).await;
+        leave(&client).await;
+        let document = answer.map_err(|refusal| match (refusal, self.node) {
+            (OperateError::Code(ErrorCode::BadArguments), Some(node)) => {
+                Failure::new(REFUSED, format!("node {node} is no voter; rowlock member ls shows them"))
+            }
+            (OperateError::Code(ErrorCode::NewConfigNoQuorum), Some(node)) => {
+                Failure::new(REFUSED, format!("node {node} does not answer the leader; nothing was changed"))
+            }
+            (OperateError::Code(ErrorCode::NewConfigNoQuorum), None) => {
+                Failure::new(REFUSED, "no other voter answers the leader; nothing was changed")
+            }
+            (refusal, _) => refusal.into(),
+        })?;
+        match self.output {
+            Output::Json => print_json(&document)?,
+            Output::Simple => print(format!("node {} leads\n", document["leader"]).as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+const POLL_PAUSE: Duration = Duration::from_millis(500);
+
+/// Wait until every member serves
+#[derive(clap::Args)]
+pub struct Wait {
+    /// Give up after this many seconds
+    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "60")]
+    timeout: Duration,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Wait {
+    /// Exits with 69 if some members do not serve in time.
+    async fn run(self) -> Result<ExitCode, Failure> {
+        let deadline = time::now() + self.timeout;
+        loop {
+            let missing = match time::timeout_at(deadline, self.missing()).await {
+                Ok(Ok(missing)) if missing.is_empty() => return Ok(ExitCode::SUCCESS),
+                Ok(Ok(missing)) => missing.join(", "),
+                Ok(Err(failure)) if failure.code == UNAVAILABLE => failure.message,
+                Ok(Err(failure)) => return Err(failure),
+                Err(_) => "no server has answered in time".to_owned(),
+            };
+            if time::now() + POLL_PAUSE > deadline {
+                return Err(Failure::new(UNAVAILABLE, format!("not all members serve: {missing}")));
+            }
+            time::sleep(POLL_PAUSE).await;
+        }
+    }
+
+    async fn missing(&self) -> Result<Vec<String>, Failure> {
+        let client = self.cluster.connect().await?;
+        let found = membership(&client).await;
+        leave(&client).await;
+        let states = query_all(&self.cluster, &found?).await?;
+        let missing = states.iter().filter(|(_, state)| !state.is_up());
+        Ok(missing.map(|(id, state)| format!("node {id}: {}", state.text())).collect())
+    }
+}
+
+/// Waits until a new node has served for `stable` without a gap between polls.
+async fn until_serving(
+    cluster: &Cluster,
+    node: u64,
+    server: &Server,
+    stable: Duration,
+    deadline: Instant,
+) -> Result<(), Failure> {
+    let alone = MemberList { servers: [(node, server.clone())].into(), version: 0 };
+    let mut since: Option<Instant> = None;
+    loop {
+        let states = query_all(cluster, &alone).await?;
+        let state = &states[&node];
+        since = state.is_up().then(|| since.unwrap_or_else(time::now));
+        if since.is_some_and(|since| since.elapsed() >= stable) {
+            return Ok(());
+        }
+        if time::now() >= deadline {
+            let why = state.text();
+            let problem =
+                format!("node {node} does not serve: {why}; it is a learner now; run the command again");
+            return Err(Failure::new(UNAVAILABLE, problem));
+        }
+        time::sleep(POLL_PAUSE).await;
+    }
 }

@@ -1,24 +1,29 @@
 //! `rowlock serve`: runs one node of the cluster in the foreground until SIGINT or SIGTERM. SIGHUP makes the
 //! node check its certificates and tokens for changes, and reads the log filter again.
+//!
+//! The node is selected by id, or by the ordinal at the end of the host's name, as orchestrators number hosts
+//! (`rowlock-0`, `rowlock-1`, `rowlock-2`). Each client takes an open file, and some must stay free for the log
+//! and the snapshots: a node that cannot open the next segment of its log stops.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use rowlock_coordinator::config::NodeConfig;
 use rowlock_coordinator::{BootstrapError, Node, NodeError, StartError};
 use rowlock_proto::NodeId;
 use rowlock_wal::{StorageError, is_of_the_disk};
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use tokio::signal::unix::SignalKind;
 
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE};
 use crate::found;
-use crate::log_sink::LogSink;
+use crate::logging::LogSink;
 use crate::logging::{self, LogFormat, Switch};
-use crate::open_files;
 use crate::signals::{Stop, listen_unless_ignored, next};
 use crate::systemd::Manager;
-use crate::which_node::WhichNode;
 
 /// Run one node of a cluster
 #[derive(clap::Args)]
@@ -180,9 +185,9 @@ fn log_start(config: &NodeConfig) {
 
 /// Limits the clients, each of which takes an open file, to leave some files for the node itself.
 fn reserve_files_for_node(config: &mut NodeConfig) {
-    let limit = open_files::raise();
+    let limit = raise();
     let wanted = config.client.max_connections;
-    if let Some(allowed) = open_files::clients_below(wanted, limit) {
+    if let Some(allowed) = clients_below(wanted, limit) {
         let text = "max_connections lowered to fit the limit of open files: raise the hard limit (LimitNOFILE= in \
                     systemd's unit, ulimit -Hn in a shell)";
         // A hard limit of 20,000 lacks a few files of the default: no reason to warn.
@@ -234,6 +239,76 @@ fn exit_with_parent(parent: i32) -> Result<(), Failure> {
         Some(now) if Pid::from_raw(parent) == Some(now) => Ok(()),
         _ => Err(Failure::new(USAGE, format!("process {parent} is not our parent, or has already ended"))),
     }
+}
+
+/// Files of a node besides its clients: other nodes (`limits::PEER_CONNECTIONS_MAX` and its own), HTTP
+/// (`limits::HTTP_CONNECTIONS_MAX`), log, snapshots, history.
+const NODE_FILES: u64 = 768;
+
+/// Raises the limit to the hard limit and returns the result.
+pub fn raise() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // Ignores a refusal: the present limit is returned below.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Returns the number of clients allowed by `limit`, if less than `wanted`.
+fn clients_below(wanted: usize, limit: u64) -> Option<usize> {
+    let allowed = usize::try_from(limit.saturating_sub(NODE_FILES).max(1)).unwrap_or(usize::MAX);
+    (allowed < wanted).then_some(allowed)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhichNode {
+    Number(u64),
+    /// Node N + 1 on host `NAME-N`: ids begin with 1.
+    FromHostname,
+}
+
+impl FromStr for WhichNode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "from-hostname" => Ok(WhichNode::FromHostname),
+            number => number.parse().map(WhichNode::Number).map_err(|_| {
+                "use the node's id, or from-hostname for a host whose name ends in -0, -1, ...".to_owned()
+            }),
+        }
+    }
+}
+
+impl WhichNode {
+    /// Resolves the option to a node id.
+    ///
+    /// # Errors
+    /// The host's name does not end in an ordinal.
+    pub fn id(self) -> Result<u64, Failure> {
+        match self {
+            WhichNode::Number(id) => Ok(id),
+            WhichNode::FromHostname => {
+                let host = rustix::system::uname();
+                let name = host.nodename().to_string_lossy();
+                id_of_host(&name).ok_or_else(|| {
+                    let problem = "does not end in -0, -1, ...; use --node ID";
+                    Failure::new(USAGE, format!("the name of this host, {name}, {problem}"))
+                })
+            }
+        }
+    }
+}
+
+/// Parses the ordinal in the first label of the name: the rest is the domain.
+fn id_of_host(name: &str) -> Option<u64> {
+    let host = name.split('.').next()?;
+    let (_, ordinal) = host.rsplit_once('-')?;
+    // A sign, a leading zero or more than three digits belong to a name, not to an ordinal.
+    let is_ordinal = ordinal.len() <= 3 && ordinal.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u64 = ordinal.parse().ok().filter(|_| is_ordinal)?;
+    (number.to_string() == ordinal).then_some(number + 1)
 }
 
 #[cfg(test)]
@@ -316,5 +391,48 @@ mod tests {
         ] {
             assert_eq!(stopped_by_error(&error).code, code, "{error:?}");
         }
+    }
+
+    #[test]
+    fn clients_leave_files_for_the_node_itself() {
+        assert_eq!(clients_below(20_000, 1_048_576), None);
+        assert_eq!(clients_below(20_000, 20_768), None);
+        assert_eq!(clients_below(20_000, 20_000), Some(19_232));
+        assert_eq!(clients_below(20_000, 100), Some(1));
+    }
+
+    #[test]
+    fn the_limit_is_raised_as_far_as_it_may_be() {
+        let limit = raise();
+        assert_eq!(Some(limit), getrlimit(Resource::Nofile).maximum.or(Some(u64::MAX)));
+    }
+
+    #[test]
+    fn the_ordinal_of_a_host_gives_the_id() {
+        for (name, id) in [
+            ("rowlock-0", Some(1)),
+            ("rowlock-2", Some(3)),
+            ("rowlock-10.rowlock.default.svc.cluster.local", Some(11)),
+            ("my-lock-1", Some(2)),
+            ("rowlock", None),
+            ("rowlock-", None),
+            ("rowlock-00", None),
+            ("rowlock-+1", None),
+            ("rowlock-01", None),
+            ("rowlock-1a", None),
+            ("rowlock-20261123", None),
+            ("rowlock.host-1", None),
+            ("", None),
+        ] {
+            assert_eq!(id_of_host(name), id, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_named_by_its_number_or_by_its_host() {
+        assert_eq!("7".parse(), Ok(WhichNode::Number(7)));
+        assert_eq!("from-hostname".parse(), Ok(WhichNode::FromHostname));
+        assert!("hostname".parse::<WhichNode>().unwrap_err().contains("from-hostname"));
+        assert!("-1".parse::<WhichNode>().is_err());
     }
 }

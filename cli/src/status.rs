@@ -1,5 +1,5 @@
-//! `rowlock status`: prints a line per node, from the node's HTTP listener, or from its client port if HTTP
-//! is not configured.
+//! `rowlock status`: prints a line per node, from the node's HTTP listener (`/v1/status`), or from its client
+//! port if HTTP is not configured.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::cluster::{Cluster, Secure};
 use crate::exit::{Failure, UNAVAILABLE};
-use crate::http_nodes::{Addresses, HttpNodes};
+use crate::http_get::{self, HttpAccess};
+use crate::http_get::{Addresses, HttpNodes};
 use crate::print::{out, outln};
-use crate::report::{self, Report};
 use crate::table::table;
 
+/// Deadline of one answer. A node answers from memory: a second is long.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
 /// Longest answer to `srvr`, normally a dozen short lines.
 const ANSWER_MAX_BYTES: u64 = 64 << 10;
@@ -71,7 +72,7 @@ impl Status {
 
     async fn lines(&self) -> Result<Vec<Line>, Failure> {
         if let Some(Addresses { all, access }) = self.nodes.find(&self.cluster)? {
-            let answers = report::fetch_all(&all, &access).await;
+            let answers = fetch_all(&all, &access).await;
             let lines = all.iter().zip(answers);
             return Ok(lines
                 .map(|(addr, answer)| answer.map_or_else(|e| silent(addr, &e), |r| line(addr, r)))
@@ -184,8 +185,70 @@ pub fn why_no_sessions(srvr: &str) -> Option<String> {
     grace.or_else(|| value("Reason: ").map(str::to_owned))
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub node: u64,
+    /// leader, follower, candidate or learner.
+    pub role: String,
+    pub term: u64,
+    pub leader: Option<u64>,
+    pub serving: bool,
+    pub applied_index: u64,
+    pub zxid: i64,
+    pub digest: String,
+    /// Open sessions of the cluster in the node's applied state.
+    pub sessions: u64,
+    pub connections: u64,
+    pub raw: Value,
+}
+
+impl Report {
+    /// Fetches the status from the node's HTTP listener at `addr`.
+    pub async fn fetch(addr: &str, access: &HttpAccess) -> std::io::Result<Report> {
+        let raw = http_get::json(addr, "/v1/status", access, ANSWER_DEADLINE).await?;
+        Report::read(raw).ok_or_else(|| {
+            std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{addr} is not a Rowlock node"))
+        })
+    }
+
+    fn read(raw: Value) -> Option<Report> {
+        let (raft, state) = (&raw["raft"], &raw["state"]);
+        Some(Report {
+            node: raw["node"].as_u64()?,
+            role: raft["role"].as_str()?.to_owned(),
+            term: raft["term"].as_u64()?,
+            leader: raft["leader"].as_u64(),
+            serving: raw["serving"].as_bool()?,
+            applied_index: state["applied_index"].as_u64()?,
+            zxid: state["zxid"].as_i64()?,
+            digest: state["digest"].as_str()?.to_owned(),
+            sessions: state["sessions"].as_u64()?,
+            connections: raw["connections"].as_u64()?,
+            raw,
+        })
+    }
+}
+
+/// Fetches the status of all nodes concurrently; the results are in the order of `addrs`.
+pub async fn fetch_all(addrs: &[String], access: &HttpAccess) -> Vec<std::io::Result<Report>> {
+    let fetches: Vec<_> = addrs
+        .iter()
+        .map(|addr| {
+            let (addr, access) = (addr.clone(), access.clone());
+            task::spawn("status", async move { Report::fetch(&addr, &access).await })
+        })
+        .collect();
+    let mut answers = Vec::with_capacity(fetches.len());
+    for answer in fetches {
+        answers.push(answer.await.unwrap_or_else(|e| Err(std::io::Error::other(e))));
+    }
+    answers
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -201,5 +264,22 @@ mod tests {
         );
         assert!(!alone.answered && alone.cells[2] == "no quorum");
         assert!(!srvr_line("h:1", "This ZooKeeper instance is not currently serving requests\n").answered);
+    }
+
+    #[test]
+    fn status_document_of_a_node_is_read() {
+        let raw = json!({
+            "node": 2, "serving": true, "connections": 3,
+            "raft": {"role": "leader", "term": 7, "leader": 2},
+            "state": {"applied_index": 40, "zxid": 99, "digest": "ab", "sessions": 5},
+        });
+        let report = Report::read(raw).unwrap();
+        assert_eq!((report.node, report.role.as_str(), report.term), (2, "leader", 7));
+        assert_eq!((report.leader, report.zxid, report.sessions), (Some(2), 99, 5));
+    }
+
+    #[test]
+    fn a_foreign_document_is_no_status() {
+        assert_eq!(Report::read(json!({"status": "ok"})), None);
     }
 }

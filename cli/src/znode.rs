@@ -1,12 +1,8 @@
 //! Commands on single znodes: one session, one call, one answer.
 
 pub mod create;
-pub mod delete;
 pub mod get;
-pub mod ls;
 mod refused;
-pub mod set;
-pub mod stat;
 pub mod tree;
 
 use std::ffi::OsString;

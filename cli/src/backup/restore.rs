@@ -14,7 +14,7 @@ use rowlock_proto::{ClusterId, NodeId};
 use rowlock_wal::{Identity, StorageError};
 use serde_json::json;
 
-use super::inspect::{open, refused};
+use super::{open, refused};
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
 use crate::found;
 use crate::moment;

@@ -11,11 +11,11 @@ use rowlock_env::time;
 use rowlock_proto::report::in_query;
 use serde_json::{Value, json};
 
-use super::archive::{Archive, PART_MAX};
 use super::redact::Redactor;
+use super::{Archive, PART_MAX};
 use crate::cluster::Cluster;
 use crate::http_get;
-use crate::http_nodes::Addresses;
+use crate::http_get::Addresses;
 use crate::{doctor, wal};
 
 const ANSWER_DEADLINE: Duration = Duration::from_secs(3);
@@ -166,7 +166,7 @@ impl Collector {
                 Ok(bytes) if bytes > LOG_MAX_BYTES => {
                     self.lacks(&name, &format!("{bytes} bytes take long to read; use `rowlock wal inspect`"));
                 }
-                Ok(_) => match wal::inspect::document(&node.data_dir) {
+                Ok(_) => match wal::document(&node.data_dir) {
                     Ok(document) => self.add_document(&name, document)?,
                     Err(failure) => self.lacks(&name, &failure.message),
                 },

@@ -1,16 +1,21 @@
-//! `rowlock ask`: asks the holders of a lock to release it.
+//! `rowlock ask` asks the holders of a lock to release it; `rowlock release` takes the lock away from a holder.
+//!
+//! A release requires the token of the hold: a lock that has passed to another holder stays with that holder.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rowlock_client::Client;
-use rowlock_proto::Right;
+use rowlock_client::{Claim, Client, Error, FencingToken};
 use rowlock_proto::lock::ASK_WITHIN_MS;
+use rowlock_proto::{ErrorCode, Right};
+use serde_json::Value;
 
+use super::queue::report;
+use super::{items, text};
 use crate::acl::{self, LockRef};
 use crate::cluster::{Cluster, failed, leave};
-use crate::exit::Failure;
-use crate::moment;
+use crate::exit::{Failure, REFUSED, USAGE};
+use crate::moment::{self, rfc3339, span};
 use crate::name::Name;
 use crate::print::outln;
 
@@ -64,6 +69,98 @@ fn within(text: &str) -> Result<Duration, String> {
         Ok(ms) if ASK_WITHIN_MS.contains(&ms) => Ok(time),
         _ => Err("must be 1s to 1h".to_owned()),
     }
+}
+
+/// Force the release of a lock, or remove a waiter from its queue
+#[derive(clap::Args)]
+pub struct Release {
+    #[command(flatten)]
+    name: Name,
+    /// Release it even though the holder may still be writing
+    #[arg(long)]
+    force: bool,
+    /// Fencing token of the holder or waiter, as `rowlock queue` shows it; 0 ends a lock-delay
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<i64>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Release {
+    /// Exits with 1 if no position in the queue has the token.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let client = self.cluster.connect().await?;
+        let done = self.release(&client).await;
+        leave(&client).await;
+        done.map(|()| ExitCode::SUCCESS)
+    }
+
+    async fn release(&self, client: &Client) -> Result<(), Failure> {
+        let name = self.name.as_typed();
+        let mutex = self.name.mutex(client);
+        mutex.validate().map_err(|e| failed(name, &e))?;
+        let (path, lock) = (mutex.path(), mutex.server_path());
+        let queue = async |selection: &str| report(client, name, &lock, selection).await;
+        let (Some(token), true) = (self.token, self.force) else {
+            let holders = describe_holders(&queue("limit=100").await?);
+            return Err(Failure::new(
+                USAGE,
+                format!("{name}: {holders}; to take it away, use --force --token TOKEN"),
+            ));
+        };
+        if token == 0 {
+            let delay = Claim { path: path.into(), token: FencingToken(0) };
+            return match client.force_release(&delay).await {
+                Ok(true) => Ok(()),
+                Err(e) => Err(acl::refused(client, LockRef { name, path: &lock }, Right::Force, &e).await),
+                Ok(false) => Err(Failure::new(REFUSED, format!("{name}: there is no lock-delay"))),
+            };
+        }
+        let found = queue(&format!("token={token}")).await?;
+        let mut positions = items(&found, "holders").chain(items(&found, "waiters"));
+        let path_found = positions
+            .find(|position| position["token"] == token)
+            .and_then(|position| position["path"].as_str());
+        // The report has the server's paths; the client's paths may be relative to a chroot.
+        if let Some(znode) = path_found.and_then(|found| found.strip_prefix(lock.as_str())) {
+            let claim = Claim { path: format!("{path}{znode}").into(), token: FencingToken(token) };
+            match client.force_release(&claim).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(e) => {
+                    return Err(acl::refused(client, LockRef { name, path: &lock }, Right::Force, &e).await);
+                }
+            }
+            // The znode does not hold the lock: the znode waits or is gone. Names of znodes are never reused.
+            match client.delete(&claim.path, None).await {
+                Ok(()) => return Ok(()),
+                Err(Error::Rejected(ErrorCode::NoNode)) => {}
+                Err(e) => {
+                    return Err(acl::refused(client, LockRef { name, path: &lock }, Right::Force, &e).await);
+                }
+            }
+        }
+        let holders = describe_holders(&queue("limit=100").await?);
+        Err(Failure::new(REFUSED, format!("{name}: no holder or waiter has token {token}; {holders}")))
+    }
+}
+
+fn describe_holders(queue: &Value) -> String {
+    let holders: Vec<String> = items(queue, "holders")
+        .map(|position| match position["token"].is_null() {
+            true => "a client that you may not see holds it".to_owned(),
+            false => format!(
+                "\"{}\" holds it with token {} since {} ({}), session {} from {}",
+                text(&position["label"]),
+                position["token"],
+                rfc3339(position["since_ms"].as_i64().unwrap_or(0)),
+                span(position["held_ms"].as_i64().unwrap_or(0)),
+                text(&position["session"]),
+                text(&position["address"]),
+            ),
+        })
+        .collect();
+    if holders.is_empty() { "no client holds it".to_owned() } else { holders.join("; ") }
 }
 
 #[cfg(test)]

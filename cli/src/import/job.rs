@@ -1,36 +1,32 @@
-//! Import job from the plan to the verdict, or to the rollback after a failure.
+//! Import job from the plan to the verdict.
 
 use std::process::ExitCode;
 
-use rowlock_client::{Children, Client, Error, ErrorCode};
-use rowlock_env::disk::Dir;
-use rowlock_env::{rng, time};
+use rowlock_client::{Client, ErrorCode};
+use rowlock_env::time;
 use rowlock_proto::path as paths;
+use serde_json::Value;
 
-use super::create::Creator;
-use super::journal::{self, Header};
-use super::limits::RECORDS_PER_TURN;
-use super::plan::{Counting, Issues, Plan};
-use super::retry::retry;
+use super::Import;
+use super::create::try_acls;
+use super::create::{Amount, Creator};
+use super::limits::NAMED;
+use super::pairs::Pairs;
+use super::plan::{Issues, Pass, Plan};
+use super::record::{Selection, select};
 use super::show::{self, Progress};
 use super::snapshot::Snapshot;
 use super::target::Target;
-use super::tokens;
-use super::trial::{TrialResult, try_acls};
-use super::trouble::ImportError;
-use super::undo::{Rollback, roll_back};
-use super::verify::{Verified, Verifier};
-use super::window::Window;
-use super::{Import, check_kept, describe, wait_for_end};
-use crate::cluster::failed;
-use crate::exit::{Failure, LOST, REFUSED};
+use super::trouble::{ImportError, retry};
+use crate::cluster::{LEAVING_MAX, failed};
+use crate::exit::{Failure, REFUSED};
+use crate::operate::{OperateError, operate};
 use crate::print::{errln, print};
 use crate::signals::Stop;
 use crate::znode::{Output, print_json};
 
 pub struct ImportJob<'a> {
     options: &'a Import,
-    name: String,
     source: Snapshot,
     client: Client,
     target: Target,
@@ -38,9 +34,9 @@ pub struct ImportJob<'a> {
 
 impl<'a> ImportJob<'a> {
     /// Creates the job for a source that was read or opened.
-    pub fn new(options: &'a Import, name: String, source: Snapshot, client: Client) -> Self {
+    pub fn new(options: &'a Import, source: Snapshot, client: Client) -> Self {
         let target = Target { under: options.under.clone(), versions_max: options.keep_versions };
-        ImportJob { options, name, source, client, target }
+        ImportJob { options, source, client, target }
     }
 
     pub async fn run(self, stop: &mut Stop) -> Result<ExitCode, Failure> {
@@ -55,210 +51,162 @@ impl<'a> ImportJob<'a> {
             prepared = self.prepare() => prepared?,
             signal = stop.signal() => return Err(ImportError::Interrupted(signal).failure()),
         };
-        let Some((plan, counting)) = prepared else { return Ok(ExitCode::SUCCESS) };
+        let Some(plan) = prepared else { return Ok(ExitCode::SUCCESS) };
         if let Some(floor) = self.options.token_floor {
-            let document = tokens::raise(&self.client, floor).await?;
-            if let Some(text) = tokens::kept_tokens(&document) {
+            let document = raise_tokens(&self.client, floor).await?;
+            if let Some(text) = kept_tokens(&document) {
                 errln!("rowlock: note: {text}");
             }
         }
-        let header = Header {
-            id: format!("{:016x}", rng::u64()),
-            by: user_and_process(),
-            source: self.name.clone(),
-            started_ms: time::wall_ms(),
-            is_done: false,
-        };
-        let started = journal::begin(&self.client, &header).await;
-        if !started.map_err(|e| failed(journal::JOURNAL, &e))? {
-            return Err(self.occupied().await);
+        if plan.is_complete() {
+            return self.report(&plan, &plan);
         }
-        let imported = tokio::select! {
-            outcome = self.import(&plan, counting, &header) => outcome,
-            signal = stop.signal() => Err(ImportError::Interrupted(signal).failure()),
+        let mut creator = Creator::new(&self.client, &self.target);
+        let copied = tokio::select! {
+            outcome = self.copy(&plan, &mut creator) => outcome,
+            signal = stop.signal() => Err(ImportError::Interrupted(signal)),
         };
-        match imported {
-            Ok(verified) => self.report(&plan, &verified).await,
-            Err(failure) => Err(self.fail(failure, stop).await),
+        match copied {
+            Ok(read_back) => self.report(&plan, &read_back),
+            Err(error) => {
+                // The count below should include what is on its way.
+                let _ = time::timeout(LEAVING_MAX, creator.wait_for_sent()).await;
+                Err(self.unfinished(error.failure(), &plan, creator.created))
+            }
         }
     }
 
-    /// Reads the source once and checks for conflicts; returns `None` after a dry run.
-    async fn prepare(&self) -> Result<Option<(Plan, Counting)>, Failure> {
+    /// Compares source and target and refuses conflicts; returns `None` after a dry run.
+    async fn prepare(&self) -> Result<Option<Plan>, Failure> {
+        let mut progress = Progress::new("compared", None);
+        let plan = self.compare(Pass::Before, None, &mut progress).await.map_err(|error| error.failure())?;
+        if plan.existing > 0 {
+            progress.done();
+        }
         let under = &self.options.under;
-        retry(|| self.client.sync("/")).await.map_err(|e| failed(under, &e))?;
-        let existing = match retry(|| self.client.get_children(under)).await {
-            Ok(Children { names, stat }) => {
-                let creates = (i64::from(stat.cversion.0) + i64::from(stat.num_children)) / 2;
-                Some((names, creates))
-            }
-            Err(Error::Rejected(ErrorCode::NoNode)) => None,
-            Err(e) => return Err(failed(under, &e)),
-        };
-        let parent = paths::parent(under).filter(|_| existing.is_none());
-        if let Some(parent) = parent
+        if let Some(parent) = paths::parent(under)
             && retry(|| self.client.exists(parent)).await.map_err(|e| failed(parent, &e))?.is_none()
         {
             return Err(Failure::new(REFUSED, format!("{parent} does not exist; create it first")));
         }
-        let root_creates = existing.as_ref().map(|(_, creates)| *creates);
-        let counting = Counting { steps_max: self.options.counter_steps, root_creates };
-        let plan = self.plan(counting).await.map_err(|error| error.failure())?;
         let floor = self.options.token_floor;
-        let conflicts = conflicts(&plan, existing.map(|(names, _)| names).unwrap_or_default(), &self.target);
         if self.options.dry_run {
             match self.options.output {
-                Output::Json => print_json(&show::plan_json(&plan, &conflicts, floor))?,
-                Output::Simple => print(show::plan_lines(&plan, &conflicts, floor, true).as_bytes())?,
+                Output::Json => print_json(&show::plan_json(&plan, floor))?,
+                Output::Simple => print(show::plan_lines(&plan, floor, true).as_bytes())?,
             }
         } else {
-            errln!("{}", show::plan_lines(&plan, &conflicts, floor, false).trim_end());
+            errln!("{}", show::plan_lines(&plan, floor, false).trim_end());
         }
-        refusal(&plan, &conflicts).map_or(Ok(()), Err)?;
-        Ok((!self.options.dry_run).then_some((plan, counting)))
+        self.refusal(&plan).map_or(Ok(()), Err)?;
+        Ok((!self.options.dry_run).then_some(plan))
     }
 
-    async fn plan(&self, counting: Counting) -> Result<Plan, ImportError> {
-        let mut plan = Plan::new(counting);
-        let mut records = self.source.records();
-        let mut count = 0_usize;
-        while let Some(record) = records.next()? {
-            count += 1;
-            if count.is_multiple_of(RECORDS_PER_TURN) {
-                tokio::task::yield_now().await;
+    /// Reads the source beside the target. With a creator, raises the next sequential numbers.
+    async fn compare(
+        &self,
+        pass: Pass,
+        mut creator: Option<&mut Creator<'_>>,
+        progress: &mut Progress,
+    ) -> Result<Plan, ImportError> {
+        let mut plan = Plan::new(pass, self.options.counter_steps);
+        let mut pairs = Pairs::new(&self.client, &self.target, &self.source).await?;
+        loop {
+            let next = pairs.next().await?;
+            match &next {
+                Some((record, found)) => plan.add(record, found.as_ref(), &self.target),
+                None => plan.finish(&self.target),
             }
-            plan.add(&record, &self.target);
-        }
-        plan.finish(&self.target);
-        Ok(plan)
-    }
-
-    async fn occupied(&self) -> Failure {
-        match journal::find(&self.client).await {
-            Ok(Some(found)) if found.marker.is_some() => {
-                Failure::new(REFUSED, format!("{} is under way; wait for its end", describe(&found)))
+            for raise in std::mem::take(&mut plan.raises) {
+                if let Some(creator) = creator.as_mut() {
+                    creator.raise(raise).await?;
+                }
             }
-            Ok(Some(found)) => {
-                let problem = describe(&found);
-                Failure::new(REFUSED, format!("{problem} failed; take it back with rowlock import --undo"))
+            progress.show(Amount { znodes: plan.znodes, bytes: plan.bytes });
+            if next.is_none() {
+                return Ok(plan);
             }
-            Ok(None) => Failure::new(REFUSED, "another import has just ended; try again"),
-            Err(e) => failed(journal::JOURNAL, &e),
         }
     }
 
-    async fn import(&self, plan: &Plan, counting: Counting, header: &Header) -> Result<Verified, Failure> {
-        let work = async {
-            if let TrialResult::Rejected(failure) = try_acls(&self.client, plan).await? {
-                return Ok(Err(failure));
+    /// Creates what the target lacks, and reads everything back.
+    async fn copy(&self, plan: &Plan, creator: &mut Creator<'_>) -> Result<Plan, ImportError> {
+        try_acls(&self.client, plan).await?;
+        let mut progress = Progress::new("created", Some(plan.znodes - plan.existing));
+        let mut pairs = Pairs::new(&self.client, &self.target, &self.source).await?;
+        while let Some((record, found)) = pairs.next().await? {
+            if select(&record) == Selection::Taken {
+                creator.create(record, found.as_ref()).await?;
+                progress.show(creator.created);
             }
-            let mut progress = Progress::new("created", Some(plan.znodes));
-            let mut window = Window::new(self.client.clone());
-            let creator = Creator::new(&self.target, counting, &header.id);
-            creator.run(&self.source, &mut window, &mut progress).await?;
-            progress.done();
-            let mut progress = Progress::new("read back", Some(plan.znodes));
-            let verifier = Verifier::new(&self.client, &self.target, counting);
-            let verified = verifier.run(&self.source, &mut progress).await?;
-            progress.done();
-            journal::complete(&self.client, header).await.map_err(ImportError::at(journal::JOURNAL))?;
-            Ok(Ok(verified))
-        };
-        work.await.unwrap_or_else(|error: ImportError| Err(error.failure()))
+        }
+        creator.finish().await?;
+        progress.show(creator.created);
+        progress.done();
+        let mut progress = Progress::new("read back", Some(plan.znodes));
+        let read_back = self.compare(Pass::After, Some(creator), &mut progress).await?;
+        creator.finish().await?;
+        progress.done();
+        let differences = read_back.differences();
+        if differences.is_empty() { Ok(read_back) } else { Err(ImportError::Different(differences)) }
     }
 
-    async fn report(&self, plan: &Plan, verified: &Verified) -> Result<ExitCode, Failure> {
-        // The import is complete even if printing fails.
+    fn report(&self, plan: &Plan, read_back: &Plan) -> Result<ExitCode, Failure> {
+        let floor = self.options.token_floor;
         let printed = match self.options.output {
-            Output::Json => print(
-                format!("{}\n", show::verdict_json(plan, verified, self.options.token_floor)).as_bytes(),
-            ),
-            Output::Simple => print(show::verdict_line(plan, verified).as_bytes()),
+            Output::Json => {
+                let verdict = show::verdict_json(plan, read_back, floor);
+                print(format!("{verdict}\n").as_bytes())
+            }
+            Output::Simple => print(show::verdict_line(plan, read_back).as_bytes()),
         };
-        if let Err(e) = journal::remove(&self.client).await {
-            errln!("rowlock: the journal stays ({e}); remove it with rowlock import --undo, the data stays");
-        }
         printed.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Rolls back after a failure, and adds the result to the failure. A second signal leaves the rollback to
-    /// `--undo`.
-    async fn fail(&self, failure: Failure, stop: &mut Stop) -> Failure {
-        errln!("rowlock: the import failed; removing the created znodes");
-        let outcome = tokio::select! {
-            outcome = self.roll_back() => outcome,
-            signal = stop.signal() => Err(ImportError::Interrupted(signal).failure()),
-        };
-        let Failure { code, message } = failure;
-        match outcome {
-            Ok(None) => {
-                Failure::new(code, format!("{message}; the import was complete before that, and stays"))
-            }
-            Ok(Some(rollback)) => {
-                let removed = rollback.deleted;
-                match check_kept(&rollback) {
-                    Ok(_) => Failure::new(
-                        code,
-                        format!("{message}; nothing was imported ({removed} znodes removed again)"),
-                    ),
-                    Err(kept) => Failure::new(code, format!("{message}; taken back, but {kept}")),
-                }
-            }
-            Err(again) => Failure::new(
-                LOST,
-                format!(
-                    "{message}; and removing the created znodes failed ({again}): run rowlock import --undo"
-                ),
-            ),
+    fn refusal(&self, plan: &Plan) -> Option<Failure> {
+        if let Some(first) = plan.obstacles.first.first() {
+            let text = format!("{}; nothing was created", with_more(first, &plan.obstacles));
+            return Some(Failure::new(REFUSED, text));
         }
-    }
-
-    /// Rolls back on our own session while the session lives: pending transactions come first. Returns `None`
-    /// if the import was complete.
-    async fn roll_back(&self) -> Result<Option<Rollback>, Failure> {
-        let client = match journal::find(&self.client).await {
-            Ok(_) => self.client.clone(),
-            Err(e) if e.is_session_end() => {
-                let fresh = self.client.renew().await.map_err(|e| Failure::new(LOST, e))?;
-                // Until the servers end the old session, its transactions may still arrive.
-                wait_for_end(&fresh).await?;
-                fresh
-            }
-            Err(e) => return Err(failed(journal::JOURNAL, &e)),
+        let first = with_more(plan.conflicts.first.first()?, &plan.conflicts);
+        let changed = if self.options.from.is_some() && plan.existing > 0 {
+            " (the source may have changed since an earlier import)"
+        } else {
+            ""
         };
-        let found = journal::find(&client).await.map_err(|e| failed(journal::JOURNAL, &e))?;
-        let Some(found) = found else { return Ok(Some(Rollback::default())) };
-        if found.header.is_done {
-            journal::remove(&client).await.map_err(|e| failed(journal::JOURNAL, &e))?;
-            return Ok(None);
-        }
-        let mut progress = Progress::new("removed", None);
-        let rollback = roll_back(&client, &mut progress).await.map_err(|error| error.failure())?;
-        progress.done();
-        Ok(Some(rollback))
-    }
-}
-
-fn conflicts(plan: &Plan, mut existing: Vec<String>, target: &Target) -> Issues {
-    existing.sort_unstable();
-    let mut notes = Issues::default();
-    for name in plan.top.iter().filter(|name| existing.binary_search(name).is_ok()) {
-        notes.add(format!("{} exists", target.path(&paths::join("/", name))));
-    }
-    notes
-}
-
-fn refusal(plan: &Plan, conflicts: &Issues) -> Option<Failure> {
-    if let Some(first) = plan.obstacles.first.first() {
-        return Some(Failure::new(
+        Some(Failure::new(
             REFUSED,
-            format!("{}; nothing was imported", with_more(first, &plan.obstacles)),
-        ));
+            format!(
+                "{first}{changed}; nothing is overwritten: remove it, or choose another place with --under"
+            ),
+        ))
     }
-    let first = conflicts.first.first()?;
-    let first = with_more(first, conflicts);
-    let text = format!("{first}; nothing is overwritten: remove it, or choose another place with --under");
-    Some(Failure::new(REFUSED, text))
+
+    /// Adds to the failure of an import that may have created something how to continue and how to remove it.
+    fn unfinished(&self, failure: Failure, plan: &Plan, created: Amount) -> Failure {
+        let Failure { code, message } = failure;
+        let exist = plan.existing + created.znodes;
+        if exist == 0 {
+            return Failure::new(code, format!("{message}; no znode is known to have been created"));
+        }
+        let remove = if plan.root_is_shared {
+            let named: Vec<String> =
+                plan.top.iter().take(NAMED).map(|name| self.target.path(&paths::join("/", name))).collect();
+            let more = plan.top.len() - named.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("rowlock delete -r for each of {}{more}", named.join(", "))
+        } else {
+            format!("rowlock delete -r {}", self.options.under)
+        };
+        Failure::new(
+            code,
+            format!(
+                "{message}; {exist} of {} znodes exist: run the same command again to continue, or remove them with \
+                 {remove}",
+                plan.znodes
+            ),
+        )
+    }
 }
 
 fn with_more(first: &str, notes: &Issues) -> String {
@@ -268,11 +216,25 @@ fn with_more(first: &str, notes: &Issues) -> String {
     }
 }
 
-/// Identifies user, host and process to readers of the marker.
-fn user_and_process() -> String {
-    let user = std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
-    let host =
-        Dir::open("/proc/sys/kernel".as_ref()).and_then(|dir| dir.read("hostname")).unwrap_or_default();
-    let host = String::from_utf8_lossy(&host).trim().to_owned();
-    format!("{user}@{host}, process {}", std::process::id())
+/// Raises the fencing tokens of the cluster. If the import fails, the raised tokens do no harm.
+///
+/// # Errors
+/// The cluster refused, or the outcome is unknown.
+async fn raise_tokens(client: &Client, floor: i64) -> Result<Value, Failure> {
+    operate(client, &format!("/v1/raise-tokens?above={floor}")).await.map_err(|error| match error {
+        OperateError::Code(ErrorCode::NoAuth) => {
+            let problem = "--token-floor needs a superuser: set ROWLOCK_AUTH; nothing was created";
+            Failure::new(REFUSED, problem)
+        }
+        other => other.into(),
+    })
+}
+
+/// Describes queue positions that keep smaller tokens, if any.
+fn kept_tokens(document: &Value) -> Option<String> {
+    let positions = document["places"].as_u64().filter(|positions| *positions > 0)?;
+    Some(format!(
+        "{positions} places in this cluster's queues were taken before the floor and keep their tokens; take them again for \
+         larger ones"
+    ))
 }

@@ -10,6 +10,9 @@ pub const BATCH_OPS: usize = 1_000;
 pub const TRANSACTION_BYTES_MAX: usize = 0xfffff - 1_024;
 /// Transactions in flight; then the next waits for the oldest.
 pub const BATCHES_IN_FLIGHT: usize = 8;
+/// Repetitions of a transaction that other clients overtake; then the import fails.
+pub const OVERTAKEN_MAX: u32 = 20;
+/// Znodes of the target read concurrently, and records of the source read ahead.
 pub const READS_IN_FLIGHT: usize = 64;
 /// Znodes of a live tree read concurrently; memory may hold this many per level of the tree.
 pub const WALK_IN_FLIGHT: usize = 16;
@@ -20,10 +23,7 @@ pub const VERSION_BYTES_MAX: usize = 512 << 10;
 pub const LARGEST: usize = 10;
 /// Paths listed per kind of issue; further paths are only counted.
 pub const LISTED: usize = 20;
-/// Records read before a yield: the session must not starve.
-pub const RECORDS_PER_TURN: usize = 1_000;
+/// Paths named in the command that removes an unfinished import; further paths are only counted.
+pub const NAMED: usize = 5;
 /// Pause before the retry of a request that the cluster could not serve.
 pub const PAUSE: Duration = Duration::from_millis(50);
-/// Longest wait for the end of a dead import's marker: a little longer than the longest default session
-/// timeout of ZooKeeper.
-pub const MARKER_WAIT: Duration = Duration::from_secs(45);

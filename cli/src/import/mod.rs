@@ -1,58 +1,50 @@
-//! `rowlock import`: copies the tree of a ZooKeeper (a snapshot file, or live) into this cluster, all or
-//! nothing.
+//! `rowlock import`: copies the tree of a ZooKeeper (a snapshot file, or live) into this cluster, and can be
+//! run again after any interruption.
 //!
-//! Steps: read the source once (`plan`), check for conflicts, start a journal in the cluster, try the ACLs,
-//! create (`create`), read everything back (`verify`), remove the journal. After any failure or signal:
-//! `undo`. Must never overwrite or delete a znode not created by the import itself.
+//! Steps: compare the source with the target (`plan`) and refuse conflicts, try the ACLs, create what is
+//! missing (`create`), compare again and raise the next sequential numbers. Must never overwrite or delete a
+//! znode.
 
 mod create;
 mod job;
-mod journal;
 mod limits;
-mod lineage;
+mod pairs;
 mod plan;
 pub mod record;
-mod retry;
 mod show;
 pub mod snapshot;
-mod spool;
 mod target;
-mod tokens;
-mod trial;
 mod trouble;
-mod undo;
-mod verify;
 mod walk;
-mod window;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rowlock_client::{Client, ClientBuilder, Watched};
+use rowlock_client::{Client, ClientBuilder};
 use rowlock_env::disk::Dir;
-use rowlock_env::time;
 
-use crate::cluster::{Cluster, PLAINTEXT_PASSWORDS, failed};
-use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
-use crate::print::{errln, outln};
+use crate::cluster::{Cluster, PLAINTEXT_PASSWORDS};
+use crate::exit::{Failure, UNAVAILABLE, USAGE};
+use crate::print::errln;
 use crate::signals::Stop;
 
-use self::journal::JournalState;
-use self::limits::{MARKER_WAIT, VERSIONS_DEFAULT};
+use self::limits::VERSIONS_DEFAULT;
 use self::show::Progress;
 use self::snapshot::Snapshot;
 use self::trouble::ImportError;
 
-/// Import a ZooKeeper's tree, all or nothing
+/// Import a ZooKeeper's tree; run it again after an interruption
+///
+/// Creates what is missing. A znode that exists with other data or another ACL is a conflict: then nothing is
+/// created. Nothing is ever overwritten.
 ///
 /// Kept: data, ACLs, containers and times to live (from a snapshot; a live ZooKeeper does not show them),
-/// and, by extra creates, the next sequential numbers. Left out: ephemeral znodes and /zookeeper. Nothing is
-/// ever overwritten.
+/// and, by extra creates, the next sequential numbers. Left out: ephemeral znodes and /zookeeper.
 ///
 /// Fencing tokens go on from this cluster's own count, so they start again for resources that have seen those
 /// of the source: set --token-floor to the largest token that a resource may have seen.
 #[derive(clap::Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["from_snapshot", "from", "undo"])))]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["from_snapshot", "from"])))]
 pub struct Import {
     /// Snapshot file of Apache ZooKeeper, named snapshot.ZXID
     #[arg(long, value_name = "FILE")]
@@ -60,9 +52,6 @@ pub struct Import {
     /// Servers of a live ZooKeeper or Rowlock, host:port,host:port[/path]
     #[arg(long, value_name = "HOSTS")]
     from: Option<String>,
-    /// Remove what a killed import left behind
-    #[arg(long)]
-    undo: bool,
     /// Credential for the source, SCHEME:SECRET
     #[arg(long, value_name = "AUTH", env = "ROWLOCK_FROM_AUTH", hide_env_values = true, requires = "from")]
     from_auth: Option<String>,
@@ -70,7 +59,7 @@ pub struct Import {
     #[arg(long, value_name = "PATH", default_value = "/")]
     under: String,
     /// Show what would be imported and what cannot be kept; change nothing
-    #[arg(long, conflicts_with = "undo")]
+    #[arg(long)]
     dry_run: bool,
     /// Repeat sets until data versions match those of the source, up to MAX [default MAX: 1000]
     #[arg(long, value_name = "MAX", num_args = 0..=1, require_equals = true,
@@ -80,7 +69,7 @@ pub struct Import {
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(0..=i64::from(i32::MAX)))]
     counter_steps: i64,
     /// Let this cluster's fencing tokens be larger than N from now on (needs a superuser)
-    #[arg(long, value_name = "N", conflicts_with = "undo",
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(i64).range(0..=rowlock_state::TOKEN_FLOOR_MAX))]
     token_floor: Option<i64>,
     /// Format of the output
@@ -97,18 +86,12 @@ impl Import {
             return Err(Failure::new(USAGE, format!("--under {}: {e}", self.under)));
         }
         let mut stop = Stop::listen()?;
-        if self.undo {
-            let client = self.connect().await?;
-            let outcome = roll_back_killed(&client).await;
-            let _ = client.close().await;
-            return outcome;
-        }
-        let (name, source) = tokio::select! {
+        let source = tokio::select! {
             opened = self.source() => opened?,
             signal = stop.signal() => return Err(ImportError::Interrupted(signal).failure()),
         };
         let client = self.connect().await?;
-        job::ImportJob::new(&self, name, source, client).run(&mut stop).await
+        job::ImportJob::new(&self, source, client).run(&mut stop).await
     }
 
     async fn connect(&self) -> Result<Client, Failure> {
@@ -130,13 +113,13 @@ impl Import {
         config.connect().await.map_err(|e| Failure::new(UNAVAILABLE, e))
     }
 
-    /// Opens the source; returns its name and tree.
-    async fn source(&self) -> Result<(String, Snapshot), Failure> {
+    /// Opens the source; returns its tree.
+    async fn source(&self) -> Result<Snapshot, Failure> {
         if let Some(path) = &self.from_snapshot {
             let snapshot = Snapshot::open(path)
                 .map_err(|e| Failure::new(trouble::exit_code(&e), format!("{} {e}", path.display())))?;
             warn_of_newer_logs(path);
-            return Ok((path.display().to_string(), snapshot));
+            return Ok(snapshot);
         }
         let hosts = self.from.as_deref().unwrap_or_default();
         // All further variables concern the target cluster.
@@ -158,7 +141,7 @@ impl Import {
             "rowlock: note: a live server does not show which znodes are containers or have a time to live; they are \
              imported as persistent ones. Use --from-snapshot to keep them"
         );
-        walked.map(|tree| (hosts.to_owned(), tree)).map_err(|error| error.failure())
+        walked.map_err(|error| error.failure())
     }
 }
 
@@ -178,71 +161,6 @@ fn warn_of_newer_logs(path: &Path) {
                 "rowlock: note: {count} {kind} beside {name} are not read; restart that ZooKeeper to make it write a \
                  snapshot of its last state"
             );
-        }
-    }
-}
-
-fn describe(found: &JournalState) -> String {
-    let header = &found.header;
-    let age_s = (time::wall_ms() - header.started_ms) / 1_000;
-    format!("an import of {} by {}, started {age_s} s ago", header.source, header.by)
-}
-
-async fn roll_back_killed(client: &Client) -> Result<ExitCode, Failure> {
-    let find = || async { journal::find(client).await.map_err(|e| failed(journal::JOURNAL, &e)) };
-    let Some(mut found) = find().await? else {
-        return Err(Failure::new(REFUSED, "there is no import to take back"));
-    };
-    if found.marker.is_some() {
-        errln!("rowlock: waiting for the end of {}", describe(&found));
-        wait_for_end(client).await?;
-        let Some(again) = find().await? else {
-            return Err(Failure::new(
-                REFUSED,
-                "that import has ended by itself: there is nothing to take back",
-            ));
-        };
-        found = again;
-    }
-    if found.header.is_done {
-        journal::remove(client).await.map_err(|e| failed(journal::JOURNAL, &e))?;
-        outln!("{} was complete: its data stays, its journal is removed", describe(&found));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut progress = Progress::new("removed", None);
-    let rollback = undo::roll_back(client, &mut progress).await.map_err(|error| error.failure())?;
-    progress.done();
-    outln!("taken back: {}, {} znodes removed", describe(&found), rollback.deleted);
-    check_kept(&rollback)
-}
-
-/// Fails if the rollback had to keep znodes.
-fn check_kept(rollback: &undo::Rollback) -> Result<ExitCode, Failure> {
-    if rollback.kept == 0 {
-        return Ok(ExitCode::SUCCESS);
-    }
-    let first = rollback.first_kept.join("; ");
-    Err(Failure::new(
-        REFUSED,
-        format!("{} znodes stay because other clients changed them: {first}", rollback.kept),
-    ))
-}
-
-/// Waits until the marker of an import is gone; its process may be dead.
-async fn wait_for_end(client: &Client) -> Result<(), Failure> {
-    let deadline = time::now() + MARKER_WAIT;
-    loop {
-        let Watched { value: marker, mut watch } =
-            client.exists_watched(journal::MARKER).await.map_err(|e| failed(journal::MARKER, &e))?;
-        if marker.is_none() {
-            return Ok(());
-        }
-        match time::timeout_at(deadline, watch.changed()).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(e)) => return Err(failed(journal::MARKER, &e)),
-            Err(_) => {
-                return Err(Failure::new(REFUSED, "that import is still running; stop its process first"));
-            }
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Znode of the source, from a file or from a live cluster.
+//! Znode of the source, from a file or from a live cluster, and the znode that the target has at its path.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rowlock_client::Acl;
+use rowlock_client::{Acl, Stat};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -20,6 +20,40 @@ pub struct Record {
     /// Zxid of the last change of the znode or of its list of children; no fencing token of the source is
     /// larger.
     pub zxid: i64,
+}
+
+/// Znode of a cluster.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub stat: Stat,
+    /// Data and ACL; `None` if the credential may not read both.
+    pub content: Option<(Option<Bytes>, Vec<Acl>)>,
+}
+
+/// Returns the number of children created so far, which is the next sequence number. The wire has the number
+/// of changes of the children: twice the creates, less the existing children (DataNode.copyStat).
+pub fn creates(stat: &Stat) -> i64 {
+    let changes = stat.cversion.0.wrapping_add(stat.num_children).cast_unsigned();
+    i64::from(changes / 2)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    Taken,
+    Ephemeral,
+    System,
+}
+
+/// Decides if a record belongs to the import.
+pub fn select(record: &Record) -> Selection {
+    let below = record.path.strip_prefix("/zookeeper");
+    if below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        Selection::System
+    } else if record.kind == Lifetime::Ephemeral {
+        Selection::Ephemeral
+    } else {
+        Selection::Taken
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +108,8 @@ pub fn sequence_number(name: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_client::Version;
+
     use super::*;
 
     #[test]
@@ -91,6 +127,15 @@ mod tests {
             assert_eq!(Lifetime::from_owner(u64::cast_signed(session)), Lifetime::Ephemeral);
         }
         assert_eq!(Lifetime::from_owner(Lifetime::Ephemeral.to_owner()), Lifetime::Ephemeral);
+    }
+
+    #[test]
+    fn creates_follow_from_the_changes_of_the_children_up_to_the_largest_number() {
+        for (creates_so_far, children) in [(0, 0), (12, 3), (1 << 30, 0), (i32::MAX, 7)] {
+            let cversion = Version(creates_so_far.wrapping_mul(2).wrapping_sub(children));
+            let stat = Stat { cversion, num_children: children, ..Stat::default() };
+            assert_eq!(creates(&stat), i64::from(creates_so_far));
+        }
     }
 
     #[test]

@@ -6,10 +6,8 @@ use std::time::Duration;
 use rowlock_env::time::{self, Instant};
 use serde_json::{Value, json};
 
+use super::create::Amount;
 use super::plan::{Issues, Plan};
-use super::tokens;
-use super::verify::Verified;
-use super::window::Amount;
 use crate::print::safe_lines;
 
 /// Progress of one phase: an overwritten line at a terminal, else a line every few seconds.
@@ -72,7 +70,7 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// Describes the source and the plan; `is_full` adds the largest znodes.
-pub fn plan_lines(plan: &Plan, conflicts: &Issues, floor: Option<i64>, is_full: bool) -> String {
+pub fn plan_lines(plan: &Plan, floor: Option<i64>, is_full: bool) -> String {
     let mut out = format!(
         "to import:   {} znodes with {} of data ({} containers, {} with a time to live)\n",
         plan.znodes,
@@ -80,6 +78,9 @@ pub fn plan_lines(plan: &Plan, conflicts: &Issues, floor: Option<i64>, is_full: 
         plan.containers,
         plan.ttl
     );
+    if plan.existing > 0 {
+        out += &format!("existing:    {} of them, equal to the source's\n", plan.existing);
+    }
     out += &format!("left out:    {} ephemeral znodes, {} below /zookeeper\n", plan.ephemerals, plan.system);
     out += &format!("versions:    {} kept, {} start at 0\n", plan.versions_kept, plan.versions_lost);
     out += &format!(
@@ -87,7 +88,7 @@ pub fn plan_lines(plan: &Plan, conflicts: &Issues, floor: Option<i64>, is_full: 
         plan.raised, plan.raise_steps, plan.lowered.count
     );
     out += &format!("ACLs:        {} different ones\n", plan.acls.len());
-    out += &tokens::line(floor, plan);
+    out += &tokens_line(floor, plan);
     if plan.root_is_special {
         out +=
             "note:        data and ACL of the source's root are left out: the target's root exists already\n";
@@ -95,13 +96,30 @@ pub fn plan_lines(plan: &Plan, conflicts: &Issues, floor: Option<i64>, is_full: 
     for (bytes, path) in plan.largest.iter().filter(|_| is_full) {
         out += &format!("largest:     {:>10}  {path}\n", size(*bytes as u64));
     }
-    for (label, issues) in
-        [("lower:      ", &plan.lowered), ("conflict:   ", conflicts), ("impossible: ", &plan.obstacles)]
-    {
+    for (label, issues) in [
+        ("lower:      ", &plan.lowered),
+        ("conflict:   ", &plan.conflicts),
+        ("impossible: ", &plan.obstacles),
+    ] {
         out += &issue_lines(label, issues);
     }
     // The text contains paths from the source.
     safe_lines(&out)
+}
+
+/// Describes the effect on tokens. Tokens of this cluster follow its own count, and a resource that has seen
+/// larger tokens of the source would refuse them.
+fn tokens_line(floor: Option<i64>, plan: &Plan) -> String {
+    match floor {
+        Some(floor) => {
+            format!("tokens:      larger than {floor} from now on, for each place that is taken\n")
+        }
+        None => format!(
+            "tokens:      start again; resources that keep tokens of the source refuse smaller ones: use --token-floor \
+             with the largest that one may have seen (the znodes show changes up to {})\n",
+            plan.last_zxid
+        ),
+    }
 }
 
 fn issue_lines(label: &str, issues: &Issues) -> String {
@@ -113,13 +131,14 @@ fn issue_lines(label: &str, issues: &Issues) -> String {
     out
 }
 
-pub fn plan_json(plan: &Plan, conflicts: &Issues, floor: Option<i64>) -> Value {
+pub fn plan_json(plan: &Plan, floor: Option<i64>) -> Value {
     let issues = |issues: &Issues| json!({"count": issues.count, "first": issues.first});
     let largest: Vec<Value> =
         plan.largest.iter().map(|(bytes, path)| json!({"path": path, "bytes": bytes})).collect();
     json!({
         "znodes": plan.znodes,
         "bytes": plan.bytes,
+        "existing": plan.existing,
         "containers": plan.containers,
         "ttl": plan.ttl,
         "ephemerals_left_out": plan.ephemerals,
@@ -133,26 +152,26 @@ pub fn plan_json(plan: &Plan, conflicts: &Issues, floor: Option<i64>) -> Value {
         "token_floor": floor.map(|floor| floor.to_string()),
         "last_zxid": plan.last_zxid.to_string(),
         "largest": largest,
-        "conflicts": issues(conflicts),
+        "conflicts": issues(&plan.conflicts),
         "impossible": issues(&plan.obstacles),
     })
 }
 
-pub fn verdict_line(plan: &Plan, verified: &Verified) -> String {
+pub fn verdict_line(plan: &Plan, read_back: &Plan) -> String {
     let mut out = format!(
         "imported and verified: {} znodes, {}; data, ACLs and children are equal",
-        verified.amount.znodes,
-        size(verified.amount.bytes)
+        read_back.znodes,
+        size(read_back.bytes)
     );
     for (count, kind) in [
+        (plan.existing, "existed before this run"),
         (plan.containers, "containers"),
         (plan.ttl, "with a time to live"),
         (plan.ephemerals, "ephemeral znodes left out"),
         (plan.versions_lost, "data versions start at 0"),
         (plan.lowered.count, "next sequential numbers are lower than in the source"),
-        (verified.unreadable, "may not be read by this credential"),
-        (verified.changed, "were changed by other clients since"),
-        (verified.ended, "containers or TTL znodes have ended already"),
+        (read_back.unreadable, "may not be read by this credential"),
+        (read_back.ended, "containers or TTL znodes have ended already"),
     ] {
         if count > 0 {
             out += &format!("; {count} {kind}");
@@ -161,15 +180,14 @@ pub fn verdict_line(plan: &Plan, verified: &Verified) -> String {
     out + "\n"
 }
 
-pub fn verdict_json(plan: &Plan, verified: &Verified, floor: Option<i64>) -> Value {
+pub fn verdict_json(plan: &Plan, read_back: &Plan, floor: Option<i64>) -> Value {
     json!({
-        "plan": plan_json(plan, &Issues::default(), floor),
+        "plan": plan_json(plan, floor),
         "verified": {
-            "znodes": verified.amount.znodes,
-            "bytes": verified.amount.bytes,
-            "unreadable": verified.unreadable,
-            "changed": verified.changed,
-            "ended": verified.ended,
+            "znodes": read_back.znodes,
+            "bytes": read_back.bytes,
+            "unreadable": read_back.unreadable,
+            "ended": read_back.ended,
         },
     })
 }

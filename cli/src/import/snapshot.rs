@@ -91,7 +91,7 @@ impl Snapshot {
         Ok(Snapshot { file, length, acls, start, is_sealed: true })
     }
 
-    /// Opens a file of znodes only, written by [`super::spool`], with its ACLs.
+    /// Opens a file of znodes only, written by `walk`, with its ACLs.
     pub(super) fn of_znodes(file: File, acls: Acls) -> Result<Snapshot, SnapshotError> {
         let length = file.len()?;
         let start = Position { at: 0, checksum: 1 };
@@ -276,7 +276,7 @@ mod tests {
     use rowlock_world::spoilt::Spoiler;
 
     use super::*;
-    use crate::import::plan::{Counting, Plan};
+    use crate::import::plan::{Pass, Plan};
     use crate::import::target::Target;
 
     /// Written by Apache ZooKeeper 3.8.0.
@@ -359,10 +359,10 @@ mod tests {
             dir.create_new("snapshot.1").unwrap().write_all_at(bytes, 0).unwrap();
             let snapshot = Snapshot::open(&folder.path().join("snapshot.1"));
             dir.remove("snapshot.1").unwrap();
-            let (snapshot, mut plan) = (snapshot?, Plan::new(Counting::default()));
+            let (snapshot, mut plan) = (snapshot?, Plan::new(Pass::Before, 0));
             let mut records = snapshot.records();
             while let Some(record) = records.next()? {
-                plan.add(&record, &target);
+                plan.add(&record, None, &target);
             }
             plan.finish(&target);
             Ok::<Plan, SnapshotError>(plan)

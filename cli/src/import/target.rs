@@ -1,10 +1,10 @@
-//! Paths and costs of imported znodes in the target cluster.
+//! Imported znodes in the target cluster: their paths, their costs, and what the target lacks of them.
 
-use rowlock_client::Transaction;
+use rowlock_client::{Transaction, Version};
 use rowlock_proto::{Acl, CreateMode, path as paths};
 
 use super::limits::{TRANSACTION_BYTES_MAX, VERSION_BYTES_MAX};
-use super::record::{Lifetime, Record};
+use super::record::{Found, Lifetime, Record};
 
 /// Bytes of an operation beside its path, data and ACL.
 const OP_BYTES: usize = 40;
@@ -13,8 +13,23 @@ const OP_BYTES: usize = 40;
 pub struct Target {
     /// Path of the source's root in the target.
     pub under: String,
-    /// Largest data version reached by repeated sets; `None`: all versions are 0.
+    /// Largest data version reached by repeated sets; `None`: versions are not kept.
     pub versions_max: Option<i32>,
+}
+
+/// Target's znode in comparison with the source's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    Missing,
+    /// Equal after sets from data version `from` up to `to`; nothing is missing if both are equal.
+    Equal {
+        from: i32,
+        to: i32,
+    },
+    /// Root of the import that existed before, with its own data and ACL.
+    Kept,
+    Unreadable,
+    Different(String),
 }
 
 impl Target {
@@ -27,20 +42,21 @@ impl Target {
         }
     }
 
-    /// Returns the number of sets after the znode's create; `None` if the version is not kept.
-    pub fn sets(&self, record: &Record) -> Option<usize> {
-        let version = usize::try_from(record.version).ok().filter(|version| *version > 0)?;
-        let max = usize::try_from(self.versions_max?).ok()?;
+    /// Returns the data version to reach; `None` if the version is not kept.
+    pub fn version(&self, record: &Record) -> Option<i32> {
+        let version = usize::try_from(record.version).ok()?;
         let bytes = version * (self.path(&record.path).len() + OP_BYTES);
-        (version <= max && bytes <= VERSION_BYTES_MAX).then_some(version)
+        let is_kept = record.version <= self.versions_max? && bytes <= VERSION_BYTES_MAX;
+        is_kept.then_some(record.version)
     }
 
-    /// Returns the bytes that the create of a znode adds to a transaction, including its journal line.
+    /// Returns the bytes that the create of a znode adds to a transaction.
     pub fn cost(&self, record: &Record) -> usize {
         let path = self.path(&record.path).len();
         let acl: usize = record.acl.iter().map(|entry| 12 + entry.id.scheme.len() + entry.id.id.len()).sum();
         let data = record.data.as_ref().map_or(0, |data| data.len());
-        2 * path + acl + data + OP_BYTES + self.sets(record).unwrap_or(0) * (path + OP_BYTES)
+        let sets = self.version(record).and_then(|version| usize::try_from(version).ok()).unwrap_or(0);
+        path + acl + data + OP_BYTES + sets * (path + OP_BYTES)
     }
 
     /// Returns the reason that forbids creating a znode, if any.
@@ -63,25 +79,84 @@ impl Target {
         scheme.map(|entry| format!("{path}: ACL scheme {} is not supported", entry.id.scheme))
     }
 
+    /// Compares a znode of the source with the one that the target has at its path.
+    pub fn compare(&self, record: &Record, found: Option<&Found>) -> Comparison {
+        let Some(found) = found else { return Comparison::Missing };
+        match self.compare_found(record, found) {
+            _ if self.under == "/" && record.path == "/" => Comparison::Kept,
+            Comparison::Unreadable | Comparison::Different(_) if record.path == "/" => Comparison::Kept,
+            state => state,
+        }
+    }
+
+    fn compare_found(&self, record: &Record, found: &Found) -> Comparison {
+        let different = |why: &str| Comparison::Different(why.to_owned());
+        let Some((data, acl)) = &found.content else { return Comparison::Unreadable };
+        if found.stat.ephemeral_owner.0 != 0 {
+            return different("belongs to a session");
+        }
+        if *data != record.data {
+            return different("has other data");
+        }
+        if *record.acl != *acl && !is_hidden(acl, &record.acl) {
+            return different("has another ACL");
+        }
+        let from = found.stat.version.0;
+        match self.version(record) {
+            Some(to) if from > to => {
+                Comparison::Different(format!("has data version {from} instead of {to}"))
+            }
+            Some(to) => Comparison::Equal { from, to },
+            None => Comparison::Equal { from, to: from },
+        }
+    }
+
     /// Adds the create of a znode and its sets; returns the number of operations.
-    pub fn add(&self, record: &Record, transaction: Transaction) -> (Transaction, usize) {
+    pub fn create(&self, record: &Record, transaction: Transaction) -> (Transaction, usize) {
         let path = self.path(&record.path);
         let acl = record.acl.to_vec();
-        let sets = self.sets(record).unwrap_or(0);
-        let first = if sets == 0 { record.data.clone() } else { None };
-        let mut transaction = match record.kind {
+        let version = self.version(record).unwrap_or(0);
+        let first = if version == 0 { record.data.clone() } else { None };
+        let transaction = match record.kind {
             Lifetime::Container => transaction.create(&path, first, CreateMode::Container, acl),
             Lifetime::Ttl(ttl) => transaction.create_with_ttl(&path, first, acl, ttl),
             Lifetime::Persistent | Lifetime::Ephemeral => {
                 transaction.create(&path, first, CreateMode::Persistent, acl)
             }
         };
-        for set in 1..=sets {
-            let data = if set == sets { record.data.clone() } else { None };
-            transaction = transaction.set(&path, data, None);
-        }
+        let (transaction, sets) = self.set(record, 0, version, transaction);
         (transaction, 1 + sets)
     }
+
+    /// Adds the sets that raise the data version; returns their number. Each set names the version before it:
+    /// no other client's data is overwritten, and no version is raised twice.
+    pub fn set(
+        &self,
+        record: &Record,
+        from: i32,
+        to: i32,
+        mut transaction: Transaction,
+    ) -> (Transaction, usize) {
+        let path = self.path(&record.path);
+        for version in from..to {
+            let data = if version + 1 == to { record.data.clone() } else { None };
+            transaction = transaction.set(&path, data, Some(Version(version)));
+        }
+        (transaction, (from..to).len())
+    }
+}
+
+/// Returns true for an equal list with hidden digests, as shown to clients without ADMIN.
+fn is_hidden(shown: &[Acl], acl: &[Acl]) -> bool {
+    shown.len() == acl.len()
+        && shown.iter().zip(acl).all(|(shown, entry)| {
+            let user = entry.id.id.split(':').next().unwrap_or_default();
+            shown == entry
+                || shown.perms == entry.perms
+                    && entry.id.scheme == "digest"
+                    && shown.id.scheme == "digest"
+                    && shown.id.id == format!("{user}:x")
+        })
 }
 
 fn is_known(entry: &Acl) -> bool {
@@ -91,6 +166,9 @@ fn is_known(entry: &Acl) -> bool {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use rowlock_client::Stat;
+    use rowlock_proto::SessionId;
+    use rowlock_proto::acl::Id;
 
     use super::*;
 
@@ -114,5 +192,41 @@ mod tests {
         assert_eq!(obstacle(&deep), Some(format!("/under{deep}: the path has more than 255 levels")));
         assert_eq!(obstacle(&long), Some(format!("/under{long}: the path is longer than 4096 bytes")));
         assert_eq!((obstacle(&deep[2..]), obstacle(&long[..4_090])), (None, None));
+    }
+
+    #[test]
+    fn an_existing_znode_is_equal_or_differs_in_the_first_visible_respect() {
+        let found = |data: &'static [u8], acl: Vec<Acl>, version| {
+            let stat = Stat { version: Version(version), ..Stat::default() };
+            Found { stat, content: Some((Some(Bytes::from_static(data)), acl)) }
+        };
+        let user = |id: &str| Acl { perms: 31, id: Id { scheme: "digest".to_owned(), id: id.to_owned() } };
+        let record = |path: &str| Record { version: 3, acl: vec![user("a:b")].into(), ..record(path) };
+        let compare = |keep: Option<i32>, found: &Found| {
+            let target = Target { under: "/under".to_owned(), versions_max: keep };
+            target.compare(&record("/a"), Some(found))
+        };
+        let different = |why: &str| Comparison::Different(why.to_owned());
+        let equal = found(b"", vec![user("a:b")], 1);
+        assert_eq!(compare(None, &equal), Comparison::Equal { from: 1, to: 1 });
+        assert_eq!(compare(Some(9), &equal), Comparison::Equal { from: 1, to: 3 });
+        assert_eq!(compare(None, &found(b"", vec![user("a:x")], 1)), Comparison::Equal { from: 1, to: 1 });
+        assert_eq!(compare(None, &found(b"", vec![user("b:x")], 1)), different("has another ACL"));
+        assert_eq!(compare(None, &found(b"z", vec![user("a:b")], 1)), different("has other data"));
+        let newer = found(b"", vec![user("a:b")], 7);
+        assert_eq!(compare(Some(9), &newer), different("has data version 7 instead of 3"));
+        let hidden = Found { content: None, ..equal.clone() };
+        assert_eq!(compare(None, &hidden), Comparison::Unreadable);
+        let mut owned = equal;
+        owned.stat.ephemeral_owner = SessionId(7);
+        assert_eq!(compare(None, &owned), different("belongs to a session"));
+
+        let root = |under: &str, found: &Found| {
+            Target { under: under.to_owned(), versions_max: None }.compare(&record("/"), Some(found))
+        };
+        let equal = found(b"", vec![user("a:b")], 0);
+        assert_eq!(root("/", &equal), Comparison::Kept);
+        assert_eq!(root("/under", &equal), Comparison::Equal { from: 0, to: 0 });
+        assert_eq!(root("/under", &hidden), Comparison::Kept);
     }
 }

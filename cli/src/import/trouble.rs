@@ -1,22 +1,23 @@
-//! Errors that stop an import.
+//! Errors that stop an import, and retries of requests that need not stop an import.
 
+use std::future::Future;
+
+use futures_util::future::join_all;
 use rowlock_client::{Error, ErrorCode};
+use rowlock_env::time;
 
-use super::lineage::Orphan;
+use super::limits::PAUSE;
 use super::snapshot::SnapshotError;
-use super::window::Refused;
 use crate::cluster::failed;
 use crate::exit::{Failure, IO, REFUSED};
 
 /// EX_DATAERR: the snapshot is no snapshot, or damaged.
 pub const DATA: u8 = 65;
 
-/// Cause of the failure; the caller reports the rollback.
+/// Cause of the failure; the caller reports what exists.
 #[derive(Debug)]
 pub enum ImportError {
     Source(SnapshotError),
-    Order(Orphan),
-    Refused(Refused),
     Request(String, Error),
     /// A request about a path of the source failed.
     SourceRequest(String, Error),
@@ -26,6 +27,10 @@ pub enum ImportError {
         name: String,
         why: String,
     },
+    /// The cluster does not accept an ACL, or lets the import create nothing below it.
+    Acl(String),
+    /// Another client created or changed a znode during the import.
+    Conflict(String),
     /// Znodes read back differ from the source: the first differences.
     Different(Vec<String>),
     Interrupted(&'static str),
@@ -34,18 +39,6 @@ pub enum ImportError {
 impl From<SnapshotError> for ImportError {
     fn from(e: SnapshotError) -> Self {
         ImportError::Source(e)
-    }
-}
-
-impl From<Orphan> for ImportError {
-    fn from(e: Orphan) -> Self {
-        ImportError::Order(e)
-    }
-}
-
-impl From<Refused> for ImportError {
-    fn from(e: Refused) -> Self {
-        ImportError::Refused(e)
     }
 }
 
@@ -58,11 +51,6 @@ impl ImportError {
     pub fn failure(&self) -> Failure {
         match self {
             ImportError::Source(e) => Failure::new(exit_code(e), format!("the source {e}")),
-            ImportError::Order(e) => Failure::new(DATA, e),
-            ImportError::Refused(Refused { about, error }) if error.code() == Some(ErrorCode::NodeExists) => {
-                Failure::new(REFUSED, format!("{about}: another client created it meanwhile"))
-            }
-            ImportError::Refused(Refused { about, error }) => failed(about, error),
             ImportError::Request(path, e) => failed(path, e),
             ImportError::SourceRequest(path, Error::Rejected(ErrorCode::NoAuth)) => Failure::new(
                 REFUSED,
@@ -83,6 +71,7 @@ impl ImportError {
                 format!("the source, {path}: it lists a child {name:?}, which cannot be imported: {why}"),
             ),
             ImportError::SourceRequest(path, e) => failed(&format!("the source, {path}"), e),
+            ImportError::Acl(text) | ImportError::Conflict(text) => Failure::new(REFUSED, text),
             ImportError::Different(first) => {
                 Failure::new(REFUSED, format!("znodes read back differ: {}", first.join("; ")))
             }
@@ -97,4 +86,30 @@ impl ImportError {
 /// Returns the exit code for an unreadable source.
 pub fn exit_code(e: &SnapshotError) -> u8 {
     if matches!(e, SnapshotError::Io(_)) { IO } else { DATA }
+}
+
+/// Returns true if the request may succeed later, or may have succeeded.
+pub fn is_open(e: &Error) -> bool {
+    e.is_retryable() || e.may_have_happened()
+}
+
+/// Retries an idempotent request and returns the last result. Ends no later than the session.
+pub async fn retry<T, F>(mut request: impl FnMut() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    loop {
+        match request().await {
+            Err(e) if is_open(&e) => time::sleep(PAUSE).await,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Sends reads concurrently; returns the results in order.
+pub async fn all<T, F>(requests: impl IntoIterator<Item = F>) -> Vec<T>
+where
+    F: Future<Output = T>,
+{
+    join_all(requests).await
 }

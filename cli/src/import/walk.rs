@@ -1,23 +1,29 @@
 //! Reader of a live cluster's tree into a spool, parents first.
 //!
 //! A walk is not a consistent snapshot: concurrent changes may be included or missing. The protocol shows
-//! neither containers nor TTLs: such znodes are read as persistent ones.
+//! neither containers nor TTLs: such znodes are read as persistent ones. The spool is an unnamed file in the
+//! format of ZooKeeper's snapshots: three passes read the tree, and a large tree should not stay in memory.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use rowlock_client::{Acl, Children, Client, Error, ErrorCode, Stat, Znode};
+use bytes::{BufMut, Bytes, BytesMut};
+use rowlock_client::{Acl, Children, Client, Error, ErrorCode, Stat};
+use rowlock_env::disk::{Dir, File};
+use rowlock_env::rng;
 use rowlock_proto::path as paths;
+use rustix::fs::{Mode, chmod};
 
+use super::create::Amount;
 use super::limits::WALK_IN_FLIGHT;
-use super::record::{Lifetime, Record};
-use super::retry::{all, retry};
+use super::pairs;
+use super::record::{Found, Lifetime, Record, creates};
 use super::show::Progress;
-use super::snapshot::Snapshot;
-use super::spool::Spool;
-use super::trouble::ImportError;
-use super::window::Amount;
+use super::snapshot::{Acls, Snapshot, SnapshotError};
+use super::trouble::{ImportError, all, retry};
+
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Znode whose children are being read.
 struct Level {
@@ -108,14 +114,14 @@ fn check_name(path: &str, name: &str) -> Result<(), ImportError> {
 
 /// Reads a znode; `None` if deleted meanwhile.
 async fn read(client: &Client, path: String) -> Result<Option<SourceZnode>, ImportError> {
-    let both = async {
-        let Znode { data, stat } = retry(|| client.get(&path)).await?;
-        let acl = retry(|| client.get_acl(&path)).await?.acl;
-        Ok((data, stat, acl))
-    };
-    match both.await {
-        Ok((data, stat, acl)) => Ok(Some(SourceZnode { path, data, stat, acl })),
-        Err(Error::Rejected(ErrorCode::NoNode)) => Ok(None),
+    match pairs::read(client, &path).await {
+        Ok(Some(Found { stat, content: Some((data, acl)) })) => {
+            Ok(Some(SourceZnode { path, data, stat, acl }))
+        }
+        Ok(Some(Found { content: None, .. })) => {
+            Err(ImportError::SourceRequest(path, Error::Rejected(ErrorCode::NoAuth)))
+        }
+        Ok(None) => Ok(None),
         Err(e) => Err(ImportError::SourceRequest(path, e)),
     }
 }
@@ -127,11 +133,112 @@ fn record(found: SourceZnode) -> Result<Record, ImportError> {
         return Err(ImportError::SourceRequest(path, Error::Rejected(ErrorCode::NoAuth)));
     }
     let kind = if stat.ephemeral_owner.0 == 0 { Lifetime::Persistent } else { Lifetime::Ephemeral };
-    // The wire has the number of changes of the children: twice the creates, less the existing children
-    // (DataNode.copyStat).
-    let creates = (i64::from(stat.cversion.0) + i64::from(stat.num_children)) / 2;
-    let creates = i32::try_from(creates).unwrap_or(i32::MAX);
+    let creates = i32::try_from(creates(&stat)).unwrap_or(i32::MAX);
     let (acl, version) = (Arc::new(acl), stat.version.0);
     let zxid = stat.czxid.max(stat.mzxid).max(stat.pzxid).0;
     Ok(Record { path, data, acl, kind, version, creates, zxid })
+}
+
+/// Writer of znodes, parents first.
+struct Spool {
+    file: File,
+    written: u64,
+    buffer: BytesMut,
+    indexes: BTreeMap<Arc<Vec<Acl>>, i64>,
+}
+
+impl Spool {
+    /// Creates an empty spool. Only this process can open the file, which disappears with the process.
+    fn new() -> std::io::Result<Spool> {
+        let folder: PathBuf = std::env::temp_dir().join(format!("rowlock-import-{:016x}", rng::u64()));
+        let folder = Dir::create(&folder)?;
+        chmod(folder.path(), Mode::RWXU)?;
+        let file = folder.create_new("znodes")?;
+        folder.remove_all()?;
+        Ok(Spool { file, written: 0, buffer: BytesMut::new(), indexes: BTreeMap::new() })
+    }
+
+    fn add(&mut self, record: &Record) -> std::io::Result<()> {
+        let next = self.indexes.len() as i64;
+        let index = *self.indexes.entry(record.acl.clone()).or_insert(next);
+        self.write_path(if record.path == "/" { "" } else { &record.path });
+        match &record.data {
+            None => self.buffer.put_i32(-1),
+            Some(data) => {
+                self.write_length(data.len());
+                self.buffer.put_slice(data);
+            }
+        }
+        self.buffer.put_i64(index);
+        self.buffer.put_i64(record.zxid);
+        self.buffer.put_bytes(0, 3 * 8);
+        self.buffer.put_i32(record.version);
+        self.buffer.put_i32(record.creates);
+        self.buffer.put_i32(0);
+        self.buffer.put_i64(record.kind.to_owner());
+        self.buffer.put_i64(0);
+        if self.buffer.len() >= CHUNK_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn finish(mut self) -> Result<Snapshot, SnapshotError> {
+        self.write_path("/");
+        self.flush()?;
+        let acls: Acls = self.indexes.into_iter().map(|(acl, index)| (index, acl)).collect();
+        Snapshot::of_znodes(self.file, acls)
+    }
+
+    fn write_path(&mut self, path: &str) {
+        self.write_length(path.len());
+        self.buffer.put_slice(path.as_bytes());
+    }
+
+    fn write_length(&mut self, length: usize) {
+        self.buffer.put_i32(i32::try_from(length).expect("the length came in a frame far below 2 GiB"));
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.write_all_at(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn znodes_come_back_as_they_went_in() {
+        let open = Arc::new(Acl::open());
+        let record = |path: &str, data: Option<&'static [u8]>, kind| Record {
+            path: path.to_owned(),
+            data: data.map(Into::into),
+            acl: open.clone(),
+            kind,
+            version: 3,
+            creates: 7,
+            zxid: 11,
+        };
+        let all = [
+            record("/", None, Lifetime::Persistent),
+            record("/a", Some(b""), Lifetime::Container),
+            record("/a/b", Some(&[7; 300_000]), Lifetime::Ttl(Duration::from_millis(5))),
+            record("/c", Some(b"x"), Lifetime::Ephemeral),
+        ];
+        let mut spool = Spool::new().unwrap();
+        for record in &all {
+            spool.add(record).unwrap();
+        }
+        let snapshot = spool.finish().unwrap();
+        for _pass in 0..2 {
+            let mut records = snapshot.records();
+            for record in &all {
+                assert_eq!(records.next().unwrap().as_ref(), Some(record));
+            }
+            assert!(records.next().unwrap().is_none());
+        }
+    }
 }

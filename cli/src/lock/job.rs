@@ -2,17 +2,26 @@
 //!
 //! The command always leads its own process group: losing the lock ends the command with all its children. At
 //! a terminal the group becomes the foreground group (`terminal.rs`). Invariant: nothing here knows of locks.
+//!
+//! `rowlock __exec` is the first stage of the command. The process ties its life to the `rowlock lock` that
+//! started it, stops itself until that process has instructed the warden and continues it, and then becomes the
+//! command. A `rowlock lock` that is killed or stopped never leaves a command running without a lock.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{self, ExitCode, ExitStatus};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group,
+    set_parent_process_death_signal, test_kill_process_group, waitid,
+};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
-use super::processes::{SELF_EXE, runs_any};
-use crate::exit::{Failure, SOFTWARE};
+use crate::exit::{Failure, LOST, NOT_EXECUTABLE, NOT_FOUND, SOFTWARE, USAGE};
 use crate::signals::listen;
 
 pub struct Job {
@@ -137,6 +146,81 @@ impl Ended {
     }
 }
 
+/// The running program, even after an update has replaced or removed the file: a command may wait for hours.
+pub const SELF_EXE: &str = "/proc/self/exe";
+
+#[derive(Debug, PartialEq, Eq)]
+struct ProcessStat {
+    /// True for a zombie: ended, but not reaped by its parent.
+    ended: bool,
+    parent: Option<Pid>,
+    group: Option<Pid>,
+}
+
+/// Returns true if any process of the group runs. A zombie does not run (the first process of a container
+/// often never reaps its children).
+pub fn runs_any(group: Pid) -> bool {
+    if test_kill_process_group(group).is_err() {
+        return false;
+    }
+    // Without a list of processes, assume a running one.
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let ids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter_map(|id| entry(Pid::from_raw(id)?)).any(|entry| entry.group == Some(group) && !entry.ended)
+}
+
+pub fn parent_of(pid: Pid) -> Option<Pid> {
+    entry(pid)?.parent
+}
+
+fn entry(pid: Pid) -> Option<ProcessStat> {
+    let stat = rustix::fs::open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let mut text = String::new();
+    File::from(stat.ok()?).read_to_string(&mut text).ok()?;
+    parse(&text)
+}
+
+fn parse(stat: &str) -> Option<ProcessStat> {
+    // The name in parentheses may contain anything, even parentheses.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let ended = matches!(fields.next()?, "Z" | "X");
+    let mut id = || Some(Pid::from_raw(fields.next()?.parse().ok()?));
+    Some(ProcessStat { ended, parent: id()?, group: id()? })
+}
+
+/// Become a command that ends with its parent
+#[derive(clap::Args)]
+pub struct Exec {
+    /// Process id of the starting `rowlock lock`
+    parent: i32,
+    /// Command with its arguments
+    #[arg(last = true, required = true)]
+    words: Vec<OsString>,
+}
+
+impl Exec {
+    /// Replaces this process by the command. Returns only if the command cannot be executed.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|e| Failure::new(SOFTWARE, format!("cannot be tied to process {}: {e}", self.parent)))?;
+        // The parent may have ended between the start of this process and the line above.
+        if getppid() != Pid::from_raw(self.parent) {
+            return Err(Failure::new(LOST, "the lock's process has ended: the command is not started"));
+        }
+        let Some((program, arguments)) = self.words.split_first() else {
+            return Err(Failure::new(USAGE, "no command is given"));
+        };
+        kill_process(getpid(), Signal::STOP)
+            .map_err(|e| Failure::new(SOFTWARE, format!("cannot wait for process {}: {e}", self.parent)))?;
+        let e = process::Command::new(program).args(arguments).exec();
+        let program = program.to_string_lossy();
+        Err(match e.kind() {
+            ErrorKind::NotFound => Failure::new(NOT_FOUND, format!("{program}: no such command")),
+            _ => Failure::new(NOT_EXECUTABLE, format!("{program} cannot be executed: {e}")),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rustix::process::test_kill_process_group;
@@ -157,5 +241,19 @@ mod tests {
             assert!(test_kill_process_group(group).is_err());
             assert_eq!(job.changed().await.unwrap(), JobEvent::Ended(seen));
         }
+    }
+
+    #[test]
+    fn fields_follow_any_process_name() {
+        let pid = Pid::from_raw;
+        let read = parse("7 (a) b (c) S 3 5 7 0");
+        assert_eq!(read, Some(ProcessStat { ended: false, parent: pid(3), group: pid(5) }));
+        assert_eq!(parse("7 (sh) Z 0 5 7 0"), Some(ProcessStat { ended: true, parent: None, group: pid(5) }));
+        assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn own_group_runs() {
+        assert!(runs_any(rustix::process::getpgrp()));
     }
 }

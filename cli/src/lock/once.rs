@@ -14,10 +14,10 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
 use serde_json::{Value, json};
 
-use super::held::Held;
+use super::Queued;
 use super::options::{TimeLimit, request_on_terms};
-use super::queued::Queued;
 use super::under::CommandMode;
+use super::under::Held;
 use crate::exit::{Failure, RAN_ELSEWHERE, USAGE};
 use crate::moment;
 use crate::name::Name;

@@ -16,9 +16,9 @@ use rowlock_env::{rng, task};
 use rowlock_proto::ErrorCode;
 use serde_json::Value;
 
+use super::Queued;
 use super::http_server::{self, Limits, Request, Response};
 use super::options::{TimeLimit, request_on_terms};
-use super::queued::Queued;
 use super::under::CommandMode;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::name::Name;

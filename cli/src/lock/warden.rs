@@ -37,7 +37,7 @@ use rustix::time::{
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStdout;
 
-use super::processes::{SELF_EXE, runs_any};
+use super::job::{SELF_EXE, runs_any};
 use crate::cluster::Cluster;
 use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
 

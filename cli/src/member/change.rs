@@ -1,4 +1,5 @@
-//! `rowlock member add`, `promote`, `demote`, `set` and `remove`: each makes one membership change.
+//! `rowlock member add`, `promote`, `demote`, `set` and `remove`: each makes one membership change; `replace`
+//! replaces a lost node by a new one.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -9,12 +10,11 @@ use rowlock_env::time::{self, Instant};
 use rowlock_proto::ErrorCode;
 use serde_json::json;
 
+use super::list::query_all;
 use super::membership;
-use super::replace::RETRYABLE;
+use super::server::stanza;
 use super::server::{MemberList, Server};
-use super::stanza::stanza;
-use super::state::query_all;
-use super::wait::until_serving;
+use super::until_serving;
 use crate::cluster::{Cluster, failed, leave, seconds};
 use crate::exit::{Failure, LOST, REFUSED, USAGE};
 use crate::member::list::voters_up;
@@ -222,12 +222,12 @@ impl Remove {
 }
 
 /// Returns the part of cluster.toml for a new learner.
-pub(super) fn table_of(cluster: &Cluster, node: u64, server: &Server) -> Result<String, Failure> {
+fn table_of(cluster: &Cluster, node: u64, server: &Server) -> Result<String, Failure> {
     Ok(stanza(node, server, cluster.file()?.as_ref(), cluster.tls.is_enabled()))
 }
 
 /// Prints the result and the node's new role.
-pub(super) fn report(output: Output, node: u64, role: &str, text: &str) -> Result<ExitCode, Failure> {
+fn report(output: Output, node: u64, role: &str, text: &str) -> Result<ExitCode, Failure> {
     match output {
         Output::Simple => print(format!("{text}\n").as_bytes())?,
         Output::Json => print_json(&json!({ "node": node, "role": role, "message": text }))?,
@@ -235,7 +235,7 @@ pub(super) fn report(output: Output, node: u64, role: &str, text: &str) -> Resul
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn member(members: &MemberList, node: u64) -> Result<Server, Failure> {
+fn member(members: &MemberList, node: u64) -> Result<Server, Failure> {
     let found = members.servers.get(&node).cloned();
     found.ok_or_else(|| {
         Failure::new(REFUSED, format!("node {node} is no member; rowlock member ls shows them"))
@@ -243,7 +243,7 @@ pub(super) fn member(members: &MemberList, node: u64) -> Result<Server, Failure>
 }
 
 /// Returns the change that adds a server or replaces its entry.
-pub(super) fn joined(members: &MemberList, node: u64, server: Server) -> Result<PlannedChange, Failure> {
+fn joined(members: &MemberList, node: u64, server: Server) -> Result<PlannedChange, Failure> {
     let line = server.line(node);
     let line = line.ok_or_else(|| Failure::new(USAGE, format!("{} is no HOST:PORT", server.peer)))?;
     let mut then = members.servers.clone();
@@ -252,7 +252,7 @@ pub(super) fn joined(members: &MemberList, node: u64, server: Server) -> Result<
 }
 
 /// Checks an address before the address becomes part of the membership's text.
-pub(super) fn address(text: &str) -> Result<String, Failure> {
+fn address(text: &str) -> Result<String, Failure> {
     let port =
         text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
     match port {
@@ -287,7 +287,7 @@ async fn check_tolerance(
 }
 
 /// Requested change, and the membership after the change.
-pub(super) struct PlannedChange {
+struct PlannedChange {
     pub(super) change: Reconfig,
     pub(super) then: BTreeMap<u64, Server>,
 }
@@ -307,13 +307,13 @@ async fn change(
 
 /// Retries of a change refused with one of `codes`, until `deadline`.
 #[derive(Clone, Copy)]
-pub(super) struct Retry<'a> {
+struct Retry<'a> {
     pub(super) codes: &'a [ErrorCode],
     pub(super) deadline: Instant,
 }
 
 /// Makes a change on an open connection.
-pub(super) async fn apply(
+async fn apply(
     client: &Client,
     retry: Retry<'_>,
     decide: impl AsyncFn(&MemberList) -> Result<PlannedChange, Failure>,
@@ -364,4 +364,67 @@ fn refused(error: &Error) -> Failure {
         _ => return failed("members", error),
     };
     Failure::new(exit, text)
+}
+
+/// Errors while the new node catches up or while another change is in progress.
+const RETRYABLE: [ErrorCode; 3] =
+    [ErrorCode::NewConfigNoQuorum, ErrorCode::ReconfigInProgress, ErrorCode::BadVersion];
+
+/// Replace a lost node: add the new one, wait until it has caught up, then swap them in one change
+#[derive(clap::Args)]
+pub struct Replace {
+    /// Id of the lost node
+    old: u64,
+    /// Id of the new node, never used before
+    new: u64,
+    /// Address of the new node for the other nodes
+    #[arg(long, value_name = "HOST:PORT")]
+    peer: String,
+    /// Address of the new node for clients
+    #[arg(long, value_name = "HOST:PORT")]
+    client: String,
+    /// Give up if the new node does not serve after this many seconds
+    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300")]
+    timeout: Duration,
+    /// Format of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+impl Replace {
+    /// Runs each step again safely: a person repeats an interrupted command.
+    pub(super) async fn run(self) -> Result<ExitCode, Failure> {
+        let server = Server { peer: address(&self.peer)?, client: address(&self.client)?, votes: false };
+        let deadline = time::now() + self.timeout;
+        let client = self.cluster.connect().await?;
+        let replaced = self.replace(&client, server, deadline).await;
+        leave(&client).await;
+        let votes = replaced?;
+        let text = format!("node {} is in the place of node {}", self.new, self.old);
+        report(self.output, self.new, if votes { "voter" } else { "learner" }, &text)
+    }
+
+    /// Replaces the node. Returns true if the new node votes, as the old node did.
+    async fn replace(&self, client: &Client, server: Server, deadline: Instant) -> Result<bool, Failure> {
+        let votes = member(&membership(client).await?, self.old)?.votes;
+        let retry = Retry { codes: &RETRYABLE, deadline };
+        apply(client, retry, async |members| {
+            let server = members.servers.get(&self.new).unwrap_or(&server);
+            joined(members, self.new, server.clone())
+        })
+        .await?;
+        let table = table_of(&self.cluster, self.new, &server)?;
+        errln!("rowlock: start node {} with an empty data folder and this in cluster.toml:{table}", self.new);
+        until_serving(&self.cluster, self.new, &server, Duration::ZERO, deadline).await?;
+        let server = Server { votes, ..server };
+        apply(client, retry, async |members| {
+            let PlannedChange { change, mut then } = joined(members, self.new, server.clone())?;
+            then.remove(&self.old);
+            Ok(PlannedChange { change: change.leave(NodeId(self.old)), then })
+        })
+        .await?;
+        Ok(votes)
+    }
 }

@@ -9,7 +9,7 @@ use rowlock_env::net::Listener;
 use serde_json::json;
 
 use super::folder::{self, ExistingData, Folder};
-use super::nodes::Nodes;
+use super::running::Nodes;
 use super::running::Running;
 use super::until_stopped;
 use crate::cluster::DEV_FOLDER;

@@ -1,4 +1,5 @@
-//! Folder of `up`: the cluster's file, and a data folder and a log per node.
+//! Folder of `up`: the cluster's file, a data folder and a log per node, and with `--tls` the certificates of
+//! nodes that accept only TLS, except for probes.
 //!
 //! Must never delete files that `up` did not create. Only a folder with the mark is emptied, and only names
 //! used by `up` are removed.
@@ -7,13 +8,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rowlock_coordinator::config::ClusterConfig;
+use rowlock_client::{Pem, Tls};
+use rowlock_coordinator::config::{ClusterConfig, PeerSecurity};
 use rowlock_env::disk::{Dir, DirLock};
 
-use super::tls;
+use crate::cluster::Secure;
 use crate::exit::{DATA_FOLDER, Failure};
 use crate::print::outln;
-use crate::superuser;
+use crate::{superuser, tls};
 
 /// File that marks the folder as ours; contains the number of nodes.
 const MARK: &str = "made-by-rowlock-up";
@@ -124,7 +126,7 @@ impl Folder {
         for name in names {
             if name.starts_with("node-") && name.ends_with(".log") {
                 self.dir.remove(name)?;
-            } else if name.starts_with("node-") || name == tls::FOLDER {
+            } else if name.starts_with("node-") || name == FOLDER {
                 self.dir.sub(name)?.remove_all()?;
             } else if name == superuser::FILE {
                 self.dir.remove(name)?;
@@ -151,6 +153,64 @@ fn log_name(node: u64) -> String {
 fn unusable(root: &Path, e: &std::io::Error) -> Failure {
     let problem = format!("the data folder {} cannot be used: {e}", root.display());
     Failure::new(DATA_FOLDER, format!("{problem}; make it writable, or use another one with --data"))
+}
+
+/// Folder name inside the folder of `up`.
+pub const FOLDER: &str = "tls";
+/// Name of the client with a certificate, a superuser.
+const CLIENT: &str = "admin";
+
+/// Requires certificates between nodes, and TLS from clients.
+pub fn encrypt(config: &mut ClusterConfig, root: &Path) {
+    config.tls = Some(tls::node_files(&root.join(FOLDER)));
+    config.peer.security = Some(PeerSecurity::Mtls);
+    config.http.tls = true;
+    config.client.x509_superusers.push(format!("CN={CLIENT}"));
+    for node in &mut config.nodes {
+        if node.secure_client_addr.is_none() {
+            node.secure_client_addr = node.client_addr.take();
+            node.secure_client_listen = node.client_listen.take();
+        }
+        (node.client_addr, node.client_listen) = (None, None);
+    }
+}
+
+/// Creates the certificates, unless an earlier `up` has left them.
+pub fn make(config: &ClusterConfig, root: &Path) -> Result<CertPaths, Failure> {
+    let folder = root.join(FOLDER);
+    let cert = CertPaths(tls::client_files(&folder, CLIENT));
+    if !cert.0.iter().all(|file| file.exists()) {
+        tls::make(&folder, config, CLIENT)?;
+    }
+    Ok(cert)
+}
+
+/// Paths of a client's files: CA certificate, certificate, private key.
+pub struct CertPaths([PathBuf; 3]);
+
+impl CertPaths {
+    /// Returns the TLS options of a client in this process.
+    pub fn tls(&self) -> Tls {
+        let [ca, cert, key] = self.0.clone().map(Pem::File);
+        Tls::new(ca).identity(cert, key)
+    }
+
+    /// Loads the TLS files for HTTP in this process.
+    pub fn secure(&self) -> Result<Secure, Failure> {
+        let [ca, cert, key] = self.0.clone().map(rowlock_tls::Pem::File);
+        Secure::new(rowlock_tls::ClientTls { ca, identity: Some((cert, key)) }, None)
+    }
+
+    pub fn curl(&self) -> String {
+        let [ca, cert, key] = self.0.each_ref().map(|file| file.display());
+        format!("curl --cacert {ca} --cert {cert} --key {key}")
+    }
+
+    /// Returns the variables for commands in a shell.
+    pub fn exports(&self) -> String {
+        let [ca, cert, key] = self.0.each_ref().map(|file| file.display());
+        format!("export ROWLOCK_TLS_CA={ca} ROWLOCK_TLS_CERT={cert} ROWLOCK_TLS_KEY={key}")
+    }
 }
 
 #[cfg(test)]

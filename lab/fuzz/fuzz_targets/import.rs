@@ -16,14 +16,13 @@ use rowlock_fuzz::{fuzz_target, within_worth};
 #[path = "../../../cli/src/import"]
 mod import {
     pub mod limits;
-    pub mod lineage;
     pub mod plan;
     pub mod record;
     pub mod snapshot;
     pub mod target;
 }
 
-use import::plan::{Counting, Plan};
+use import::plan::{Pass, Plan};
 use import::snapshot::{Snapshot, SnapshotError};
 use import::target::Target;
 
@@ -43,10 +42,10 @@ fuzz_target!(|input: &[u8]| {
 fn read(path: &std::path::Path) -> Result<Plan, SnapshotError> {
     let snapshot = Snapshot::open(path)?;
     let target = Target { under: "/imported".to_owned(), versions_max: Some(1_000) };
-    let mut plan = Plan::new(Counting { steps_max: 1_000, root_creates: None });
+    let mut plan = Plan::new(Pass::Before, 1_000);
     let mut records = snapshot.records();
     while let Some(record) = records.next()? {
-        plan.add(&record, &target);
+        plan.add(&record, None, &target);
     }
     plan.finish(&target);
     Ok(plan)

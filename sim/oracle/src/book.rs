@@ -9,8 +9,8 @@ use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{ASK_BY_MAX_BYTES, Claim, Mode, Owner};
 use rowlock_proto::response::Response;
 use rowlock_proto::{ErrorCode, FencingToken, SessionId, Stat, Zxid};
+use rowlock_state::Lifetime;
 use rowlock_state::command::{Attachment, Ordinal, Stamp};
-use rowlock_state::export::Lifetime;
 use rowlock_state::outcome::{ChangeKind, EndReason};
 use rowlock_state::{ClusterVersion, Proof, Question};
 

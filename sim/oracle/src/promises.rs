@@ -144,7 +144,7 @@ mod tests {
     use rowlock_proto::acl::Acl;
     use rowlock_proto::lock::{Owner, limit_data, place_number};
     use rowlock_proto::{FencingToken, Stat};
-    use rowlock_state::export::Lifetime;
+    use rowlock_state::Lifetime;
     use rowlock_state::outcome::SessionEnd;
     use rowlock_state::{Deadline, Proof, Question};
     use rowlock_stories::{Words, parse};

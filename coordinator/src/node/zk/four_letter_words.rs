@@ -21,7 +21,7 @@ use crate::node::delivery::watch::ConnectionId;
 /// Server version for clients: the protocol's dialect, then the program.
 const VERSION: &str = concat!("3.9.3-rowlock-", env!("CARGO_PKG_VERSION"));
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
-/// Follows `NOT_SERVING` in the reply to `srvr`; `rowlock member ls` reads it (`cli/src/member/state.rs`).
+/// Follows `NOT_SERVING` in the reply to `srvr`; `rowlock member ls` reads it (`cli/src/member/list.rs`).
 const DRAINED: &str = "Drained: true\n";
 /// Prefix of the `srvr` line with the reason why the node does not serve clients.
 const REASON: &str = "Reason: ";
