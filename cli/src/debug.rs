@@ -1,5 +1,5 @@
-//! `rowlock debug bundle`: collects diagnostics of nodes, cluster and machine in one archive, a compressed tar
-//! file with bounds: parts that do not fit are cut, and marked as cut.
+//! `rowlock debug bundle`: collects diagnostics of nodes, cluster and machine in one archive, a compressed
+//! tar file with bounds: parts that do not fit are cut, and marked as cut.
 
 mod collect;
 mod redact;

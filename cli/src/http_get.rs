@@ -1,5 +1,5 @@
-//! Minimal HTTP client: one GET from a node's HTTP listener, with or without TLS and token; and the nodes that
-//! a command queries: all nodes of the cluster, unless the command line names some.
+//! Minimal HTTP client: one GET from a node's HTTP listener, with or without TLS and token; and the nodes
+//! that a command queries: all nodes of the cluster, unless the command line names some.
 
 use std::io;
 use std::net::IpAddr;

@@ -1,13 +1,14 @@
 //! `rowlock lock`: runs a command under a lock, in the manner of flock(1); `rowlock sem`: under permits of a
-//! semaphore, which bound the number of concurrent commands. `Queued` is their common part, and that of `once`.
+//! semaphore, which bound the number of concurrent commands. `Queued` is their common part, and that of
+//! `once`.
 //!
 //! connect -> wait in the queue -> run the command -> release. While the command runs, `under` watches the
-//! lock's deadline: the command gets SIGTERM shortly before the deadline and SIGKILL at the deadline, before the
-//! cluster grants the lock to the next client.
+//! lock's deadline: the command gets SIGTERM shortly before the deadline and SIGKILL at the deadline, before
+//! the cluster grants the lock to the next client.
 //!
-//! `options`: flags; `under`: runs and supervises a command under anything held; `job` is the command's process,
-//! `warden` ties the command to this process, `terminal` is job control; `terraform` answers Terraform's requests
-//! (`http_server`).
+//! `options`: flags; `under`: runs and supervises a command under anything held; `job` is the command's
+//! process, `warden` ties the command to this process, `terminal` is job control; `terraform` answers
+//! Terraform's requests (`http_server`).
 
 pub mod elect;
 mod http_server;

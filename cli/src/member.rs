@@ -1,8 +1,8 @@
 //! `rowlock member`: shows the members and changes the membership while the cluster serves.
 //!
 //! Every change is one `reconfig`, conditional on the membership version read by the command: two operators
-//! cannot overwrite each other's changes. `transfer-leader` makes another voter the leader; `wait` waits until
-//! every member serves.
+//! cannot overwrite each other's changes. `transfer-leader` makes another voter the leader; `wait` waits
+//! until every member serves.
 
 mod change;
 mod list;

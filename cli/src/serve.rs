@@ -2,8 +2,8 @@
 //! node check its certificates and tokens for changes, and reads the log filter again.
 //!
 //! The node is selected by id, or by the ordinal at the end of the host's name, as orchestrators number hosts
-//! (`rowlock-0`, `rowlock-1`, `rowlock-2`). Each client takes an open file, and some must stay free for the log
-//! and the snapshots: a node that cannot open the next segment of its log stops.
+//! (`rowlock-0`, `rowlock-1`, `rowlock-2`). Each client takes an open file, and some must stay free for the
+//! log and the snapshots: a node that cannot open the next segment of its log stops.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! Superuser of a cluster: the password, its digest in the cluster's file, and the file in which `up` and
-//! `dev` leave the credential for commands of the same user. `rowlock auth` creates credentials of other users.
+//! `dev` leave the credential for commands of the same user. `rowlock auth` creates credentials of other
+//! users.
 //!
 //! Must never do: send the password to another machine without TLS.
 

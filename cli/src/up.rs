@@ -1,7 +1,7 @@
 //! `rowlock up`: starts a whole cluster on this machine, runs a demonstration, and stays up until Ctrl-C.
 //!
-//! plan (cluster.toml changed by flags) -> folder (fresh or kept) -> nodes (child processes) -> wait until all
-//! nodes serve -> table -> demonstration with its verdict -> stay. At every exit all nodes are stopped.
+//! plan (cluster.toml changed by flags) -> folder (fresh or kept) -> nodes (child processes) -> wait until
+//! all nodes serve -> table -> demonstration with its verdict -> stay. At every exit all nodes are stopped.
 
 mod demo;
 pub mod dev;

@@ -1,5 +1,5 @@
-//! `rowlock wal`: shows the log of a data folder. Works offline and changes nothing. `inspect` shows the owner and
-//! the range of a log, and the result of a trial start.
+//! `rowlock wal`: shows the log of a data folder. Works offline and changes nothing. `inspect` shows the
+//! owner and the range of a log, and the result of a trial start.
 
 mod dump;
 

@@ -1,4 +1,5 @@
-//! `rowlock ask` asks the holders of a lock to release it; `rowlock release` takes the lock away from a holder.
+//! `rowlock ask` asks the holders of a lock to release it; `rowlock release` takes the lock away from a
+//! holder.
 //!
 //! A release requires the token of the hold: a lock that has passed to another holder stays with that holder.
 

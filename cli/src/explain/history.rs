@@ -1,9 +1,9 @@
 //! `rowlock history`: prints the history of locks, as recorded by one node.
 //!
-//! With `--follow` the command polls the history of whichever node its session is on. Nodes agree about the order
-//! of entries, so a poll continues after the last printed entry: an entry is identified by its change (zxid) and
-//! by its index among the entries of that change. Invariant: no entry is printed twice, and none is missing
-//! without a gap.
+//! With `--follow` the command polls the history of whichever node its session is on. Nodes agree about the
+//! order of entries, so a poll continues after the last printed entry: an entry is identified by its change
+//! (zxid) and by its index among the entries of that change. Invariant: no entry is printed twice, and none
+//! is missing without a gap.
 
 use std::process::ExitCode;
 use std::time::Duration;

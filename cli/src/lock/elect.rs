@@ -1,9 +1,9 @@
 //! `rowlock elect`: runs a command while this process leads, or prints the leader.
 //!
-//! With `--http` the process serves the leadership to HTTP clients: 200 while this process leads, else 503 with
-//! the leader's value. Each response checks the clock against the lock's deadline (`Loss::reason`), and is right
-//! even after a pause of the process. Invariant: no response with 200 begins after the leadership is lost or
-//! released.
+//! With `--http` the process serves the leadership to HTTP clients: 200 while this process leads, else 503
+//! with the leader's value. Each response checks the clock against the lock's deadline (`Loss::reason`), and
+//! is right even after a pause of the process. Invariant: no response with 200 begins after the leadership is
+//! lost or released.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};

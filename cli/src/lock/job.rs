@@ -4,8 +4,8 @@
 //! a terminal the group becomes the foreground group (`terminal.rs`). Invariant: nothing here knows of locks.
 //!
 //! `rowlock __exec` is the first stage of the command. The process ties its life to the `rowlock lock` that
-//! started it, stops itself until that process has instructed the warden and continues it, and then becomes the
-//! command. A `rowlock lock` that is killed or stopped never leaves a command running without a lock.
+//! started it, stops itself until that process has instructed the warden and continues it, and then becomes
+//! the command. A `rowlock lock` that is killed or stopped never leaves a command running without a lock.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Controlling terminal, lent to a command in its own process group, and the signals that this process receives
-//! and forwards to the command.
+//! Controlling terminal, lent to a command in its own process group, and the signals that this process
+//! receives and forwards to the command.
 //!
 //! A terminal has one foreground group. Background groups are stopped when reading from the terminal, and do
 //! not get Ctrl-C. Therefore this process acts like a shell: lends the terminal to the command's group, takes

@@ -1,5 +1,5 @@
-//! Runs the command under a hold (a lock, permits of a semaphore, a leadership), or holds until a signal; then
-//! releases. Supervises the command until the command ends or the hold is lost.
+//! Runs the command under a hold (a lock, permits of a semaphore, a leadership), or holds until a signal;
+//! then releases. Supervises the command until the command ends or the hold is lost.
 //!
 //! On loss the command's whole group gets SIGTERM if there is time, then SIGKILL. Invariant: SIGKILL comes no
 //! later than the lock's local deadline, before the cluster can grant the lock to the next client. There is

@@ -1,5 +1,5 @@
-//! Parser and formatter of `/zookeeper/config`, a line per member and then the version; and of a new node's part
-//! of cluster.toml, with the same listeners as the existing nodes. Pure.
+//! Parser and formatter of `/zookeeper/config`, a line per member and then the version; and of a new node's
+//! part of cluster.toml, with the same listeners as the existing nodes. Pure.
 //!
 //! Invariant: where the existing nodes take only clients with TLS, the new node does too.
 

@@ -1,5 +1,5 @@
-//! Demonstration: ten clients queue for one lock, the leader is killed half-way, a verdict on the observations of
-//! the clients follows.
+//! Demonstration: ten clients queue for one lock, the leader is killed half-way, a verdict on the
+//! observations of the clients follows.
 
 use std::sync::Arc;
 use std::time::Duration;

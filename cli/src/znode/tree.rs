@@ -1,5 +1,5 @@
-//! `rowlock ls` and `rowlock delete`, and operations on several znodes: missing parents, and a whole tree. Not
-//! atomic: other clients may see a part of the change, and an interrupted command leaves a part.
+//! `rowlock ls` and `rowlock delete`, and operations on several znodes: missing parents, and a whole tree.
+//! Not atomic: other clients may see a part of the change, and an interrupted command leaves a part.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
