@@ -123,21 +123,26 @@ impl Oracle {
         reaches(&graph, from, &own)
     }
 
-    /// Returns an owner that waits for itself, with all owners that wait, if a new position has closed such a
-    /// circle.
+    /// Returns a new position whose owner waits for itself by the position, with all owners that wait. Work
+    /// under a position that did not exist when the work began closes no circle.
     pub(crate) fn new_circle(&self) -> Option<String> {
-        let new: Vec<Party> = self.news.entered.iter().filter_map(party).collect();
-        if new.is_empty() {
-            return None;
-        }
+        let mut owned = self.news.entered.iter().filter(|position| party(position).is_some()).peekable();
+        owned.peek()?;
         let queues: Vec<Vec<&Position>> = self.locks.values().map(Lock::all).collect();
         let graph = graph(&queues, false);
-        let waits_for_itself = |party: &&Party| reaches(&graph, graph[*party].clone(), &[**party]);
-        let party = new.iter().find(waits_for_itself)?;
+        let is_in_circle = |new: &&Position| {
+            let place = |queue: &[&Position]| queue.iter().position(|it| it.path == new.path);
+            let found = queues.iter().find_map(|queue| Some(edges(queue, place(queue)?)));
+            let mut from = found.unwrap_or_default();
+            from.remove(&Party::Under(place_number(&new.path), address(new)));
+            let own: Vec<Party> = party(new).into_iter().chain(work(new)).collect();
+            reaches(&graph, from, &own)
+        };
+        let new = owned.find(is_in_circle)?;
         let waits = |ahead: &BTreeSet<Party>| -> Vec<Party> {
             ahead.iter().filter(|party| graph.contains_key(party)).copied().collect()
         };
         let graph: BTreeMap<&Party, _> = graph.iter().map(|(party, ahead)| (party, waits(ahead))).collect();
-        Some(format!("{party:?} waits for itself: {graph:?}"))
+        Some(format!("{:?} waits for itself by {}: {graph:?}", party(new)?, new.path))
     }
 }

@@ -157,8 +157,8 @@ mod tests {
         Znode { data, acl: Acl::open_entries().into(), stat, creates: 0, lifetime: Lifetime::Persistent }
     }
 
-    /// Reads `TOKEN MODE [held|granted] [owner=N|POSITION]`: MODE is `x`, `s` or a number of permits, and the
-    /// session works under a position as `owner`.
+    /// Reads `TOKEN MODE [held|granted] [owner=N|POSITION] [requested=MS]` (now at 0): MODE is `x`, `s` or a
+    /// number of permits, and the session works under a position as `owner`.
     fn position(lock: &str, words: &Words<'_>) -> Position {
         let token = words.parse(0);
         let mode = match words.at(1) {
@@ -181,7 +181,7 @@ mod tests {
             lock_delay_ms: 0,
             min_hold_ms: 0,
             min_hold_lapses: false,
-            requested_ms: 0,
+            requested_ms: words.number("requested", 0),
             granted_ms: words.find(2).map(|_| 0),
             asked: None,
             address: String::new(),
@@ -203,7 +203,7 @@ mod tests {
                 book.news.granted.insert(path.clone());
             }
         }
-        book.news.entered.extend(queue.positions.iter().cloned());
+        book.news.entered.extend(queue.positions.iter().filter(|it| it.requested_ms == 0).cloned());
         book.touched.insert(path.clone());
         book.locks.insert(path, queue);
     }
