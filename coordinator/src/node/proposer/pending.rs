@@ -6,7 +6,7 @@
 //! Bound on the writes of this node that are in flight to the log. Pure.
 //!
 //! Writes in flight form one line, at this node, at the leader and in the log: a new write waits for all of
-//! them. So a node keeps no more in flight than the cluster answers within [`AIM`], or within twice the round
+//! them. So a node keeps no more in flight than the cluster answers within `AIM`, or within twice the round
 //! trip without load: far members, or slow disks, need more for the same throughput. All other writes wait in
 //! the fair queue, where each connection gets its turn; but small writes proceed although large ones fill the
 //! window.
