@@ -54,6 +54,8 @@ struct Seen {
     revoke_at_ms: Option<i64>,
     asked: Option<Question>,
     address: String,
+    /// Maximum and minimum hold, lock-delay, and whether the minimum lapses.
+    wish: (u32, u32, u32, bool),
 }
 
 impl Oracle {
@@ -158,6 +160,12 @@ impl Oracle {
             revoke_at_ms: self.revoke_at_ms(position),
             asked: position.asked.clone(),
             address: position.address.clone(),
+            wish: (
+                position.max_hold_ms,
+                position.min_hold_ms,
+                position.lock_delay_ms,
+                position.min_hold_lapses,
+            ),
         }
     }
 
@@ -199,7 +207,9 @@ impl Oracle {
 }
 
 fn seen(view: ContenderView) -> Seen {
+    let wish = view.wish;
     Seen {
+        wish: (wish.max_hold_ms, wish.min_hold_ms, wish.lock_delay_ms, wish.min_hold_lapses),
         path: view.path,
         token: view.token,
         mode: view.mode,

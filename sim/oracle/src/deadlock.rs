@@ -126,7 +126,10 @@ impl Oracle {
     /// Returns a new position whose owner waits for itself by the position, with all owners that wait. Work
     /// under a position that did not exist when the work began closes no circle.
     pub(crate) fn new_circle(&self) -> Option<String> {
-        let mut owned = self.news.entered.iter().filter(|position| party(position).is_some()).peekable();
+        let waits = |new: &&Position| {
+            party(new).is_some() && self.position_of(&new.claim()).is_some_and(|it| it.granted_ms.is_none())
+        };
+        let mut owned = self.news.entered.iter().filter(waits).peekable();
         owned.peek()?;
         let queues: Vec<Vec<&Position>> = self.locks.values().map(Lock::all).collect();
         let graph = graph(&queues, false);

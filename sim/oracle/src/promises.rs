@@ -126,8 +126,10 @@ fn outlived(book: &Oracle) -> Option<String> {
 /// Finds a session with more outcomes than the limits of count and bytes allow.
 fn too_many_outcomes(book: &Oracle) -> Option<String> {
     let outcomes = &book.sessions.get(&book.news.by)?.outcomes;
-    let bytes = || outcomes.values().map(least_bytes);
-    let (all, largest): (usize, _) = (bytes().sum(), bytes().max().unwrap_or(0));
+    let (all, largest) = outcomes
+        .values()
+        .map(least_bytes)
+        .fold((0, 0), |(all, largest), bytes| (all + bytes, bytes.max(largest)));
     let is_over = outcomes.len() > OUTCOMES_MAX || all - largest >= OUTCOMES_MAX_BYTES;
     is_over.then(|| format!("{} outcomes of at least {all} bytes are kept", outcomes.len()))
 }
