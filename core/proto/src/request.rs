@@ -51,7 +51,7 @@ record! {
         pub data: Option<Bytes>,
         /// ACL of the znode; `None`: a null vector.
         pub acl: Option<Arc<[Acl]>>,
-        /// `CreateMode` number; see [`crate::create_mode`].
+        /// Number of the mode; see [`CreateMode`].
         pub flags: i32,
     }
 }

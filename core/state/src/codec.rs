@@ -1,6 +1,6 @@
-//! Encoding of log entries: a byte for the version that the cluster writes ([`crate::upgrade`]), a byte of
+//! Encoding of log entries: a byte for the version that the cluster writes (`upgrade`), a byte of
 //! flags, the entry's number in its term, and the proposals. Each proposal contains only its differences from
-//! the previous one ([`mod@write`]).
+//! the previous one (`write`).
 //!
 //! Invariant: a change of [`crate::command`] that changes these bytes takes a new version, and reads the
 //! bytes of earlier releases; `testdata/batch.golden` shows every change.

@@ -2,10 +2,11 @@
 //! response; the repeated write gets the first outcome and has no second effect.
 //!
 //! The scheme follows the dissertation on Raft (section 6.3): the client numbers its writes and acknowledges
-//! outcomes up to a number; the session forgets acknowledged outcomes. Invariant: [`OUTCOMES_MAX`] and
-//! [`OUTCOMES_MAX_BYTES`] bound the outcomes of one session; [`OUTCOMES_ALL_BYTES`] and
-//! [`OUTCOMES_SMALL_BYTES`] bound the outcomes of all sessions, plus one outcome per session. Apply refuses
-//! writes beyond these bounds before any effect. The size of one outcome is in proportion to its request.
+//! outcomes up to a number; the session forgets acknowledged outcomes. Invariant: [`crate::OUTCOMES_MAX`] and
+//! [`crate::OUTCOMES_MAX_BYTES`] bound the outcomes of one session; [`crate::OUTCOMES_ALL_BYTES`] and
+//! [`crate::OUTCOMES_SMALL_BYTES`] bound the outcomes of all sessions, plus one outcome per session. Apply
+//! refuses writes beyond these bounds before any effect. The size of one outcome is in proportion to its
+//! request.
 
 use rowlock_proto::Request;
 use rowlock_proto::lock::QueuePosition;

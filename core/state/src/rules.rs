@@ -336,7 +336,7 @@ impl Pattern {
         &self.0
     }
 
-    /// Returns the text that the [`mutant`](crate::mutant) `prefix-without-boundary` compares.
+    /// Returns the text that the [`mutant`] `prefix-without-boundary` compares.
     fn without_boundary(&self) -> &str {
         self.0.trim_end_matches('/')
     }
