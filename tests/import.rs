@@ -426,7 +426,12 @@ async fn live_zookeeper_comes_over_and_goes_back() {
     let client = super_client(&cluster).await;
     let source = Client::builder().endpoints(&zookeeper).auth(SUPER.0, SUPER.1).connect().await.unwrap();
     let top = format!("/rowlock-import-test-{}", std::process::id());
-    imported(&cluster, &["--under", &top, "--endpoints", &zookeeper, "--from-snapshot", &golden()]).await;
+    for (existing, counter_steps) in [(0, 18), (42, 0)] {
+        let there = ["--under", &top, "--endpoints", &zookeeper, "--from-snapshot", &golden()];
+        let plan = imported(&cluster, &there).await["plan"].take();
+        assert_eq!(plan["existing"], existing);
+        assert_eq!(plan["counter_steps"], counter_steps);
+    }
     let auth = format!("{}:{}", SUPER.0, SUPER.1);
     let there = format!("{zookeeper}{top}");
     imported(&cluster, &["--under", "/here", "--from", &there, "--from-auth", &auth]).await;
