@@ -88,26 +88,28 @@ async fn dump(client: &Client, top: &str) -> Vec<(String, Option<Vec<u8>>, Vec<A
 
 /// A snapshot file of 40,000 znodes below /big, in folders of 100 whose next sequential number is 103.
 fn large_snapshot(folder: &Path) -> PathBuf {
-    let count = 40_000;
+    let mut znodes = vec![("/big".to_owned(), 400)];
+    for number in 0..400 {
+        znodes.push((format!("/big/d{number:05}"), 103));
+        znodes.extend((0..100).map(|child| (format!("/big/d{number:05}/n{child:02}"), 0)));
+    }
+    snapshot(folder, &znodes)
+}
+
+/// A snapshot file of these znodes, each with its next sequential number.
+fn snapshot(folder: &Path, znodes: &[(String, i32)]) -> PathBuf {
     let mut file = b"ZKSN\0\0\0\x02".to_vec();
     file.extend([0; 8 + 4 + 4]);
-    let mut znode = |path: &str, creates: usize| {
+    let root = (String::new(), 1);
+    for (path, creates) in [&root].into_iter().chain(znodes) {
         file.extend((path.len() as i32).to_be_bytes());
         file.extend(path.as_bytes());
         file.extend(200_i32.to_be_bytes());
         file.extend([b'x'; 200]);
         file.extend((-1_i64).to_be_bytes());
         file.extend([0; 4 * 8 + 4]);
-        file.extend((creates as i32).to_be_bytes());
+        file.extend(creates.to_be_bytes());
         file.extend([0; 4 + 8 + 8]);
-    };
-    znode("", 1);
-    znode("/big", count / 100);
-    for number in 0..count {
-        if number % 100 == 0 {
-            znode(&format!("/big/d{:05}", number / 100), 103);
-        }
-        znode(&format!("/big/d{:05}/n{:02}", number / 100, number % 100), 0);
     }
     file.extend(b"\0\0\0\x01/");
     let (mut a, mut b) = (1_u64, 0_u64);
@@ -348,6 +350,20 @@ async fn two_imports_at_once_do_the_same_work_without_harm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_imports_at_once_raise_a_counter_once() {
+    let cluster = cluster(1).await;
+    let client = super_client(&cluster).await;
+    let queue = snapshot(&cluster.folder, &[("/queue".to_owned(), 20_000)]);
+    let children = [(), ()].map(|()| start(&cluster, true, &["--from-snapshot", queue.to_str().unwrap()]));
+    for child in children {
+        let said = end(child).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+    }
+    client.sync("/").await.unwrap();
+    assert_eq!(client.exists("/queue").await.unwrap().unwrap().cversion.0, 2 * 20_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_later_run_raises_the_data_versions() {
     let cluster = cluster(1).await;
     let client = super_client(&cluster).await;
@@ -426,7 +442,12 @@ async fn live_zookeeper_comes_over_and_goes_back() {
     let client = super_client(&cluster).await;
     let source = Client::builder().endpoints(&zookeeper).auth(SUPER.0, SUPER.1).connect().await.unwrap();
     let top = format!("/rowlock-import-test-{}", std::process::id());
-    imported(&cluster, &["--under", &top, "--endpoints", &zookeeper, "--from-snapshot", &golden()]).await;
+    for (existing, counter_steps) in [(0, 18), (42, 0)] {
+        let there = ["--under", &top, "--endpoints", &zookeeper, "--from-snapshot", &golden()];
+        let plan = imported(&cluster, &there).await["plan"].take();
+        assert_eq!(plan["existing"], existing);
+        assert_eq!(plan["counter_steps"], counter_steps);
+    }
     let auth = format!("{}:{}", SUPER.0, SUPER.1);
     let there = format!("{zookeeper}{top}");
     imported(&cluster, &["--under", "/here", "--from", &there, "--from-auth", &auth]).await;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-/// Bytes per transaction; then the next transaction begins.
-pub const BATCH_BYTES: usize = 256 << 10;
+/// Bytes per transaction; then the next transaction begins. The outcomes of all transactions in flight, with
+/// their paths and stats, stay below the 1 MiB that a node keeps of a session.
+pub const BATCH_BYTES: usize = 64 << 10;
 /// Operations per transaction; then the next transaction begins.
-pub const BATCH_OPS: usize = 1_000;
+pub const BATCH_OPS: usize = 500;
 /// Largest create (servers accept frames below 1 MiB); the plan refuses a larger znode.
 pub const TRANSACTION_BYTES_MAX: usize = 0xfffff - 1_024;
 /// Transactions in flight; then the next waits for the oldest.
@@ -27,3 +28,7 @@ pub const LISTED: usize = 20;
 pub const NAMED: usize = 5;
 /// Pause before the retry of a request that the cluster could not serve.
 pub const PAUSE: Duration = Duration::from_millis(50);
+
+/// Bytes of a create's outcome beside its path.
+const OUTCOME_BYTES: usize = 100;
+const _: () = assert!(BATCHES_IN_FLIGHT * (BATCH_BYTES + BATCH_OPS * OUTCOME_BYTES) < 1 << 20);
