@@ -14,6 +14,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+use futures_util::future::join_all;
 use rowlock_client::{Acl, Client, CreateMode, Error, ErrorCode, Outcome, Transaction};
 use rowlock_env::{rng, time};
 
@@ -24,7 +25,7 @@ use super::pairs::read;
 use super::plan::{Plan, Raise};
 use super::record::{Found, Lifetime, Record, creates};
 use super::target::{Comparison, Target};
-use super::trouble::{ImportError, all, is_open, retry};
+use super::trouble::{ImportError, is_open, retry};
 
 /// Bytes of a create and its delete beside their paths.
 const RAISE_BYTES: usize = 120;
@@ -302,7 +303,7 @@ impl<'a> Creator<'a> {
         let mut rest = Batch::default();
         for some in batch.steps.chunks(READS_IN_FLIGHT) {
             let paths: Vec<String> = some.iter().map(|(_, step)| step.path(self.target)).collect();
-            let reads = all(paths.iter().map(|path| read(self.client, path))).await;
+            let reads = join_all(paths.iter().map(|path| read(self.client, path))).await;
             for (((_, step), path), found) in some.iter().zip(&paths).zip(reads) {
                 let found = found.map_err(ImportError::at(path))?;
                 if found.is_none() && matches!(step, ImportStep::Raise(_)) {

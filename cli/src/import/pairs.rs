@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
+use futures_util::future::join_all;
 use rowlock_client::{Client, Error, ErrorCode, Znode};
 
 use super::limits::READS_IN_FLIGHT;
 use super::record::{Found, Record, Selection, select};
 use super::snapshot::{Records, Snapshot};
 use super::target::Target;
-use super::trouble::{ImportError, all, retry};
+use super::trouble::{ImportError, retry};
 
 pub struct Pairs<'a> {
     client: &'a Client,
@@ -50,7 +51,8 @@ impl<'a> Pairs<'a> {
             chunk.push((record, path.is_some()));
             paths.extend(path);
         }
-        let mut reads = all(paths.iter().map(|path| read(self.client, path))).await.into_iter().zip(&paths);
+        let mut reads =
+            join_all(paths.iter().map(|path| read(self.client, path))).await.into_iter().zip(&paths);
         for (record, is_read) in chunk {
             let mut found = None;
             if is_read && let Some((read, path)) = reads.next() {

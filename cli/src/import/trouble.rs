@@ -2,7 +2,6 @@
 
 use std::future::Future;
 
-use futures_util::future::join_all;
 use rowlock_client::{Error, ErrorCode};
 use rowlock_env::time;
 
@@ -104,12 +103,4 @@ where
             outcome => return outcome,
         }
     }
-}
-
-/// Sends reads concurrently; returns the results in order.
-pub async fn all<T, F>(requests: impl IntoIterator<Item = F>) -> Vec<T>
-where
-    F: Future<Output = T>,
-{
-    join_all(requests).await
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::future::join_all;
 use rowlock_client::{Acl, Children, Client, Error, ErrorCode, Stat};
 use rowlock_env::disk::{Dir, File};
 use rowlock_env::rng;
@@ -21,7 +22,7 @@ use super::pairs;
 use super::record::{Found, Lifetime, Record, creates};
 use super::show::Progress;
 use super::snapshot::{Acls, Snapshot, SnapshotError};
-use super::trouble::{ImportError, all, retry};
+use super::trouble::{ImportError, retry};
 
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -66,7 +67,7 @@ pub async fn walk(client: &Client, progress: &mut Progress) -> Result<Snapshot, 
         if level.ready.is_empty() && !level.names.is_empty() {
             let some = level.names.split_off(level.names.len().saturating_sub(WALK_IN_FLIGHT));
             let reads = some.iter().rev().map(|name| read(client, paths::join(&level.path, name)));
-            for found in all(reads).await {
+            for found in join_all(reads).await {
                 level.ready.extend(found?);
             }
         }

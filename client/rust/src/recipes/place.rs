@@ -7,15 +7,14 @@
 
 use bytes::Bytes;
 use rowlock_env::decides;
-use rowlock_env::time;
 use rowlock_proto::request::{Create, PathWatch};
 use rowlock_proto::{Acl, CreateMode, ErrorCode, Request, Response, Stat, Version, path};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::queue::Queue;
+use super::site::pause_or_fail;
 use crate::client::Client;
 use crate::error::Error;
-use crate::limits::REFUSED_PAUSE;
 use crate::session::Reply;
 use crate::session::znode_removal::ZnodeRemoval;
 use crate::{path as paths, znode};
@@ -219,19 +218,6 @@ impl Place {
                 result => return result,
             }
         }
-    }
-}
-
-/// Waits before a retry of a throttled request. A lost connection needs no pause: calls wait for the next
-/// connection.
-async fn pause_or_fail(error: Error) -> Result<(), Error> {
-    match error {
-        Error::ConnectionLoss => Ok(()),
-        error if error.is_retryable() => {
-            time::sleep(REFUSED_PAUSE).await;
-            Ok(())
-        }
-        error => Err(error),
     }
 }
 

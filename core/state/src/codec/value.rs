@@ -1,13 +1,15 @@
-//! Encodes and decodes log records, snapshot headers and frames between nodes with bincode. The replicated
-//! state has a codec of its own.
+//! Encodes and decodes log records, snapshot headers and frames between nodes with bincode, for the crates
+//! above this one.
 //!
 //! Varint integers, little endian, fields in order, no self-description: a change of a type changes the
 //! format that carries the type, and needs a new version of that format. Bytes from outside never cause
 //! unbounded allocation.
 
-use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
+use bincode::config::standard;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use super::{BINCODE, from_bincode};
 
 /// Errors of decoding a value.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +33,7 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 
 /// Appends the encoding of a value to `out`.
 pub fn encode_into<T: Serialize>(value: &T, out: &mut Vec<u8>) {
-    bincode::serde::encode_into_std_write(value, out, standard())
+    bincode::serde::encode_into_std_write(value, out, BINCODE)
         .expect("Invariant: our types encode, and writing to memory does not fail");
 }
 
@@ -53,15 +55,7 @@ pub fn decode_front<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<(T,
     if bytes.len() > max {
         return Err(CodecError::TooLarge { len: bytes.len(), max });
     }
-    // bincode's limit is a constant and counts decoded integers at full width (a one-byte varint as eight),
-    // so the limit is the next step clearly above the input: a forged length cannot allocate more.
-    match bytes.len() {
-        0..=0x1000 => decode_within::<T, 0x1_0000>(bytes),
-        0x1001..=0x1_0000 => decode_within::<T, 0x10_0000>(bytes),
-        0x1_0001..=0x10_0000 => decode_within::<T, 0x100_0000>(bytes),
-        0x10_0001..=0x100_0000 => decode_within::<T, 0x1000_0000>(bytes),
-        _ => decode_within::<T, 0x4000_0000>(bytes),
-    }
+    from_bincode(bytes).map_err(|error| CodecError::Malformed(error.to_string()))
 }
 
 /// Decodes like [`decode_front`], without a limit of `bytes`, a value that borrows text from `bytes`. The
@@ -72,11 +66,6 @@ pub fn decode_front<T: DeserializeOwned>(bytes: &[u8], max: usize) -> Result<(T,
 pub fn borrow_front<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, usize), CodecError> {
     bincode::serde::borrow_decode_from_slice(bytes, standard().with_limit::<0x10_0000>())
         .map_err(|error| CodecError::Malformed(error.to_string()))
-}
-
-fn decode_within<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
-    let config: Configuration<LittleEndian, Varint, Limit<LIMIT>> = standard().with_limit::<LIMIT>();
-    bincode::serde::decode_from_slice(bytes, config).map_err(|error| CodecError::Malformed(error.to_string()))
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use rowlock_proto::acl::{Acl, Id};
 use rowlock_proto::lock::{Acquire, Claim, Mode, Owner};
 use rowlock_proto::request::{Create, Request};
 
-use super::{BINCODE, bits, head, mode, owner, tag};
+use super::value::encode_into;
+use super::{bits, head, mode, owner, tag};
 use crate::command::{Attachment, Batch, Command, Origin, Proposal};
 
 /// Expected bytes of a proposal, to encode most batches without a reallocation.
@@ -90,7 +91,7 @@ impl<'a> PreviousProposal<'a> {
 fn command(command: &Command, out: &mut Vec<u8>) {
     match command {
         Command::Client(request) => self::request(request, out),
-        other => serde(other, out),
+        other => encode_into(other, out),
     }
 }
 
@@ -136,11 +137,7 @@ fn request(request: &Request, out: &mut Vec<u8>) {
 
 fn kind_and(kind: u8, fields: &impl serde::Serialize, out: &mut Vec<u8>) {
     out.push(kind);
-    serde(fields, out);
-}
-
-fn serde(value: &impl serde::Serialize, out: &mut Vec<u8>) {
-    bincode::serde::encode_into_std_write(value, out, BINCODE).expect("a value encodes into memory");
+    encode_into(fields, out);
 }
 
 fn acquire(acquire: &Acquire, out: &mut Vec<u8>) {
