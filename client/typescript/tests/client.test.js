@@ -100,10 +100,10 @@ async function lostBy(guard, deadline, what) {
 }
 
 /** A node whose releases of the lock `a` wait until `letGo`. */
-async function slowNode(t) {
+async function slowNode(t, ttl = TTL) {
   let letGo = () => {};
   const answered = new Promise((done) => (letGo = done));
-  const slow = await node(t, but("/a/release", () => answered.then(() => [200, { released: true }])));
+  const slow = await node(t, but("/a/release", () => answered.then(() => [200, { released: true }]), ttl));
   return [slow, letGo];
 }
 
@@ -168,9 +168,11 @@ test("an unwaited release is repeated, and its failure is reported", async (t) =
 });
 
 test("a release beyond the bound of unwaited ones is waited for, or left to the lease", async (t) => {
-  const [slow, letGo] = await slowNode(t);
+  // A release is repeated after a third of its lease's time: here never while this test runs.
+  const ttl = 20 * PATIENCE;
+  const [slow, letGo] = await slowNode(t, ttl);
   const unreleased = [];
-  const cluster = client(slow, { onUnreleased: (lock) => unreleased.push(lock) });
+  const cluster = client(slow, { ttlMs: ttl, onUnreleased: (lock) => unreleased.push(lock) });
   const guards = await Promise.all(Array.from({ length: UNWAITED_MAX + 2 }, () => cluster.lock("a")));
   const [waited, left, ...others] = guards;
   for (const guard of others) await guard.releaseLater();

@@ -91,16 +91,21 @@ impl Names {
         replaced
     }
 
-    /// Returns a document with names in the place of values.
+    /// Returns a document with names in the place of values. The zxid of a view of the queues is a time, too: a
+    /// node answers from what it has applied.
     pub(super) fn shown(&mut self, key: &str, value: &Value) -> Value {
         match value {
             Value::Object(members) => {
                 if let (Some(id), Some(secret)) = (members.get("lease"), members.get("secret")) {
                     self.record_lease(id, secret);
                 }
+                let is_view = members.contains_key("more");
                 members
                     .iter()
-                    .map(|(key, value)| (key.clone(), self.shown(key, value)))
+                    .map(|(key, value)| match key.as_str() {
+                        "zxid" if is_view => (key.clone(), "#".into()),
+                        _ => (key.clone(), self.shown(key, value)),
+                    })
                     .collect::<Map<_, _>>()
                     .into()
             }
@@ -199,6 +204,8 @@ mod tests {
             json!({ "a": [{ "token": "$token1" }, { "token": "$token2" }], "zxid": "$token2", "since_ms": "#" })
         );
         assert_eq!(names.shown("", &json!({ "token": "8" })), json!({ "token": "$late1" }));
+        let view = json!({ "locks": [], "more": false, "zxid": "9" });
+        assert_eq!(names.shown("", &view), json!({ "locks": [], "more": false, "zxid": "#" }));
         assert_eq!(names.replace("$token1, $token12, $late1.x, $"), "7, $token12, $late1.x, $");
         assert_eq!(names.within("token 7: job, token 77: job"), "token $token1: job, token 77: job");
     }
