@@ -4,9 +4,10 @@
 //! The scheme follows the dissertation on Raft (section 6.3): the client numbers its writes and acknowledges
 //! outcomes up to a number; the session forgets acknowledged outcomes. Invariant: [`crate::OUTCOMES_MAX`] and
 //! [`crate::OUTCOMES_MAX_BYTES`] bound the outcomes of one session; [`crate::OUTCOMES_ALL_BYTES`] and
-//! [`crate::OUTCOMES_SMALL_BYTES`] bound the outcomes of all sessions, plus one outcome per session. Apply
-//! refuses writes beyond these bounds before any effect. The size of one outcome is in proportion to its
-//! request.
+//! [`crate::OUTCOMES_SMALL_BYTES`] bound the outcomes of all sessions, plus two outcomes per session. Apply
+//! refuses writes beyond these bounds before any effect, except the write behind the acknowledged ones: the
+//! client acknowledges no later outcome before the outcome of this write. The size of one outcome is in
+//! proportion to its request.
 
 use rowlock_proto::Request;
 use rowlock_proto::lock::QueuePosition;
@@ -67,7 +68,8 @@ impl Machine {
         if decides!("numbered-write-was-acknowledged", id <= outcomes.acked()) {
             return Err(ErrorCode::BadArguments);
         }
-        if decides!("outcomes-are-full", outcomes.is_full(self.sessions.outcome_bytes())) {
+        let is_next = id == outcomes.acked() + 1;
+        if decides!("outcomes-are-full", !is_next && outcomes.is_full(self.sessions.outcome_bytes())) {
             return Err(ErrorCode::ThrottledOp);
         }
         let result = self.run_write(stamp, (proposal, place), command, sink);

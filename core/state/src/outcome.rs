@@ -306,8 +306,11 @@ impl Outcomes {
         if again.bytes != self.bytes || again.digest != self.digest {
             return Err("the kept outcomes are miscounted".to_owned());
         }
-        let largest = self.kept.iter().map(|(_, kept)| kept.bytes).max().unwrap_or(0);
-        if self.kept.len() > OUTCOMES_MAX || self.bytes - largest >= OUTCOMES_MAX_BYTES {
+        // The write behind the acknowledged ones is always admitted.
+        let others = self.kept.iter().filter(|(id, _)| **id != self.acked + 1).map(|(_, kept)| kept.bytes);
+        let (count, bytes, largest) =
+            others.fold((0, 0, 0), |(count, sum, largest), one| (count + 1, sum + one, largest.max(one)));
+        if count > OUTCOMES_MAX || bytes - largest >= OUTCOMES_MAX_BYTES {
             return Err(format!("{} outcomes with {} bytes are kept", self.kept.len(), self.bytes));
         }
         match self.kept.first() {

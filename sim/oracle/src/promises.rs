@@ -123,15 +123,16 @@ fn outlived(book: &Oracle) -> Option<String> {
     ended.chain(changed).next().map(|path| format!("{path} is there without its session"))
 }
 
-/// Finds a session with more outcomes than the limits of count and bytes allow.
+/// Finds a session with more outcomes than the limits of count and bytes allow, beside the outcome behind the
+/// acknowledged ones.
 fn too_many_outcomes(book: &Oracle) -> Option<String> {
-    let outcomes = &book.sessions.get(&book.news.by)?.outcomes;
-    let (all, largest) = outcomes
-        .values()
-        .map(least_bytes)
-        .fold((0, 0), |(all, largest), bytes| (all + bytes, bytes.max(largest)));
-    let is_over = outcomes.len() > OUTCOMES_MAX || all - largest >= OUTCOMES_MAX_BYTES;
-    is_over.then(|| format!("{} outcomes of at least {all} bytes are kept", outcomes.len()))
+    let session = book.sessions.get(&book.news.by)?;
+    let others = session.outcomes.iter().filter(|(id, _)| **id != session.acked + 1);
+    let (count, all, largest) = others
+        .map(|(_, outcome)| least_bytes(outcome))
+        .fold((0, 0, 0), |(count, all, largest), bytes| (count + 1, all + bytes, bytes.max(largest)));
+    let is_over = count > OUTCOMES_MAX || all - largest >= OUTCOMES_MAX_BYTES;
+    is_over.then(|| format!("{count} outcomes of at least {all} bytes are kept beside the oldest one"))
 }
 
 fn least_bytes(outcome: &Reply<Response>) -> usize {
@@ -232,7 +233,7 @@ mod tests {
                 "session" | "outcomes" => {
                     let results = vec![rowlock_proto::response::OpResult::Check; words.number("results", 1)];
                     let outcome = Ok(Response::Multi(results));
-                    let outcomes = (0..words.number("count", 0)).map(|id| (id, outcome.clone())).collect();
+                    let outcomes = (1..=words.number("count", 0)).map(|id| (id, outcome.clone())).collect();
                     let (timeout_ms, attachment, acked) = (1_000, Default::default(), 0);
                     let (proof, longest_timeout_ms) = (Proof::of(&[0; 16]), timeout_ms);
                     let open = Open { proof, timeout_ms, longest_timeout_ms, attachment, acked, outcomes };

@@ -6,9 +6,9 @@
 use rowlock_proto::Request;
 use rowlock_proto::acl::Acl;
 use rowlock_proto::lock::{Acquire, Owner, Party, QueuePosition};
-use rowlock_proto::request::Create;
+use rowlock_proto::request::{Create, Op};
 use rowlock_proto::response::Response;
-use rowlock_proto::{CreateMode, SessionId};
+use rowlock_proto::{CreateMode, ErrorCode, SessionId};
 use rowlock_state::Proof;
 use rowlock_state::command::{Attachment, Command, Origin, Proposal};
 use rowlock_state::outcome::Applied;
@@ -106,4 +106,31 @@ fn a_long_circle_is_cut_off_at_the_end() {
     // The first is the one whose lock is asked for.
     let first = machine.lock_queue(&lock(0)).unwrap().holders().next().unwrap();
     assert_eq!(circle[0].token, first.token);
+}
+
+/// Writes that were sent again after the later ones: no outcome of a session is acknowledged before them.
+#[test]
+fn the_oldest_unanswered_write_is_run_beside_outcomes_at_their_bound() {
+    let mut machine = Machine::new();
+    let session = open(&mut machine);
+    let mut write = |id: u64, acked: u64| {
+        let op = |_| match create(format!("/{}", "n".repeat(3_900)), CreateMode::EphemeralSequential) {
+            Command::Client(Request::Create2(create)) => Op::Create2(create),
+            other => panic!("{other:?}"),
+        };
+        let request = Request::Multi((0..60).map(op).collect());
+        let command = Command::Tagged { id, acked, command: Box::new(Command::Client(request)) };
+        let applied = applied(&mut machine, session, command);
+        machine.check().unwrap();
+        applied.result.err()
+    };
+    let refused = (4..).find(|id| write(*id, 0).is_some()).unwrap();
+    let throttled = Some(ErrorCode::ThrottledOp);
+    assert_eq!([write(2, 0), write(3, 0), write(refused, 0)], [throttled; 3]);
+    // Each acknowledgement admits the next write, and none of the others.
+    assert_eq!(
+        [write(1, 0), write(2, 0), write(2, 1), write(3, 1), write(3, 2)],
+        [None, throttled, None, throttled, None]
+    );
+    assert_eq!([write(refused, 3), write(refused, refused - 1)], [throttled, None]);
 }

@@ -13,9 +13,9 @@ use rowlock_state::{OUTCOMES_MAX, OUTCOMES_MAX_BYTES, PARTIES_MAX_BYTES};
 /// An answer's bytes for each of the request's: a multi of the shortest setData is answered with Stats.
 const ANSWER_PER_REQUEST: usize = 8;
 
-/// The numbered writes of each session that its client has not acknowledged, with the least bytes of each.
+/// The number up to which each session's client knows its writes, and the least bytes of each further write.
 #[derive(Default)]
-pub struct Bounds(BTreeMap<SessionId, BTreeMap<u64, usize>>);
+pub struct Bounds(BTreeMap<SessionId, (u64, BTreeMap<u64, usize>)>);
 
 impl Bounds {
     pub fn check(&mut self, was_run: bool, proposal: &Proposal, applied: &Applied) -> Result<(), String> {
@@ -26,15 +26,20 @@ impl Bounds {
         if let Err(ErrorCode::SessionMoved | ErrorCode::SessionExpired) = applied.result {
             return Ok(());
         }
-        let kept = self.0.entry(proposal.session).or_default();
-        kept.retain(|id, _| id > acked);
+        let (known, kept) = self.0.entry(proposal.session).or_default();
+        *known = *acked.max(known);
+        kept.retain(|id, _| id > known);
+        // Without this write its client acknowledges nothing more.
+        let is_next = *id == *known + 1;
         let bytes: usize = kept.values().sum();
         let is_full = kept.len() >= OUTCOMES_MAX || bytes >= OUTCOMES_MAX_BYTES;
         match was_run {
-            false if applied.result == Err(ErrorCode::ThrottledOp) && kept.is_empty() => {
+            false if applied.result == Err(ErrorCode::ThrottledOp) && (is_next || kept.is_empty()) => {
                 Err(format!("write {id} was refused and nothing was in the way"))
             }
-            true if is_full => Err(format!("write {id} was run beside as many outcomes as may be kept")),
+            true if is_full && !is_next => {
+                Err(format!("write {id} was run beside as many outcomes as may be kept"))
+            }
             true => {
                 let results =
                     if let Ok(Response::Multi(results)) = &applied.result { results.len() } else { 1 };
