@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_continuation_equals_its_origin_up_to_the_new_choices() {
-        let scenario = Scenario::Clients;
+        let scenario = Scenario::All;
         let origin = Origin { seed: 3, script: None };
         let first = outcome_of(&origin, scenario);
         let mut corpus = Corpus::new(1, SECONDS, scenario);
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn chosen_seeds_have_more_pairs_of_traits_and_are_repeatable() {
-        let scenario = Scenario::Clients;
+        let scenario = Scenario::All;
         let met = |seeds: &[u64]| {
             let of = |seed: &u64| pairs_of(&traits_of(*seed, SECONDS, scenario)).collect::<Vec<_>>();
             seeds.iter().flat_map(of).collect::<BTreeSet<_>>().len()

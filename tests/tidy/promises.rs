@@ -2,7 +2,7 @@
 //! or a hole with its reason. `just promises` prints it.
 //!
 //! Promises and their checkers are read from that page (and the oracle's predicates), mutants from
-//! `core/env/src/mutant.rs`, faults from the scenarios that show the mutants. Only workloads and holes are
+//! `core/env/src/mutant.rs`, faults from the mixes that show the mutants. Only workloads and holes are
 //! declared, here.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,7 +115,7 @@ struct Mutant<'a> {
     /// The promises that it breaks, or the checkers.
     breaks: Vec<&'a str>,
     /// What shows it soonest.
-    scenario: &'a str,
+    faults: &'a str,
 }
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
@@ -188,7 +188,7 @@ fn rows(tree: &Tree) -> Vec<Row<'_>> {
         let tests = checked.split('`').skip(1).step_by(2).filter(|span| is_test(tree, span));
         let sim = own.iter().map(|(_, file)| *file);
         let parts = [
-            ("fault", mutants.iter().flat_map(|mutant| faults(tree, mutant.scenario)).collect()),
+            ("fault", mutants.iter().flat_map(|mutant| faults(tree, mutant.faults)).collect()),
             ("workload", work.collect()),
             ("checker", if own.is_empty() { tests.collect() } else { sim.collect() }),
             ("mutant", mutants.iter().map(|mutant| mutant.name).collect()),
@@ -236,34 +236,34 @@ fn checkers(tree: &Tree) -> Vec<(&str, &str)> {
     found
 }
 
-/// `Variant = "name", by ["promise", ...], when ...`, and the arm of the variant in `that_shows`.
+/// `Variant = "name", by ["promise", ...], when ...`, and the arm of the variant in `that_show`.
 fn mutants(tree: &Tree) -> Vec<Mutant<'_>> {
     let shows =
-        tree.get(SCENARIOS).and_then(|text| text.split_once("fn that_shows")).map_or("", |(_, text)| text);
+        tree.get(SCENARIOS).and_then(|text| text.split_once("fn that_show(")).map_or("", |(_, text)| text);
     let mut found = Vec::new();
     for line in tree.get(MUTANTS).unwrap_or_default().lines() {
         let Some((variant, rest)) = line.trim().split_once(" = \"") else { continue };
         let Some((name, by)) = rest.split_once("\", by [") else { continue };
         let by = by.split(']').next().unwrap_or_default();
-        let mut after = words(shows).skip_while(|word| *word != variant);
-        let scenario = after.find(|word| *word == "Scenario").and_then(|_| after.next()).unwrap_or_default();
-        found.push(Mutant { name, breaks: by.split('"').skip(1).step_by(2).collect(), scenario });
+        let mut arms = shows.split("M::").skip_while(|arm| words(arm).next() != Some(variant));
+        let faults = arms.find_map(|arm| arm.split('"').nth(1)).unwrap_or_default();
+        found.push(Mutant { name, breaks: by.split('"').skip(1).step_by(2).collect(), faults });
     }
     found
 }
 
-/// The kinds of faults that a scenario draws from.
-fn faults<'a>(tree: &'a Tree, scenario: &'a str) -> BTreeSet<&'a str> {
-    if scenario == "All" {
+/// The kinds of faults of a scenario or a mix.
+fn faults<'a>(tree: &'a Tree, name: &'a str) -> BTreeSet<&'a str> {
+    if name == "all" {
         return ["every kind"].into();
     }
     let kinds =
         |text: &'a str, of: &str| text.split(of).skip(1).filter_map(|rest| words(rest).next()).collect();
-    if scenario == "Cuts" {
+    if name == "cuts" {
         let cuts = tree.get(CUTS).unwrap_or_default();
         return kinds(&cuts[..product_lines(cuts).map(|line| line.len() + 1).sum()], "Fault::");
     }
-    let start = format!("pub fn {}() ", scenario.to_lowercase());
+    let start = format!(" fn {name}() ");
     let mixes = tree.get(MIXES).unwrap_or_default();
     let own =
         mixes.split_once(&*start).map_or("", |(_, rest)| rest.split("\n    }").next().unwrap_or_default());
@@ -296,7 +296,7 @@ mod tests {
         let files = [
             (PAGE, page),
             (MUTANTS, mutants),
-            (SCENARIOS, "fn that_shows\nM::A | M::B => Scenario::Power,"),
+            (SCENARIOS, "fn that_show(\nM::A | M::B => \"power\","),
             (MIXES, "pub fn power() {\n Kind::Kill, Kind::Wipe\n    }\n pub fn x() { Kind::Clog }"),
             ("sim/src/invariants/fifo.rs", &checker("fifo")),
             ("sim/src/invariants/late.rs", &checker("fifo")),

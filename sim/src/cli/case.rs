@@ -74,13 +74,13 @@ mod tests {
         let case = Case {
             seed: 7,
             seconds: 30,
-            scenario: Scenario::Network,
+            scenario: Scenario::Floods,
             script: None,
             mistake: Some(Mutant::IgnoreFailedFlush.into()),
         };
         assert_eq!(
             case.command(),
-            "rowlock sim run --seed 7 --seconds 30 --scenario network --mutant ignore-failed-flush"
+            "rowlock sim run --seed 7 --seconds 30 --scenario floods --mutant ignore-failed-flush"
         );
     }
 }

@@ -138,10 +138,10 @@ mod tests {
     #[test]
     fn a_written_case_is_read_back_unchanged() {
         let script: Script = "1s disconnect client1\n2s kill leader for 3s\n".parse().unwrap();
-        let case = Case { seed: 99, seconds: 12, scenario: Scenario::Machines, script: None, mistake: None };
+        let case = Case { seed: 99, seconds: 12, scenario: Scenario::Wiped, script: None, mistake: None };
         let text = write(&case, &script, Some("fifo: a came\nbefore b"));
         let read = read(&text).unwrap();
-        assert_eq!((read.seed, read.seconds, read.scenario), (99, 12, Scenario::Machines));
+        assert_eq!((read.seed, read.seconds, read.scenario), (99, 12, Scenario::Wiped));
         assert_eq!(read.script, Some(script));
     }
 

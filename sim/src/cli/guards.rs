@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rowlock_env::guard::{Guard, Outcomes};
 use rowlock_env::mutant::{self, Mistake};
-use rowlock_sim::cluster::Scenario;
+use rowlock_sim::cluster::{Faults, Scenario};
 
 use super::case::{Case, NO_MUTANTS};
 use super::figures::guard_rows;
@@ -21,7 +21,7 @@ use crate::paint::{Paint, Progress};
 use crate::print::print;
 use crate::signals::Stop;
 
-/// Default number of seeds per scenario.
+/// Default number of seeds for the faults of each name.
 pub const SEEDS: u64 = 3;
 /// Name in the table for a panic outside of the simulated nodes and clients.
 const OUTSIDE: &str = "panic-outside";
@@ -39,13 +39,14 @@ pub struct Flips {
     pub example: Case,
     /// The only scenario, if any.
     pub scenario: Option<Scenario>,
-    /// Seeds per scenario, and runs with each flip.
+    /// Seeds for the faults of each name, and runs with each flip.
     pub seeds: u64,
     pub threads: usize,
 }
 
 /// Run without a mistake.
 struct Plain {
+    faults: Faults,
     case: Case,
     fingerprint: u64,
     outcomes: Outcomes,
@@ -109,19 +110,20 @@ impl Flips {
     /// Runs all seeds without a mistake. A run that breaks a promise by itself shows nothing.
     async fn plain(&self) -> Vec<Plain> {
         let mut progress = Progress::new(Paint::stdout());
-        let scenarios = self.scenario.map_or_else(|| Scenario::ALL.to_vec(), |only| vec![only]);
-        let cases: Vec<Case> = (0..self.seeds)
-            .flat_map(|nth| scenarios.iter().map(move |scenario| (nth, *scenario)))
-            .map(|(nth, scenario)| {
-                let seed = self.example.seed + nth;
-                Case { seed, scenario, mistake: None, ..self.example.clone() }
+        let faults = self.scenario.map_or_else(|| Faults::all().collect(), |only| vec![only.into()]);
+        let cases: Vec<(Faults, Case)> = (0..self.seeds)
+            .flat_map(|nth| faults.iter().map(move |faults| (nth, *faults)))
+            .map(|(nth, faults)| {
+                let (seed, scenario) = (faults.seed(self.example.seed, nth), faults.scenario());
+                (faults, Case { seed, scenario, mistake: None, ..self.example.clone() })
             })
             .collect();
         let count = cases.len() as u64;
         let mut pool = Pool::start(0..=count - 1, self.threads, move |at| {
-            let case = cases[at as usize].clone();
+            let (faults, case) = cases[at as usize].clone();
             let outcome = case.run_quietly();
-            let plain = Plain { case, fingerprint: outcome.fingerprint, outcomes: outcome.stats.guards };
+            let (fingerprint, outcomes) = (outcome.fingerprint, outcome.stats.guards);
+            let plain = Plain { faults, case, fingerprint, outcomes };
             (plain, outcome.violation.is_some())
         });
         let mut runs = BTreeMap::new();
@@ -136,7 +138,8 @@ impl Flips {
     }
 }
 
-/// Returns the runs that show a guard best: those with many of both outcomes, first one of each scenario.
+/// Returns the runs that show a guard best: those with many of both outcomes, first one for the faults of
+/// each name.
 fn reaching(guard: Guard, plain: &[Plain]) -> Vec<&Plain> {
     let count = |run: &Plain| run.outcomes.of(guard);
     let mut runs: Vec<&Plain> = plain.iter().filter(|run| count(run) != [0, 0]).collect();
@@ -145,7 +148,7 @@ fn reaching(guard: Guard, plain: &[Plain]) -> Vec<&Plain> {
         std::cmp::Reverse((no.min(yes), no.max(yes)))
     });
     let mut seen = BTreeSet::new();
-    let (first, rest): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| seen.insert(run.case.scenario));
+    let (first, rest): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| seen.insert(run.faults));
     first.into_iter().chain(rest).collect()
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rowlock_env::mutant::{self, Mistake, Mutant};
 use rowlock_env::time;
-use rowlock_sim::cluster::{Outcome, Scenario};
+use rowlock_sim::cluster::{Faults, Outcome};
 
 use super::case::{Case, NO_MUTANTS};
 use super::guards;
@@ -35,8 +35,8 @@ const SEEDS: u64 = 500;
 /// Run each deliberate mistake until a checker notices it
 #[derive(clap::Args)]
 pub struct Mutants {
-    /// Try at most this many seeds for each mutant [default: 500]; with --guards, run this many of each
-    /// scenario, and each guard in at most as many scenarios again [default: 3]
+    /// Try at most this many seeds for each mutant [default: 500]; with --guards, run this many with
+    /// the faults of each name, and each guard in at most as many runs again [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
     /// Flip each guard in turn, in runs that reach the guard
@@ -69,7 +69,7 @@ pub struct Mutants {
 /// Result for one mutant.
 struct Row {
     mistake: Mutant,
-    scenario: Scenario,
+    faults: Faults,
     verdict: Verdict,
     took: Duration,
 }
@@ -156,40 +156,41 @@ impl Mutants {
     /// Searches for this mutant, `searches` times or once.
     async fn hunt(&self, example: &Case, mistake: Mutant, plain: &mut Plain) -> Result<Row, Failure> {
         let started = time::now();
-        let scenario = self.common.scenario().unwrap_or_else(|| Scenario::that_shows(mistake));
-        let case = Case { mistake: Some(mistake.into()), scenario, ..example.clone() };
+        let faults = self.common.scenario().map_or_else(|| Faults::that_show(mistake), Faults::from);
+        let case = Case { mistake: Some(mistake.into()), scenario: faults.scenario(), ..example.clone() };
         let verdict = match self.searches {
             Some(searches) => {
                 let (mut plain, mut guided) = (Vec::new(), Vec::new());
                 for nth in 0..searches {
-                    let case = Case { seed: self.from + nth * self.seeds(), ..case.clone() };
-                    plain.push(self.search(&case, false).await?.caught.map(|(number, _)| number));
-                    guided.push(self.search(&case, true).await?.caught.map(|(number, _)| number));
+                    let seed = faults.seed(self.from, nth * self.seeds());
+                    let case = Case { seed, ..case.clone() };
+                    plain.push(self.search(&case, faults, false).await?.caught.map(|(number, _)| number));
+                    guided.push(self.search(&case, faults, true).await?.caught.map(|(number, _)| number));
                 }
                 Verdict::Searched { plain, guided }
             }
             None => {
-                let Search { caught, unnoticed } = self.search(&case, self.guided).await?;
+                let Search { caught, unnoticed } = self.search(&case, faults, self.guided).await?;
                 match caught {
                     Some((number, promise)) => Verdict::Noticed(number, promise),
                     None => self.effect(unnoticed, plain).await,
                 }
             }
         };
-        Ok(Row { mistake, scenario, verdict, took: started.elapsed() })
+        Ok(Row { mistake, faults, verdict, took: started.elapsed() })
     }
 
     /// Runs seeds from the case's seed on until a run notices the mutant. The run with the lowest number
     /// counts, whichever thread finishes first.
-    async fn search(&self, case: &Case, guided: bool) -> Result<Search, Failure> {
+    async fn search(&self, case: &Case, faults: Faults, guided: bool) -> Result<Search, Failure> {
         let (case, from, threads) = (case.clone(), case.seed, threads(self.jobs));
-        let seeds = from..=from.saturating_add(self.seeds() - 1);
+        let seeds = 0..=self.seeds() - 1;
         let mut pool = if guided {
             let guide = Guide::new(&case, None)?;
-            Pool::start(seeds, threads, move |seed| guide.run(seed, notices))
+            Pool::start(seeds, threads, move |nth| guide.run(faults.seed(from, nth), notices))
         } else {
-            Pool::start(seeds, threads, move |seed| {
-                let case = Case { seed, ..case.clone() };
+            Pool::start(seeds, threads, move |nth| {
+                let case = Case { seed: faults.seed(from, nth), ..case.clone() };
                 let outcome = notices(&case);
                 (case, outcome)
             })
@@ -197,8 +198,8 @@ impl Mutants {
         let Search { mut caught, mut unnoticed } = Search::default();
         // Earlier seeds may still run on other threads.
         let mut after = 0;
-        while let Some((seed, (case, outcome))) = pool.next().await {
-            let number = seed - from + 1;
+        while let Some((nth, (case, outcome))) = pool.next().await {
+            let number = nth + 1;
             match outcome.violation {
                 Some(violation) if caught.is_none_or(|(first, _)| number < first) => {
                     caught = Some((number, violation.invariant));
@@ -273,11 +274,11 @@ impl Mutants {
                     }
                 };
                 let took = format!("{:.1} s", row.took.as_secs_f64());
-                [row.mistake.to_string(), seeds, row.scenario.to_string(), by, took]
+                [row.mistake.to_string(), seeds, row.faults.name().to_owned(), by, took]
             })
             .collect();
         if self.searches.is_some() {
-            let text = table(["mutant", "seeds", "scenario", "seeds, guided", "took"], &cells);
+            let text = table(["mutant", "seeds", "faults", "seeds, guided", "took"], &cells);
             let [plain, guided] = self.seeds_run(rows);
             let all = format!("\nseeds of all searches: {plain}, guided {guided}\n");
             print((text + &all).as_bytes())?;
@@ -285,17 +286,17 @@ impl Mutants {
         }
         let text = if self.markdown {
             let mut text = String::from(
-                "| mutant | what it does | seeds | scenario | noticed by |\n|---|---|---|---|---|\n",
+                "| mutant | what it does | seeds | faults | noticed by |\n|---|---|---|---|---|\n",
             );
-            for (row, [name, seeds, scenario, by, _]) in rows.iter().zip(&cells) {
+            for (row, [name, seeds, faults, by, _]) in rows.iter().zip(&cells) {
                 text.push_str(&format!(
-                    "| `{name}` | {} | {seeds} | {scenario} | {by} |\n",
+                    "| `{name}` | {} | {seeds} | {faults} | {by} |\n",
                     row.mistake.what()
                 ));
             }
             text
         } else {
-            table(["mutant", "seeds", "scenario", "noticed by", "took"], &cells)
+            table(["mutant", "seeds", "faults", "noticed by", "took"], &cells)
         };
         print(text.as_bytes())?;
         let missed = rows.iter().filter(|row| !row.verdict.is_noticed()).count();

@@ -50,7 +50,7 @@ pub use contestant::Rowlock;
 pub use rest_door::PORT as REST_PORT;
 pub(crate) use run::CLIENTS;
 pub use run::{Outcome, Plan, run};
-pub use scenario::Scenario;
+pub use scenario::{Faults, Scenario};
 pub(crate) use shape::Shape;
 pub use stats::Stats;
 pub(crate) use traits::{Trait, traits_of};

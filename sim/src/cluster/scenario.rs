@@ -1,4 +1,4 @@
-//! Named mixes of faults for a run.
+//! Faults for a run, by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,35 +8,18 @@ use rowlock_env::mutant::Mutant;
 use rowlock_world::time::Nanos;
 
 use super::shape::Shape;
-use crate::fault::{Ground, Mix, Script, generate, generate_cuts};
+use crate::fault::{Ground, Mix, Script, WEIGHTED, generate, generate_cuts, seed_of_weighted};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
-    /// All faults within the promises; each seed chooses some of these.
+    /// All faults within the promises: half of the seeds choose some kinds, the other half draw one of
+    /// [`WEIGHTED`].
     #[default]
     All,
-    Network,
-    /// Single nodes are cut off for long.
-    Isolation,
-    /// Processes, machines, disks and clocks only.
-    Machines,
-    /// Nodes lose power, sometimes all at once.
-    Power,
-    /// Clients lose their connections, are paused and die, at a high rate.
-    Clients,
-    Pauses,
-    /// Nodes are paused, often until another node leads.
-    Stalls,
     /// Nodes lose their data and return under their old numbers.
     Wiped,
-    /// Nodes come back with an older copy of their data.
-    Restored,
     /// Backups are restored, and last nodes become clusters of one.
     Life,
-    /// Changes of members and leaders.
-    Members,
-    /// Leaders lose their leadership and regain the lead; links between nodes are slow.
-    Leaders,
     /// Lasting cuts of many shapes, most of which leave a connected quorum.
     Cuts,
     /// Floods of requests, and slow processors.
@@ -52,20 +35,10 @@ const BEGIN: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_secs(5);
 
 impl Scenario {
-    pub const ALL: [Scenario; 17] = [
+    pub const ALL: [Scenario; 7] = [
         Scenario::All,
-        Scenario::Network,
-        Scenario::Isolation,
-        Scenario::Machines,
-        Scenario::Power,
-        Scenario::Clients,
-        Scenario::Pauses,
-        Scenario::Stalls,
         Scenario::Wiped,
-        Scenario::Restored,
         Scenario::Life,
-        Scenario::Members,
-        Scenario::Leaders,
         Scenario::Cuts,
         Scenario::Floods,
         Scenario::Calm,
@@ -76,18 +49,8 @@ impl Scenario {
     pub fn name(self) -> &'static str {
         match self {
             Scenario::All => "all",
-            Scenario::Network => "network",
-            Scenario::Isolation => "isolation",
-            Scenario::Machines => "machines",
-            Scenario::Power => "power",
-            Scenario::Clients => "clients",
-            Scenario::Pauses => "pauses",
-            Scenario::Stalls => "stalls",
             Scenario::Wiped => "wiped",
-            Scenario::Restored => "restored",
             Scenario::Life => "life",
-            Scenario::Members => "members",
-            Scenario::Leaders => "leaders",
             Scenario::Cuts => "cuts",
             Scenario::Floods => "floods",
             Scenario::Calm => "calm",
@@ -95,75 +58,12 @@ impl Scenario {
         }
     }
 
-    /// Returns the scenario that reveals a mutant soonest.
-    pub fn that_shows(mutant: Mutant) -> Scenario {
-        use Mutant as M;
-        match mutant {
-            M::AckBeforeFlush | M::IgnoreFailedFlush | M::VoteInMemory => Scenario::Power,
-            M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => Scenario::Power,
-            M::RecycleWithoutDirSync => Scenario::Power,
-            M::DamageIsTorn => Scenario::All,
-            M::HeartbeatsWithoutQuorum => Scenario::Cuts,
-            M::GateByRelease => Scenario::Machines,
-            M::AnyFolderWillDo | M::ReadmitAVoter => Scenario::Wiped,
-            M::ElectionsDoNotWait
-            | M::ForwardOfAnyTerm
-            | M::AttachFromAnywhere
-            | M::SnapshotKeepsConnections => Scenario::Leaders,
-            M::RestoreKeepsId | M::RestoreKeepsZxid => Scenario::Life,
-            M::RestoreKeepsSessions | M::RestoreWithoutGrace => Scenario::Life,
-            M::DigestsNotJudged => Scenario::Calm,
-            M::ExpireATickEarly | M::MissedCreationForgotten => Scenario::Clients,
-            M::AnswerUnreported => Scenario::Isolation,
-            M::NobodyForgiven => Scenario::Stalls,
-            M::ForwardAgain => Scenario::Network,
-            M::TruncateInMemory | M::CommittedTooHigh | M::VoteForStaleLog => Scenario::Power,
-            M::SnapshotNotFlushed | M::ForgetWhoWaits => Scenario::Power,
-            M::SkipEntryAfterSnapshot | M::SnapshotForgetsOutcomes | M::KeepOldDeadlines => Scenario::Members,
-            M::ConflictTakenForSuccess | M::SyncIsLocal => Scenario::Network,
-            M::ServeWithoutQuorum | M::PongByItself => Scenario::Isolation,
-            M::StampByWallClock => Scenario::Isolation,
-            M::ApplyByLocalClock
-            | M::SilentlyDiffers
-            | M::ReorderBatch
-            | M::EventAfterReply
-            | M::LoseNotices => Scenario::Calm,
-            M::OvertakenApplied => Scenario::All,
-            M::TokenFromName => Scenario::Calm,
-            M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => Scenario::Clients,
-            M::IgnoreDeadline | M::DeadlineFromReceipt | M::LostOnlyWhenTold => Scenario::Pauses,
-            M::AnyReplyCounts => Scenario::Pauses,
-            M::AnswerCountsForLater => Scenario::Stalls,
-            M::WatchesNotRegistered | M::FreshNumberOnResend => Scenario::Clients,
-            M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => Scenario::Clients,
-            M::StopUnseen => Scenario::Clients,
-            M::AskRevokesAtOnce | M::MinHoldForgotten => Scenario::Calm,
-            M::VerifyByBelief => Scenario::Clients,
-            M::PersistentOnce => Scenario::Calm,
-            M::RequestIdIgnored => Scenario::Calm,
-            M::PrefixWithoutBoundary | M::FirstRulesStay | M::ForceAsksForTake => Scenario::Calm,
-            M::KeepAliveUnnoted => Scenario::Isolation,
-            M::ReleaseForgotten => Scenario::Clients,
-            M::TurnsWithoutEnd | M::FirstComeFirstServed => Scenario::Floods,
-        }
-    }
-
     /// Returns the faults of `seed` in a run of `seconds` seconds.
     pub fn script(self, seed: u64, seconds: u64, shape: &Shape, clients: usize) -> Script {
         let mix = match self {
-            Scenario::All => Mix::all(),
-            Scenario::Network => Mix::network(),
-            Scenario::Isolation => Mix::isolation(),
-            Scenario::Machines => Mix::machines(),
-            Scenario::Power => Mix::power(),
-            Scenario::Clients => Mix::clients(),
-            Scenario::Pauses => Mix::pauses(),
-            Scenario::Stalls => Mix::stalls(),
+            Scenario::All => Mix::drawn(seed),
             Scenario::Wiped => Mix::wiped(),
-            Scenario::Restored => Mix::restored(),
             Scenario::Life => Mix::life(),
-            Scenario::Members => Mix::members(),
-            Scenario::Leaders => Mix::leaders(),
             Scenario::Floods => Mix::floods(),
             Scenario::Cuts | Scenario::Calm => Mix::calm(),
             Scenario::OverBudget => Mix::all().over_budget(),
@@ -196,5 +96,112 @@ impl FromStr for Scenario {
             let names: Vec<&str> = Scenario::ALL.iter().map(|scenario| scenario.name()).collect();
             format!("no scenario {text}; there are {}", names.join(", "))
         })
+    }
+}
+
+/// Faults by name: those of a scenario, or those of the seeds of [`Scenario::All`] that draw one of
+/// [`WEIGHTED`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Faults(&'static str);
+
+impl Faults {
+    pub fn all() -> impl Iterator<Item = Faults> {
+        let scenarios = Scenario::ALL.into_iter().map(Faults::from);
+        scenarios.chain(WEIGHTED.iter().map(|(name, _)| Faults(name)))
+    }
+
+    /// Returns the faults that reveal a mutant soonest.
+    pub fn that_show(mutant: Mutant) -> Faults {
+        use Mutant as M;
+        Faults(match mutant {
+            M::AckBeforeFlush | M::IgnoreFailedFlush | M::VoteInMemory => "power",
+            M::RenameWithoutDirSync | M::ChecksumIgnored | M::LeaderRestore => "power",
+            M::RecycleWithoutDirSync => "power",
+            M::DamageIsTorn => "all",
+            M::HeartbeatsWithoutQuorum => "cuts",
+            M::GateByRelease => "machines",
+            M::AnyFolderWillDo | M::ReadmitAVoter => "wiped",
+            M::ElectionsDoNotWait
+            | M::ForwardOfAnyTerm
+            | M::AttachFromAnywhere
+            | M::SnapshotKeepsConnections => "leaders",
+            M::RestoreKeepsId | M::RestoreKeepsZxid => "life",
+            M::RestoreKeepsSessions | M::RestoreWithoutGrace => "life",
+            M::DigestsNotJudged => "calm",
+            M::ExpireATickEarly | M::MissedCreationForgotten => "clients",
+            M::AnswerUnreported => "isolation",
+            M::NobodyForgiven => "stalls",
+            M::ForwardAgain => "network",
+            M::TruncateInMemory | M::CommittedTooHigh | M::VoteForStaleLog => "power",
+            M::SnapshotNotFlushed | M::ForgetWhoWaits => "power",
+            M::SkipEntryAfterSnapshot | M::SnapshotForgetsOutcomes | M::KeepOldDeadlines => "members",
+            M::ConflictTakenForSuccess | M::SyncIsLocal => "network",
+            M::ServeWithoutQuorum | M::PongByItself => "isolation",
+            M::StampByWallClock => "isolation",
+            M::ApplyByLocalClock
+            | M::SilentlyDiffers
+            | M::ReorderBatch
+            | M::EventAfterReply
+            | M::LoseNotices => "calm",
+            M::OvertakenApplied => "all",
+            M::TokenFromName => "calm",
+            M::RunAgain | M::ExpireEarly | M::MissedEventsForgotten => "clients",
+            M::IgnoreDeadline | M::DeadlineFromReceipt | M::LostOnlyWhenTold => "pauses",
+            M::AnyReplyCounts => "pauses",
+            M::AnswerCountsForLater => "stalls",
+            M::WatchesNotRegistered | M::FreshNumberOnResend => "clients",
+            M::AckUnanswered | M::FreshNameOnRetry | M::TrustOldPush | M::GrantOnWake => "clients",
+            M::StopUnseen => "clients",
+            M::AskRevokesAtOnce | M::MinHoldForgotten => "calm",
+            M::VerifyByBelief => "clients",
+            M::PersistentOnce => "calm",
+            M::RequestIdIgnored => "calm",
+            M::PrefixWithoutBoundary | M::FirstRulesStay | M::ForceAsksForTake => "calm",
+            M::KeepAliveUnnoted => "isolation",
+            M::ReleaseForgotten => "clients",
+            M::TurnsWithoutEnd | M::FirstComeFirstServed => "floods",
+        })
+    }
+
+    pub fn name(self) -> &'static str {
+        self.0
+    }
+
+    pub fn scenario(self) -> Scenario {
+        self.0.parse().unwrap_or_default()
+    }
+
+    /// Returns the `nth` seed with these faults, counted from the first one that is `from` or above.
+    pub fn seed(self, from: u64, nth: u64) -> u64 {
+        match WEIGHTED.iter().position(|(name, _)| *name == self.0) {
+            Some(index) => seed_of_weighted(index, from, nth),
+            None => from + nth,
+        }
+    }
+}
+
+impl From<Scenario> for Faults {
+    fn from(scenario: Scenario) -> Self {
+        Faults(scenario.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::weighted_by;
+
+    #[test]
+    fn every_mutant_has_known_faults_and_each_seed_draws_its_name() {
+        let known: Vec<Faults> = Faults::all().collect();
+        assert!(Mutant::ALL.iter().all(|mutant| known.contains(&Faults::that_show(*mutant))));
+        for (index, (name, _)) in WEIGHTED.iter().enumerate() {
+            let faults = known.iter().find(|faults| faults.name() == *name).expect("is known");
+            assert_eq!(faults.scenario(), Scenario::All);
+            let seeds: Vec<u64> = (0..3).map(|nth| faults.seed(7, nth)).collect();
+            let expected: Vec<u64> = (7..).filter(|seed| weighted_by(*seed) == Some(index)).take(3).collect();
+            assert_eq!(seeds, expected, "{name}");
+        }
+        assert_eq!(Faults::from(Scenario::Calm).seed(7, 2), 9);
     }
 }

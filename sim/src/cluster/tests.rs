@@ -112,7 +112,7 @@ fn a_leader_that_is_lost_while_it_is_removed_blocks_nothing() {
     for (seed, loss) in [(1, "isolate leader for 3s"), (2, "power-loss leader for 1s")] {
         for after_ms in [4, 9, 14] {
             let script = format!("3s remove leader\n{}ms {loss}", 3_000 + after_ms);
-            let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Members);
+            let (script, scenario) = (Some(script.parse().expect("a script")), Scenario::Calm);
             let plan = Plan { seed, seconds: 9, scenario, script, mutant: None, record: false };
             assert_eq!(run(&plan).violation, None, "{loss}, {after_ms} ms after");
         }
@@ -142,7 +142,7 @@ fn two_wiped_nodes_of_five_are_back_soon() {
 fn a_wiped_voter_unknown_to_the_leader_gets_its_log_again() {
     let script = "1s isolate node3 for 2s\n1200ms add-voter node4\n5s wipe node4 for 1500ms\n\
                   5500ms transfer node3";
-    let outcome = kept(61_088, 8, Scenario::Members, script);
+    let outcome = kept(61_088, 8, Scenario::Calm, script);
     assert_eq!(outcome.stats.rare.of(Rare::WipedTakenOut), 1, "the leader removed and readmitted the node");
     assert!(outcome.stats.rare.of(Rare::WipedPromoted) > 0, "it votes again, as it did before");
 }
@@ -153,7 +153,7 @@ fn a_wiped_voter_unknown_to_the_leader_gets_its_log_again() {
 fn a_learner_that_knows_the_leaders_old_folder_serves() {
     let script = "2s wipe node1 for 3s\n4s add-learner node4\n4500ms isolate node4 for 3s\n9s transfer node1";
     for seed in [60_650, 61_088] {
-        let outcome = kept(seed, 12, Scenario::Members, script);
+        let outcome = kept(seed, 12, Scenario::Calm, script);
         assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "seed {seed}: node 1 can lead");
     }
 }
@@ -164,7 +164,7 @@ fn a_learner_that_knows_the_leaders_old_folder_serves() {
 #[test]
 fn a_wiped_voter_votes_again_once_all_voters_know_its_folder() {
     let script = "1s add-voter node4\n4s partition node4 | follower1 for 16s\n5s wipe node4 for 1s";
-    let outcome = kept(60_650, 40, Scenario::Members, script);
+    let outcome = kept(60_650, 40, Scenario::Calm, script);
     let rare = &outcome.stats.rare;
     assert_eq!(rare.of(Rare::WipedTakenOut), 1, "it lost its data and comes again");
     let promoted = outcome.rare_since.iter().find(|(branch, _)| *branch == Rare::WipedPromoted);
@@ -178,7 +178,7 @@ fn a_wiped_voter_votes_again_once_all_voters_know_its_folder() {
 fn a_wiped_founder_that_gets_an_old_snapshot_asks_for_its_vote() {
     let script = "558ms kill node2 for 1807ms\n2130ms readdress node5 for 6468ms\n2306ms wipe node2 for 377ms\n\
                   6436ms slow-disk leader x200 for 3358ms\n9776ms kill leader for 74ms";
-    let outcome = kept(1_190_010, 20, Scenario::Members, script);
+    let outcome = kept(1_190_010, 20, Scenario::Calm, script);
     assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "it votes again");
 }
 
@@ -203,7 +203,7 @@ fn a_new_cluster_may_answer_a_question_from_before_its_recovery() {
 #[test]
 fn an_http_client_gives_up_a_questioned_lock_in_time() {
     let script = "3491ms clog nodes -> node1 by 30ms..200ms for 1050ms\n4191ms pause node1 for 12427ms";
-    kept(1_120_065, 16, Scenario::Stalls, script);
+    kept(1_120_065, 16, Scenario::Calm, script);
 }
 
 /// A wiped founder returns with the `cluster.toml` of the beginning. Meanwhile an added node leads: the
@@ -211,7 +211,7 @@ fn an_http_client_gives_up_a_questioned_lock_in_time() {
 #[test]
 fn a_wiped_voter_learns_the_address_of_an_unknown_leader() {
     let script = "2s isolate node1 for 9s\n2s wipe node1 for 500ms\n3s add-voter node4\n7s transfer node4";
-    let outcome = kept(60_543, 15, Scenario::Members, script);
+    let outcome = kept(60_543, 15, Scenario::Calm, script);
     assert!(outcome.stats.rare.of(Rare::WipedVotesAgain) > 0, "it votes again");
 }
 
@@ -464,11 +464,14 @@ fn nodes_too_far_apart_for_their_timers_log_fitting_timers() {
 #[test]
 fn the_rules_of_the_model_refuse_runs_with_session_mutants() {
     use rowlock_env::mutant::Mutant;
+
+    use super::Faults;
+
     for mutant in [Mutant::ExpireEarly, Mutant::PongByItself, Mutant::DeadlineFromReceipt] {
-        let scenario = Scenario::that_shows(mutant);
-        let mistake = Some(mutant.into());
+        let faults = Faults::that_show(mutant);
+        let (scenario, mistake) = (faults.scenario(), Some(mutant.into()));
         let plan = |seed| Plan { seed, seconds: 20, scenario, script: None, mutant: mistake, record: false };
-        let refused = (0..30).filter_map(|seed| run(&plan(seed)).violation);
+        let refused = (0..30).filter_map(|nth| run(&plan(faults.seed(0, nth))).violation);
         assert!(refused.into_iter().any(|it| it.invariant == "session-expiry"), "{mutant}");
     }
 }

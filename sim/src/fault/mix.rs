@@ -90,7 +90,39 @@ pub enum Pace {
 /// Choices of [`Pace::BySeed`], in faults per minute.
 pub(super) const PACES: [usize; 4] = [6, 15, 30, 60];
 
+/// Mixes that put weight on some kinds, by name.
+pub const WEIGHTED: [(&str, fn() -> Mix); 10] = [
+    ("network", Mix::network),
+    ("isolation", Mix::isolation),
+    ("machines", Mix::machines),
+    ("power", Mix::power),
+    ("clients", Mix::clients),
+    ("pauses", Mix::pauses),
+    ("stalls", Mix::stalls),
+    ("restored", Mix::restored),
+    ("members", Mix::members),
+    ("leaders", Mix::leaders),
+];
+
+/// Returns the index in [`WEIGHTED`] of the mix that this seed draws; `None`: the mix of all kinds, for half
+/// of the seeds.
+pub fn weighted_by(seed: u64) -> Option<usize> {
+    seed.is_multiple_of(2).then_some((seed / 2) as usize % WEIGHTED.len())
+}
+
+/// Returns the `nth` seed that draws the mix with this index, counted from the first one that is `from` or
+/// above.
+pub fn seed_of_weighted(index: usize, from: u64, nth: u64) -> u64 {
+    let every = 2 * WEIGHTED.len() as u64;
+    from + (every + 2 * index as u64 - from % every) % every + nth * every
+}
+
 impl Mix {
+    /// Returns the mix that this seed draws.
+    pub fn drawn(seed: u64) -> Self {
+        weighted_by(seed).map_or_else(Mix::all, |index| (WEIGHTED[index].1)())
+    }
+
     /// Returns the mix of everything that the promises cover. Each seed enables a subset of the kinds: a run
     /// with all kinds at once hides failures that a run with two kinds shows (Groce et al., *Swarm testing*,
     /// 2012).
@@ -105,7 +137,7 @@ impl Mix {
         Mix { kinds, odds, subset: true, ..Mix::only(&[]) }
     }
 
-    pub fn network() -> Self {
+    fn network() -> Self {
         Mix::only(&[
             Kind::Partition,
             Kind::OneWay,
@@ -120,7 +152,7 @@ impl Mix {
     }
 
     /// Returns the mix of faults of processes, machines and clocks.
-    pub fn machines() -> Self {
+    fn machines() -> Self {
         Mix::only(&[
             Kind::Kill,
             Kind::PowerLoss,
@@ -138,7 +170,7 @@ impl Mix {
     /// Returns the mix of operators' actions, lost leaders, and nodes that are isolated or have slow disks:
     /// the leader sends snapshots to new, returning and lagging nodes, and to lagging nodes under their
     /// clients' connections.
-    pub fn members() -> Self {
+    fn members() -> Self {
         let mix = Mix::only(&[
             Kind::SlowDisk,
             Kind::SlowDisk,
@@ -159,7 +191,7 @@ impl Mix {
 
     /// Returns a mix in which leaders lose and regain their leadership or hand over, and slow links to
     /// leaders delay forwarded requests. Links of clients stay fast.
-    pub fn leaders() -> Self {
+    fn leaders() -> Self {
         let odds = Odds { slow_to_leader: 100, slow_election: 30, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Regain, Kind::Regain, Kind::Transfer, Kind::Clog]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(25))
@@ -167,7 +199,7 @@ impl Mix {
 
     /// Returns a mix in which nodes are cut off from the other nodes for long, with clients on their side,
     /// and nothing else happens except jumps of a wall clock.
-    pub fn isolation() -> Self {
+    fn isolation() -> Self {
         let odds = Odds { long_stops: 80, clients_with_few: 60, breaks: 80, ..Odds::USUAL };
         let mix = Mix::only(&[Kind::Isolate, Kind::Partition, Kind::Partition, Kind::ClockJump]);
         Mix { odds, ..mix }.at_pace(Pace::PerMinute(12))
@@ -175,7 +207,7 @@ impl Mix {
 
     /// Returns a mix in which nodes lose power, often all at once and in the middle of a write, and flushes
     /// fail: unflushed data is gone.
-    pub fn power() -> Self {
+    fn power() -> Self {
         let odds =
             Odds { all_nodes: 40, killed_client: 0, paused_client: 0, back_at_once: 30, ..Odds::USUAL };
         let odds = Odds { in_election: 50, ..odds };
@@ -186,7 +218,7 @@ impl Mix {
 
     /// Returns a mix in which clients lose their connections, pause, and die, again and again; nodes only
     /// lag.
-    pub fn clients() -> Self {
+    fn clients() -> Self {
         let odds = Odds { all_nodes: 0, killed_client: 100, paused_client: 100, away: 70, ..Odds::USUAL };
         let mix = Mix::only(&[
             Kind::Disconnect,
@@ -205,13 +237,13 @@ impl Mix {
 
     /// Returns a mix in which clients pause, often for longer than their sessions last, and nothing else goes
     /// wrong.
-    pub fn pauses() -> Self {
+    fn pauses() -> Self {
         let odds = Odds { paused_client: 100, late_before_pause: 60, ..Odds::USUAL };
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
 
     /// Returns a mix in which nodes stall, often until another node leads, and nothing else goes wrong.
-    pub fn stalls() -> Self {
+    fn stalls() -> Self {
         let odds = Odds { paused_client: 0, long_stops: 80, late_before_pause: 60, ..Odds::USUAL };
         Mix { odds, ..Mix::only(&[Kind::Pause]) }.at_pace(Pace::PerMinute(15))
     }
@@ -226,7 +258,7 @@ impl Mix {
     }
 
     /// Returns a mix in which an operator restores older copies of nodes' disks, and nothing else goes wrong.
-    pub fn restored() -> Self {
+    fn restored() -> Self {
         Mix::only(&[Kind::Restore]).at_pace(Pace::PerMinute(30))
     }
 

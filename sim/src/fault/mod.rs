@@ -21,7 +21,7 @@ mod torrent;
 pub use cuts::generate_cuts;
 pub use generate::{Ground, generate};
 pub use kind::Kind;
-pub use mix::{Mix, Pace};
+pub use mix::{Mix, Pace, WEIGHTED, seed_of_weighted, weighted_by};
 pub use script::{CrashPoint, Down, Fault, Moment, Script, Step, Target};
 pub use span::{read as read_span, show as show_span};
 pub use text::ScriptError;

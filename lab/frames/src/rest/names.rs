@@ -91,8 +91,8 @@ impl Names {
         replaced
     }
 
-    /// Returns a document with names in the place of values. The zxid of a view of the queues is a time, too: a
-    /// node answers from what it has applied.
+    /// Returns a document with names in the place of values. The zxid of a view of the queues is a time, too:
+    /// a node answers from what it has applied.
     pub(super) fn shown(&mut self, key: &str, value: &Value) -> Value {
         match value {
             Value::Object(members) => {
