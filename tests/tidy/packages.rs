@@ -1,6 +1,8 @@
 //! What a registry needs of the crates that are published: a version for each of them, and none for those
 //! that stay here. And what the pages tell a user to depend on: the crates of this release.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::tree::Tree;
 
 /// The root manifest names a published crate with the version of the workspace. One that is not published has
@@ -8,7 +10,7 @@ use super::tree::Tree;
 pub fn breaches(tree: &Tree) -> Vec<String> {
     let Some(root) = tree.get("Cargo.toml") else { return Vec::new() };
     let version = root.lines().find_map(|line| line.strip_prefix("version = ")).unwrap_or_default();
-    let mut found = Vec::new();
+    let (mut found, mut asked) = (Vec::new(), BTreeMap::new());
     for line in root.lines().filter(|line| line.starts_with("rowlock-") && line.contains("path = ")) {
         let Some((name, said)) = line.split_once(" = ") else { continue };
         let Some(folder) = said.split("path = \"").nth(1).and_then(|rest| rest.split('"').next()) else {
@@ -22,9 +24,11 @@ pub fn breaches(tree: &Tree) -> Vec<String> {
         if is_private && said.contains("version = ") {
             found.push(format!("Cargo.toml: {name} is not published: say no version"));
         }
-        if depends_on_itself_by_version(name, manifest) {
-            found.push(format!("{folder}/Cargo.toml: {name} is in no registry yet: say path = \".\" alone"));
-        }
+        asked.insert(name, asked_by_version(manifest));
+    }
+    for name in asked.keys().filter(|name| reaches(&asked, name)) {
+        found
+            .push(format!("{name} depends on itself, and is in no registry yet: say path alone in a test's"));
     }
     found.extend(other_releases(tree, version.trim_matches('"')));
     found.extend(untested_examples(tree));
@@ -47,11 +51,21 @@ fn untested_examples(tree: &Tree) -> Vec<String> {
     found
 }
 
-/// A crate's tests may need it with a feature. With a version, packing it asks the registry for a release
-/// that is not there yet.
-fn depends_on_itself_by_version(name: &str, manifest: &str) -> bool {
-    let own = |line: &&str| line.split(['.', ' ', '=']).next() == Some(name);
-    manifest.lines().find(own).is_some_and(|line| line.contains("workspace") || line.contains("version"))
+/// The crates of this project that a package asks the registry for. A package leaves out dependencies of tests
+/// without a version.
+fn asked_by_version(manifest: &str) -> Vec<&str> {
+    let lines = manifest.lines().filter(|line| line.starts_with("rowlock-"));
+    let asks = |line: &&str| line.contains("workspace = true") || line.contains("version");
+    lines.filter(asks).filter_map(|line| line.split(['.', ' ', '=']).next()).collect()
+}
+
+/// Returns whether a crate asks the registry for itself, directly or through others.
+fn reaches(asked: &BTreeMap<&str, Vec<&str>>, name: &str) -> bool {
+    let (mut open, mut seen) = (vec![name], BTreeSet::new());
+    while let Some(next) = open.pop() {
+        open.extend(asked.get(next).into_iter().flatten().filter(|one| seen.insert(**one)));
+    }
+    seen.contains(name)
 }
 
 /// Dependency lines in pages that name another release than this one.
@@ -99,16 +113,20 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_asks_the_registry_for_itself_is_found() {
-        let root = "version = \"0.2.0\"\nrowlock-a = { version = \"0.2.0\", path = \"a\" }\nrowlock-b = { version = \
-                    \"0.2.0\", path = \"b\" }\n";
-        let asks = "[dev-dependencies]\nrowlock-a = { workspace = true, features = [\"x\"] }\n";
-        let by_path = "[dev-dependencies]\nrowlock-b = { path = \".\", features = [\"x\"] }\n";
-        let tree = Tree::with(&[("Cargo.toml", root), ("a/Cargo.toml", asks), ("b/Cargo.toml", by_path)]);
-        assert_eq!(
-            breaches(&tree),
-            ["a/Cargo.toml: rowlock-a is in no registry yet: say path = \".\" alone"]
-        );
+    fn crates_that_ask_the_registry_for_themselves_are_found() {
+        let root = |name| format!("rowlock-{name} = {{ version = \"0.2.0\", path = \"{name}\" }}\n");
+        let root = format!("version = \"0.2.0\"\n{}", ["a", "b", "c", "d"].map(root).concat());
+        let by_version = "[dev-dependencies]\nrowlock-a = { workspace = true, features = [\"x\"] }\n";
+        let by_path = "[dev-dependencies]\nrowlock-b = { path = \".\" }\nrowlock-c.workspace = true\n";
+        let tree = Tree::with(&[
+            ("Cargo.toml", &*root),
+            ("a/Cargo.toml", by_version),
+            ("b/Cargo.toml", by_path),
+            ("c/Cargo.toml", "[dependencies]\nrowlock-d.workspace = true\n"),
+            ("d/Cargo.toml", "[dev-dependencies]\nrowlock-c.workspace = true\n"),
+        ]);
+        let found = breaches(&tree).into_iter().map(|breach| breach[..9].to_owned());
+        assert_eq!(found.collect::<Vec<_>>(), ["rowlock-a", "rowlock-c", "rowlock-d"]);
     }
 
     #[test]
