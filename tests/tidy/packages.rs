@@ -51,7 +51,7 @@ fn untested_examples(tree: &Tree) -> Vec<String> {
     found
 }
 
-/// The crates of this project that a package asks the registry for. A package leaves out dependencies of tests
+/// The crates of this project that a package asks the registry for. A package has no dependencies of tests
 /// without a version.
 fn asked_by_version(manifest: &str) -> Vec<&str> {
     let lines = manifest.lines().filter(|line| line.starts_with("rowlock-"));
