@@ -1,12 +1,14 @@
-//! Models of a session's life and end, and of restarts after a loss of power.
+//! Models of a session's life and end, of elections, and of restarts after a loss of power.
 //!
 //! [`rules`] states once which events are forbidden. `space` explores a cluster of three nodes, a client that
 //! holds a lock and its successor: all interleavings of keepalives, elections, lost and late answers and
 //! stalls. The simulator checks the facts of each run against the same rules
 //! (`sim/src/invariants/cluster/session_expiry.rs`), so that model and code cannot drift apart.
 //!
+//! `election` explores votes and rounds of elections behind slow flushes.
+//!
 //! `restart` explores a mode that is not built: grants that nodes acknowledge before the flush, and losses of
-//! power. `search` is common to both.
+//! power. `search` is common to all.
 //!
 //! Modeled behavior of sessions and its code:
 //! - the client believes until a time after *sending* the last answered keepalive:
@@ -21,6 +23,8 @@
 //! Reasons: `docs/decisions/heartbeats.md`, `docs/decisions/quorum-loss.md`, and "The clock assumption" in
 //! `docs/guarantees.md`.
 
+#[cfg(feature = "explore")]
+pub mod election;
 #[cfg(feature = "explore")]
 pub mod restart;
 pub mod rules;

@@ -3,6 +3,8 @@
 use std::fmt::Display;
 
 use rowlock_env::time::Instant;
+use rowlock_model::election::rounds::{self, Rounds};
+use rowlock_model::election::votes::{self, Votes};
 use rowlock_model::restart::Restarts;
 use rowlock_model::restart::mistake::Mistake;
 use rowlock_model::search::{self, Searchable};
@@ -14,6 +16,12 @@ fn main() {
     for mistake in MISTAKES {
         print_broken(mistake, Space::with(mistake));
     }
+    print_explored("votes", Votes::default());
+    for mistake in votes::MISTAKES {
+        print_broken(mistake, Votes::with(mistake));
+    }
+    print_explored("rounds of elections", Rounds::default());
+    print_broken(rounds::MISTAKE, Rounds::with(rounds::MISTAKE));
     print_explored("restarts, with clients", Restarts::of_locks());
     print_explored("restarts, with writes of znodes", Restarts::of_znodes());
     print_explored("restarts, with a change of voters", Restarts::of_voters());
