@@ -11,8 +11,9 @@ use rowlock_env::disk::Dir;
 use rowlock_env::net::{self, Stream};
 use rowlock_env::time;
 
-use crate::cluster::{Cluster, seconds};
+use crate::cluster::Cluster;
 use crate::exit::{DATA_FOLDER, Failure, IO, REFUSED};
+use crate::moment::duration;
 use crate::paint::Paint;
 use crate::print::outln;
 
@@ -55,7 +56,7 @@ struct Perf {
     #[arg(long, value_name = "DIR", env = "ROWLOCK_DATA", default_value = ".")]
     data: PathBuf,
     /// How long to measure
-    #[arg(long = "for", value_name = "SEC", value_parser = seconds, default_value = "3")]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "3")]
     how_long: Duration,
     #[command(flatten)]
     cluster: Cluster,

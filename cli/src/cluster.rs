@@ -13,6 +13,7 @@ use rowlock_tls::{ClientKeeper, ClientTls, Pem};
 
 use crate::exit::{CONFIG, DEADLOCK, Failure, LOST, REFUSED, UNAVAILABLE, USAGE};
 use crate::found::{self, load};
+use crate::moment::duration;
 use crate::{patience, status, superuser};
 
 const DEFAULT_ENDPOINTS: &str = "127.0.0.1:2181,127.0.0.1:2182,127.0.0.1:2183";
@@ -47,26 +48,13 @@ pub struct Cluster {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Session timeout; the server may clamp it [env: ROWLOCK_SESSION_TIMEOUT_MS=] [default: 10]
-    #[arg(long, visible_alias = "ttl", value_name = "SEC", value_parser = seconds)]
+    #[arg(long, visible_alias = "ttl", value_name = "TIME", value_parser = duration)]
     pub session_timeout: Option<Duration>,
-    /// Give up connecting after this many seconds [env: ROWLOCK_CONNECT_TIMEOUT_MS=] [default: 10]
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    /// Give up connecting after this time [env: ROWLOCK_CONNECT_TIMEOUT_MS=] [default: 10]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub connect_timeout: Option<Duration>,
     #[command(flatten)]
     pub tls: TlsOptions,
-}
-
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text.parse().map_err(|_| "use seconds, e.g. 2.5".to_owned())?;
-    Duration::try_from_secs_f64(number).map_err(|e| e.to_string())
-}
-
-/// Parses seconds as [`seconds`] does, but refuses zero.
-pub fn some_seconds(text: &str) -> Result<Duration, String> {
-    match seconds(text)? {
-        Duration::ZERO => Err("must be more than 0".to_owned()),
-        time => Ok(time),
-    }
 }
 
 impl Cluster {

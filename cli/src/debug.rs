@@ -16,9 +16,10 @@ use rowlock_env::time;
 
 use self::collect::Collector;
 use self::redact::Redactor;
-use crate::cluster::{Cluster, seconds};
+use crate::cluster::Cluster;
 use crate::exit::{DATA_FOLDER, Failure, IO};
 use crate::http_get::HttpNodes;
+use crate::moment::duration;
 use crate::print::print;
 use crate::{help, moment};
 
@@ -53,7 +54,7 @@ struct Bundle {
     /// Output file, e.g. bundle.tar.gz, created with mode 0600
     file: PathBuf,
     /// Seconds between the two samples of the metrics
-    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "2")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2")]
     interval: Duration,
     /// Log file of a node that logs neither to the journal (units rowlock*) nor to the folder of `rowlock
     /// up`

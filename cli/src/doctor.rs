@@ -59,6 +59,8 @@ struct Finding {
     round_trip: Option<Duration>,
     /// Number of silent leaders that the node has replaced since its start.
     silent_leaders: u64,
+    /// Number of voters in the cluster's configuration.
+    voters: Option<usize>,
     /// Cause of the failure, and the remedy.
     trouble: Option<String>,
 }
@@ -154,6 +156,7 @@ async fn steps(finding: &mut Finding, config: ClientBuilder, secure: Option<Secu
     let client = config.connect().await.map_err(|e| e.to_string())?;
     finding.session = Some(started.elapsed());
     let round_trip = round_trip(&client).await;
+    finding.voters = voters(&client).await;
     leave(&client).await;
     finding.round_trip = Some(round_trip?);
     Ok(())
@@ -269,6 +272,39 @@ async fn round_trip(client: &Client) -> Result<Duration, String> {
     Ok(took[took.len() / 2])
 }
 
+/// Returns the number of voters; `None`: the client may not read the configuration.
+async fn voters(client: &Client) -> Option<usize> {
+    let znode = client.operation_timeout(STEP).get("/zookeeper/config").await.ok()?;
+    let text = String::from_utf8_lossy(znode.data.as_deref().unwrap_or_default()).into_owned();
+    let is_voter = |line: &&str| line.starts_with("server.") && line.contains(":participant");
+    Some(text.lines().filter(is_voter).count()).filter(|count| *count > 0)
+}
+
+/// Returns one sentence about the service, and the next command.
+fn verdict(findings: &[Finding]) -> String {
+    let serving = findings.iter().filter(|finding| finding.trouble.is_none()).count();
+    let named = findings.len();
+    if serving == 0 {
+        return "no endpoint serves clients: mend the first problem above, then run `rowlock doctor` again"
+            .to_owned();
+    }
+    let served = match (serving, named) {
+        (1, 1) => "the endpoint serves clients".to_owned(),
+        _ => format!("{serving} of {named} endpoints serve clients"),
+    };
+    let next = if serving < named { "; mend the problems above, then run `rowlock status`" } else { "" };
+    // Nodes that are not among the endpoints may serve, too.
+    let voters = findings.iter().filter_map(|finding| finding.voters).max().filter(|voters| *voters <= named);
+    let spare = voters.map(|voters| serving.min(voters).saturating_sub(voters / 2 + 1));
+    let spare = match spare {
+        None => String::new(),
+        Some(0) => ", and no further node may fail".to_owned(),
+        Some(1) => ", and one more node may fail".to_owned(),
+        Some(count) => format!(", and {count} more nodes may fail"),
+    };
+    format!("{served}{spare}{next}")
+}
+
 impl Finding {
     fn json(&self) -> Value {
         let ms = |took: Option<Duration>| took.map(|took| took.as_secs_f64() * 1_000.0);
@@ -308,9 +344,6 @@ fn print_table(findings: &[Finding]) {
         let trouble = finding.trouble.as_deref().unwrap_or_default();
         outln!("{}", paint.bad(&format!("{}: {trouble}", finding.endpoint)));
     }
-    if troubled.is_empty() {
-        outln!("{}", paint.good("nothing is wrong"));
-    }
     for finding in findings.iter().filter(|finding| finding.silent_leaders > 0) {
         let (endpoint, count) = (&finding.endpoint, finding.silent_leaders);
         outln!(
@@ -319,11 +352,31 @@ fn print_table(findings: &[Finding]) {
             if count == 1 { "" } else { "s" }
         );
     }
+    let verdict = verdict(findings);
+    outln!("{}", if troubled.is_empty() { paint.good(&verdict) } else { paint.bad(&verdict) });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn verdict_counts_the_failures_that_are_left() {
+        let verdict_of = |serving: usize, failed: usize, voters: Option<usize>| {
+            let fine = (0..serving).map(|_| Finding { voters, ..Finding::default() });
+            let failed = (0..failed).map(|_| Finding { trouble: Some("x".to_owned()), ..Finding::default() });
+            verdict(&fine.chain(failed).collect::<Vec<_>>())
+        };
+        let mend = "; mend the problems above, then run `rowlock status`";
+        assert_eq!(verdict_of(3, 0, Some(3)), "3 of 3 endpoints serve clients, and one more node may fail");
+        assert_eq!(verdict_of(5, 0, Some(5)), "5 of 5 endpoints serve clients, and 2 more nodes may fail");
+        let left = "2 of 3 endpoints serve clients, and no further node may fail";
+        assert_eq!(verdict_of(2, 1, Some(3)), format!("{left}{mend}"));
+        assert_eq!(verdict_of(1, 0, Some(1)), "the endpoint serves clients, and no further node may fail");
+        assert_eq!(verdict_of(1, 0, Some(3)), "the endpoint serves clients");
+        assert_eq!(verdict_of(1, 1, None), format!("1 of 2 endpoints serve clients{mend}"));
+        assert!(verdict_of(0, 2, None).starts_with("no endpoint serves clients"));
+    }
 
     #[test]
     fn the_first_bytes_of_an_answer_identify_the_port() {

@@ -17,8 +17,9 @@ use rowlock_client::Client;
 use rowlock_env::time;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, failed, leave, seconds};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, LOST};
+use crate::moment::duration;
 use crate::paint::Paint;
 use crate::print::{errln, print, safe};
 use crate::signals::{Stop, shell_code};
@@ -161,8 +162,8 @@ pub struct Locks {
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
-    /// Refresh every this many seconds, until Ctrl-C
-    #[arg(long, value_name = "SEC", value_parser = seconds, num_args = 0..=1, default_missing_value = "2")]
+    /// Refresh at this interval, until Ctrl-C
+    #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1, default_missing_value = "2")]
     watch: Option<Duration>,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]

@@ -8,9 +8,10 @@ use std::time::Duration;
 use rowlock_coordinator::config::ClusterConfig;
 use rowlock_proto::NodeId;
 
-use crate::cluster::{Cluster, seconds};
+use crate::cluster::Cluster;
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::http_get::{self, TokenOption};
+use crate::moment::duration;
 use crate::print::outln;
 use crate::serve::WhichNode;
 
@@ -26,8 +27,8 @@ pub struct Health {
     /// Check liveness (`/livez`) instead, which needs no quorum: for supervisors that restart the node
     #[arg(long)]
     live: bool,
-    /// Give up after this many seconds
-    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "2")]
+    /// Give up after this time
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2")]
     timeout: Duration,
     #[command(flatten)]
     cluster: Cluster,

@@ -17,8 +17,9 @@ use rowlock_proto::ErrorCode;
 
 use self::list::query_all;
 use self::server::{MemberList, Server};
-use crate::cluster::{Cluster, failed, leave, open, seconds};
+use crate::cluster::{Cluster, failed, leave, open};
 use crate::exit::{Failure, LOST, REFUSED, UNAVAILABLE};
+use crate::moment::duration;
 use crate::operate::{OperateError, operate};
 use crate::print::print;
 use crate::znode::{Output, print_json};
@@ -132,8 +133,8 @@ const POLL_PAUSE: Duration = Duration::from_millis(500);
 /// Wait until every member serves
 #[derive(clap::Args)]
 pub struct Wait {
-    /// Give up after this many seconds
-    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "60")]
+    /// Give up after this time
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60")]
     timeout: Duration,
     #[command(flatten)]
     cluster: Cluster,

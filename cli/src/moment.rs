@@ -27,27 +27,41 @@ pub fn span(ms: i64) -> String {
 /// since 1970.
 pub fn past(text: &str, now_ms: i64) -> Result<i64, String> {
     let wrong = || format!("{text}: use 10m (s, m, h, d), 2026-11-20T13:42:05Z, or seconds since 1970");
-    if let Some(ago) = duration(text) {
-        return Ok(now_ms.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)));
-    }
     if let Ok(seconds) = text.parse::<f64>() {
         let ms = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?.as_millis();
         return i64::try_from(ms).map_err(|_| wrong());
     }
+    if let Ok(ago) = duration(text) {
+        return Ok(now_ms.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)));
+    }
     parse_rfc3339(text).ok_or_else(wrong)
 }
 
-/// Parses `10m` or `1.5h` (s, m, h, d).
-pub fn duration(text: &str) -> Option<Duration> {
-    let unit = match text.bytes().last()? {
-        b's' => 1.0,
-        b'm' => 60.0,
-        b'h' => 3_600.0,
-        b'd' => DAY_S as f64,
-        _ => return None,
+/// Parses the duration of an option: `500ms`, `10s`, `1.5h` (ms, s, m, h, d), or a number of seconds.
+///
+/// # Errors
+/// What to write instead.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "use a number of seconds, or a unit: 2.5, 500ms, 10s, 5m, 1h, 7d".to_owned();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let seconds = match unit {
+        "ms" => 0.001,
+        "s" | "" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        "d" => DAY_S as f64,
+        _ => return Err(wrong()),
     };
-    let number: f64 = text[..text.len() - 1].parse().ok()?;
-    Duration::try_from_secs_f64(number * unit).ok()
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+/// Parses as [`duration`] does, and refuses zero.
+pub fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be more than 0".to_owned()),
+        time => Ok(time),
+    }
 }
 
 #[cfg(test)]
@@ -65,6 +79,25 @@ mod tests {
         for wrong in ["", "m", "yesterday", "2026-13-01T00:00:00Z", "2026-11-20", "-5m", "1e400", "é"] {
             assert!(past(wrong, now).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn durations_have_a_unit_or_are_seconds() {
+        let ms = |text| duration(text).map(|time| time.as_millis());
+        for (text, expected) in [
+            ("2.5", 2_500),
+            ("0", 0),
+            ("500ms", 500),
+            ("10s", 10_000),
+            ("1.5h", 5_400_000),
+            ("1d", 86_400_000),
+        ] {
+            assert_eq!(ms(text), Ok(expected), "{text}");
+        }
+        for wrong in ["", "s", "ms", "soon", "1w", "-1s", "1e400", "10 s", "é", "10sé"] {
+            assert!(ms(wrong).is_err(), "{wrong}");
+        }
+        assert!(positive_duration("0s").is_err() && positive_duration("1ms").is_ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use rowlock_env::time;
 
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
 use crate::found;
-use crate::moment::{duration, rfc3339};
+use crate::moment::{positive_duration, rfc3339};
 use crate::print::{errln, out, outln};
 use crate::table::table;
 
@@ -52,7 +52,7 @@ struct New {
     #[arg(long = "role", value_name = "ROLE", required = true, value_delimiter = ',')]
     roles: Vec<Role>,
     /// Validity: a number and a unit (s, m, h, d) [default: unlimited]
-    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     expires: Option<Duration>,
     #[command(flatten)]
     file: FileOptions,
@@ -80,11 +80,6 @@ fn name(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("use at most 64 letters, digits, dots, dashes, _ and @".to_owned()),
     }
-}
-
-fn lifetime(text: &str) -> Result<Duration, String> {
-    let wrong = || "use a number and a unit, e.g. 90d, 12h".to_owned();
-    duration(text).filter(|life| !life.is_zero()).ok_or_else(wrong)
 }
 
 impl TokenCommand {

@@ -16,10 +16,11 @@ use rowlock_env::time::{self, Instant};
 use serde_json::{Value, json};
 
 use self::screen::Screen;
-use crate::cluster::{Cluster, seconds};
+use crate::cluster::Cluster;
 use crate::exit::{Failure, UNAVAILABLE, USAGE};
 use crate::http_get::{self, HttpAccess};
 use crate::http_get::{Addresses, HttpNodes};
+use crate::moment::duration;
 use crate::print::print;
 use crate::signals::Stop;
 use crate::status::Report;
@@ -37,8 +38,8 @@ const ONCE_AFTER: Duration = Duration::from_secs(1);
 /// Shows locks that world:anyone, or the owner of the token, may read.
 #[derive(clap::Args)]
 pub struct Top {
-    /// Time between refreshes, in seconds
-    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "2")]
+    /// Time between two refreshes of the screen
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2")]
     interval: Duration,
     /// Sample for one second, print once, and exit
     #[arg(long)]

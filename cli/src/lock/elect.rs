@@ -23,8 +23,9 @@ use super::options::{self, SessionOptions, TimeLimit, Work};
 use super::terminal::ForwardedSignals;
 use super::under::{self, CommandMode, ProcessEnd, RunContext};
 use crate::acl::{self, LockRef};
-use crate::cluster::{failed, leave, seconds};
+use crate::cluster::{failed, leave};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE};
+use crate::moment::duration;
 use crate::name::Name;
 use crate::print::{print, safe};
 use crate::znode::{Output, print_json};
@@ -48,8 +49,8 @@ pub struct Elect {
     /// HOST
     #[arg(long, value_name = "ADDR", conflicts_with = "listen", value_parser = address)]
     http: Option<String>,
-    /// Give up if not elected after this many seconds
-    #[arg(short = 'w', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
+    /// Give up if not elected after this time
+    #[arg(short = 'w', long, visible_alias = "wait", value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
     /// Exit code after giving up
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = REFUSED)]

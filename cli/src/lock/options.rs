@@ -7,8 +7,9 @@ use rowlock_client::{Client, Error, Owner, WaitStats};
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::lock::place_number;
 
-use crate::cluster::{Cluster, open, seconds, some_seconds};
+use crate::cluster::{Cluster, open};
 use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
+use crate::moment::{duration, positive_duration};
 use crate::print::errln;
 
 /// Environment variable with the queue position of the enclosing `rowlock lock`: a command that requests
@@ -19,8 +20,8 @@ const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
 /// Waiting flags in the style of flock; each command has its own flag against waiting.
 #[derive(clap::Args)]
 pub struct Waiting {
-    /// Give up after this many seconds, connecting included; 0 means --nonblock
-    #[arg(short = 'w', short_alias = 't', long, visible_alias = "wait", value_name = "SEC", value_parser = seconds)]
+    /// Give up after this time, connecting included; 0 means --nonblock
+    #[arg(short = 'w', short_alias = 't', long, visible_alias = "wait", value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// Exit code if the lock is busy or the timeout passes
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = REFUSED)]
@@ -57,9 +58,9 @@ impl Waiting {
 pub struct SessionOptions {
     #[command(flatten)]
     pub cluster: Cluster,
-    /// End the session this many seconds after the loss of its connection; 0: after the session timeout
+    /// End the session this time after the loss of its connection; 0: after the session timeout
     /// [default: 5] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     disconnect_grace: Option<Duration>,
 }
 
@@ -69,14 +70,14 @@ pub struct Terms {
     /// Label shown in queues and history [default: host and process id] [env: ROWLOCK_LABEL=]
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
-    /// End the command and release the lock after this many seconds
-    #[arg(long, value_name = "SEC", value_parser = some_seconds)]
+    /// End the command and release the lock after this time
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub max_hold: Option<Duration>,
-    /// Grant the lock to no client for this many seconds if this session expires
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    /// Grant the lock to no client for this time if this session expires
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub lock_delay: Option<Duration>,
-    /// Grant the lock to no other client for this many seconds after the grant, however the hold ends
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    /// Grant the lock to no other client for this time after the grant, however the hold ends
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub min_hold: Option<Duration>,
 }
 

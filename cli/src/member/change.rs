@@ -15,9 +15,10 @@ use super::membership;
 use super::server::stanza;
 use super::server::{MemberList, Server};
 use super::until_serving;
-use crate::cluster::{Cluster, failed, leave, seconds};
+use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, LOST, REFUSED, USAGE};
 use crate::member::list::voters_up;
+use crate::moment::duration;
 use crate::print::{errln, print};
 use crate::superuser;
 use crate::znode::{Output, print_json};
@@ -40,11 +41,11 @@ pub struct Add {
     /// Wait until the node has caught up, then make it a voter. Safe to repeat
     #[arg(long)]
     promote: bool,
-    /// With --promote: seconds of uninterrupted service before the node votes
-    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "10", requires = "promote")]
+    /// With --promote: time of uninterrupted service before the node votes
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10", requires = "promote")]
     stable: Duration,
-    /// With --promote: give up if the node does not serve after this many seconds
-    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300", requires = "promote")]
+    /// With --promote: give up if the node does not serve after this time
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300", requires = "promote")]
     timeout: Duration,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
@@ -383,8 +384,8 @@ pub struct Replace {
     /// Address of the new node for clients
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
-    /// Give up if the new node does not serve after this many seconds
-    #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "300")]
+    /// Give up if the new node does not serve after this time
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300")]
     timeout: Duration,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]

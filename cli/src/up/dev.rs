@@ -23,8 +23,9 @@ use crate::signals::Stop;
 use crate::superuser;
 use crate::znode::Output;
 
-/// Preferred ports for clients, nodes and HTTP.
-const USUAL_PORTS: [u16; 3] = [2181, 2281, 8081];
+/// Preferred ports for clients, nodes and HTTP. The last port is that of locks by HTTP in `cluster.toml`,
+/// which the pages of the clients name.
+const USUAL_PORTS: [u16; 3] = [2181, 2281, 8481];
 
 /// Run one node for development, with its data in .rowlock of the current folder
 ///
@@ -92,7 +93,7 @@ impl Dev {
                     outln!("  {key:<10} {}", document[key].as_str().unwrap_or("-"));
                 }
                 outln!("In this folder: rowlock lock nightly -- ./backup.sh; elsewhere first:");
-                outln!("  export ROWLOCK_CONFIG={}", config.display());
+                outln!("  export ROWLOCK_CONFIG={} ROWLOCK_API={http}", config.display());
             }
         }
         cluster.supervise().await

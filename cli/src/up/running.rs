@@ -169,7 +169,8 @@ impl Running {
         });
         let kill =
             self.ids().into_iter().find_map(|id| self.nodes.pid(id)).map(|pid| format!("kill -9 {pid}"));
-        let console = format!("{}://{}/ui/", self.scheme(), self.config.nodes[0].http_addr);
+        let http = self.config.nodes[0].any_api_addr(&self.config.http);
+        let console = format!("{}://{}/ui/", self.scheme(), http.unwrap_or(&self.config.nodes[0].http_addr));
         let drain = self.ids().last().map_or(String::new(), |id| format!("rowlock drain {id}"));
         let mut hints = vec![
             (&*console, "the console, in a browser"),

@@ -7,7 +7,7 @@
 use rowlock_env::mutant::Mutant;
 use stateright::{Model, Property};
 
-/// Shortest round (`election_timeout_min_ms`).
+/// Ticks of the shortest round (`election_timeout_min_ms`).
 const LEAST: u8 = 2;
 /// Factor of a flush in the patience of a node (`FLUSHES_OF_AN_ELECTION`).
 const FLUSHES: u8 = 4;
@@ -30,11 +30,11 @@ pub struct Rounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Phase {
     Follows,
-    /// The node's own vote is being flushed, for so many ticks.
+    /// The flush of the node's own vote lasts these ticks.
     FlushesOwn(u8),
-    /// The requests have left; the round lasts so many ticks.
+    /// The requests have left; the round lasts these ticks.
     Waits(u8),
-    /// The vote for the other node is being flushed.
+    /// The flush of the vote for the other node lasts these ticks.
     FlushesVote(u8),
     Leads,
 }
