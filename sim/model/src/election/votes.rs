@@ -5,7 +5,7 @@
 //! of sending, with the leader's whole log and on its disk, or not at all. Leases and timers are left out: no
 //! promise depends on them, so any voter may vote and any node may stand at any time.
 //!
-//! Bounds: [`TERMS`] terms, [`ENTRIES`] entries in a log, one loss of power.
+//! Bounds: three terms, two entries in a log, one loss of power.
 
 use rowlock_env::mutant::Mutant;
 use stateright::{Model, Property};
