@@ -90,8 +90,11 @@ pub enum Pace {
 /// Choices of [`Pace::BySeed`], in faults per minute.
 pub(super) const PACES: [usize; 4] = [6, 15, 30, 60];
 
+/// Name of a mix, and the function that returns the mix.
+type NamedMix = (&'static str, fn() -> Mix);
+
 /// Mixes that put weight on some kinds, by name.
-pub const WEIGHTED: [(&str, fn() -> Mix); 10] = [
+pub const WEIGHTED: [NamedMix; 10] = [
     ("network", Mix::network),
     ("isolation", Mix::isolation),
     ("machines", Mix::machines),
