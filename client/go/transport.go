@@ -39,6 +39,9 @@ const (
 // errTimedOut is for what has a bound beside its context.
 var errTimedOut = errors.New("rowlock: no node has answered in time")
 
+// errNotAsked stands where a node's failure would, until a node has failed.
+var errNotAsked = errors.New("no node was asked")
+
 // answer has the fields of all answers.
 type answer struct {
 	Status int `json:"-"`
@@ -247,7 +250,7 @@ func (t *transport) follow(leader string) {
 func (t *transport) call(
 	ctx context.Context, method, path string, body any, until, each time.Duration, wants func(*answer) bool,
 ) (*answer, error) {
-	failed, strangeSince := errors.New("no node was asked"), forever
+	failed, strangeSince := errNotAsked, forever
 	for tried := 1; ; tried++ {
 		left := until - now()
 		if err := ctx.Err(); err != nil {
@@ -269,7 +272,10 @@ func (t *transport) call(
 		}
 		switch {
 		case err != nil:
-			failed = err
+			// A request that the end of the caller's time has cut off says nothing of its node.
+			if failed == errNotAsked || ctx.Err() == nil && now() < until {
+				failed = err
+			}
 		case found.isRefusal() || now()-strangeMax > strangeSince:
 			return nil, refusal(found)
 		case found.Strange != "":

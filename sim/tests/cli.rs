@@ -177,7 +177,7 @@ fn files_that_are_no_runs_are_refused_with_the_line_and_the_remedy() {
     );
     let said = run(folder.path(), &["run", "--seed", "1", "--scenario", "doom"]);
     assert_eq!(said.code, USAGE);
-    assert!(said.err.contains("there are all, network"), "{}", said.err);
+    assert!(said.err.contains("there are all, wiped"), "{}", said.err);
 }
 
 #[test]

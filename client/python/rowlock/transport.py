@@ -220,7 +220,9 @@ class Transport:
                 if strange.is_final or now() - STRANGE_MAX > strange_since:
                     raise strange.refused from None
             except (OSError, http.client.HTTPException, ValueError) as error:
-                failed = repr(error)
+                # A request that the end of the caller's time has cut off says nothing of its node.
+                if tried == 0 or now() < until:
+                    failed = repr(error)
                 strange_since = float("inf")
             # At the end of the caller's time the node is not to blame. Another thread may have gone on already.
             if now() < until and self._at % len(self._nodes) == at:

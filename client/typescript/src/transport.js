@@ -119,12 +119,13 @@ export class Transport {
    */
   async call(method, path, body, until, { each, signal, wants = () => true, headers } = {}) {
     const most = each ?? Math.min(ANSWER_MAX, this.share(until - now()));
-    let failed = "no node was asked";
+    /** @type {string | undefined} */
+    let failed;
     let strangeSince = Infinity;
     for (let tried = 1; ; tried++) {
       signal?.throwIfAborted();
       const left = until - now();
-      if (left <= 0) throw new TimedOut(`no node has answered in time; the last one: ${failed}`);
+      if (left <= 0) throw new TimedOut(`no node has answered in time; the last one: ${failed ?? "no node was asked"}`);
       const at = this.at;
       try {
         const found = await this.once(method, path, body, Math.min(left, most), signal, headers);
@@ -137,9 +138,10 @@ export class Transport {
         if (error instanceof Refused) throw error;
         signal?.throwIfAborted();
         strangeSince = Infinity;
-        failed = said(error);
-        // At the end of the caller's time the node is not to blame.
-        if (error instanceof TimedOut && left <= most) continue;
+        // At the end of the caller's time the node is not to blame: the failure before says more.
+        const isOver = error instanceof TimedOut && left <= most;
+        if (!isOver || failed === undefined) failed = said(error);
+        if (isOver) continue;
       }
       this.next(at);
       if (tried % this.nodes.length === 0) await pause(Math.min(PAUSE, until - now()), signal);

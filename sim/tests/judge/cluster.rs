@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use rowlock_client::Client;
 use rowlock_coordinator::NodeConfig;
+use rowlock_env::task::{self, Task};
 use rowlock_env::time::{self, Instant};
 use rowlock_testkit::Cluster;
 use tempfile::TempDir;
@@ -30,12 +31,7 @@ impl Recorded {
             configure(config);
         });
         let cluster = cluster.await;
-        let until = Instant::now() + LOAD;
-        let mut work = Vec::new();
-        for nth in 0..5 {
-            let client = cluster.client().await;
-            work.push(rowlock_env::task::spawn("work", work_until(client, nth, until)));
-        }
+        let work = work(&cluster, Instant::now() + LOAD).await;
         for _ in 0..KILLS {
             time::sleep(KILL_EVERY).await;
             let leader = cluster.leader().await;
@@ -47,6 +43,13 @@ impl Recorded {
             one.await.unwrap();
         }
         Recorded { cluster, copies: tempfile::tempdir().unwrap() }
+    }
+
+    /// Puts the cluster under the same load for a time.
+    pub async fn work(&self, time: Duration) {
+        for one in work(&self.cluster, Instant::now() + time).await {
+            one.await.unwrap();
+        }
     }
 
     pub async fn stop(&mut self) {
@@ -102,6 +105,16 @@ fn copy(from: &Path, to: &Path) {
             false => drop(fs::copy(entry.path(), to).unwrap()),
         }
     }
+}
+
+/// Starts five clients that take and release locks until a time.
+async fn work(cluster: &Cluster, until: Instant) -> Vec<Task<()>> {
+    let mut work = Vec::new();
+    for nth in 0..5 {
+        let client = cluster.client().await;
+        work.push(task::spawn("work", work_until(client, nth, until)));
+    }
+    work
 }
 
 /// Takes and releases locks until a time; errors while nodes are down do not matter.
