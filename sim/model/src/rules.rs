@@ -35,6 +35,31 @@ pub enum Event {
     Believes { session: i64 },
 }
 
+impl Event {
+    /// Names of the kinds, for counts.
+    pub const KINDS: [&'static str; 11] = [
+        "opened", "ended", "graced", "leads", "stopped", "resumed", "contact", "confirms", "expires",
+        "assured", "believes",
+    ];
+
+    /// Returns the index of the event's kind in [`Event::KINDS`].
+    pub const fn kind(&self) -> usize {
+        match self {
+            Event::Opened { .. } => 0,
+            Event::Ended { .. } => 1,
+            Event::Graced { .. } => 2,
+            Event::Leads { .. } => 3,
+            Event::Stopped { .. } => 4,
+            Event::Resumed { .. } => 5,
+            Event::Contact { .. } => 6,
+            Event::Confirms { .. } => 7,
+            Event::Expires { .. } => 8,
+            Event::Assured { .. } => 9,
+            Event::Believes { .. } => 10,
+        }
+    }
+}
+
 /// Rule for all events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {

@@ -6,8 +6,10 @@ use std::time::Duration;
 use rowlock_env::choice::Choice;
 use rowlock_env::guard::{self, Guard, Outcomes};
 use rowlock_env::rare::{self, Counts, Rare};
+use rowlock_model::rules::Event;
 use rowlock_sim::cluster::{Outcome, Stats};
 use rowlock_sim::fault::Kind;
+use rowlock_sim::invariants::ModelEvents;
 
 use super::case::Case;
 
@@ -78,6 +80,7 @@ impl Figures {
             if !self.stats.longest_wait.is_zero() {
                 rows.push(("longest wait", format!("{:.1?}, of a quiet client", self.stats.longest_wait)));
             }
+            rows.extend(model_rows(&self.stats.model_events));
             let (rare, choices) = (branches(&self.stats.rare), choices(&self.stats.rare));
             rows.push(("rare branches", if rare::COUNTED { taken(&rare) } else { NOT_COUNTED.to_owned() }));
             rows.push(("never taken", never_taken(&rare)));
@@ -112,6 +115,12 @@ pub fn faults(by_kind: &BTreeMap<Kind, u64>) -> String {
     let kinds: Vec<String> =
         by_kind.iter().map(|(kind, n)| format!("{} {}", kind.name(), counted(*n))).collect();
     format!("{}: {}", counted(total), kinds.join(", "))
+}
+
+/// Returns how often the rules of the model judged each kind of event.
+pub fn model_rows(counts: &ModelEvents) -> [(&'static str, String); 2] {
+    let events: Vec<Named> = Event::KINDS.into_iter().zip(*counts).collect();
+    [("model's events", taken(&events)), ("never judged", never_taken(&events))]
 }
 
 /// A name with its count.
@@ -215,6 +224,15 @@ mod tests {
         assert!(
             never_taken(&counts).contains("session-moved") && !never_taken(&counts).contains("torn-tail")
         );
+    }
+
+    #[test]
+    fn kinds_of_events_that_no_run_had_are_named() {
+        let mut counts = ModelEvents::default();
+        counts[Event::Graced { session: 1 }.kind()] = 3;
+        let [judged, never] = model_rows(&counts);
+        assert_eq!(judged.1, "1 of 11: graced 3");
+        assert!(never.1.starts_with("opened, ended, leads"), "{}", never.1);
     }
 
     #[test]

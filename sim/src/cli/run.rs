@@ -10,7 +10,7 @@ use rowlock_sim::report::story::{self, Line, Tone};
 use rowlock_sim::report::{Heading, Verdict, html};
 
 use super::case::Case;
-use super::figures::{counted, faults};
+use super::figures::{counted, faults, model_rows};
 use super::options::{Common, Data};
 use super::{case_file, log};
 use crate::exit::{Failure, REFUSED, USAGE};
@@ -145,6 +145,7 @@ fn facts(case: &Case, outcome: &Outcome) -> Vec<(String, String)> {
     if !stats.longest_wait.is_zero() {
         facts.push(("longest wait".to_owned(), format!("{:.1?}, of a quiet client", stats.longest_wait)));
     }
+    facts.extend(model_rows(&stats.model_events).map(|(name, value)| (name.to_owned(), value)));
     if let Some(mistake) = &case.mistake {
         facts.push(("mutant".to_owned(), mistake.to_string()));
     }

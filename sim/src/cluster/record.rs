@@ -16,7 +16,7 @@ use crate::fact_recorder::Reference;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Op, WatchId};
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index, Locks};
-use crate::invariants::{Invariants, Terms, Violation};
+use crate::invariants::{Invariants, ModelEvents, Terms, Violation};
 
 /// Returns the address of the host that runs this client.
 pub fn client_address(client: ClientId) -> Ipv4Addr {
@@ -232,6 +232,10 @@ impl Record {
     pub fn counts(&self) -> (u64, u64, u64) {
         let inner = self.inner.lock();
         (inner.facts, inner.acknowledged, inner.grants)
+    }
+
+    pub fn model_events(&self) -> ModelEvents {
+        self.inner.lock().invariants.model_events()
     }
 
     /// Returns the longest wait of a quiet client for a reply.

@@ -137,6 +137,7 @@ pub fn run(plan: &Plan) -> Outcome {
         acknowledged,
         grants,
         longest_wait: run.record.longest_wait(),
+        model_events: run.record.model_events(),
         rare: Counts::take(),
         guards: Outcomes::take(),
         ..Stats::default()

@@ -9,6 +9,7 @@ use rowlock_env::rare::Counts;
 use rowlock_world::time::Nanos;
 
 use crate::fault::Kind;
+use crate::invariants::ModelEvents;
 
 /// Figures of one or more runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,7 @@ pub struct Stats {
     /// Longest time that a quiet client beside floods has waited for a reply.
     pub longest_wait: Duration,
     pub faults: BTreeMap<Kind, u64>,
+    pub model_events: ModelEvents,
     /// Counts of rare branches of the code.
     pub rare: Counts,
     /// Outcomes of the guards of the code.
@@ -41,6 +43,7 @@ impl AddAssign<&Stats> for Stats {
         self.longest_wait = self.longest_wait.max(other.longest_wait);
         self.rare += &other.rare;
         self.guards += &other.guards;
+        self.model_events.iter_mut().zip(other.model_events).for_each(|(sum, count)| *sum += count);
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;
         }

@@ -39,6 +39,11 @@ impl Lives {
         self.lives[0].0.iter().map(|checker| checker.name())
     }
 
+    /// Returns the checkers of all lives.
+    pub(super) fn checkers(&self) -> impl Iterator<Item = &Box<dyn Invariant>> {
+        self.lives.iter().flat_map(|(checkers, _)| checkers)
+    }
+
     /// Returns the book of the present life.
     pub(super) fn book(&self) -> &Book {
         &self.lives.last().expect("Invariant: there is a first life").1

@@ -14,6 +14,8 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
+use rowlock_model::rules::Event;
+
 pub use self::cluster::disturbances::Disturbances;
 pub(crate) use self::cluster::serves_while_a_quorum_is_connected::WITHIN as SERVES_WITHIN;
 use self::lives::Lives;
@@ -26,12 +28,20 @@ pub trait Invariant: Send {
     /// broken.
     fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String>;
 
+    /// Returns the number of events of each kind that a model's checker has compared with the model's rules.
+    fn model_events(&self) -> ModelEvents {
+        ModelEvents::default()
+    }
+
     /// Returns the name of the checker's type, which names the file of the checker's cases.
     #[cfg(test)]
     fn type_name(&self) -> &'static str {
         std::any::type_name::<Self>().rsplit("::").next().expect("Invariant: a type has a name")
     }
 }
+
+/// Counts of a model's events by the index of their kind in [`Event::KINDS`].
+pub type ModelEvents = [u64; Event::KINDS.len()];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -169,6 +179,15 @@ impl Invariants {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Returns the sums over all checkers.
+    pub fn model_events(&self) -> ModelEvents {
+        let mut sums = ModelEvents::default();
+        for checker in self.lifelong.iter().chain(self.lives.checkers()) {
+            sums.iter_mut().zip(checker.model_events()).for_each(|(sum, count)| *sum += count);
+        }
+        sums
     }
 
     /// Passes a fact to all checkers and returns the first violation.

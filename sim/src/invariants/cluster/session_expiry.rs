@@ -18,7 +18,7 @@ use rowlock_proto::{FencingToken, NodeId, SessionId};
 use rowlock_state::outcome::SessionEnd;
 use rowlock_world::time::Nanos;
 
-use super::super::Invariant;
+use super::super::{Invariant, ModelEvents};
 use crate::history::client::ClientFact;
 use crate::history::node::NodeFact;
 use crate::history::{Book, Fact, Lock};
@@ -36,6 +36,7 @@ const CONTACT_MAX: Duration = Duration::from_millis(2_100);
 
 pub struct SessionExpiry {
     rules: RuleChecker,
+    events: ModelEvents,
     has_bounded_clocks: bool,
     /// All clocks keep true time.
     has_true_clocks: bool,
@@ -64,11 +65,12 @@ impl SessionExpiry {
         let timeout_percent = has_bounded_clocks.then_some(percent.into());
         let rules = RuleChecker::new(Bounds { timeout_percent, contact: nanos(CONTACT_MAX) });
         let (longest, places, known_by) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let now = Nanos::default();
-        SessionExpiry { rules, has_bounded_clocks, has_true_clocks, now, longest, places, known_by }
+        let (events, now) = (ModelEvents::default(), Nanos::default());
+        SessionExpiry { rules, events, has_bounded_clocks, has_true_clocks, now, longest, places, known_by }
     }
 
     fn check(&mut self, event: Event) -> Result<(), String> {
+        self.events[event.kind()] += 1;
         self.rules
             .observe(self.now.0, event)
             .map_err(|broken| format!("{broken}: at {}, judged by {}, {event:?}", self.now, Nanos(broken.by)))
@@ -149,6 +151,10 @@ impl SessionExpiry {
 impl Invariant for SessionExpiry {
     fn name(&self) -> &'static str {
         "session-expiry"
+    }
+
+    fn model_events(&self) -> ModelEvents {
+        self.events
     }
 
     fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
