@@ -29,7 +29,7 @@ const CONFIG_FILE: &str = "ROWLOCK_CONFIG";
 /// Variable: allows passwords over plain connections to remote machines.
 pub const PLAINTEXT_PASSWORDS: &str = "ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS";
 const AUTH: &str = "ROWLOCK_AUTH";
-const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
+const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT";
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -47,10 +47,10 @@ pub struct Cluster {
     /// Path of cluster.toml [env: ROWLOCK_CONFIG=]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Session timeout; the server may clamp it [env: ROWLOCK_SESSION_TIMEOUT_MS=] [default: 10]
+    /// Session timeout; the server may clamp it [env: ROWLOCK_SESSION_TIMEOUT=] [default: 10s]
     #[arg(long, visible_alias = "ttl", value_name = "TIME", value_parser = duration)]
     pub session_timeout: Option<Duration>,
-    /// Give up connecting after this time [env: ROWLOCK_CONNECT_TIMEOUT_MS=] [default: 10]
+    /// Give up connecting after this time [env: ROWLOCK_CONNECT_TIMEOUT=] [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub connect_timeout: Option<Duration>,
     #[command(flatten)]

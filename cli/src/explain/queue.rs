@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
 use crate::paint::Paint;
-use crate::print::print;
+use crate::print::{count, print};
 use crate::znode::print_json;
 
 const HEAD: [&str; 10] =
@@ -99,7 +99,7 @@ fn summary(document: &Value) -> String {
         if document["waiter_count"] == 1 { "s" } else { "" },
     );
     if let Some(limit) = document["limit"].as_u64() {
-        summary.push_str(&format!(", {limit} permits"));
+        summary.push_str(&format!(", {}", count(limit, "permit")));
     }
     if let Some(until) = document["delayed_until_ms"].as_i64() {
         let until = crate::moment::rfc3339(until);
@@ -154,8 +154,7 @@ fn lines(form: OutputFormat, document: &Value) -> Vec<Line<10>> {
 /// Formats the mode: `exclusive`, `shared`, `3 permits`.
 pub(super) fn mode(position: &Value) -> String {
     match position["permits"].as_u64() {
-        Some(1) => "1 permit".to_owned(),
-        Some(permits) => format!("{permits} permits"),
+        Some(permits) => count(permits, "permit"),
         None => text(&position["mode"]),
     }
 }

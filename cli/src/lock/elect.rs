@@ -24,7 +24,7 @@ use super::terminal::ForwardedSignals;
 use super::under::{self, CommandMode, ProcessEnd, RunContext};
 use crate::acl::{self, LockRef};
 use crate::cluster::{failed, leave};
-use crate::exit::{Failure, REFUSED, UNAVAILABLE};
+use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::moment::duration;
 use crate::name::Name;
 use crate::print::{print, safe};
@@ -59,14 +59,18 @@ pub struct Elect {
     session: SessionOptions,
     #[command(flatten)]
     work: Work,
-    /// Command with its arguments
-    #[arg(last = true, value_name = "CMD")]
+    /// Program and arguments; everything from here on is the program's
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     words: Vec<OsString>,
 }
 
 impl Elect {
     /// Exits with the command's code; a listener exits with 0 at a signal.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        if self.takes_command_as_value(std::env::args_os()) {
+            let problem = format!("{}: the value is missing before `--`", self.name.as_typed());
+            return Err(Failure::new(USAGE, format!("{problem}; use rowlock elect NAME VALUE CMD...")));
+        }
         let mut signals = ForwardedSignals::listen()?;
         // Listens before there is a session: requests until then get 503.
         let endpoint = match &self.http {
@@ -103,6 +107,12 @@ impl Elect {
         };
         leave(&client).await;
         ended.map(ProcessEnd::exit)
+    }
+
+    /// Returns true if the value came after `--`, where a command is meant: `elect NAME -- CMD`.
+    fn takes_command_as_value(&self, arguments: impl Iterator<Item = OsString>) -> bool {
+        let after_dashes = arguments.skip_while(|word| word != "--").skip(1).count();
+        self.value.is_some() && after_dashes == self.words.len() + 1
     }
 
     async fn follow(&self, election: &Election) -> Result<ProcessEnd, Failure> {

@@ -15,7 +15,7 @@ use crate::print::errln;
 /// Environment variable with the queue position of the enclosing `rowlock lock`: a command that requests
 /// locks itself takes part in deadlock detection under that position.
 pub const OWNER: &str = "ROWLOCK_LOCK_OWNER";
-const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
+const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE";
 
 /// Waiting flags in the style of flock; each command has its own flag against waiting.
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ pub struct SessionOptions {
     #[command(flatten)]
     pub cluster: Cluster,
     /// End the session this time after the loss of its connection; 0: after the session timeout
-    /// [default: 5] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
+    /// [default: 5s] [env: ROWLOCK_DISCONNECT_GRACE=]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     disconnect_grace: Option<Duration>,
 }
