@@ -88,14 +88,15 @@ impl Cluster {
     /// Opens a session. Credentials, chroot and label come from the environment (`ClientBuilder::from_env`).
     pub async fn connect(&self) -> Result<Client, Failure> {
         match open(self.client()?).await {
-            Err(failure) if failure.code == UNAVAILABLE => Err(self.explained(failure).await),
+            Err(failure) if failure.code == UNAVAILABLE => Err(self.explained(&failure).await),
             opened => opened,
         }
     }
 
     /// Adds a node's reason for refusing sessions to `failure`, if any node gives a reason.
-    pub async fn explained(&self, failure: Failure) -> Failure {
-        let (Ok(endpoints), Ok(secure)) = (self.endpoints(), self.tls.secure()) else { return failure };
+    pub async fn explained(&self, failure: &Failure) -> Failure {
+        let same = || Failure::new(failure.code, &failure.message);
+        let (Ok(endpoints), Ok(secure)) = (self.endpoints(), self.tls.secure()) else { return same() };
         for addr in endpoints.split('/').next().unwrap_or_default().split(',') {
             let answer = status::srvr(addr.trim(), secure.clone()).await.unwrap_or_default();
             if let Some(why) = status::why_no_sessions(&answer) {
@@ -105,7 +106,7 @@ impl Cluster {
                 );
             }
         }
-        failure
+        same()
     }
 
     pub fn client(&self) -> Result<ClientBuilder, Failure> {

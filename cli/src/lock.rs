@@ -150,7 +150,7 @@ impl Queued {
     ) -> Result<ExitCode, Failure> {
         let mut signals = ForwardedSignals::listen()?;
         let label = self.terms.label.as_deref();
-        let client = match signals.unless(limit.bound(self.session.connect(label, &limit))).await {
+        let client = match signals.unless(limit.bound_connect(self.session.connect(label, &limit))).await {
             Ok(connected) => connected?,
             Err(signal) => return Ok(ExitCode::from(under::shell_code(signal))),
         };
@@ -170,7 +170,7 @@ impl Queued {
                 .await),
             }
         };
-        let ended = match signals.unless(limit.bound(acquiring)).await {
+        let ended = match signals.unless(limit.bound_request(acquiring)).await {
             Ok(Ok((owner, Some(held)))) => self.hold(name, &client, owner, mode, held, &mut signals).await,
             Ok(Ok((_, None))) => Ok(ProcessEnd::Code(self.waiting.conflict_exit_code)),
             Ok(Err(failure)) => Err(failure),

@@ -103,7 +103,7 @@ fn summary(document: &Value) -> String {
     }
     if let Some(until) = document["delayed_until_ms"].as_i64() {
         let until = crate::moment::rfc3339(until);
-        summary.push_str(&format!(", not granted before {until} (lock-delay)"));
+        summary.push_str(&format!(", not granted before {until} (lock-delay or minimum hold)"));
     }
     summary
 }

@@ -78,7 +78,7 @@ impl Elect {
             None => None,
         };
         let limit = TimeLimit::begin(self.timeout);
-        let connecting = limit.bound(self.session.connect(self.value.as_deref(), &limit));
+        let connecting = limit.bound_connect(self.session.connect(self.value.as_deref(), &limit));
         let client = match signals.unless(connecting).await {
             Ok(connected) => connected?,
             Err(_) if self.listen => return Ok(ExitCode::SUCCESS),
@@ -152,7 +152,7 @@ impl Elect {
                 .await),
             }
         };
-        let (owner, leadership) = match signals.unless(limit.bound(campaign)).await {
+        let (owner, leadership) = match signals.unless(limit.bound_request(campaign)).await {
             Ok(campaigned) => campaigned?,
             // The candidacy ends with the session.
             Err(signal) => return Ok(ProcessEnd::Code(under::shell_code(signal))),

@@ -111,17 +111,35 @@ impl TimeLimit {
         self.timeout.map(|timeout| timeout.max(ANSWER_MAX))
     }
 
-    /// Returns the result of `work`, or a failure if no server answers in time.
-    pub async fn bound<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    /// Returns the result of `work`, which connects, or a failure if no server answers in time.
+    pub async fn bound_connect<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let remedy = "start the cluster or name it with --endpoints";
+        self.bound(work, |most| format!("no server answered within {most} s; {remedy}")).await
+    }
+
+    /// Returns the result of `work`, a request of a connected client, or a failure if the cluster does not
+    /// decide in time.
+    pub async fn bound_request<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let problem = "connected, but the cluster did not decide within";
+        let remedy = "it may have lost its quorum: ask `rowlock doctor`";
+        self.bound(work, |most| format!("{problem} {most} s; {remedy}")).await
+    }
+
+    async fn bound<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+        late: impl FnOnce(f64) -> String,
+    ) -> Result<T, Failure> {
         let Some(most) = self.answer_max() else { return work.await };
         // `work` has the same limit and reports a more specific failure.
-        time::timeout_at(self.started + most + REPORT_TIME, work).await.unwrap_or_else(|_| {
-            let problem = format!("no server answered within {} s", most.as_secs_f64());
-            Err(Failure::new(
-                UNAVAILABLE,
-                format!("{problem}; start the cluster or name it with --endpoints"),
-            ))
-        })
+        let bounded = time::timeout_at(self.started + most + REPORT_TIME, work).await;
+        bounded.unwrap_or_else(|_| Err(Failure::new(UNAVAILABLE, late(most.as_secs_f64()))))
     }
 }
 
@@ -142,7 +160,11 @@ impl SessionOptions {
             None => {}
         }
         match open(config).await {
-            Err(failure) if failure.code == UNAVAILABLE => Err(self.cluster.explained(failure).await),
+            // `TimeLimit::bound_connect` must not end this: its failure says less.
+            Err(failure) if failure.code == UNAVAILABLE => {
+                let explained = time::timeout(REPORT_TIME / 2, self.cluster.explained(&failure)).await;
+                Err(explained.unwrap_or(failure))
+            }
             opened => opened,
         }
     }
