@@ -261,7 +261,7 @@ mod tests {
     fn queue(holders: u64, label: &str, sessions: &[&str]) -> Queue {
         let position = |session: &str, label: &str| {
             json!({
-                "position": 1, "path": "/l/a", "session": session, "token": 3, "label": label, "address": null,
+                "position": 1, "path": "/l/a", "session": session, "token": "3", "label": label, "address": null,
                 "mode": "exclusive", "permits": null, "owner": null, "acquired": true, "since_ms": 0,
                 "held_ms": 65_000, "waited_ms": 0, "revoke_at_ms": null, "waits_for": null,
             })

@@ -132,7 +132,7 @@ impl Release {
         let found = queue(&format!("token={token}")).await?;
         let mut positions = items(&found, "holders").chain(items(&found, "waiters"));
         let path_found = positions
-            .find(|position| position["token"] == token)
+            .find(|position| position["token"] == token.to_string())
             .and_then(|position| position["path"].as_str());
         // The report has the server's paths; the client's paths may be relative to a chroot.
         if let Some(znode) = path_found.and_then(|found| found.strip_prefix(lock.as_str())) {
@@ -165,7 +165,7 @@ fn describe_holders(queue: &Value) -> String {
             false => format!(
                 "\"{}\" holds it with token {} since {} ({}), session {} from {}",
                 text(&position["label"]),
-                position["token"],
+                text(&position["token"]),
                 rfc3339(position["since_ms"].as_i64().unwrap_or(0)),
                 span(position["held_ms"].as_i64().unwrap_or(0)),
                 text(&position["session"]),

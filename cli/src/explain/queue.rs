@@ -186,12 +186,12 @@ mod tests {
     fn waiters_point_at_their_predecessors() {
         let document = json!({
             "lock": "/locks/l", "holder_count": 1, "waiter_count": 2, "limit": null, "delayed_until_ms": null,
-            "holders": [{"position": 1, "path": "/locks/l/a", "since_ms": 0, "held_ms": 65_000, "token": 3,
+            "holders": [{"position": 1, "path": "/locks/l/a", "since_ms": 0, "held_ms": 65_000, "token": "3",
                          "mode": "exclusive", "permits": null, "label": "w-1", "session": "0x1", "address": null}],
-            "waiters": [{"position": 2, "path": "/locks/l/b", "since_ms": 1, "waited_ms": 1_000, "token": 4,
+            "waiters": [{"position": 2, "path": "/locks/l/b", "since_ms": 1, "waited_ms": 1_000, "token": "4",
                          "mode": "permits", "permits": 2, "label": "", "session": "0x2", "address": "h:1",
                          "waits_for": "/locks/l/a"},
-                        {"position": 3, "path": "/locks/l/c", "since_ms": 1, "waited_ms": 1_000, "token": 5,
+                        {"position": 3, "path": "/locks/l/c", "since_ms": 1, "waited_ms": 1_000, "token": "5",
                          "mode": "shared", "permits": null, "label": "", "session": "0x3", "address": "h:1",
                          "waits_for": "/locks/l/z"}],
         });

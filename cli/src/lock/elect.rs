@@ -200,7 +200,7 @@ impl Elect {
 pub(super) fn json(leader: &Leader) -> serde_json::Value {
     json!({
         "value": leader.value,
-        "token": leader.token.0,
+        "token": leader.token.to_string(),
         "session": leader.session.to_string(),
         "key": leader.path,
     })
@@ -272,7 +272,7 @@ impl LeaderEndpoint {
     pub fn set_leadership(&self, leadership: &Leadership, client: &Client, value: &str) {
         let document = json!({
             "value": value,
-            "token": leadership.token().0,
+            "token": leadership.token().to_string(),
             "session": client.session_id().to_string(),
             "key": leadership.path(),
         });

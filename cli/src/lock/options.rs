@@ -276,6 +276,16 @@ mod tests {
 
     use super::*;
 
+    #[tokio::test]
+    async fn a_late_decision_is_not_blamed_on_the_connection() {
+        let started = time::now() - Duration::from_secs(60);
+        let limit = TimeLimit { started, timeout: Some(Duration::ZERO) };
+        let late = limit.bound_request(std::future::pending::<Result<(), Failure>>()).await.unwrap_err();
+        assert!(late.message.starts_with("connected, but"), "{}", late.message);
+        let late = limit.bound_connect(std::future::pending::<Result<(), Failure>>()).await.unwrap_err();
+        assert!(late.message.starts_with("no server answered within 5 s"), "{}", late.message);
+    }
+
     #[test]
     fn default_grace_outlasts_a_failover_with_default_elections() {
         let failover = Duration::from_millis(2 * RaftConfig::default().election_timeout_max_ms);
