@@ -129,10 +129,11 @@ impl Release {
                 }
             };
         }
-        let found = queue(&format!("token={token}")).await?;
+        let wanted = token.to_string();
+        let found = queue(&format!("token={wanted}")).await?;
         let mut positions = items(&found, "holders").chain(items(&found, "waiters"));
         let path_found = positions
-            .find(|position| position["token"] == token.to_string())
+            .find(|position| position["token"] == *wanted)
             .and_then(|position| position["path"].as_str());
         // The report has the server's paths; the client's paths may be relative to a chroot.
         if let Some(znode) = path_found.and_then(|found| found.strip_prefix(lock.as_str())) {
