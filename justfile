@@ -184,7 +184,8 @@ archive: package-files
     mkdir -p target/archive/$name
     # The line numbers of backtraces stay in target/dist/rowlock.
     cp target/dist/stripped target/archive/$name/rowlock
-    cp -r README.md CHANGELOG.md LICENSE-* cluster.toml docs target/package-files/* target/archive/$name
+    .ci/pack-docs target/archive/$name
+    cp -r LICENSE-* target/package-files/* target/archive/$name
     cd target/archive
     # The same bytes for the same commit.
     tar --sort=name --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -cf - $name | gzip -n > $name.tar.gz

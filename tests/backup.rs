@@ -78,7 +78,7 @@ async fn a_restored_cluster_grants_a_lock_when_its_old_holder_has_given_up_and_w
         let joined = run(&cluster, &[&on[..], &[founding]].concat(), None).await;
         assert_eq!(joined.code, 0, "{}", joined.err);
     }
-    assert!(said.out.contains("ended: 2 sessions with 1 ephemeral znodes"), "{}", said.out);
+    assert!(said.out.contains("ended: 2 sessions with 1 ephemeral znode"), "{}", said.out);
     let restarted = Instant::now();
     cluster.ids().into_iter().for_each(|id| cluster.start_node(id));
     cluster.wait_until_serving().await;
@@ -169,7 +169,7 @@ async fn the_last_node_becomes_a_cluster_of_one_that_has_all_it_had_and_grants_n
     assert!(said.code == 64 && said.err.contains("--others-are-gone"), "{}", said.err);
     let said = run(&cluster, &recover, None).await;
     assert_eq!(said.code, 0, "{}", said.err);
-    assert!(said.out.contains("ended: 1 sessions with 1 ephemeral znodes"), "{}", said.out);
+    assert!(said.out.contains("ended: 1 session with 1 ephemeral znode"), "{}", said.out);
 
     cluster.start_node(3);
     cluster.wait_until_serves(3).await;

@@ -29,7 +29,7 @@ async fn who_asks_by_http_hears_200_from_the_leader_alone_and_its_name_from_the_
     let said = first.first_line().await;
     let (leads, leader) = sign_says(&at_first).await.unwrap();
     assert!(leads);
-    assert_eq!(said, format!("{} {}", leader["key"].as_str().unwrap(), leader["token"]));
+    assert_eq!(said, format!("{} {}", leader["key"].as_str().unwrap(), leader["token"].as_str().unwrap()));
     let mut second = start(&cluster.folder, &["elect", "--http", &port_of_second, "e", "host-2"]);
     let names_the_first = || async {
         let (leads, named) = sign_says(&at_second).await?;
@@ -47,7 +47,10 @@ async fn who_asks_by_http_hears_200_from_the_leader_alone_and_its_name_from_the_
     let leads = || async { sign_says(&at_second).await.filter(|(leads, _)| *leads) };
     let (_, leader) = eventually("the second leads", secs(20), leads).await;
     assert_eq!(leader["value"], "host-2");
-    assert_eq!(second.first_line().await, format!("{} {}", leader["key"].as_str().unwrap(), leader["token"]));
+    assert_eq!(
+        second.first_line().await,
+        format!("{} {}", leader["key"].as_str().unwrap(), leader["token"].as_str().unwrap())
+    );
     first.signal(Signal::CONT);
     // It may also end before it answers.
     assert!(!asked.await.unwrap().is_some_and(|(leads, _)| leads));

@@ -43,7 +43,7 @@ impl Trap {
     fn run(&self, arguments: &[&str]) -> Said {
         let mut command = rowlock(self.folder.path(), arguments);
         command.env("ROWLOCK_AUTH", "digest:super:hunter2").env("ROWLOCK_TOKEN", "hunter2");
-        command.env("ROWLOCK_CONNECT_TIMEOUT_MS", "500");
+        command.env("ROWLOCK_CONNECT_TIMEOUT", "500ms");
         finish(command.spawn().unwrap())
     }
 

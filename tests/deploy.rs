@@ -105,3 +105,37 @@ fn the_unit_prevents_restarts_for_what_a_person_must_mend() {
             .unwrap();
     assert!(files >= most.client.max_connections as u64 + 512, "{files}");
 }
+
+/// The targets of the relative links of a page, without their fragments.
+fn relative_links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ', '\n']).next());
+    targets.filter(|target| !target.is_empty() && !target.contains("://"))
+}
+
+#[test]
+fn no_link_of_the_packed_pages_leads_out_of_the_package() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.ci/pack-docs"));
+    match Command::new(script).arg(folder.path()).output() {
+        Ok(done) if done.status.code() == Some(127) => return println!("python3 is not installed: LEFT OUT"),
+        Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+        Err(e) => panic!("{e}"),
+    }
+    let (mut folders, mut links, mut dead) = (vec![folder.path().to_owned()], 0, Vec::new());
+    while let Some(inside) = folders.pop() {
+        for path in fs::read_dir(inside).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                let text = fs::read_to_string(&path).unwrap();
+                for target in relative_links(&text) {
+                    links += 1;
+                    if !path.parent().unwrap().join(target).exists() {
+                        dead.push(format!("{}: {target}", path.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(links > 300 && dead.is_empty(), "{links} links, of these dead: {dead:#?}");
+}

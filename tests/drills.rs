@@ -87,7 +87,7 @@ async fn recorded(cluster: &Cluster, lock: &str, grants: usize) -> Vec<Value> {
 fn each_release_wakes_the_next(entries: &[Value]) -> usize {
     let (mut queue, mut holder, mut grants) = (VecDeque::new(), None, 0);
     for entry in entries {
-        let token = entry["token"].as_i64().unwrap();
+        let token = entry["token"].as_str().unwrap().parse::<i64>().unwrap();
         match entry["event"].as_str().unwrap() {
             "requested" => {
                 assert!(queue.back().is_none_or(|last| *last < token), "{token} is not the last");

@@ -38,7 +38,7 @@ async fn super_client(cluster: &Cluster) -> Client {
 
 fn start(cluster: &Cluster, auth: bool, arguments: &[&str]) -> Child {
     let mut command = rowlock(&cluster.folder, &[&["import"], arguments].concat());
-    command.env("ROWLOCK_SESSION_TIMEOUT_MS", "2000");
+    command.env("ROWLOCK_SESSION_TIMEOUT", "2s");
     if auth {
         command.env("ROWLOCK_AUTH", format!("{}:{}", SUPER.0, SUPER.1));
     }
@@ -188,7 +188,7 @@ async fn snapshot_of_zookeeper_arrives_whole() {
     let again = import(&cluster, &["--from-snapshot", &golden()]).await;
     assert_eq!(again.code, REFUSED);
     let conflict =
-        "/locks/busy has 1 children that are not in the source (and 1 more like it); nothing is overwritten";
+        "/locks/busy has 1 child znode outside of the source (and 1 more like it); nothing is overwritten";
     assert!(again.err.contains(conflict), "{}", again.err);
     assert_only(&client, &top).await;
     let verdict = imported(&cluster, &["--under", "/second", "--from-snapshot", &golden()]).await;
@@ -313,7 +313,7 @@ async fn killed_import_is_whole_after_it_is_run_again_unless_others_changed_it()
     let before = names(&client, "/big").await;
     let said = import(&cluster, &from).await;
     assert_eq!(said.code, REFUSED, "{}", said.err);
-    let conflict = "/big/d00000 has 1 children that are not in the source (and 1 more like it); nothing is";
+    let conflict = "/big/d00000 has 1 child znode outside of the source (and 1 more like it); nothing is";
     assert!(said.err.contains(conflict), "{}", said.err);
     assert!(said.err.contains("conflict:    /big/d00001/n00 exists and has other data"), "{}", said.err);
     assert!(client.exists("/big/d00001/n01").await.unwrap().is_none(), "nothing is created");
@@ -482,7 +482,7 @@ async fn tokens_after_an_import_are_larger_than_the_floor_also_after_a_restart()
     assert!(before.token().0 < 9_000_000_000);
     client.create("/old", None, CreateMode::Persistent, Acl::open()).await.unwrap();
     let said = import(&cluster, &[&from[..], &floor, &["--under", "/old"]].concat()).await;
-    assert!(said.code == 0 && said.err.contains("1 places in this cluster's queues"), "{}", said.err);
+    assert!(said.code == 0 && said.err.contains("1 position of this cluster's queues"), "{}", said.err);
     assert!(said.err.contains("larger than 9000000000 from now on"), "{}", said.err);
     let after = client.mutex("after").lock().await.unwrap();
     assert!(after.token().0 > 9_000_000_000, "{}", after.token());

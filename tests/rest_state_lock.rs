@@ -40,7 +40,7 @@ async fn the_lock_of_a_state_outlives_its_leader_and_is_given_back_through_anoth
     assert_eq!((code, by.to_string()), (423, serde_json::from_str::<Value>(&info(ID)).unwrap().to_string()));
     assert_eq!(ask(&other, "POST", &info(ID)).await, (200, held.clone()), "the same ID finds its lock");
     let (_, queue) = request(&other, "GET /v1/queue?lock=/locks/@terraform/prod", "", "").await.unwrap();
-    assert_eq!(queue["holders"][0]["token"].to_string(), held["token"].as_str().unwrap(), "{queue}");
+    assert_eq!(queue["holders"][0]["token"], held["token"], "{queue}");
     assert!(queue["holders"][0]["label"].as_str().unwrap().contains("ann@build-7"), "{queue}");
     let second = it.api(others[1]).to_owned();
     for released in [true, false] {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{DATA_FOLDER, Failure, IO, LOST, REFUSED};
 use crate::member::connect_to;
-use crate::print::{print, safe_lines};
+use crate::print::{count, print, safe_lines};
 use crate::znode::{Output, print_json};
 use crate::{moment, superuser};
 
@@ -59,15 +59,15 @@ fn described(header: &Header) -> String {
     let id = header.cluster_id.as_deref().unwrap_or("none yet");
     let members: Vec<&str> = header.members.lines().filter(|line| line.starts_with("server.")).collect();
     let mut out = format!(
-        "cluster   {} ({id})\ntaken at  {}\nzxid      {:#x}, term {}\nholds     {} znodes, {} sessions, {} bytes\n\
+        "cluster   {} ({id})\ntaken at  {}\nzxid      {:#x}, term {}\nholds     {}, {}, {}\n\
          digest    {}\nrelease   {}\n",
         header.cluster,
         moment::rfc3339(header.time_ms),
         header.zxid,
         header.term,
-        header.znodes,
-        header.sessions,
-        header.state_bytes,
+        count(header.znodes, "znode"),
+        count(header.sessions, "session"),
+        count(header.state_bytes, "byte"),
         header.digest,
         header.release,
     );

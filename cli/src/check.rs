@@ -56,7 +56,7 @@ struct Perf {
     #[arg(long, value_name = "DIR", env = "ROWLOCK_DATA", default_value = ".")]
     data: PathBuf,
     /// How long to measure
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "3")]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "3s")]
     how_long: Duration,
     #[command(flatten)]
     cluster: Cluster,

@@ -29,7 +29,7 @@ const CONFIG_FILE: &str = "ROWLOCK_CONFIG";
 /// Variable: allows passwords over plain connections to remote machines.
 pub const PLAINTEXT_PASSWORDS: &str = "ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS";
 const AUTH: &str = "ROWLOCK_AUTH";
-const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT_MS";
+const CONNECT_TIMEOUT: &str = "ROWLOCK_CONNECT_TIMEOUT";
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -47,10 +47,10 @@ pub struct Cluster {
     /// Path of cluster.toml [env: ROWLOCK_CONFIG=]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Session timeout; the server may clamp it [env: ROWLOCK_SESSION_TIMEOUT_MS=] [default: 10]
+    /// Session timeout; the server may clamp it [env: ROWLOCK_SESSION_TIMEOUT=] [default: 10s]
     #[arg(long, visible_alias = "ttl", value_name = "TIME", value_parser = duration)]
     pub session_timeout: Option<Duration>,
-    /// Give up connecting after this time [env: ROWLOCK_CONNECT_TIMEOUT_MS=] [default: 10]
+    /// Give up connecting after this time [env: ROWLOCK_CONNECT_TIMEOUT=] [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub connect_timeout: Option<Duration>,
     #[command(flatten)]
@@ -88,14 +88,15 @@ impl Cluster {
     /// Opens a session. Credentials, chroot and label come from the environment (`ClientBuilder::from_env`).
     pub async fn connect(&self) -> Result<Client, Failure> {
         match open(self.client()?).await {
-            Err(failure) if failure.code == UNAVAILABLE => Err(self.explained(failure).await),
+            Err(failure) if failure.code == UNAVAILABLE => Err(self.explained(&failure).await),
             opened => opened,
         }
     }
 
     /// Adds a node's reason for refusing sessions to `failure`, if any node gives a reason.
-    pub async fn explained(&self, failure: Failure) -> Failure {
-        let (Ok(endpoints), Ok(secure)) = (self.endpoints(), self.tls.secure()) else { return failure };
+    pub async fn explained(&self, failure: &Failure) -> Failure {
+        let same = || Failure::new(failure.code, &failure.message);
+        let (Ok(endpoints), Ok(secure)) = (self.endpoints(), self.tls.secure()) else { return same() };
         for addr in endpoints.split('/').next().unwrap_or_default().split(',') {
             let answer = status::srvr(addr.trim(), secure.clone()).await.unwrap_or_default();
             if let Some(why) = status::why_no_sessions(&answer) {
@@ -105,7 +106,7 @@ impl Cluster {
                 );
             }
         }
-        failure
+        same()
     }
 
     pub fn client(&self) -> Result<ClientBuilder, Failure> {

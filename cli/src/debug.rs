@@ -54,7 +54,7 @@ struct Bundle {
     /// Output file, e.g. bundle.tar.gz, created with mode 0600
     file: PathBuf,
     /// Seconds between the two samples of the metrics
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     interval: Duration,
     /// Log file of a node that logs neither to the journal (units rowlock*) nor to the folder of `rowlock
     /// up`

@@ -163,7 +163,7 @@ pub struct Locks {
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: u32,
     /// Refresh at this interval, until Ctrl-C
-    #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1, default_missing_value = "2")]
+    #[arg(long, value_name = "TIME", value_parser = duration, num_args = 0..=1, default_missing_value = "2s")]
     watch: Option<Duration>,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]

@@ -46,7 +46,7 @@ struct CheckToken {
     /// File that the lock guards; it need not exist
     file: PathBuf,
     /// Fencing token of the lock
-    #[arg(long, value_name = "N", env = "ROWLOCK_LOCK_TOKEN", value_parser = clap::value_parser!(u64).range(..=TOKEN_MAX))]
+    #[arg(long, value_name = "TOKEN", env = "ROWLOCK_LOCK_TOKEN", value_parser = clap::value_parser!(u64).range(..=TOKEN_MAX))]
     token: u64,
     /// This is the guard, and its command belongs to this process group
     #[arg(long, value_name = "PGID", hide = true)]

@@ -28,7 +28,7 @@ pub struct Health {
     #[arg(long)]
     live: bool,
     /// Give up after this time
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     timeout: Duration,
     #[command(flatten)]
     cluster: Cluster,

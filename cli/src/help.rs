@@ -51,6 +51,9 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Develop", &["up", "dev", "sim"]),
 ];
 
+/// Commands whose first argument is the name of a lock that exists already.
+const LOCK_COMMANDS: [&str; 7] = ["lock", "sem", "once", "queue", "ask", "release", "history"];
+
 /// Replaces clap's flat list of commands by [`GROUPS`].
 pub fn grouped(all: Command) -> Command {
     let mut groups = String::new();
@@ -127,7 +130,7 @@ pub const LOCK: &str = "\
 Examples:
   rowlock lock nightly -- ./backup.sh      Wait for the lock, then exit with the code of backup.sh
   rowlock lock -n nightly ./backup.sh      Do not wait: exit code 1 if it is busy
-  rowlock lock -w 2.5 nightly -c 'echo $ROWLOCK_LOCK_TOKEN'
+  rowlock lock -w 2.5s nightly -c 'echo $ROWLOCK_LOCK_TOKEN'
   rowlock lock nightly                     Hold it until Ctrl-C
 
 Exit codes: the command's; 1 busy (see -E), or refused; 64 usage; 69 no server could be reached; 75 the lock was \
@@ -160,7 +163,7 @@ Exit codes: as those of `rowlock lock`.";
 
 pub const ELECT: &str = "\
 Examples:
-  rowlock elect scheduler host-7 -- ./run.sh   Run it while leading; others read host-7
+  rowlock elect scheduler host-7 ./run.sh      Run it while leading; others read host-7
   rowlock elect --listen scheduler             Print the leader, one line for each change
   rowlock elect --http :4040 scheduler host-7  curl -f localhost:4040 tells whether it leads
 
@@ -259,8 +262,43 @@ impl Completions {
         let mut command = clap::Command::new("rowlock").subcommands(shown);
         let mut script = Vec::new();
         generate(self.shell, &mut command, "rowlock", &mut script);
-        print(&script)?;
+        let script = String::from_utf8_lossy(&script);
+        print(with_lock_names(self.shell, &script).as_bytes())?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Prints the names of the locks in use, for completion. Quick: the shell waits.
+const LOCK_NAMES: &str =
+    "rowlock locks -o simple --connect-timeout 500ms 2>/dev/null | cut -f 1 | sed 's,^/locks/,,'";
+
+/// Lets a script of bash, zsh or fish complete lock names from the cluster. Scripts of other shells stay as
+/// they are.
+fn with_lock_names(shell: Shell, script: &str) -> String {
+    match shell {
+        Shell::Bash => {
+            let complete = format!("COMPREPLY=($(compgen -W \"$({LOCK_NAMES})\" -- \"$2\"))");
+            let is_name = "[[ $COMP_CWORD -eq 2 && $2 != -* ]]";
+            format!(
+                "{script}\n_rowlock_names() {{\n    _rowlock \"$@\"\n    {is_name} || return 0\n    \
+                 case ${{COMP_WORDS[1]}} in\n        {})\n            {complete} ;;\n    esac\n}}\n\
+                 complete -F _rowlock_names -o bashdefault -o default rowlock\n",
+                LOCK_COMMANDS.join("|")
+            )
+        }
+        Shell::Zsh => {
+            let names = format!("_rowlock_names() {{\n    compadd -- ${{(f)\"$({LOCK_NAMES})\"}}\n}}\n\n");
+            let completed =
+                script.replace("e.g. /locks/ci/deploy:_default'", "e.g. /locks/ci/deploy:_rowlock_names'");
+            completed.replacen("_rowlock() {", &format!("{names}_rowlock() {{"), 1)
+        }
+        Shell::Fish => {
+            let of = LOCK_COMMANDS.join(" ");
+            format!(
+                "{script}complete -c rowlock -n \"__fish_seen_subcommand_from {of}\" -f -a \"({LOCK_NAMES})\"\n"
+            )
+        }
+        _ => script.to_owned(),
     }
 }
 

@@ -34,9 +34,10 @@ use self::under::Held;
 use self::under::{CommandMode, ProcessEnd, RunContext};
 use crate::acl::{self, LockRef};
 use crate::cluster::leave;
-use crate::exit::Failure;
+use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
 use crate::patience;
+use crate::print::count;
 
 /// Run a command under a lock, or hold the lock until a signal
 #[derive(clap::Args)]
@@ -149,7 +150,7 @@ impl Queued {
     ) -> Result<ExitCode, Failure> {
         let mut signals = ForwardedSignals::listen()?;
         let label = self.terms.label.as_deref();
-        let client = match signals.unless(limit.bound(self.session.connect(label, &limit))).await {
+        let client = match signals.unless(limit.bound_connect(self.session.connect(label, &limit))).await {
             Ok(connected) => connected?,
             Err(signal) => return Ok(ExitCode::from(under::shell_code(signal))),
         };
@@ -159,6 +160,7 @@ impl Queued {
             let result = patience::explained(acquire(&client, owner, &limit), why).await;
             match self.granted(name, result) {
                 Ok(held) => Ok((owner, held)),
+                Err(Error::LimitConflict { actual: actual @ 1.. }) => Err(other_limit(name, &client, actual)),
                 Err(e) => Err(acl::refused(
                     &client,
                     LockRef { name: name.as_typed(), path: &name.mutex(&client).server_path() },
@@ -168,7 +170,7 @@ impl Queued {
                 .await),
             }
         };
-        let ended = match signals.unless(limit.bound(acquiring)).await {
+        let ended = match signals.unless(limit.bound_request(acquiring)).await {
             Ok(Ok((owner, Some(held)))) => self.hold(name, &client, owner, mode, held, &mut signals).await,
             Ok(Ok((_, None))) => Ok(ProcessEnd::Code(self.waiting.conflict_exit_code)),
             Ok(Err(failure)) => Err(failure),
@@ -221,6 +223,15 @@ impl Queued {
     }
 }
 
+/// Failure of `sem` whose -n or --permits does not fit the semaphore, with both ways out.
+fn other_limit(name: &Name, client: &Client, actual: u32) -> Failure {
+    let problem = format!("{}: the semaphore has {}", name.as_typed(), count(actual, "permit"));
+    let fit = format!("use -n {actual} and at most as many --permits");
+    let path = name.mutex(client);
+    let change = format!("or change their number for all: rowlock set {} permits=N", path.path());
+    Failure::new(REFUSED, format!("{problem}; {fit}, {change}"))
+}
+
 /// Formats ` (held by worker-7 for 20 s, 2 before us)`, without unknown parts.
 fn queue_summary(queue: &Queue, session: SessionId) -> String {
     let holder = queue.holders.first().map(|holder| {
@@ -233,7 +244,8 @@ fn queue_summary(queue: &Queue, session: SessionId) -> String {
         format!("held by {}{more}{held}", label.unwrap_or_else(|| "an unnamed client".to_owned()))
     });
     let before = queue.waiters.iter().position(|waiter| waiter.place.session == Some(session));
-    let before = before.filter(|before| *before > 0).map(|before| format!("{before} wait before us"));
+    let before =
+        before.filter(|before| *before > 0).map(|before| format!("{} before us", count(before, "waiter")));
     match [holder, before].into_iter().flatten().collect::<Vec<_>>() {
         known if known.is_empty() => String::new(),
         known => format!(" ({})", known.join(", ")),
@@ -249,7 +261,7 @@ mod tests {
     fn queue(holders: u64, label: &str, sessions: &[&str]) -> Queue {
         let position = |session: &str, label: &str| {
             json!({
-                "position": 1, "path": "/l/a", "session": session, "token": 3, "label": label, "address": null,
+                "position": 1, "path": "/l/a", "session": session, "token": "3", "label": label, "address": null,
                 "mode": "exclusive", "permits": null, "owner": null, "acquired": true, "since_ms": 0,
                 "held_ms": 65_000, "waited_ms": 0, "revoke_at_ms": null, "waits_for": null,
             })
@@ -271,7 +283,7 @@ mod tests {
         assert_eq!(summary(1, "worker-7", &["0x7"]), " (held by worker-7 for 1 min 5 s)");
         assert_eq!(
             summary(1, "a\x1b[2Jb", &["0x5", "0x6", "0x7"]),
-            " (held by a [2Jb for 1 min 5 s, 2 wait before us)"
+            " (held by a [2Jb for 1 min 5 s, 2 waiters before us)"
         );
         assert_eq!(summary(3, "", &["0x5"]), " (held by an unnamed client and 2 more for 1 min 5 s)");
         assert_eq!(summary(0, "", &[]), "");

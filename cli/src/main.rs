@@ -25,6 +25,7 @@ mod logging;
 mod member;
 mod moment;
 mod name;
+mod number;
 mod operate;
 #[cfg(test)]
 mod pages;
@@ -140,6 +141,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(mut e) => {
             help::suggest(&mut e);
+            let e = number::explained(e);
             // Ignores a failed print: no reader is left.
             let _ = e.print();
             return match e.kind() {

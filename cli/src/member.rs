@@ -134,7 +134,7 @@ const POLL_PAUSE: Duration = Duration::from_millis(500);
 #[derive(clap::Args)]
 pub struct Wait {
     /// Give up after this time
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     timeout: Duration,
     #[command(flatten)]
     cluster: Cluster,

@@ -37,23 +37,9 @@ pub fn past(text: &str, now_ms: i64) -> Result<i64, String> {
     parse_rfc3339(text).ok_or_else(wrong)
 }
 
-/// Parses the duration of an option: `500ms`, `10s`, `1.5h` (ms, s, m, h, d), or a number of seconds.
-///
-/// # Errors
-/// What to write instead.
+/// Parses the duration of an option, see [`rowlock_client::parse_duration`].
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "use a number of seconds, or a unit: 2.5, 500ms, 10s, 5m, 1h, 7d".to_owned();
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let seconds = match unit {
-        "ms" => 0.001,
-        "s" | "" => 1.0,
-        "m" => 60.0,
-        "h" => 3_600.0,
-        "d" => DAY_S as f64,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+    rowlock_client::parse_duration(text).map_err(|e| e.to_string())
 }
 
 /// Parses as [`duration`] does, and refuses zero.
@@ -82,21 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_have_a_unit_or_are_seconds() {
-        let ms = |text| duration(text).map(|time| time.as_millis());
-        for (text, expected) in [
-            ("2.5", 2_500),
-            ("0", 0),
-            ("500ms", 500),
-            ("10s", 10_000),
-            ("1.5h", 5_400_000),
-            ("1d", 86_400_000),
-        ] {
-            assert_eq!(ms(text), Ok(expected), "{text}");
-        }
-        for wrong in ["", "s", "ms", "soon", "1w", "-1s", "1e400", "10 s", "é", "10sé"] {
-            assert!(ms(wrong).is_err(), "{wrong}");
-        }
+    fn a_wait_may_not_be_zero() {
         assert!(positive_duration("0s").is_err() && positive_duration("1ms").is_ok());
     }
 

@@ -17,7 +17,7 @@ use crate::backup::restore::refuse_discovery;
 use crate::backup::restore::{grace_text, member, new_id, not_made};
 use crate::exit::{DATA_FOLDER, Failure, IO, REFUSED, USAGE};
 use crate::found;
-use crate::print::print;
+use crate::print::{count, print};
 use crate::znode::{Output, print_json};
 
 /// Create a cluster of one node from the last node that is left
@@ -84,13 +84,13 @@ impl Recover {
         match self.output {
             Output::Simple => print(
                 format!(
-                    "new cluster {} ({}) of node {}, from its log up to index {last}\nended: {} sessions with {} ephemeral \
-                     znodes\nthe old folder is {}\n{}\n",
+                    "new cluster {} ({}) of node {}, from its log up to index {last}\nended: {} with {}\n\
+                     the old folder is {}\n{}\n",
                     config.name,
                     new.id,
                     node.id,
-                    ended.sessions,
-                    ended.ephemerals,
+                    count(ended.sessions, "session"),
+                    count(ended.ephemerals, "ephemeral znode"),
                     before.display(),
                     grace_text(grace_ms),
                 )

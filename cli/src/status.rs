@@ -111,14 +111,35 @@ fn line(addr: &str, report: Report) -> Line {
         report.sessions.to_string(),
         report.connections.to_string(),
     ];
-    Line { cells, json: report.raw, answered: trouble.is_none() }
+    Line { cells, json: document(addr, None, report.raw), answered: trouble.is_none() }
 }
 
 fn silent(addr: &str, e: &std::io::Error) -> Line {
     let mut cells = std::array::from_fn(|_| "-".to_owned());
     cells[1] = addr.to_owned();
     cells[2] = format!("no answer: {e}");
-    Line { cells, json: json!({"address": addr, "error": e.to_string()}), answered: false }
+    Line { cells, json: document(addr, Some(&e.to_string()), json!({})), answered: false }
+}
+
+/// Returns a node's status document with the address and the error. These keys are there whatever is known:
+/// null without a value.
+fn document(addr: &str, error: Option<&str>, status: Value) -> Value {
+    let mut document = json!({
+        "address": addr, "error": error, "node": null, "serving": false, "connections": null,
+        "raft": {"role": null, "term": null, "leader": null, "applied_index": null},
+        "state": {"zxid": null, "sessions": null},
+    });
+    merge(&mut document, status);
+    document
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            from.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value));
+        }
+        (into, from) => *into = from,
+    }
 }
 
 async fn by_srvr(addrs: Vec<String>, secure: Option<Secure>) -> Vec<Line> {
@@ -172,9 +193,13 @@ fn srvr_line(addr: &str, answer: &str) -> Line {
     };
     cells[5] = value("Zxid").unwrap_or_else(|| "-".to_owned());
     cells[7] = value("Connections").unwrap_or_else(|| "-".to_owned());
-    let json =
-        json!({"address": addr, "mode": mode, "zxid": value("Zxid"), "connections": value("Connections")});
-    Line { cells, json, answered: mode.is_some() && reason.is_none() }
+    let zxid = value("Zxid").and_then(|hex| i64::from_str_radix(hex.strip_prefix("0x")?, 16).ok());
+    let connections = value("Connections").and_then(|count| count.parse::<u64>().ok());
+    let answered = mode.is_some() && reason.is_none();
+    let known = json!({
+        "serving": answered, "connections": connections, "raft": {"role": mode}, "state": {"zxid": zxid},
+    });
+    Line { cells, json: document(addr, reason.as_deref(), known), answered }
 }
 
 /// Returns a node's reason for refusing sessions, from its answer to `srvr`.

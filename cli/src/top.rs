@@ -39,7 +39,7 @@ const ONCE_AFTER: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 pub struct Top {
     /// Time between two refreshes of the screen
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     interval: Duration,
     /// Sample for one second, print once, and exit
     #[arg(long)]

@@ -23,7 +23,7 @@ use crate::cluster::{TlsOptions, UP_FOLDER};
 use crate::exit::{CONFIG, Failure, IO, SOFTWARE, UNAVAILABLE, USAGE};
 use crate::http_get::{self, TokenOption};
 use crate::paint::Paint;
-use crate::print::{errln, outln, reader_gone};
+use crate::print::{count, errln, outln, reader_gone};
 use crate::signals::Stop;
 use crate::{found, log_filter};
 
@@ -153,8 +153,8 @@ impl Up {
 
     /// Starts the nodes, runs the demonstration, supervises. Returns only on failure or with `--check`.
     async fn show(&self, cluster: &mut Running) -> Result<ExitCode, Failure> {
-        let count = cluster.config.nodes.len();
-        let title = format!("Rowlock: {count} node{} on this machine", if count == 1 { "" } else { "s" });
+        let nodes = cluster.config.nodes.len();
+        let title = format!("Rowlock: {} on this machine", count(nodes, "node"));
         outln!("{}", cluster.paint.bold(&title));
         cluster.start_all()?;
         let started = time::now();

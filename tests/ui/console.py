@@ -395,6 +395,8 @@ def an_outage_is_told_alike_by_headline_line_and_cards(web, nodes):
             web.until("who is missed", f"{VERDICT}.includes('1 of 3 voters answers, 2 are needed') && {down} === 2", 20)
         assert "tolerates" not in web.run(VERDICT) and " leads" not in web.run(VERDICT)
         assert web.run(BANNER + ".textContent").startswith(web.run(VERDICT).split(":")[0])
+        cards = web.run("[...document.querySelectorAll('.card')].map((one) => one.textContent).join()")
+        assert "cut off: newer writes are unknown" in cards and "up to date" not in cards, cards
         web.run("location.hash = '#/lock?path=%2Flocks%2Fci%2Fdeploy'")
         web.until("that it is not live", f"{PULSE} === 'out of date'", 10)
     finally:

@@ -19,7 +19,7 @@ use simd_adler32::Adler32;
 
 use super::{open, refused};
 use crate::exit::{DATA_FOLDER, Failure, IO, USAGE};
-use crate::print::print;
+use crate::print::{count, print};
 use crate::znode::{Output, print_json};
 
 /// Export a backup as a snapshot for Apache ZooKeeper 3.8
@@ -59,13 +59,16 @@ impl Export {
         match self.output {
             Output::Simple => {
                 let mut text = format!(
-                    "{} znodes written to {}\n{} ephemeral znodes left out\n",
-                    done.znodes,
+                    "{} written to {}\n{} left out\n",
+                    count(done.znodes, "znode"),
                     path.display(),
-                    done.ephemerals
+                    count(done.ephemerals, "ephemeral znode")
                 );
                 if done.ttls > 0 {
-                    text.push_str(&format!("{} znodes are persistent now: see --keep-ttl\n", done.ttls));
+                    text.push_str(&format!(
+                        "made persistent: {}; see --keep-ttl\n",
+                        count(done.ttls, "znode")
+                    ));
                 }
                 print(text.as_bytes())?;
             }
@@ -160,10 +163,10 @@ fn write_acls<'a>(
             lists.entry(znode.acl).or_insert(next);
         }
     });
-    out.int(count(lists.len())?)?;
+    out.int(element_count(lists.len())?)?;
     for (list, index) in &lists {
         out.long(*index)?;
-        out.int(count(list.len())?)?;
+        out.int(element_count(list.len())?)?;
         for Acl { perms, id } in *list {
             out.int(*perms)?;
             out.bytes(Some(id.scheme.as_bytes()))?;
@@ -213,7 +216,7 @@ fn write_znode(
     out.long(stat.pzxid.0)
 }
 
-fn count(elements: usize) -> io::Result<i32> {
+fn element_count(elements: usize) -> io::Result<i32> {
     i32::try_from(elements).map_err(|_| io::Error::other("too many for the format of ZooKeeper"))
 }
 
@@ -240,7 +243,7 @@ impl<W: Write> Summed<W> {
     /// Null differs from empty.
     fn bytes(&mut self, bytes: Option<&[u8]>) -> io::Result<()> {
         let Some(bytes) = bytes else { return self.int(-1) };
-        self.int(count(bytes.len())?)?;
+        self.int(element_count(bytes.len())?)?;
         self.write(bytes)
     }
 }

@@ -18,7 +18,7 @@ use super::{open, refused};
 use crate::exit::{CONFIG, DATA_FOLDER, Failure, IO, REFUSED, USAGE};
 use crate::found;
 use crate::moment;
-use crate::print::print;
+use crate::print::{count, print};
 use crate::znode::{Output, print_json};
 
 /// Create the data folders of a new cluster from a backup
@@ -105,11 +105,11 @@ impl Restore {
             Output::Simple => {
                 let ended = restored.ended();
                 let mut out = format!(
-                    "new cluster {} ({id}) of {} voters\nended: {} sessions with {} ephemeral znodes\nnext zxid {:#x}\n",
+                    "new cluster {} ({id}) of {}\nended: {} with {}\nnext zxid {:#x}\n",
                     config.name,
-                    voters.len(),
-                    ended.sessions,
-                    ended.ephemerals,
+                    count(voters.len(), "voter"),
+                    count(ended.sessions, "session"),
+                    count(ended.ephemerals, "ephemeral znode"),
                     restored.machine().last_zxid().0 + 1,
                 );
                 for node in &chosen {

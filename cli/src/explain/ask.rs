@@ -80,7 +80,8 @@ pub struct Release {
     /// Release it even though the holder may still be writing
     #[arg(long)]
     force: bool,
-    /// Fencing token of the holder or waiter, as `rowlock queue` shows it; 0 ends a lock-delay
+    /// Fencing token of the holder or waiter, as `rowlock queue` shows it; 0 ends a lock-delay or a
+    /// minimum hold
     #[arg(long, value_name = "TOKEN")]
     token: Option<i64>,
     #[command(flatten)]
@@ -103,24 +104,36 @@ impl Release {
         let (path, lock) = (mutex.path(), mutex.server_path());
         let queue = async |selection: &str| report(client, name, &lock, selection).await;
         let (Some(token), true) = (self.token, self.force) else {
-            let holders = describe_holders(&queue("limit=100").await?);
-            return Err(Failure::new(
-                USAGE,
-                format!("{name}: {holders}; to take it away, use --force --token TOKEN"),
-            ));
+            let found = queue("limit=100").await?;
+            let holders = describe_holders(&found);
+            return Err(match (items(&found, "holders").next(), found["delayed_until_ms"].as_i64()) {
+                (Some(_), _) => {
+                    let remedy = "to take it away, use --force --token TOKEN";
+                    Failure::new(USAGE, format!("{name}: {holders}; {remedy}"))
+                }
+                (None, Some(until)) => {
+                    let delay = format!("a lock-delay or minimum hold lasts until {}", rfc3339(until));
+                    let remedy = "to end it, use --force --token 0";
+                    Failure::new(USAGE, format!("{name}: {holders}, and {delay}; {remedy}"))
+                }
+                (None, None) => Failure::new(REFUSED, format!("{name}: {holders}; nothing to release")),
+            });
         };
         if token == 0 {
             let delay = Claim { path: path.into(), token: FencingToken(0) };
             return match client.force_release(&delay).await {
                 Ok(true) => Ok(()),
                 Err(e) => Err(acl::refused(client, LockRef { name, path: &lock }, Right::Force, &e).await),
-                Ok(false) => Err(Failure::new(REFUSED, format!("{name}: there is no lock-delay"))),
+                Ok(false) => {
+                    Err(Failure::new(REFUSED, format!("{name}: no lock-delay or minimum hold lasts")))
+                }
             };
         }
-        let found = queue(&format!("token={token}")).await?;
+        let wanted = token.to_string();
+        let found = queue(&format!("token={wanted}")).await?;
         let mut positions = items(&found, "holders").chain(items(&found, "waiters"));
         let path_found = positions
-            .find(|position| position["token"] == token)
+            .find(|position| position["token"] == *wanted)
             .and_then(|position| position["path"].as_str());
         // The report has the server's paths; the client's paths may be relative to a chroot.
         if let Some(znode) = path_found.and_then(|found| found.strip_prefix(lock.as_str())) {
@@ -153,7 +166,7 @@ fn describe_holders(queue: &Value) -> String {
             false => format!(
                 "\"{}\" holds it with token {} since {} ({}), session {} from {}",
                 text(&position["label"]),
-                position["token"],
+                text(&position["token"]),
                 rfc3339(position["since_ms"].as_i64().unwrap_or(0)),
                 span(position["held_ms"].as_i64().unwrap_or(0)),
                 text(&position["session"]),

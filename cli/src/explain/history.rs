@@ -22,7 +22,7 @@ use crate::exit::Failure;
 use crate::moment::{past, span};
 use crate::name::mutex_of;
 use crate::paint::Paint;
-use crate::print::{errln, print};
+use crate::print::{count, errln, print};
 use crate::signals::{Stop, shell_code};
 use crate::znode::print_json;
 
@@ -211,7 +211,7 @@ fn details(entry: &Value) -> String {
     }
     if entry["event"] == "gap" {
         parts.push(match entry["missing"].as_u64() {
-            Some(missing) => format!("{missing} entries are missing"),
+            Some(missing) => format!("{} missing", count(missing, "entry")),
             None => "entries may be missing".to_owned(),
         });
     }
@@ -407,7 +407,7 @@ mod tests {
                 json!({"event": "lost", "held_ms": 1_000, "reason": "forced", "by": "x509:CN=ops"}),
                 "held 1.00 s, forced by x509:CN=ops",
             ),
-            (json!({"event": "gap", "missing": 3, "reason": "too-fast"}), "too-fast, 3 entries are missing"),
+            (json!({"event": "gap", "missing": 3, "reason": "too-fast"}), "too-fast, 3 entries missing"),
             (
                 json!({"event": "asked", "question": "ip:10.0.0.1: hot\u{1b}[31mfix"}),
                 "ip:10.0.0.1: hot [31mfix",

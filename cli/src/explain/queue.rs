@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, failed, leave};
 use crate::exit::{Failure, REFUSED};
 use crate::name::Name;
 use crate::paint::Paint;
-use crate::print::print;
+use crate::print::{count, print};
 use crate::znode::print_json;
 
 const HEAD: [&str; 10] =
@@ -99,11 +99,11 @@ fn summary(document: &Value) -> String {
         if document["waiter_count"] == 1 { "s" } else { "" },
     );
     if let Some(limit) = document["limit"].as_u64() {
-        summary.push_str(&format!(", {limit} permits"));
+        summary.push_str(&format!(", {}", count(limit, "permit")));
     }
     if let Some(until) = document["delayed_until_ms"].as_i64() {
         let until = crate::moment::rfc3339(until);
-        summary.push_str(&format!(", not granted before {until} (lock-delay)"));
+        summary.push_str(&format!(", not granted before {until} (lock-delay or minimum hold)"));
     }
     summary
 }
@@ -154,8 +154,7 @@ fn lines(form: OutputFormat, document: &Value) -> Vec<Line<10>> {
 /// Formats the mode: `exclusive`, `shared`, `3 permits`.
 pub(super) fn mode(position: &Value) -> String {
     match position["permits"].as_u64() {
-        Some(1) => "1 permit".to_owned(),
-        Some(permits) => format!("{permits} permits"),
+        Some(permits) => count(permits, "permit"),
         None => text(&position["mode"]),
     }
 }
@@ -187,12 +186,12 @@ mod tests {
     fn waiters_point_at_their_predecessors() {
         let document = json!({
             "lock": "/locks/l", "holder_count": 1, "waiter_count": 2, "limit": null, "delayed_until_ms": null,
-            "holders": [{"position": 1, "path": "/locks/l/a", "since_ms": 0, "held_ms": 65_000, "token": 3,
+            "holders": [{"position": 1, "path": "/locks/l/a", "since_ms": 0, "held_ms": 65_000, "token": "3",
                          "mode": "exclusive", "permits": null, "label": "w-1", "session": "0x1", "address": null}],
-            "waiters": [{"position": 2, "path": "/locks/l/b", "since_ms": 1, "waited_ms": 1_000, "token": 4,
+            "waiters": [{"position": 2, "path": "/locks/l/b", "since_ms": 1, "waited_ms": 1_000, "token": "4",
                          "mode": "permits", "permits": 2, "label": "", "session": "0x2", "address": "h:1",
                          "waits_for": "/locks/l/a"},
-                        {"position": 3, "path": "/locks/l/c", "since_ms": 1, "waited_ms": 1_000, "token": 5,
+                        {"position": 3, "path": "/locks/l/c", "since_ms": 1, "waited_ms": 1_000, "token": "5",
                          "mode": "shared", "permits": null, "label": "", "session": "0x3", "address": "h:1",
                          "waits_for": "/locks/l/z"}],
         });

@@ -12,7 +12,7 @@ use super::{Line, OutputFormat, Style, fetch_report, hint_at_more, items, print_
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, REFUSED, USAGE};
 use crate::operate::{OperateError, operate};
-use crate::print::{errln, print};
+use crate::print::{count, errln, print};
 use crate::znode::{Output, print_json};
 
 const HEAD: [&str; 6] = ["session", "address", "timeout", "holds", "waits", "ephemerals"];
@@ -159,12 +159,12 @@ impl End {
         if !self.force {
             let session = one(client, &self.session, 1).await?;
             let found = format!(
-                "{} from {} holds {} locks, waits for {} and has {} ephemeral znodes",
+                "{} from {} holds {}, waits for {} and has {}",
                 self.session,
                 text(&session["address"]),
-                session["locks_held"],
+                count(&session["locks_held"], "lock"),
                 session["locks_waiting"],
-                session["ephemerals"],
+                count(&session["ephemerals"], "ephemeral znode"),
             );
             confirm(&found, &self.session)?;
         }

@@ -21,7 +21,7 @@ use super::trouble::{ImportError, retry};
 use crate::cluster::{LEAVING_MAX, failed};
 use crate::exit::{Failure, REFUSED};
 use crate::operate::{OperateError, operate};
-use crate::print::{errln, print};
+use crate::print::{count, errln, print};
 use crate::signals::Stop;
 use crate::znode::{Output, print_json};
 
@@ -201,9 +201,9 @@ impl<'a> ImportJob<'a> {
         Failure::new(
             code,
             format!(
-                "{message}; {exist} of {} znodes exist: run the same command again to continue, or remove them with \
+                "{message}; {exist} of {} exist: run the same command again to continue, or remove them with \
                  {remove}",
-                plan.znodes
+                count(plan.znodes, "znode")
             ),
         )
     }
@@ -234,7 +234,8 @@ async fn raise_tokens(client: &Client, floor: i64) -> Result<Value, Failure> {
 fn kept_tokens(document: &Value) -> Option<String> {
     let positions = document["places"].as_u64().filter(|positions| *positions > 0)?;
     Some(format!(
-        "{positions} places in this cluster's queues were taken before the floor and keep their tokens; take them again for \
-         larger ones"
+        "{} of this cluster's queues, taken before the floor, keep the smaller tokens; request these locks again for \
+         larger ones",
+        count(positions, "position")
     ))
 }

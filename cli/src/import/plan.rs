@@ -12,6 +12,7 @@ use rowlock_proto::path as paths;
 use super::limits::{LARGEST, LISTED};
 use super::record::{Found, Lifetime, Record, Selection, creates, select, sequence_number};
 use super::target::{Comparison, Target};
+use crate::print::count;
 
 /// Use of an ACL in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,7 +213,7 @@ impl Plan {
         if extra > 0 && open.path == "/" {
             self.root_is_shared = true;
         } else if extra > 0 {
-            self.conflicts.add(format!("{path} has {extra} children that are not in the source"));
+            self.conflicts.add(format!("{path} has {} outside of the source", count(extra, "child znode")));
         }
         if self.pass == Pass::After && open.found.is_none() {
             return;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::create::Amount;
 use super::plan::{Issues, Plan};
-use crate::print::safe_lines;
+use crate::print::{count, safe_lines};
 
 /// Progress of one phase: an overwritten line at a terminal, else a line every few seconds.
 pub struct Progress {
@@ -48,15 +48,14 @@ impl Progress {
 
     fn line(&self) -> String {
         let Amount { znodes, bytes } = self.last;
-        let total = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
+        let znodes = match self.total {
+            Some(total) => format!("{znodes} of {}", count(total, "znode")),
+            None => count(znodes, "znode"),
+        };
         let bytes = if bytes > 0 { format!(", {}", size(bytes)) } else { String::new() };
         let took = self.started.elapsed();
-        let rate = znodes as f64 / took.as_secs_f64().max(0.001);
-        format!(
-            "{} {znodes}{total} znodes{bytes} in {:.1} s, {rate:.0} per second",
-            self.verb,
-            took.as_secs_f64()
-        )
+        let rate = self.last.znodes as f64 / took.as_secs_f64().max(0.001);
+        format!("{} {znodes}{bytes} in {:.1} s, {rate:.0} per second", self.verb, took.as_secs_f64())
     }
 }
 
@@ -72,22 +71,25 @@ pub fn size(bytes: u64) -> String {
 /// Describes the source and the plan; `is_full` adds the largest znodes.
 pub fn plan_lines(plan: &Plan, floor: Option<i64>, is_full: bool) -> String {
     let mut out = format!(
-        "to import:   {} znodes with {} of data ({} containers, {} with a time to live)\n",
-        plan.znodes,
+        "to import:   {} with {} of data ({}, {} with a time to live)\n",
+        count(plan.znodes, "znode"),
         size(plan.bytes),
-        plan.containers,
+        count(plan.containers, "container"),
         plan.ttl
     );
     if plan.existing > 0 {
         out += &format!("existing:    {} of them, equal to the source's\n", plan.existing);
     }
-    out += &format!("left out:    {} ephemeral znodes, {} below /zookeeper\n", plan.ephemerals, plan.system);
+    let ephemerals = count(plan.ephemerals, "ephemeral znode");
+    out += &format!("left out:    {ephemerals}, {} below /zookeeper\n", plan.system);
     out += &format!("versions:    {} kept, {} start at 0\n", plan.versions_kept, plan.versions_lost);
     out += &format!(
-        "counters:    {} raised by {} creates, {} lower than in the source\n",
-        plan.raised, plan.raise_steps, plan.lowered.count
+        "counters:    {} raised by {}, {} lower than in the source\n",
+        plan.raised,
+        count(plan.raise_steps, "create"),
+        plan.lowered.count
     );
-    out += &format!("ACLs:        {} different ones\n", plan.acls.len());
+    out += &format!("ACLs:        {} different\n", plan.acls.len());
     out += &tokens_line(floor, plan);
     if plan.root_is_special {
         out +=
@@ -159,11 +161,11 @@ pub fn plan_json(plan: &Plan, floor: Option<i64>) -> Value {
 
 pub fn verdict_line(plan: &Plan, read_back: &Plan) -> String {
     let mut out = format!(
-        "imported and verified: {} znodes, {}; data, ACLs and children are equal",
-        read_back.znodes,
+        "imported and verified: {}, {}; data, ACLs and children are equal",
+        count(read_back.znodes, "znode"),
         size(read_back.bytes)
     );
-    for (count, kind) in [
+    for (number, kind) in [
         (plan.existing, "existed before this run"),
         (plan.containers, "containers"),
         (plan.ttl, "with a time to live"),
@@ -173,8 +175,8 @@ pub fn verdict_line(plan: &Plan, read_back: &Plan) -> String {
         (read_back.unreadable, "may not be read by this credential"),
         (read_back.ended, "containers or TTL znodes have ended already"),
     ] {
-        if count > 0 {
-            out += &format!("; {count} {kind}");
+        if number > 0 {
+            out += &format!("; {kind}: {number}");
         }
     }
     out + "\n"

@@ -24,7 +24,7 @@ use super::terminal::ForwardedSignals;
 use super::under::{self, CommandMode, ProcessEnd, RunContext};
 use crate::acl::{self, LockRef};
 use crate::cluster::{failed, leave};
-use crate::exit::{Failure, REFUSED, UNAVAILABLE};
+use crate::exit::{Failure, REFUSED, UNAVAILABLE, USAGE};
 use crate::moment::duration;
 use crate::name::Name;
 use crate::print::{print, safe};
@@ -59,14 +59,18 @@ pub struct Elect {
     session: SessionOptions,
     #[command(flatten)]
     work: Work,
-    /// Command with its arguments
-    #[arg(last = true, value_name = "CMD")]
+    /// Program and arguments; everything from here on is the program's
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     words: Vec<OsString>,
 }
 
 impl Elect {
     /// Exits with the command's code; a listener exits with 0 at a signal.
     pub async fn run(self) -> Result<ExitCode, Failure> {
+        if self.takes_command_as_value(std::env::args_os()) {
+            let problem = format!("{}: the value is missing before `--`", self.name.as_typed());
+            return Err(Failure::new(USAGE, format!("{problem}; use rowlock elect NAME VALUE CMD...")));
+        }
         let mut signals = ForwardedSignals::listen()?;
         // Listens before there is a session: requests until then get 503.
         let endpoint = match &self.http {
@@ -74,7 +78,7 @@ impl Elect {
             None => None,
         };
         let limit = TimeLimit::begin(self.timeout);
-        let connecting = limit.bound(self.session.connect(self.value.as_deref(), &limit));
+        let connecting = limit.bound_connect(self.session.connect(self.value.as_deref(), &limit));
         let client = match signals.unless(connecting).await {
             Ok(connected) => connected?,
             Err(_) if self.listen => return Ok(ExitCode::SUCCESS),
@@ -103,6 +107,12 @@ impl Elect {
         };
         leave(&client).await;
         ended.map(ProcessEnd::exit)
+    }
+
+    /// Returns true if the value came after `--`, where a command is meant: `elect NAME -- CMD`.
+    fn takes_command_as_value(&self, arguments: impl Iterator<Item = OsString>) -> bool {
+        let after_dashes = arguments.skip_while(|word| word != "--").skip(1).count();
+        self.value.is_some() && after_dashes == self.words.len() + 1
     }
 
     async fn follow(&self, election: &Election) -> Result<ProcessEnd, Failure> {
@@ -142,7 +152,7 @@ impl Elect {
                 .await),
             }
         };
-        let (owner, leadership) = match signals.unless(limit.bound(campaign)).await {
+        let (owner, leadership) = match signals.unless(limit.bound_request(campaign)).await {
             Ok(campaigned) => campaigned?,
             // The candidacy ends with the session.
             Err(signal) => return Ok(ProcessEnd::Code(under::shell_code(signal))),
@@ -190,7 +200,7 @@ impl Elect {
 pub(super) fn json(leader: &Leader) -> serde_json::Value {
     json!({
         "value": leader.value,
-        "token": leader.token.0,
+        "token": leader.token.to_string(),
         "session": leader.session.to_string(),
         "key": leader.path,
     })
@@ -262,7 +272,7 @@ impl LeaderEndpoint {
     pub fn set_leadership(&self, leadership: &Leadership, client: &Client, value: &str) {
         let document = json!({
             "value": value,
-            "token": leadership.token().0,
+            "token": leadership.token().to_string(),
             "session": client.session_id().to_string(),
             "key": leadership.path(),
         });

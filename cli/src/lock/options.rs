@@ -15,7 +15,7 @@ use crate::print::errln;
 /// Environment variable with the queue position of the enclosing `rowlock lock`: a command that requests
 /// locks itself takes part in deadlock detection under that position.
 pub const OWNER: &str = "ROWLOCK_LOCK_OWNER";
-const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE_MS";
+const GRACE: &str = "ROWLOCK_DISCONNECT_GRACE";
 
 /// Waiting flags in the style of flock; each command has its own flag against waiting.
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ pub struct SessionOptions {
     #[command(flatten)]
     pub cluster: Cluster,
     /// End the session this time after the loss of its connection; 0: after the session timeout
-    /// [default: 5] [env: ROWLOCK_DISCONNECT_GRACE_MS=]
+    /// [default: 5s] [env: ROWLOCK_DISCONNECT_GRACE=]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     disconnect_grace: Option<Duration>,
 }
@@ -111,17 +111,35 @@ impl TimeLimit {
         self.timeout.map(|timeout| timeout.max(ANSWER_MAX))
     }
 
-    /// Returns the result of `work`, or a failure if no server answers in time.
-    pub async fn bound<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    /// Returns the result of `work`, which connects, or a failure if no server answers in time.
+    pub async fn bound_connect<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let remedy = "start the cluster or name it with --endpoints";
+        self.bound(work, |most| format!("no server answered within {most} s; {remedy}")).await
+    }
+
+    /// Returns the result of `work`, a request of a connected client, or a failure if the cluster does not
+    /// decide in time.
+    pub async fn bound_request<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let problem = "connected, but the cluster did not decide within";
+        let remedy = "it may have lost its quorum: ask `rowlock doctor`";
+        self.bound(work, |most| format!("{problem} {most} s; {remedy}")).await
+    }
+
+    async fn bound<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+        late: impl FnOnce(f64) -> String,
+    ) -> Result<T, Failure> {
         let Some(most) = self.answer_max() else { return work.await };
         // `work` has the same limit and reports a more specific failure.
-        time::timeout_at(self.started + most + REPORT_TIME, work).await.unwrap_or_else(|_| {
-            let problem = format!("no server answered within {} s", most.as_secs_f64());
-            Err(Failure::new(
-                UNAVAILABLE,
-                format!("{problem}; start the cluster or name it with --endpoints"),
-            ))
-        })
+        let bounded = time::timeout_at(self.started + most + REPORT_TIME, work).await;
+        bounded.unwrap_or_else(|_| Err(Failure::new(UNAVAILABLE, late(most.as_secs_f64()))))
     }
 }
 
@@ -142,7 +160,11 @@ impl SessionOptions {
             None => {}
         }
         match open(config).await {
-            Err(failure) if failure.code == UNAVAILABLE => Err(self.cluster.explained(failure).await),
+            // `TimeLimit::bound_connect` must not end this: its failure says less.
+            Err(failure) if failure.code == UNAVAILABLE => {
+                let explained = time::timeout(REPORT_TIME / 2, self.cluster.explained(&failure)).await;
+                Err(explained.unwrap_or(failure))
+            }
             opened => opened,
         }
     }
@@ -253,6 +275,16 @@ mod tests {
     use rowlock_coordinator::config::RaftConfig;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_late_decision_is_not_blamed_on_the_connection() {
+        let started = time::now() - Duration::from_secs(60);
+        let limit = TimeLimit { started, timeout: Some(Duration::ZERO) };
+        let late = limit.bound_request(std::future::pending::<Result<(), Failure>>()).await.unwrap_err();
+        assert!(late.message.starts_with("connected, but"), "{}", late.message);
+        let late = limit.bound_connect(std::future::pending::<Result<(), Failure>>()).await.unwrap_err();
+        assert!(late.message.starts_with("no server answered within 5 s"), "{}", late.message);
+    }
 
     #[test]
     fn default_grace_outlasts_a_failover_with_default_elections() {

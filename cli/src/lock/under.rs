@@ -128,7 +128,7 @@ pub async fn run<H: Held>(
     let over = match end {
         CommandEnd::Itself(ended) => ProcessEnd::Code(ended.code),
         CommandEnd::Interrupted(signal) => ProcessEnd::Signal(signal),
-        CommandEnd::Lost(why) => return Err(Failure::new(LOST, format!("{name}: {why}; try again"))),
+        CommandEnd::Lost(why) => return Err(Failure::new(LOST, format!("{name}: {why}"))),
     };
     if let Some((recorder, run)) = run
         && !recorder.end(client, run, over.code()).await
@@ -182,7 +182,7 @@ async fn hold<H: Held>(held: &H, name: &str, signals: &mut ForwardedSignals) -> 
     loop {
         tokio::select! {
             _ = signals.next() => return CommandEnd::Itself(super::job::Ended { code: 0, signal: None }),
-            reason = held.lost() => return CommandEnd::Lost(reason.to_string()),
+            reason = held.lost() => return CommandEnd::Lost(with_remedy(reason.to_string(), reason)),
             Some(question) = questions.next() => print_question(name, &question),
         }
     }
@@ -197,6 +197,8 @@ pub trait Held {
     fn wait_stats(&self) -> WaitStats;
     fn valid_until(&self) -> Option<Instant>;
     fn lost(&self) -> impl Future<Output = LostReason>;
+    /// Returns the reason for which the hold ends at [`Held::valid_until`].
+    fn next_loss(&self) -> LostReason;
     fn asked(&self) -> Questions;
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>>;
 }
@@ -223,6 +225,10 @@ macro_rules! held {
 
             fn lost(&self) -> impl Future<Output = LostReason> {
                 Guard::lost(self)
+            }
+
+            fn next_loss(&self) -> LostReason {
+                self.loss().next_reason()
             }
 
             fn asked(&self) -> Questions {
@@ -320,7 +326,7 @@ impl<H: Held> Supervised<'_, H> {
     async fn wait_for_command(&mut self, signals: &mut ForwardedSignals) -> Result<CommandEnd, Failure> {
         // The deadline changes with the connection.
         let (mut states, mut questions) = (self.client.states(), self.held.asked());
-        let mut has_sent_term = false;
+        let (mut has_sent_term, mut reason) = (false, LostReason::Unreachable);
         let mut known = None;
         let mut term_at = time::now();
         loop {
@@ -338,7 +344,8 @@ impl<H: Held> Supervised<'_, H> {
             }
             if !has_sent_term && time::now() >= term_at {
                 has_sent_term = true;
-                errln!("rowlock: {}: the lock is about to be lost, the command must end", self.name);
+                reason = self.held.next_loss();
+                errln!("rowlock: {}: the command must end before {}", self.name, near_end(reason));
                 self.signal(Signal::TERM);
             }
             let next = if has_sent_term { until } else { term_at };
@@ -348,8 +355,8 @@ impl<H: Held> Supervised<'_, H> {
                     JobEvent::Stopped(signal) => self.stopped(signal),
                     JobEvent::Ended(_) if has_sent_term => {
                         self.end_group(until).await;
-                        let why = "the command was ended because the lock was about to be lost";
-                        return Ok(CommandEnd::Lost(why.to_owned()));
+                        let why = format!("the command was ended before {}", near_end(reason));
+                        return Ok(CommandEnd::Lost(with_remedy(why, reason)));
                     }
                     // While this process was stopped, the warden or the next holder may have acted first.
                     JobEvent::Ended(ended) => match self.held.valid_until() {
@@ -382,7 +389,7 @@ impl<H: Held> Supervised<'_, H> {
             self.job.signal(Signal::KILL);
         }
         self.job.ended().await?;
-        Ok(CommandEnd::Lost(reason.to_string()))
+        Ok(CommandEnd::Lost(with_remedy(reason.to_string(), *reason)))
     }
 
     /// Waits until nothing of the command runs; kills the rest at `until`.
@@ -436,6 +443,23 @@ impl<H: Held> Supervised<'_, H> {
             self.job.signal(Signal::CONT);
         }
     }
+}
+
+/// Names the end of a hold that is a moment away.
+fn near_end(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::MaxHold => "the end of --max-hold",
+        LostReason::Asked => "the deadline of another client's request",
+        _ => "the loss of the lock",
+    }
+}
+
+fn with_remedy(problem: String, reason: LostReason) -> String {
+    let remedy = match reason {
+        LostReason::MaxHold => "raise --max-hold if the command needs longer",
+        _ => "try again",
+    };
+    format!("{problem}; {remedy}")
 }
 
 fn is_revoked(reason: &LostReason) -> bool {

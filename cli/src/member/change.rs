@@ -42,10 +42,10 @@ pub struct Add {
     #[arg(long)]
     promote: bool,
     /// With --promote: time of uninterrupted service before the node votes
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10", requires = "promote")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s", requires = "promote")]
     stable: Duration,
     /// With --promote: give up if the node does not serve after this time
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300", requires = "promote")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s", requires = "promote")]
     timeout: Duration,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]
@@ -385,7 +385,7 @@ pub struct Replace {
     #[arg(long, value_name = "HOST:PORT")]
     client: String,
     /// Give up if the new node does not serve after this time
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300")]
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300s")]
     timeout: Duration,
     /// Format of the output
     #[arg(short, long, value_enum, default_value_t)]

@@ -12,7 +12,7 @@ use super::server::{MemberList, Server};
 use crate::cluster::{Cluster, Secure, leave};
 use crate::exit::{Failure, UNAVAILABLE};
 use crate::moment;
-use crate::print::print;
+use crate::print::{count, print};
 use crate::status::srvr;
 use crate::table::table;
 use crate::znode::{Output, print_json};
@@ -100,10 +100,9 @@ fn listing(members: &MemberList, states: &BTreeMap<u64, MemberState>) -> String 
         .collect();
     let up = voters_up(members, states);
     let verdict = match members.tolerates(up) {
-        None => format!("{up} of {} voters answer: no majority", members.voters()),
+        None => format!("{up} of {} answer: no majority", count(members.voters(), "voter")),
         Some(0) => "tolerates no failure".to_owned(),
-        Some(1) => "tolerates 1 failure".to_owned(),
-        Some(more) => format!("tolerates {more} failures"),
+        Some(more) => format!("tolerates {}", count(more, "failure")),
     };
     format!("{}{verdict}\n", table(["node", "role", "state", "release", "peer", "client"], &rows))
 }

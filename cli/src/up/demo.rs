@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::running::Running;
 use crate::exit::{Failure, SOFTWARE, UNAVAILABLE};
-use crate::print::outln;
+use crate::print::{count, outln};
 
 const CLIENTS: usize = 10;
 /// Number of grants before the leader is killed.
@@ -278,7 +278,7 @@ fn one_wake(grants: &[Grant]) -> Finding {
     Finding {
         promise: "one wake-up per release",
         kept: grants.iter().all(|g| g.wakes <= u64::from(g.position > 1)),
-        evidence: format!("{wakes} wake-ups for {waiters} waiters{suffix}"),
+        evidence: format!("{} for {}{suffix}", count(wakes, "wake-up"), count(waiters, "waiter")),
     }
 }
 

@@ -14,7 +14,7 @@ use rowlock_env::disk::{Dir, DirLock};
 
 use crate::cluster::Secure;
 use crate::exit::{DATA_FOLDER, Failure};
-use crate::print::outln;
+use crate::print::{count, outln};
 use crate::{superuser, tls};
 
 /// File that marks the folder as ours; contains the number of nodes.
@@ -141,7 +141,7 @@ impl Folder {
         if former == nodes {
             return Ok(());
         }
-        let problem = format!("{} holds a cluster of {former} nodes, not {nodes}", root.display());
+        let problem = format!("{} holds a cluster of {}, not {nodes}", root.display(), count(former, "node"));
         Err(Failure::new(DATA_FOLDER, format!("{problem}; use --nodes {former}, or --fresh to delete it")))
     }
 }

@@ -182,7 +182,7 @@ impl Running {
         ];
         hints.extend(acquire.as_deref().map(|acquire| (acquire, "the same lock by HTTP; docs/rest.md")));
         if self.ids().len() > 1 {
-            hints.push((&drain, "send its clients away; --undo ends it. These commands are superusers"));
+            hints.push((&drain, "move its clients to the other nodes; --undo takes them back"));
         }
         hints.extend(kill.as_deref().map(|kill| (kill, "a node; it is started again here")));
         outln!("{}", self.paint.bold("The cluster stays up until Ctrl-C. In another terminal, try:"));

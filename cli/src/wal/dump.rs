@@ -273,7 +273,7 @@ fn fields(request: &Request, data: Data) -> Value {
 }
 
 fn claimed(claims: &[rowlock_proto::lock::Claim]) -> Vec<Value> {
-    claims.iter().map(|claim| json!({ "path": *claim.path, "token": claim.token.0 })).collect()
+    claims.iter().map(|claim| json!({ "path": *claim.path, "token": claim.token.to_string() })).collect()
 }
 
 fn part(op: &Op, data: Data) -> Value {

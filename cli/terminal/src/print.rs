@@ -3,7 +3,7 @@
 //!
 //! Invariant: nothing here panics, unlike `println!` and `eprintln!` with a closed pipe.
 
-use std::fmt::Arguments;
+use std::fmt::{Arguments, Display};
 use std::io::{ErrorKind, Write};
 
 use tokio::sync::Notify;
@@ -44,6 +44,16 @@ pub fn write_err(text: Arguments<'_>) {
 /// characters that hide or reorder text, by blanks.
 pub fn safe(text: &str) -> String {
     text.chars().map(|letter| if is_control(letter) { ' ' } else { letter }).collect()
+}
+
+/// Formats a number with its noun: `1 session`, `2 sessions`, `0 entries`.
+pub fn count(number: impl Display, noun: &str) -> String {
+    let number = number.to_string();
+    match noun.strip_suffix('y') {
+        _ if number == "1" => format!("{number} {noun}"),
+        Some(stem) => format!("{number} {stem}ies"),
+        None => format!("{number} {noun}s"),
+    }
 }
 
 /// Sanitizes several lines as [`safe`] does.
@@ -120,6 +130,12 @@ mod tests {
         assert_eq!(safe("a\x1b[2Jb\tc\nd\u{202e}e\u{2066}f\u{9b}g"), "a [2Jb c d e f g");
         assert_eq!(safe_lines("a\n\u{202e}b"), "a\n b");
         assert_eq!(safe("żółw 龜 🐢"), "żółw 龜 🐢");
+    }
+
+    #[test]
+    fn one_thing_is_singular() {
+        let all = [("session", 1), ("session", 0), ("entry", 2)].map(|(noun, number)| count(number, noun));
+        assert_eq!(all, ["1 session", "0 sessions", "2 entries"]);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::num::ParseIntError;
 use std::sync::Arc;
 
 use rowlock_proto::path::PathError;
+
+use crate::duration::ParseDurationError;
 
 /// Advice, in the same words for flags, variables and the builder.
 pub(crate) const PLAINTEXT_PASSWORD: &str = "a password is not sent to another machine over a plain connection; \
@@ -110,15 +111,25 @@ pub enum ConfigError {
         /// Description of the mistake.
         source: PathError,
     },
-    /// A variable of the environment is not a number of milliseconds.
-    #[error("{name}={value}: not milliseconds")]
-    Milliseconds {
+    /// A variable of the environment is not a duration.
+    #[error("{name}={value}: {source}")]
+    Duration {
         /// Name of the variable.
         name: &'static str,
         /// Value of the variable.
         value: String,
-        /// Description of the mistake.
-        source: ParseIntError,
+        /// Description of the accepted forms.
+        source: ParseDurationError,
+    },
+    /// A variable of an earlier version is set. Its value was a number of milliseconds.
+    #[error("{old}={value} is no longer read; set {name}={value}ms")]
+    Renamed {
+        /// Name of the earlier variable.
+        old: String,
+        /// Value of the variable.
+        value: String,
+        /// Name of its successor.
+        name: &'static str,
     },
     /// A variable of the environment has a value outside the allowed set.
     #[error("{name}={value}: {allowed}")]

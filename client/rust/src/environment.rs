@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::builder::ClientBuilder;
 use crate::connect_error::ConfigError;
+use crate::duration::parse_duration;
 use crate::settings::{PreferLeader, QueueNames};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
@@ -14,12 +15,12 @@ const KEY: &str = "ROWLOCK_TLS_KEY";
 const SERVER_NAME: &str = "ROWLOCK_TLS_SERVER_NAME";
 
 impl ClientBuilder {
-    /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT_MS`, `ROWLOCK_CONNECT_TIMEOUT_MS`,
-    /// `ROWLOCK_LABEL`, `ROWLOCK_AUTH` (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`,
-    /// `ROWLOCK_DISCONNECT_GRACE_MS`, `ROWLOCK_QUEUE_NAMES` (`curator` or `kazoo`), `ROWLOCK_PREFER_LEADER`
-    /// (`never`, `when-waiting`, `by-load` or `always`), `ROWLOCK_CLUSTER_ID` and
-    /// `ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS` (`true` or `false`). `ROWLOCK_TLS_CA` (a file) turns TLS on:
-    /// `ROWLOCK_TLS_CERT` and `ROWLOCK_TLS_KEY` are the client's certificate and key,
+    /// Reads `ROWLOCK_ENDPOINTS`, `ROWLOCK_SESSION_TIMEOUT`, `ROWLOCK_CONNECT_TIMEOUT` and
+    /// `ROWLOCK_DISCONNECT_GRACE` (see [`parse_duration`]), `ROWLOCK_LABEL`, `ROWLOCK_AUTH`
+    /// (`scheme:secret`), `ROWLOCK_CHROOT`, `ROWLOCK_LOCK_BASE`, `ROWLOCK_QUEUE_NAMES` (`curator` or
+    /// `kazoo`), `ROWLOCK_PREFER_LEADER` (`never`, `when-waiting`, `by-load` or `always`),
+    /// `ROWLOCK_CLUSTER_ID` and `ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS` (`true` or `false`). `ROWLOCK_TLS_CA` (a
+    /// file) turns TLS on: `ROWLOCK_TLS_CERT` and `ROWLOCK_TLS_KEY` are the client's certificate and key,
     /// `ROWLOCK_TLS_SERVER_NAME` is the name of all servers. An unset variable, or an empty variable of TLS,
     /// keeps the default.
     ///
@@ -35,10 +36,13 @@ impl ClientBuilder {
     /// # Errors
     /// The errors of [`ClientBuilder::from_env`].
     pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let millis = |name: &'static str| -> Result<Option<Duration>, ConfigError> {
-            let parse = |value: String| match value.parse() {
-                Ok(millis) => Ok(Duration::from_millis(millis)),
-                Err(source) => Err(ConfigError::Milliseconds { name, value, source }),
+        let duration = |name: &'static str| -> Result<Option<Duration>, ConfigError> {
+            let old = format!("{name}_MS");
+            if let Some(value) = var(&old) {
+                return Err(ConfigError::Renamed { old, value, name });
+            }
+            let parse = |value: String| {
+                parse_duration(&value).map_err(|source| ConfigError::Duration { name, value, source })
             };
             var(name).map(parse).transpose()
         };
@@ -46,10 +50,10 @@ impl ClientBuilder {
         if let Some(endpoints) = var("ROWLOCK_ENDPOINTS") {
             it = it.endpoints(&endpoints);
         }
-        if let Some(timeout) = millis("ROWLOCK_SESSION_TIMEOUT_MS")? {
+        if let Some(timeout) = duration("ROWLOCK_SESSION_TIMEOUT")? {
             it = it.session_timeout(timeout);
         }
-        if let Some(timeout) = millis("ROWLOCK_CONNECT_TIMEOUT_MS")? {
+        if let Some(timeout) = duration("ROWLOCK_CONNECT_TIMEOUT")? {
             it = it.connect_timeout(timeout);
         }
         if let Some(label) = var("ROWLOCK_LABEL") {
@@ -65,7 +69,7 @@ impl ClientBuilder {
         if let Some(base) = var("ROWLOCK_LOCK_BASE") {
             it = it.lock_base(base);
         }
-        if let Some(grace) = millis("ROWLOCK_DISCONNECT_GRACE_MS")? {
+        if let Some(grace) = duration("ROWLOCK_DISCONNECT_GRACE")? {
             it = it.disconnect_grace(grace);
         }
         it = it.choices_from(&var)?;
@@ -161,13 +165,13 @@ mod tests {
             Some(
                 match name {
                     "ROWLOCK_ENDPOINTS" => "h:1",
-                    "ROWLOCK_SESSION_TIMEOUT_MS" => "4000",
-                    "ROWLOCK_CONNECT_TIMEOUT_MS" => "500",
+                    "ROWLOCK_SESSION_TIMEOUT" => "4",
+                    "ROWLOCK_CONNECT_TIMEOUT" => "500ms",
                     "ROWLOCK_LABEL" => "worker-7",
                     "ROWLOCK_AUTH" => "digest:u:p",
                     "ROWLOCK_CHROOT" => "/app",
                     "ROWLOCK_LOCK_BASE" => "/l",
-                    "ROWLOCK_DISCONNECT_GRACE_MS" => "700",
+                    "ROWLOCK_DISCONNECT_GRACE" => "0.7s",
                     "ROWLOCK_QUEUE_NAMES" => "kazoo",
                     "ROWLOCK_PREFER_LEADER" => "always",
                     "ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS" => "true",
@@ -176,7 +180,7 @@ mod tests {
                     "ROWLOCK_TLS_CERT" if cfg!(feature = "tls") => "a.pem",
                     "ROWLOCK_TLS_KEY" if cfg!(feature = "tls") => "a.key",
                     "ROWLOCK_TLS_SERVER_NAME" if cfg!(feature = "tls") => "a.example",
-                    tls if tls.starts_with("ROWLOCK_TLS_") => return None,
+                    absent if absent.starts_with("ROWLOCK_TLS_") || absent.ends_with("_MS") => return None,
                     other => panic!("unknown variable {other}"),
                 }
                 .to_owned(),
@@ -205,7 +209,8 @@ mod tests {
     #[test]
     fn nonsense_is_refused_and_a_secret_in_it_is_not_repeated() {
         for (name, value) in [
-            ("ROWLOCK_SESSION_TIMEOUT_MS", "10s"),
+            ("ROWLOCK_SESSION_TIMEOUT", "10 s"),
+            ("ROWLOCK_SESSION_TIMEOUT_MS", "10"),
             ("ROWLOCK_AUTH", "hunter2"),
             ("ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS", "maybe"),
             ("ROWLOCK_CLUSTER_ID", "production"),
@@ -213,6 +218,14 @@ mod tests {
             let wrong = ClientBuilder::from_vars(|asked| (asked == name).then(|| value.to_owned()));
             assert!(wrong.is_err() && !format!("{wrong:?}").contains("hunter2"), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn milliseconds_of_an_earlier_version_never_become_seconds() {
+        let wrong =
+            ClientBuilder::from_vars(|name| (name == "ROWLOCK_CONNECT_TIMEOUT_MS").then(|| "500".into()));
+        let expected = "ROWLOCK_CONNECT_TIMEOUT_MS=500 is no longer read; set ROWLOCK_CONNECT_TIMEOUT=500ms";
+        assert_eq!(wrong.unwrap_err().to_string(), expected);
     }
 
     #[cfg(feature = "tls")]

@@ -80,7 +80,7 @@ pub enum Error {
         cycle: Vec<Party>,
     },
     /// The semaphore's number of permits differs from the requested limit, or is below the requested count.
-    #[error("the semaphore has {actual} permits")]
+    #[error("the semaphore's number of permits is {actual}")]
     LimitConflict {
         /// Number of permits of the semaphore.
         actual: u32,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{FencingToken, SessionId, Zxid};
 use crate::lock::Mode;
-use crate::report::{hex, mode_fields};
+use crate::report::{hex, mode_fields, token};
 
 /// A change of one queue position of a lock. Clients of any protocol cause lock events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,7 @@ pub struct LockEvent<T = String> {
     /// Path of the queue znode.
     pub path: T,
     /// Fencing token of the position.
+    #[serde(with = "token")]
     pub token: FencingToken,
     /// The session that owns or owned the position.
     #[serde(with = "hex")]
@@ -315,7 +316,7 @@ mod tests {
         let entry = HistoryEntry { time_ms: 1, zxid: Zxid(2), event };
         let flat = json!({
             "time_ms": 1, "zxid": 2, "event": "converted", "lock": "/locks/x", "path": "/locks/x/lock-1",
-            "token": 7, "session": "0xfffffffffffffffe", "label": "w", "address": null, "mode": "permits",
+            "token": "7", "session": "0xfffffffffffffffe", "label": "w", "address": null, "mode": "permits",
             "permits": 3, "acquired": true,
         });
         assert_eq!(serde_json::to_value(&entry).unwrap(), flat);

@@ -88,6 +88,7 @@ pub struct Place {
     #[serde(with = "hex::option")]
     pub session: Option<SessionId>,
     /// The fencing token; `None` if hidden from the reader.
+    #[serde(with = "token::option")]
     pub token: Option<FencingToken>,
     /// The client's label: untrusted text.
     pub label: Option<String>,
@@ -303,6 +304,46 @@ pub fn in_query(text: &str) -> String {
 
 /// Session ids as ZooKeeper's tools write them: `0x100000000000001`. Text, because programs that read JSON
 /// numbers as floating point would change the digits.
+/// Tokens as text: JSON's numbers lose digits beyond 2^53 in some languages.
+pub(crate) mod token {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::ids::FencingToken;
+
+    pub(crate) fn serialize<S: Serializer>(token: &FencingToken, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(token)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<FencingToken, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(|_| D::Error::custom(format!("{text} is no token")))
+    }
+
+    pub(super) mod option {
+        use super::{Deserialize, Deserializer, FencingToken, Serializer};
+
+        #[derive(Deserialize)]
+        struct Shown(#[serde(with = "super")] FencingToken);
+
+        pub(in super::super) fn serialize<S: Serializer>(
+            token: &Option<FencingToken>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            match token {
+                Some(token) => super::serialize(token, to),
+                None => to.serialize_none(),
+            }
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<FencingToken>, D::Error> {
+            Ok(Option::<Shown>::deserialize(from)?.map(|shown| shown.0))
+        }
+    }
+}
+
 pub(crate) mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

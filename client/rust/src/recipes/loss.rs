@@ -71,6 +71,18 @@ impl Loss {
         [self.gives_up_at, self.asked_until()].into_iter().flatten().chain([session]).min()
     }
 
+    /// Reason for which the hold ends at [`Loss::valid_until`], unless its end moves; the reason of the loss
+    /// if the lock is lost.
+    pub fn next_reason(&self) -> LostReason {
+        let until = self.valid_until();
+        match self.reason() {
+            Some(reason) => reason,
+            None if until.is_some() && until == self.gives_up_at => LostReason::MaxHold,
+            None if until.is_some() && until == self.asked_until() => LostReason::Asked,
+            None => LostReason::Unreachable,
+        }
+    }
+
     /// Waits until the lock is lost or released. Never returns during the hold.
     ///
     /// # Cancel safety

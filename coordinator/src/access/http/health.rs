@@ -68,7 +68,12 @@ struct Check {
 
 /// Returns the conditions, causes before consequences.
 fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
-    let leader = status.leader.map_or("no leader is known".to_owned(), |node| format!("node {node} leads"));
+    let (has_leader, leader) = match (status.leader, status.leaderless_since_ms) {
+        (Some(node), None) => (true, format!("node {node} leads")),
+        // The vote for a leader outlasts its quorum.
+        (Some(node), Some(_)) => (false, format!("no leader with a quorum (the last one was node {node})")),
+        (None, _) => (false, "no leader is known".to_owned()),
+    };
     let serving = match status.not_serving {
         None if status.serving => "clients are served".to_owned(),
         Some(NotServing::CatchesUp) => format!(
@@ -80,7 +85,7 @@ fn checks(status: &Status, metrics: &Metrics) -> Vec<Check> {
         why => why.unwrap_or_default().text().to_owned(),
     };
     let mut checks = vec![
-        Check { name: "leader", passed: status.leader.is_some(), found: leader },
+        Check { name: "leader", passed: has_leader, found: leader },
         Check { name: "serving", passed: status.serving, found: serving },
     ];
     let grace = metrics.restore_grace_seconds.get();
@@ -171,4 +176,25 @@ fn unavailable(reason: String) -> Problem {
 
 fn checks_json(checks: &[Check]) -> Vec<Value> {
     checks.iter().map(|c| json!({ "name": c.name, "passed": c.passed, "found": c.found })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_without_a_quorum_is_no_leader() {
+        let mut status = Status { leader: Some(NodeId(1)), ..Status::default() };
+        let leader = |status: &Status| {
+            let checks = checks(status, &Metrics::default());
+            checks
+                .into_iter()
+                .find(|check| check.name == "leader")
+                .map(|check| (check.passed, check.found))
+                .unwrap()
+        };
+        assert_eq!(leader(&status), (true, "node 1 leads".to_owned()));
+        status.leaderless_since_ms = Some(1);
+        assert_eq!(leader(&status), (false, "no leader with a quorum (the last one was node 1)".to_owned()));
+    }
 }

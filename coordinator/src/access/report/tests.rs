@@ -171,7 +171,7 @@ async fn a_queue_shows_who_holds_who_waits_and_for_whom() {
     let path = |n: u32| format!("/locks/x/{}{:010}", prefix(n), n - 1);
     let place = |n: u32, session: SessionId, mode: &str| {
         json!({
-            "position": n, "path": path(n), "session": session.to_string(), "token": n + 2,
+            "position": n, "path": path(n), "session": session.to_string(), "token": (n + 2).to_string(),
             "label": format!("worker-{n}"), "address": "10.0.0.7", "mode": mode, "permits": null,
             "owner": if n == 2 { json!("of a user") } else { json!(null) }, "acquired": true, "since_ms": 0,
         })
@@ -358,14 +358,14 @@ async fn the_history_tells_every_step_of_a_lock_newest_last() {
         })
         .collect();
     let expected = json!([
-        [3, "requested", 3, 0, null, null, null],
-        [3, "granted", 3, null, 0, null, null],
-        [4, "requested", 4, 1, null, null, null],
-        [5, "requested", 5, 2, null, null, null],
-        [6, "abandoned", 5, null, 1_000, null, "released"],
-        [7, "lost", 3, null, 0, 4_000, "session-expired"],
-        [7, "granted", 4, null, 3_000, null, null],
-        [8, "released", 4, null, 3_000, 1_000, "released"],
+        [3, "requested", "3", 0, null, null, null],
+        [3, "granted", "3", null, 0, null, null],
+        [4, "requested", "4", 1, null, null, null],
+        [5, "requested", "5", 2, null, null, null],
+        [6, "abandoned", "5", null, 1_000, null, "released"],
+        [7, "lost", "3", null, 0, 4_000, "session-expired"],
+        [7, "granted", "4", null, 3_000, null, null],
+        [8, "released", "4", null, 3_000, 1_000, "released"],
     ]);
     assert_eq!(json!(steps), expected);
     let mut last = found["entries"][7].clone();
@@ -374,7 +374,7 @@ async fn the_history_tells_every_step_of_a_lock_newest_last() {
     let path = format!("/locks/x/{}0000000001", prefix(2));
     let released = json!({
         "time_ms": 0, "zxid": 8, "event": "released", "reason": "released", "waited_ms": 3_000, "held_ms": 1_000,
-        "lock": "/locks/x", "path": path, "token": 4, "session": b.to_string(), "label": "worker-2",
+        "lock": "/locks/x", "path": path, "token": "4", "session": b.to_string(), "label": "worker-2",
         "address": "10.0.0.7", "mode": "exclusive", "permits": null, "acquired": true,
     });
     assert_eq!(last, released);

@@ -49,9 +49,9 @@ function drawNodes(list, status, health) {
       say(role, silent ? 'down' : !known ? 'unknown' : here ? `${now.role}${lost && now.role === 'leader' ? ' without a quorum' : ''}`
         : leads ? 'leader' : now.learners.includes(id) ? 'learner' : 'follower');
       el.className = `card ${silent ? 'down' : !known ? 'unknown' : leads ? 'leader' : ''}`;
-      const behind = here ? now.committed_index - now.applied_index : stored.has(id) && !lost ? Math.max(...stored.values()) - stored.get(id) : null;
+      const behind = here && lost ? null : here ? now.committed_index - now.applied_index : stored.has(id) && !lost ? Math.max(...stored.values()) - stored.get(id) : null;
       say(lag, silent ? `no answer for ${ms(silent)}` : !known ? lost ? 'cannot be seen from here' : `ask node ${now.leader}`
-        : behind === null ? 'answers' : behind === 0 ? 'up to date' : `${many(behind, 'entry', 'entries')} behind`);
+        : here && lost ? 'cut off: newer writes are unknown' : behind === null ? 'answers' : behind === 0 ? 'up to date' : `${many(behind, 'entry', 'entries')} behind`);
       bar.className = silent || behind === null ? 'unknown' : behind > 1000 ? 'far' : 'near';
       bar.style.width = behind === null ? '100%' : `${Math.max(4, 100 - Math.min(96, 20 * Math.log10(1 + behind)))}%`;
     };
