@@ -16,6 +16,7 @@ mod layers;
 mod names;
 mod packages;
 mod promises;
+mod rest;
 mod sizes;
 mod tour;
 mod tree;
@@ -100,6 +101,7 @@ fn each_promise_has_a_fault_a_workload_a_checker_and_a_mutant() {
     let tree = Tree::of_the_repository();
     println!("{}", promises::table(&tree));
     holds(promises::breaches(&tree));
+    holds(rest::breaches(&tree));
 }
 
 #[test]

@@ -49,10 +49,12 @@ const WORK: &[(&str, &[&str])] = &[
     ("workload/plain/frames", &["bounded"]),
     ("workload/plain/flood", &["bounded", "fair-service", "no-election-by-load"]),
     ("workload/plain/bystander", &["fair-service"]),
-    ("workload/rest/attempt", &["no-lost-wakeup", "minimum-hold", "exactly-once"]),
+    ("workload/rest/attempt", &["no-lost-wakeup", "minimum-hold", "exactly-once", "linearizable-verify"]),
+    ("workload/rest/attempt", &["fair-service"]),
     ("workload/rest/events", &["lock-events", "reports"]),
     ("workload/operations/locks", &["the-oracle-agrees"]),
-    ("workload/rest/lease", &["mutual-exclusion"]),
+    ("workload/rest/lease", &["mutual-exclusion", "ephemeral-lifetime"]),
+    ("workload/rest/znodes", &["exactly-once", "linearizable-writes", "fencing-monotonic", "synced-reads"]),
     ("workload/rest/state", &["mutual-exclusion", "linearizable-verify", "exactly-once"]),
     ("flood", &["no-election-by-load"]),
     ("probe", &["serves-while-a-quorum-is-connected"]),
@@ -165,6 +167,11 @@ pub fn table(tree: &Tree) -> String {
 
 fn hole(promise: &str, part: &str) -> Option<&'static str> {
     HOLES.iter().find(|(of, what, _)| (*of, *what) == (promise, part)).map(|(.., why)| *why)
+}
+
+/// Whether docs/guarantees.md has this promise.
+pub fn is_promise(tree: &Tree, name: &str) -> bool {
+    promises(tree).iter().any(|(promise, _)| *promise == name)
 }
 
 fn rows(tree: &Tree) -> Vec<Row<'_>> {

@@ -1,7 +1,6 @@
 //! Handles requests from other nodes. While this node leads, it takes proposals and keepalives, confirms read
 //! indexes and changes the membership.
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,10 +196,6 @@ impl PeerService for Service {
             return Err(self.not_leader());
         }
         self.lead(facts::add_learner(&self.node.raft, node, member)).await
-    }
-
-    async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<u64, Refusal> {
-        self.lead(facts::change_voters(&self.node.raft, voters)).await
     }
 
     async fn reconfigure(&self, wanted: Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {

@@ -134,7 +134,7 @@ pub const COMMIT: &str = match option_env!("ROWLOCK_COMMIT") {
 
 /// Fingerprint of the messages between nodes in the first version. The samples are
 /// `coordinator/raft/consensus/src/peer/testdata/wire.txt`.
-pub const MESSAGES: Layout = Layout(0x73c2_1b97);
+pub const MESSAGES: Layout = Layout(0x3b75_bdd3);
 
 /// Returns release and commit of this build, for people.
 pub fn this_build() -> String {

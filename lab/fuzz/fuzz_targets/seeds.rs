@@ -167,7 +167,6 @@ fn requests() -> [Request; 12] {
         Request::Touches { sessions: vec![SessionId(1), SessionId(i64::MIN)], term: 3, is_short: true },
         Request::ReadIndex,
         Request::AddLearner { node: NodeId(4), member: member() },
-        Request::ChangeVoters { voters: [NodeId(1), NodeId(4)].into() },
         Request::Introduce,
     ]
 }

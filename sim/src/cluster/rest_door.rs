@@ -1,8 +1,9 @@
 //! Endpoint of a node for HTTP clients. The routes and all code behind them are production code; only the
 //! transport differs, because axum starts its connections outside `env` (see
-//! `rowlock_coordinator::access::http::api::Direct`). A request is a frame `METHOD PATH\nDOCUMENT`, its
-//! answer a frame `STATUS\nDOCUMENT`. The answer of a stream continues with a frame for each piece and ends
-//! with the connection. As with HTTP, the node drops a request whose connection ends.
+//! `rowlock_coordinator::access::http::api::Direct`). A request is a frame `METHOD PATH\nDOCUMENT`,
+//! with headers (`NAME: VALUE`) behind tabs after the path, its answer a frame `STATUS\nDOCUMENT`. The answer
+//! of a stream continues with a frame for each piece and ends with the connection. As with HTTP, the node
+//! drops a request whose connection ends.
 
 use std::time::Duration;
 
@@ -69,7 +70,9 @@ async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAdd
     let request = time::timeout(IDLE_MAX, wire.frame()).await.ok()?.ok()?;
     let text = std::str::from_utf8(&request).ok()?;
     let (head, body) = text.split_once('\n')?;
-    let (method, path) = head.split_once(' ')?;
+    let mut parts = head.split('\t');
+    let (method, path) = parts.next()?.split_once(' ')?;
+    let headers: Vec<(&str, &str)> = parts.filter_map(|header| header.split_once(": ")).collect();
     if path.starts_with(STREAMS) {
         return stream(wire, api, address, path).await;
     }
@@ -77,7 +80,7 @@ async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAdd
         biased;
         // One request at a time: any further input means that the client has closed the connection.
         _ = wire.frame() => return None,
-        answer = api.request(address, HOST, (method, path, body.to_owned())) => answer,
+        answer = api.request(address, HOST, (method, path, &headers[..], body)) => answer,
     };
     let (status, body) = answer?;
     wire.send(&frame(&format!("{status}\n{body}"))).await.ok()

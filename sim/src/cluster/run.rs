@@ -216,7 +216,7 @@ impl Run {
         let made = || plan.scenario.script(plan.seed, plan.seconds, &shape, clients.len());
         let script = plan.script.clone().unwrap_or_else(made);
         let profiles = profiles(&mut rng, &theme, &clients, &script);
-        let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script));
+        let record = Record::new(sim.clone(), theme.locks().clone(), terms(&script, &shape));
         let operator = sim.add_host("operator", "operator", Ipv4Addr::new(10, 0, 2, 1));
         let (bystander, flooders) = beside_floods(&sim, &script);
         let (queue, jobs) = OperatorQueue::new();

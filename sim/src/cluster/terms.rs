@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rowlock_world::time::Nanos;
 
+use super::shape::Shape;
 use crate::fault::{Fault, Kind, Script, Step, Target};
 use crate::invariants::{Disturbances, Terms};
 
@@ -15,13 +16,14 @@ const DRIFT_MAX: i128 = 50_000;
 const MILLION: i128 = 1_000_000;
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Returns the demands that checkers may make under this script.
-pub(super) fn terms(script: &Script) -> Terms {
+/// Returns the demands that checkers may make of nodes of this shape under this script.
+pub(super) fn terms(script: &Script, shape: &Shape) -> Terms {
     let mut terms = Terms {
         has_bounded_clocks: has_bounded_clocks(script.steps()),
         has_true_clocks: !script.steps().iter().any(|step| matches!(step.fault, Fault::ClockRate { .. })),
         starts_with_right_clocks: starts_with_right_clocks(script.steps()),
         has_faults: !script.steps().is_empty(),
+        has_history: shape.history_bytes.is_some(),
         has_room: !script.steps().iter().any(|step| matches!(step.fault, Fault::DiskFull { .. })),
         hears_of_hang_ups: !script.steps().iter().any(|step| hides_hang_ups(&step.fault)),
         disturbances: disturbances(script.steps()),
@@ -128,10 +130,12 @@ fn starts_nodes(fault: &Fault) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rowlock_world::rng::Rng;
+
     use super::*;
 
     fn of(text: &str) -> Terms {
-        terms(&text.parse().expect("a script"))
+        terms(&text.parse().expect("a script"), &Shape::of(&mut Rng::new(1)))
     }
 
     #[test]

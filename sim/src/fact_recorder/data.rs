@@ -54,6 +54,7 @@ fn op(command: &Command) -> Option<Op> {
         Command::Client(Request::Multi(ops)) => {
             ops.iter().map(op_of_multi).collect::<Option<_>>().map(Op::Multi)
         }
+        Command::Fenced { change, .. } => op_of_multi(change),
         _ => None,
     }
 }
@@ -92,6 +93,13 @@ fn answer(op: &Op, outcome: &Response) -> Option<Result<Answer, Failure>> {
         (Op::Set { .. }, Response::Stat(stat)) => Some(Ok(Answer::Set(*stat))),
         (Op::Delete { .. }, Response::Empty) => Some(Ok(Answer::Deleted)),
         (Op::Multi(_), Response::Multi(results)) => Some(answers(results)),
+        (_, Response::Multi(behind_fence)) => match answers(behind_fence) {
+            Ok(Answer::Multi(mut each)) => each.pop().map(Ok),
+            // The token holds the lock no more: nothing has run.
+            Err(Failure::RefusedAt(0, _)) => None,
+            Err(Failure::RefusedAt(_, code)) => Some(Err(Failure::Refused(code))),
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -23,6 +23,17 @@ use super::{Lock, Millis};
 /// Parent of all plain znodes of the workloads.
 pub const DATA: &str = "/data";
 
+/// Returns the path of the znode that clients write with this token of the lock as a fence.
+pub fn fenced_path(lock: Lock, token: FencingToken) -> String {
+    format!("{DATA}/fence-{}-{token}", lock.0)
+}
+
+/// Returns the lock and the token that must hold the lock, for a path of [`fenced_path`].
+pub fn fence_of(path: &str) -> Option<(Lock, FencingToken)> {
+    let (lock, token) = path.strip_prefix(DATA)?.strip_prefix("/fence-")?.split_once('-')?;
+    Some((Lock(lock.parse().ok()?), FencingToken(token.parse().ok()?)))
+}
+
 /// A client of the workload, through all its lives and sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientId(pub usize);
@@ -119,6 +130,8 @@ pub enum Answer {
     Synced,
     Acquired(FencingToken),
     Held(Vec<FencingToken>),
+    /// The attempt waits at this position of the queue, counted from 1.
+    Waiting(u64),
     /// The lock is held by a position whose label has this text.
     Taken(String),
     /// Whether the lock was held until the release.
@@ -234,13 +247,14 @@ pub enum ClientFact {
         lock: Lock,
         token: FencingToken,
     },
-    /// A quiet client has a small request, and waits for the reply.
+    /// A client waits for a reply that is due: to a small request of a quiet client, or to an acquire by HTTP
+    /// whose time to wait is over.
     Waits {
         request: &'static str,
     },
-    /// The quiet client has the reply, or no longer wants a reply.
+    /// The client has the reply, or no longer wants a reply.
     Served,
-    /// A node has confirmed to an operator that a session has ended.
+    /// A node has confirmed to an operator or to the client that a session has ended.
     HasEnded {
         session: SessionId,
     },

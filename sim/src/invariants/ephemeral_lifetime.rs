@@ -1,6 +1,7 @@
-//! ephemeral-lifetime: a session that a node reports to an operator as ended has ended. The oracle checks
-//! that an ephemeral znode exists only while its session does (`sim/oracle/src/promises.rs`), and
-//! `cluster/session_expiry.rs` checks in true time when a session may expire.
+//! ephemeral-lifetime: a session that a node reports to an operator as ended has ended, and a lease after the
+//! answer to its `DELETE`. The oracle checks that an ephemeral znode exists only while its session does
+//! (`sim/oracle/src/promises.rs`), and `cluster/session_expiry.rs` checks in true time when a session may
+//! expire.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,7 @@ impl Invariant for EphemeralLifetime {
             Fact::SessionOpened { session, .. } => drop(self.0.insert(*session)),
             Fact::SessionEnded { session, .. } => drop(self.0.remove(session)),
             Fact::Client { what: ClientFact::HasEnded { session }, .. } if self.0.contains(session) => {
-                return Err(format!("session {session} lives, and an operator was told that it has ended"));
+                return Err(format!("session {session} lives, and a node has confirmed its end"));
             }
             _ => {}
         }

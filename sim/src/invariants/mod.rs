@@ -74,6 +74,8 @@ pub struct Terms {
     pub starts_with_right_clocks: bool,
     /// The run has faults.
     pub has_faults: bool,
+    /// Nodes keep a history of locks.
+    pub has_history: bool,
     /// No disk is ever full: nodes refuse no write for lack of room.
     pub has_room: bool,
     /// No proxy stands between clients and nodes: a node notices at once when a client hangs up.
@@ -95,6 +97,7 @@ impl Default for Terms {
             has_true_clocks: false,
             starts_with_right_clocks: true,
             has_faults: true,
+            has_history: true,
             has_room: true,
             hears_of_hang_ups: false,
             grant_within: Duration::from_secs(15),
@@ -118,7 +121,7 @@ impl Invariants {
             Box::new(cluster::releases::Releases::default()),
             Box::new(cluster::reports::Reports::default()),
             Box::new(cluster::verify::LinearizableVerify::default()),
-            Box::new(cluster::lock_events::LockEvents::within(terms.answer_within)),
+            Box::new(cluster::lock_events::LockEvents::new(terms.clone())),
             Box::new(cluster::progress::Progress::within(terms.answer_within)),
             Box::new(cluster::steady::Steady::new(terms.has_faults, terms.has_room)),
             Box::new(cluster::serves_while_a_quorum_is_connected::ServesWhileAQuorumIsConnected::default()),

@@ -2,7 +2,7 @@
 //!
 //! A paragraph is a history in the words of [`crate::history::text`], with the checker's verdict. `==
 //! TITLE` begins a case, and the history in that paragraph begins all histories of the case. `terms` sets
-//! the demands of the run: `faults=no`, `room=no`, `clocks=unbounded|true`, `starts=wrong`,
+//! the demands of the run: `faults=no`, `history=no`, `room=no`, `clocks=unbounded|true`, `starts=wrong`,
 //! `hang-ups=heard`, `grant=MS`, `answer=MS`, `fair=MS`, `disturbed=FROM-TO`.
 //!
 //! `ROWLOCK_UPDATE=1 cargo test -p rowlock-sim --lib invariants` rewrites the verdicts; review the
@@ -63,6 +63,7 @@ fn terms(words: &Words<'_>) -> Terms {
         has_true_clocks: words.option("clocks") == Some("true"),
         starts_with_right_clocks: words.option("starts") != Some("wrong"),
         has_faults: words.option("faults") != Some("no"),
+        has_history: words.option("history") != Some("no"),
         has_room: words.option("room") != Some("no"),
         hears_of_hang_ups: words.option("hang-ups") == Some("heard"),
         grant_within: millis("grant", normal.grant_within),

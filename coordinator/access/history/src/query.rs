@@ -63,8 +63,8 @@ pub struct Page {
     /// Matching entries, and all gaps in the time range.
     pub entries: Vec<(Key, Entry)>,
     pub more_before: Option<Key>,
-    /// First key of the complete part: all later events, of any lock, are kept. `None` if unknown.
-    pub kept_from: Option<Key>,
+    /// All events behind this zxid, of any lock, are kept or declared missing; earlier ones may be removed.
+    pub complete_after: Zxid,
 }
 
 /// Decision to continue a page or to stop.

@@ -3,6 +3,7 @@
 //! ```text
 //! data/node-N/history/
 //!   COVERED              up to which zxid everything is in the segments
+//!   TRIMMED              up to which zxid segments were removed; absent: nothing was removed
 //!   segment-0000000004/    closed: sled's files and FOOTER_FILE, their checksums
 //!   segment-0000000007/
 //!   open/                being written; thrown away at the next start
@@ -32,6 +33,7 @@ pub(super) const FOLDER: &str = "history";
 const OPEN: &str = "open";
 const VIEW: &str = "view";
 const COVERED: &str = "COVERED";
+const TRIMMED: &str = "TRIMMED";
 /// Prefix of a damaged segment's folder, kept for an investigation; only the last segment is kept.
 const DAMAGED: &str = "history.damaged-";
 /// Prefix of a segment's folder from another build or release.
@@ -104,16 +106,19 @@ impl Found {
         // missing.
         let recorded = match damaged.iter().any(|(number, _)| *number > newest) {
             true => None,
-            false => dir.read(COVERED).ok().and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok()),
+            false => dir.read(COVERED).ok().and_then(|text| zxid_in(&text)),
         };
-        let covered =
-            footers.iter().map(|footer| footer.covered).chain(recorded.map(Zxid)).max().unwrap_or_default();
+        let covered = footers.iter().map(|footer| footer.covered).chain(recorded).max().unwrap_or_default();
         let lost: Vec<Footer> =
             damaged.iter().filter_map(|(number, _)| Footer::lost(*number, &footers)).collect();
         footers.extend(lost);
         footers.sort_by_key(|footer| footer.number);
         Ok(Found { node, footers, damaged, covered })
     }
+}
+
+fn zxid_in(text: &[u8]) -> Option<Zxid> {
+    std::str::from_utf8(text).ok()?.parse().ok().map(Zxid)
 }
 
 pub(super) struct Store {
@@ -128,6 +133,8 @@ pub(super) struct Store {
     covered: Zxid,
     /// Zxid up to which all events are durable.
     kept: Zxid,
+    /// Zxid up to which events were removed as too old, or for lack of room.
+    trimmed: Zxid,
     /// True after storing an event behind `kept`.
     is_changed: bool,
     newest: Key,
@@ -148,6 +155,11 @@ impl Store {
         let highest =
             footers.iter().map(|footer| footer.number).chain(damaged.iter().map(|(number, _)| *number)).max();
         let newest = footers.iter().map(Footer::last).max().unwrap_or(Key::MIN);
+        let trimmed = match dir.read(TRIMMED) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Zxid::default(),
+            // An unreadable file may stand for any removal so far.
+            text => text.ok().and_then(|text| zxid_in(&text)).unwrap_or(covered),
+        };
         let mut store = Store {
             data,
             dir,
@@ -158,6 +170,7 @@ impl Store {
             next: highest.map_or(1, |number| number + 1),
             covered,
             kept: covered,
+            trimmed,
             is_changed: false,
             newest,
         };
@@ -305,8 +318,8 @@ impl Store {
             self.close_open()?;
         }
         let too_old = began_before(self.bounds.max_age_ms);
-        while let Some(oldest) = self.closed.front().filter(|footer| too_old(&footer.last())) {
-            self.remove(oldest.number)?;
+        while self.closed.front().is_some_and(|footer| too_old(&footer.last())) {
+            self.remove_oldest()?;
         }
         self.trim_bytes()
     }
@@ -314,10 +327,17 @@ impl Store {
     fn trim_bytes(&mut self) -> Result<(), HistoryError> {
         let allowed = self.bounds.max_bytes - PARTS_NOT_CLOSED * self.bounds.part_bytes();
         while self.closed.iter().map(Footer::bytes).sum::<u64>() > allowed {
-            let Some(oldest) = self.closed.front() else { break };
-            self.remove(oldest.number)?;
+            self.remove_oldest()?;
         }
         Ok(())
+    }
+
+    fn remove_oldest(&mut self) -> Result<(), HistoryError> {
+        let Some(oldest) = self.closed.front() else { return Ok(()) };
+        let (number, last) = (oldest.number, oldest.last().zxid);
+        self.trimmed = self.trimmed.max(last);
+        self.dir.write_atomic(TRIMMED, self.trimmed.0.to_string().as_bytes())?;
+        self.remove(number)
     }
 
     fn remove(&mut self, number: u64) -> Result<(), HistoryError> {
@@ -371,7 +391,7 @@ impl Store {
         let oldest_ms = filter.since_ms.max(now_ms.saturating_sub(self.bounds.max_age_ms));
         let range = Range { from: Key::at(oldest_ms), before: filter.before };
         let mut reading = Reading::new(filter, &is_over);
-        reading.page.kept_from = self.kept_from(oldest_ms);
+        reading.page.complete_after = self.complete_after(oldest_ms);
         if range.from >= range.before {
             return Ok(reading.page);
         }
@@ -410,11 +430,13 @@ impl Store {
         Ok(reading.page)
     }
 
-    /// Returns the beginning of the first segment, closed or open, without hidden entries.
-    fn kept_from(&self, oldest_ms: i64) -> Option<Key> {
-        let closed = self.closed.iter().map(Footer::first);
-        let all = closed.chain(self.open.as_ref().and_then(OpenSegment::first));
-        all.filter(|first| first.time_ms >= oldest_ms).min()
+    /// Returns the end of the segments that were removed, or have hidden entries.
+    fn complete_after(&self, oldest_ms: i64) -> Zxid {
+        let is_hidden = |first: Key| first.time_ms < oldest_ms;
+        let closed = self.closed.iter().filter(|footer| is_hidden(footer.first()));
+        let open = self.open.as_ref().and_then(OpenSegment::first).filter(|first| is_hidden(*first));
+        let hidden = closed.map(Footer::last).chain(open.map(|_| self.newest));
+        hidden.map(|last| last.zxid).max().unwrap_or_default().max(self.trimmed)
     }
 
     /// Reads a closed segment. Returns `None` for an unreadable segment.

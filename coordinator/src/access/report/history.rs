@@ -149,8 +149,7 @@ impl Reports {
             match page.more_before {
                 Some(more) => before = more,
                 None => {
-                    let reaches_back = page.kept_from.is_some_and(|first| first.zxid <= span.after);
-                    return (found, (!reaches_back).then_some(GapReason::Trimmed));
+                    return (found, (page.complete_after > span.after).then_some(GapReason::Trimmed));
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 mod clients;
 mod frames;
+mod past;
 
 use rowlock_env::task::Shutdown;
 use rowlock_env::time;

@@ -22,7 +22,8 @@
 //!   LOCK [MODE]`, `release LOCK TOKEN`, `held LOCK...`, `force LOCK [TOKEN]`, `verify LOCK TOKEN`, `multi
 //!   CALL | CALL`
 //! - answers: `created PATH STAT`, `set STAT`, `deleted`, `data DATA STAT`, `absent`, `synced`, `acquired
-//!   TOKEN`, `held TOKEN...`, `taken LABEL`, `released yes|no`, `verified yes|no`, `multi ANSWER | ANSWER`
+//!   TOKEN`, `held TOKEN...`, `waiting POSITION`, `taken LABEL`, `released yes|no`, `verified yes|no`,
+//!   `multi ANSWER | ANSWER`
 //! - no answer: `refused ERROR`, `refused ERROR at=OPERATION` (of a multi), `undone`, `unknown`
 //!
 //! STAT: czxid, mzxid and version, as `2/4/1`.
@@ -258,6 +259,7 @@ pub(super) fn answer(text: &str) -> Option<Result<Answer, Failure>> {
         "synced" => Answer::Synced,
         "acquired" => Answer::Acquired(token(&words.at(1))),
         "held" => Answer::Held(words.from(1).iter().map(token).collect()),
+        "waiting" => Answer::Waiting(words.parse(1)),
         "taken" => Answer::Taken(words.at(1).to_owned()),
         "released" => Answer::Released(words.at(1) == "yes"),
         "verified" => Answer::Verified(words.at(1) == "yes"),

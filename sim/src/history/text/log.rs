@@ -111,13 +111,14 @@ fn change(words: &Words<'_>, text: &str) -> Option<Fact> {
     })
 }
 
-/// Reads an entry of event streams: `ZXID KIND` with options, or `FROM gap UPTO`.
+/// Reads an entry of event streams: `ZXID KIND` with options, or `FROM gap UPTO [reason=]`.
 pub(super) fn entry(words: &Words<'_>, first: usize) -> HistoryEntry {
     let (zxid, kind): (i64, _) = (words.parse(first), words.at(first + 1));
     let mut entry = if kind == "gap" {
         let upto: i64 = words.parse(first + 2);
         json!({
-            "time_ms": 0, "zxid": upto, "event": "gap", "reason": "lost", "from_zxid": zxid, "missing": null,
+            "time_ms": 0, "zxid": upto, "event": "gap", "from_zxid": zxid, "missing": null,
+            "reason": words.option("reason").unwrap_or("lost"),
         })
     } else {
         let (token, lock) = (words.number("token", zxid), words.option("of").unwrap_or("/a"));

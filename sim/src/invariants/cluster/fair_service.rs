@@ -1,5 +1,5 @@
 //! fair-service: while nothing but load is wrong, a quiet client's small request is answered within a bound,
-//! whatever other clients send.
+//! whatever other clients send; and so is an acquire by HTTP whose time to wait is over.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl FairService {
             return Ok(());
         }
         Err(format!(
-            "quiet client {} waits for the answer to its {request} from {since} to {now}, more than {:?}, and \
+            "client {} waits for the answer to its {request} from {since} to {now}, more than {:?}, and \
              nothing but load is wrong",
             client.0, self.bound
         ))

@@ -1,12 +1,13 @@
 //! fenced-store: a store with a check of tokens never accepts a write of a former holder after a write of the
-//! successor, and refuses no other write.
+//! successor, and refuses no other write. A write of a znode with a fence takes effect only while the token
+//! holds the lock.
 
 use std::collections::BTreeMap;
 
 use rowlock_proto::FencingToken;
 
 use super::super::Invariant;
-use crate::history::client::{ClientFact, Store};
+use crate::history::client::{ClientFact, Store, fence_of};
 use crate::history::{Book, Fact, Lock};
 
 /// Highest token that each store has accepted.
@@ -20,7 +21,14 @@ impl Invariant for FencedStore {
         "fenced-store"
     }
 
-    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
+        if let Fact::Logged(logged) = fact
+            && logged.result.is_ok()
+            && let Some((lock, token)) = logged.op.paths().into_iter().find_map(fence_of)
+            && !book.is_held(lock, token)
+        {
+            return Err(format!("{:?} ran while {token} did not hold {lock:?}", logged.op));
+        }
         let Fact::Client { client, what: ClientFact::Wrote { lock, token, store }, .. } = fact else {
             return Ok(());
         };

@@ -1,27 +1,27 @@
 //! lock-events: a follower of the events of one lock, or of all locks, gets each event once and in the order
 //! of the log, from one stream to the next at any node, except within a reported gap; a walk through the
-//! pages of a history likewise, from the newest event back. A stream that begins after every fault has healed
-//! delivers each event within a bound.
+//! pages of a history likewise, from the newest event back. Each gap has a cause. A stream that begins after
+//! every fault has healed delivers each event within a bound.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rowlock_proto::Zxid;
-use rowlock_proto::report::{HistoryEntry, HistoryEvent};
+use rowlock_proto::report::{GapReason, HistoryEntry, HistoryEvent};
 use rowlock_world::time::Nanos;
 
-use super::super::Invariant;
+use super::super::{Invariant, Terms};
 use crate::history::access::is_guarded;
 use crate::history::client::{ClientFact, ClientId, Events};
+use crate::history::node::NodeFact;
 use crate::history::{Book, Fact};
 
 /// Path of the followed lock; `None` follows all locks.
 type Scope = Option<String>;
 
 pub struct LockEvents {
-    bound: Duration,
+    terms: Terms,
     now: Nanos,
     healed: Option<Nanos>,
     log: Log,
@@ -34,7 +34,16 @@ pub struct LockEvents {
 struct Log {
     events: Vec<(Nanos, Arc<HistoryEntry>)>,
     last: Zxid,
+    /// A snapshot has replaced a node's state, or the cluster began with a state.
+    has_snapshots: bool,
 }
+
+/// Least number of waiting events of which a node drops some for a slow stream, by their bytes.
+const SLOW_MIN: usize = 1_000;
+/// Number of past events with which a stream begins at most.
+const PAST_MAX: usize = 4_096;
+/// Time without faults in which a node reads its history.
+const READS_WITHIN: Nanos = Nanos::from_millis(10_000);
 
 struct Stream {
     scope: Scope,
@@ -91,6 +100,27 @@ impl Log {
 
     fn is_at(&self, place: usize, wanted: &HistoryEntry) -> bool {
         *self.events[place].1 == *wanted
+    }
+
+    /// Returns an error for a gap without a cause in this life of the cluster.
+    fn check_cause(&self, entry: &HistoryEntry, terms: &Terms, now: Nanos) -> Result<(), String> {
+        let HistoryEvent::Gap(gap) = entry.event else { return Ok(()) };
+        let has_cause = match gap.reason {
+            GapReason::Snapshot => self.has_snapshots,
+            GapReason::NoHistory => !terms.has_history,
+            // Only whole segments are removed, and the newest segment never is.
+            GapReason::Trimmed => self.events.first().is_some_and(|(_, first)| first.zxid < entry.zxid),
+            GapReason::TooMany => self.events.len() - self.behind(gap.from_zxid) > PAST_MAX,
+            GapReason::TooSlow => self.events.len() - self.behind(gap.from_zxid) > SLOW_MIN,
+            GapReason::NotNow => !terms.disturbances.spare(Nanos(now.0.saturating_sub(READS_WITHIN.0)), now),
+            GapReason::TooFast | GapReason::Lost | GapReason::NoSpace => terms.has_faults,
+            GapReason::Other => false,
+        };
+        if has_cause {
+            Ok(())
+        } else {
+            Err(format!("was told of {entry:?}, and nothing has caused that gap"))
+        }
     }
 }
 
@@ -183,10 +213,9 @@ impl Walk {
 }
 
 impl LockEvents {
-    /// Demands that, after every fault has healed, a stream delivers an event within `bound`.
-    pub fn within(bound: Duration) -> Self {
+    pub fn new(terms: Terms) -> Self {
         let (now, log) = (Nanos(0), Log::default());
-        LockEvents { bound, now, healed: None, log, streams: BTreeMap::new(), walks: BTreeMap::new() }
+        LockEvents { terms, now, healed: None, log, streams: BTreeMap::new(), walks: BTreeMap::new() }
     }
 
     fn heard(&mut self, client: ClientId, what: &Events) -> Result<(), String> {
@@ -206,12 +235,16 @@ impl LockEvents {
                 self.walks.insert(client, walk);
             }
             // An event without a stream belongs to an earlier life of the cluster.
-            Events::Told(entry) => return streams.get_mut(&client).map_or(Ok(()), |it| it.told(entry, log)),
+            Events::Told(entry) => {
+                log.check_cause(entry, &self.terms, self.now)?;
+                return streams.get_mut(&client).map_or(Ok(()), |it| it.told(entry, log));
+            }
             Events::UpTo(zxid) => {
                 let now = self.now;
                 return streams.get_mut(&client).map_or(Ok(()), |it| it.up_to(*zxid, now, log));
             }
             Events::Page(entries) => {
+                entries.iter().try_for_each(|entry| log.check_cause(entry, &self.terms, self.now))?;
                 return self.walks.get_mut(&client).map_or(Ok(()), |it| it.page(entries, log));
             }
             Events::Refused => {
@@ -232,7 +265,7 @@ impl LockEvents {
             let Some(since) = stream.since.filter(|since| *since >= healed) else { continue };
             let Some((at, due)) = stream.lacked(&self.log, self.log.events.len()) else { continue };
             let begins = (*at).max(since);
-            if self.now > begins + self.bound {
+            if self.now > begins + self.terms.answer_within {
                 return Err(format!("client {}: was not told of {due:?} since {begins}", client.0));
             }
         }
@@ -250,8 +283,9 @@ impl Invariant for LockEvents {
         match fact {
             Fact::LockEvent(entry) => self.log.events.push((self.now, entry.clone())),
             Fact::Committed { zxid } => self.log.last = *zxid,
+            Fact::Node { what: NodeFact::Installed { .. }, .. } => self.log.has_snapshots = true,
             Fact::NewLife(new) => {
-                self.log = Log { events: Vec::new(), last: new.floor };
+                self.log = Log { events: Vec::new(), last: new.floor, has_snapshots: true };
                 self.streams.clear();
                 self.walks.clear();
             }

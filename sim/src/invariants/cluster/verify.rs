@@ -1,11 +1,12 @@
 //! linearizable-verify: the answer to a verify was right at a moment between call and answer. If an HTTP
 //! request gets its locks, the session held all the locks at the same moment of the call; if the answer names
-//! another holder, this holder held the lock during the call.
+//! another holder, this holder held the lock during the call; if the answer is a position in the queue, the
+//! session waited there at a moment of the call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rowlock_proto::FencingToken;
 use rowlock_proto::report::{LockEvent, LockEventKind};
+use rowlock_proto::{FencingToken, SessionId};
 
 use super::super::Invariant;
 use crate::history::client::{Answer, CallId, ClientFact, Op};
@@ -20,6 +21,18 @@ struct Asked {
     held: BTreeSet<Place>,
     /// Length of `changes` at the start of the call.
     since: usize,
+    session: SessionId,
+    /// Positions of the session in the queue, during the call, counted from 1.
+    positions: BTreeSet<u64>,
+}
+
+impl Asked {
+    fn note_positions(&mut self, book: &Book) {
+        let [lock] = self.locks[..] else { return };
+        let queue = (1..).zip(book.queue(lock));
+        let own = queue.filter(|(_, (_, place))| place.session == self.session && !place.is_held);
+        self.positions.extend(own.map(|(position, _)| position));
+    }
 }
 
 /// Changes of holders in the log, and unanswered calls about holders.
@@ -33,14 +46,15 @@ pub struct LinearizableVerify {
 }
 
 impl LinearizableVerify {
-    fn invoked(&mut self, call: CallId, op: &Op, book: &Book) {
+    fn invoked(&mut self, (call, session): (CallId, SessionId), op: &Op, book: &Book) {
         let (locks, place) = match op {
             Op::Verify { lock, token } => (vec![*lock], Some((*lock, *token))),
             Op::Held { locks } => (locks.clone(), None),
             _ => return,
         };
         let (held, since) = (book.holders().collect(), self.changes.len());
-        self.asked.insert(call, Asked { locks, place, held, since });
+        let positions = BTreeSet::new();
+        self.asked.insert(call, Asked { locks, place, held, since, session, positions });
     }
 
     /// Reports whether, at a moment since the call began, "all these positions hold" was `is_held`.
@@ -76,6 +90,13 @@ impl Invariant for LinearizableVerify {
     }
 
     fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
+        let changes_queue = matches!(
+            fact,
+            Fact::Queued { .. } | Fact::Entitled { .. } | Fact::Left { .. } | Fact::NewLife(_)
+        );
+        if changes_queue {
+            self.asked.values_mut().for_each(|asked| asked.note_positions(book));
+        }
         match fact {
             // A former holder holds nothing in the new cluster, and any node of both clusters may answer a
             // call.
@@ -89,13 +110,25 @@ impl Invariant for LinearizableVerify {
             }
             Fact::Entitled { lock, token, .. } => self.changes.push(((*lock, *token), true)),
             Fact::Left { lock, token, .. } => self.changes.push(((*lock, *token), false)),
-            Fact::Client { what: ClientFact::Invoked { call, op, .. }, .. } => self.invoked(*call, op, book),
+            Fact::Client { what: ClientFact::Invoked { call, session, op }, .. } => {
+                self.invoked((*call, *session), op, book);
+            }
             Fact::Client { client, what: ClientFact::Returned { call, result }, .. } => {
-                let Some(asked) = self.asked.remove(call) else { return Ok(()) };
+                let Some(mut asked) = self.asked.remove(call) else { return Ok(()) };
                 let (places, is_held) = match (result, asked.place) {
                     (Ok(Answer::Verified(is_held)), Some(place)) => (vec![place], *is_held),
                     (Ok(Answer::Held(tokens)), _) => {
                         (asked.locks.iter().copied().zip(tokens.iter().copied()).collect(), true)
+                    }
+                    (Ok(Answer::Waiting(position)), _) => {
+                        asked.note_positions(book);
+                        return match asked.positions.contains(position) {
+                            true => Ok(()),
+                            false => Err(format!(
+                                "client {} was told to wait at position {position}, and waited at {:?}",
+                                client.0, asked.positions
+                            )),
+                        };
                     }
                     (Ok(Answer::Taken(by)), _) => {
                         return match self.could_be_taken(&asked, by) {

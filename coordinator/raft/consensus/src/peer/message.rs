@@ -1,6 +1,5 @@
 //! Messages between nodes. Variants are appended, never reordered: their position is on the wire.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,11 +49,6 @@ pub enum Request {
     AddLearner {
         node: NodeId,
         member: Member,
-    },
-    /// Makes exactly these nodes the voters; each must be a member already. Answered when the change is
-    /// committed.
-    ChangeVoters {
-        voters: BTreeSet<NodeId>,
     },
     /// Changes the membership in ZooKeeper's terms. Answered with `Reconfigured`.
     Reconfigure(Wanted),
@@ -186,7 +180,6 @@ impl Request {
             | Request::ReadIndex
             | Request::Status
             | Request::AddLearner { .. }
-            | Request::ChangeVoters { .. }
             | Request::Reconfigure(_)
             | Request::ClientDisconnects { .. }
             | Request::Introduce

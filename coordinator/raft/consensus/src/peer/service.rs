@@ -1,7 +1,6 @@
 //! Services of a node for other nodes: two traits, and the listening side, which decodes the requests of
 //! other nodes, calls the services, and encodes the responses.
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -72,9 +71,6 @@ pub trait PeerService: Send + Sync + 'static {
 
     /// Adds a learner. Returns the log index of the committed change.
     fn add_learner(&self, node: NodeId, member: Member) -> impl Future<Output = Result<u64, Refusal>> + Send;
-
-    /// Makes these the voters. Returns the log index of the committed change.
-    fn change_voters(&self, voters: BTreeSet<NodeId>) -> impl Future<Output = Result<u64, Refusal>> + Send;
 
     /// Changes the membership in ZooKeeper's terms. Returns the log index of the committed change, or the
     /// code of the rejection. The outer error means that the change was not attempted, except `NoQuorum`,
@@ -222,10 +218,6 @@ impl<S: PeerService> Handler<S> {
             Request::Introduce => async move { Response::Introduced(service.introduce(from).await) }.boxed(),
             Request::AddLearner { node, member } => async move {
                 answer(service.add_learner(node, member).await, |index| Response::MembershipChanged { index })
-            }
-            .boxed(),
-            Request::ChangeVoters { voters } => async move {
-                answer(service.change_voters(voters).await, |index| Response::MembershipChanged { index })
             }
             .boxed(),
             Request::Reconfigure(wanted) => {

@@ -213,17 +213,7 @@ pub enum NotDone {
 
 /// Adds a node as a learner. Returns the log index of the committed change.
 pub async fn add_learner(raft: &Raft, node: NodeId, member: Member) -> Result<u64, NotDone> {
-    change(raft, ChangeMembers::AddNodes(BTreeMap::from([(node.0, member)]))).await
-}
-
-/// Makes exactly these the voters. Returns the log index of the committed change. A replaced voter stays as a
-/// learner until its removal.
-pub async fn change_voters(raft: &Raft, voters: BTreeSet<NodeId>) -> Result<u64, NotDone> {
-    let ids = voters.into_iter().map(|node| node.0).collect();
-    change(raft, ChangeMembers::ReplaceAllVoters(ids)).await
-}
-
-async fn change(raft: &Raft, change: ChangeMembers<u64, Member>) -> Result<u64, NotDone> {
+    let change = ChangeMembers::AddNodes(BTreeMap::from([(node.0, member)]));
     match raft.change_membership(change, true).await {
         Ok(done) => Ok(done.log_id.index),
         Err(error) if error.forward_to_leader().is_some() => Err(NotDone::NotLeader),

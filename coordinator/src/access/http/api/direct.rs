@@ -20,6 +20,9 @@ use crate::access::http::connection::Visitor;
 /// Larger than any response except a stream of events, which has no end.
 const ANSWER_MAX_BYTES: usize = 1 << 20;
 
+/// Method, path, headers and body.
+type DirectRequest<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
+
 #[derive(Clone)]
 pub struct Direct {
     routes: Router,
@@ -47,7 +50,7 @@ impl Direct {
         &self,
         address: SocketAddr,
         host: &str,
-        request: (&str, &str, String),
+        request: DirectRequest<'_>,
     ) -> Option<(u16, String)> {
         let response = self.call(address, host, request).await?;
         let status = response.status().as_u16();
@@ -57,7 +60,7 @@ impl Direct {
 
     /// Opens a stream of events, like [`Direct::request`].
     pub async fn stream(&self, address: SocketAddr, host: &str, path: &str) -> Option<(u16, Pieces)> {
-        let response = self.call(address, host, ("GET", path, String::new())).await?;
+        let response = self.call(address, host, ("GET", path, &[], "")).await?;
         Some((response.status().as_u16(), Pieces(response.into_body().into_data_stream())))
     }
 
@@ -65,11 +68,12 @@ impl Direct {
         &self,
         address: SocketAddr,
         host: &str,
-        (method, path, body): (&str, &str, String),
+        (method, path, headers, body): DirectRequest<'_>,
     ) -> Option<Response> {
         let visitor = ConnectInfo(Visitor::unconnected(address));
         let request = Request::builder().method(method).uri(path).header(header::HOST, host);
-        let request = request.extension(visitor).body(Body::from(body)).ok()?;
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.extension(visitor).body(Body::from(body.to_owned())).ok()?;
         let mut routes = self.routes.clone();
         let Ok(response) = routes.call(request).await;
         Some(response)

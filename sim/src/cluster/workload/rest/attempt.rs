@@ -3,6 +3,7 @@
 //! Invariant: the client reports [`ClientFact::Holds`] in the poll in which it checks the lease, and
 //! [`ClientFact::LetGo`] before any step that releases the lock, including the drop of a hold.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ use crate::history::client::{Answer, CallId, ClientFact, Failure, Op};
 /// Percentages of requests with a late copy, and of repeated releases.
 const STRAY_PERCENT: u64 = 20;
 const REPEATED_PERCENT: u64 = 30;
+/// Percentage of holds with a write of a znode behind a fence, and of releases with one.
+const FENCED_PERCENT: u64 = 20;
 /// Percentage of releases after which the client checks the queue, and the number of queue positions
 /// requested.
 const LOOKS_PERCENT: u64 = 20;
@@ -84,9 +87,13 @@ pub(super) fn request_id(locks: &[Lock], strays: &mut Strays) -> String {
     )
 }
 
-/// Returns the wait of all requests of an attempt.
+/// Returns the wait of all requests of an attempt: sometimes longer than any lease.
 pub(super) fn any_wait() -> Duration {
-    if chance(80) { millis(1, 3_000) } else { Duration::ZERO }
+    match between(0, 9) {
+        0..2 => Duration::ZERO,
+        2..8 => millis(1, 3_000),
+        _ => millis(8_000, 60_000),
+    }
 }
 
 enum Got {
@@ -123,7 +130,7 @@ impl<'a> Attempt<'a> {
         let asking = self.lease.asking(self.head(acquire), body);
         let patience = time::now() + about(Duration::from_secs(4));
         let call = Call::begin(self.lease, Op::Acquire { lock, mode });
-        match self.acquire(&asking, (wait + EACH, patience), strays).await {
+        match self.acquire(&asking, (wait, patience), strays).await {
             Got::Held(token) => {
                 call.end(Ok(Answer::Acquired(token)));
                 self.hold(token, strays).await
@@ -164,9 +171,11 @@ impl<'a> Attempt<'a> {
     async fn acquire(
         &self,
         asking: &Asking,
-        (each, patience): (Duration, Instant),
+        (wait, patience): (Duration, Instant),
         strays: &mut Strays,
     ) -> Got {
+        // The answer comes within half of the lease's time.
+        let wait = wait.min(self.lease.ttl / 2);
         loop {
             let Some(deadline) = self.lease.deadline() else { return Got::Over };
             if time::now() >= patience || self.place.is_over() {
@@ -176,7 +185,9 @@ impl<'a> Attempt<'a> {
             let sent = time::now();
             let left = deadline.saturating_since(sent);
             let request = Call::begin(self.lease, Op::Held { locks: vec![self.lock] });
-            let Some(answer) = asking.once(each.min(left)).await else { continue };
+            let Some(answer) = in_time(self.lease, wait, asking.once((wait + EACH).min(left))).await else {
+                continue;
+            };
             self.lease.update(sent, &answer);
             let (status, document) = &answer;
             match (*status, document["state"].as_str()) {
@@ -184,7 +195,10 @@ impl<'a> Attempt<'a> {
                     request.end(Ok(Answer::Held(vec![token(document)])));
                     return Got::Held(token(document));
                 }
-                (202, Some("waiting")) => {}
+                (202, Some("waiting")) => {
+                    let position = document["position"].as_u64().expect("a waiting position has a number");
+                    request.end(Ok(Answer::Waiting(position)));
+                }
                 (200, Some("busy")) | (400 | 422, _) => return Got::Busy,
                 (200, Some("gone")) => return Got::Gone,
                 (403 | 404 | 429, _) => return Got::Over,
@@ -212,6 +226,9 @@ impl<'a> Attempt<'a> {
         if chance(IMPOSTOR_PERCENT) {
             self.be_refused(token).await;
         }
+        if chance(FENCED_PERCENT) && !super::znodes::behind_fence(self, token, strays).await {
+            return false;
+        }
         let end = time::now() + about(self.place.caller.profile().work);
         while hold.is_held() && time::now() < end {
             if chance(40) && self.mode == Mode::Exclusive {
@@ -237,6 +254,9 @@ impl<'a> Attempt<'a> {
                 // A session that an operator has ended meanwhile takes its outcomes along.
                 assert!(!self.lease.is_open().await, "a release of {token} again says {document}");
             }
+        }
+        if chance(FENCED_PERCENT) && !super::znodes::behind_fence(self, token, strays).await {
+            return false;
         }
         if chance(LOOKS_PERCENT) {
             // A node without a reply shows nothing.
@@ -312,6 +332,26 @@ pub(super) fn send_late(asking: &Asking, strays: &mut Strays) {
     }
 }
 
+/// Waits for the reply to an acquire, and reports the reply as due after `wait`.
+pub(super) async fn in_time<T>(lease: &Lease, wait: Duration, reply: impl Future<Output = T>) -> T {
+    let mut reply = pin!(reply);
+    if let Ok(reply) = time::timeout(wait, &mut reply).await {
+        return reply;
+    }
+    lease.journal().record(ClientFact::Waits { request: "acquire" });
+    let _due = Due(lease);
+    reply.await
+}
+
+/// Reply that is due. The drop reports that the client has the reply, or waits no longer.
+struct Due<'a>(&'a Lease);
+
+impl Drop for Due<'_> {
+    fn drop(&mut self) {
+        self.0.journal().record(ClientFact::Served);
+    }
+}
+
 pub(super) fn token(document: &Value) -> FencingToken {
     let token = document["token"].as_str().and_then(|token| token.parse().ok());
     FencingToken(token.unwrap_or_else(|| panic!("a held lock has a token: {document}")))
@@ -327,6 +367,14 @@ pub(super) struct Call<'a> {
 impl<'a> Call<'a> {
     pub(super) fn begin(lease: &'a Lease, op: Op) -> Self {
         Call::of((lease.journal(), lease.session), op)
+    }
+
+    /// Reports the beginning of the call that `make` builds from the call's number.
+    pub(super) fn next(lease: &'a Lease, make: impl FnOnce(CallId) -> Op) -> (Self, Arc<Op>) {
+        let (journal, session, call) = (lease.journal(), lease.session, lease.journal().next_call());
+        let op = Arc::new(make(call));
+        journal.record(ClientFact::Invoked { call, session, op: op.clone() });
+        (Call { journal, call, is_reported: false }, op)
     }
 
     /// Reports the beginning of a call by a client of this session.

@@ -31,7 +31,9 @@ pub(super) async fn connect(node: &str, request: &str) -> std::io::Result<Wire> 
 #[derive(Clone)]
 pub(super) struct Asking {
     pub(super) membership: Membership,
+    /// Method, path, and headers behind tabs.
     pub(super) head: String,
+    /// Document; null is nothing, and text stands for itself.
     pub(super) body: Value,
 }
 
@@ -49,7 +51,11 @@ impl Asking {
     /// Sends the request to this node; otherwise as [`Asking::once`].
     pub(super) async fn at(&self, node: &str, limit: Duration) -> Option<(u16, Value)> {
         let exchange = async {
-            let body = if self.body.is_null() { String::new() } else { self.body.to_string() };
+            let body = match &self.body {
+                Value::Null => String::new(),
+                Value::String(data) => data.clone(),
+                document => document.to_string(),
+            };
             let mut wire = connect(node, &format!("{}\n{body}", self.head)).await?;
             wire.frame().await
         };

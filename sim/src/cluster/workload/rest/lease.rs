@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::super::Journal;
 use super::super::chance::{chance, millis};
 use super::super::life::Place;
+use super::attempt::{ANSWERED_WITHIN, EACH};
 use super::call::Asking;
 use crate::cluster::membership::Membership;
 use crate::history::client::ClientFact;
@@ -134,8 +135,10 @@ impl Lease {
     /// Ends the lease, or leaves the lease to expire.
     pub(super) async fn end(self) {
         *self.deadline.lock() = None;
-        if chance(70) {
-            let _ = self.to_be_ended().once(millis(200, 2_000)).await;
+        // With time enough for an answer about a write whose leader has changed.
+        let limit = if chance(30) { ANSWERED_WITHIN + EACH } else { millis(200, 2_000) };
+        if chance(70) && self.to_be_ended().once(limit).await.is_some_and(|answer| answer.0 == 204) {
+            self.journal.record(ClientFact::HasEnded { session: self.session });
         }
     }
 

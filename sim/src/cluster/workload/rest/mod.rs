@@ -10,6 +10,7 @@ pub(super) mod events;
 mod lease;
 mod several;
 pub(super) mod state;
+mod znodes;
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ use lease::Lease;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Percentage of leases that fall silent at some moment and expire.
 const SILENT_PERCENT: u64 = 25;
-/// Percentage of attempts at several locks.
+/// Percentages of changes of znodes, and of attempts at several locks.
+const ZNODES_PERCENT: u64 = 25;
 const SEVERAL_PERCENT: u64 = 20;
 /// Bound on pending late copies of requests; the end of a lease drops its copies.
 const STRAYS_MAX: usize = 16;
@@ -60,9 +62,12 @@ async fn use_lease(place: &Place, lease: &Lease, attempts: u64) {
         if place.is_over() || !lease.is_alive() {
             return;
         }
-        let goes_on = match chance(SEVERAL_PERCENT) && place.caller.profile().plain.len() > 1 {
-            true => several::run(place, lease, &mut strays).await,
-            false => attempt::run(place, lease, &mut strays).await,
+        let goes_on = if chance(ZNODES_PERCENT) {
+            znodes::run(place, lease, &mut strays).await
+        } else if chance(SEVERAL_PERCENT) && place.caller.profile().plain.len() > 1 {
+            several::run(place, lease, &mut strays).await
+        } else {
+            attempt::run(place, lease, &mut strays).await
         };
         if !goes_on {
             return;
@@ -96,6 +101,8 @@ pub(super) struct Strays {
     copies: Vec<Task<()>>,
     /// Locks and name of the previous attempt, if another attempt may reuse the name.
     earlier: Option<(Vec<Lock>, String)>,
+    /// Name of the previous write of a znode.
+    key: Option<znodes::Key>,
 }
 
 impl Strays {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::chance::{about, between, chance};
 use super::super::life::Place;
 use super::Strays;
-use super::attempt::{Attempt, Call, EACH, any_wait, request_id, send_late, token};
+use super::attempt::{Attempt, Call, EACH, any_wait, in_time, request_id, send_late, token};
 use super::lease::Lease;
 use crate::history::Lock;
 use crate::history::client::{Answer, Failure, Op};
@@ -47,7 +47,9 @@ pub(super) async fn run(place: &Place, lease: &Lease, strays: &mut Strays) -> bo
         let sent = time::now();
         let request = Call::begin(lease, Op::Held { locks: locks.clone() });
         let left = deadline.saturating_since(sent);
-        let Some(answer) = asking.once((wait + EACH).min(left)).await else { continue };
+        let wait = wait.min(lease.ttl / 2);
+        let reply = asking.once((wait + EACH).min(left));
+        let Some(answer) = in_time(lease, wait, reply).await else { continue };
         lease.update(sent, &answer);
         let (status, document) = &answer;
         match (*status, document["state"].as_str()) {

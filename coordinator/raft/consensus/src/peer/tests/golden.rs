@@ -116,7 +116,6 @@ fn requests() -> Vec<Request> {
         Request::ReadIndex,
         Request::Status,
         Request::AddLearner { node: NodeId(4), member },
-        Request::ChangeVoters { voters: [NodeId(1), NodeId(4)].into() },
         Request::Reconfigure(wanted),
         Request::ClientDisconnects { disconnects: vec![left], term: 3 },
         Request::Introduce,

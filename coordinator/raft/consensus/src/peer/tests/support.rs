@@ -1,6 +1,5 @@
 //! A listener with scripted services, and raw connections for frames that our dialer never sends.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -152,10 +151,6 @@ impl PeerService for Service {
 
     async fn operate(&self, operation: Operation) -> Result<Result<String, ErrorCode>, Refusal> {
         Ok(Ok(format!("{operation:?}")))
-    }
-
-    async fn change_voters(&self, voters: BTreeSet<NodeId>) -> Result<u64, Refusal> {
-        if voters.is_empty() { Err(Refusal::Invalid("no voters".into())) } else { Ok(voters.len() as u64) }
     }
 
     async fn reconfigure(&self, wanted: Wanted) -> Result<Result<u64, ErrorCode>, Refusal> {
