@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use rowlock_client::{Acl, Stat};
 use rowlock_proto::path as paths;
+use rowlock_terminal::print::count;
 
 use super::limits::{LARGEST, LISTED};
 use super::record::{Found, Lifetime, Record, Selection, creates, select, sequence_number};
 use super::target::{Comparison, Target};
-use crate::print::count;
 
 /// Use of an ACL in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]

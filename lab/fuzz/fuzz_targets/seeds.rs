@@ -146,7 +146,7 @@ fn meta() -> SnapshotMeta {
     SnapshotMeta { last_log_id: Some(log_id(40)), last_membership }
 }
 
-fn requests() -> [Request; 12] {
+fn requests() -> [Request; 11] {
     let append = AppendRequest {
         vote: vote(),
         prev_log_id: Some(log_id(6)),
