@@ -52,7 +52,10 @@ const CRATES: [(&str, &[&str]); 25] = [
     ("lab/stories", &[]),
     ("lab/bench", &["client", "env", "frames", "proto"]),
     ("lab/compat", &["env", "frames", "proto", "world"]),
-    ("lab/fuzz", &["client", "consensus", "coordinator", "env", "proto", "state", "transport", "wal"]),
+    (
+        "lab/fuzz",
+        &["client", "consensus", "coordinator", "env", "proto", "state", "terminal", "transport", "wal"],
+    ),
 ];
 
 pub fn breaches(tree: &Tree) -> Vec<String> {
