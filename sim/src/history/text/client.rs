@@ -180,7 +180,8 @@ fn queue(text: &str) -> Value {
             position += 1;
             let pair: Vec<i64> = numbers(word, ':');
             json!({
-                "position": position, "path": format!("/a/{}", pair[0]), "session": "0x7", "token": pair[0],
+                "position": position, "path": format!("/a/{}", pair[0]), "session": "0x7",
+                "token": pair[0].to_string(),
                 "label": "", "address": null, "mode": "exclusive", "permits": null, "owner": null,
                 "acquired": true, "since_ms": pair[1], "held_ms": 0, "waited_ms": 0, "revoke_at_ms": null,
                 "waits_for": null,

@@ -125,7 +125,8 @@ pub(super) fn entry(words: &Words<'_>, first: usize) -> HistoryEntry {
         let label = words.option("label").map_or(String::new(), |id| json!({ "ID": id }).to_string());
         json!({
             "time_ms": zxid * 10, "zxid": zxid, "event": kind, "ahead": 0, "waited_ms": 0, "held_ms": 0,
-            "reason": words.option("reason").unwrap_or("released"), "lock": lock, "path": format!("{lock}/{token}"), "token": token,
+            "reason": words.option("reason").unwrap_or("released"), "lock": lock, "path": format!("{lock}/{token}"),
+            "token": token.to_string(),
             "session": "0x7", "label": label, "address": null, "mode": "exclusive", "permits": null,
             "acquired": true,
         })
