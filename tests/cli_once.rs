@@ -200,9 +200,9 @@ async fn grants(cluster: &Cluster) -> Vec<(i64, i64)> {
         for id in cluster.ids() {
             if let Some(entries) = history(cluster, id, "drill").await {
                 let granted = entries.iter().filter(|entry| entry["event"] == "granted");
-                let number = |entry: &Value, field: &str| entry[field].as_i64().unwrap();
+                let token = |entry: &Value| entry["token"].as_str().unwrap().parse().unwrap();
                 return Some(
-                    granted.map(|entry| (number(entry, "time_ms"), number(entry, "token"))).collect(),
+                    granted.map(|entry| (entry["time_ms"].as_i64().unwrap(), token(entry))).collect(),
                 );
             }
         }

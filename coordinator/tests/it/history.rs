@@ -77,7 +77,8 @@ async fn history_survives_restarts_without_gap_or_repeat() {
         let steps: Vec<&str> = told.iter().filter_map(|entry| entry["event"].as_str()).collect();
         let expected = ["requested", "granted", "released"].repeat(rounds);
         assert_eq!(steps, expected);
-        let tokens: Vec<i64> = told.iter().filter_map(|entry| entry["token"].as_i64()).collect();
+        let token = |entry: &Value| entry["token"].as_str().expect("text").parse::<i64>().expect("a number");
+        let tokens: Vec<i64> = told.iter().map(token).collect();
         assert!(tokens.is_sorted());
         before = told;
         node.shutdown().await;
