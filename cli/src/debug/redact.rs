@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn client_fields_are_removed_at_any_depth() {
         let redactor = Redactor::new(["hunter2"]);
-        let mut document = json!({ "places": [{ "label": "mine", "token": 7, "path": "/l/hunter2" }] });
+        let mut document = json!({ "places": [{ "label": "mine", "token": "7", "path": "/l/hunter2" }] });
         redactor.document(&mut document);
-        let clean = json!({ "places": [{ "label": REMOVED, "token": 7, "path": "/l/(removed)" }] });
+        let clean = json!({ "places": [{ "label": REMOVED, "token": "7", "path": "/l/(removed)" }] });
         assert_eq!(document, clean);
     }
 }

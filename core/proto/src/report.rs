@@ -302,8 +302,6 @@ pub fn in_query(text: &str) -> String {
     out
 }
 
-/// Session ids as ZooKeeper's tools write them: `0x100000000000001`. Text, because programs that read JSON
-/// numbers as floating point would change the digits.
 /// Tokens as text: JSON's numbers lose digits beyond 2^53 in some languages.
 pub(crate) mod token {
     use serde::de::Error;
@@ -344,6 +342,8 @@ pub(crate) mod token {
     }
 }
 
+/// Session ids as ZooKeeper's tools write them: `0x100000000000001`. Text, because programs that read JSON
+/// numbers as floating point would change the digits.
 pub(crate) mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
