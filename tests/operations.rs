@@ -158,7 +158,7 @@ async fn an_operator_ends_a_session_and_the_next_in_the_queue_gets_its_lock() {
     let waiting = tokio::spawn(async move { waiter.mutex("x").lock().await.map(|held| held.token()) });
 
     let refused = operator(&cluster, &["session", "end", &session]).await;
-    assert!(refused.code == 64 && refused.err.contains("holds 1 locks") && refused.err.contains("--force"));
+    assert!(refused.code == 64 && refused.err.contains("holds 1 lock,") && refused.err.contains("--force"));
     let refused = said(&cluster, &["session", "end", "--force", &session], None).await;
     assert!(refused.code == 1 && refused.err.contains("only superusers"), "{}", refused.err);
     let ended = done(&cluster, &["session", "end", "--force", &session]).await;

@@ -293,7 +293,7 @@ public final class Conformance {
             var isGranted = new boolean[1];
             cluster.watchLock("/locks/" + name).after(after[0]).run(event -> {
                 after[0] = event.id() == null ? after[0] : event.id();
-                isGranted[0] |= event.event().equals("granted") && event.data().get("token").equals(token);
+                isGranted[0] |= event.event().equals("granted") && event.data().get("token").equals(Long.toString(token));
                 return !(isGranted[0] && event.event().equals("released"));
             });
         }
