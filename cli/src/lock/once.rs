@@ -122,7 +122,7 @@ async fn create_persistent(client: &Client, path: &str) -> Result<(), Error> {
     let create = || client.create(path, None, CreateMode::Persistent, Acl::open());
     let made = match create().await {
         Err(Error::Rejected(ErrorCode::NoNode)) => {
-            tree::create_parents(client, path).await?;
+            tree::create_parents(client, path).await.map_err(|failed| failed.error)?;
             create().await
         }
         made => made,

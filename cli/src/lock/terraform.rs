@@ -189,7 +189,7 @@ impl Backend {
             let create = self.guarded().create(&*self.state, Some(body), CreateMode::Persistent, acl);
             written = match tree::create_parents(&self.client, &self.state).await {
                 Ok(()) => self.client.commit(create).await,
-                Err(e) => Err(e),
+                Err(failed) => Err(failed.error),
             };
         }
         written.map_or_else(|e| self.refused(&e), |_| Response::text(200, ""))

@@ -9,7 +9,7 @@ use rowlock_proto::acl::Acl;
 use rowlock_proto::{CreateMode, ErrorCode, path};
 use serde_json::json;
 
-use super::refused::{CallKind, ZnodeCall};
+use super::refused::{CallKind, FailedAt, ZnodeCall};
 use super::{Output, check_path, condition, data, json_stat, no_path, print_json, tree};
 use crate::cluster::{Cluster, leave};
 use crate::exit::{Failure, LOST, REFUSED};
@@ -64,8 +64,8 @@ impl Create {
         };
         let Created { path, stat } = match self.create(&client, data, mode).await {
             Ok(made) => made,
-            Err(e) => {
-                let refused = self.refused(&client, &e).await;
+            Err(failed) => {
+                let refused = refused(&client, &failed).await;
                 leave(&client).await;
                 return Err(refused);
             }
@@ -95,30 +95,30 @@ impl Create {
         checked.map_err(|e| no_path(&self.path, e))
     }
 
-    async fn create(&self, client: &Client, data: Vec<u8>, mode: CreateMode) -> Result<Created, Error> {
+    async fn create(&self, client: &Client, data: Vec<u8>, mode: CreateMode) -> Result<Created, FailedAt> {
         if self.parents {
             tree::create_parents(client, &self.path).await?;
         }
         let acl = if self.acl.is_empty() { Acl::open() } else { self.acl.clone() };
-        client.create(&self.path, Some(data.into()), mode, acl).await
+        let kind = if self.sequential { CallKind::CreateSequential } else { CallKind::Create };
+        let created = client.create(&self.path, Some(data.into()), mode, acl).await;
+        created.map_err(|error| FailedAt { path: self.path.clone(), kind, error })
     }
+}
 
-    /// Names the missing parent: `no such znode` would seem to mean the new znode.
-    async fn refused(&self, client: &Client, e: &Error) -> Failure {
-        let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        match e {
-            Error::Rejected(ErrorCode::NoNode) if !parent.is_empty() => {
-                let problem = format!("{}: its parent {parent} does not exist", self.path);
-                Failure::new(
-                    REFUSED,
-                    format!("{problem}; create it first, or use -p to create all missing parents"),
-                )
-            }
-            e => {
-                let kind = if self.sequential { CallKind::CreateSequential } else { CallKind::Create };
-                ZnodeCall { path: &self.path, kind }.refused(client, e).await
-            }
+/// Names the missing parent: `no such znode` would seem to mean the new znode.
+async fn refused(client: &Client, failed: &FailedAt) -> Failure {
+    let FailedAt { path, kind, error } = failed;
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    match error {
+        Error::Rejected(ErrorCode::NoNode) if !parent.is_empty() => {
+            let problem = format!("{path}: its parent {parent} does not exist");
+            Failure::new(
+                REFUSED,
+                format!("{problem}; create it first, or use -p to create all missing parents"),
+            )
         }
+        error => ZnodeCall { path, kind: *kind }.refused(client, error).await,
     }
 }
 

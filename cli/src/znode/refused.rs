@@ -16,7 +16,7 @@ pub(super) struct ZnodeCall<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallKind {
+pub enum CallKind {
     Read,
     Create,
     CreateSequential,
@@ -26,7 +26,7 @@ pub(super) enum CallKind {
 
 /// ZnodeCall on a path with its error. Commands on trees fail at any of the tree's znodes.
 #[derive(Debug)]
-pub(super) struct FailedAt {
+pub struct FailedAt {
     pub path: String,
     pub kind: CallKind,
     pub error: Error,

@@ -23,12 +23,13 @@ const DELETES_IN_FLIGHT: usize = 64;
 const PASSES: u32 = 4;
 
 /// Creates the missing parents of `path`, without data.
-pub async fn create_parents(client: &Client, path: &str) -> Result<(), Error> {
+pub async fn create_parents(client: &Client, path: &str) -> Result<(), FailedAt> {
     for (end, _) in path.match_indices('/').skip(1) {
-        let made = client.create(&path[..end], None, CreateMode::Persistent, Acl::open()).await;
+        let parent = &path[..end];
+        let made = client.create(parent, None, CreateMode::Persistent, Acl::open()).await;
         match made {
             Ok(_) | Err(Error::Rejected(ErrorCode::NodeExists)) => {}
-            Err(e) => return Err(e),
+            Err(error) => return Err(FailedAt { path: parent.to_owned(), kind: CallKind::Create, error }),
         }
     }
     Ok(())
