@@ -121,16 +121,6 @@ pub enum ConfigError {
         /// Description of the accepted forms.
         source: ParseDurationError,
     },
-    /// A variable of an earlier version is set. Its value was a number of milliseconds.
-    #[error("{old}={value} is no longer read; set {name}={value}ms")]
-    Renamed {
-        /// Name of the earlier variable.
-        old: String,
-        /// Value of the variable.
-        value: String,
-        /// Name of its successor.
-        name: &'static str,
-    },
     /// A variable of the environment has a value outside the allowed set.
     #[error("{name}={value}: {allowed}")]
     Choice {

@@ -37,10 +37,6 @@ impl ClientBuilder {
     /// The errors of [`ClientBuilder::from_env`].
     pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let duration = |name: &'static str| -> Result<Option<Duration>, ConfigError> {
-            let old = format!("{name}_MS");
-            if let Some(value) = var(&old) {
-                return Err(ConfigError::Renamed { old, value, name });
-            }
             let parse = |value: String| {
                 parse_duration(&value).map_err(|source| ConfigError::Duration { name, value, source })
             };
@@ -180,7 +176,7 @@ mod tests {
                     "ROWLOCK_TLS_CERT" if cfg!(feature = "tls") => "a.pem",
                     "ROWLOCK_TLS_KEY" if cfg!(feature = "tls") => "a.key",
                     "ROWLOCK_TLS_SERVER_NAME" if cfg!(feature = "tls") => "a.example",
-                    absent if absent.starts_with("ROWLOCK_TLS_") || absent.ends_with("_MS") => return None,
+                    absent if absent.starts_with("ROWLOCK_TLS_") => return None,
                     other => panic!("unknown variable {other}"),
                 }
                 .to_owned(),
@@ -210,7 +206,6 @@ mod tests {
     fn nonsense_is_refused_and_a_secret_in_it_is_not_repeated() {
         for (name, value) in [
             ("ROWLOCK_SESSION_TIMEOUT", "10 s"),
-            ("ROWLOCK_SESSION_TIMEOUT_MS", "10"),
             ("ROWLOCK_AUTH", "hunter2"),
             ("ROWLOCK_ALLOW_PLAINTEXT_PASSWORDS", "maybe"),
             ("ROWLOCK_CLUSTER_ID", "production"),
@@ -218,14 +213,6 @@ mod tests {
             let wrong = ClientBuilder::from_vars(|asked| (asked == name).then(|| value.to_owned()));
             assert!(wrong.is_err() && !format!("{wrong:?}").contains("hunter2"), "{wrong:?}");
         }
-    }
-
-    #[test]
-    fn milliseconds_of_an_earlier_version_never_become_seconds() {
-        let wrong =
-            ClientBuilder::from_vars(|name| (name == "ROWLOCK_CONNECT_TIMEOUT_MS").then(|| "500".into()));
-        let expected = "ROWLOCK_CONNECT_TIMEOUT_MS=500 is no longer read; set ROWLOCK_CONNECT_TIMEOUT=500ms";
-        assert_eq!(wrong.unwrap_err().to_string(), expected);
     }
 
     #[cfg(feature = "tls")]

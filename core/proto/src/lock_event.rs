@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{FencingToken, SessionId, Zxid};
 use crate::lock::Mode;
-use crate::report::{hex, mode_fields, token};
+use crate::report::{mode_fields, text};
 
 /// A change of one queue position of a lock. Clients of any protocol cause lock events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,10 +21,10 @@ pub struct LockEvent<T = String> {
     /// Path of the queue znode.
     pub path: T,
     /// Fencing token of the position.
-    #[serde(with = "token")]
+    #[serde(with = "text")]
     pub token: FencingToken,
     /// The session that owns or owned the position.
-    #[serde(with = "hex")]
+    #[serde(with = "text")]
     pub session: SessionId,
     /// The client's label, the beginning of the queue znode's data: untrusted text. Empty for a question.
     pub label: T,

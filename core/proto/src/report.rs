@@ -85,10 +85,10 @@ pub struct Place {
     /// Path of the queue znode.
     pub path: String,
     /// The owning session; `None` if hidden from the reader.
-    #[serde(with = "hex::option")]
+    #[serde(with = "text::option")]
     pub session: Option<SessionId>,
     /// The fencing token; `None` if hidden from the reader.
-    #[serde(with = "token::option")]
+    #[serde(with = "text::option")]
     pub token: Option<FencingToken>,
     /// The client's label: untrusted text.
     pub label: Option<String>,
@@ -169,7 +169,7 @@ pub struct Sessions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// The id of the session.
-    #[serde(with = "hex")]
+    #[serde(with = "text")]
     pub session: SessionId,
     /// Session timeout: the session expires after this time without a keepalive.
     pub timeout_ms: u32,
@@ -302,89 +302,61 @@ pub fn in_query(text: &str) -> String {
     out
 }
 
-/// Tokens as text: JSON's numbers lose digits beyond 2^53 in some languages.
-pub(crate) mod token {
+/// Tokens and session ids as text, as ZooKeeper's tools write ids: `0x100000000000001`. Programs that read
+/// JSON numbers as floating point would change digits beyond 2^53.
+pub(crate) mod text {
+    use std::fmt::Display;
+
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::ids::FencingToken;
+    use crate::ids::{FencingToken, SessionId};
 
-    pub(crate) fn serialize<S: Serializer>(token: &FencingToken, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(token)
+    pub(crate) trait Number: Display + Sized {
+        /// Reads the form of [`Display`]. The error names the kind of number.
+        fn read(text: &str) -> Result<Self, String>;
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<FencingToken, D::Error> {
-        let text = String::deserialize(from)?;
-        text.parse().map_err(|_| D::Error::custom(format!("{text} is no token")))
+    impl Number for FencingToken {
+        fn read(text: &str) -> Result<Self, String> {
+            text.parse().map_err(|_| format!("{text} is no token"))
+        }
+    }
+
+    impl Number for SessionId {
+        fn read(text: &str) -> Result<Self, String> {
+            let digits = text.strip_prefix("0x").unwrap_or(text);
+            let id = u64::from_str_radix(digits, 16).map_err(|_| format!("{text} is no session"))?;
+            Ok(SessionId(id.cast_signed()))
+        }
+    }
+
+    pub(crate) fn serialize<S: Serializer>(number: &impl Number, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(number)
+    }
+
+    pub(crate) fn deserialize<'de, N: Number, D: Deserializer<'de>>(from: D) -> Result<N, D::Error> {
+        N::read(&String::deserialize(from)?).map_err(D::Error::custom)
     }
 
     pub(super) mod option {
-        use super::{Deserialize, Deserializer, FencingToken, Serializer};
-
-        #[derive(Deserialize)]
-        struct Shown(#[serde(with = "super")] FencingToken);
+        use super::{Deserialize, Deserializer, Error, Number, Serializer};
 
         pub(in super::super) fn serialize<S: Serializer>(
-            token: &Option<FencingToken>,
+            number: &Option<impl Number>,
             to: S,
         ) -> Result<S::Ok, S::Error> {
-            match token {
-                Some(token) => super::serialize(token, to),
+            match number {
+                Some(number) => super::serialize(number, to),
                 None => to.serialize_none(),
             }
         }
 
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        pub(in super::super) fn deserialize<'de, N: Number, D: Deserializer<'de>>(
             from: D,
-        ) -> Result<Option<FencingToken>, D::Error> {
-            Ok(Option::<Shown>::deserialize(from)?.map(|shown| shown.0))
-        }
-    }
-}
-
-/// Session ids as ZooKeeper's tools write them: `0x100000000000001`. Text, because programs that read JSON
-/// numbers as floating point would change the digits.
-pub(crate) mod hex {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::ids::SessionId;
-
-    pub(crate) fn serialize<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
-        debug_assert!(
-            read::<serde::de::value::Error>(&id.to_string()) == Ok(*id),
-            "the written session parses to another id"
-        );
-        to.collect_str(id)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SessionId, D::Error> {
-        read(&String::deserialize(from)?)
-    }
-
-    fn read<E: Error>(text: &str) -> Result<SessionId, E> {
-        let digits = text.strip_prefix("0x").unwrap_or(text);
-        let id = u64::from_str_radix(digits, 16).map_err(|_| E::custom(format!("{text} is no session")))?;
-        Ok(SessionId(id.cast_signed()))
-    }
-
-    pub(super) mod option {
-        use super::{Deserialize, Deserializer, Serializer, SessionId};
-
-        pub(in super::super) fn serialize<S: Serializer>(
-            id: &Option<SessionId>,
-            to: S,
-        ) -> Result<S::Ok, S::Error> {
-            match id {
-                Some(id) => super::serialize(id, to),
-                None => to.serialize_none(),
-            }
-        }
-
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-            from: D,
-        ) -> Result<Option<SessionId>, D::Error> {
-            Option::<String>::deserialize(from)?.map(|text| super::read(&text)).transpose()
+        ) -> Result<Option<N>, D::Error> {
+            let text = Option::<String>::deserialize(from)?;
+            text.map(|text| N::read(&text).map_err(D::Error::custom)).transpose()
         }
     }
 }
