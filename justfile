@@ -37,6 +37,10 @@ mutants seeds="200":
 guards seeds="3" seconds="8":
     cargo run -q --profile sim -p rowlock-sim --features mutants -- mutants --guards --seeds {{seeds}} --seconds {{seconds}}
 
+# The same guards, or those named, flipped in the tests of the crates: prints the first test that fails. A minute for each.
+guards-by-tests *names:
+    python3 lab/guards/by_tests.py {{ if names == "" { "< core/env/src/guards.txt" } else { names } }}
+
 # A seed means the same run in every process: whole clusters, each seed in two of them, byte for byte.
 deterministic seeds="100" seconds="20":
     cargo run -q --profile sim -p rowlock-sim -- swarm --seeds {{seeds}} --seconds {{seconds}} --fingerprints > target/fingerprints.one

@@ -24,6 +24,8 @@ const LIST: &str = include_str!("guards.txt");
 pub const GUARDS_MAX: usize = 512;
 /// Passes of a flipped guard in one run, after which the run fails: the flip has made an endless loop.
 const FLIPPED_PASSES_MAX: u64 = 20_000_000;
+/// Environment variable with the name of a guard. Read only with the feature `mutants`.
+const FLIP_VARIABLE: &str = "ROWLOCK_FLIP";
 /// Number of a guard that the list lacks.
 const UNLISTED: u16 = u16::MAX;
 
@@ -34,6 +36,12 @@ static NAMES: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
     let names: Vec<_> = LIST.lines().filter_map(|line| line.split_once(' ')).collect();
     assert!(names.len() <= GUARDS_MAX && names.is_sorted(), "guards.txt is too long or not sorted");
     names
+});
+
+/// The guard that an environment variable flips in all threads of a test.
+static FLIPPED_IN_TESTS: LazyLock<Option<Guard>> = LazyLock::new(|| {
+    let name = std::env::var(FLIP_VARIABLE).ok()?;
+    Some(Guard::find(&name).unwrap_or_else(|| panic!("{FLIP_VARIABLE}: no guard is named {name}")))
 });
 
 /// Position of a guard in the list.
@@ -91,8 +99,12 @@ pub(crate) fn flip(guard: Option<Guard>) -> Flipped {
     Flipped { before: FLIPPED.replace(guard), _here: PhantomData }
 }
 
-/// Counts the outcome of a guard, and returns the decision: the opposite if this thread has flipped the
-/// guard. `number` belongs to this guard alone, and is 0 at first.
+fn is_flipped(guard: Guard) -> bool {
+    FLIPPED.try_with(Cell::get) == Ok(Some(guard)) || *FLIPPED_IN_TESTS == Some(guard)
+}
+
+/// Counts the outcome of a guard, and returns the decision: the opposite if this thread or the environment
+/// has flipped the guard. `number` belongs to this guard alone, and is 0 at first.
 ///
 /// # Panics
 /// If a flipped guard decides too often: a flip may turn a condition of a loop.
@@ -115,7 +127,7 @@ pub fn decide(name: &'static str, number: &AtomicU16, outcome: bool) -> bool {
         cell.set(counts);
         counts[0] + counts[1]
     });
-    if cfg!(feature = "mutants") && FLIPPED.try_with(Cell::get) == Ok(Some(guard)) {
+    if cfg!(feature = "mutants") && is_flipped(guard) {
         let passes = passes.unwrap_or_default();
         assert!(passes <= FLIPPED_PASSES_MAX, "the flipped guard {name} decides without end");
         return !outcome;
