@@ -268,8 +268,7 @@ impl<'a> Bill<'a> {
         if self.ancestors.len() > ANCESTORS_MAX { Err(ErrorCode::BadArguments) } else { Ok(()) }
     }
 
-    /// Charges for a lock's missing znode, and for missing znodes above the lock, behind this many bytes of
-    /// the path.
+    /// Charges for the missing znodes of a lock's path. The first `there` bytes of the path exist.
     fn makes(&mut self, path: &'a str, there: usize) {
         self.touch(path);
         self.made(path.len(), 0, false);
