@@ -58,6 +58,7 @@ impl Design for Rowlock {
             segment_bytes: 64 << 10,
             readmits: false,
             history_bytes: None,
+            asks_tokens: false,
         };
         let add = |place| world.add_host(&format!("node{}", place + 1), "node", node::address(place));
         let hosts: Vec<HostId> = (0..shape.nodes()).map(add).collect();

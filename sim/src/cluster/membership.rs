@@ -268,6 +268,7 @@ mod tests {
                 segment_bytes: 64 << 10,
                 readmits: false,
                 history_bytes: None,
+                asks_tokens: false,
             },
             1,
         )

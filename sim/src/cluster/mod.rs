@@ -42,6 +42,7 @@ mod terms;
 mod tests;
 #[cfg(test)]
 mod tests_of_cuts;
+mod tokens;
 mod traits;
 mod witness;
 mod workload;

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use rowlock_coordinator::config::{NodeEntry, PeerSecurity, RaftConfig, SessionConfig};
 use rowlock_coordinator::{Node, NodeConfig, NodeError, NodeHook};
 use rowlock_env::net::Listener;
+use rowlock_env::worker;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::node_statuses::{NodeStatuses, Order, Process, node_id};
 use super::operator::SUPER_DIGEST;
 use super::rest_door::{self, Door};
 use super::shape::Shape;
+use super::tokens;
 
 /// Returns the address of the node at `place`.
 pub fn address(place: usize) -> Ipv4Addr {
@@ -61,6 +63,7 @@ pub fn config(
     config.limits.min_free_bytes = 4 * shape.segment_bytes;
     config.limits.reserve_bytes = shape.segment_bytes;
     config.autopilot.readmit_wiped = shape.readmits;
+    config.http.token_file = shape.asks_tokens.then(tokens::path);
     config
 }
 
@@ -77,6 +80,11 @@ pub async fn process(
     (statuses, place): (NodeStatuses, usize),
     mut orders: UnboundedReceiver<Order>,
 ) {
+    if config.http.token_file.is_some()
+        && let Err(error) = worker::run_blocking("tokens", tokens::write_once).await
+    {
+        return statuses.end(place, Process::failed(error));
+    }
     let node = match Node::start_hooked(config, hook).await {
         Ok(node) => node,
         Err(error) => return statuses.end(place, Process::failed(error)),

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use rowlock_coordinator::access::http::api::Direct;
+use rowlock_coordinator::access::http::api::{Direct, DirectRequest};
 use rowlock_env::busy;
 use rowlock_env::net::Listener;
 use rowlock_env::task::{self, Task};
@@ -74,7 +74,7 @@ async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAdd
     let (method, path) = parts.next()?.split_once(' ')?;
     let headers: Vec<(&str, &str)> = parts.filter_map(|header| header.split_once(": ")).collect();
     if path.starts_with(STREAMS) {
-        return stream(wire, api, address, path).await;
+        return stream(wire, api, address, (method, path, &headers[..], "")).await;
     }
     let answer = tokio::select! {
         biased;
@@ -87,11 +87,16 @@ async fn answer_next(wire: &mut Wire, api: &Direct, address: std::net::SocketAdd
 }
 
 /// Forwards a stream until either side closes.
-async fn stream(wire: &mut Wire, api: &Direct, address: std::net::SocketAddr, path: &str) -> Option<()> {
+async fn stream(
+    wire: &mut Wire,
+    api: &Direct,
+    address: std::net::SocketAddr,
+    request: DirectRequest<'_>,
+) -> Option<()> {
     let (status, mut pieces) = tokio::select! {
         biased;
         _ = wire.frame() => return None,
-        answer = api.stream(address, HOST, path) => answer?,
+        answer = api.stream(address, HOST, request) => answer?,
     };
     wire.send(&frame(&format!("{status}\n"))).await.ok()?;
     loop {

@@ -207,7 +207,7 @@ impl Run {
             .map(|place| sim.add_host(&format!("node{}", place + 1), "node", node::address(place)))
             .collect();
         let membership = Membership::new(&shape, SPARES);
-        let theme = Theme::of(&mut rng, membership.clone());
+        let theme = Theme::of(&mut rng, membership.clone()).with_tokens(shape.asks_tokens);
         let clients: Vec<HostId> = (0..CLIENTS)
             .map(|n| sim.add_host(&format!("client{}", n + 1), "client", client_address(ClientId(n))))
             .collect();

@@ -21,12 +21,17 @@ pub struct Shape {
     pub readmits: bool,
     /// Size of each node's lock history in bytes, if nodes keep a history.
     pub history_bytes: Option<u64>,
+    /// Whether nodes demand tokens of HTTP clients.
+    pub asks_tokens: bool,
 }
 
 /// Below this many entries between snapshots, the log is short.
 const SHORT: u64 = 20;
 /// XORed into the seed of the decision about the history.
 const HISTORY_STREAM: u64 = 0x6869_7374_6f72_7900;
+/// XORed into the seed of the decision about tokens.
+const TOKENS_STREAM: u64 = 0x746f_6b65_6e73_0000;
+const TOKENS_PERCENT: usize = 40;
 
 impl Shape {
     pub fn of_run(seed: u64, scenario: Scenario) -> Self {
@@ -62,7 +67,17 @@ impl Shape {
         // history has many segments.
         let mut beside = Rng::new(rng.clone().u64() ^ HISTORY_STREAM);
         let history_bytes = beside.chance(60).then(|| beside.pick(&[64 << 10, 1 << 20, 256 << 20]));
-        Shape { voters, learners, snapshot_every, keep_logs, segment_bytes, readmits, history_bytes }
+        let asks_tokens = Rng::new(rng.clone().u64() ^ TOKENS_STREAM).chance(TOKENS_PERCENT);
+        Shape {
+            voters,
+            learners,
+            snapshot_every,
+            keep_logs,
+            segment_bytes,
+            readmits,
+            history_bytes,
+            asks_tokens,
+        }
     }
 
     /// Returns whether a node that is cut off for a moment needs a snapshot.

@@ -21,6 +21,60 @@ pub struct Need {
     pub right: Right,
 }
 
+/// Credential of an HTTP request in a run whose nodes demand tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bearer {
+    /// Token of all clients for their own work.
+    Worker,
+    /// Token for forced releases.
+    Operator,
+    Reader,
+    /// Token for the locks of one folder, which no client uses.
+    Narrow,
+    /// Operator's token that ended long ago.
+    Ended,
+    /// Text that no file of tokens contains.
+    Unknown,
+    /// Request without the header.
+    Absent,
+}
+
+impl Bearer {
+    pub const ALL: [Bearer; 7] = [
+        Bearer::Worker,
+        Bearer::Operator,
+        Bearer::Reader,
+        Bearer::Narrow,
+        Bearer::Ended,
+        Bearer::Unknown,
+        Bearer::Absent,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Bearer::Worker => "worker",
+            Bearer::Operator => "operator",
+            Bearer::Reader => "reader",
+            Bearer::Narrow => "narrow",
+            Bearer::Ended => "ended",
+            Bearer::Unknown => "unknown",
+            Bearer::Absent => "absent",
+        }
+    }
+
+    /// Returns the roles in force, as the file of tokens names them. `None`: the node must not accept the
+    /// credential.
+    pub fn roles(self) -> Option<&'static str> {
+        match self {
+            Bearer::Worker => Some("lock:/locks/*,lock:/elections/*,read,znode:/*"),
+            Bearer::Operator => Some("operator"),
+            Bearer::Reader => Some("read"),
+            Bearer::Narrow => Some("lock:/locks/narrow/*"),
+            Bearer::Ended | Bearer::Unknown | Bearer::Absent => None,
+        }
+    }
+}
+
 /// A fact that a client records. [`SessionId::NONE`] stands for requests by HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -32,6 +86,9 @@ pub enum Access {
     Shown { session: SessionId, zxid: Zxid, path: String },
     /// A node has sent a notice about a place.
     Noticed { session: SessionId, place: String },
+    /// A node has answered an HTTP request with this status. `role` is the needed role: `see:` and a lock
+    /// stand for a report, `lease` for a new lease.
+    Credential { bearer: Bearer, role: String, status: u16 },
     /// A node has sent a list of locks.
     Listed { session: SessionId, locks: Box<Locks> },
 }

@@ -49,7 +49,7 @@ use crate::limits::{
     API_BODY_MAX, API_BODY_MAX_BYTES, API_CONNECTION_MAX, API_CONNECTIONS_MAX,
     API_CONNECTIONS_OF_ADDRESS_MAX, API_IDLE_MAX, API_REQUEST_MAX,
 };
-pub use direct::{Direct, Pieces};
+pub use direct::{Direct, DirectRequest, Pieces};
 use request::{Acquire, NewLease, PathText, Release, Shown, Verify};
 
 #[derive(Clone)]

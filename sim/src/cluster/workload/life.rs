@@ -13,7 +13,7 @@ use super::caller::Caller;
 use super::chance::{about, between, chance, millis, weighted};
 use super::theme::Operation;
 use super::{Journal, Profile, operations, plain, rest};
-use crate::history::access::Access;
+use crate::history::access::{Access, Bearer};
 use crate::history::client::ClientFact;
 
 /// Longest delay from a process's start to its first session, in milliseconds.
@@ -29,7 +29,8 @@ const BURSTS_PERCENT: u64 = 4;
 
 pub(super) async fn live(profile: Profile, journal: Journal, closing: watch::Receiver<bool>) {
     let profile = Arc::new(profile);
-    let who = vec![format!("ip:{}", journal.address())];
+    let token = profile.asks_tokens.then(|| format!("token:{}", Bearer::Worker.name()));
+    let who = [format!("ip:{}", journal.address())].into_iter().chain(token).collect();
     journal.record(ClientFact::Access(Access::Proves { session: SessionId::NONE, who }));
     // A client that starts together with the cluster finds only the leader serving; without the delay all
     // clients would use that node.

@@ -181,6 +181,7 @@ pub struct Theme {
     has_grace: bool,
     changes_sessions: bool,
     sides: Sides,
+    asks_tokens: bool,
 }
 
 /// Settings of one client of a run, the same for all its lives.
@@ -212,6 +213,8 @@ pub struct Profile {
     /// Mean life of a session; `None`: until its loss.
     pub(super) session_life: Option<Duration>,
     pub(super) sides: Sides,
+    /// Whether nodes demand tokens of HTTP clients.
+    pub(super) asks_tokens: bool,
     /// Condition for a move to the leader after another node has opened the session.
     pub(super) prefers_leader: PreferLeader,
 }
@@ -295,7 +298,14 @@ impl Theme {
             has_grace: rng.chance(25),
             changes_sessions: rng.chance(30),
             sides,
+            asks_tokens: false,
         }
+    }
+
+    /// Tells all clients whether nodes demand tokens.
+    #[must_use]
+    pub fn with_tokens(self, asks_tokens: bool) -> Self {
+        Theme { asks_tokens, ..self }
     }
 
     /// Returns the locks of the run.
@@ -353,6 +363,7 @@ impl Profile {
             work: theme.work,
             session_life: (theme.changes_sessions && rng.chance(60)).then_some(life),
             sides: Sides::default(),
+            asks_tokens: theme.asks_tokens,
             prefers_leader: prefer_leader(&mut Rng::new(rng.clone().u64() ^ LEADER_STREAM)),
         };
         let mut beside = Rng::new(rng.clone().u64() ^ SIDES_STREAM);

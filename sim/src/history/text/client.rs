@@ -33,7 +33,7 @@ use rowlock_proto::{CreateMode, EventType, FencingToken, Right, SessionId, Stat,
 use rowlock_stories::{Words, parse};
 use serde_json::{Value, json};
 
-use super::super::access::{Access, Need};
+use super::super::access::{Access, Bearer, Need};
 use super::super::client::{
     Answer, CallId, ClientFact, Connect, Events, Failure, Follow, Large, Op, ReadKind, Store, WatchId,
 };
@@ -310,6 +310,11 @@ fn access(words: &Words<'_>, session: SessionId) -> Option<ClientFact> {
             Access::Answered { session, since: zxid(), zxid: zxid(), needs, result }
         }
         "sees" => Access::Shown { session, zxid: zxid(), path: path(2) },
+        "tries" => {
+            let named = |bearer: &Bearer| bearer.name() == words.at(1);
+            let bearer = Bearer::ALL.into_iter().find(named).expect("a credential");
+            Access::Credential { bearer, role: path(2), status: words.parse(3) }
+        }
         "noticed" => Access::Noticed { session, place: path(1) },
         "listed" => {
             let locks = json!([{ "lock": words.at(2), "holders": 1, "waiters": 0 }]);

@@ -1,12 +1,13 @@
 //! may-do: no request that the rules in force at its position of the log forbid succeeds or changes a queue,
-//! and no request that they permit is refused for lack of a right.
+//! and no request that they permit is refused for lack of a right. Where nodes demand tokens, the same holds
+//! for the roles of tokens.
 
 use rowlock_proto::report::{HistoryEntry, LockEventKind, PositionEnd};
 use rowlock_proto::{ErrorCode, Right};
 
 use super::super::Invariant;
 use super::rules::{Reader, Rules};
-use crate::history::access::{Access, Need, is_guarded};
+use crate::history::access::{Access, Bearer, Need, is_guarded};
 use crate::history::client::ClientFact;
 use crate::history::{Book, Fact};
 
@@ -60,6 +61,36 @@ impl MayDo {
     }
 }
 
+/// Checks the status of an HTTP answer. The roles are read naively, without code of the product.
+fn check_credential(bearer: Bearer, role: &str, status: u16) -> Result<(), String> {
+    let is_right = match bearer.roles() {
+        None => status == 401 || status == 429 && bearer != Bearer::Absent,
+        Some(roles) if permit(roles, role) => ![401, 403, 429].contains(&status),
+        Some(_) => status == 403,
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(format!("a request for {role} with the token {} got {status}", bearer.name())),
+    }
+}
+
+fn permit(roles: &str, wanted: &str) -> bool {
+    let (kind, path) = wanted.split_once(':').unwrap_or((wanted, ""));
+    let names = |role: &str, kind: &str| {
+        let pattern = role.split_once(':').filter(|(of, _)| *of == kind).map(|(_, pattern)| pattern);
+        pattern.is_some_and(|pattern| match pattern.strip_suffix('*') {
+            Some(folder) => path.len() > folder.len() && path.starts_with(folder),
+            None => path == pattern,
+        })
+    };
+    roles.split(',').any(|role| match (role, kind) {
+        ("operator", _) | ("read", "read" | "see") => true,
+        (role, "lease") => role.contains(':'),
+        (role, "see") => names(role, "lock"),
+        (role, kind) => names(role, kind),
+    })
+}
+
 impl Invariant for MayDo {
     fn name(&self) -> &'static str {
         "may-do"
@@ -68,10 +99,11 @@ impl Invariant for MayDo {
     fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
         self.0.observe(fact);
         match fact {
-            Fact::Client { client, what: ClientFact::Access(what), .. } => {
-                let Access::Answered { session, .. } = what else { return Ok(()) };
-                self.check_answer((*client, *session), what)
-            }
+            Fact::Client { client, what: ClientFact::Access(what), .. } => match what {
+                Access::Answered { session, .. } => self.check_answer((*client, *session), what),
+                Access::Credential { bearer, role, status } => check_credential(*bearer, role, *status),
+                _ => Ok(()),
+            },
             Fact::LockEvent(entry) => self.check_effect(entry),
             _ => Ok(()),
         }

@@ -76,6 +76,7 @@ impl Invariant for MaySee {
                 | Access::Shown { session, .. }
                 | Access::Noticed { session, .. }
                 | Access::Listed { session, .. } => self.check_access((*client, *session), what),
+                Access::Credential { .. } => Ok(()),
             },
             ClientFact::Events(Events::Told(entry)) => self.check_entry(by_http, entry),
             ClientFact::Events(Events::Page(entries)) => {

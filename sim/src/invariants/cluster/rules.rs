@@ -18,6 +18,8 @@ pub(super) struct Rules {
     /// Each version with the zxid of its change. Before the first change there are no rules.
     versions: Vec<(Zxid, Vec<Line>)>,
     who: BTreeMap<Reader, Vec<String>>,
+    /// Whether clients prove who they are, as those with tokens do.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -50,17 +52,21 @@ impl Line {
     }
 }
 
-fn allow(lines: &[Line], Need { lock, right }: &Need, who: &[String]) -> bool {
+/// Returns the possible decisions. Without rules, a closed cluster permits some requests with this right and
+/// refuses others.
+fn allow(lines: &[Line], Need { lock, right }: &Need, who: &[String], is_closed: bool) -> &'static [bool] {
     if who.iter().any(|one| one == "super") {
-        return true;
+        return &[true];
     }
     if lock == RULES {
-        return false;
+        return &[false];
     }
-    let Some(longest) = lines.iter().filter_map(|line| line.names(lock)).max() else { return true };
+    let Some(longest) = lines.iter().filter_map(|line| line.names(lock)).max() else {
+        return if is_closed && *right == Right::Force { &[true, false] } else { &[true] };
+    };
     let decide = lines.iter().filter(|line| line.names(lock) == Some(longest));
     let is_meant = |line: &&Line| line.who == "anyone" || who.contains(&line.who);
-    decide.filter(is_meant).any(|line| line.grants(*right))
+    if decide.filter(is_meant).any(|line| line.grants(*right)) { &[true] } else { &[false] }
 }
 
 /// Returns the lock that a znode belongs to. The name of a place in a queue ends in ten digits.
@@ -76,6 +82,7 @@ impl Rules {
             Fact::Rules { zxid, text } => self.versions.push((*zxid, lines(text))),
             Fact::NewLife(new) => new.begins_with.iter().for_each(|fact| self.observe(fact)),
             Fact::Client { client, what: ClientFact::Access(Access::Proves { session, who }), .. } => {
+                self.is_closed |= who.iter().any(|one| one.starts_with("token:"));
                 self.who.insert((*client, *session), who.clone());
             }
             _ => {}
@@ -87,7 +94,8 @@ impl Rules {
         self.who.iter().filter(|(reader, who)| is_meant(**reader, who)).map(|(reader, _)| *reader).collect()
     }
 
-    /// Returns, for each version in force between the two zxids, whether it allows all needs.
+    /// Returns, for each version in force between the two zxids, whether it allows all needs: both answers if
+    /// the needs alone do not decide.
     pub(super) fn met(&self, reader: Reader, needs: &[Need], (since, zxid): (Zxid, Zxid)) -> Vec<bool> {
         let who = self.who.get(&reader).map_or(&[][..], Vec::as_slice);
         let before = self.versions.partition_point(|(from, _)| *from <= since).checked_sub(1);
@@ -95,7 +103,13 @@ impl Rules {
         let first = before.map_or(&[][..], |at| &self.versions[at].1);
         let later = self.versions.get(before.map_or(0, |at| at + 1)..behind).into_iter().flatten();
         let all = std::iter::once(first).chain(later.map(|(_, lines)| lines.as_slice()));
-        all.map(|lines| needs.iter().all(|need| allow(lines, need, who))).collect()
+        let decide = |lines: &[Line]| {
+            let each = || needs.iter().map(|need| allow(lines, need, who, self.is_closed));
+            let may = each().all(|decisions| decisions.contains(&true)).then_some(true);
+            let may_not = each().any(|decisions| decisions.contains(&false)).then_some(false);
+            [may, may_not]
+        };
+        all.flat_map(decide).flatten().collect()
     }
 
     /// Returns whether a version in force between the two zxids lets the reader see this path.
@@ -127,7 +141,7 @@ mod tests {
         let lines = lines(text);
         let may = |lock: &str, right, who: &[&str]| {
             let who: Vec<String> = who.iter().map(|one| (*one).to_owned()).collect();
-            allow(&lines, &Need { lock: lock.to_owned(), right }, &who)
+            allow(&lines, &Need { lock: lock.to_owned(), right }, &who, false) == [true]
         };
         assert!(may("/guarded/a/y", Right::Force, &["ip:1.2.3.4", "digest:ann:x"]));
         assert!(may("/guarded/a/y", Right::See, &[]) && !may("/guarded/a/y", Right::Take, &[]));

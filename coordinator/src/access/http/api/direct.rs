@@ -21,7 +21,7 @@ use crate::access::http::connection::Visitor;
 const ANSWER_MAX_BYTES: usize = 1 << 20;
 
 /// Method, path, headers and body.
-type DirectRequest<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
+pub type DirectRequest<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
 
 #[derive(Clone)]
 pub struct Direct {
@@ -59,8 +59,13 @@ impl Direct {
     }
 
     /// Opens a stream of events, like [`Direct::request`].
-    pub async fn stream(&self, address: SocketAddr, host: &str, path: &str) -> Option<(u16, Pieces)> {
-        let response = self.call(address, host, ("GET", path, &[], "")).await?;
+    pub async fn stream(
+        &self,
+        address: SocketAddr,
+        host: &str,
+        request: DirectRequest<'_>,
+    ) -> Option<(u16, Pieces)> {
+        let response = self.call(address, host, request).await?;
         Some((response.status().as_u16(), Pieces(response.into_body().into_data_stream())))
     }
 

@@ -14,6 +14,7 @@ use super::super::chance::{chance, pick};
 use crate::cluster::operator::SECRET;
 use crate::cluster::record::client_address;
 use crate::cluster::run::CLIENTS;
+use crate::history::access::Bearer;
 use crate::history::client::ClientId;
 
 /// Locks under rules. The folder `ab` is a lock itself, and its name begins with that of the folder `a`.
@@ -110,7 +111,8 @@ fn digest(proof: &[u8]) -> String {
 pub(super) fn any_rules() -> String {
     let addresses = (0..CLIENTS).map(|n| format!("ip:{}", client_address(ClientId(n))));
     let users = USERS.iter().map(|proof| digest(proof));
-    let all: Vec<String> = ["anyone".to_owned()].into_iter().chain(users).chain(addresses).collect();
+    let fixed = ["anyone".to_owned(), format!("token:{}", Bearer::Worker.name())];
+    let all: Vec<String> = fixed.into_iter().chain(users).chain(addresses).collect();
     let mut text = String::from("# drawn\n");
     for pattern in PATTERNS {
         if !chance(NAMED_PERCENT) {

@@ -300,8 +300,8 @@ impl<'a> Attempt<'a> {
     async fn verify(&self, token: FencingToken) -> Option<bool> {
         let call = Call::begin(self.lease, Op::Verify { lock: self.lock, token });
         let head = self.head("verify");
-        let membership = self.place.caller.profile().membership.clone();
-        let asking = Asking { membership, head, body: json!({ "token": token.0.to_string() }) };
+        let membership = &self.place.caller.profile().membership;
+        let asking = Asking::new(membership, head, json!({ "token": token.0.to_string() }));
         let answer = asking.until(time::now() + ANSWERED_WITHIN, EACH).await;
         let held = answer.and_then(|(_, document)| document["held"].as_bool());
         call.end(held.map(Answer::Verified).ok_or(Failure::Unknown));

@@ -1,3 +1,4 @@
+use std::io;
 use std::time::Duration;
 
 use rowlock_env::time;
@@ -6,7 +7,8 @@ use serde_json::Value;
 
 use super::super::chance::pick;
 use crate::cluster::membership::Membership;
-use crate::cluster::rest_door;
+use crate::cluster::{rest_door, tokens};
+use crate::history::access::Bearer;
 
 /// Time after which an unaccepted connection means that the node is absent.
 const DIAL: Duration = Duration::from_millis(500);
@@ -22,9 +24,9 @@ pub(super) fn any_node(membership: &Membership) -> Option<String> {
 }
 
 /// Sends a request on a new connection.
-pub(super) async fn connect(node: &str, request: &str) -> std::io::Result<Wire> {
+pub(super) async fn connect(node: &str, (bearer, head, body): (Bearer, &str, &str)) -> io::Result<Wire> {
     let mut wire = Wire::connect(node, DIAL).await?;
-    wire.send(&rest_door::frame(request)).await?;
+    wire.send(&rest_door::frame(&format!("{head}{}\n{body}", tokens::header(bearer)))).await?;
     Ok(wire)
 }
 
@@ -35,11 +37,20 @@ pub(super) struct Asking {
     pub(super) head: String,
     /// Document; null is nothing, and text stands for itself.
     pub(super) body: Value,
+    pub(super) bearer: Bearer,
 }
 
 impl Asking {
+    pub(super) fn new(membership: &Membership, head: String, body: Value) -> Asking {
+        Asking { membership: membership.clone(), head, body, bearer: Bearer::Worker }
+    }
+
     pub(super) fn get(membership: &Membership, question: &str) -> Asking {
-        Asking { membership: membership.clone(), head: format!("GET {question}"), body: Value::Null }
+        Asking::new(membership, format!("GET {question}"), Value::Null)
+    }
+
+    pub(super) fn by(self, bearer: Bearer) -> Asking {
+        Asking { bearer, ..self }
     }
 
     /// Sends the request to a random node. Returns `None` without a reply in time, and for a reply that
@@ -56,7 +67,7 @@ impl Asking {
                 Value::String(data) => data.clone(),
                 document => document.to_string(),
             };
-            let mut wire = connect(node, &format!("{}\n{body}", self.head)).await?;
+            let mut wire = connect(node, (self.bearer, &self.head, &body)).await?;
             wire.frame().await
         };
         let answer = time::timeout(limit, exchange).await.ok()?.ok()?;
@@ -72,7 +83,8 @@ impl Asking {
 
     /// Makes a node apply all writes acknowledged before. Returns `None` without a reply.
     pub(super) async fn sync(membership: &Membership, node: &str, limit: Duration) -> Option<()> {
-        let root = Asking::get(membership, "/v1/znodes/?view=stat");
+        // No role but the operator's names the root.
+        let root = Asking::get(membership, "/v1/znodes/?view=stat").by(Bearer::Operator);
         let (status, _) = root.at(node, limit).await?;
         assert!(status == 200, "the root is there: {status}");
         Some(())

@@ -11,6 +11,7 @@ use rowlock_proto::report::{History, in_query};
 use super::super::chance::{about, between, chance, millis, pick};
 use super::super::life::Place;
 use super::call::{Asking, any_node, connect};
+use crate::history::access::Bearer;
 use crate::history::client::{ClientFact, Events};
 
 /// Mean duration of a stream, and mean pause between two streams.
@@ -72,9 +73,9 @@ impl Follower {
     async fn stream(&mut self) -> Option<()> {
         let node = any_node(&self.place.caller.profile().membership)?;
         let after = self.up_to.map(|zxid| format!("after={}", zxid.0));
-        let request = format!("GET {}\n", self.question("/v1/watch", after));
+        let request = format!("GET {}", self.question("/v1/watch", after));
         self.report(Events::Begins { scope: self.scope.clone(), after: self.up_to });
-        let mut wire = connect(&node, &request).await.ok()?;
+        let mut wire = connect(&node, (Bearer::Worker, &request, "")).await.ok()?;
         let status = time::timeout(EACH, wire.frame()).await.ok()?.ok()?;
         match &*status {
             b"200\n" => {}

@@ -37,7 +37,7 @@ impl Lease {
         let (journal, membership) =
             (place.caller.journal().clone(), place.caller.profile().membership.clone());
         let body = json!({ "ttl_ms": ttl.as_millis() as u64 });
-        let asking = Asking { membership: membership.clone(), head: "POST /v1/leases".to_owned(), body };
+        let asking = Asking::new(&membership, "POST /v1/leases".to_owned(), body);
         let sent = time::now();
         let (status, answer) = asking.once(ttl / 3).await?;
         assert!(status == 201, "a lease is opened, or refused for a while: {status} {answer}");
@@ -55,7 +55,7 @@ impl Lease {
     /// Returns a request with the lease's secret.
     pub(super) fn asking(&self, head: String, mut body: Value) -> Asking {
         body["secret"] = self.secret.as_str().into();
-        Asking { membership: self.membership.clone(), head, body }
+        Asking::new(&self.membership, head, body)
     }
 
     pub(super) fn journal(&self) -> &Journal {

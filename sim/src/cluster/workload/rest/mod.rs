@@ -10,6 +10,7 @@ pub(super) mod events;
 mod lease;
 mod several;
 pub(super) mod state;
+mod stranger;
 mod znodes;
 
 use std::time::Duration;
@@ -22,6 +23,7 @@ use serde_json::Value;
 use super::chance::{about, between, chance, millis};
 use super::life::Place;
 use crate::history::Lock;
+use crate::history::access::Bearer;
 use crate::history::client::{Answer, Failure, Op};
 use attempt::{ANSWERED_WITHIN, Call, EACH};
 use call::Asking;
@@ -34,6 +36,8 @@ const SILENT_PERCENT: u64 = 25;
 /// Percentages of changes of znodes, and of attempts at several locks.
 const ZNODES_PERCENT: u64 = 25;
 const SEVERAL_PERCENT: u64 = 20;
+/// Percentage of turns with requests of strangers before.
+const STRANGERS_PERCENT: u64 = 40;
 /// Bound on pending late copies of requests; the end of a lease drops its copies.
 const STRAYS_MAX: usize = 16;
 
@@ -62,6 +66,9 @@ async fn use_lease(place: &Place, lease: &Lease, attempts: u64) {
         if place.is_over() || !lease.is_alive() {
             return;
         }
+        if place.caller.profile().asks_tokens && chance(STRANGERS_PERCENT) {
+            stranger::run(place).await;
+        }
         let goes_on = if chance(ZNODES_PERCENT) {
             znodes::run(place, lease, &mut strays).await
         } else if chance(SEVERAL_PERCENT) && place.caller.profile().plain.len() > 1 {
@@ -81,7 +88,7 @@ pub(super) async fn force(place: &Place, lock: Lock, token: Option<FencingToken>
     let profile = place.caller.profile();
     let name = profile.locks.path(lock).trim_start_matches("/locks/");
     let head = format!("DELETE /v1/locks/{name}/holders/{}", token.map_or(0, |token| token.0));
-    let asking = Asking { membership: profile.membership.clone(), head, body: Value::Null };
+    let asking = Asking::new(&profile.membership, head, Value::Null).by(Bearer::Operator);
     // Reported without a session, so that the reply implies nothing about the order of the session's calls.
     let asker = (place.caller.journal(), SessionId::NONE);
     let call = token.map(|_| Call::of(asker, Op::Force { lock, token }));

@@ -56,7 +56,7 @@ impl Program<'_> {
         let profile = self.place.caller.profile();
         let name = profile.locks.path(self.state()).trim_start_matches("/locks/@terraform/");
         let head = format!("{method} /v1/terraform/{name}");
-        Asking { membership: profile.membership.clone(), head, body }
+        Asking::new(&profile.membership, head, body)
     }
 
     fn info(&self) -> Value {

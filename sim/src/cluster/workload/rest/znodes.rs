@@ -131,8 +131,7 @@ impl Writer<'_> {
         }
         head.push_str(self.fence.as_deref().unwrap_or_default());
         let text = data.map(|data| Value::String(String::from_utf8_lossy(data).into_owned()));
-        let membership = self.place.caller.profile().membership.clone();
-        Asking { membership, head, body: text.unwrap_or_default() }
+        Asking::new(&self.place.caller.profile().membership, head, text.unwrap_or_default())
     }
 
     /// Reads the version of a znode after a sync. Returns `None` without a reply, or without the znode.
