@@ -367,7 +367,7 @@ impl fmt::Display for Down {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.kind().name();
+        let (name, span) = (self.kind().name(), show(self.lasts().unwrap_or_default()));
         match self {
             Fault::Partition { groups, lasts } => {
                 let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
@@ -406,12 +406,10 @@ impl fmt::Display for Fault {
                 let by = if *kills { "kill" } else { "cut" };
                 write!(f, "{name} by {by} x{copies} for {}", show(*lasts))
             }
-            Fault::DiskFull { target, leaves_kib, lasts } => {
-                write!(f, "{name} {target} but {leaves_kib}KiB for {}", show(*lasts))
+            Fault::DiskFull { target, leaves_kib, .. } => {
+                write!(f, "{name} {target} but {leaves_kib}KiB for {span}")
             }
-            Fault::ClockRate { target, ppm, lasts } => {
-                write!(f, "{name} {target} {ppm:+}ppm for {}", show(*lasts))
-            }
+            Fault::ClockRate { target, ppm, .. } => write!(f, "{name} {target} {ppm:+}ppm for {span}"),
             Fault::ClockJump { target, by_ms } => write!(f, "{name} {target} {by_ms:+}ms"),
             Fault::Flood { target, torrent, connections, lasts } => {
                 write!(f, "{name} {target} by {} x{connections} for {}", torrent.word(), show(*lasts))
