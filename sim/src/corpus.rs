@@ -182,6 +182,7 @@ fn passes(step: &Step) -> bool {
             | Kind::DiskFull
             | Kind::Transfer
             | Kind::Regain
+            | Kind::Depose
             | Kind::FallBehind
             | Kind::DieWaiting
             | Kind::Disconnect

@@ -355,9 +355,10 @@ fn refused(error: &Error) -> Failure {
         ErrorCode::ReconfigDisabled => {
             (REFUSED, "changes of the members are switched off: client.reconfig = false in cluster.toml")
         }
-        ErrorCode::NewConfigNoQuorum => {
-            (REFUSED, "no majority of the new voters answers and has caught up; nothing was changed")
-        }
+        ErrorCode::NewConfigNoQuorum => (
+            REFUSED,
+            "a new voter, or a majority of all voters, does not answer or has not caught up; nothing was changed",
+        ),
         ErrorCode::BadVersion => {
             (LOST, "another client changed the members meanwhile; check rowlock member ls, and try again")
         }

@@ -182,9 +182,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Rejected`], with nothing changed: NoAuth; ReconfigDisabled; BadVersion; BadArguments;
-    /// NewConfigNoQuorum (too few of the new voters answer); ReconfigInProgress (another change is under way:
-    /// retry). [`Error::ConnectionLoss`]: read `/zookeeper/config` after a [`Client::sync`]; repeating the
-    /// same change is harmless.
+    /// NewConfigNoQuorum (new voters, or too many of all, lag); ReconfigInProgress (another change is under
+    /// way: retry). [`Error::ConnectionLoss`]: read `/zookeeper/config` after a [`Client::sync`]; repeating
+    /// the same change is harmless.
     /// # Cancel safety
     /// A dropped future's change may take effect.
     pub async fn reconfig(&self, change: &Reconfig) -> Result<Members, Error> {

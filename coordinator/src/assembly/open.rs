@@ -170,7 +170,9 @@ impl Assembly {
         let OpenedRaft { raft, quorum, lease, storage, snapshots, reserve, peers } = opened.await?;
         let (channels, ends) = Channels::open(me, lock_rings);
         let Channels { leadership, status, proposals, proposer, touch } = channels;
-        let reconfigurer = Reconfigurer::new(me, raft.clone(), leadership.clone(), peers.clone());
+        let election_timeout = Duration::from_millis(config.raft.election_timeout_min_ms);
+        let reconfigurer =
+            Reconfigurer::new(me, raft.clone(), leadership.clone(), peers.clone(), election_timeout);
         let context = NodeContext {
             me,
             config,

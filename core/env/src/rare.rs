@@ -94,6 +94,8 @@ named! {
     SnapshotReceived = "snapshot-received";
     /// A snapshot replaces the state while clients are connected.
     SnapshotUnderClients = "snapshot-under-clients";
+    /// A future voter needs another round to catch up.
+    CatchUpRound = "catch-up-round";
     /// A new node repeats its request to join.
     JoinAgain = "join-again";
     /// The leader removes a node without its data from the members, before adding the node again.

@@ -14,7 +14,7 @@ use super::membership::{Membership, Part};
 use super::node_statuses::{NodeStatuses, node_id};
 use super::operator::OperatorQueue;
 use crate::history::client::ClientId;
-use crate::history::{Connected, Fact};
+use crate::history::{Connected, Fact, Quorum};
 use crate::invariants::SERVES_WITHIN as WITHIN;
 
 /// Slowdown at which a flush, at most 0.3 ms on a usual disk, takes a second.
@@ -39,7 +39,7 @@ pub(super) struct Ground {
     /// Pairs of a client and a node connected in both directions at the usual speed.
     reached: Pairs,
     /// Sets of voters, each of which needs a majority.
-    configs: BTreeSet<BTreeSet<usize>>,
+    configs: Vec<BTreeSet<usize>>,
     /// Members, voting or not, as far as that is certain.
     members: BTreeSet<usize>,
     /// Nodes known to every client.
@@ -59,42 +59,18 @@ impl Ground {
         one == other || self.open.contains(&(one.min(other), one.max(other)))
     }
 
-    /// Returns whether these nodes are a majority of every set of voters.
-    fn is_quorum(&self, nodes: &BTreeSet<usize>) -> bool {
-        !self.configs.is_empty() && self.configs.iter().all(|voters| is_most(nodes, voters))
-    }
-
     /// Returns whether some quorum of these nodes is fully connected.
     fn has_core(&self, nodes: &BTreeSet<usize>) -> bool {
-        let voters: BTreeSet<usize> = self.configs.iter().flatten().copied().collect();
-        let nodes: Vec<usize> = voters.intersection(nodes).copied().collect();
-        self.extends_to_a_core(&mut BTreeSet::new(), &nodes)
-    }
-
-    /// Returns whether some of `others` extend `core`, which is fully connected, to a quorum.
-    fn extends_to_a_core(&self, core: &mut BTreeSet<usize>, others: &[usize]) -> bool {
-        if self.is_quorum(core) {
-            return true;
-        }
-        let Some((next, others)) = others.split_first() else { return false };
-        if core.iter().all(|node| self.is_clear(*node, *next)) {
-            core.insert(*next);
-            if self.extends_to_a_core(core, others) {
-                return true;
-            }
-            core.remove(next);
-        }
-        self.extends_to_a_core(core, others)
+        Quorum(&self.configs).has_core(nodes, |one, other| self.is_clear(one, other))
     }
 
     /// Returns running voters connected to a possible quorum: a stable leader is one of these.
     fn may_lead(&self) -> BTreeSet<usize> {
         let may = |node: &usize| {
             let reached = self.up.iter().copied().filter(|other| self.is_open(*node, *other)).collect();
-            self.configs.iter().any(|voters| is_most(&reached, voters))
+            self.configs.iter().any(|voters| Quorum::is_most(&reached, voters))
         };
-        let voters: BTreeSet<usize> = self.configs.iter().flatten().copied().collect();
-        voters.intersection(&self.up).copied().filter(may).collect()
+        Quorum(&self.configs).voters().intersection(&self.up).copied().filter(may).collect()
     }
 
     /// Returns the service that the cluster owes; `None` without a core.
@@ -120,6 +96,12 @@ impl Ground {
     fn electable(&self) -> Option<BTreeSet<NodeId>> {
         let owes = self.is_settled && self.has_core(&self.electable);
         owes.then(|| self.may_lead().into_iter().map(node_id).collect())
+    }
+
+    fn linked(&self, at: Nanos) -> Fact {
+        let sound = self.sound.iter().copied().map(node_id).collect();
+        let clear = self.clear.iter().map(|(one, other)| (node_id(*one), node_id(*other))).collect();
+        Fact::Linked { at, sound: Arc::new(sound), clear: Arc::new(clear) }
     }
 
     /// Returns whether an election has the same ground here as in `other`.
@@ -176,6 +158,10 @@ impl Watcher {
         }
         let (at, now) = (self.sim.now(), ground.connected().filter(|_| !self.is_free).map(Arc::new));
         let mut facts = Vec::new();
+        let is_linked_as = |last: &Ground| (&last.sound, &last.clear) == (&ground.sound, &ground.clear);
+        if !self.is_free && !self.last.as_ref().is_some_and(is_linked_as) {
+            facts.push(ground.linked(at));
+        }
         if !self.last.as_ref().is_some_and(|last| last.elects_as(&ground)) {
             let may_lead = ground.electable().filter(|_| !self.is_free).map(Arc::new);
             facts.push(Fact::Electable { at, may_lead });
@@ -223,7 +209,7 @@ impl Watcher {
 
     /// Returns the certain members. A node is not among them if the operator gave up its job: the node runs
     /// without being a member.
-    fn members(&self, configs: &BTreeSet<BTreeSet<usize>>) -> BTreeSet<usize> {
+    fn members(&self, configs: &[BTreeSet<usize>]) -> BTreeSet<usize> {
         let is_certain = |place: &usize| configs.iter().all(|voters| voters.contains(place));
         let voters = configs.iter().flatten().copied().filter(is_certain);
         voters.chain(places(self.membership.of_part(Part::Learner))).collect()
@@ -231,16 +217,12 @@ impl Watcher {
 
     /// Returns the sets of voters according to the operator and to each running node. A pending change needs
     /// both quorums.
-    fn configs(&self, up: &BTreeSet<usize>) -> BTreeSet<BTreeSet<usize>> {
+    fn configs(&self, up: &BTreeSet<usize>) -> Vec<BTreeSet<usize>> {
         let told = up.iter().map(|place| self.statuses.status(*place).voters);
         let told = told.filter(|voters| !voters.is_empty());
-        told.chain([self.membership.of_part(Part::Voter)]).map(places).collect()
+        let sets: BTreeSet<_> = told.chain([self.membership.of_part(Part::Voter)]).map(places).collect();
+        sets.into_iter().collect()
     }
-}
-
-/// Returns whether these nodes are more than half of the voters.
-fn is_most(nodes: &BTreeSet<usize>, voters: &BTreeSet<usize>) -> bool {
-    voters.intersection(nodes).count() * 2 > voters.len()
 }
 
 fn places(nodes: Vec<NodeId>) -> BTreeSet<usize> {
@@ -264,7 +246,7 @@ mod tests {
             clear: open.clone(),
             open,
             reached: all.iter().map(|node| (1, *node)).collect(),
-            configs: BTreeSet::from([all.clone()]),
+            configs: vec![all.clone()],
             members: all.clone(),
             known: all,
             deeds: 0,
@@ -305,7 +287,7 @@ mod tests {
     #[test]
     fn a_core_has_both_quorums_and_a_pending_change_owes_nothing() {
         let mut joint = ground(5, &[]);
-        joint.configs = BTreeSet::from([BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 4, 5])]);
+        joint.configs = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([1, 4, 5])];
         assert!(joint.connected().is_some());
         joint.sound = BTreeSet::from([1, 2, 3]);
         assert_eq!(joint.connected(), None);
@@ -331,7 +313,7 @@ mod tests {
     #[test]
     fn a_node_that_reaches_a_quorum_of_one_set_of_voters_may_lead() {
         let mut bridge = ground(5, &[(1, 2), (1, 5), (3, 2), (3, 5)]);
-        bridge.configs.insert(BTreeSet::from([1, 3, 4, 5]));
+        bridge.configs.push(BTreeSet::from([1, 3, 4, 5]));
         let now = bridge.connected().expect("1, 3 and 4 are a core");
         assert_eq!((now.may_lead, now.serving), (nodes(&[1, 2, 3, 4, 5]), nodes(&[4])));
     }

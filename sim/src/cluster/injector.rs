@@ -28,7 +28,7 @@ use super::rebirth::Shelf;
 use super::record::Record;
 use super::schedule::Schedule;
 use crate::fault::{CrashPoint, Down, Fault, Script, Target};
-use crate::history::node::NodeFact;
+use crate::history::node::{NodeFact, Position};
 
 /// Processes and hosts that faults act on.
 pub struct FaultTargets {
@@ -93,6 +93,8 @@ pub struct Injector {
     distrusts: Distrusts,
     /// Clients to kill as soon as they wait for a lock, with their downtime.
     dying: Vec<(usize, Down)>,
+    /// Losses of the leader of a change of voters that is newer than this one.
+    deposing: Vec<(Position, Fault)>,
     paused: BTreeMap<HostId, Nanos>,
     /// Nodes that lose power at a certain moment, by place.
     armed: BTreeMap<usize, Armed>,
@@ -125,7 +127,7 @@ impl Injector {
         }
         let restart_after = vec![SUPERVISOR; targets.nodes.len()];
         let (cuts, distrusts) = (Cuts::default(), Distrusts::default());
-        let (dying, excused) = (Vec::new(), BTreeSet::new());
+        let (dying, deposing, excused) = (Vec::new(), Vec::new(), BTreeSet::new());
         let (paused, armed) = (BTreeMap::new(), BTreeMap::new());
         let (is_reborn_now, rebirths) = (false, 0);
         Injector {
@@ -135,6 +137,7 @@ impl Injector {
             cuts,
             distrusts,
             dying,
+            deposing,
             paused,
             armed,
             restart_after,
@@ -211,6 +214,7 @@ impl Injector {
     /// Ends all faults that can end, at once. Returns the processes to start.
     pub fn heal(&mut self) -> Result<Vec<Birth>, Halt> {
         self.dying.clear();
+        self.deposing.clear();
         self.notice_cuts();
         let (mut births, mut rebuilt) = (Vec::new(), Vec::new());
         while let Some(next) = self.schedule.next() {
@@ -384,6 +388,9 @@ impl Injector {
                 self.hosts(&[target]).into_iter().for_each(|host| self.sim.jump_wall_clock(host, by_ms));
             }
             Fault::NewChoices { seed } => self.sim.reseed(seed),
+            depose @ Fault::Depose { .. } => {
+                self.deposing.push((self.targets.record.changing().0, depose));
+            }
             Fault::DieWaiting { client, down } => self.dying.push((client - 1, down)),
             Fault::EndRuntime { client } => {
                 self.sim.end_runtime(self.targets.clients[client - 1], "rowlock-session")?;

@@ -1,6 +1,6 @@
 //! Passes all facts of a run to the checkers at once, and counts them. Every source of facts has a handle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,8 @@ struct Inner {
     reference: Reference,
     violation: Option<Violation>,
     waiting: BTreeMap<CallId, ClientId>,
+    /// Nodes with the newest first half of a change of voters in their logs.
+    changing: (Position, BTreeSet<NodeId>),
     facts: u64,
     calls: u64,
     watches: u64,
@@ -86,6 +88,14 @@ impl Inner {
             Fact::Node { node, what: NodeFact::Truncated { after }, .. } => {
                 self.told.entry(*node).and_modify(|told| *told = (*told).min(*after));
             }
+            Fact::Node { node, what: NodeFact::Members { entry, members }, .. } => {
+                if members.voters.len() > 1 && *entry > self.changing.0 {
+                    self.changing = (*entry, BTreeSet::new());
+                }
+                if *entry == self.changing.0 {
+                    self.changing.1.insert(*node);
+                }
+            }
             _ => {}
         }
         if self.violation.is_some() {
@@ -127,11 +137,13 @@ impl Record {
         let (facts, calls, watches, acknowledged, grants) = (0, 0, 0, 0, 0);
         let (waiting, applied, told) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let answered = Zxid::default();
+        let none = Position { term: 0, leader: NodeId(0), index: Index(0) };
         let inner = Inner {
             invariants,
             reference,
             violation,
             waiting,
+            changing: (none, BTreeSet::new()),
             facts,
             calls,
             watches,
@@ -226,6 +238,12 @@ impl Record {
 
     pub fn waits(&self, client: ClientId) -> bool {
         self.inner.lock().waiting.values().any(|who| *who == client)
+    }
+
+    /// Returns the newest change of voters, and the number of nodes with its first half in their logs.
+    pub fn changing(&self) -> (Position, usize) {
+        let inner = self.inner.lock();
+        (inner.changing.0, inner.changing.1.len())
     }
 
     /// Returns the number of facts, of successful calls, and of locks granted by the log.

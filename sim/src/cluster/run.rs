@@ -318,9 +318,11 @@ impl Run {
             let (record, statuses, dying) =
                 (self.record.clone(), self.statuses.clone(), self.injector.dying());
             let is_time_to_die = || dying.iter().any(|client| record.waits(ClientId(*client)));
+            let deposes = self.injector.deposes();
             let (armed, sim) = (self.injector.armed(), self.sim.clone());
             let has_gone = || armed.iter().any(|host| !sim.is_up(*host));
-            let is_news = || record.is_broken() || statuses.has_news() || is_time_to_die() || has_gone();
+            let is_news =
+                || record.is_broken() || statuses.has_news() || is_time_to_die() || deposes() || has_gone();
             self.sim.run_until_or(next, is_news)?;
             if self.record.is_broken() {
                 return Err(Stop::Broken);
@@ -328,6 +330,7 @@ impl Run {
             for client in dying.into_iter().filter(|client| self.record.waits(ClientId(*client))) {
                 self.injector.die_waiting(client)?;
             }
+            self.injector.depose()?;
             self.clear_ended_processes()?;
             self.injector.notice_cuts();
             self.observe_world();

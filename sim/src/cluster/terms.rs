@@ -59,6 +59,7 @@ fn disturbances(steps: &[Step]) -> Disturbances {
         | Fault::Replace { .. }
         | Fault::Readdress { .. }
         | Fault::Transfer { .. }
+        | Fault::Depose { .. }
         | Fault::Wipe { .. }
         | Fault::RotTail { .. }
         | Fault::Restore { .. }
@@ -123,7 +124,8 @@ fn starts_nodes(fault: &Fault) -> bool {
         | Fault::AddLearner { .. }
         | Fault::AddVoter { .. }
         | Fault::Remove { .. }
-        | Fault::Replace { .. } => true,
+        | Fault::Replace { .. }
+        | Fault::Depose { .. } => true,
         _ => false,
     }
 }

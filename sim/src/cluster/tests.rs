@@ -81,6 +81,21 @@ fn an_abandoned_change_of_voters_ends_despite_repeated_requests() {
     kept(501_269, 30, Scenario::All, script);
 }
 
+/// The leader adds no voter whose log ends seconds earlier.
+#[test]
+fn a_learner_that_lags_votes_after_it_has_caught_up() {
+    for late in ["slow-disk node4 x12000 for 9s", "isolate node4 for 8s"] {
+        let script = format!("3s add-learner node4\n4s {late}\n7s add-voter node4");
+        kept(101, 14, Scenario::All, &script);
+    }
+}
+
+/// Three nodes have the first half of the change when its leader dies.
+#[test]
+fn the_next_leader_ends_the_change_of_voters_of_a_dead_leader() {
+    kept(101, 22, Scenario::All, "3s add-learner node4\n4.5s depose by kill x3 for 15s\n5s add-voter node4");
+}
+
 /// Clients of the old cluster keep their beliefs, and all promises hold in the new cluster. The new cluster
 /// refuses a node that returns with its old disk.
 #[test]

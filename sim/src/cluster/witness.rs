@@ -1,5 +1,7 @@
 //! Observes a node's log and state, and reports facts about them.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_coordinator::{Ballot, NodeHook};
@@ -11,7 +13,7 @@ use rowlock_world::trace::What;
 
 use super::record::Record;
 use crate::history::Index;
-use crate::history::node::{NodeFact, Position, payload_hash};
+use crate::history::node::{Members, NodeFact, Position, payload_hash};
 
 /// Observer of one life of one node.
 pub struct Witness {
@@ -54,6 +56,16 @@ impl NodeHook for Witness {
 
     fn voted(&self, vote: Ballot) {
         self.report(NodeFact::Voted { term: vote.term, candidate: vote.candidate });
+    }
+
+    fn members(
+        &self,
+        entry: rowlock_coordinator::Position,
+        voters: &[BTreeSet<NodeId>],
+        learners: &BTreeSet<NodeId>,
+    ) {
+        let members = Arc::new(Members { voters: voters.to_vec(), learners: learners.clone() });
+        self.report(NodeFact::Members { entry: position(entry), members });
     }
 
     fn appended(&self, entry: rowlock_coordinator::Position, payload: Option<&[u8]>) {

@@ -92,8 +92,8 @@ impl Draw {
             Kind::Transfer => Some(Fault::Transfer { to: self.follower() }),
             Kind::Regain => self.regain(at),
             Kind::FallBehind => Some(self.fall_behind(at)),
-            // `generate` draws the rebirths, and a guided search inserts `NewChoices`.
-            Kind::RestoreBackup | Kind::Recover | Kind::NewChoices => None,
+            // `generate` draws the rebirths and changes of members, and a guided search inserts `NewChoices`.
+            Kind::RestoreBackup | Kind::Recover | Kind::Depose | Kind::NewChoices => None,
             Kind::DieWaiting => {
                 let down = self.client_down(at);
                 Some(Fault::DieWaiting { client: 1 + self.rng.below(self.clients), down })

@@ -80,6 +80,8 @@ pub fn generate(seed: u64, ground: &Ground, mix: &Mix) -> Script {
         steps.extend(cuts_that_last(&mut draw, ground));
     }
     steps.extend(slow);
+    let changes = changes(&mut draw, ground, &steps);
+    steps.extend(changes);
     Script::new(steps).with_over_budget(mix.over_budget)
 }
 
@@ -315,6 +317,48 @@ fn wiped_alone(draw: &mut Draw, ground: &Ground, at: Nanos, fault: &Fault) -> Ve
         Step { at: begins, fault: Fault::Isolate { target: lags, lasts: away } },
         Step { at, fault: Fault::Kill { target: dies, down: Down::For(down) } },
     ]
+}
+
+/// Draws a change of members beside the other faults: a new node joins, lags, and becomes a voter, and the
+/// leader is lost in the middle of that. Drawn last, so that the other faults of a seed stay the same.
+fn changes(draw: &mut Draw, ground: &Ground, steps: &[Step]) -> Vec<Step> {
+    let is_apart = |step: &Step| {
+        use Kind::{Flood, Recover, Restore, RestoreBackup, SlowProcessor};
+        matches!(step.fault.kind(), Flood | Recover | Restore | RestoreBackup | SlowProcessor)
+    };
+    let (odds, latest) = (draw.odds.changes, (ground.quiet - ground.begin).as_millis() as u64 / 2);
+    if latest < 3_000 || steps.is_empty() || steps.iter().any(is_apart) || !draw.rng.chance(odds) {
+        return Vec::new();
+    }
+    let joins = ground.begin + draw.between_ms(0, latest);
+    let votes = joins + draw.between_ms(700, 5_000);
+    let Some(node) = draw.budget.is_settled(joins).then(|| draw.budget.add_voter()).flatten() else {
+        return Vec::new();
+    };
+    let step = |at, fault| Step { at, fault };
+    let mut changes = vec![
+        step(joins, Fault::AddLearner { node }),
+        step(votes.min(ground.quiet), Fault::AddVoter { node }),
+    ];
+    let (at, target) = (joins + draw.between_ms(50, 2_000), Target::Node(node));
+    let lasts = draw.between_ms(1_000, 9_000).min(ground.quiet - at);
+    changes.extend(match draw.rng.below(4) {
+        0 => Some(step(at, Fault::SlowDisk { target, times: draw.rng.pick(&[200, 3_000, 12_000]), lasts })),
+        1 => {
+            let least = draw.between_ms(0, 2_000);
+            let most = least + draw.between_ms(1, 2_000);
+            let (from, to) = (vec![Target::AllNodes], vec![target]);
+            Some(step(at, Fault::Clog { from, to, least, most, lasts }))
+        }
+        2 => Some(step(at, Fault::Isolate { target, lasts })),
+        _ => None,
+    });
+    if draw.rng.chance(60) {
+        let (kills, copies) = (draw.rng.chance(50), 1 + draw.rng.below(3));
+        let lasts = draw.between_ms(300, 12_000).min(ground.quiet - joins);
+        changes.push(step(joins, Fault::Depose { kills, copies, lasts }));
+    }
+    changes
 }
 
 /// Draws an operator's reaction to a lost disk: another node instead of the lost node.

@@ -30,6 +30,7 @@ pub enum Kind {
     Readdress,
     Transfer,
     Regain,
+    Depose,
     FallBehind,
     RestoreBackup,
     Recover,
@@ -44,7 +45,7 @@ pub enum Kind {
 
 impl Kind {
     /// Kinds in the order of the figures.
-    pub const ALL: [Kind; 38] = [
+    pub const ALL: [Kind; 39] = [
         Kind::Partition,
         Kind::OneWay,
         Kind::Bridge,
@@ -73,6 +74,7 @@ impl Kind {
         Kind::Readdress,
         Kind::Transfer,
         Kind::Regain,
+        Kind::Depose,
         Kind::FallBehind,
         Kind::RestoreBackup,
         Kind::Recover,
@@ -116,6 +118,7 @@ impl Kind {
             Kind::Readdress => "readdress",
             Kind::Transfer => "transfer",
             Kind::Regain => "regain",
+            Kind::Depose => "depose",
             Kind::FallBehind => "fall-behind",
             Kind::RestoreBackup => "restore-backup",
             Kind::Recover => "recover",
@@ -164,6 +167,7 @@ impl Kind {
             Kind::Readdress => "3s readdress follower1 for 2s",
             Kind::Transfer => "3s transfer follower1",
             Kind::Regain => "3s regain follower1 after 100ms for 3s",
+            Kind::Depose => "3s depose by kill x2 for 2s",
             Kind::FallBehind => "3s fall-behind follower1 for 10s",
             Kind::RestoreBackup => "3s restore-backup follower1 after 5s for 2s",
             Kind::Recover => "3s recover follower1 for 2s",

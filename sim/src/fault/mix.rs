@@ -49,6 +49,9 @@ pub(super) struct Odds {
     pub(super) founding: usize,
     /// The script also has one lasting shape of cuts.
     pub(super) lasting: usize,
+    /// An operator changes the members, with a learner that lags and a leader that is lost in the middle,
+    /// unless the script has load or restored disks.
+    pub(super) changes: usize,
     /// A drawn flood takes place. A flood costs much time.
     pub(super) flood: usize,
     /// Processors are slow during a flood.
@@ -74,6 +77,7 @@ impl Odds {
         short_falls: 30,
         founding: 25,
         lasting: 0,
+        changes: 25,
         flood: 25,
         slow_in_flood: 40,
     };
@@ -133,7 +137,10 @@ impl Mix {
         // A restored disk is detectable only while nothing else goes wrong, and a new cluster serves no
         // client for so long that a run would show little else.
         let is_apart = |kind: &Kind| {
-            matches!(kind, Kind::Restore | Kind::RestoreBackup | Kind::Recover | Kind::NewChoices)
+            matches!(
+                kind,
+                Kind::Restore | Kind::RestoreBackup | Kind::Recover | Kind::NewChoices | Kind::Depose
+            )
         };
         let kinds = Kind::ALL.into_iter().filter(|kind| !is_apart(kind)).collect();
         let odds = Odds { lasting: 10, slow_election: 8, ..Odds::USUAL };
@@ -189,7 +196,7 @@ impl Mix {
             Kind::LoseDisk,
             Kind::Wipe,
         ]);
-        Mix { odds: Odds { short_falls: 70, ..Odds::USUAL }, ..mix }
+        Mix { odds: Odds { short_falls: 70, changes: 70, ..Odds::USUAL }, ..mix }
     }
 
     /// Returns a mix in which leaders lose and regain their leadership or hand over, and slow links to

@@ -140,6 +140,9 @@ pub enum Fault {
     /// back. Messages of `late` to the leader arrive for the time `after`, and the rest once the old leader
     /// leads again.
     Regain { late: Target, after: Duration, lasts: Duration },
+    /// Kills the leader of the next change of voters, or cuts the leader off from all nodes, when `copies`
+    /// nodes, the leader included, have the first half of the change in their logs.
+    Depose { kills: bool, copies: usize, lasts: Duration },
     /// Isolates the target from the other nodes, which snapshot and purge their logs before the target comes
     /// back on new connections: the target needs a snapshot.
     FallBehind { target: Target, lasts: Duration },
@@ -197,6 +200,7 @@ impl Fault {
             Fault::Readdress { .. } => Kind::Readdress,
             Fault::Transfer { .. } => Kind::Transfer,
             Fault::Regain { .. } => Kind::Regain,
+            Fault::Depose { .. } => Kind::Depose,
             Fault::FallBehind { .. } => Kind::FallBehind,
             Fault::RestoreBackup { .. } => Kind::RestoreBackup,
             Fault::Recover { .. } => Kind::Recover,
@@ -244,7 +248,7 @@ impl Fault {
             | Fault::Transfer { to: target }
             | Fault::Regain { late: target, .. }
             | Fault::FallBehind { target, .. } => vec![*target],
-            Fault::NewChoices { .. } => Vec::new(),
+            Fault::NewChoices { .. } | Fault::Depose { .. } => Vec::new(),
             Fault::AddLearner { node } | Fault::AddVoter { node } => vec![Target::Node(*node)],
             Fault::Replace { target, node } => vec![*target, Target::Node(*node)],
             Fault::DieWaiting { client, .. }
@@ -290,6 +294,7 @@ impl Fault {
             | Fault::RestoreBackup { lasts, .. }
             | Fault::Recover { lasts, .. }
             | Fault::Regain { lasts, .. }
+            | Fault::Depose { lasts, .. }
             | Fault::FallBehind { lasts, .. } => Some(lasts),
             Fault::Kill { down: Down::For(lasts), .. }
             | Fault::PowerLoss { down: Down::For(lasts), .. }

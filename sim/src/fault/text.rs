@@ -272,17 +272,9 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
             Fault::Replace { target, node: w.node()? }
         }
         Kind::Transfer => Fault::Transfer { to: w.target()? },
-        Kind::Regain => {
-            let late = w.target()?;
-            let after = w.after()?;
-            Fault::Regain { late, after, lasts: w.lasts()? }
-        }
+        Kind::Regain | Kind::RestoreBackup => after(kind, w)?,
+        Kind::Depose => depose(w)?,
         Kind::FallBehind => Fault::FallBehind { target: w.target()?, lasts: w.lasts()? },
-        Kind::RestoreBackup => {
-            let from = w.target()?;
-            let after = w.after()?;
-            Fault::RestoreBackup { from, after, lasts: w.lasts()? }
-        }
         Kind::Recover => Fault::Recover { target: w.target()?, lasts: w.lasts()? },
         Kind::DieWaiting => Fault::DieWaiting { client: w.client()?, down: w.down()? },
         Kind::Disconnect => Fault::Disconnect { client: w.client()? },
@@ -291,6 +283,23 @@ fn fault(kind: Kind, mut words: Words<'_>) -> Result<Fault, String> {
     };
     words.end()?;
     Ok(fault)
+}
+
+fn after(kind: Kind, w: &mut Words<'_>) -> Result<Fault, String> {
+    let (target, after, lasts) = (w.target()?, w.after()?, w.lasts()?);
+    Ok(match kind {
+        Kind::Regain => Fault::Regain { late: target, after, lasts },
+        _ => Fault::RestoreBackup { from: target, after, lasts },
+    })
+}
+
+fn depose(w: &mut Words<'_>) -> Result<Fault, String> {
+    w.expect("by")?;
+    let kills = w.take("kill");
+    if !kills {
+        w.expect("cut")?;
+    }
+    Ok(Fault::Depose { kills, copies: w.number("x", "", "x2")?, lasts: w.lasts()? })
 }
 
 fn of_links(kind: Kind, w: &mut Words<'_>) -> Result<Fault, String> {
@@ -358,7 +367,7 @@ impl fmt::Display for Down {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.kind().name();
+        let (name, span) = (self.kind().name(), show(self.lasts().unwrap_or_default()));
         match self {
             Fault::Partition { groups, lasts } => {
                 let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
@@ -393,12 +402,14 @@ impl fmt::Display for Fault {
             | Fault::Restore { target, lasts }
             | Fault::Recover { target, lasts }
             | Fault::FallBehind { target, lasts } => write!(f, "{name} {target} for {}", show(*lasts)),
-            Fault::DiskFull { target, leaves_kib, lasts } => {
-                write!(f, "{name} {target} but {leaves_kib}KiB for {}", show(*lasts))
+            Fault::Depose { kills, copies, lasts } => {
+                let by = if *kills { "kill" } else { "cut" };
+                write!(f, "{name} by {by} x{copies} for {}", show(*lasts))
             }
-            Fault::ClockRate { target, ppm, lasts } => {
-                write!(f, "{name} {target} {ppm:+}ppm for {}", show(*lasts))
+            Fault::DiskFull { target, leaves_kib, .. } => {
+                write!(f, "{name} {target} but {leaves_kib}KiB for {span}")
             }
+            Fault::ClockRate { target, ppm, .. } => write!(f, "{name} {target} {ppm:+}ppm for {span}"),
             Fault::ClockJump { target, by_ms } => write!(f, "{name} {target} {by_ms:+}ms"),
             Fault::Flood { target, torrent, connections, lasts } => {
                 write!(f, "{name} {target} by {} x{connections} for {}", torrent.word(), show(*lasts))
@@ -408,22 +419,20 @@ impl fmt::Display for Fault {
             }
             Fault::NewChoices { seed } => write!(f, "{name} {seed}"),
             Fault::BitRot { target, bits } => write!(f, "{name} {target} {bits}bits"),
-            Fault::LoseDisk { target } | Fault::Remove { target } | Fault::Transfer { to: target } => {
-                write!(f, "{name} {target}")
-            }
+            Fault::LoseDisk { .. }
+            | Fault::Remove { .. }
+            | Fault::Transfer { .. }
+            | Fault::AddLearner { .. }
+            | Fault::AddVoter { .. }
+            | Fault::Disconnect { .. }
+            | Fault::EndRuntime { .. } => write!(f, "{name} {}", self.targets()[0]),
             Fault::Regain { late: target, after, lasts }
             | Fault::RestoreBackup { from: target, after, lasts } => {
                 write!(f, "{name} {target} after {} for {}", show(*after), show(*lasts))
             }
             Fault::Replace { target, node } => write!(f, "{name} {target} by {}", Target::Node(*node)),
-            Fault::AddLearner { node } | Fault::AddVoter { node } => {
-                write!(f, "{name} {}", Target::Node(*node))
-            }
             Fault::DieWaiting { client, down } | Fault::ReturnFromMain { client, down } => {
                 write!(f, "{name} {} {down}", Target::Client(*client))
-            }
-            Fault::Disconnect { client } | Fault::EndRuntime { client } => {
-                write!(f, "{name} {}", Target::Client(*client))
             }
         }
     }

@@ -1,12 +1,14 @@
-//! The book of locks: the queues as the log has made them so far, from the facts of the log. Checkers read
-//! holders, tokens and waiters here, and keep none of their own.
+//! The book of a cluster: the queues of locks as the log has made them so far, the logs of all nodes, and the
+//! memberships in them. Checkers read these here, and keep none of their own.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use rowlock_proto::lock::Mode;
-use rowlock_proto::{FencingToken, SessionId};
+use rowlock_proto::{FencingToken, NodeId, SessionId};
 
-use super::{Fact, Lock};
+use super::node::{self, Members, NodeFact};
+use super::{Fact, Lock, NodeLog};
 
 /// Position in a queue.
 #[derive(Clone, Copy, Debug)]
@@ -16,17 +18,27 @@ pub struct Position {
     pub is_held: bool,
 }
 
-/// Queues of all locks of a cluster.
+static EMPTY: LazyLock<NodeLog> = LazyLock::new(NodeLog::default);
+
 #[derive(Default)]
 pub struct Book {
     positions: BTreeMap<(Lock, FencingToken), Position>,
     newest: BTreeMap<Lock, FencingToken>,
+    logs: BTreeMap<NodeId, NodeLog>,
+    /// Memberships by the positions of their entries.
+    members: BTreeMap<node::Position, Arc<Members>>,
 }
 
 impl Book {
-    /// Records a fact. A new cluster begins with empty queues.
+    /// Records a fact. A new cluster begins with empty queues and logs.
     pub fn record(&mut self, fact: &Fact) {
         match *fact {
+            Fact::Node { node, ref what, .. } => {
+                if let NodeFact::Members { entry, members } = what {
+                    self.members.entry(*entry).or_insert_with(|| members.clone());
+                }
+                self.logs.entry(node).or_default().observe(what);
+            }
             Fact::NewLife(_) => *self = Book::default(),
             Fact::Queued { lock, token, session, mode } => {
                 self.positions.insert((lock, token), Position { session, mode, is_held: false });
@@ -42,6 +54,16 @@ impl Book {
             Fact::Left { lock, token, .. } => drop(self.positions.remove(&(lock, token))),
             _ => {}
         }
+    }
+
+    /// Returns the log of a node.
+    pub fn log(&self, node: NodeId) -> &NodeLog {
+        self.logs.get(&node).unwrap_or(&EMPTY)
+    }
+
+    /// Returns the membership in an entry.
+    pub fn members(&self, entry: node::Position) -> Option<&Arc<Members>> {
+        self.members.get(&entry)
     }
 
     pub fn position(&self, lock: Lock, token: FencingToken) -> Option<Position> {

@@ -8,6 +8,8 @@ pub mod access;
 mod book;
 pub mod client;
 pub mod node;
+mod node_log;
+mod quorum;
 #[cfg(test)]
 pub mod text;
 
@@ -24,6 +26,8 @@ use rowlock_world::time::Nanos;
 pub use book::Book;
 use client::{ClientFact, ClientId, Logged, Znode};
 use node::{NodeFact, Position};
+pub use node_log::NodeLog;
+pub use quorum::Quorum;
 
 /// Position in the log, from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,6 +103,9 @@ pub enum Fact {
     /// The state of the world, and with it the service that the cluster owes, has changed; `None`: no quorum
     /// is connected.
     Connected { at: Nanos, now: Option<Arc<Connected>> },
+    /// These nodes run with working disks that have lost nothing, and these pairs of them (the smaller number
+    /// first) are connected in both directions at the usual speed.
+    Linked { at: Nanos, sound: Arc<BTreeSet<NodeId>>, clear: Arc<BTreeSet<(NodeId, NodeId)>> },
     /// One of these nodes must lead soon, if every flush takes at most a second; `None`: no node must.
     Electable { at: Nanos, may_lead: Option<Arc<BTreeSet<NodeId>>> },
     /// A probe that knows only this node has requested a session, a write and a lock, from `began` until now.
@@ -138,6 +145,7 @@ impl Fact {
             Fact::Client { at, .. }
             | Fact::Node { at, .. }
             | Fact::Connected { at, .. }
+            | Fact::Linked { at, .. }
             | Fact::Electable { at, .. }
             | Fact::Probed { at, .. }
             | Fact::Healed { at }

@@ -1,5 +1,7 @@
 //! Facts about the nodes of a simulated cluster, reported by `rowlock_coordinator`'s observer.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rowlock_proto::{NodeId, SessionId};
@@ -14,6 +16,14 @@ pub struct Position {
     pub term: u64,
     pub leader: NodeId,
     pub index: Index,
+}
+
+/// Members of a cluster by one entry of its log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// Sets of voters: a decision needs a majority of each.
+    pub voters: Vec<BTreeSet<NodeId>>,
+    pub learners: BTreeSet<NodeId>,
 }
 
 /// End of a node's process.
@@ -45,6 +55,12 @@ pub enum NodeFact {
         vote: Option<(u64, NodeId)>,
         purged: Option<Position>,
         last: Option<Position>,
+    },
+    /// The entry that the node appends next is a membership: one set of voters, or two while the voters
+    /// change, and the members without a vote.
+    Members {
+        entry: Position,
+        members: Arc<Members>,
     },
     /// The node has added an entry to its log. `hash`: of the payload (0 without a payload).
     Appended {

@@ -24,8 +24,8 @@ use crate::history::{Book, Fact};
 /// Checker of one promise, fed with facts in the order of their occurrence.
 pub trait Invariant: Send {
     fn name(&self) -> &'static str;
-    /// Consumes a fact. `book`: the queues of locks before the fact. An error describes how the promise was
-    /// broken.
+    /// Consumes a fact. `book`: queues of locks and logs of nodes before the fact. An error describes how the
+    /// promise was broken.
     fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String>;
 
     /// Returns the number of events of each kind that a model's checker has compared with the model's rules.
@@ -152,6 +152,9 @@ impl Invariants {
             Box::new(cluster::log_matching::LogMatching::default()),
             Box::new(cluster::committed_never_changes::CommittedNeverChanges::default()),
             Box::new(cluster::leader_completeness::LeaderCompleteness::default()),
+            Box::new(cluster::voters_have_the_log::VotersHaveTheLog::default()),
+            Box::new(cluster::changes_end::ChangesEnd::default()),
+            Box::new(cluster::deposed_leader_admits_none::DeposedLeaderAdmitsNone::default()),
             Box::new(cluster::one_leader_per_term::OneLeaderPerTerm::default()),
             Box::new(cluster::votes_never_go_back::VotesNeverGoBack::default()),
             Box::new(cluster::logs_never_go_back::LogsNeverGoBack::default()),

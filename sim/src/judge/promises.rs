@@ -38,11 +38,10 @@ impl Promise {
         self.name
     }
 
-    fn observe(&mut self, fact: &Fact, place: impl Fn() -> String) {
+    fn observe(&mut self, fact: &Fact, book: &Book, place: impl Fn() -> String) {
         let Some(checker) = self.checker.as_mut().filter(|_| self.broken.is_none()) else { return };
         self.judged += u64::from(counted(self.name).1(fact));
-        self.broken =
-            checker.observe(fact, &Book::default()).err().map(|what| format!("{what} ({})", place()));
+        self.broken = checker.observe(fact, book).err().map(|what| format!("{what} ({})", place()));
     }
 
     /// Returns the number of judged facts, and their kind.
@@ -56,8 +55,8 @@ impl Promise {
     }
 }
 
-/// All promises that are judged, with their checkers.
-pub(super) struct Promises(Vec<Promise>);
+/// All promises that are judged, with their checkers, and the book of the judged facts.
+pub(super) struct Promises(Vec<Promise>, Book);
 
 impl Promises {
     pub(super) fn of_a_log() -> Self {
@@ -68,7 +67,7 @@ impl Promises {
         let checkers = invariants::of_a_log().into_iter();
         let mut all: Vec<Promise> = checkers.map(|checker| promise(checker.name(), Some(checker))).collect();
         all.push(promise(HISTORIES, None));
-        Promises(all)
+        Promises(all, Book::default())
     }
 
     pub(super) fn into_list(self) -> Vec<Promise> {
@@ -78,23 +77,23 @@ impl Promises {
     /// Passes the state before the first judged entry to the checkers.
     pub(super) fn start(&mut self, facts: &[Fact]) {
         let place = || "in the state before the first entry".to_owned();
-        for promise in &mut self.0 {
-            facts.iter().for_each(|fact| promise.observe(fact, place));
-            promise.judged = 0;
-        }
+        facts.iter().for_each(|fact| self.observe(fact, place));
+        self.0.iter_mut().for_each(|promise| promise.judged = 0);
     }
 
     /// Passes a fact about committed entries to the checkers whose promise is not broken. `place` returns the
     /// position of the fact, for a person.
     pub(super) fn observe(&mut self, fact: &Fact, place: impl Fn() -> String) {
-        self.0.iter_mut().for_each(|promise| promise.observe(fact, &place));
+        self.0.iter_mut().for_each(|promise| promise.observe(fact, &self.1, &place));
+        self.1.record(fact);
     }
 
     /// Passes a fact about the log of a node to the checkers of logs. No node records the digest of its state
     /// after each entry, so these facts show nothing about states.
     pub(super) fn observe_log(&mut self, fact: &Fact, place: impl Fn() -> String) {
         let of_logs = self.0.iter_mut().filter(|promise| OF_LOGS.contains(&promise.name));
-        of_logs.for_each(|promise| promise.observe(fact, &place));
+        of_logs.for_each(|promise| promise.observe(fact, &self.1, &place));
+        self.1.record(fact);
     }
 
     /// Counts judged facts of a promise, and records a breach that was found without its checker.

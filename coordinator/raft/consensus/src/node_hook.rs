@@ -4,6 +4,7 @@
 //! the hook returns nothing and changes nothing. A node without a hook pays one check of an `Option` per
 //! entry.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,12 @@ pub trait NodeHook: Send + Sync + 'static {
     /// [`applied`](NodeHook::applied) here.
     fn appended(&self, entry: Position, payload: Option<&[u8]>) {
         let _ = (entry, payload);
+    }
+
+    /// The log entry `entry` is a membership: one set of voters, or two while the voters change, and the
+    /// members without a vote. Before the entry is [`appended`](NodeHook::appended).
+    fn members(&self, entry: Position, voters: &[BTreeSet<NodeId>], learners: &BTreeSet<NodeId>) {
+        let _ = (entry, voters, learners);
     }
 
     /// The node is about to acknowledge to a leader that the entries up to `upto` are on disk.

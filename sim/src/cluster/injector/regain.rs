@@ -8,12 +8,14 @@
 
 use std::time::Duration;
 
+use rowlock_world::executor::Halt;
 use rowlock_world::time::{HostId, Nanos};
 
 use super::super::cuts::{Link, one_way};
 use super::super::node_statuses::{Order, node_id};
 use super::{End, Injector};
-use crate::fault::Target;
+use crate::fault::{Down, Fault, Target};
+use crate::history::node::Position;
 
 /// Interval between checks of the leadership.
 const LOOK: Duration = Duration::from_millis(10);
@@ -83,4 +85,34 @@ impl Injector {
     pub(super) fn reconnect(&mut self, regain: &Regain) {
         self.cuts.join(self.sim.network(), &regain.links);
     }
+
+    /// Returns whether the leader of a change of voters is to be lost now.
+    pub fn deposes(&self) -> impl Fn() -> bool + use<> {
+        let (due, record) = (self.deposing.clone(), self.targets.record.clone());
+        move || due.iter().any(|(before, fault)| is_due(fault, *before, record.changing()))
+    }
+
+    /// Takes the leadership from the leader of a change of voters, if a fault demands that.
+    pub fn depose(&mut self) -> Result<(), Halt> {
+        let now = self.targets.record.changing();
+        let is_due = |(before, fault): &mut (Position, Fault)| is_due(fault, *before, now);
+        let due: Vec<_> = self.deposing.extract_if(.., is_due).collect();
+        for (_, fault) in due {
+            let Fault::Depose { kills, lasts, .. } = fault else { continue };
+            let target = Target::Node(now.0.leader.0 as usize);
+            let fault = match kills {
+                true => Fault::Kill { target, down: Down::For(lasts) },
+                false => Fault::Isolate { target, lasts },
+            };
+            self.deeds += 1;
+            self.trace(format!("in the middle of a change of voters: {fault}"));
+            self.begin(fault)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether enough nodes have the first half of a change that is newer than `before`.
+fn is_due(fault: &Fault, before: Position, (now, nodes): (Position, usize)) -> bool {
+    matches!(fault, Fault::Depose { copies, .. } if now > before && nodes >= *copies)
 }

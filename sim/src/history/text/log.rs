@@ -11,9 +11,10 @@
 //! - `disagreed PROMISE`: the oracle finds another value
 //! - `committed ZXID`, `life FLOOR [SESSION...]`: a new cluster that begins with these open sessions
 //! - `replica NODE INDEX DIGEST apply|install`
-//! - the world: `settled`, `healed`, `passed`, `connected none`, `connected [nodes=1,2,3] [clients=1]`,
-//!   `electable NODE,NODE`, `probed NODE began= [without=SERVICE]`
+//! - the world: `settled`, `healed`, `passed`, `linked [NODES]` (all with each other), `connected none`,
+//!   `connected [nodes=1,2,3] [clients=1]`, `electable NODE,NODE`, `probed NODE began= [without=SERVICE]`
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rowlock_proto::report::{HistoryEntry, HistoryEvent};
@@ -156,6 +157,12 @@ fn world(words: &Words<'_>, at: Nanos) -> Option<Fact> {
             let (may_lead, serving) = (nodes(words.option("nodes")?), nodes(words.option("nodes")?));
             let served = numbers(words.option("clients")?, ',').into_iter().map(ClientId).collect();
             Fact::Connected { at, now: Some(Arc::new(Connected { may_lead, serving, served })) }
+        }
+        "linked" => {
+            let sound: BTreeSet<NodeId> = words.find(1).map_or_else(BTreeSet::new, nodes);
+            let pairs =
+                sound.iter().flat_map(|one| sound.range(NodeId(one.0 + 1)..).map(|other| (*one, *other)));
+            Fact::Linked { at, clear: Arc::new(pairs.collect()), sound: Arc::new(sound) }
         }
         "electable" => Fact::Electable { at, may_lead: Some(Arc::new(nodes(words.at(1)))) },
         "probed" => {

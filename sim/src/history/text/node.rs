@@ -1,17 +1,21 @@
 //! Facts of nodes, after `nN`: `started`, `ended stopped|killed|powerlost`, `resumed MS`, `forgot`, `opened
-//! [vote=TERM/NODE] [last=POSITION]`, `appended POSITION [HASH]`, `acknowledged POSITION`, `truncated
+//! [vote=TERM/NODE] [last=POSITION]`, `members POSITION VOTERS[+VOTERS] [learners=NODES]`, `appended
+//! POSITION [HASH]`, `acknowledged POSITION`, `truncated
 //! INDEX`, `applied POSITION [HASH]`, `installed POSITION [DIGEST]`, `voted TERM NODE`, `leads TERM`,
 //! `confirms TERM SESSION since= touched=`, `expires TERM SESSION [contact=]` (the last contact is now
 //! without the option).
 //!
 //! POSITION: term, leader and index, as `1.1.5`. HASH and DIGEST are 0 without a word.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use rowlock_proto::{NodeId, SessionId};
 use rowlock_stories::{Words, parse};
 use rowlock_world::time::Nanos;
 
 use super::super::Index;
-use super::super::node::{Down, NodeFact, Position};
+use super::super::node::{Down, Members, NodeFact, Position};
 use super::{millis, named, numbers};
 
 pub(super) fn fact(words: &Words<'_>, at: Nanos) -> Option<NodeFact> {
@@ -31,6 +35,12 @@ pub(super) fn fact(words: &Words<'_>, at: Nanos) -> Option<NodeFact> {
                 (vote[0], NodeId(vote[1]))
             });
             NodeFact::Opened { vote, purged: None, last: words.option("last").map(position) }
+        }
+        "members" => {
+            let ids = |text: &str| numbers(text, ',').into_iter().map(NodeId).collect();
+            let voters = words.at(2).split('+').map(ids).collect();
+            let learners = words.option("learners").map_or_else(BTreeSet::new, ids);
+            NodeFact::Members { entry: entry(), members: Arc::new(Members { voters, learners }) }
         }
         "appended" => NodeFact::Appended { entry: entry(), hash: hash() },
         "acknowledged" => NodeFact::Acknowledged { upto: entry() },

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use rowlock_proto::NodeId;
 
 use super::super::Invariant;
-use super::node_log::NodeLog;
 use crate::history::node::{NodeFact, Position};
-use crate::history::{Book, Fact, Index};
+use crate::history::{Book, Fact, Index, NodeLog};
 
 /// Applied entries by position.
 #[derive(Default)]
@@ -19,7 +18,6 @@ pub struct CommittedNeverChanges {
     committed: BTreeMap<Index, (Position, u64, NodeId)>,
     /// Last entry in each node's state; no entry right after a start.
     applied: BTreeMap<NodeId, Index>,
-    logs: BTreeMap<NodeId, NodeLog>,
 }
 
 impl CommittedNeverChanges {
@@ -56,8 +54,7 @@ impl CommittedNeverChanges {
         Ok(())
     }
 
-    fn truncated(&self, node: NodeId, after: Index) -> Result<(), String> {
-        let Some(log) = self.logs.get(&node) else { return Ok(()) };
+    fn truncated(&self, node: NodeId, after: Index, log: &NodeLog) -> Result<(), String> {
         let is_committed =
             |entry: &Position| self.committed.get(&entry.index).is_some_and(|one| one.0 == *entry);
         match log.behind(after).find(is_committed) {
@@ -72,7 +69,7 @@ impl Invariant for CommittedNeverChanges {
         "committed-never-changes"
     }
 
-    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
         if let Fact::NewLife(new) = fact {
             let first = new.beginning;
             self.committed.insert(first.index, (first, 0, NodeId(0)));
@@ -82,12 +79,11 @@ impl Invariant for CommittedNeverChanges {
             NodeFact::Started => {
                 self.applied.remove(node);
             }
-            NodeFact::Applied { entry, hash, .. } => self.applied(*node, *entry, *hash)?,
-            NodeFact::Installed { entry, .. } => self.installed(*node, *entry)?,
-            NodeFact::Truncated { after } => self.truncated(*node, *after)?,
+            NodeFact::Applied { entry, hash, .. } => return self.applied(*node, *entry, *hash),
+            NodeFact::Installed { entry, .. } => return self.installed(*node, *entry),
+            NodeFact::Truncated { after } => return self.truncated(*node, *after, book.log(*node)),
             _ => {}
         }
-        self.logs.entry(*node).or_default().observe(what);
         Ok(())
     }
 }

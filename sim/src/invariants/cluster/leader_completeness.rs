@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use rowlock_proto::NodeId;
 
 use super::super::Invariant;
-use super::node_log::NodeLog;
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Book, Fact};
 
-/// Logs of all nodes, and committed entries by vote.
+/// Committed entries by vote.
 ///
 /// A later leader than an entry's creator often commits the entry. A candidate of a term in between may lack
 /// the entry and still learn late of its election. So the checker demands an entry only of leaders after the
@@ -22,7 +21,6 @@ pub struct LeaderCompleteness {
     /// ones.
     committed: BTreeMap<(u64, NodeId), Position>,
     votes: BTreeMap<NodeId, (u64, NodeId)>,
-    logs: BTreeMap<NodeId, NodeLog>,
 }
 
 impl Invariant for LeaderCompleteness {
@@ -30,10 +28,8 @@ impl Invariant for LeaderCompleteness {
         "leader-completeness"
     }
 
-    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
         let Fact::Node { node, what, .. } = fact else { return Ok(()) };
-        let log = self.logs.entry(*node).or_default();
-        log.observe(what);
         match what {
             NodeFact::Voted { term, candidate } => {
                 self.votes.insert(*node, (*term, *candidate));
@@ -49,7 +45,7 @@ impl Invariant for LeaderCompleteness {
             }
             NodeFact::Leads { term } => {
                 if let Some((_, entry)) = self.committed.range(..(*term, *node)).next_back()
-                    && !log.has(*entry)
+                    && !book.log(*node).has(*entry)
                 {
                     return Err(format!(
                         "node {node} leads term {term}, and its log has not {entry:?}, which has been applied"

@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use rowlock_proto::NodeId;
 
 use super::super::Invariant;
-use super::node_log::NodeLog;
 use crate::history::node::{NodeFact, Position};
-use crate::history::{Book, Fact, Index};
+use crate::history::{Book, Fact, Index, NodeLog};
 
 /// First report of an entry.
 struct Entry {
@@ -22,12 +21,15 @@ struct Entry {
 #[derive(Default)]
 pub struct LogMatching {
     entries: BTreeMap<Position, Entry>,
-    logs: BTreeMap<NodeId, NodeLog>,
 }
 
 impl LogMatching {
-    fn appended(&mut self, node: NodeId, entry: Position, hash: u64) -> Result<(), String> {
-        let log = self.logs.entry(node).or_default();
+    fn appended(
+        &mut self,
+        node: NodeId,
+        (entry, hash): (Position, u64),
+        log: &NodeLog,
+    ) -> Result<(), String> {
         let before = entry.index.0.checked_sub(1).and_then(|index| log.get(Index(index)));
         if let Some(before) =
             before.filter(|before| (before.term, before.leader) > (entry.term, entry.leader))
@@ -60,12 +62,12 @@ impl Invariant for LogMatching {
         "log-matching"
     }
 
-    fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
-        let Fact::Node { node, what, .. } = fact else { return Ok(()) };
-        if let NodeFact::Appended { entry, hash } = what {
-            self.appended(*node, *entry, *hash)?;
+    fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
+        match fact {
+            Fact::Node { node, what: NodeFact::Appended { entry, hash }, .. } => {
+                self.appended(*node, (*entry, *hash), book.log(*node))
+            }
+            _ => Ok(()),
         }
-        self.logs.entry(*node).or_default().observe(what);
-        Ok(())
     }
 }

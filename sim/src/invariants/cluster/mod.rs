@@ -5,7 +5,9 @@
 //! [`NodeFact`]: crate::history::node::NodeFact
 
 pub(super) mod beliefs;
+pub(super) mod changes_end;
 pub(super) mod committed_never_changes;
+pub(super) mod deposed_leader_admits_none;
 pub(super) mod disturbances;
 pub(super) mod durable;
 pub(super) mod effects;
@@ -25,7 +27,6 @@ pub(super) mod may_do;
 pub(super) mod may_see;
 pub(super) mod monotonic_reads;
 pub(super) mod no_election_by_load;
-mod node_log;
 pub(super) mod one_leader_per_term;
 pub(super) mod persistent_watches;
 pub(super) mod progress;
@@ -43,6 +44,7 @@ pub(super) mod session_order;
 pub(super) mod steady;
 pub(super) mod synced_reads;
 pub(super) mod verify;
+pub(super) mod voters_have_the_log;
 pub(super) mod votes_never_go_back;
 pub(super) mod watches;
 mod znodes;

@@ -25,7 +25,7 @@ use rowlock_wal::{Done, Log};
 use super::stored;
 use crate::entry_times::EntryTimes;
 use crate::limits::{BATCH_MAX_BYTES, REPLICATION_READ_MAX_BYTES};
-use crate::node_hook::Hook;
+use crate::node_hook::{Hook, NodeHook};
 use crate::raft_types::{Entry, LeaderId, LogId, TypeConfig, Vote};
 
 // Checks that entries read together fit into a frame.
@@ -68,9 +68,7 @@ impl LogStore {
             let found = log.checkpoint();
             let (purged, last) = (found.purged.map(stored::position), found.last.map(stored::position));
             hook.opened(found.vote.map(stored::ballot), purged, last);
-            for entry in log.entries() {
-                hook.appended(stored::position(entry.log_id), stored::commands(entry));
-            }
+            log.entries().for_each(|entry| report(hook, entry));
         });
         drop(log);
         LogStore { hook, ..self }
@@ -84,6 +82,14 @@ impl LogStore {
     pub fn log(&self) -> &Log {
         &self.log
     }
+}
+
+fn report(hook: &dyn NodeHook, entry: &rowlock_wal::Entry) {
+    let position = stored::position(entry.log_id);
+    if let Some((voters, learners)) = stored::members(entry) {
+        hook.members(position, &voters, &learners);
+    }
+    hook.appended(position, stored::commands(entry));
 }
 
 /// Reports the outcome of a flush to openraft.
@@ -134,9 +140,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.poll.work_has_come();
         let entries: Vec<_> = entries.into_iter().map(stored::entry).collect();
         self.hook.notify(|hook| {
-            for entry in &entries {
-                hook.appended(stored::position(entry.log_id), stored::commands(entry));
-            }
+            entries.iter().for_each(|entry| report(hook, entry));
         });
         let follows = |two: &[rowlock_wal::Entry]| two[0].log_id.index + 1 == two[1].log_id.index;
         assert!(entries.windows(2).all(follows), "openraft appends entries without gaps");

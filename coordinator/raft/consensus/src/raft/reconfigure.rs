@@ -5,8 +5,8 @@
 //! vote any more first transfers the leadership, and the client's node repeats the request to the next
 //! leader.
 //!
-//! Invariant: no change begins that cannot finish. Without a majority of the new voters, alive and caught up,
-//! nothing changes.
+//! Invariant: no change begins that cannot finish. Without a majority of the future voters and all new ones
+//! among them, alive and caught up, nothing changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ use openraft::raft::Precondition;
 use openraft::storage::RaftStateMachine;
 use openraft_rt::watch::WatchReceiver as _;
 use rowlock_env::decides;
+use rowlock_env::rare::{self, Rare};
 use rowlock_env::sync::watch;
 use rowlock_env::time::{self, Instant};
 use rowlock_proto::{ErrorCode, NodeId};
@@ -33,7 +34,7 @@ use crate::reconfiguration::{Members, Wanted};
 const CHANGE_DEADLINE: Duration = Duration::from_secs(10);
 /// Deadline for new members to answer a probe.
 const PROBE_DEADLINE: Duration = Duration::from_secs(1);
-/// Deadline for new members to catch up, so that the new voters have a quorum.
+/// Deadline for the new voters to catch up.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(10);
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// Longest silence of a live member.
@@ -49,6 +50,8 @@ pub struct Reconfigurer<M: RaftStateMachine<TypeConfig> = StateMachine> {
     raft: openraft::Raft<TypeConfig, M>,
     leadership: watch::Receiver<Leadership>,
     peers: PeerPool,
+    /// Shortest silence after which a follower stands for election.
+    election_timeout: Duration,
     busy: AtomicBool,
 }
 
@@ -79,8 +82,9 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         raft: openraft::Raft<TypeConfig, M>,
         leadership: watch::Receiver<Leadership>,
         peers: PeerPool,
+        election_timeout: Duration,
     ) -> Self {
-        Reconfigurer { me, raft, leadership, peers, busy: AtomicBool::new(false) }
+        Reconfigurer { me, raft, leadership, peers, election_timeout, busy: AtomicBool::new(false) }
     }
 
     /// Changes the membership: see [`crate::peer::PeerService::reconfigure`]. Cancellation may leave the
@@ -103,13 +107,13 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         }
         let _busy = Busy(&self.busy);
         let Ok(stored) = self.membership() else { return };
-        if is_joint(&stored) {
+        if decides!("change-was-interrupted", is_joint(&stored)) {
             let voters = members(&stored).voters;
             tracing::info!(voters = ids(&voters), "membership change of a former leader is completed");
             let raw = voters.iter().map(|id| id.0).collect();
             // Former voters stay as learners, since the former leader's request is unknown. After a failure
             // the next turn tries again.
-            let _ = self.change(ChangeMembers::ReplaceAllVoters(raw), true, Some(*stored.log_id())).await;
+            let _ = self.change(ChangeMembers::ReplaceAllVoters(raw), true, *stored.log_id()).await;
         }
     }
 
@@ -144,11 +148,11 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
             leaving = wanted.leaving.as_deref().unwrap_or(""),
             "membership change begins"
         );
-        self.ensure_quorum(&current, &target, &stored).await?;
+        let based_on = self.prepare(&current, &target, &stored).await?;
         if !target.voters.contains(&self.me) {
             self.hand_over(&current, &target).await?;
         }
-        self.carry_out(&current, &target).await
+        self.carry_out(&current, &target, based_on).await
     }
 
     /// Returns the membership in force, unless a change is in progress.
@@ -185,39 +189,71 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         synced
     }
 
-    /// Returns `NewConfigNoQuorum` unless a majority of the new voters is in sync or can catch up in time.
-    async fn ensure_quorum(
+    /// Returns the position of the membership to change, once all new voters and a majority of the future
+    /// voters have caught up. Future voters that are no members become learners for this.
+    ///
+    /// # Errors
+    /// `NewConfigNoQuorum`: they do not answer, or have not caught up in time; nothing was changed.
+    async fn prepare(
         &self,
         current: &Members,
         target: &Members,
         stored: &StoredMembership,
-    ) -> Result<(), Failed> {
-        let majority = |nodes: usize| nodes * 2 > target.voters.len();
-        let index = self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0);
-        let synced = self.synced(&target.voters, index);
-        if decides!("majority-is-synced", majority(synced.len())) {
-            return Ok(());
-        }
-        let strangers = target.voters.iter().filter(|id| !current.nodes.contains_key(id));
+    ) -> Result<Option<LogId>, Failed> {
+        let new: BTreeSet<NodeId> = target.voters.difference(&current.voters).copied().collect();
+        let strangers = new.iter().filter(|id| !current.nodes.contains_key(id));
         let there = self.probe(strangers.map(|id| (*id, &target.nodes[id]))).await;
         // Live members can catch up.
-        let alive = self.synced(&target.voters, 0);
-        if decides!("majority-would-be-away", !majority(alive.union(&there).count())) {
+        let alive: BTreeSet<NodeId> = self.synced(&target.voters, 0).union(&there).copied().collect();
+        if decides!("majority-would-be-away", alive.len() * 2 <= target.voters.len())
+            || decides!("new-voter-is-away", !new.is_subset(&alive))
+        {
+            tracing::info!(alive = ids(&alive), to = ids(&target.voters), "future voters do not answer");
             return Err(Failed::Code(ErrorCode::NewConfigNoQuorum));
         }
-        let nodes = there.iter().map(|id| (id.0, target.nodes[id].clone())).collect();
-        let before = *stored.log_id();
-        self.change(ChangeMembers::AddNodes(nodes), true, Some(before)).await?;
+        let mut based_on = *stored.log_id();
+        if !there.is_empty() {
+            let nodes = there.iter().map(|id| (id.0, target.nodes[id].clone())).collect();
+            based_on = Some(self.change(ChangeMembers::AddNodes(nodes), true, based_on).await?);
+        }
+        if self.catch_up(&new, &target.voters).await {
+            return Ok(based_on);
+        }
+        if !there.is_empty() {
+            let added = there.iter().map(|id| id.0).collect();
+            self.change(ChangeMembers::RemoveNodes(added), true, based_on).await?;
+        }
+        Err(Failed::Code(ErrorCode::NewConfigNoQuorum))
+    }
+
+    /// Waits until the `new` voters, and a majority of the future `voters`, have caught up (Ongaro's thesis,
+    /// section 4.2.1). In each round they store the log up to its end at the begin of the round. The last
+    /// round is shorter than an election timeout: new voters that lack more would stop commits for that long.
+    /// Returns false after the deadline.
+    async fn catch_up(&self, new: &BTreeSet<NodeId>, voters: &BTreeSet<NodeId>) -> bool {
         let deadline = Instant::now() + CATCH_UP_DEADLINE;
-        while !majority(self.synced(&target.voters, index).len()) {
-            if Instant::now() >= deadline {
-                let added = there.iter().map(|id| id.0).collect();
-                self.change(ChangeMembers::RemoveNodes(added), true, None).await?;
-                return Err(Failed::Code(ErrorCode::NewConfigNoQuorum));
+        let (mut begun, mut end) = (Instant::now(), self.last_index());
+        loop {
+            let (now, synced) = (Instant::now(), self.synced(voters, end));
+            let is_over = new.is_subset(&synced) && synced.len() * 2 > voters.len();
+            if decides!("round-is-short", is_over && now.saturating_since(begun) < self.election_timeout) {
+                return true;
+            }
+            if now >= deadline {
+                let late: BTreeSet<NodeId> = voters.difference(&synced).copied().collect();
+                tracing::warn!(late = ids(&late), log_end = end, "future voters have not caught up in time");
+                return false;
+            }
+            if is_over {
+                rare::taken(Rare::CatchUpRound);
+                (begun, end) = (now, self.last_index());
             }
             time::sleep(CHECK_EVERY).await;
         }
-        Ok(())
+    }
+
+    fn last_index(&self) -> u64 {
+        self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0)
     }
 
     /// Returns the nodes among these non-members that answer at their addresses.
@@ -239,7 +275,7 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
     /// Transfers the leadership to a voter that stays a voter after the change. Without such a voter this
     /// node continues.
     async fn hand_over(&self, current: &Members, target: &Members) -> Result<(), Failed> {
-        let index = self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0);
+        let index = self.last_index();
         let stay: BTreeSet<NodeId> = target.voters.intersection(&current.voters).copied().collect();
         let Some(next) = self.synced(&stay, index).into_iter().find(|id| *id != self.me) else {
             return Ok(());
@@ -250,7 +286,14 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         Err(Failed::Refused(Refusal::NotLeader { leader: None }))
     }
 
-    async fn carry_out(&self, current: &Members, target: &Members) -> Result<u64, Failed> {
+    /// Changes the membership at `based_on`, and no other one: another leader may have changed the members
+    /// while the new voters caught up.
+    async fn carry_out(
+        &self,
+        current: &Members,
+        target: &Members,
+        based_on: Option<LogId>,
+    ) -> Result<u64, Failed> {
         let leaves = |id: &&NodeId| !target.nodes.contains_key(id);
         let raw = |ids: Vec<&NodeId>| ids.into_iter().map(|id| id.0).collect::<BTreeSet<u64>>();
         let leaving_voters = raw(current.voters.iter().filter(leaves).collect());
@@ -272,23 +315,24 @@ impl<M: RaftStateMachine<TypeConfig>> Reconfigurer<M> {
         ];
         // Leaving voters are removed in this step, unless one stays as a learner: Raft treats all leaving
         // voters alike.
-        let index = self.change(ChangeMembers::Batch(batch), demoted, None).await?;
-        if !demoted || leaving_voters.is_empty() {
-            return Ok(index);
+        let mut changed = self.change(ChangeMembers::Batch(batch), demoted, based_on).await?;
+        if demoted && !leaving_voters.is_empty() {
+            changed = self.change(ChangeMembers::RemoveNodes(leaving_voters), true, Some(changed)).await?;
         }
-        self.change(ChangeMembers::RemoveNodes(leaving_voters), true, None).await
+        Ok(changed.index)
     }
 
+    /// Changes the membership whose entry is `based_on`. Returns the position of the new one.
     async fn change(
         &self,
         change: ChangeMembers<u64, Member>,
         retain: bool,
-        based_on: Option<Option<LogId>>,
-    ) -> Result<u64, Failed> {
-        let based_on = based_on.map(|id| Precondition::LastMembershipLogId { last_membership_log_id: id });
-        let changing = self.raft.change_membership_if(change, retain, based_on);
+        based_on: Option<LogId>,
+    ) -> Result<LogId, Failed> {
+        let based_on = Precondition::LastMembershipLogId { last_membership_log_id: based_on };
+        let changing = self.raft.change_membership_if(change, retain, [based_on]);
         match time::timeout(CHANGE_DEADLINE, changing).await {
-            Ok(Ok(done)) => Ok(done.log_id.index),
+            Ok(Ok(done)) => Ok(done.log_id),
             Ok(Err(error)) => Err(failed(error)),
             Err(_) => Err(Failed::Refused(Refusal::NoQuorum)),
         }

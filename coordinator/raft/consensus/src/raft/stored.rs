@@ -2,6 +2,8 @@
 //!
 //! Functions without a prefix return the disk's types, functions with `raft_` openraft's.
 
+use std::collections::BTreeSet;
+
 use openraft::Membership;
 use rowlock_proto::NodeId;
 use rowlock_state::codec;
@@ -87,6 +89,16 @@ pub fn commands(entry: &wal::Entry) -> Option<&[u8]> {
         wal::Payload::Normal(commands) => Some(commands),
         wal::Payload::Blank | wal::Payload::Membership(_) => None,
     }
+}
+
+/// Returns the sets of voters, and the members without a vote, of an entry with a membership.
+pub fn members(entry: &wal::Entry) -> Option<(Vec<BTreeSet<NodeId>>, BTreeSet<NodeId>)> {
+    let wal::Payload::Membership(members) = &entry.payload else { return None };
+    let set = |ids: &BTreeSet<u64>| ids.iter().copied().map(NodeId).collect::<BTreeSet<NodeId>>();
+    let voters: Vec<_> = members.configs.iter().map(set).collect();
+    let learners = members.nodes.keys().copied().map(NodeId);
+    let learners = learners.filter(|node| !voters.iter().any(|set| set.contains(node))).collect();
+    Some((voters, learners))
 }
 
 fn leader_id(id: LeaderId) -> wal::LeaderId {

@@ -1,6 +1,7 @@
 //! A change of voters that its leader does not live to end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use openraft::Membership;
 use openraft::entry::RaftPayload;
@@ -63,7 +64,7 @@ async fn the_next_leader_ends_a_change_of_voters_that_was_begun() {
         let leads = watch::channel(Leadership { term: 1, leader: Some(me), ready }).1;
         let pool = PeerPool::new(Identity { cluster: "test".into(), node: me }, tasks);
         let raft = cluster.nodes[&leader].raft.clone();
-        Reconfigurer::new(me, raft, leads, pool).finish_interrupted().await;
+        Reconfigurer::new(me, raft, leads, pool, Duration::from_secs(1)).finish_interrupted().await;
     };
     end(leader, false).await;
     assert_eq!(steps(&cluster, leader), Some(2), "a leader that may not write yet leaves it");

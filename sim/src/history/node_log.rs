@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use crate::history::Index;
-use crate::history::node::{NodeFact, Position};
+use super::Index;
+use super::node::{NodeFact, Position};
 
 /// Log of one node: entries without a gap.
 #[derive(Debug, Default)]
-pub(super) struct NodeLog {
+pub struct NodeLog {
     entries: VecDeque<Position>,
     /// Last entry covered by a snapshot.
     base: Option<Position>,
@@ -54,17 +54,17 @@ impl NodeLog {
     }
 
     /// Returns the entry at `index`, if the log has the entry.
-    pub(super) fn get(&self, index: Index) -> Option<Position> {
+    pub fn get(&self, index: Index) -> Option<Position> {
         self.at(index).or(self.base.filter(|base| base.index == index))
     }
 
     /// Reports whether the log, or the snapshot before the log, has this entry.
-    pub(super) fn has(&self, entry: Position) -> bool {
+    pub fn has(&self, entry: Position) -> bool {
         self.get(entry.index) == Some(entry) || self.base.is_some_and(|base| base.index >= entry.index)
     }
 
     /// Returns the entries after `index`, the last one first.
-    pub(super) fn behind(&self, index: Index) -> impl Iterator<Item = Position> {
+    pub fn behind(&self, index: Index) -> impl Iterator<Item = Position> {
         self.entries.iter().rev().take_while(move |entry| entry.index > index).copied()
     }
 }
