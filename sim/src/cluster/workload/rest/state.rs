@@ -14,6 +14,7 @@ use super::super::life::Place;
 use super::attempt::{ANSWERED_WITHIN, Call, EACH, token};
 use super::call::Asking;
 use crate::history::Lock;
+use crate::history::access::Bearer;
 use crate::history::client::{Answer, ClientFact, Failure, Op};
 
 /// Mean pause between two programs of a client.
@@ -123,7 +124,7 @@ impl Program<'_> {
 
     /// Forces the lock, as a person who believes the program dead.
     async fn force(&self) {
-        let asking = self.asking("UNLOCK", Value::Null);
+        let asking = self.asking("UNLOCK", Value::Null).by(Bearer::Operator);
         let call = self.begin(Op::Force { lock: self.state(), token: None });
         let answer = asking.until(time::now() + ANSWERED_WITHIN, EACH).await;
         let answer = answer.map(|answer| released(&asking, answer));
