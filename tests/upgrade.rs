@@ -21,6 +21,7 @@ use crate::support::command::{Said, finish, rowlock};
 use crate::support::load::Cycling;
 use crate::support::{eventually, secs};
 
+const GRANTS: &str = "rowlock_lock_grants_total";
 const SETTINGS: &str = "[client]\nsuper_digest = \"super:D/InIHSb7yEEbrWz8b9l71RjZJU=\"\n\
                         [upgrade]\nfinalize = \"manual\"\n";
 
@@ -117,8 +118,9 @@ async fn a_cluster_is_upgraded_and_goes_back_and_forth_until_it_is_finalized_and
     }
 
     finalize(&rolling.cluster).await;
-    // Work goes on in the new version, also with one of the nodes away.
-    tokio::time::sleep(secs(1)).await;
+    let grants = rolling.cluster.metric(1, GRANTS).await;
+    let goes_on = async || (rolling.cluster.metric(1, GRANTS).await >= grants + 8).then_some(());
+    eventually("work goes on in the new version", secs(60), goes_on).await;
     held.release().await.unwrap();
     load.end(&rolling.cluster).await;
     for id in 1..=3 {
@@ -179,8 +181,11 @@ async fn kazoo_curator_and_our_client_work_through_an_upgrade_there_and_back() {
     for id in 1..=3 {
         rolling.back(id).await;
     }
-    // Each of them has one more cycle with all nodes back.
-    tokio::time::sleep(secs(2)).await;
+    let cycles = || fs::read_to_string(&file).unwrap().parse::<usize>().ok();
+    let before = eventually("a whole number", secs(60), async || cycles()).await;
+    // The queue is fair: by then each of them has had one more cycle with all nodes back.
+    let more = async || cycles().filter(|now| *now >= before + 2 * all);
+    eventually("one more cycle of each client", secs(60), more).await;
     fs::write(&stop, "").unwrap();
     let mut cycles = ours.await.expect("our client was refused nothing");
     println!("our client: {cycles} cycles");

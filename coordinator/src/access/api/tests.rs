@@ -147,14 +147,16 @@ async fn write_waits_for_its_share_of_a_full_queue_until_its_deadline() {
     let refused = api.open(&caller(), 10_000).await.map(drop);
     assert_eq!(refused, Err(Refusal::Full("too many writes wait at this node")));
     assert!(begun.elapsed() >= limits::API_ANSWER_MAX, "{:?}", begun.elapsed());
-    let open = spawn("waits", async move { api.open(&caller(), 10_000).await.map(drop) });
-    time::sleep(Duration::from_millis(200)).await;
+    let waiting_caller = caller();
+    let mut open = Box::pin(api.open(&waiting_caller, 10_000));
+    assert!(time::timeout(Duration::from_millis(200), open.as_mut()).await.is_err(), "the queue is full");
     let passed_on = spawn("passes-on", async move {
         while let Some(submission) = waiting.recv().await {
             assert!(real.submit(submission).await.is_ok());
         }
     });
-    assert_eq!(open.await.unwrap(), Ok(()));
+    assert_eq!(open.await.map(drop), Ok(()));
+    drop(api);
     passed_on.await.unwrap();
     node.stop().await;
 }
