@@ -312,7 +312,7 @@ pub(crate) mod text {
 
     use crate::ids::{FencingToken, SessionId};
 
-    pub(crate) trait Number: Display + Sized {
+    pub(crate) trait Number: Display + PartialEq + Sized {
         /// Reads the form of [`Display`]. The error names the kind of number.
         fn read(text: &str) -> Result<Self, String>;
     }
@@ -331,7 +331,9 @@ pub(crate) mod text {
         }
     }
 
-    pub(crate) fn serialize<S: Serializer>(number: &impl Number, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<N: Number, S: Serializer>(number: &N, to: S) -> Result<S::Ok, S::Error> {
+        let reads_back = || N::read(&number.to_string()).is_ok_and(|read| read == *number);
+        debug_assert!(reads_back(), "the written number parses to another one");
         to.collect_str(number)
     }
 
