@@ -37,7 +37,7 @@ mutants seeds="200":
 guards seeds="3" seconds="8":
     cargo run -q --profile sim -p rowlock-sim --features mutants -- mutants --guards --seeds {{seeds}} --seconds {{seconds}}
 
-# The same guards, or those named, flipped in the tests of the crates: prints the first test that fails. A minute for each.
+# The same guards, or those named, flipped in the tests of the crates: prints the first test that fails.
 guards-by-tests *names:
     python3 lab/guards/by_tests.py {{ if names == "" { "< core/env/src/guards.txt" } else { names } }}
 

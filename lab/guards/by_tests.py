@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-# Crates whose decisions are guarded, in the order of their tests' time.
+# Crates whose decisions are guarded, in the order of their tests.
 PACKAGES = ("state", "wal", "backup", "history", "transport", "sessions", "consensus", "client", "coordinator")
 # Seconds after which a test's program counts as failed: a flip may make it wait without end.
 LIMIT = 120
@@ -53,6 +53,9 @@ def main():
     guards = sys.argv[1:] or [line.split()[0] for line in sys.stdin if line.strip()]
     with open("core/env/src/guards.txt", encoding="utf-8") as lines:
         files = dict(line.split() for line in lines)
+    unknown = [guard for guard in guards if guard not in files]
+    if unknown:
+        sys.exit(f"no guard is named {', '.join(unknown)}; core/env/src/guards.txt lists all")
     programs = build()
     unseen = 0
     for guard in guards:

@@ -42,7 +42,7 @@ fn requests(lock: &str) -> Vec<(String, Value, String)> {
     let short = || json!({ "ttl_ms": 2_000 });
     let token = || json!({ "token": "1" });
     let nothing = || Value::Null;
-    let this = format!("lock:/locks/{lock}");
+    let [this, see, znode] = ["lock", "see", "znode"].map(|kind| format!("{kind}:/locks/{lock}"));
     let all = [
         (format!("POST /v1/locks/{lock}/acquire"), short(), &*this),
         (format!("POST /v1/locks/{lock}/release"), token(), &this),
@@ -52,18 +52,14 @@ fn requests(lock: &str) -> Vec<(String, Value, String)> {
         (format!("DELETE /v1/locks/{lock}/holders/1"), nothing(), "operator"),
         ("DELETE /v1/sessions/0x1".to_owned(), nothing(), "operator"),
         ("POST /v1/leases".to_owned(), short(), "lease"),
-        (format!("GET /v1/znodes/locks/{lock}?view=stat"), nothing(), "znode"),
-        (format!("DELETE /v1/znodes/locks/{lock}"), nothing(), "znode"),
-        (format!("GET /v1/queue?lock=/locks/{lock}"), nothing(), "see"),
-        (format!("GET /v1/watch?lock=/locks/{lock}"), nothing(), "see"),
+        (format!("GET /v1/znodes/locks/{lock}?view=stat"), nothing(), &znode),
+        (format!("DELETE /v1/znodes/locks/{lock}"), nothing(), &znode),
+        (format!("GET /v1/queue?lock=/locks/{lock}"), nothing(), &see),
+        (format!("GET /v1/watch?lock=/locks/{lock}"), nothing(), &see),
         ("GET /v1/elections/lead/leader".to_owned(), nothing(), "see:/locks/@elections/lead"),
         ("GET /v1/locks?limit=3".to_owned(), nothing(), "read"),
         ("GET /v1/history?limit=3".to_owned(), nothing(), "read"),
         ("GET /v1/status".to_owned(), nothing(), "read"),
     ];
-    let of_lock = |role: &str| match role {
-        "znode" | "see" => format!("{role}:/locks/{lock}"),
-        role => role.to_owned(),
-    };
-    all.into_iter().map(|(head, body, role)| (head, body, of_lock(role))).collect()
+    all.into_iter().map(|(head, body, role)| (head, body, role.to_owned())).collect()
 }
