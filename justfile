@@ -79,10 +79,16 @@ bench-scale *flags: (bench "--scale" "--out" "target/bench/scale" flags)
 # Rowlock when all its clients return at once, and under up to three times the load that it can do.
 bench-pressure *flags: (bench "--pressure" "--out" "target/bench/pressure" flags)
 
-# Draws where the time of one lock goes that is taken now and then: needs Linux, perf and root.
-cycle:
+# Flushes, frames, switches, system calls, task polls and allocations of one lock that is taken now and then, and of idle nodes,
+# beside what was kept in `lab/bench/cycle`. Needs Linux, perf and root. `just cycle --keep` keeps the new counts.
+cycle *flags:
     cargo build --release -q -p rowlock -p rowlock-bench
-    lab/bench/trace/one_cycle.py
+    lab/bench/cycle/count.py {{flags}}
+
+# Draws where the time of one lock goes that is taken now and then: needs Linux, perf and root.
+cycle-picture:
+    cargo build --release -q -p rowlock -p rowlock-bench
+    lab/bench/cycle/draw.py
 
 # The demonstration: three processes, ten clients, one dead leader.
 up *flags:

@@ -8,9 +8,9 @@ use rowlock_proto::acl::Id;
 use rowlock_proto::lock::{Mode, Owner};
 use rowlock_state::command::{Proposal, Stamp};
 use rowlock_state::outcome::Applied;
-use rowlock_state::{ContenderView, LockView, Machine, Question};
+use rowlock_state::{ContenderView, Lifetime, LockView, Machine, Question};
 
-use crate::book::{Lock, Oracle, Position};
+use crate::book::{Lock, Oracle, Position, Znode};
 use crate::events::Event;
 use crate::promises::PREDICATES;
 
@@ -175,6 +175,26 @@ impl Oracle {
     /// The first difference.
     pub fn check_all(&self, machine: &Machine) -> Result<(), Breach> {
         self.compare_all(machine).map_err(|what| Breach { promise: AGREES, what })
+    }
+
+    /// Checks that no TTL znode without children is there later than `within_ms` after its time, by the log's
+    /// clock.
+    ///
+    /// # Errors
+    /// Such a znode.
+    pub fn check_swept(&self, within_ms: i64) -> Result<(), Breach> {
+        let is_left = |znode: &Znode| {
+            matches!(znode.lifetime, Lifetime::Ttl(_))
+                && znode.stat.num_children == 0
+                && znode.is_due(self.time_ms.saturating_sub(within_ms))
+        };
+        match self.znodes.iter().find(|(_, znode)| is_left(znode)) {
+            Some((path, _)) => {
+                let what = format!("{path} is there at {}, {within_ms} ms after its time", self.time_ms);
+                Err(Breach { promise: "ephemeral-lifetime", what })
+            }
+            None => Ok(()),
+        }
     }
 
     fn compare_all(&self, machine: &Machine) -> Verdict {

@@ -155,6 +155,9 @@ mod tests {
     use super::*;
     use crate::book::{Open, Znode};
 
+    /// Time between the end of a TTL znode and its removal in the cases.
+    const SWEPT_WITHIN_MS: i64 = 500;
+
     fn znode(data: Option<bytes::Bytes>, ephemeral_owner: SessionId) -> Znode {
         let stat = Stat { ephemeral_owner, ..Stat::default() };
         Znode { data, acl: Acl::open_entries().into(), stat, creates: 0, lifetime: Lifetime::Persistent }
@@ -246,11 +249,18 @@ mod tests {
                     book.znodes.insert(path.clone(), znode(None, session()).into());
                     book.undo.extend((words.find(3) == Some("new")).then_some((path, None)));
                 }
+                "ttl" => {
+                    let lifetime = Lifetime::Ttl(words.parse(2));
+                    let brief = Znode { lifetime, ..znode(None, SessionId::NONE) };
+                    book.znodes.insert(words.at(1).into(), brief.into());
+                }
                 _ => add_lock(&mut book, line),
             }
         }
         let broken = PREDICATES.iter().filter_map(|(name, find)| Some(format!("{name}: {}", find(&book)?)));
-        let broken: Vec<String> = broken.collect();
+        let unswept = book.check_swept(SWEPT_WITHIN_MS).err();
+        let unswept = unswept.map(|breach| format!("{}: {}", breach.promise, breach.what));
+        let broken: Vec<String> = broken.chain(unswept).collect();
         if broken.is_empty() { "kept".to_owned() } else { broken.join("\n") }
     }
 

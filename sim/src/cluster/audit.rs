@@ -43,6 +43,7 @@ impl Run {
             self.audit_members(place);
         }
         self.audit_readmission();
+        self.audit_backups();
         self.record.report(&Fact::Settled);
     }
 

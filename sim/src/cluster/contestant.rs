@@ -50,16 +50,7 @@ impl Design for Rowlock {
     fn build(&self, world: &Simulation, view: &OutsideView) -> Deployment {
         // The labels of the models cannot decode Rowlock's frames.
         world.network().set_labeler(crate::report::label::label);
-        let shape = Shape {
-            voters: 3,
-            learners: 0,
-            snapshot_every: 1_000,
-            keep_logs: 100,
-            segment_bytes: 64 << 10,
-            readmits: false,
-            history_bytes: None,
-            asks_tokens: false,
-        };
+        let shape = Shape::default();
         let add = |place| world.add_host(&format!("node{}", place + 1), "node", node::address(place));
         let hosts: Vec<HostId> = (0..shape.nodes()).map(add).collect();
         let (world, statuses) = (world.clone(), NodeStatuses::new(hosts.len()));

@@ -259,19 +259,7 @@ mod tests {
     }
 
     fn membership() -> Membership {
-        Membership::new(
-            &Shape {
-                voters: 3,
-                learners: 1,
-                snapshot_every: 100,
-                keep_logs: 10,
-                segment_bytes: 64 << 10,
-                readmits: false,
-                history_bytes: None,
-                asks_tokens: false,
-            },
-            1,
-        )
+        Membership::new(&Shape { learners: 1, ..Shape::default() }, 1)
     }
 
     #[test]

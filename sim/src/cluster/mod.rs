@@ -16,6 +16,7 @@
 //! Not simulated: sled below the lock history, TLS, and HTTP connections (`rest_door`).
 
 mod audit;
+mod backups;
 mod cast;
 mod connected;
 mod contestant;

@@ -23,6 +23,8 @@ pub fn address(place: usize) -> Ipv4Addr {
 
 pub const CLUSTER: &str = "simulation";
 pub const DATA_DIR: &str = "/data";
+/// Number of scheduled backups that a node keeps.
+pub const BACKUPS_KEPT: u32 = 3;
 /// Exceeds every session timeout of the workload, yet new clusters need not wait long.
 pub const MAX_TIMEOUT_MS: u32 = 12_000;
 
@@ -63,6 +65,8 @@ pub fn config(
     config.limits.min_free_bytes = 4 * shape.segment_bytes;
     config.limits.reserve_bytes = shape.segment_bytes;
     config.autopilot.readmit_wiped = shape.readmits;
+    (config.backup.every_ms, config.backup.keep) = (shape.backup_every_ms, BACKUPS_KEPT);
+    config.znodes.sweep_interval_ms = shape.sweep_interval_ms;
     config.http.token_file = shape.asks_tokens.then(tokens::path);
     config
 }

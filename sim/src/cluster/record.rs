@@ -49,6 +49,8 @@ struct Inner {
     applied: BTreeMap<Position, u64>,
     /// Last entry that each node has acknowledged to a leader as flushed.
     told: BTreeMap<NodeId, Index>,
+    /// Most milliseconds that an expired TTL znode is there.
+    swept_within_ms: i64,
 }
 
 impl Inner {
@@ -111,6 +113,11 @@ impl Inner {
         self.observe(&fact)
     }
 
+    fn compare_at_end(&mut self) -> Option<String> {
+        let fact = self.reference.compare().or_else(|| self.reference.swept(self.swept_within_ms))?;
+        self.observe(&fact)
+    }
+
     fn log(&mut self, index: Index, payload: Option<&[u8]>) -> Option<String> {
         match self.reference.apply(index, payload) {
             Ok(facts) => facts.iter().find_map(|fact| self.observe(fact)),
@@ -132,6 +139,7 @@ impl Record {
     /// Creates an empty record for a cluster whose clients use these locks. `terms` limits the checkers'
     /// demands.
     pub fn new(sim: Simulation, locks: Locks, terms: Terms) -> Self {
+        let swept_within_ms = i64::try_from(terms.swept_within.as_millis()).unwrap_or(i64::MAX);
         let (invariants, violation) = (Invariants::of_a_cluster_on(terms), None);
         let reference = Reference::new(locks);
         let (facts, calls, watches, acknowledged, grants) = (0, 0, 0, 0, 0);
@@ -153,6 +161,7 @@ impl Record {
             answered,
             applied,
             told,
+            swept_within_ms,
         };
         Record { sim, inner: Arc::new(Mutex::new(inner)) }
     }
@@ -165,7 +174,7 @@ impl Record {
     pub fn report(&self, fact: &Fact) {
         let broken = {
             let mut inner = self.inner.lock();
-            let compared = matches!(fact, Fact::Settled).then(|| inner.compare()).flatten();
+            let compared = matches!(fact, Fact::Settled).then(|| inner.compare_at_end()).flatten();
             compared.or_else(|| inner.observe(fact))
         };
         self.trace_violation(broken);

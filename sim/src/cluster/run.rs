@@ -96,14 +96,9 @@ fn beside_floods(sim: &Simulation, script: &Script) -> (Option<HostId>, Vec<Host
     (Some(bystander), (1..=FLOODERS).map(flooder).collect())
 }
 
-/// Returns whether the script makes a new cluster of the old one.
-fn is_reborn(script: &Script) -> bool {
-    script.steps().iter().any(|step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover))
-}
-
 fn profiles(rng: &mut Rng, theme: &Theme, clients: &[HostId], script: &Script) -> Vec<Profile> {
     let profiles = clients.iter().map(|host| Profile::of(rng, theme, *host));
-    match is_reborn(script) {
+    match script.is_reborn() {
         true => profiles.map(Profile::without_states).collect(),
         false => profiles.collect(),
     }
@@ -173,7 +168,7 @@ impl From<Halt> for Stop {
 pub(super) struct Run {
     pub(super) sim: Simulation,
     pub(super) script: Script,
-    shape: Shape,
+    pub(super) shape: Shape,
     releases: Releases,
     pub(super) nodes: Vec<HostId>,
     pub(super) clients: Vec<HostId>,
@@ -238,7 +233,7 @@ impl Run {
         let probes = plan.scenario.sends_probes().then(probes);
         // The commands that restore and recover are of one release, which refuses the state of a later
         // release.
-        let releases = match is_reborn(&script) {
+        let releases = match script.is_reborn() {
             true => Releases::one(),
             false => Releases::of(plan.seed, plan.seconds),
         };

@@ -23,6 +23,28 @@ pub struct Shape {
     pub history_bytes: Option<u64>,
     /// Whether nodes demand tokens of HTTP clients.
     pub asks_tokens: bool,
+    /// Milliseconds between the leader's removals of empty containers and expired TTL znodes.
+    pub sweep_interval_ms: u64,
+    /// Time between the leader's scheduled backups, in whole seconds; `None` without them.
+    pub backup_every_ms: Option<u64>,
+}
+
+impl Default for Shape {
+    /// Returns three voters with the settings of production, but for a smaller log.
+    fn default() -> Self {
+        Shape {
+            voters: 3,
+            learners: 0,
+            snapshot_every: 1_000,
+            keep_logs: 100,
+            segment_bytes: 64 << 10,
+            readmits: false,
+            history_bytes: None,
+            asks_tokens: false,
+            sweep_interval_ms: 60_000,
+            backup_every_ms: None,
+        }
+    }
 }
 
 /// Below this many entries between snapshots, the log is short.
@@ -32,6 +54,11 @@ const HISTORY_STREAM: u64 = 0x6869_7374_6f72_7900;
 /// XORed into the seed of the decision about tokens.
 const TOKENS_STREAM: u64 = 0x746f_6b65_6e73_0000;
 const TOKENS_PERCENT: usize = 40;
+/// XORed into the seed of the decision about the sweep.
+const SWEEP_STREAM: u64 = 0x7377_6565_7000_0000;
+/// XORed into the seed of the decision about backups.
+const BACKUP_STREAM: u64 = 0x6261_636b_7570_0000;
+const BACKUP_PERCENT: usize = 30;
 
 impl Shape {
     pub fn of_run(seed: u64, scenario: Scenario) -> Self {
@@ -68,6 +95,9 @@ impl Shape {
         let mut beside = Rng::new(rng.clone().u64() ^ HISTORY_STREAM);
         let history_bytes = beside.chance(60).then(|| beside.pick(&[64 << 10, 1 << 20, 256 << 20]));
         let asks_tokens = Rng::new(rng.clone().u64() ^ TOKENS_STREAM).chance(TOKENS_PERCENT);
+        let sweep_interval_ms = Rng::new(rng.clone().u64() ^ SWEEP_STREAM).pick(&[500, 2_000, 60_000]);
+        let mut beside = Rng::new(rng.clone().u64() ^ BACKUP_STREAM);
+        let backup_every_ms = beside.chance(BACKUP_PERCENT).then(|| beside.pick(&[2_000, 7_000]));
         Shape {
             voters,
             learners,
@@ -77,6 +107,8 @@ impl Shape {
             readmits,
             history_bytes,
             asks_tokens,
+            sweep_interval_ms,
+            backup_every_ms,
         }
     }
 

@@ -8,13 +8,16 @@ use std::time::Duration;
 use rowlock_world::time::Nanos;
 
 use super::shape::Shape;
-use crate::fault::{Fault, Kind, Script, Step, Target};
+use crate::fault::{Fault, Script, Step, Target};
 use crate::invariants::{Disturbances, Terms};
 
 /// Documented bound on the difference between two clocks' rates, in millionths of the slower rate.
 const DRIFT_MAX: i128 = 50_000;
 const MILLION: i128 = 1_000_000;
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Time for a new leader after the last one, and for the sweep's entry.
+const SWEEP: Duration = Duration::from_secs(3);
 
 /// Returns the demands that checkers may make of nodes of this shape under this script.
 pub(super) fn terms(script: &Script, shape: &Shape) -> Terms {
@@ -26,12 +29,13 @@ pub(super) fn terms(script: &Script, shape: &Shape) -> Terms {
         has_history: shape.history_bytes.is_some(),
         has_room: !script.steps().iter().any(|step| matches!(step.fault, Fault::DiskFull { .. })),
         hears_of_hang_ups: !script.steps().iter().any(|step| hides_hang_ups(&step.fault)),
+        swept_within: Duration::from_millis(shape.sweep_interval_ms) + SWEEP,
         disturbances: disturbances(script.steps()),
         ..Terms::default()
     };
     if script.is_over_budget() {
         // The majority needed for progress may be gone for good.
-        (terms.grant_within, terms.answer_within) = (FOREVER, FOREVER);
+        (terms.grant_within, terms.answer_within, terms.swept_within) = (FOREVER, FOREVER, FOREVER);
     }
     terms
 }
@@ -39,8 +43,7 @@ pub(super) fn terms(script: &Script, shape: &Shape) -> Terms {
 /// Returns whether a connected quorum must serve. A script over budget may destroy a majority for good, and a
 /// new cluster opens no session before the clients of the old cluster have given up.
 pub(super) fn owes_service(script: &Script) -> bool {
-    let is_reborn = |step: &Step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover);
-    !script.is_over_budget() && !script.steps().iter().any(is_reborn)
+    !script.is_over_budget() && !script.is_reborn()
 }
 
 /// Time by which a cluster has come up.

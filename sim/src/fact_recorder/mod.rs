@@ -89,6 +89,11 @@ impl Reference {
         self.oracle.check_all(&self.machine).err().map(|breach| self.disagreed(breach))
     }
 
+    /// Checks the removal of TTL znodes, each within `within_ms` after its time.
+    pub fn swept(&mut self, within_ms: i64) -> Option<Fact> {
+        self.oracle.check_swept(within_ms).err().map(|breach| self.disagreed(breach))
+    }
+
     /// Returns the fact of a breach. The oracle continues with the state: one difference makes others.
     fn disagreed(&mut self, Breach { promise, what }: Breach) -> Fact {
         self.oracle = Oracle::of(&self.machine);

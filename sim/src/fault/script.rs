@@ -368,6 +368,11 @@ impl Script {
         self.over_budget
     }
 
+    /// Reports whether the script makes a new cluster of the old one.
+    pub fn is_reborn(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.fault.kind(), Kind::RestoreBackup | Kind::Recover))
+    }
+
     /// Returns the end of the last temporary fault: from then on the cluster must make progress.
     pub fn healed_at(&self) -> Nanos {
         self.steps.iter().map(|step| step.ends().unwrap_or(step.at)).max().unwrap_or_default()

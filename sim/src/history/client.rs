@@ -156,7 +156,9 @@ pub enum Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     Plain,
-    /// Refuses tokens below the highest accepted token.
+    /// A store with a fence is about to get the token, and refuses smaller tokens from now on.
+    Presented,
+    /// Answer of a store with a fence, and again the end of a write that took time.
     Fenced {
         accepted: bool,
     },
@@ -258,7 +260,7 @@ pub enum ClientFact {
     HasEnded {
         session: SessionId,
     },
-    /// A store has answered a write with the token.
+    /// A store gets or answers a write with the token.
     Wrote {
         lock: Lock,
         token: FencingToken,

@@ -86,6 +86,8 @@ pub struct Terms {
     pub answer_within: Duration,
     /// Time within which a node answers a quiet client's request beside floods.
     pub fair_within: Duration,
+    /// Time after its end, by the log's clock, within which a TTL znode is removed.
+    pub swept_within: Duration,
     /// Times with faults other than load.
     pub disturbances: Disturbances,
 }
@@ -103,6 +105,7 @@ impl Default for Terms {
             grant_within: Duration::from_secs(15),
             answer_within: Duration::from_secs(15),
             fair_within: Duration::from_millis(750),
+            swept_within: Duration::from_secs(63),
             disturbances: Disturbances::default(),
         }
     }

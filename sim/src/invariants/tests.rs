@@ -70,6 +70,7 @@ fn terms(words: &Words<'_>) -> Terms {
         answer_within: millis("answer", normal.answer_within),
         fair_within: millis("fair", normal.fair_within),
         disturbances: Disturbances::new(disturbed.into_iter().collect()),
+        ..normal
     }
 }
 

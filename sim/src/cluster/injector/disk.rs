@@ -7,6 +7,7 @@ use rowlock_world::executor::Halt;
 use rowlock_world::time::HostId;
 
 use super::super::operator::Job;
+use super::super::tokens;
 use super::{Birth, End, Injector};
 use crate::fault::{Down, Fault, Moment, Target};
 
@@ -43,7 +44,8 @@ impl Injector {
                     self.targets.membership.damage(place);
                     let disk = self.sim.disk(self.targets.nodes[place]);
                     for _ in 0..bits {
-                        disk.rot(|_| true);
+                        // A damaged token is an unknown one, and its owner is refused.
+                        disk.rot(|path| path != tokens::path());
                     }
                 }
             }

@@ -6,11 +6,12 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rowlock_client::{
-    Acl, Children, Client, Created, Error, FencingToken, OneshotWatch, Outcome, SessionId, Transaction,
-    Version, Watched, Znode,
+    Acl, Children, Client, CreateMode, Created, Error, FencingToken, OneshotWatch, Outcome, SessionId,
+    Transaction, Version, Watched, Znode,
 };
 use rowlock_proto::lock::Mode;
 use rowlock_world::trace::What;
@@ -20,6 +21,9 @@ use super::watches::Watches;
 use super::{Journal, Profile};
 use crate::history::Lock;
 use crate::history::client::{Answer, CallId, ClientFact, Failure, Op, ReadKind, WatchId};
+
+/// Lifetime of TTL znodes without a change.
+const TTL: Duration = Duration::from_millis(700);
 
 /// One session, and its handle for reports. Clones share the session.
 #[derive(Clone)]
@@ -39,7 +43,7 @@ impl Caller {
     /// Reports the session that `client` has just opened.
     pub(super) fn new(client: Client, journal: Journal, profile: Arc<Profile>) -> Self {
         let session = client.session_id();
-        let millis = |time: std::time::Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         journal.record(ClientFact::Session {
             session,
             timeout_ms: millis(client.session_timeout()),
@@ -169,7 +173,14 @@ impl Caller {
         let client = &self.parts.client;
         let answer = match op {
             Op::Create { path, data, mode } => {
-                let Created { path, stat } = client.create(path, data.clone(), *mode, Acl::open()).await?;
+                let (data, acl) = (data.clone(), Acl::open());
+                let created = match mode {
+                    CreateMode::PersistentWithTtl => {
+                        client.create_with_ttl(path, data, CreateMode::Persistent, acl, TTL).await
+                    }
+                    _ => client.create(path, data, *mode, acl).await,
+                };
+                let Created { path, stat } = created?;
                 Answer::Created { path, stat }
             }
             Op::Set { path, data, version } => {

@@ -132,7 +132,9 @@ impl Section {
                 // write.
                 let stakes = self.stakes.clone();
                 time::sleep(millis(0, 30)).await;
-                stakes.into_iter().for_each(|stake| self.write(stake));
+                for stake in stakes {
+                    self.write(stake).await;
+                }
             } else {
                 time::sleep(millis(10, 150).min(left)).await;
             }
@@ -141,10 +143,10 @@ impl Section {
 
     /// Writes to the store under an exclusive lock. Tokens of shared holders and permits have no order that a
     /// store could check.
-    fn write(&self, Stake { lock, token, mode, .. }: Stake) {
+    async fn write(&self, Stake { lock, token, mode, .. }: Stake) {
         if mode == Mode::Exclusive {
-            let store = self.caller.profile().stores.write(lock, token);
-            self.caller.journal().record(ClientFact::Wrote { lock, token, store });
+            let report = |store| self.caller.journal().record(ClientFact::Wrote { lock, token, store });
+            self.caller.profile().stores.write(lock, token, report).await;
         }
     }
 

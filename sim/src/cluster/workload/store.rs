@@ -1,12 +1,15 @@
-//! Stores that the locks of a run protect, with their accepted tokens. The stores are outside of the cluster
-//! and always up, like a database that knows only the locks' tokens.
+//! Stores that the locks of a run protect, with a [`Fence`] each. The stores are outside of the cluster and
+//! always up, like a database that knows only the locks' tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rowlock_client::Fence;
+use rowlock_env::time;
 use rowlock_proto::FencingToken;
 
+use super::chance::millis;
 use crate::history::Lock;
 use crate::history::client::Store;
 
@@ -14,40 +17,31 @@ use crate::history::client::Store;
 #[derive(Clone, Debug)]
 pub struct Stores {
     is_fenced: bool,
-    highest: Arc<Mutex<BTreeMap<Lock, FencingToken>>>,
+    fences: Arc<Mutex<BTreeMap<Lock, Arc<Fence>>>>,
 }
 
 impl Stores {
-    /// Creates empty stores. With `is_fenced` a store refuses tokens below its highest accepted token.
+    /// Creates empty stores. With `is_fenced` a fence guards each store.
     pub fn new(is_fenced: bool) -> Self {
-        Stores { is_fenced, highest: Arc::default() }
+        Stores { is_fenced, fences: Arc::default() }
     }
 
-    pub fn write(&self, lock: Lock, token: FencingToken) -> Store {
+    /// Writes, and reports each step to `report`: before the store's answer, at the answer, and at the end of
+    /// a write that takes time, which is one of every second store.
+    pub async fn write(&self, lock: Lock, token: FencingToken, report: impl Fn(Store)) {
         if !self.is_fenced {
-            return Store::Plain;
+            return report(Store::Plain);
         }
-        let mut highest = self.highest.lock();
-        let highest = highest.entry(lock).or_insert(token);
-        let accepted = token >= *highest;
-        if accepted {
-            *highest = token;
+        let fence = self.fences.lock().entry(lock).or_default().clone();
+        report(Store::Presented);
+        if lock.0.is_multiple_of(2) {
+            return report(Store::Fenced { accepted: fence.check(token).is_ok() });
         }
-        Store::Fenced { accepted }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_fenced_store_refuses_a_token_below_the_highest() {
-        for (is_fenced, late) in [(true, Store::Fenced { accepted: false }), (false, Store::Plain)] {
-            let stores = Stores::new(is_fenced);
-            stores.write(Lock(0), FencingToken(7));
-            assert_eq!(stores.clone().write(Lock(0), FencingToken(6)), late);
-            assert_ne!(stores.write(Lock(1), FencingToken(6)), Store::Fenced { accepted: false });
+        let entered = fence.enter(token).await;
+        report(Store::Fenced { accepted: entered.is_ok() });
+        if let Ok(_inside) = entered {
+            time::sleep(millis(0, 20)).await;
+            report(Store::Fenced { accepted: true });
         }
     }
 }

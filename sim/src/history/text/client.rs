@@ -110,6 +110,7 @@ fn lock(words: &Words<'_>) -> Option<ClientFact> {
         "wrote" => {
             let store = match words.at(2) {
                 "plain" => Store::Plain,
+                "presented" => Store::Presented,
                 outcome => Store::Fenced { accepted: outcome == "accepted" },
             };
             ClientFact::Wrote { lock, token: token(), store }

@@ -1,6 +1,6 @@
-//! fenced-store: a store with a check of tokens never accepts a write of a former holder after a write of the
-//! successor, and refuses no other write. A write of a znode with a fence takes effect only while the token
-//! holds the lock.
+//! fenced-store: a store with a fence accepts no write of a former holder after the successor's first write,
+//! accepts the successor's only after the end of earlier ones, and refuses a token only after a larger one
+//! was presented. A write of a znode with a fence takes effect only while the token holds the lock.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,11 @@ use super::super::Invariant;
 use crate::history::client::{ClientFact, Store, fence_of};
 use crate::history::{Book, Fact, Lock};
 
-/// Highest token that each store has accepted.
+/// Largest tokens of each store.
 #[derive(Default)]
 pub struct FencedStore {
-    taken: BTreeMap<Lock, FencingToken>,
+    presented: BTreeMap<Lock, FencingToken>,
+    accepted: BTreeMap<Lock, FencingToken>,
 }
 
 impl Invariant for FencedStore {
@@ -32,15 +33,21 @@ impl Invariant for FencedStore {
         let Fact::Client { client, what: ClientFact::Wrote { lock, token, store }, .. } = fact else {
             return Ok(());
         };
-        let Store::Fenced { accepted } = store else { return Ok(()) };
-        let highest = self.taken.entry(*lock).or_insert(*token);
-        let is_old = token < highest;
-        if is_old == *accepted {
-            let did = if *accepted { "took" } else { "refused" };
-            return Err(format!(
-                "the store of {lock:?} {did} a write of client {} with {token}, and has taken {highest}",
-                client.0
-            ));
+        let highest = match store {
+            Store::Plain => return Ok(()),
+            Store::Presented | Store::Fenced { accepted: false } => &mut self.presented,
+            Store::Fenced { accepted: true } => &mut self.accepted,
+        };
+        let highest = highest.entry(*lock).or_insert(*token);
+        let fault = match store {
+            Store::Fenced { accepted: true } if token < highest => format!("took {token} after {highest}"),
+            Store::Fenced { accepted: false } if token >= highest => {
+                format!("refused {token}, and was presented none above {highest}")
+            }
+            _ => String::new(),
+        };
+        if !fault.is_empty() {
+            return Err(format!("the store of {lock:?} {fault}, from client {}", client.0));
         }
         *highest = (*highest).max(*token);
         Ok(())

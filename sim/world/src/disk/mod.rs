@@ -232,6 +232,16 @@ impl HostDisk {
         None
     }
 
+    /// Returns the content of a file as a process sees it; `None` if there is no such file.
+    pub fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let mut state = self.state.lock();
+        let (_, ino) = state.tree.files().into_iter().find(|(other, _)| other == path)?;
+        let file = state.tree.file(ino).ok()?;
+        let mut bytes = vec![0; usize::try_from(file.size()).ok()?];
+        file.read(&mut bytes, 0);
+        Some(bytes)
+    }
+
     /// Returns a copy of all files at this moment.
     pub fn copy(&self) -> DiskCopy {
         DiskCopy(self.state.lock().tree.clone())

@@ -52,9 +52,24 @@ pub(super) async fn with_parent(caller: &Caller, mode: CreateMode, path: &str) -
     answer
 }
 
+/// Share of writes to a znode that lives only for a while.
+const BRIEF_PERCENT: u64 = 10;
+
+/// Creates a TTL znode, or postpones the end of the TTL znode by a write.
+async fn prolong(caller: &Caller) {
+    let path = format!("{DATA}/brief{}", between(1, 2));
+    let answer = caller.call(set(&path, Version::ANY)).await;
+    if let Err(Failure::Refused(ErrorCode::NoNode)) = answer {
+        let _ = with_parent(caller, CreateMode::PersistentWithTtl, &path).await;
+    }
+}
+
 /// Writes a znode that mostly exists.
 pub(super) async fn change(place: &Place) {
     let (caller, path) = (&place.caller, any_path(&place.caller));
+    if chance(BRIEF_PERCENT) {
+        return prolong(caller).await;
+    }
     let answer = match between(0, 9) {
         0..4 => caller.call(set(&path, Version::ANY)).await,
         4..8 => {

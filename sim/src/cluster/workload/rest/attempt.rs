@@ -235,8 +235,9 @@ impl<'a> Attempt<'a> {
                 // The write is on its way to the store; a loss of the lock meanwhile does not recall the
                 // write.
                 time::sleep(millis(0, 30)).await;
-                let store = self.place.caller.profile().stores.write(self.lock, token);
-                self.lease.journal().record(ClientFact::Wrote { lock: self.lock, token, store });
+                let (lock, journal) = (self.lock, self.lease.journal());
+                let report = |store| journal.record(ClientFact::Wrote { lock, token, store });
+                self.place.caller.profile().stores.write(lock, token, report).await;
             } else {
                 time::sleep(millis(10, 150)).await;
             }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the time of one acquire and one release over all processes, from the kernel's own records.
 
-    sudo python3 lab/bench/trace/one_cycle.py [--bin target/release] [--out docs/plots/one-cycle.svg]
+    sudo python3 lab/bench/cycle/draw.py [--bin target/release] [--out docs/plots/one-cycle.svg]
 
 Runs `rowlock-bench one --workload light --size 100` under `perf record`, takes the cycle whose acquire took the
 median time, draws who ran, who waited for a processor and who flushed, and prints the sums. Needs `perf`, tracefs
