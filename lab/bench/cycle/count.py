@@ -74,8 +74,11 @@ def remove_probes():
 def switches(pid):
     total = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/status", encoding="ascii") as status:
-            total += next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
+        try:
+            with open(f"/proc/{pid}/task/{thread}/status", encoding="ascii") as status:
+                total += next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
+        except FileNotFoundError:  # the thread has ended
+            pass
     return total
 
 
