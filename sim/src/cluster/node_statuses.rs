@@ -47,6 +47,8 @@ struct Entry {
     process: Process,
     status: Status,
     orders: Option<UnboundedSender<Order>>,
+    /// An order to stop or restart is under way.
+    is_leaving: bool,
 }
 
 /// One entry per node, by its place.
@@ -56,14 +58,16 @@ pub struct NodeStatuses(Arc<Mutex<Vec<Entry>>>);
 impl NodeStatuses {
     /// Creates entries for `nodes` nodes, all down.
     pub fn new(nodes: usize) -> Self {
-        let entry = |_| Entry { process: Process::Down, status: Status::default(), orders: None };
+        let entry =
+            |_| Entry { process: Process::Down, status: Status::default(), orders: None, is_leaving: false };
         NodeStatuses(Arc::new(Mutex::new((0..nodes).map(entry).collect())))
     }
 
     /// Begins a new life of a node. Returns the receiver of the node's orders.
     pub(super) fn begin(&self, place: usize) -> UnboundedReceiver<Order> {
         let (orders, obeyed) = mpsc::unbounded_channel();
-        let entry = Entry { process: Process::Up, status: Status::default(), orders: Some(orders) };
+        let (status, orders) = (Status::default(), Some(orders));
+        let entry = Entry { process: Process::Up, status, orders, is_leaving: false };
         let former = std::mem::replace(&mut self.0.lock()[place], entry);
         drop(former);
         obeyed
@@ -81,7 +85,11 @@ impl NodeStatuses {
 
     /// Sends an order to a node. Does nothing if the node is down.
     pub(super) fn order(&self, place: usize, order: Order) {
-        let orders = self.0.lock()[place].orders.clone();
+        let orders = {
+            let entry = &mut self.0.lock()[place];
+            entry.is_leaving |= matches!(order, Order::Stop | Order::Restart);
+            entry.orders.clone()
+        };
         if let Some(orders) = orders {
             let _ = orders.send(order); // its process may have ended
         }
@@ -99,6 +107,11 @@ impl NodeStatuses {
     /// Returns a node's last status; empty if the node is down.
     pub fn status(&self, place: usize) -> Status {
         self.0.lock()[place].status.clone()
+    }
+
+    /// Returns whether the node leaves on request, and so serves no clients.
+    pub fn is_leaving(&self, place: usize) -> bool {
+        self.0.lock()[place].is_leaving
     }
 
     /// Returns the leader according to the nodes: of several leaders, the leader of the highest term.

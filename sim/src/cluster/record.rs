@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rowlock_proto::{NodeId, Zxid};
@@ -16,7 +15,7 @@ use crate::fact_recorder::Reference;
 use crate::history::client::{Answer, CallId, ClientFact, ClientId, Op, WatchId};
 use crate::history::node::{NodeFact, Position};
 use crate::history::{Fact, Index, Locks};
-use crate::invariants::{Invariants, ModelEvents, Terms, Violation};
+use crate::invariants::{Invariants, Lateness, ModelEvents, Terms, Violation};
 
 /// Returns the address of the host that runs this client.
 pub fn client_address(client: ClientId) -> Ipv4Addr {
@@ -41,8 +40,6 @@ struct Inner {
     watches: u64,
     acknowledged: u64,
     grants: u64,
-    /// Start of each quiet client's wait for a reply, and the longest such wait so far.
-    quiet: (BTreeMap<ClientId, Nanos>, Duration),
     /// Largest zxid in any client's reply.
     answered: Zxid,
     /// Digests of the nodes' states after each entry.
@@ -69,13 +66,6 @@ impl Inner {
             }
             Fact::Client { client, what: ClientFact::Ended, .. } => {
                 self.waiting.retain(|_, who| who != client);
-            }
-            Fact::Client { client, at, what: ClientFact::Waits { .. } } => {
-                self.quiet.0.insert(*client, *at);
-            }
-            Fact::Client { client, at, what: ClientFact::Served } => {
-                let since = self.quiet.0.remove(client).unwrap_or(*at);
-                self.quiet.1 = self.quiet.1.max(*at - since);
             }
             Fact::Entitled { .. } => self.grants += 1,
             Fact::Node { what: NodeFact::Applied { entry, digest, .. }, .. } => {
@@ -149,7 +139,6 @@ impl Record {
             watches,
             acknowledged,
             grants,
-            quiet: Default::default(),
             answered,
             applied,
             told,
@@ -256,9 +245,8 @@ impl Record {
         self.inner.lock().invariants.model_events()
     }
 
-    /// Returns the longest wait of a quiet client for a reply.
-    pub fn longest_wait(&self) -> Duration {
-        self.inner.lock().quiet.1
+    pub fn lateness(&self) -> Lateness {
+        self.inner.lock().invariants.lateness()
     }
 
     pub fn journal(&self, client: ClientId) -> Journal {

@@ -241,13 +241,6 @@ fn nodes_that_move_are_found_again() {
     }
 }
 
-/// An abandoned call for two locks releases its position at one lock before its position at the other lock,
-/// which was granted meanwhile: the call waits for neither lock. The checker assumed a wait (seed 30,004).
-#[test]
-fn an_abandoned_call_for_two_locks_does_not_count_as_waiting() {
-    kept(30_004, 8, Scenario::Life, "3.59s disconnect client3");
-}
-
 /// A node that two faults have killed is started once when both end at the same moment (seed 71,319).
 #[test]
 fn a_node_killed_twice_is_started_once() {

@@ -6,6 +6,7 @@ use rowlock_world::disk::Op;
 use rowlock_world::executor::Halt;
 use rowlock_world::time::HostId;
 
+use super::super::node_statuses::{Order, Process};
 use super::super::operator::Job;
 use super::{Birth, End, Injector};
 use crate::fault::{Down, Fault, Moment, Target};
@@ -87,9 +88,15 @@ impl Injector {
         }
         for place in self.places(target) {
             self.targets.membership.move_to_another_port(place);
-            self.sim.kill(self.targets.nodes[place])?;
-            self.start_later(Birth::Node(place), Down::For(lasts));
-            self.targets.queue.enqueue(Job::Address(place));
+            if self.targets.statuses.processes()[place] == Process::Up {
+                // A planned stop: the node hands over, ends by itself, and is then cleared away.
+                self.restart_after[place] = lasts;
+                self.targets.statuses.order(place, Order::Restart);
+            } else {
+                self.sim.kill(self.targets.nodes[place])?;
+                self.start_later(Birth::Node(place), Down::For(lasts));
+            }
+            self.moving.insert(place);
         }
         Ok(())
     }
