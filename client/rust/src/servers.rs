@@ -77,9 +77,7 @@ impl Servers {
     /// Records that a server accepted the session, and that the connection ended without an unanswered
     /// request.
     pub(crate) fn accepted(&mut self) {
-        if !mutant::is(Mutant::PauseStays) {
-            self.failures = 0;
-        }
+        self.failures *= usize::from(mutant::is(Mutant::PauseStays));
     }
 
     /// Endpoints to move to from the current server, if the leader is among these endpoints.

@@ -21,8 +21,6 @@ pub struct Figures {
     pub stats: Stats,
     /// Runs that broke a promise, with the violation.
     pub broken: Vec<(Case, String)>,
-    /// Seed with the worst lateness, by kind.
-    latest: BTreeMap<Debt, u64>,
     /// Sum over all fingerprints, independent of their order.
     pub fingerprint: u64,
 }
@@ -30,11 +28,6 @@ pub struct Figures {
 impl Figures {
     /// Adds the outcome of a seed, or of the case that replaced the seed.
     pub fn add(&mut self, seed: u64, case: &Case, outcome: &Outcome) {
-        for debt in Debt::all() {
-            if outcome.stats.lateness.of(debt).worst() > self.stats.lateness.of(debt).worst() {
-                self.latest.insert(debt, seed);
-            }
-        }
         self.stats += &outcome.stats;
         // Odd factors differ from seed to seed, so that an exchange of two outcomes changes the sum.
         let factor = seed.wrapping_mul(2).wrapping_add(1);
@@ -84,7 +77,7 @@ impl Figures {
             rows.push(("simulated", format!("{:.2} h, {speed:.0} simulated seconds a second", self.hours())));
             rows.push(("calls answered", counted(self.stats.acknowledged)));
             rows.push(("faults", faults(&self.stats.faults)));
-            rows.extend(late_rows(&self.stats.lateness, &self.latest));
+            rows.extend(late_rows(&self.stats.lateness));
             rows.extend(model_rows(&self.stats.model_events));
             let (rare, choices) = (branches(&self.stats.rare), choices(&self.stats.rare));
             rows.push(("rare branches", if rare::COUNTED { taken(&rare) } else { NOT_COUNTED.to_owned() }));
@@ -136,13 +129,12 @@ pub fn lateness(all: &Lateness) -> String {
 }
 
 /// Returns a row for each kind of debt, beside the kept figures.
-fn late_rows(all: &Lateness, latest: &BTreeMap<Debt, u64>) -> Vec<(&'static str, String)> {
+fn late_rows(all: &Lateness) -> Vec<(&'static str, String)> {
     let row = |(debt, line): (Debt, &str)| {
         let of = |line: &str| line.split_once(' ').map_or(String::new(), |(_, rest)| rest.to_owned());
         let kept = KEPT.lines().find(|line| line.split(' ').next() == Some(debt.name())).map(of);
-        let seed = latest.get(&debt).map_or(String::new(), |seed| format!(" (seed {seed})"));
         let (now, kept, bound) = (of(line), kept.unwrap_or_default(), debt.bound().as_millis());
-        (debt.name(), format!("{now} ms late{seed}; kept {kept}; at most {bound}"))
+        (debt.name(), format!("{now} ms late; kept {kept}; at most {bound}"))
     };
     Debt::all().zip(lateness(all).lines()).map(row).collect()
 }

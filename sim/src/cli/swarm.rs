@@ -54,8 +54,7 @@ pub struct Swarm {
     /// Folder for the runs that a guided search varies; runs that are already there come first
     #[arg(long, value_name = "DIR", requires = "guided")]
     corpus: Option<PathBuf>,
-    /// Write the lateness of what the clusters owed to this file: sim/src/cli/lateness.txt is printed beside
-    /// the figures of later swarms
+    /// Write the lateness to this file (sim/src/cli/lateness.txt is printed beside later figures)
     #[arg(long, value_name = "FILE")]
     keep_lateness: Option<PathBuf>,
     /// Print only the fingerprint of each seed
@@ -151,10 +150,8 @@ impl Swarm {
         }
         print(figures.summary(took, threads).as_bytes())?;
         if let Some(file) = &self.keep_lateness {
-            let written = std::fs::write(file, lateness(&figures.stats.lateness));
-            written.map_err(|error| {
-                Failure::new(REFUSED, format!("cannot write {}: {error}", file.display()))
-            })?;
+            let kept = std::fs::write(file, lateness(&figures.stats.lateness));
+            kept.map_err(|error| Failure::new(REFUSED, format!("cannot write {file:?}: {error}")))?;
         }
         if figures.broken.is_empty() {
             print(paint.good("\nEvery promise held.\n").as_bytes())?;

@@ -30,8 +30,8 @@ type Pairs = BTreeSet<(usize, usize)>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ground {
     up: BTreeSet<usize>,
-    /// Slowdown of the disk, from 1, of each running node whose disk works and has lost nothing. A flush takes
-    /// at most a second.
+    /// Slowdown of the disk, from 1, of each running node whose disk works and has lost nothing. A flush
+    /// takes at most a second.
     disks: BTreeMap<usize, u32>,
     /// Running nodes that stop on request: they hand over, and serve no clients.
     leaving: BTreeSet<usize>,
@@ -50,8 +50,8 @@ pub(super) struct Ground {
     members: BTreeSet<usize>,
     /// Nodes known to every client.
     known: BTreeSet<usize>,
-    /// Nodes that clients choose from now.
-    offered: BTreeSet<usize>,
+    /// Nodes that clients choose from now, and all that clients have chosen from so far.
+    offered: [BTreeSet<usize>; 2],
     /// Number of faults so far that broke connections of nodes, and by client.
     resets: (u64, Vec<u64>),
     /// Whether no change of members is pending.
@@ -115,9 +115,10 @@ impl Ground {
         let serves =
             |client: usize, node: &usize| serving.contains(node) && self.reached.contains(&(client, *node));
         let ground = |client: usize| {
-            let by_all = self.offered.iter().all(|node| serves(client, node));
+            let [by_all, by_former] =
+                self.offered.each_ref().map(|nodes| nodes.iter().all(|node| serves(client, node)));
             let since = changes.of_clients.get(client).copied().unwrap_or_default();
-            (ClientId(client), Served { by_all, ..since })
+            (ClientId(client), Served { by_all, by_former, ..since })
         };
         Some(Connected {
             may_lead: leaders.iter().copied().map(node_id).collect(),
@@ -144,17 +145,6 @@ impl Ground {
         let reached = self.reached.range((client, 0)..(client + 1, 0)).copied().collect();
         (self.clients.contains(&client), reached)
     }
-
-    /// Returns whether a connection of this client may have ended since `last`.
-    fn is_worse_than(&self, last: &Ground, client: usize) -> bool {
-        let is_slower = |(node, pace): (&usize, &u32)| self.disks.get(node).is_none_or(|now| now > pace);
-        let resets = |it: &Ground| (it.resets.0, it.resets.1.get(client).copied());
-        let has_lost = !last.of_client(client).1.is_subset(&self.of_client(client).1)
-            || !last.clear.is_subset(&self.clear)
-            || !last.up.is_subset(&self.up);
-        let is_broken = resets(last) != resets(self) || self.leaving != last.leaving;
-        has_lost || is_broken || last.disks.iter().any(is_slower)
-    }
 }
 
 impl Changes {
@@ -162,16 +152,15 @@ impl Changes {
     fn record(&mut self, at: Nanos, last: Option<&Ground>, now: &Ground, clients: usize) {
         let is_same = last.is_some_and(|last| last.has_nodes_of(now));
         self.of_nodes = if is_same { self.of_nodes } else { at };
-        self.of_clients.resize(clients, Served { changed: at, worsened: at, by_all: false });
+        self.of_clients.resize(clients, Served { changed: at, disturbed: at, ..Served::default() });
         for (client, since) in self.of_clients.iter_mut().enumerate() {
             let Some(last) = last else { continue };
             let is_so = is_same && last.leaving == now.leaving;
-            if !is_so || last.of_client(client) != now.of_client(client) {
-                since.changed = at;
-            }
-            if now.is_worse_than(last, client) {
-                since.worsened = at;
-            }
+            let changes = !is_so || last.of_client(client) != now.of_client(client);
+            let breaks =
+                changes || last.resets.0 != now.resets.0 || last.resets.1[client] != now.resets.1[client];
+            since.changed = if changes { at } else { since.changed };
+            since.disturbed = if breaks { at } else { since.disturbed };
         }
     }
 }
@@ -186,8 +175,7 @@ pub(super) struct Watcher {
     queue: OperatorQueue,
     last: Option<Ground>,
     changes: Changes,
-    /// Service owed now, with the time since which the cluster owes exactly this service.
-    owed: Option<(Nanos, Arc<Connected>)>,
+    owed: Option<Arc<Connected>>,
     /// Whether the script frees the cluster from all service.
     is_free: bool,
 }
@@ -211,11 +199,12 @@ impl Watcher {
 
     /// Returns the service of quick disks that has been owed for longer than the bound.
     pub(super) fn due(&self) -> Option<Arc<Connected>> {
-        let (since, owed) = self.owed.as_ref().filter(|(_, owed)| owed.is_settled && owed.disk_pace == 1)?;
-        (self.sim.now() > *since + WITHIN).then(|| owed.clone())
+        let is_due =
+            |it: &Arc<Connected>| it.is_settled && it.disk_pace == 1 && self.sim.now() > it.changed + WITHIN;
+        self.owed.clone().filter(is_due)
     }
 
-    /// Returns a fact if the ground has changed. `resets`: number of faults so far that broke connections of a
+    /// Returns a fact if the ground has changed. `resets`: number of faults so far that broke connections, by
     /// host.
     pub(super) fn observe(&mut self, resets: &BTreeMap<HostId, u64>) -> Option<Fact> {
         let ground = self.ground(resets);
@@ -226,7 +215,7 @@ impl Watcher {
         self.changes.record(at, self.last.as_ref(), &ground, self.clients.len());
         let now = ground.connected(&self.changes).filter(|_| !self.is_free).map(Arc::new);
         self.last = Some(ground);
-        self.owed = now.clone().map(|now| (at, now));
+        self.owed.clone_from(&now);
         Some(Fact::Connected { at, now })
     }
 
@@ -253,6 +242,8 @@ impl Watcher {
         let slowdown = |place: &usize| USUAL_SPEED / self.sim.speed(self.nodes[*place]).max(1);
         let broken = |host: &HostId| resets.get(host).copied().unwrap_or_default();
         let offered = [Part::Voter, Part::Learner].map(|part| places(self.membership.of_part(part)));
+        let offered: BTreeSet<usize> = offered.into_iter().flatten().collect();
+        let former = self.last.iter().flat_map(|last| &last.offered[1]).chain(&offered).copied().collect();
         Ground {
             disks: up.iter().copied().filter(works).map(pace).collect(),
             leaving: up.iter().copied().filter(|place| self.statuses.is_leaving(*place)).collect(),
@@ -263,7 +254,7 @@ impl Watcher {
             members: self.members(&configs),
             configs,
             known: up.iter().copied().filter(|place| self.membership.is_founder(*place)).collect(),
-            offered: offered.into_iter().flatten().collect(),
+            offered: [offered, former],
             resets: (self.nodes.iter().map(broken).sum(), self.clients.iter().map(broken).collect()),
             is_settled: self.queue.is_idle(),
             up,
@@ -314,8 +305,8 @@ mod tests {
             configs: vec![all.clone()],
             members: all.clone(),
             known: all.clone(),
-            offered: all,
-            resets: (0, Vec::new()),
+            offered: [all.clone(), all],
+            resets: (0, vec![0, 0]),
             is_settled: true,
         }
     }
@@ -381,18 +372,15 @@ mod tests {
             let mut changes = Changes::default();
             changes.record(Nanos(1), None, &before, 2);
             changes.record(Nanos(2), Some(&before), now, 2);
-            let of =
-                |client: usize| (changes.of_clients[client].changed.0, changes.of_clients[client].worsened.0);
-            (changes.of_nodes.0, of(0), of(1))
+            let of = |since: &Served| [since.changed.0, since.disturbed.0];
+            (changes.of_nodes.0, changes.of_clients.iter().map(of).collect::<Vec<_>>())
         };
         let away = Ground { clients: BTreeSet::from([1]), ..before.clone() };
-        assert_eq!(since(&away), (1, (2, 1), (1, 1)));
+        assert_eq!(since(&away), (1, vec![[2, 2], [1, 1]]));
         let reset = Ground { resets: (0, vec![1, 0]), ..before.clone() };
-        assert_eq!(since(&reset), (1, (1, 2), (1, 1)));
-        let added = Ground { up: (1..=4).collect(), ..before.clone() };
-        assert_eq!(since(&added), (2, (2, 1), (2, 1)));
+        assert_eq!(since(&reset), (1, vec![[1, 2], [1, 1]]));
         let down = Ground { up: (1..=2).collect(), ..before.clone() };
-        assert_eq!(since(&down), (2, (2, 2), (2, 2)));
+        assert_eq!(since(&down), (2, vec![[2, 2], [2, 2]]));
     }
 
     /// The operator does not know that node 2, after the loss of its data, votes again (seed 300,033).

@@ -174,8 +174,7 @@ impl Injector {
 
     /// Executes all steps that are due. Returns the processes to start.
     pub fn act(&mut self) -> Result<Vec<Birth>, Halt> {
-        let is_gone = |place: &usize| !self.sim.is_up(self.targets.nodes[*place]);
-        for moved in self.moving.extract_if(.., |place| is_gone(place)) {
+        for moved in self.moving.extract_if(.., |place| !self.sim.is_up(self.targets.nodes[*place])) {
             self.targets.queue.enqueue(Job::Address(moved));
         }
         let mut births = Vec::new();

@@ -47,8 +47,6 @@ struct Entry {
     process: Process,
     status: Status,
     orders: Option<UnboundedSender<Order>>,
-    /// An order to stop or restart is under way.
-    is_leaving: bool,
 }
 
 /// One entry per node, by its place.
@@ -58,16 +56,14 @@ pub struct NodeStatuses(Arc<Mutex<Vec<Entry>>>);
 impl NodeStatuses {
     /// Creates entries for `nodes` nodes, all down.
     pub fn new(nodes: usize) -> Self {
-        let entry =
-            |_| Entry { process: Process::Down, status: Status::default(), orders: None, is_leaving: false };
+        let entry = |_| Entry { process: Process::Down, status: Status::default(), orders: None };
         NodeStatuses(Arc::new(Mutex::new((0..nodes).map(entry).collect())))
     }
 
     /// Begins a new life of a node. Returns the receiver of the node's orders.
     pub(super) fn begin(&self, place: usize) -> UnboundedReceiver<Order> {
         let (orders, obeyed) = mpsc::unbounded_channel();
-        let (status, orders) = (Status::default(), Some(orders));
-        let entry = Entry { process: Process::Up, status, orders, is_leaving: false };
+        let entry = Entry { process: Process::Up, status: Status::default(), orders: Some(orders) };
         let former = std::mem::replace(&mut self.0.lock()[place], entry);
         drop(former);
         obeyed
@@ -83,13 +79,11 @@ impl NodeStatuses {
         entries[place].status = Status::default();
     }
 
-    /// Sends an order to a node. Does nothing if the node is down.
+    /// Sends an order to a node. Does nothing if the node is down, or has the order to stop.
     pub(super) fn order(&self, place: usize, order: Order) {
-        let orders = {
-            let entry = &mut self.0.lock()[place];
-            entry.is_leaving |= matches!(order, Order::Stop | Order::Restart);
-            entry.orders.clone()
-        };
+        let is_last = order == Order::Stop || order == Order::Restart;
+        let orders = &mut self.0.lock()[place].orders;
+        let orders = if is_last { orders.take() } else { orders.clone() };
         if let Some(orders) = orders {
             let _ = orders.send(order); // its process may have ended
         }
@@ -111,7 +105,8 @@ impl NodeStatuses {
 
     /// Returns whether the node leaves on request, and so serves no clients.
     pub fn is_leaving(&self, place: usize) -> bool {
-        self.0.lock()[place].is_leaving
+        let entry = &self.0.lock()[place];
+        entry.process == Process::Up && entry.orders.is_none()
     }
 
     /// Returns the leader according to the nodes: of several leaders, the leader of the highest term.

@@ -9,8 +9,6 @@ use super::shape::Shape;
 use super::{Plan, Scenario, run};
 
 const CUT: Nanos = Nanos::from_millis(2_000);
-/// Duration of each cut: long enough for the checker, and for probes of each node.
-const LASTS: &str = "for 7s";
 
 /// Returns a seed of `cuts` whose cluster has this many voters and no learner.
 fn seed_of(voters: usize) -> u64 {
@@ -20,7 +18,7 @@ fn seed_of(voters: usize) -> u64 {
 
 /// Returns the time from the cut to the next election of a leader, if there was one.
 fn new_leader_after(voters: usize, faults: &[&str]) -> Option<Duration> {
-    let lines: Vec<String> = faults.iter().map(|fault| format!("2s {fault} {LASTS}")).collect();
+    let lines: Vec<String> = faults.iter().map(|fault| format!("2s {fault} for 7s")).collect();
     let script = lines.join("\n").parse().expect("a script");
     let (seed, scenario, mutant) = (seed_of(voters), Scenario::Cuts, None);
     let outcome = run(&Plan { seed, seconds: 9, scenario, script: Some(script), mutant, record: true });
@@ -34,7 +32,7 @@ fn new_leader_after(voters: usize, faults: &[&str]) -> Option<Duration> {
 /// the leader's lease for the duration of the cut. Or the leader only sends, or only receives: towards all
 /// followers, or towards one too many for a quorum.
 #[test]
-fn a_leader_without_a_connected_quorum_is_replaced_in_3_s() {
+fn a_leader_out_of_the_connected_quorum_is_replaced_in_3_s() {
     let of_five = "bridge leader | follower1 | follower2 follower3";
     let of_seven = "bridge leader | follower1 | follower2 follower3 follower4";
     let shapes: [(usize, &[&str]); 8] = [

@@ -146,10 +146,12 @@ pub struct Connected {
 pub struct Served {
     /// Last change of the nodes and links that may serve the client, or of the client.
     pub changed: Nanos,
-    /// Last change, or fault of a connection, that may have ended a connection without the client's knowledge.
-    pub worsened: Nanos,
-    /// Each member serves, and the client reaches each: a client that asks any member is served.
+    /// Last change, or fault of a connection, after which the client may not know that a connection is gone.
+    pub disturbed: Nanos,
+    /// Each member serves, and the client reaches each.
     pub by_all: bool,
+    /// So does each former member, which an old session still knows.
+    pub by_former: bool,
 }
 
 impl Fact {

@@ -11,8 +11,8 @@
 //! - `disagreed PROMISE`: the oracle finds another value
 //! - `committed ZXID`, `life FLOOR [SESSION...]`: a new cluster that begins with these open sessions
 //! - `replica NODE INDEX DIGEST apply|install`
-//! - the world: `settled`, `healed`, `passed`, `connected none`,
-//!   `connected [nodes=1,2,3] [clients=1] [pace=] [slowdown=] [settled=no]`, `probed NODE began= [without=SERVICE]`
+//! - the world: `settled`, `healed`, `passed`, `connected none`, `connected [nodes=1,2,3] [clients=1] [pace=]
+//!   [slowdown=] [settled=no]`, `probed NODE began= [without=SERVICE]`
 
 use std::sync::Arc;
 
@@ -154,7 +154,7 @@ fn world(words: &Words<'_>, at: Nanos) -> Option<Fact> {
         "connected" if words.find(1) == Some("none") => Fact::Connected { at, now: None },
         "connected" => {
             let (may_lead, serving) = (nodes(words.option("nodes")?), nodes(words.option("nodes")?));
-            let here = Served { changed: at, worsened: at, by_all: true };
+            let here = Served { changed: at, disturbed: at, by_all: true, by_former: true };
             let clients = numbers(words.option("clients")?, ',').into_iter();
             let served = clients.map(|client| (ClientId(client), here)).collect();
             let (disk_pace, slowdown) = (words.number("pace", 1), words.number("slowdown", 1));

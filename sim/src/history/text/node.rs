@@ -1,5 +1,5 @@
-//! Facts of nodes, after `nN`: `started`, `ended stopped|failed|killed|powerlost`, `resumed MS`, `forgot`, `opened
-//! [vote=TERM/NODE] [last=POSITION]`, `members POSITION VOTERS[+VOTERS] [learners=NODES]`, `appended
+//! Facts of nodes, after `nN`: `started`, `ended stopped|failed|killed|powerlost`, `resumed MS`, `forgot`,
+//! `opened [vote=TERM/NODE] [last=POSITION]`, `members POSITION VOTERS[+VOTERS] [learners=NODES]`, `appended
 //! POSITION [HASH]`, `acknowledged POSITION`, `truncated
 //! INDEX`, `applied POSITION [HASH]`, `installed POSITION [DIGEST]`, `voted TERM NODE`, `leads TERM`,
 //! `confirms TERM SESSION since= touched=`, `expires TERM SESSION [contact=]` (the last contact is now

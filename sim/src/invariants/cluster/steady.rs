@@ -25,25 +25,17 @@ impl Invariant for Steady {
     }
 
     fn observe(&mut self, fact: &Fact, _: &Book) -> Result<(), String> {
-        match fact {
-            Fact::Client { client, at, what: ClientFact::Asked { kind, outcome } } => match outcome {
-                Ok(code) if *code == kind.refusal() => Ok(()),
-                Ok(Some(ErrorCode::QuotaExceeded)) if !self.has_room => Ok(()),
-                Ok(Some(code)) => Err(format!(
-                    "client {} sent the largest request of {kind:?}, and was refused it with {code:?} at {at}",
-                    client.0
-                )),
-                Ok(None) => Err(format!(
-                    "client {} sent a request of {kind:?} at {at}, and no node refused the oversized request",
-                    client.0
-                )),
-                Err(()) if self.has_faults => Ok(()),
-                Err(()) => Err(format!(
-                    "client {} sent the largest request of {kind:?}, and had no answer at {at}; nothing has gone wrong",
-                    client.0
-                )),
-            },
-            _ => Ok(()),
-        }
+        let Fact::Client { client, at, what: ClientFact::Asked { kind, outcome } } = fact else {
+            return Ok(());
+        };
+        let what = match outcome {
+            Ok(code) if *code == kind.refusal() => return Ok(()),
+            Ok(Some(ErrorCode::QuotaExceeded)) if !self.has_room => return Ok(()),
+            Err(()) if self.has_faults => return Ok(()),
+            Ok(Some(code)) => format!("was refused it with {code:?}"),
+            Ok(None) => "no node refused the oversized request".to_owned(),
+            Err(()) => "had no answer, although nothing has gone wrong".to_owned(),
+        };
+        Err(format!("client {} sent the largest request of {kind:?} until {at}, and {what}", client.0))
     }
 }

@@ -23,8 +23,6 @@ struct Asked {
     session: SessionId,
     lock: Lock,
     since: Nanos,
-    /// Last grant of another lock of the request of which the client knows.
-    told: Nanos,
 }
 
 impl Asked {
@@ -51,7 +49,7 @@ pub(super) struct Grants {
 
 impl Grants {
     pub(super) fn ask(&mut self, call: CallId, (session, lock): (SessionId, Lock), since: Nanos) {
-        self.asked.insert(call, Asked { session, lock, since, told: since });
+        self.asked.insert(call, Asked { session, lock, since });
     }
 
     pub(super) fn request(&mut self, call: CallId, session: SessionId, since: Nanos) {
@@ -76,15 +74,13 @@ impl Grants {
         }
     }
 
-    /// Records that the client knows of the grant. Returns what was due.
+    /// Records that the client knows of all grants of the request. Returns what was due.
     pub(super) fn tell(&mut self, key: (Lock, FencingToken), is_lease: bool) -> Option<Due> {
         let due = self.due(key, is_lease);
-        if let Some(place) = self.places.remove(&key) {
-            let first = self.asked.values().find(|asked| asked.may_want(key.0, &place)).map(|it| it.since);
-            let is_part = |it: &&mut Asked| it.session == place.session && Some(it.since) == first;
-            let told = due.as_ref().map_or(place.queued, |due| due.since);
-            self.asked.values_mut().filter(is_part).for_each(|part| part.told = part.told.max(told));
-        }
+        let place = self.places.remove(&key)?;
+        let since = self.asked.values().find(|asked| asked.may_want(key.0, &place)).map(|asked| asked.since);
+        let parts = self.asked.values().filter(|it| (it.session, Some(it.since)) == (place.session, since));
+        self.places.retain(|(lock, _), place| !parts.clone().any(|part| part.may_want(*lock, place)));
         due
     }
 
@@ -114,7 +110,7 @@ impl Grants {
         };
         // A request for several locks ends with the last grant, or gives up one position after another.
         let together = self.asked.values().filter(|it| (it.session, it.since) == (session, asked.since));
-        let mut since = granted.max(asked.told);
+        let mut since = granted.max(asked.since);
         for part in together {
             let mut own = self.places.iter().filter(|((lock, _), place)| part.may_want(*lock, place));
             since = since.max(own.find_map(|(_, place)| place.granted)?);

@@ -1,6 +1,6 @@
-//! in-time: what the world owes comes within the bound of its [`Debt`]. Each leadership, hand-over, reconnect,
-//! heartbeat, call, grant and notice carries since when it is owed ([`owed`]), and its excess is a sample. At
-//! rest no call of a living client is pending. And while nothing but load is wrong, the leader stays.
+//! in-time: what the world owes comes within the bound of its [`Debt`]. Each leadership, hand-over,
+//! reconnect, heartbeat, call, grant and notice carries since when it is owed ([`owed`]), and its excess is a
+//! sample. At rest no call of a living client is pending. While nothing but load is wrong, the leader stays.
 //!
 //! The simulated world reports the connections ([`Fact::Connected`]), so a cluster's own misjudgment of the
 //! state is no excuse.
@@ -17,9 +17,8 @@ use rowlock_proto::{FencingToken, NodeId, SessionId, Zxid};
 use rowlock_state::STATE_LOCK_MS;
 use rowlock_world::time::Nanos;
 
-pub use self::lateness::{Debt, Histogram, Lateness};
-
 use self::grants::{Due, Grants};
+pub use self::lateness::{Debt, Histogram, Lateness};
 use self::owed::{Door, Leader, Owed, Session};
 use super::super::Invariant;
 use super::disturbances::Disturbances;
@@ -34,13 +33,7 @@ struct Open {
     op: Arc<Op>,
 }
 
-impl Open {
-    /// Returns whether the call may wait for a lock.
-    fn waits(&self) -> bool {
-        matches!(*self.op, Op::Acquire { .. } | Op::Held { .. })
-    }
-}
-
+#[derive(Default)]
 pub struct InTime {
     /// The cluster owes nothing: its majority may be gone for good.
     is_free: bool,
@@ -55,8 +48,8 @@ pub struct InTime {
     left: Option<Nanos>,
     /// Index of the last committed membership, and the time of the commit if the voters change.
     members: (Index, Option<Nanos>),
-    /// Newest requests to release a held lock of which the holder has not heard: the holder's session, and the
-    /// holder's first check afterwards.
+    /// Newest requests to release a held lock of which the holder has not heard: the holder's session, and
+    /// the holder's first check afterwards.
     questions: BTreeMap<(Lock, FencingToken), (Millis, SessionId, Option<Nanos>)>,
     /// Requests to release with a deadline: lock, time, milliseconds. A request applies to the lives of the
     /// cluster in which the client sent it.
@@ -70,43 +63,24 @@ pub struct InTime {
 impl InTime {
     /// Creates the checker. `owes`: a majority stays. Quiet clients have no claim during `disturbances`.
     pub fn new(owes: bool, disturbances: Disturbances) -> Self {
-        InTime {
-            is_free: !owes,
-            owed: Owed::default(),
-            sessions: BTreeMap::new(),
-            open: BTreeMap::new(),
-            grants: Grants::default(),
-            watches: BTreeMap::new(),
-            committed: BTreeMap::new(),
-            left: None,
-            members: (Index(0), None),
-            questions: BTreeMap::new(),
-            asks: Vec::new(),
-            quiet: BTreeMap::new(),
-            disturbances,
-            lateness: Lateness::default(),
-        }
+        InTime { is_free: !owes, disturbances, ..InTime::default() }
     }
 
     /// Returns an error for a debt since `since` that is later than its bound.
     fn check(&self, debt: Debt, since: Option<Nanos>, what: impl Fn() -> String) -> Result<Duration, String> {
-        let (Some(since), false) = (since, self.is_free) else { return Ok(Duration::ZERO) };
+        let Some(since) = since else { return Ok(Duration::ZERO) };
         let late = if debt == Debt::Quiet { self.owed.now - since } else { self.owed.late(since) };
         if late <= debt.bound() {
             return Ok(late);
         }
-        Err(format!(
-            "{}: {}, owed since {since}, comes {late:?} late at {}",
-            debt.name(),
-            what(),
-            self.owed.now
-        ))
+        let (name, what, now) = (debt.name(), what(), self.owed.now);
+        Err(format!("{name}: {what}, owed since {since}, comes {late:?} late at {now}"))
     }
 
-    /// Ends a debt.
+    /// Ends a debt, and records its lateness.
     fn end(&mut self, debt: Debt, since: Option<Nanos>, what: impl Fn() -> String) -> Result<(), String> {
         let late = self.check(debt, since, what)?;
-        if since.is_some_and(|since| since <= self.owed.now || debt == Debt::Leader) && !self.is_free {
+        if since.is_some_and(|since| since <= self.owed.now || debt == Debt::Leader) {
             self.lateness.add(debt, late);
         }
         Ok(())
@@ -134,12 +108,9 @@ impl InTime {
             return Ok(());
         }
         self.stays(leader.node, leader.term)?;
-        let (due, left) = (self.owed.leader_since(), self.left.take());
-        let what = || format!("node {} leads term {}", leader.node, leader.term);
-        match left {
-            Some(left) => self.end(Debt::HandOver, Some(left), what)?,
-            None => self.end(Debt::Leader, due, what)?,
-        }
+        let left = self.left.take().map(|left| (Debt::HandOver, Some(left)));
+        let (debt, due) = left.unwrap_or_else(|| (Debt::Leader, self.owed.leader_since()));
+        self.end(debt, due, || format!("node {} leads term {}", leader.node, leader.term))?;
         self.owed.leader = Some(leader);
         Ok(())
     }
@@ -175,8 +146,7 @@ impl InTime {
         match what {
             ClientFact::Session { session, timeout_ms, .. } => {
                 let timeout = Duration::from_millis(u64::from(*timeout_ms));
-                let (door, is_closing) = (Door::Own(Ok(now)), false);
-                self.sessions.insert(*session, Session { client, timeout, door, is_closing });
+                self.sessions.insert(*session, Session { client, timeout, door: Door::Own(Ok(now)) });
             }
             ClientFact::Plain { session } => self.change(*session, |it| it.door = Door::Plain),
             ClientFact::Lease { session } => self.change(*session, |it| it.door = Door::Lease),
@@ -201,9 +171,9 @@ impl InTime {
             }
             ClientFact::Waits { request } => drop(self.quiet.insert(client, (now, *request))),
             ClientFact::Served => {
-                return self.quiet.remove(&client).map_or(Ok(()), |(since, request)| {
-                    self.end(Debt::Quiet, self.quiet_since(since), || format!("the answer to a {request}"))
-                });
+                let (since, request) = self.quiet.remove(&client).unwrap_or((now, "request"));
+                return self
+                    .end(Debt::Quiet, self.quiet_since(since), || format!("the answer to a {request}"));
             }
             ClientFact::Ended => {
                 self.quiet.remove(&client);
@@ -216,8 +186,8 @@ impl InTime {
         Ok(())
     }
 
-    /// Checks a holder that checks its lock, and has heard of the question asked at this time. A client by HTTP
-    /// moves its deadline and reports nothing.
+    /// Checks a holder that checks its lock, and has heard of the question asked at this time. A client by
+    /// HTTP moves its deadline and reports nothing.
     fn hears(&mut self, key: (Lock, FencingToken), heard: Option<Millis>) -> Result<(), String> {
         let now = self.owed.now;
         let Some((asked, session, checked)) = self.questions.get_mut(&key) else { return Ok(()) };
@@ -231,8 +201,8 @@ impl InTime {
         self.check(Debt::Question, since, what).map(drop)
     }
 
-    /// Checks a holder that gives up because of a deadline: it waits for most of the time at least, since clocks
-    /// of clients may run faster.
+    /// Checks a holder that gives up because of a deadline: the holder waits for most of the time at least,
+    /// since clocks of clients may run faster.
     fn given_up(&self, lock: Lock) -> Result<(), String> {
         let (now, least) = (self.owed.now, |ms: u32| Duration::from_millis(ms.into()).mul_f64(0.9));
         match self.asks.iter().any(|(of, since, ms)| *of == lock && now >= *since + least(*ms)) {
@@ -256,19 +226,16 @@ impl InTime {
 
     fn linked(&mut self, id: SessionId, link: Link) -> Result<(), String> {
         let now = self.owed.now;
-        let Some(session) = self.sessions.get(&id) else { return Ok(()) };
-        let (cut, since) = (session.door, self.cut_since(session));
-        self.change(id, |it| match link {
-            Link::Up => it.door = Door::Own(Ok(now)),
-            Link::Down => it.door = Door::Own(Err(now)),
-            Link::Closing => it.is_closing = true,
-        });
-        match (cut, link) {
-            (Door::Own(Err(_)), Link::Up) => {
-                self.end(Debt::Reconnect, since, || format!("a connection of session {id}"))
+        let session = self.sessions.get(&id).filter(|_| link == Link::Up);
+        let since = session.and_then(|session| self.cut_since(session));
+        self.change(id, |it| {
+            it.door = match link {
+                Link::Up => Door::Own(Ok(now)),
+                Link::Down => Door::Own(Err(now)),
+                Link::Closing => Door::Plain,
             }
-            _ => Ok(()),
-        }
+        });
+        self.end(Debt::Reconnect, since, || format!("a connection of session {id}"))
     }
 
     /// Returns since when a connection is due, for a session without one.
@@ -334,13 +301,13 @@ impl InTime {
     /// Checks what has not come yet.
     fn overdue(&self) -> Result<(), String> {
         let owed = &self.owed;
-        let who = || owed.leader.map_or("no node".to_owned(), |leader| format!("node {}", leader.node));
         self.check(Debt::Leader, owed.leader_since(), || {
-            let may_lead = owed.connected().map(|it| it.may_lead.clone()).unwrap_or_default();
-            format!("one of {may_lead:?} leads ({} does)", who())
+            let may_lead = owed.connected().map(|connected| connected.may_lead.clone());
+            format!("a leader of {:?}", may_lead.unwrap_or_default())
         })?;
         self.check(Debt::Change, self.change_since(), || "a change of voters".to_owned())?;
-        for open in self.open.values().filter(|open| !open.waits()) {
+        let waits = |op: &Op| matches!(op, Op::Acquire { .. } | Op::Held { .. });
+        for open in self.open.values().filter(|open| !waits(&open.op)) {
             self.check(Debt::Call, self.since(open.session, open.since), || described_call(open))?;
         }
         for (id, session) in &self.sessions {
@@ -355,27 +322,14 @@ impl InTime {
         Ok(())
     }
 
-    fn settled(&mut self) -> Result<(), String> {
-        self.owed.is_settled = true;
-        match self.open.values().next().filter(|_| !self.is_free) {
-            Some(open) => Err(format!("{} never ends", described_call(open))),
-            None => Ok(()),
-        }
-    }
-
     fn log(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
         let now = self.owed.now;
         match fact {
             Fact::Queued { lock, token, session, .. } => self.grants.queue((*lock, *token), *session, now),
             Fact::Entitled { lock, token, .. } => self.grants.grant((*lock, *token), now),
             Fact::Left { lock, token, .. } => {
-                let key = (*lock, *token);
-                self.questions.remove(&key);
-                let due = self.grants.due(key, false).filter(|due| due.debt == Debt::Removal);
-                self.grants.forget(key);
-                if let Some(due) = due.filter(|due| !self.is_lease(due.session)) {
-                    return self.end(due.debt, self.since(due.session, due.since), || described(&due));
-                }
+                self.questions.remove(&(*lock, *token));
+                self.grants.forget((*lock, *token));
             }
             Fact::Questioned { lock, token, asked } => {
                 if let Some(position) = book.position(*lock, *token) {
@@ -418,7 +372,8 @@ impl Invariant for InTime {
     fn observe(&mut self, fact: &Fact, book: &Book) -> Result<(), String> {
         self.owed.now = fact.true_time().unwrap_or(self.owed.now);
         match fact {
-            Fact::Connected { now, .. } => self.owed.core.clone_from(now),
+            _ if self.is_free => {}
+            Fact::Connected { now, .. } => self.owed.change(now),
             Fact::Healed { at } => self.owed.healed = Some(*at),
             Fact::Node { node, at, what: NodeFact::Leads { term } } => {
                 return self.leads(Leader { node: *node, term: *term, since: *at });
@@ -436,13 +391,17 @@ impl Invariant for InTime {
             }
             Fact::Probed { began, node, outcome, .. } => {
                 let since = self.owed.serves_since(*node, *began);
-                if let (Err(why), false) = (outcome, self.is_free || since != Some(*began)) {
+                if let (Err(why), true) = (outcome, since == Some(*began)) {
                     return Err(format!("probe: a client of node {node} since {began} {why}"));
                 }
                 return self.end(Debt::Probe, since, || format!("service for a client of node {node}"));
             }
             Fact::Passed { .. } => return self.overdue(),
-            Fact::Settled => return self.settled(),
+            Fact::Settled => {
+                self.owed.is_settled = true;
+                let open = self.open.values().next();
+                return open.map_or(Ok(()), |open| Err(format!("{} never ends", described_call(open))));
+            }
             fact => return self.log(fact, book),
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Since when the world owes something: the later of the debt's own beginning and of the last change of the
 //! ground that concerns the debt, plus the documented timers of what must happen first.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +18,12 @@ const SETTLES: Duration = Duration::from_secs(3);
 const SILENT: Duration = Duration::from_secs(3);
 /// The same if the leader's process ends, and all its connections with the process.
 const DEAD: Duration = Duration::from_millis(500);
-/// Time after healing in which even a ground without certain service comes to serve: an operator may still
-/// change the members, and readmit nodes without data.
+/// Time after healing in which an operator may still change the members: afterwards any ground owes service.
 const HEALED: Duration = Duration::from_secs(15);
 /// Longest pause of a client before an attempt to connect, after attempts that failed.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Usual time of a flush, and number of flushes that a debt may wait for one after another.
-const FLUSH: Duration = Duration::from_micros(300);
-const FLUSHES: u32 = 8;
+/// Usual time of the flushes that a debt may wait for, one after another.
+const FLUSHES: Duration = Duration::from_micros(8 * 300);
 
 /// Leader of the highest term.
 #[derive(Clone, Copy)]
@@ -38,7 +37,8 @@ pub(super) struct Leader {
 pub(super) enum Door {
     /// Our client, with a connection since this time, or without one since this time.
     Own(Result<Nanos, Nanos>),
-    /// ZooKeeper's requests only: a client of the simulator, which chooses its times itself.
+    /// A client of the simulator with ZooKeeper's requests only, which chooses its times itself; or a session
+    /// that its client is closing.
     Plain,
     /// HTTP: each request goes to any member.
     Lease,
@@ -48,7 +48,6 @@ pub(super) struct Session {
     pub(super) client: ClientId,
     pub(super) timeout: Duration,
     pub(super) door: Door,
-    pub(super) is_closing: bool,
 }
 
 #[derive(Default)]
@@ -56,6 +55,8 @@ pub(super) struct Owed {
     pub(super) now: Nanos,
     /// Connected quorum, also while a change of members is pending.
     pub(super) core: Option<Arc<Connected>>,
+    /// Clients that each member has served without a break, former ones included, and the time since when.
+    open: BTreeMap<ClientId, Nanos>,
     pub(super) leader: Option<Leader>,
     /// Time of the last leader's end, and whether its connections ended with it.
     pub(super) lost: Option<(Nanos, bool)>,
@@ -64,6 +65,14 @@ pub(super) struct Owed {
 }
 
 impl Owed {
+    /// Records a change of the ground.
+    pub(super) fn change(&mut self, core: &Option<Arc<Connected>>) {
+        let served = core.iter().flat_map(|core| &core.served).filter(|(_, served)| served.by_former);
+        let since = |client: &ClientId| (*client, *self.open.get(client).unwrap_or(&self.now));
+        self.open = served.map(|(client, _)| since(client)).collect();
+        self.core.clone_from(core);
+    }
+
     /// Returns the service that is owed now.
     pub(super) fn connected(&self) -> Option<&Connected> {
         self.core.as_deref().filter(|core| core.is_settled && !self.is_settled)
@@ -87,20 +96,21 @@ impl Owed {
 
     fn served_since(&self, session: &Session, begun: Nanos, reconnects: bool) -> Option<Nanos> {
         let (connected, leader) = (self.connected()?, self.sound_leader()?);
-        let served = connected.served.get(&session.client).filter(|_| !session.is_closing)?;
+        let served = connected.served.get(&session.client)?;
         let since = begun.max(leader.since).max(served.changed + SETTLES);
         match session.door {
             // After a connection that all members could have served no attempt has failed yet.
-            Door::Own(Err(cut)) if served.by_all && cut >= served.changed + SETTLES => {
+            Door::Own(Err(cut)) if self.open.get(&session.client).is_some_and(|at| cut >= *at + SETTLES) => {
                 reconnects.then_some(begun.max(leader.since))
             }
             Door::Own(Err(_)) => reconnects.then_some(since + PAUSE),
             // A client notices a silent server after two thirds of its timeout.
-            Door::Own(Ok(linked)) if linked <= served.worsened => {
-                Some(since.max(served.worsened + session.timeout * 2 / 3 + SETTLES))
+            Door::Own(Ok(linked)) if linked <= served.disturbed => {
+                Some(since.max(served.disturbed + session.timeout * 2 / 3 + SETTLES))
             }
             Door::Own(Ok(linked)) => Some(since.max(linked)),
-            Door::Lease => served.by_all.then_some(since),
+            // A client gives a node half a second to accept.
+            Door::Lease => served.by_all.then_some(since + Duration::from_millis(500)),
             Door::Plain => None,
         }
     }
@@ -132,6 +142,6 @@ impl Owed {
     /// Returns the lateness of a debt at usual speeds: slow disks and processors have their part.
     pub(super) fn late(&self, since: Nanos) -> Duration {
         let (pace, slowdown) = self.core.as_ref().map_or((1, 1), |it| (it.disk_pace, it.slowdown));
-        (self.now - since).saturating_sub(FLUSH * FLUSHES * (pace - 1)) / slowdown
+        (self.now - since).saturating_sub(FLUSHES * (pace - 1)) / slowdown
     }
 }
