@@ -10,6 +10,7 @@ use rowlock_sim::cluster::Outcome;
 use rowlock_sim::fault::read_span;
 
 use super::case::Case;
+use super::case_file;
 use super::figures::{Figures, bar, lateness};
 use super::guide::Guide;
 use super::options::{Common, Data};
@@ -150,8 +151,7 @@ impl Swarm {
         }
         print(figures.summary(took, threads).as_bytes())?;
         if let Some(file) = &self.keep_lateness {
-            let kept = std::fs::write(file, lateness(&figures.stats.lateness));
-            kept.map_err(|error| Failure::new(REFUSED, format!("cannot write {file:?}: {error}")))?;
+            case_file::save(file, lateness(&figures.stats.lateness).as_bytes())?;
         }
         if figures.broken.is_empty() {
             print(paint.good("\nEvery promise held.\n").as_bytes())?;

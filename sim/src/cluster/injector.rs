@@ -99,7 +99,7 @@ pub struct Injector {
     /// Nodes that lose power at a certain moment, by place.
     armed: BTreeMap<usize, Armed>,
     /// Nodes, by place, that stop in order to move to another address.
-    moving: BTreeSet<usize>,
+    moving: Vec<usize>,
     /// Downtime of a node that failed by itself, by place.
     restart_after: Vec<Duration>,
     /// Whether a new cluster is being made. No node may start meanwhile.
@@ -142,7 +142,7 @@ impl Injector {
             deposing,
             paused,
             armed,
-            moving: BTreeSet::new(),
+            moving: Vec::new(),
             restart_after,
             is_reborn_now,
             rebirths,

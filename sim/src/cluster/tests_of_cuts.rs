@@ -29,8 +29,7 @@ fn new_leader_after(voters: usize, faults: &[&str]) -> Option<Duration> {
 }
 
 /// The leader reaches one node of the only connected quorum (openraft 2080): without the mend, that node kept
-/// the leader's lease for the duration of the cut. Or the leader only sends, or only receives: towards all
-/// followers, or towards one too many for a quorum.
+/// the leader's lease for the duration of the cut. Or the leader only sends, or only receives.
 #[test]
 fn a_leader_out_of_the_connected_quorum_is_replaced_in_3_s() {
     let of_five = "bridge leader | follower1 | follower2 follower3";

@@ -91,7 +91,7 @@ impl Injector {
             // The node hands over and ends by itself. A node that is down moves with its start.
             self.restart_after[place] = lasts;
             self.targets.statuses.order(place, Order::Restart);
-            self.moving.insert(place);
+            self.moving.push(place);
         }
     }
 

@@ -104,6 +104,8 @@ impl Owed {
                 reconnects.then_some(begun.max(leader.since))
             }
             Door::Own(Err(_)) => reconnects.then_some(since + PAUSE),
+            // The client may be at a node with a slow link to the leader, and stays there.
+            Door::Own(Ok(linked)) if !served.by_former => Some(since.max(linked) + session.timeout),
             // A client notices a silent server after two thirds of its timeout.
             Door::Own(Ok(linked)) if linked <= served.disturbed => {
                 Some(since.max(served.disturbed + session.timeout * 2 / 3 + SETTLES))
